@@ -1,0 +1,1 @@
+"""DataFrames in, speech datasets out."""

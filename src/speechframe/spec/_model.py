@@ -1,0 +1,181 @@
+"""Base classes of the document's models, and the kinds of value their fields share.
+
+Facts live in the fields themselves (range, default, choices) and in `json_schema_extra`:
+
+- `deprecated`, `superseded_by`: kept, and whoever sets it is warned (`speechframe.spec.deprecation`)
+- `gen2_only`: the document marks the field "Gen2 only"
+- `addition`: not in the document, ours
+- `chosen`: the facets (`minimum`, `maximum`, `default`, ...) that the document leaves open and we chose
+- `default_note`: what the default depends on
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NoReturn, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError, core_schema
+
+from speechframe.spec.chosen import MAX_TEXT_CHARACTERS
+from speechframe.spec.pauses import strip_pauses
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+
+
+_SURROGATE = re.compile("[\\ud800-\\udfff]")
+
+
+class DocumentModel(BaseModel):
+    """A table of the document. Frozen; unknown fields are ignored here and named by `check`."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="ignore", validate_by_name=True, validate_by_alias=True, serialize_by_alias=True
+    )
+    section: ClassVar[str]
+    """The section of the document that the table stands in."""
+
+    @classmethod
+    def across(cls, given: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:
+        """Return what is wrong between fields, as (fields, problem, allowed); `given` has Python names."""
+        del given
+        return ()
+
+
+class CamelModel(DocumentModel):
+    """A table whose wire names are camelCase."""
+
+    model_config = ConfigDict(alias_generator=to_camel)
+
+
+class SnakeModel(DocumentModel):
+    """A table whose wire names are snake_case, as in Python."""
+
+
+def refuse(problem: str, allowed: str = "") -> NoReturn:
+    """Refuse a value inside a validator, in our own words."""
+    raise PydanticCustomError("house", "{problem}", {"problem": problem, "allowed": allowed})
+
+
+def _refuse_boolean(value: Any) -> Any:
+    # To Python, and so to pydantic, True is the number 1. To a caller it is a mistake in a column.
+    if value is True or value is False:
+        refuse("is a truth value, not a number")
+    if isinstance(value, bytes):
+        refuse("is bytes, not a number")
+    return value
+
+
+def _plain_text(text: str) -> str:
+    # Halves of surrogate pairs come from broken decoding; they cannot be encoded, so they cannot be sent.
+    if not text.isascii() and _SURROGATE.search(text):
+        refuse(
+            "is no valid Unicode text (it contains half a surrogate pair)",
+            "text that can be encoded as UTF-8",
+        )
+    if "\0" in text:
+        refuse("contains a NUL character", "text without NUL")
+    return text
+
+
+def _read_json_text(value: Any) -> Any:
+    # A form has no objects: clients of such services put JSON text into the field.
+    if isinstance(value, str):
+        try:
+            return json.loads(value)
+        except ValueError:
+            refuse("is no JSON object")
+    return value
+
+
+NotBoolean = BeforeValidator(_refuse_boolean)
+"""Beside a number: 5, 5.0 and "5" are numbers, True is not. Stands last, or JSON Schema loses the range."""
+PlainText = AfterValidator(_plain_text)
+"""Beside a text: it can be sent as JSON. Stands last, for the same reason."""
+Number = Annotated[float, Field(allow_inf_nan=False), NotBoolean]
+"""A finite number, also as text, as forms send it."""
+Text = Annotated[str, Field(strict=True), PlainText]
+"""A text that can be sent."""
+E = TypeVar("E", bound=StrEnum)
+Open = Annotated[E | str, Field(union_mode="left_to_right")]
+"""A word of an answer: one of an enum, or one that nobody knows yet."""
+Int64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1, json_schema_extra={"format": "int64"})]
+"""A 64-bit integer."""
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """Marks a value that must be one of a few."""
+
+    values: tuple[Any, ...]
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        """Check the value after its type."""
+        return core_schema.no_info_after_validator_function(self._checked, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """Name the choices in JSON Schema."""
+        del schema, handler
+        kind = "string" if isinstance(self.values[0], str) else "number"
+        return {"type": kind, "enum": [str(value) if kind == "string" else value for value in self.values]}
+
+    def _checked(self, value: Any) -> Any:
+        if value not in self.values:
+            refuse("is not one of the allowed values")
+        return value
+
+
+_ALWAYS_SSML = r"</?(?:speak|prosody|break|say-as|emphasis|phoneme|(?:amazon|mstts|google):[\w-]+)\b[^<>]*>"
+# These are also ordinary words of placeholders (`<voice>`); with an attribute or a slash they are markup.
+_SOMETIMES_SSML = r"<(?:voice|audio|sub|mark|lang|p|s|w)\s[^<>]*=[^<>]*>|</(?:voice|audio|sub|lang|p|s|w)\s*>"
+_SSML = re.compile(f"{_ALWAYS_SSML}|{_SOMETIMES_SSML}|^\\s*<speak\\b", re.IGNORECASE)
+
+
+def spoken_text(text: str) -> str:
+    """Return the text, or refuse what no voice can speak (chosen: maximum-text, empty-text, ssml)."""
+    if len(text) > MAX_TEXT_CHARACTERS:
+        refuse(
+            f"is too long ({len(text):,} characters)",
+            f"at most {MAX_TEXT_CHARACTERS:,} characters per request",
+        )
+    if not text or text.isspace():
+        refuse("is empty" if not text else "has only whitespace", "text to speak")
+    _plain_text(text)
+    if "<" in text and _SSML.search(text):
+        refuse(
+            "contains SSML",
+            "plain text; use [pause 1s] for a pause and the fields rate and pitch for prosody",
+        )
+    if "[" in text and not strip_pauses(text).strip():
+        refuse("has only pauses", "text to speak beside the pauses")
+    return text
+
+
+class _SpokenText:
+    """Marks a text to be synthesised."""
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        return core_schema.no_info_after_validator_function(spoken_text, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return {**handler(schema), "minLength": 1, "maxLength": MAX_TEXT_CHARACTERS}
+
+
+# Strict: pydantic would take bytes for text and guess that they are UTF-8.
+SpokenText = Annotated[str, Field(strict=True), _SpokenText()]
+JsonText = BeforeValidator(_read_json_text)

@@ -1,0 +1,205 @@
+"""Pieces of the OpenAPI description: operations, parameters, error responses (sections 4, 5 and 7)."""
+
+from typing import Any
+
+from speechframe.spec import chosen, endpoints
+from speechframe.spec.codes import CloseCode, HttpErrorCode, Status
+from speechframe.spec.endpoints import FORM, Auth, Endpoint
+from speechframe.spec.facts import field_facts
+
+_ADDITION = {"x-speechframe-addition": True}
+_SECURITY: dict[Auth, list[dict[str, list[str]]]] = {
+    Auth.KEY: [{"key": []}],
+    Auth.KEY_OR_TOKEN: [{"key": []}, {"token": []}],
+    Auth.KEY_FOR_TOKEN: [{"key": []}],
+    Auth.DUBBING_KEY: [{"key": []}],
+    Auth.KEY_IN_UPGRADE: [{"key": []}, {"key_in_query": []}],
+    Auth.NONE: [],
+}
+
+
+def operation(endpoint: Endpoint) -> dict[str, Any]:
+    """Return the Operation object of an address."""
+    described: dict[str, Any] = {
+        "operationId": endpoint.name,
+        "tags": [endpoint.chapter],
+        "summary": endpoint.summary,
+        "security": _SECURITY[endpoint.auth],
+        "responses": _responses(endpoint),
+    }
+    parameters = _parameters(endpoint)
+    if parameters:
+        described["parameters"] = parameters
+    if endpoint.request_model and endpoint.content_type:
+        described["requestBody"] = {"required": True, "content": _request_content(endpoint)}
+    if endpoint.addition:
+        described |= _ADDITION
+    if endpoint.method == "WebSocket":
+        described["x-websocket"] = {
+            "client": _reference("ClientFrame"),
+            "server": [_reference(f"{kind}Frame") for kind in ("Audio", "Final", "Error", "Warning")],
+            "closes": {str(code.value): code.cause for code in CloseCode},
+        }
+    return described
+
+
+def parameters_of() -> dict[str, Any]:
+    """Return the headers that several calls take."""
+    return {
+        "IdempotencyKey": {
+            "name": chosen.IDEMPOTENCY_HEADER,
+            "in": "header",
+            "required": False,
+            "description": "A repeat within 24 hours with the same key and body is not billed again.",
+            "schema": {"type": "string", "maxLength": 255},
+            **_ADDITION,
+        },
+        "Take": {
+            "name": chosen.TAKE_HEADER,
+            "in": "header",
+            "required": False,
+            "description": "Which of several equally good takes is wanted; 0 is the first.",
+            "schema": {"type": "integer", "minimum": 0, "default": 0},
+            **_ADDITION,
+        },
+    }
+
+
+def responses_of() -> dict[str, Any]:
+    """Return one Response object for every status but 200."""
+    return {
+        status.name.title().replace("_", ""): {
+            "description": f"{status.meaning}. {status.resolution}",
+            "headers": _headers(retry_after=status in {429, 503}),
+            "content": {"application/json": {"schema": _reference("HttpError")}},
+            **(_ADDITION if status.addition else {}),
+        }
+        for status in Status
+        if status is not Status.OK
+    }
+
+
+def own_schemas() -> dict[str, Any]:
+    """Return the schemas of bodies that the document does not show."""
+    return {
+        "HttpError": {
+            "type": "object",
+            "title": "HttpError",
+            "description": "Body of an HTTP error (open in the document; chosen: http-error-body).",
+            "required": ["error_message", "error_code", "trace_id"],
+            "properties": {
+                "error_message": {"type": "string", "description": "Words for people; they may change."},
+                "error_code": {"type": "string", "examples": [code.value for code in HttpErrorCode]},
+                "trace_id": {"type": "string", "description": f"Also in {chosen.TRACE_HEADER}."},
+            },
+            **_ADDITION,
+        },
+        "Limits": {
+            "type": "object",
+            "title": "Limits",
+            "description": "What this service allows and has chosen.",
+            "required": ["service", "version", "identity"],
+            "properties": {
+                "service": {"type": "string"},
+                "version": {"type": "string"},
+                "identity": {"type": "string"},
+                "concurrency": {"type": "integer"},
+                "pools": {"type": "object", "additionalProperties": {"type": "integer"}},
+                "max_text_characters": {"type": "integer"},
+                "idempotency": {"type": "boolean"},
+                "take_header": {"type": "string"},
+                "remaining_characters": {"type": "integer", "format": "int64"},
+                "quota_characters": {"type": "integer", "format": "int64"},
+                "prices": {"type": "object"},
+                "chosen": {
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "properties": {name: {"type": "string"} for name in ("id", "point", "choice")},
+                    },
+                },
+            },
+            **_ADDITION,
+        },
+    }
+
+
+def _responses(endpoint: Endpoint) -> dict[str, Any]:
+    if endpoint.method == "WebSocket":
+        return {"101": {"description": "The connection is a WebSocket; a bad key closes it with code 1008."}}
+    described: dict[str, Any] = {}
+    for code in endpoint.statuses:
+        status = Status(code)  # type: ignore[call-arg]  # mypy takes __new__ for the look-up
+        described[str(code)] = (
+            _answer(endpoint)
+            if status is Status.OK
+            else {"$ref": f"#/components/responses/{status.name.title().replace('_', '')}"}
+        )
+    return described
+
+
+def _answer(endpoint: Endpoint) -> dict[str, Any]:
+    return {"description": "OK", "headers": _headers(), "content": _answer_content(endpoint)}
+
+
+def _answer_content(endpoint: Endpoint) -> dict[str, Any]:
+    if endpoint.name == "stream":
+        audio = {"schema": {"type": "string", "format": "binary"}}
+        return dict.fromkeys(sorted(set(chosen.CONTENT_TYPES.values())), audio)
+    if endpoint.response_model is None:
+        schema = _reference("Limits") if endpoint.name == "limits" else {"type": "object"}
+    else:
+        schema = _reference(endpoint.response_model.__name__)
+    if endpoint.answers_list:
+        schema = {"type": "array", "items": schema}
+    return {endpoints.JSON: {"schema": schema}}
+
+
+def _request_content(endpoint: Endpoint) -> dict[str, Any]:
+    if endpoint.request_model is None or endpoint.content_type is None:
+        return {}
+    body: dict[str, Any] = {"schema": _reference(endpoint.request_model.__name__)}
+    content = {endpoint.content_type: body}
+    if endpoint.content_type == FORM:
+        content["application/x-www-form-urlencoded"] = {**body, **_ADDITION}
+    return content
+
+
+def _parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
+    parameters: list[dict[str, Any]] = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in endpoint.path_fields
+    ]
+    if endpoint.query_model:
+        schema = endpoint.query_model.model_json_schema(ref_template="#/components/schemas/{model}")
+        for fact in field_facts(endpoint.query_model).values():
+            # The key has a place of its own, among the security schemes.
+            if fact.name != chosen.API_KEY_HEADER:
+                described: dict[str, Any] = {"name": fact.name, "in": "query", "required": fact.required}
+                described["schema"] = schema["properties"][fact.name]
+                parameters.append(described | (_ADDITION if fact.addition else {}))
+    if endpoint.name == "generate":
+        parameters += [{"$ref": f"#/components/parameters/{name}"} for name in parameters_of()]
+    return parameters
+
+
+def _headers(*, retry_after: bool = False) -> dict[str, Any]:
+    headers: dict[str, Any] = {
+        chosen.TRACE_HEADER: {"description": "Names this answer.", "schema": {"type": "string"}, **_ADDITION},
+        chosen.WARNING_HEADER: {
+            "description": "Something was ignored or replaced; repeatable.",
+            "schema": {"type": "string"},
+            **_ADDITION,
+        },
+    }
+    if retry_after:
+        headers[chosen.RETRY_AFTER_HEADER] = {
+            "description": "Seconds to wait.",
+            "schema": {"type": "integer", "minimum": 0},
+            **_ADDITION,
+        }
+    return headers
+
+
+def _reference(name: str) -> dict[str, Any]:
+    return {"$ref": f"#/components/schemas/{name}"}

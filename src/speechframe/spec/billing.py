@@ -1,0 +1,89 @@
+"""What a call costs: billed characters and the price table (chosen: billed-characters, prices).
+
+Amounts are whole thousandths of a credit (`Millicredits`), so that sums are exact; they become credits only
+at the wire and in what people read. For speech one credit is one billed character.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from speechframe.spec.pauses import strip_pauses
+
+Millicredits = int
+CREDIT: Millicredits = 1000
+"""One credit in thousandths."""
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What one unit of an operation costs, in thousandths of a credit."""
+
+    operation: str
+    unit: str
+    millicredits: Millicredits
+    balance: str
+
+
+PRICES: dict[str, Price] = {
+    price.operation: price
+    for price in (
+        Price("generate", "billed character", CREDIT, "speech"),
+        Price("stream", "billed character", CREDIT, "speech"),
+        Price("convert", "second of input audio", 15 * CREDIT, "speech"),
+        Price("translate", "character of source text", CREDIT, "speech"),
+        Price("dub", "second of media and target locale", CREDIT, "dubbing"),
+    )
+}
+"""Prices by operation; `balance` names which of a key's two balances pays."""
+
+
+def billed_characters(text: str) -> int:
+    """Return how many characters of a text are billed: all but those of pause markers; whitespace counts.
+
+    Characters are Unicode code points, as everywhere in Python and in JSON schema lengths.
+
+    Examples
+    --------
+    >>> billed_characters("Wait. [pause 1.5s]Now!")
+    10
+    """
+    return len(strip_pauses(text))
+
+
+def generate_millicredits(text: str) -> Millicredits:
+    """Return the price of speaking a text (generate and stream).
+
+    Examples
+    --------
+    >>> generate_millicredits("Hello")
+    5000
+    """
+    return billed_characters(text) * PRICES["generate"].millicredits
+
+
+def translate_millicredits(texts: list[str]) -> Millicredits:
+    """Return the price of translating a list of texts: every character counts."""
+    return sum(map(len, texts)) * PRICES["translate"].millicredits
+
+
+def convert_millicredits(audio_seconds: float) -> Millicredits:
+    """Return the price of changing the voice of a clip; a begun thousandth of a credit counts whole."""
+    return ceil(audio_seconds * PRICES["convert"].millicredits)
+
+
+def dub_millicredits(media_seconds: float, target_locales: int) -> Millicredits:
+    """Return the price of dubbing a medium into a number of locales; a begun thousandth counts whole."""
+    return ceil(media_seconds * PRICES["dub"].millicredits) * target_locales
+
+
+def to_credits(millicredits: Millicredits) -> float:
+    """Return thousandths as credits, for people and for the wire.
+
+    Examples
+    --------
+    >>> to_credits(1500)
+    1.5
+    """
+    return millicredits / CREDIT

@@ -1,0 +1,86 @@
+"""The voice changer (section 2.5 of the document)."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from speechframe.spec._enums import ChannelType, Format
+from speechframe.spec._model import Int64, JsonText, Number, OneOf, SnakeModel, Text, refuse
+from speechframe.spec.limits import CHANGER_FORMATS, CHANGER_SAMPLE_RATES_HZ
+from speechframe.spec.speech import AudioDuration, Pitch, Pronunciations, Rate, Variation, VoiceId
+
+__all__ = ["ConvertRequest", "ConvertResponse", "one_source"]
+
+
+def one_source(given: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:
+    """Return the problem of giving both or neither of `file` and `file_url` (chosen: one-source)."""
+    there = [name for name in ("file", "file_url") if given.get(name) is not None]
+    if len(there) == 1:
+        return ()
+    return (("file, file_url", "are both given" if there else "are both missing", "exactly one of the two"),)
+
+
+class ConvertRequest(SnakeModel):
+    """A clip and the voice it is to be spoken in; a multipart form (section 2.5)."""
+
+    section: ClassVar[str] = "2.5"
+
+    voice_id: VoiceId = Field(description="Full voice id (<locale>-<name>) or the bare name.")
+    file: bytes | None = Field(None, description="The clip.")
+    file_url: Text | None = Field(None, description="Where the clip lies.")
+    audio_duration: AudioDuration | None = Field(
+        None, description="Asked length in seconds; 0 is ignored.", json_schema_extra={"gen2_only": True}
+    )
+    channel_type: ChannelType = Field(ChannelType.MONO, description="Mono or stereo.")
+    encode_output_as_base64: bool | None = Field(None, description="True adds Base64 audio beside the URL.")
+    format: Annotated[Format, OneOf(CHANGER_FORMATS)] = Field(Format.WAV, description="Audio format.")
+    multi_native_locale: Text | None = Field(
+        None, description="Language of the output.", json_schema_extra={"gen2_only": True}
+    )
+    pitch: Pitch | None = Field(None, description="Lower or higher voice.")
+    rate: Rate | None = Field(None, description="Slower or faster speech.")
+    retain_accent: bool = Field(True, description="Keep the speaker's accent.")
+    retain_prosody: bool = Field(True, description="Keep intonation, rhythm and stress.")
+    return_transcription: bool = Field(False, description="Return a transcription.")
+    sample_rate: Annotated[Number, OneOf(CHANGER_SAMPLE_RATES_HZ)] = Field(
+        44100.0, description="Samples per second of the audio, in Hz."
+    )
+    style: Text | None = Field(None, description="One of the voice's styles.")
+    transcription: Text | None = Field(None, description="What is said in the clip.")
+    variation: Variation = Field(
+        1,
+        description="More of it varies pause, pitch and speed more.",
+        json_schema_extra={"gen2_only": True},
+    )
+    pronunciation_dictionary: Annotated[Pronunciations, JsonText] | None = Field(
+        None,
+        description="Word to pronunciation, as JSON text.",
+        json_schema_extra={"addition": True, "chosen_point": "pronunciation-dictionary"},
+    )
+
+    @classmethod
+    def across(cls, given: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:
+        """Ask for exactly one source."""
+        return one_source(given)
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        for fields, problem, allowed in one_source({"file": self.file, "file_url": self.file_url}):
+            refuse(f"{fields} {problem}", allowed)
+        return self
+
+
+class ConvertResponse(SnakeModel):
+    """The answer of the voice changer (section 2.5)."""
+
+    section: ClassVar[str] = "2.5"
+
+    audio_file: str = Field(description="URL or path of the audio.")
+    audio_length_in_seconds: float = Field(description="Length of the audio in seconds.")
+    remaining_character_count: Int64 = Field(description="Characters left in the billing cycle.")
+    encoded_audio: str | None = Field(None, description="The audio in Base64, when that was asked for.")
+    transcription: str | None = Field(
+        None, description="What was said in the clip.", json_schema_extra={"deprecated": True}
+    )
+    warning: str | None = Field(None, description="What was ignored or replaced.")

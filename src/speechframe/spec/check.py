@@ -1,0 +1,221 @@
+"""Check a request before it is sent or served: every problem at once, in words (section 2)."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from math import isfinite, isnan
+from reprlib import Repr
+from typing import Any, Generic, TypeVar
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from speechframe.spec._model import DocumentModel
+from speechframe.spec.facts import FieldFact, field_facts
+
+M = TypeVar("M", bound=DocumentModel)
+
+SHOWN_CHARACTERS = 80
+"""Longest a value is shown."""
+
+_SHORT = Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = SHOWN_CHARACTERS
+_SHORT.maxlevel = 2
+
+
+@dataclass(frozen=True, slots=True)
+class FieldProblem:
+    """What is wrong with one field of a request.
+
+    Attributes
+    ----------
+    field : str
+        Wire name; a dotted path inside objects.
+    problem : str
+        What is wrong, as the end of a sentence that starts with the field.
+    value : str
+        What was given, shortened.
+    allowed : str
+        What would be right.
+    """
+
+    field: str
+    problem: str
+    value: str
+    allowed: str
+
+    def __str__(self) -> str:
+        given = f" (got {self.value})" if self.value else ""
+        allowed = f"; allowed: {self.allowed}" if self.allowed else ""
+        return f"{self.field} {self.problem}{given}{allowed}"
+
+
+@dataclass(frozen=True, slots=True)
+class Checked(Generic[M]):
+    """What came of checking a request.
+
+    `value` is None exactly when there are `problems`. `unknown` names fields that no one reads, `deprecated`
+    those that were set although the document has given them up; neither is a problem.
+    """
+
+    value: M | None
+    problems: tuple[FieldProblem, ...] = ()
+    unknown: tuple[str, ...] = ()
+    deprecated: tuple[str, ...] = ()
+
+
+def check(model: type[M], data: Mapping[str, Any], *, wire_names_only: bool = False) -> Checked[M]:
+    """Return the request, or everything that is wrong with it.
+
+    Parameters
+    ----------
+    model : type
+        The table the request must follow, such as `GenerateRequest`.
+    data : mapping
+        Field to value, by wire name or Python name. None counts as "not given".
+    wire_names_only : bool
+        Take wire names only, as the service must: `voice_id` in a JSON body is then an unknown field.
+
+    Examples
+    --------
+    >>> from speechframe.spec.speech import GenerateRequest
+    >>> for problem in check(GenerateRequest, {"text": "Hi", "pitch": 70}).problems:
+    ...     print(problem)
+    voiceId is missing; allowed: text of 1 to 200 characters
+    pitch is out of range (got 70); allowed: integer from -50 to 50
+    """
+    if not isinstance(data, Mapping):
+        return Checked(None, (FieldProblem("(body)", "is no object", shown(data), "fields and values"),))
+    names = _names(model)
+    given = {name: value for name, value in data.items() if value is not None}
+    unknown: tuple[str, ...] = ()
+    deprecated: tuple[str, ...] = ()
+    if not given.keys() <= names.plain:
+        unknown = tuple(str(name) for name in given if name not in names.wire_of)
+        deprecated = tuple(names.wire_of[name] for name in given if name in names.deprecated)
+    if wire_names_only and names.python_only:
+        strangers = given.keys() & names.python_only
+        unknown += tuple(sorted(strangers))
+        given = {name: value for name, value in given.items() if name not in strangers}
+    try:
+        value = model.model_validate(given)
+    except ValidationError as error:
+        return Checked(None, tuple(_problems(model, given, error)), unknown, deprecated)
+    return Checked(value, (), unknown, deprecated)
+
+
+def shown(value: Any) -> str:
+    """Return a value as short text for a message: quoted, one line, never over 80 characters.
+
+    Examples
+    --------
+    >>> shown("x" * 1000)[:5], len(shown("x" * 1000))
+    ("'xxxx", 80)
+    """
+    if isinstance(value, bytes | bytearray | memoryview):
+        return f"<{len(value):,} bytes>"
+    text = _SHORT.repr(value)
+    return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """The names a table's fields go by."""
+
+    wire_of: dict[str, str]
+    python_only: frozenset[str]
+    deprecated: frozenset[str]
+    plain: frozenset[str]
+
+
+@lru_cache(maxsize=256)
+def _names(model: type[DocumentModel]) -> _Names:
+    facts = field_facts(model)
+    wire_of: dict[str, str] = {}
+    for name, field in model.model_fields.items():
+        wire = field.alias or name
+        wire_of[wire] = wire_of[name] = wire
+    deprecated = frozenset(name for name, wire in wire_of.items() if facts[wire].deprecated)
+    return _Names(
+        wire_of=wire_of,
+        python_only=frozenset(name for name, wire in wire_of.items() if name != wire),
+        deprecated=deprecated,
+        plain=frozenset(wire_of) - deprecated,
+    )
+
+
+def _problems(
+    model: type[DocumentModel], given: Mapping[str, Any], error: ValidationError
+) -> Iterator[FieldProblem]:
+    names = _names(model)
+    facts = field_facts(model)
+    for details in error.errors(include_url=False):
+        path = tuple(str(part) for part in details["loc"])
+        if not path:
+            continue  # from across the fields, asked for below
+        field = names.wire_of.get(path[0], path[0])
+        allowed = facts[field].allowed if len(path) == 1 else details["msg"].removeprefix("Input should be ")
+        yield _problem(".".join((field, *path[1:])), details, facts[field], allowed)
+    # pydantic looks across fields only when each of them is right; the caller wants to know all at once.
+    for fields, problem, allowed in model.across(_by_python_name(model, given)):
+        yield FieldProblem(fields, problem, "", allowed)
+
+
+def _problem(field: str, details: ErrorDetails, fact: FieldFact, allowed: str) -> FieldProblem:
+    kind, value, context = details["type"], details["input"], details.get("ctx", {})
+    if kind == "missing":
+        return FieldProblem(field, "is missing", "", allowed)
+    if isinstance(value, float) and not isfinite(value):
+        # In a table of strings, NaN is how pandas spells "nothing here".
+        missing = fact.type == "string" and isnan(value)
+        return FieldProblem(
+            field, "is missing" if missing else "is not a finite number", shown(value), allowed
+        )
+    if kind == "house":
+        return FieldProblem(
+            field, context["problem"] + _meant(value, fact), shown(value), context["allowed"] or allowed
+        )
+    if kind == "value_error":
+        return FieldProblem(field, "is refused", shown(value), str(context["error"]))
+    return FieldProblem(field, _words(kind) + _meant(value, fact), shown(value), allowed)
+
+
+def _meant(value: Any, fact: FieldFact) -> str:
+    """Offer the spelling of the document for a word that differs from it only in case."""
+    if not isinstance(value, str) or len(value) > SHOWN_CHARACTERS:
+        return ""
+    meant = next((str(one) for one in fact.one_of if str(one).casefold() == value.strip().casefold()), None)
+    return f", did you mean {meant}?" if meant else ""
+
+
+_WORDS = {
+    "enum": "is not one of the allowed values",
+    "string_unicode": "is no valid Unicode text",
+    "string_too_short": "is empty",
+    "string_too_long": "is too long",
+    "too_short": "has too few items",
+    "too_long": "has too many items",
+    "greater_than_equal": "is out of range",
+    "less_than_equal": "is out of range",
+    "int_parsing_size": "is out of range",
+}
+_WORDS_BY_FAMILY = {
+    "string": "is no text",
+    "int": "is no whole number",
+    "float": "is no number",
+    "finite": "is not a finite number",
+    "bool": "is neither true nor false",
+    "list": "is no list",
+    "dict": "is no object",
+    "model": "is no object",
+    "bytes": "is no file",
+}
+
+
+def _words(kind: str) -> str:
+    return _WORDS.get(kind) or _WORDS_BY_FAMILY.get(kind.partition("_")[0], "is not allowed")
+
+
+def _by_python_name(model: type[DocumentModel], given: Mapping[str, Any]) -> dict[str, Any]:
+    python_of = {field.alias or name: name for name, field in model.model_fields.items()}
+    return {python_of.get(name, name): value for name, value in given.items()}

@@ -1,0 +1,245 @@
+"""Status, error, warning and close codes (section 7 of the document)."""
+
+from __future__ import annotations
+
+from enum import IntEnum, StrEnum
+from typing import Self
+
+
+class Status(IntEnum):
+    """HTTP statuses (sections 7.1 and 7.2), each with what it means and what is to be done.
+
+    Attributes
+    ----------
+    meaning, resolution : str
+        What happened; what the caller does about it.
+    retryable : bool
+        The same call may be sent again.
+    stops_run : bool
+        Every other call with this key would fail the same way, so a batch stops.
+    addition : bool
+        The document does not list it; the local service answers it where the document has no address.
+
+    Examples
+    --------
+    >>> Status.of(429).retryable
+    True
+    >>> Status.of(418) is None
+    True
+    """
+
+    meaning: str
+    resolution: str
+    retryable: bool
+    stops_run: bool
+    addition: bool
+
+    def __new__(
+        cls,
+        value: int,
+        meaning: str,
+        resolution: str,
+        traits: str = "",
+    ) -> Self:
+        """Take the traits as words, so that a row reads like the document's table."""
+        member = int.__new__(cls, value)
+        member._value_ = value
+        member.meaning = meaning
+        member.resolution = resolution
+        words = traits.split()
+        member.retryable = "retryable" in words
+        member.stops_run = "stops" in words
+        member.addition = "addition" in words
+        return member
+
+    OK = 200, "OK", "Read the answer."
+    BAD_REQUEST = (
+        400,
+        "Bad Request",
+        "The body is malformed or a field is invalid; correct it (check voiceId, model, format, sampleRate).",
+    )
+    UNAUTHORIZED = (
+        401,
+        "Invalid api-key",
+        "Only the token call answers this; everywhere else it is 403. Use a valid key.",
+        "stops",
+    )
+    PAYMENT_REQUIRED = (
+        402,
+        "Expired subscription or character limit exhausted",
+        "Renew the subscription or wait for the next billing cycle.",
+        "stops",
+    )
+    FORBIDDEN = (403, "Invalid or expired token/api-key", "Use a valid key or a fresh token.", "stops")
+    NOT_FOUND = (404, "Not Found", "The service has no such address; check the path.", "addition")
+    METHOD_NOT_ALLOWED = (
+        405,
+        "Method Not Allowed",
+        "The address exists for another method; the Allow header names it.",
+        "addition",
+    )
+    REQUEST_TIMEOUT = (
+        408,
+        "Request Timeout",
+        "The body did not arrive in time. Retry; raise the client timeout for long input.",
+        "retryable",
+    )
+    TOO_MANY_REQUESTS = (
+        429,
+        "Too Many Requests",
+        "The plan's concurrency is exceeded. Retry with exponential backoff and cap the calls in flight.",
+        "retryable",
+    )
+    INTERNAL_SERVER_ERROR = (
+        500,
+        "Internal Server Error",
+        "Retry with exponential backoff.",
+        "retryable",
+    )
+    SERVICE_UNAVAILABLE = (
+        503,
+        "Service Unavailable",
+        "The service is saturated or the region is down. Retry with backoff, or use the global address.",
+        "retryable",
+    )
+
+    @classmethod
+    def of(cls, status: int) -> Status | None:
+        """Return the member for a number, or None for one that nobody lists."""
+        try:
+            return cls(status)  # type: ignore[call-arg]  # mypy reads __new__ as the look-up, too
+        except ValueError:
+            return None
+
+
+SPEECH_STATUSES = tuple(status for status in Status if status not in {200, 401} and not status.addition)
+"""The statuses of section 7.1, which hold for generate and stream."""
+
+
+class HttpErrorCode(StrEnum):
+    """`error_code` of our HTTP error body (chosen: http-error-body), and the status it comes with."""
+
+    status: Status
+
+    def __new__(cls, value: str, status: Status) -> Self:
+        """Keep the status beside the word."""
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.status = status
+        return member
+
+    INVALID_REQUEST = "INVALID_REQUEST", Status.BAD_REQUEST
+    MISSING_KEY = "MISSING_KEY", Status.BAD_REQUEST
+    PAYLOAD_TOO_LARGE = "PAYLOAD_TOO_LARGE", Status.BAD_REQUEST
+    UNAUTHORIZED = "UNAUTHORIZED", Status.UNAUTHORIZED
+    QUOTA_EXHAUSTED = "QUOTA_EXHAUSTED", Status.PAYMENT_REQUIRED
+    INVALID_KEY = "INVALID_KEY", Status.FORBIDDEN
+    NOT_FOUND = "NOT_FOUND", Status.NOT_FOUND
+    METHOD_NOT_ALLOWED = "METHOD_NOT_ALLOWED", Status.METHOD_NOT_ALLOWED
+    REQUEST_TIMEOUT = "REQUEST_TIMEOUT", Status.REQUEST_TIMEOUT
+    CONCURRENCY_LIMIT = "CONCURRENCY_LIMIT", Status.TOO_MANY_REQUESTS
+    INTERNAL_ERROR = "INTERNAL_ERROR", Status.INTERNAL_SERVER_ERROR
+    UNAVAILABLE = "UNAVAILABLE", Status.SERVICE_UNAVAILABLE
+
+
+class ErrorCode(StrEnum):
+    """`error_code` of a WebSocket error frame (section 7.3), with its cause and what follows."""
+
+    cause: str
+    effect: str
+
+    def __new__(cls, value: str, cause: str, effect: str) -> Self:
+        """Keep cause and effect beside the word."""
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.cause = cause
+        member.effect = effect
+        return member
+
+    INVALID_VOICE = (
+        "INVALID_VOICE",
+        "The voiceId is not in the falcon catalogue (full ids and bare names are both looked up).",
+        "The context has no voice; name one that the catalogue holds.",
+    )
+    ACTIVE_CONTEXT_LIMIT_EXCEEDED = (
+        "ACTIVE_CONTEXT_LIMIT_EXCEEDED",
+        "More contexts would be active at once than the plan's streaming concurrency allows.",
+        "The context is not created. End finished contexts, reuse ids for turns, or raise the limit.",
+    )
+    INVALID_JSON = (
+        "INVALID_JSON",
+        "A frame is not valid JSON; partial and concatenated payloads count as such.",
+        "The frame is dropped.",
+    )
+    INTERNAL_ERROR = ("INTERNAL_ERROR", "Failure on the service side.", "Retry the context.")
+
+
+class WarningCode(StrEnum):
+    """`warning_code` of a WebSocket warning frame (section 7.4): nothing is retried, synthesis continues."""
+
+    cause: str
+    effect: str
+
+    def __new__(cls, value: str, cause: str, effect: str) -> Self:
+        """Keep cause and effect beside the word."""
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.cause = cause
+        member.effect = effect
+        return member
+
+    INVALID_BUFFER_SIZE = (
+        "INVALID_BUFFER_SIZE",
+        "min_buffer_size is outside 0-1000 or not a number.",
+        "The previous value is kept.",
+    )
+    INVALID_BUFFER_DELAY = (
+        "INVALID_BUFFER_DELAY",
+        "max_buffer_delay_in_ms is outside 0-1000 or not a number.",
+        "The previous value is kept.",
+    )
+    INVALID_PREDICTIVE_CHUNKING = (
+        "INVALID_PREDICTIVE_CHUNKING",
+        "predictive_chunking is neither strict nor lenient.",
+        "strict is used when it is omitted.",
+    )
+    INVALID_FIELD_TYPE = ("INVALID_FIELD_TYPE", "A field has the wrong JSON type.", "The field is ignored.")
+    NO_VOICE_CONFIG = (
+        "NO_VOICE_CONFIG",
+        "Text arrived in a context that has no voice_config.",
+        "The default voice is used.",
+    )
+    NO_VOICE_ID = ("NO_VOICE_ID", "voice_config came without voiceId.", "The default voice is used.")
+    TOO_MANY_GENERATION_REQUESTS = (
+        "TOO_MANY_GENERATION_REQUESTS",
+        "Generation requests come faster than the plan allows.",
+        "Synthesis continues; slow down or send more text at a time.",
+    )
+    TEXT_IGNORED_WITH_CLEAR = (
+        "TEXT_IGNORED_WITH_CLEAR",
+        "One frame held both clear and text.",
+        "The text is dropped.",
+    )
+
+
+INVALID_KEY_REASON = "Invalid api key used."
+"""The reason text of close code 1008 (sections 5 and 7.5), exactly as the document writes it."""
+
+
+class CloseCode(IntEnum):
+    """WebSocket close codes (section 7.5)."""
+
+    cause: str
+
+    def __new__(cls, value: int, cause: str) -> Self:
+        """Keep the cause beside the number."""
+        member = int.__new__(cls, value)
+        member._value_ = value
+        member.cause = cause
+        return member
+
+    NORMAL = (
+        1000,
+        "Normal close, also after three minutes of inactivity. Reconnect when there is text to send.",
+    )
+    POLICY_VIOLATION = (1008, f"Invalid api key (reason `{INVALID_KEY_REASON}`).")

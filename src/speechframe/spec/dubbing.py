@@ -1,0 +1,256 @@
+"""Dubbing: locales, jobs and projects (sections 2.8 to 2.11 and 4.5 of the document)."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from speechframe.spec._model import Int64, NotBoolean, Open, PlainText, SnakeModel, Text, refuse
+from speechframe.spec.changer import one_source
+from speechframe.spec.chosen import PAGE_DEFAULT, PAGE_LIMIT
+from speechframe.spec.locales import dubbing_spelling
+
+__all__ = [
+    "DestinationLocale",
+    "DownloadDetail",
+    "DubJob",
+    "DubJobStatus",
+    "DubbingType",
+    "FailureCode",
+    "JobCreateRequest",
+    "JobCreateWithProjectRequest",
+    "JobStatusValue",
+    "Priority",
+    "Project",
+    "ProjectCreateRequest",
+    "ProjectListQuery",
+    "ProjectPage",
+    "ProjectUpdateRequest",
+    "SourceLocale",
+    "is_terminal",
+]
+
+
+class DubbingType(StrEnum):
+    """How a dub is made (section 2.8)."""
+
+    AUTOMATED = "AUTOMATED"
+    QA = "QA"
+
+
+class Priority(StrEnum):
+    """Priority of a job (section 2.9)."""
+
+    LOW = "LOW"
+    NORMAL = "NORMAL"
+    HIGH = "HIGH"
+
+
+class JobStatusValue(StrEnum):
+    """Words for the state of a job and of a download (open in the document; chosen: job-status)."""
+
+    QUEUED = "QUEUED"
+    IN_PROGRESS = "IN_PROGRESS"
+    COMPLETED = "COMPLETED"
+    PARTIALLY_COMPLETED = "PARTIALLY_COMPLETED"
+    FAILED = "FAILED"
+
+    @property
+    def terminal(self) -> bool:
+        """True when nothing further happens to the job."""
+        return self in {self.COMPLETED, self.PARTIALLY_COMPLETED, self.FAILED}
+
+
+def is_terminal(status: str) -> bool:
+    """Return whether a job's status is final; a word nobody knows is not, so that polling goes on.
+
+    Examples
+    --------
+    >>> is_terminal("PARTIALLY_COMPLETED"), is_terminal("REVIEWING")
+    (True, False)
+    """
+    return any(known.terminal for known in JobStatusValue if known == status)
+
+
+class FailureCode(StrEnum):
+    """Words for why a job failed (open in the document; chosen: failure-code)."""
+
+    INSUFFICIENT_CREDITS = "INSUFFICIENT_CREDITS"
+    CREDITS_EXHAUSTED = "CREDITS_EXHAUSTED"
+    LANGUAGE_NOT_SUPPORTED = "LANGUAGE_NOT_SUPPORTED"
+    SPEECH_NOT_PRESENT = "SPEECH_NOT_PRESENT"
+    SOURCE_LANGUAGE_MISMATCH = "SOURCE_LANGUAGE_MISMATCH"
+    WEBHOOK_ERROR = "WEBHOOK_ERROR"
+    SERVER_ERROR = "SERVER_ERROR"
+
+
+def _one_or_many(value: Any) -> Any:
+    # A repeated form field arrives as a list, a lone one as text; one comma-separated value is read too.
+    items = [value] if isinstance(value, str) else value
+    if isinstance(items, list) and all(isinstance(item, str) for item in items):
+        return [part.strip() for item in items for part in item.split(",") if part.strip()]
+    return items
+
+
+Required = Annotated[str, Field(min_length=1, strict=True), PlainText]
+Locale = Annotated[str, AfterValidator(dubbing_spelling)]
+TargetLocales = Annotated[list[Locale], BeforeValidator(_one_or_many), Field(min_length=1)]
+
+
+class DestinationLocale(SnakeModel):
+    """A locale that can be dubbed into, and how (section 2.8)."""
+
+    section: ClassVar[str] = "2.8"
+
+    locale: str
+    language: str
+    supports: list[Open[DubbingType]]
+
+
+class SourceLocale(SnakeModel):
+    """A locale that can be dubbed from (section 2.8)."""
+
+    section: ClassVar[str] = "2.8"
+
+    locale: str
+    language: str
+
+
+class DubJob(SnakeModel):
+    """The answer to creating a job (section 2.9)."""
+
+    section: ClassVar[str] = "2.9"
+
+    job_id: str
+    dubbing_type: Open[DubbingType]
+    file_name: str = Field(description="Name of the uploaded file.")
+    priority: Open[Priority]
+    target_locales: list[str]
+    file_url: str | None = None
+    webhook_url: str | None = None
+    source_locale: str | None = None
+    warning: str | None = None
+
+
+class DownloadDetail(SnakeModel):
+    """What there is to fetch for one locale (section 2.10)."""
+
+    section: ClassVar[str] = "2.10"
+
+    locale: str | None = None
+    status: str | None = None
+    error_message: str | None = None
+    download_url: str | None = None
+    download_srt_url: str | None = None
+
+
+class DubJobStatus(SnakeModel):
+    """How a job is doing (section 2.10); `is_terminal(status)` says whether it still moves."""
+
+    section: ClassVar[str] = "2.10"
+
+    job_id: str
+    status: str
+    project_id: str | None = None
+    download_details: list[DownloadDetail] | None = None
+    credits_used: Int64 | None = None
+    credits_remaining: Int64 | None = None
+    failure_reason: str | None = None
+    failure_code: str | None = None
+
+
+class Project(SnakeModel):
+    """A dubbing project (section 2.11)."""
+
+    section: ClassVar[str] = "2.11"
+
+    project_id: str
+    dubbing_type: Open[DubbingType]
+    target_locales: list[str]
+    name: str | None = None
+    description: str | None = None
+    source_locale: str | None = None
+
+
+class ProjectPage(SnakeModel):
+    """A page of the project list (section 2.11); `next` goes into the following request."""
+
+    section: ClassVar[str] = "2.11"
+
+    projects: list[Project]
+    next: str | None = None
+
+
+class _JobForm(SnakeModel):
+    """What both ways of creating a job share."""
+
+    file: bytes | None = Field(None, description="The medium.")
+    file_url: Text | None = Field(None, description="Where the medium lies.")
+    webhook_url: Text | None = Field(None, description="Called when the job ends.")
+    file_name: Text | None = Field(None, description="Name of the medium.")
+    priority: Priority = Field(
+        Priority.NORMAL, description="Priority in the queue.", json_schema_extra={"chosen": ["default"]}
+    )
+    webhook_secret: Text | None = Field(None, repr=False, description="Signs the webhook.")
+
+    @classmethod
+    def across(cls, given: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:
+        """Ask for exactly one source."""
+        return one_source(given)
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        for fields, problem, allowed in one_source({"file": self.file, "file_url": self.file_url}):
+            refuse(f"{fields} {problem}", allowed)
+        return self
+
+
+class JobCreateRequest(_JobForm):
+    """The form of POST /v1/dub/jobs/create (section 4.5)."""
+
+    section: ClassVar[str] = "4.5"
+
+    target_locales: TargetLocales = Field(description="Locales to dub into, in either spelling.")
+    source_locale: Locale | None = Field(None, description="Locale of the medium.")
+
+
+class JobCreateWithProjectRequest(_JobForm):
+    """The form of POST /v1/dub/jobs/create-with-project-id (section 4.5)."""
+
+    section: ClassVar[str] = "4.5"
+
+    project_id: Required = Field(description="The project, which names the locales.")
+
+
+class ProjectCreateRequest(SnakeModel):
+    """The body of POST /v1/dub/projects/create (section 4.5)."""
+
+    section: ClassVar[str] = "4.5"
+
+    name: Required = Field(description="What the project is called.")
+    dubbing_type: DubbingType = Field(description="How its dubs are made.")
+    target_locales: TargetLocales = Field(description="Locales to dub into, in either spelling.")
+    source_locale: Locale | None = Field(None, description="Locale of the media.")
+    description: Text | None = Field(None, description="Anything that helps to find it.")
+
+
+class ProjectUpdateRequest(SnakeModel):
+    """The body of PUT /v1/dub/projects/{project_id}/update (section 4.5)."""
+
+    section: ClassVar[str] = "4.5"
+
+    target_locales: TargetLocales = Field(description="Locales of the jobs to come.")
+
+
+class ProjectListQuery(SnakeModel):
+    """The query of GET /v1/dub/projects/list (section 4.5)."""
+
+    section: ClassVar[str] = "4.5"
+
+    limit: Annotated[int, Field(ge=PAGE_LIMIT.low, le=PAGE_LIMIT.high), NotBoolean] = Field(
+        PAGE_DEFAULT,
+        description="Projects on a page.",
+        json_schema_extra={"chosen": ["default", "minimum", "maximum"]},
+    )
+    next: Text | None = Field(None, description="`next` of the page before.")

@@ -1,0 +1,147 @@
+"""The document's tables read back from the models: what tables, messages and tests are made of."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from speechframe.spec import auth, changer, dubbing, socket, speech, translate
+from speechframe.spec._model import DocumentModel
+
+
+@dataclass(frozen=True, slots=True)
+class FieldFact:
+    """A row of a table: what one field is, in the document's words."""
+
+    name: str
+    type: str
+    required: bool
+    default: Any = None
+    default_note: str = ""
+    minimum: float | None = None
+    maximum: float | None = None
+    one_of: tuple[Any, ...] = ()
+    deprecated: bool = False
+    superseded_by: str = ""
+    gen2_only: bool = False
+    addition: bool = False
+    chosen: tuple[str, ...] = ()
+    description: str = ""
+    max_length: int | None = None
+    min_length: int | None = None
+
+    @property
+    def allowed(self) -> str:
+        """Words for what the field takes."""
+        if self.one_of:
+            return "one of " + ", ".join(map(str, self.one_of))
+        if self.minimum is not None and self.maximum is not None and self.type != "int64":
+            return f"{self.type} from {self.minimum:g} to {self.maximum:g}"
+        if self.minimum is not None and self.type != "int64":
+            return f"{self.type} of at least {self.minimum:g}"
+        if self.type == "string" and self.max_length is not None:
+            return f"text of 1 to {self.max_length:,} characters"
+        return {"string": "text", "boolean": "true or false", "object": "JSON object"}.get(
+            self.type, self.type
+        )
+
+
+@lru_cache(maxsize=256)
+def field_facts(model: type[DocumentModel]) -> dict[str, FieldFact]:
+    """Return the facts of a table, by wire name, in the order of the table.
+
+    Examples
+    --------
+    >>> from speechframe.spec.speech import GenerateRequest
+    >>> field_facts(GenerateRequest)["pitch"].allowed
+    'integer from -50 to 50'
+    """
+    schema = model.model_json_schema(by_alias=True)
+    definitions = schema.get("$defs", {})
+    required = schema.get("required", ())
+    return {
+        name: _fact(name, _resolved(field, definitions), required=name in required)
+        for name, field in schema.get("properties", {}).items()
+    }
+
+
+def models() -> Iterator[type[DocumentModel]]:
+    """Give every table of the document, chapter by chapter."""
+    for chapter in (speech, changer, translate, auth, dubbing, socket):
+        for name in chapter.__all__:
+            value = getattr(chapter, name)
+            if (
+                isinstance(value, type)
+                and issubclass(value, DocumentModel)
+                and value.__module__ == chapter.__name__
+            ):
+                yield value
+
+
+def model_named(name: str) -> type[DocumentModel]:
+    """Return a table by its class name; KeyError for one that is none."""
+    return {model.__name__: model for model in models()}[name]
+
+
+def _fact(name: str, schema: dict[str, Any], *, required: bool) -> FieldFact:
+    return FieldFact(
+        name=name,
+        type=_type(schema),
+        required=required,
+        default=None if required else schema.get("default"),
+        default_note=schema.get("default_note", ""),
+        minimum=schema.get("minimum"),
+        maximum=schema.get("maximum"),
+        one_of=tuple(schema.get("enum") or schema.get("items", {}).get("enum", ())),
+        deprecated=schema.get("deprecated", False),
+        superseded_by=schema.get("superseded_by", ""),
+        gen2_only=schema.get("gen2_only", False),
+        addition=schema.get("addition", False),
+        chosen=tuple(schema.get("chosen", ())),
+        description=schema.get("description", ""),
+        min_length=schema.get("minLength"),
+        max_length=schema.get("maxLength"),
+    )
+
+
+def _resolved(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+    """Return a field's schema with references followed and "or null" taken away."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        target = definitions[name]
+        if "properties" in target:
+            target = {"type": "object", "title": name}
+        # The description of an enum is about the enum; the field has its own.
+        inner = {k: v for k, v in _resolved(target, definitions).items() if k != "description"}
+        return {**inner, **{k: v for k, v in schema.items() if k != "$ref"}}
+    if "anyOf" in schema:
+        options = [
+            _resolved(option, definitions) for option in schema["anyOf"] if option.get("type") != "null"
+        ]
+        # An open enum of an answer is "one of these words, or another text": the words are the fact.
+        chosen = next((option for option in options if "enum" in option), options[0])
+        return {**chosen, **{k: v for k, v in schema.items() if k != "anyOf"}}
+    resolved = dict(schema)
+    for inside in ("items", "additionalProperties"):
+        if isinstance(schema.get(inside), dict):
+            resolved[inside] = _resolved(schema[inside], definitions)
+    return resolved
+
+
+def _type(schema: dict[str, Any]) -> str:
+    kind = schema.get("type", "any")
+    if schema.get("format") in {"int64", "binary"}:
+        return str(schema["format"])
+    if kind == "array":
+        return f"array of {_item(schema['items'])}"
+    if (
+        kind == "object"
+        and "additionalProperties" in schema
+        and isinstance(schema["additionalProperties"], dict)
+    ):
+        return f"map to {_item(schema['additionalProperties'])}"
+    return "double" if kind == "number" else str(kind)
+
+
+def _item(schema: dict[str, Any]) -> str:
+    return str(schema["title"]) if schema.get("type") == "object" and "title" in schema else _type(schema)

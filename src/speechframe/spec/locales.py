@@ -1,0 +1,109 @@
+"""Locales in every spelling, normalised in one place (chosen: dubbing-locales)."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import langcodes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+@lru_cache(maxsize=4096)
+def normalise(tag: str) -> str:
+    """Return a locale in the house spelling: hyphen, language small, script titled, region capital.
+
+    Only the spelling changes: `en-UK` stays `en-UK`, because a service is asked for what its own voice list
+    calls it.
+
+    Parameters
+    ----------
+    tag : str
+        A language code or locale, with hyphen or underscore, in any case.
+
+    Raises
+    ------
+    ValueError
+        The tag is no language that anyone has registered, or no tag at all.
+
+    Examples
+    --------
+    >>> normalise("fr_fr"), normalise("FR-fr"), normalise("zh_hans_cn")
+    ('fr-FR', 'fr-FR', 'zh-Hans-CN')
+    """
+    stripped = tag.strip()
+    try:
+        language = langcodes.Language.get(stripped, normalize=False)
+    except ValueError:
+        language = None
+    if language is None or not language.language or not langcodes.tag_is_valid(stripped):
+        shown = tag if len(tag) <= 40 else tag[:40] + "…"  # noqa: PLR2004  (long enough for any real tag)
+        raise ValueError(f"{shown!r} is no locale; write language and region, such as fr-FR")
+    return language.to_tag()
+
+
+def dubbing_spelling(tag: str) -> str:
+    """Return a locale as the dubbing interface spells it, with underscores.
+
+    Examples
+    --------
+    >>> dubbing_spelling("fr-fr")
+    'fr_FR'
+    """
+    return normalise(tag).replace("-", "_")
+
+
+def language_of(tag: str) -> str:
+    """Return the language of a locale alone.
+
+    Examples
+    --------
+    >>> language_of("pt_BR")
+    'pt'
+    """
+    return normalise(tag).partition("-")[0]
+
+
+@lru_cache(maxsize=4096)
+def display_name(tag: str) -> str:
+    """Return what a locale is called in English.
+
+    Examples
+    --------
+    >>> display_name("fr-FR"), display_name("hi")
+    ('French (France)', 'Hindi')
+    """
+    return langcodes.Language.get(normalise(tag)).display_name()
+
+
+def nearest(tag: str, options: Iterable[str], *, count: int = 3) -> list[str]:
+    """Return the options a caller most likely meant: the same language first, then similar spelling.
+
+    Parameters
+    ----------
+    tag : str
+        What was asked for; it may be nonsense.
+    options : iterable of str
+        What there is.
+    count : int
+        How many are returned at most.
+
+    Examples
+    --------
+    >>> nearest("fr_BE", ["de-DE", "fr-CA", "fr-FR"])
+    ['fr-CA', 'fr-FR']
+    """
+    known = {_folded(option): option for option in options}
+    asked = _folded(tag)
+    language = asked.partition("-")[0]
+    same = [key for key in known if key == asked or key.partition("-")[0] == language]
+    same.sort(key=lambda key: key != asked)
+    alike = [key for key in get_close_matches(asked, known, n=count, cutoff=0.6) if key not in same]
+    return [known[key] for key in (*same, *alike)][:count]
+
+
+def _folded(tag: str) -> str:
+    return tag.strip().replace("_", "-").casefold()

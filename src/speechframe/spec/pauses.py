@@ -1,0 +1,94 @@
+"""Inline pause markers, `[pause 1.5s]` (section 2.1; what is open about them: chosen, pause-marker)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from speechframe.spec.chosen import PAUSE_SECONDS
+
+# One blank, a plain decimal number, the unit `s`: the document's shape and nothing looser, because a marker
+# that only we understand would be read aloud, and billed, by another service. Digits are bounded so that
+# float() stays finite.
+_MARKER = re.compile(r"\[pause ([0-9]{1,15}(?:\.[0-9]{1,15})?|\.[0-9]{1,15})s\]")
+_NEARLY = re.compile(r"\[\s*pause\b[^\[\]\n]{0,40}\]?", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A silence inside a text: what will be heard (`seconds`) and what was asked for (`asked_seconds`)."""
+
+    seconds: float
+    asked_seconds: float
+
+    @property
+    def clamped(self) -> bool:
+        """True when the asked length lies outside the range that is served."""
+        return self.seconds != self.asked_seconds
+
+    @property
+    def warning(self) -> str | None:
+        """Words for the caller when the pause was clamped."""
+        if not self.clamped:
+            return None
+        return f"pause of {self.asked_seconds:g} s was set to {self.seconds:g} s (allowed: {PAUSE_SECONDS} s)"
+
+
+def split_pauses(text: str) -> tuple[str | Pause, ...]:
+    """Return a text as pieces to speak and pauses between them, in order.
+
+    Parameters
+    ----------
+    text : str
+        Text with any number of markers. What only looks like one stays text.
+
+    Returns
+    -------
+    tuple of str or Pause
+        No piece of text is empty; the pieces joined are `strip_pauses(text)`.
+
+    Examples
+    --------
+    >>> split_pauses("Wait. [pause 1.5s]Now!")
+    ('Wait. ', Pause(seconds=1.5, asked_seconds=1.5), 'Now!')
+    """
+    if "[pause " not in text:
+        return (text,) if text else ()
+    pieces: list[str | Pause] = []
+    for index, piece in enumerate(_MARKER.split(text)):
+        if index % 2:
+            asked_s = float(piece)
+            pieces.append(Pause(PAUSE_SECONDS.clamp(asked_s), asked_s))
+        elif piece:
+            pieces.append(piece)
+    return tuple(pieces)
+
+
+def strip_pauses(text: str) -> str:
+    """Return the text without its pause markers: what is spoken, and billed.
+
+    Examples
+    --------
+    >>> strip_pauses("Wait. [pause 1.5s]Now! [pause soon]")
+    'Wait. Now! [pause soon]'
+    """
+    return _MARKER.sub("", text) if "[pause " in text else text
+
+
+def pause_warnings(text: str) -> tuple[str, ...]:
+    """Return words about every pause that is clamped and every piece that looks like a marker but is none.
+
+    Examples
+    --------
+    >>> pause_warnings("Wait [pause 9s] and [pause 500ms] go.")  # doctest: +NORMALIZE_WHITESPACE
+    ('pause of 9 s was set to 5 s (allowed: 0.1 to 5 s)',
+     "'[pause 500ms]' is no pause marker and is spoken as text; write [pause 1.5s]")
+    """
+    if "[" not in text:
+        return ()
+    clamped = (piece.warning for piece in split_pauses(text) if isinstance(piece, Pause))
+    nearly = (match.group() for match in _NEARLY.finditer(strip_pauses(text)))
+    return (
+        *(words for words in clamped if words),
+        *(f"{piece!r} is no pause marker and is spoken as text; write [pause 1.5s]" for piece in nearly),
+    )

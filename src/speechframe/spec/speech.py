@@ -1,0 +1,234 @@
+"""Speech generation, streaming and voices (sections 2.1 to 2.4 of the document)."""
+
+from enum import StrEnum
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from speechframe.spec._enums import ChannelType, Format, Gender, Model, ModelVersion
+from speechframe.spec._model import (
+    CamelModel,
+    Int64,
+    NotBoolean,
+    Number,
+    OneOf,
+    Open,
+    PlainText,
+    SpokenText,
+    Text,
+)
+from speechframe.spec.limits import (
+    AUDIO_DURATION,
+    GENERATE_SAMPLE_RATES_HZ,
+    PITCH,
+    RATE,
+    STREAM_SAMPLE_RATES_HZ,
+    VARIATION,
+)
+
+__all__ = [
+    "ChannelType",
+    "Format",
+    "Gender",
+    "GenerateRequest",
+    "GenerateResponse",
+    "Model",
+    "ModelVersion",
+    "Pronunciation",
+    "PronunciationKind",
+    "StreamRequest",
+    "StyleDetails",
+    "Voice",
+    "VoicesQuery",
+    "WordDuration",
+]
+
+VoiceId = Annotated[str, Field(min_length=1, max_length=200, strict=True), PlainText]
+Pitch = Annotated[int, Field(ge=PITCH.low, le=PITCH.high), NotBoolean]
+Rate = Annotated[int, Field(ge=RATE.low, le=RATE.high), NotBoolean]
+Variation = Annotated[int, Field(ge=VARIATION.low, le=VARIATION.high), NotBoolean]
+AudioDuration = Annotated[float, Field(ge=AUDIO_DURATION.low, allow_inf_nan=False), NotBoolean]
+
+
+class PronunciationKind(StrEnum):
+    """How a pronunciation is written (our addition; chosen: pronunciation-dictionary)."""
+
+    IPA = "IPA"
+    SAY_AS = "SAY_AS"
+
+
+class Pronunciation(CamelModel):
+    """How one word is to be spoken (our addition; chosen: pronunciation-dictionary)."""
+
+    section: ClassVar[str] = "addition"
+
+    type: PronunciationKind
+    pronunciation: Annotated[str, Field(min_length=1, max_length=500, strict=True), PlainText]
+
+
+Pronunciations = dict[Text, Pronunciation]
+
+
+class GenerateRequest(CamelModel):
+    """What is to be spoken, and how (section 2.1).
+
+    Examples
+    --------
+    >>> request = GenerateRequest(text="Hello", voice_id="nora", format=Format.FLAC)
+    >>> request.model_dump(mode="json", exclude_unset=True)
+    {'text': 'Hello', 'voiceId': 'nora', 'format': 'FLAC'}
+    """
+
+    section: ClassVar[str] = "2.1"
+
+    text: SpokenText = Field(description="Text to speak; may hold pause markers such as [pause 1.5s].")
+    voice_id: VoiceId = Field(description="Full voice id (<locale>-<name>) or the bare name.")
+    audio_duration: AudioDuration | None = Field(
+        None, description="Asked length in seconds; 0 is ignored.", json_schema_extra={"gen2_only": True}
+    )
+    channel_type: ChannelType = Field(ChannelType.MONO, description="Mono or stereo.")
+    encode_as_base64: bool | None = Field(
+        None,
+        alias="encodeAsBase64",
+        description="True: audio comes back as Base64 and none is kept, instead of a URL.",
+    )
+    format: Format = Field(Format.WAV, description="Audio format.")
+    model_version: ModelVersion = Field(ModelVersion.GEN2, description="Model generation; the only one.")
+    multi_native_locale: Text | None = Field(
+        None,
+        description="Former name of locale.",
+        json_schema_extra={"deprecated": True, "superseded_by": "locale"},
+    )
+    locale: Text | None = Field(
+        None, description="Language of the audio, such as fr-FR.", json_schema_extra={"gen2_only": True}
+    )
+    pitch: Pitch | None = Field(None, description="Lower or higher voice.")
+    rate: Rate | None = Field(None, description="Slower or faster speech.")
+    sample_rate: Annotated[Number, OneOf(GENERATE_SAMPLE_RATES_HZ)] = Field(
+        44100.0, description="Samples per second of the audio, in Hz."
+    )
+    style: Text | None = Field(None, description="One of the voice's styles.")
+    variation: Variation = Field(
+        1,
+        description="More of it varies pause, pitch and speed more.",
+        json_schema_extra={"gen2_only": True},
+    )
+    word_durations_as_original_text: bool = Field(
+        False, description="True: word durations carry the words as written in the text (English only)."
+    )
+    pronunciation_dictionary: Pronunciations | None = Field(
+        None,
+        description="Word to pronunciation.",
+        json_schema_extra={"addition": True, "chosen_point": "pronunciation-dictionary"},
+    )
+
+
+class StreamRequest(CamelModel):
+    """What is to be spoken as a stream (section 2.2)."""
+
+    section: ClassVar[str] = "2.2"
+
+    text: SpokenText = Field(description="Text to speak; may hold pause markers such as [pause 1.5s].")
+    voice_id: VoiceId = Field(description="Full voice id (<locale>-<name>) or the bare name.")
+    model: Model | None = Field(
+        None,
+        description="Model generation; gen2 is deprecated here.",
+        json_schema_extra={
+            "default": "falcon-2",
+            "default_note": "falcon-2 in every region except US-East; US-East takes gen2 (our choice)",
+        },
+    )
+    channel_type: ChannelType = Field(ChannelType.MONO, description="Mono or stereo.")
+    format: Format = Field(Format.WAV, description="Audio format.")
+    multi_native_locale: Text | None = Field(
+        None,
+        description="Former name of locale.",
+        json_schema_extra={"deprecated": True, "superseded_by": "locale"},
+    )
+    locale: Text | None = Field(None, description="Language of the audio, such as fr-FR.")
+    pitch: Pitch | None = Field(None, description="Lower or higher voice.")
+    rate: Rate | None = Field(None, description="Slower or faster speech.")
+    sample_rate: Annotated[Number, OneOf(STREAM_SAMPLE_RATES_HZ)] | None = Field(
+        None,
+        description="Samples per second of the audio, in Hz.",
+        json_schema_extra={"default": 24000.0, "default_note": "24000 for falcon-2, 44100 for gen2"},
+    )
+    style: Text | None = Field(None, description="One of the voice's styles.")
+    variation: Variation = Field(
+        1,
+        description="More of it varies pause, pitch and speed more.",
+        json_schema_extra={"gen2_only": True},
+    )
+    pronunciation_dictionary: Pronunciations | None = Field(
+        None,
+        description="Word to pronunciation.",
+        json_schema_extra={"addition": True, "chosen_point": "pronunciation-dictionary"},
+    )
+
+
+class WordDuration(CamelModel):
+    """One word and when it is heard, in milliseconds from the start of the audio (section 2.3)."""
+
+    section: ClassVar[str] = "2.3"
+
+    word: str
+    start_ms: int
+    end_ms: int
+    pitch_scale_maximum: float | None = Field(None, json_schema_extra={"deprecated": True})
+    pitch_scale_minimum: float | None = Field(None, json_schema_extra={"deprecated": True})
+    source_word_index: int | None = Field(None, json_schema_extra={"deprecated": True})
+
+
+class GenerateResponse(CamelModel):
+    """The answer to a generation request (section 2.3)."""
+
+    section: ClassVar[str] = "2.3"
+
+    audio_file: str = Field(description="URL of the audio; empty when Base64 was asked for (our choice).")
+    audio_length_in_seconds: float = Field(description="Length of the audio in seconds.")
+    remaining_character_count: Int64 = Field(description="Characters left in the billing cycle.")
+    word_durations: list[WordDuration] = Field(description="When each word is heard.")
+    encoded_audio: str | None = Field(None, description="The audio in Base64, when that was asked for.")
+    consumed_character_count: Int64 | None = Field(
+        None, description="Characters used in the billing cycle.", json_schema_extra={"deprecated": True}
+    )
+    warning: str | None = Field(None, description="What was ignored or replaced.")
+
+
+class StyleDetails(CamelModel):
+    """What a voice can do in one locale (section 2.4)."""
+
+    section: ClassVar[str] = "2.4"
+
+    available_styles: list[str] = Field(default_factory=list)
+    detail: str | None = None
+
+
+class Voice(CamelModel):
+    """A voice of the catalogue (section 2.4). The document says of no field whether it is always there."""
+
+    section: ClassVar[str] = "2.4"
+
+    voice_id: str
+    display_name: str | None = None
+    description: str | None = None
+    gender: Open[Gender] | None = None
+    locale: str | None = None
+    supported_locales: dict[str, StyleDetails] = Field(default_factory=dict)
+    accent: str | None = Field(
+        None, json_schema_extra={"deprecated": True, "superseded_by": "supportedLocales.detail"}
+    )
+    display_language: str | None = Field(
+        None, json_schema_extra={"deprecated": True, "superseded_by": "supportedLocales.detail"}
+    )
+    available_styles: list[str] | None = Field(
+        None, json_schema_extra={"deprecated": True, "superseded_by": "supportedLocales.availableStyles"}
+    )
+
+
+class VoicesQuery(CamelModel):
+    """The query of the voice listing (section 4.1)."""
+
+    section: ClassVar[str] = "4.1"
+
+    model: Model = Field(Model.GEN2, description="Which catalogue; FALCON and GEN2 are understood too.")

@@ -1,0 +1,86 @@
+"""Locales: one normaliser for every spelling."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speechframe.spec.locales import display_name, dubbing_spelling, language_of, nearest, normalise
+
+KNOWN = ["fr-FR", "en-US", "pt-BR", "zh-Hans-CN", "es-419", "sr-Latn-RS", "yue-HK", "fil-PH", "hi-IN", "de"]
+
+
+@given(st.sampled_from(KNOWN), st.sampled_from("-_"), st.sampled_from([str, str.upper, str.lower, str.title]))
+def test_every_spelling_becomes_the_house_spelling(tag, separator, case):
+    spelled = case(tag.replace("-", separator))
+    assert normalise(spelled) == tag
+    assert normalise(normalise(spelled)) == tag
+    assert dubbing_spelling(spelled) == tag.replace("-", "_")
+    assert normalise(dubbing_spelling(spelled)) == tag
+    assert language_of(spelled) == tag.split("-")[0]
+
+
+def test_only_the_spelling_changes():
+    assert normalise("en_uk") == "en-UK"
+    assert normalise("iw-IL") == "iw-IL"
+    assert normalise(" fr-FR ") == "fr-FR"
+
+
+@pytest.mark.parametrize(
+    "tag",
+    [
+        "",
+        " ",
+        "english",
+        "hinglish",
+        "xx-YY",
+        "qq",
+        "12",
+        "a",
+        "fr--FR",
+        "fr-",
+        "-FR",
+        "en-US-nora",
+        "ßß",
+        "fr FR",
+        "x" * 500,
+        "fr-\n",
+    ],
+)
+def test_nonsense_is_refused_by_name(tag):
+    with pytest.raises(ValueError, match="is no locale") as refused:
+        normalise(tag)
+    assert len(str(refused.value)) < 120
+
+
+@given(st.text(max_size=12))
+def test_any_text_is_a_locale_or_a_value_error(text):
+    try:
+        tag = normalise(text)
+    except ValueError:
+        return
+    assert normalise(tag) == tag
+
+
+@pytest.mark.parametrize(
+    ("tag", "name"),
+    [
+        ("fr-FR", "French (France)"),
+        ("en_gb", "English (United Kingdom)"),
+        ("pt-BR", "Portuguese (Brazil)"),
+        ("zh-CN", "Chinese (China)"),
+        ("hi", "Hindi"),
+    ],
+)
+def test_display_names(tag, name):
+    assert display_name(tag) == name
+
+
+def test_nearest_offers_the_same_language_first():
+    options = ["de-DE", "fr-CA", "fr-FR", "en-US", "en-GB"]
+    assert nearest("fr_fr", options)[0] == "fr-FR"
+    assert nearest("fr-BE", options) == ["fr-CA", "fr-FR"]
+    assert nearest("en-UK", options) == ["en-US", "en-GB"]
+    assert nearest("d-DE", options)[0] == "de-DE"
+    assert nearest("", options) == []
+    assert nearest("x" * 10_000, options) == []
+    assert len(nearest("en", [f"en-{n:03}" for n in range(100)])) == 3

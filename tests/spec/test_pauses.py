@@ -1,0 +1,152 @@
+"""Pause markers and billed characters: what is a marker, what stays text, what it costs."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speechframe.spec import billing
+from speechframe.spec.billing import billed_characters, generate_millicredits, to_credits
+from speechframe.spec.chosen import PAUSE_SECONDS
+from speechframe.spec.pauses import Pause, pause_warnings, split_pauses, strip_pauses
+
+
+@pytest.mark.parametrize(
+    ("marker", "asked_s", "heard_s"),
+    [
+        ("[pause 1s]", 1, 1),
+        ("[pause 1.5s]", 1.5, 1.5),
+        ("[pause .5s]", 0.5, 0.5),
+        ("[pause 0.1s]", 0.1, 0.1),
+        ("[pause 5s]", 5, 5),
+        ("[pause 5.0s]", 5, 5),
+        ("[pause 05s]", 5, 5),
+        ("[pause 0s]", 0, 0.1),
+        ("[pause 0.05s]", 0.05, 0.1),
+        ("[pause 5.01s]", 5.01, 5),
+        ("[pause 60s]", 60, 5),
+        ("[pause 999999999999999s]", 999999999999999, 5),
+    ],
+)
+def test_markers(marker, asked_s, heard_s):
+    assert split_pauses(marker) == (Pause(heard_s, asked_s),)
+    assert split_pauses(f"a{marker}b") == ("a", Pause(heard_s, asked_s), "b")
+    assert split_pauses(marker)[0].clamped is (asked_s != heard_s)
+    assert bool(pause_warnings(marker)) is (asked_s != heard_s)
+    assert billed_characters(f"a{marker}b") == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[pause]",
+        "[pause s]",
+        "[pause 1]",
+        "[pause 1ms]",
+        "[pause 500ms]",
+        "[pause 1 s]",
+        "[pause  1s]",
+        "[pause1s]",
+        "[ pause 1s]",
+        "[pause 1s ]",
+        "[Pause 1s]",
+        "[PAUSE 1S]",
+        "[pause -1s]",
+        "[pause +1s]",
+        "[pause 1,5s]",
+        "[pause 1.s]",
+        "[pause 1.5.5s]",
+        "[pause 1e1s]",
+        "[pause nans]",
+        "[pause infs]",
+        "[pause ١s]",
+        "[pause 1s",
+        "pause 1s]",
+        "(pause 1s)",
+        "[pause 1sec]",
+        "[pause\n1s]",
+        "[pause 9999999999999999s]",
+        "[]",
+        "[pausen sind gut]",
+    ],
+)
+def test_what_only_looks_like_a_marker_stays_text(text):
+    assert split_pauses(text) == (text,)
+    assert strip_pauses(text) == text
+    assert billed_characters(text) == len(text)
+
+
+def test_look_alikes_are_reported_and_ordinary_brackets_are_not():
+    assert pause_warnings("Wait [pause 500ms] and [PAUSE 1s] and [pause 1s") == (
+        "'[pause 500ms]' is no pause marker and is spoken as text; write [pause 1.5s]",
+        "'[PAUSE 1s]' is no pause marker and is spoken as text; write [pause 1.5s]",
+        "'[pause 1s' is no pause marker and is spoken as text; write [pause 1.5s]",
+    )
+    assert pause_warnings("see [1], [pauses] and [pause 2s]") == ()
+    assert pause_warnings("[pause 9s]") == ("pause of 9 s was set to 5 s (allowed: 0.1 to 5 s)",)
+
+
+def test_empty_text_has_no_pieces():
+    assert split_pauses("") == ()
+    assert billed_characters("") == 0
+
+
+def test_a_marker_inside_a_marker_is_taken_once():
+    assert strip_pauses("[pau[pause 1s]se 2s]") == "[pause 2s]"
+
+
+MARKER = st.floats(0, 100, allow_nan=False).map(lambda seconds: f"[pause {seconds:.3f}s]")
+PLAIN = st.text(st.characters(exclude_characters="[", exclude_categories=["Cs"]))
+
+
+@given(st.lists(st.one_of(MARKER.map(lambda m: ("marker", m)), PLAIN.map(lambda t: ("text", t)))))
+def test_markers_are_found_wherever_they_stand_and_cost_nothing(pieces):
+    text = "".join(piece for _, piece in pieces)
+    spoken = "".join(piece for kind, piece in pieces if kind == "text")
+    split = split_pauses(text)
+    assert "".join(piece for piece in split if isinstance(piece, str)) == spoken == strip_pauses(text)
+    pauses = [piece for piece in split if isinstance(piece, Pause)]
+    asked = [float(piece[7:-2]) for kind, piece in pieces if kind == "marker"]
+    assert [pause.asked_seconds for pause in pauses] == asked
+    assert all(pause.seconds in PAUSE_SECONDS for pause in pauses)
+    assert all(pause.clamped is (pause.asked_seconds not in PAUSE_SECONDS) for pause in pauses)
+    assert billed_characters(text) == len(spoken)
+
+
+@given(st.text(st.sampled_from("[]pause 0123456789.s\nx")) | st.text())
+def test_any_text_is_split_without_loss(text):
+    split = split_pauses(text)
+    assert "" not in split
+    assert "".join(piece for piece in split if isinstance(piece, str)) == strip_pauses(text)
+    assert 0 <= billed_characters(text) <= len(text)
+    assert all(math.isfinite(piece.asked_seconds) for piece in split if isinstance(piece, Pause))
+    assert all(isinstance(words, str) for words in pause_warnings(text))
+
+
+@given(st.text(), st.text())
+def test_bills_add_up_where_no_marker_is_cut(left, right):
+    # A blank between keeps two halves from becoming one marker.
+    assert billed_characters(f"{left}\n{right}") == billed_characters(left) + 1 + billed_characters(right)
+
+
+def test_whitespace_and_code_points_are_billed():
+    assert billed_characters(" a\n\t") == 4
+    assert billed_characters("👩‍👧") == 3
+    assert billed_characters("e\u0301") == 2
+    assert billed_characters("你好") == 2
+
+
+@given(st.text(max_size=100))
+def test_credits_are_whole_thousandths(text):
+    assert generate_millicredits(text) == 1000 * billed_characters(text)
+    assert to_credits(generate_millicredits(text)) == billed_characters(text)
+
+
+def test_prices_of_the_other_calls():
+    assert billing.translate_millicredits(["ab", "c [pause 1s]"]) == 14_000
+    assert billing.convert_millicredits(2.0) == 30_000
+    assert billing.convert_millicredits(0.00001) == 1
+    assert billing.dub_millicredits(1.5, 3) == 4_500
+    assert set(billing.PRICES) == {"generate", "stream", "convert", "translate", "dub"}
+    assert {price.balance for price in billing.PRICES.values()} == {"speech", "dubbing"}

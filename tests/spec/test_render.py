@@ -1,0 +1,146 @@
+"""What is published: Markdown tables, JSON Schema, OpenAPI 3.1."""
+
+import json
+
+import jsonschema
+import pytest
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+from speechframe.spec import chosen
+from speechframe.spec.codes import CloseCode, ErrorCode, Status, WarningCode
+from speechframe.spec.endpoints import ADDITIONS, ENDPOINTS
+from speechframe.spec.facts import field_facts, models
+from speechframe.spec.limits import REGIONS
+from speechframe.spec.render import json_schema, openapi, tables_markdown
+from speechframe.spec.speech import GenerateRequest
+
+
+def operations(document):
+    return {
+        operation["operationId"]: (path, method, operation)
+        for path, item in document["paths"].items()
+        for method, operation in item.items()
+    }
+
+
+def test_openapi_is_valid_openapi_3_1():
+    document = openapi()
+    assert document["openapi"].startswith("3.1")
+    assert list(OpenAPIV31SpecValidator(document).iter_errors()) == []
+    json.dumps(document, allow_nan=False)
+    del document["info"]["title"]
+    assert list(OpenAPIV31SpecValidator(document).iter_errors())
+
+
+@pytest.mark.rule("version.interface")
+def test_openapi_carries_the_interface_version():
+    assert openapi()["info"]["version"] == "1.0.0"
+
+
+def test_openapi_has_every_endpoint_with_its_statuses():
+    found = operations(openapi())
+    assert set(found) == {endpoint.name for endpoint in (*ENDPOINTS, *ADDITIONS)}
+    for endpoint in (*ENDPOINTS, *ADDITIONS):
+        path, method, operation = found[endpoint.name]
+        assert path == endpoint.path
+        if endpoint.method == "WebSocket":
+            assert method == "get"
+            assert list(operation["responses"]) == ["101"]
+            continue
+        assert method == endpoint.method.lower()
+        assert [int(status) for status in operation["responses"]] == list(endpoint.statuses)
+        assert bool(operation.get("requestBody")) is bool(endpoint.request_model)
+        assert {p["name"] for p in operation.get("parameters", ()) if p.get("in") == "path"} == set(
+            endpoint.path_fields
+        )
+
+
+def test_openapi_marks_what_is_ours():
+    document = openapi()
+    found = operations(document)
+    for endpoint in (*ENDPOINTS, *ADDITIONS):
+        assert found[endpoint.name][2].get("x-speechframe-addition", False) is endpoint.addition
+    generate = document["components"]["schemas"]["GenerateRequest"]["properties"]
+    assert generate["pronunciationDictionary"]["x-speechframe-addition"] is True
+    assert generate["multiNativeLocale"]["deprecated"] is True
+    assert generate["multiNativeLocale"]["x-superseded-by"] == "locale"
+    assert "x-speechframe-addition" not in generate["locale"]
+    assert document["components"]["responses"]["TooManyRequests"]["headers"].keys() == {
+        chosen.TRACE_HEADER,
+        chosen.WARNING_HEADER,
+        chosen.RETRY_AFTER_HEADER,
+    }
+
+
+def test_openapi_says_who_calls():
+    found = operations(openapi())
+    assert found["generate"][2]["security"] == [{"key": []}]
+    assert found["voices"][2]["security"] == [{"key": []}, {"token": []}]
+    assert found["stream_input"][2]["security"] == [{"key": []}, {"key_in_query": []}]
+    assert found["health"][2]["security"] == []
+
+
+def test_json_schema_holds_every_table_and_no_python():
+    schema = json_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert {model.__name__ for model in models()} <= set(schema["$defs"])
+    text = json.dumps(schema)
+    assert ">>>" not in text
+    assert '"null"' not in text
+
+
+@pytest.mark.parametrize(
+    ("body", "right"),
+    [
+        ({"text": "Hi", "voiceId": "nora"}, True),
+        ({"text": "Hi", "voiceId": "nora", "pitch": 51}, False),
+        ({"text": "Hi", "voiceId": "nora", "format": "AAC"}, False),
+        ({"text": "Hi", "voiceId": "nora", "sampleRate": 16000}, False),
+        ({"text": "Hi", "voiceId": "nora", "sampleRate": 48000.0, "variation": 5}, True),
+        ({"text": "", "voiceId": "nora"}, False),
+        ({"text": "Hi"}, False),
+        ({"text": "Hi", "voiceId": "nora", "pronunciationDictionary": {"a": {"type": "X"}}}, False),
+    ],
+)
+def test_the_schema_judges_as_the_check_does(body, right):
+    from speechframe.spec.check import check
+
+    schema = json_schema()
+    validator = jsonschema.Draft202012Validator({**schema, "$ref": "#/$defs/GenerateRequest"})
+    assert validator.is_valid(body) is right
+    assert (check(GenerateRequest, body).value is not None) is right
+
+
+def test_markdown_has_every_field_endpoint_code_and_choice():
+    text = tables_markdown()
+    for model in models():
+        section = text.partition(f"### {model.__name__} (")[2].partition("\n### ")[0]
+        for name in field_facts(model):
+            assert f"| `{name}` |" in section, (model, name)
+    for endpoint in (*ENDPOINTS, *ADDITIONS):
+        assert f"`{endpoint.path}`" in text
+    for code in (*ErrorCode, *WarningCode, *CloseCode, *(int(status) for status in Status)):
+        assert f"| {code} |" in text
+    for region in REGIONS.values():
+        assert region.name in text
+    for point in chosen.OPEN_POINTS:
+        assert f"| {point.id} |" in text
+
+
+def test_markdown_tables_are_rectangular():
+    width = None
+    for line in tables_markdown().splitlines():
+        if not line.startswith("|"):
+            width = None
+            continue
+        cells = line.replace("\\|", "").count("|")
+        assert width in {None, cells}, line
+        width = cells
+
+
+def test_content_types():
+    from speechframe.spec.speech import Format
+
+    assert set(chosen.CONTENT_TYPES) == set(Format)
+    assert chosen.content_type(Format.PCM, 8000, 2) == "audio/L16;rate=8000;channels=2"
+    assert chosen.content_type(Format.MP3, 8000, 2) == "audio/mpeg"

@@ -1,0 +1,67 @@
+"""The room itself: it imports nothing of ours and nothing heavy, and its examples run."""
+
+import ast
+import doctest
+import importlib
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import speechframe.spec
+
+ROOM = Path(speechframe.spec.__file__).parent
+MODULES = sorted(f"speechframe.spec.{module.name}" for module in pkgutil.iter_modules([str(ROOM)]))
+
+
+def imports_of(path: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add(node.module or "")
+    return found
+
+
+def test_nothing_of_ours_is_imported():
+    ours = {name for path in ROOM.glob("*.py") for name in imports_of(path) if name.startswith("speechframe")}
+    assert {name for name in ours if not name.startswith("speechframe.spec")} == set()
+
+
+def test_only_pydantic_and_langcodes_from_outside():
+    roots = {name.split(".")[0] for path in ROOM.glob("*.py") for name in imports_of(path)}
+    assert roots - set(sys.stdlib_module_names) == {"speechframe", "pydantic", "pydantic_core", "langcodes"}
+
+
+def test_everything_is_importable_without_the_heavy_ones():
+    code = (
+        "import sys\n"
+        "for name in ('pandas', 'pyarrow', 'aiohttp', 'numpy', 'soundfile'): sys.modules[name] = None\n"
+        f"for name in {MODULES!r}: __import__(name)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stderr == ""
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_run(name):
+    failed, _ = doctest.testmod(importlib.import_module(name))
+    assert failed == 0
+
+
+def test_there_are_examples():
+    tried = sum(doctest.testmod(importlib.import_module(name)).attempted for name in MODULES)
+    assert tried >= 25
+
+
+def test_docstrings_of_tables_name_their_section():
+    from speechframe.spec.facts import models
+
+    for model in models():
+        assert "section" in (model.__doc__ or "") or model.section == "addition", model
