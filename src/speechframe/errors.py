@@ -1,0 +1,300 @@
+"""Every error of the package, one tree, one root to catch.
+
+::
+
+    SpeechframeError
+    ├── ServiceError                an answer of the service with a status other than 200
+    │   ├── BadRequest              400  the request is malformed or a field is invalid
+    │   ├── PaymentRequired         402  the quota is used up or the subscription lapsed
+    │   ├── PermissionDenied        401, 403  the key or token is invalid or expired
+    │   ├── RequestTimeout          408  the body arrived too slowly
+    │   ├── RateLimited             429  more requests in flight than the plan allows
+    │   ├── ServerError             500
+    │   └── Unavailable             503  the service is saturated or the region is down
+    ├── ConnectionFailed            no answer; ``sent`` says whether it may have been billed
+    │   └── TimedOut
+    ├── BadAnswer                   a 200 that cannot be used: truncated, undecodable, not audio
+    ├── InvalidRows                 rows that must not be sent; ``problems`` lists every one
+    ├── BudgetExceeded              the next call would pass ``max_credits``
+    ├── EngineError                 an engine of the local service cannot do what it was asked
+    ├── AudioError                  bytes that are no audio, or audio that cannot be encoded
+    ├── StoreError                  a run folder cannot be read or written
+    │   ├── NotARun                 the folder holds no run
+    │   ├── RunLocked               another process has the run open
+    │   └── RunMismatch             a run cannot be mixed with this: operation, service, layout
+    └── SettingsError               a key, address or option is missing or contradicts another
+
+An error carries data, so that nobody has to parse its text. The classes of
+section 7.1 are found by status in :data:`BY_STATUS`; nothing here holds a key.
+"""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from speechframe.spec.codes import Status
+
+
+class SpeechframeError(Exception):
+    """The root: ``except speechframe.SpeechframeError`` catches whatever this package raises."""
+
+
+class ServiceError(SpeechframeError):
+    """The service answered with an error status (section 7.1 of the service document).
+
+    Parameters
+    ----------
+    message
+        What the service said, shortened; never the request's text or key.
+    status
+        The HTTP status.
+    code
+        The service's own error code, if it gave one.
+    trace_id
+        The service's id of this answer, for its support.
+    body
+        The beginning of the answer's body as text.
+    retry_after_s
+        Seconds the service asked to wait, if it did.
+    row_key
+        The ``request_key`` of the row, in a batch.
+    attempts
+        How many attempts were made, this one included.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int,
+        code: str | None = None,
+        trace_id: str | None = None,
+        body: str = "",
+        retry_after_s: float | None = None,
+        row_key: str | None = None,
+        attempts: int = 1,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.status = status
+        self.code = code
+        self.trace_id = trace_id
+        self.body = body
+        self.retry_after_s = retry_after_s
+        self.row_key = row_key
+        self.attempts = attempts
+
+    @property
+    def retryable(self) -> bool:
+        """Whether the same request may succeed later (408, 429, 500, 503)."""
+        known = Status.of(self.status)
+        return known.retryable if known is not None else False
+
+    def __str__(self) -> str:
+        """Return status, code, message, what to do next and the trace id on one line."""
+        known = Status.of(self.status)
+        parts = [f"{self.status}{f' {self.code}' if self.code else ''}: {self.message}"]
+        if known is not None and known.resolution:
+            parts.append(known.resolution)
+        if self.trace_id:
+            parts.append(f"(trace id {self.trace_id})")
+        return " ".join(parts)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle with every field, so that an error survives a process boundary."""
+        return (_rebuild, (type(self), self.message, self.__dict__.copy()))
+
+
+def _rebuild(kind: type[ServiceError], message: str, fields: dict[str, Any]) -> ServiceError:
+    error = kind(message, status=fields["status"])
+    error.__dict__.update(fields)
+    return error
+
+
+class BadRequest(ServiceError):
+    """400: malformed body or invalid field."""
+
+
+class PaymentRequired(ServiceError):
+    """402: the character limit is exhausted or the subscription lapsed."""
+
+
+class PermissionDenied(ServiceError):
+    """403 (401 on the token call): the key or token is invalid or expired."""
+
+
+class RequestTimeout(ServiceError):
+    """408: the request was too slow or stalled before its body arrived."""
+
+
+class RateLimited(ServiceError):
+    """429: more requests in flight than the plan's concurrency allows."""
+
+
+class ServerError(ServiceError):
+    """500: the service failed."""
+
+
+class Unavailable(ServiceError):
+    """503: the service is saturated or the region is unavailable."""
+
+
+BY_STATUS: Mapping[int, type[ServiceError]] = MappingProxyType({
+    400: BadRequest,
+    401: PermissionDenied,
+    402: PaymentRequired,
+    403: PermissionDenied,
+    408: RequestTimeout,
+    429: RateLimited,
+    500: ServerError,
+    503: Unavailable,
+})
+"""Status to class; a status that is not listed becomes a plain :class:`ServiceError`."""
+
+
+def service_error(message: str, *, status: int, **fields: Any) -> ServiceError:
+    """Return the error class of `status` with its data filled in.
+
+    Examples
+    --------
+    >>> service_error("busy", status=503).retryable
+    True
+    """
+    return BY_STATUS.get(status, ServiceError)(message, status=status, **fields)
+
+
+class ConnectionFailed(SpeechframeError):
+    """No answer came: refused, reset, or cut off.
+
+    Parameters
+    ----------
+    message
+        What failed, with the host and never the key.
+    sent
+        False when it is certain that the service never saw the whole request,
+        so that nothing can have been billed and a retry is safe.
+    """
+
+    def __init__(self, message: str, *, sent: bool) -> None:
+        super().__init__(message)
+        self.sent = sent
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle with ``sent``."""
+        return (_rebuild_connection, (type(self), str(self), self.sent))
+
+
+def _rebuild_connection(kind: type[ConnectionFailed], message: str, sent: bool) -> ConnectionFailed:  # noqa: FBT001 - pickle passes positions
+    return kind(message, sent=sent)
+
+
+class TimedOut(ConnectionFailed):
+    """No answer within the time limit; it may have been billed when ``sent``."""
+
+
+class BadAnswer(SpeechframeError):
+    """A 200 that cannot be used: broken JSON, broken Base64, audio that does not decode.
+
+    The call was most likely billed.
+
+    Parameters
+    ----------
+    message
+        What is wrong with the answer.
+    trace_id
+        The service's id of this answer.
+    remaining_characters
+        The balance after the call, where it could still be read.
+    """
+
+    def __init__(
+        self, message: str, *, trace_id: str | None = None, remaining_characters: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.trace_id = trace_id
+        self.remaining_characters = remaining_characters
+
+
+class InvalidRows(SpeechframeError):
+    """Rows that must not be sent; nothing was spent.
+
+    Parameters
+    ----------
+    problems
+        One mapping a problem, with ``row``, ``row_id``, ``field``, ``problem``,
+        ``value`` and ``allowed``; ``pandas.DataFrame(error.problems)`` shows them all.
+    """
+
+    SHOWN = 5
+
+    def __init__(self, problems: Sequence[Mapping[str, Any]], *, hint: str = "") -> None:
+        self.problems = list(problems)
+        self.hint = hint
+        super().__init__(self._words())
+
+    def _words(self) -> str:
+        rows = {p.get("row_id") for p in self.problems if p.get("row_id") is not None}
+        where = f" in {len(rows)} row{'s' if len(rows) != 1 else ''}" if rows else ""
+        lines = [f"{len(self.problems)} problem{'s' if len(self.problems) != 1 else ''}{where}; nothing was sent:"]
+        for p in self.problems[: self.SHOWN]:
+            row = f"row {p['row_id']!r}, " if p.get("row_id") is not None else ""
+            allowed = f"; allowed: {p['allowed']}" if p.get("allowed") else ""
+            value = f" (value {p['value']})" if p.get("value") not in {None, ""} else ""
+            lines.append(f"  {row}{p.get('field')}: {p.get('problem')}{value}{allowed}")
+        if len(self.problems) > self.SHOWN:
+            lines.append(f"  ... and {len(self.problems) - self.SHOWN} more in .problems")
+        if self.hint:
+            lines.append(self.hint)
+        return "\n".join(lines)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle with the problems."""
+        return (type(self), (self.problems,))
+
+
+class BudgetExceeded(SpeechframeError):
+    """The next call would pass the budget; it was not made.
+
+    Parameters
+    ----------
+    message
+        What is left and what the rest would cost.
+    max_credits, spent_credits, needed_credits
+        The budget, what is settled and reserved, and what the rest needs.
+    """
+
+    def __init__(
+        self, message: str, *, max_credits: float, spent_credits: float, needed_credits: float
+    ) -> None:
+        super().__init__(message)
+        self.max_credits = max_credits
+        self.spent_credits = spent_credits
+        self.needed_credits = needed_credits
+
+
+class EngineError(SpeechframeError):
+    """An engine of the local service cannot do what it was asked; the words say why."""
+
+
+class AudioError(SpeechframeError):
+    """Bytes that are no audio, or audio that cannot be encoded as asked."""
+
+
+class StoreError(SpeechframeError):
+    """A run folder cannot be read or written; what was acknowledged is still on disk."""
+
+
+class NotARun(StoreError):
+    """The folder holds no run."""
+
+
+class RunLocked(StoreError):
+    """Another process has this run open for writing."""
+
+
+class RunMismatch(StoreError):
+    """A run cannot be mixed with this: another operation, service identity, audio format or layout."""
+
+
+class SettingsError(SpeechframeError):
+    """A key, address or option is missing, or contradicts another; says what to set."""

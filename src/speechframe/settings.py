@@ -1,0 +1,282 @@
+"""Where calls go and with which key: arguments, `configure`, environment, `speechframe.toml`.
+
+Precedence, in one sentence: an argument beats :func:`configure`, which beats
+the environment, which beats ``speechframe.toml`` in the working directory;
+with nothing set the embedded local service is used. The environment and the
+file are read at each call, so a notebook can change them without a restart.
+"""
+
+import hashlib
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from ipaddress import ip_address
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import urlsplit
+
+from pydantic import SecretStr
+
+from speechframe.errors import SettingsError
+from speechframe.spec.limits import REGIONS
+
+FILE_NAME = "speechframe.toml"
+
+ENVIRONMENT: Mapping[str, str] = MappingProxyType({
+    "SPEECHFRAME_API_KEY": "api_key",
+    "SPEECHFRAME_BASE_URL": "base_url",
+    "SPEECHFRAME_REGIONS": "regions",
+    "SPEECHFRAME_PROFILE": "profile",
+    "SPEECHFRAME_SERVICE": "service",
+})
+"""Environment variable to the field of :class:`Settings` it sets."""
+
+GLOBAL_REGION = "global"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Where a hosted service is, and how to reach it.
+
+    Parameters
+    ----------
+    api_key
+        The key of the service; never shown in a repr.
+    base_url
+        The service's address, for example ``https://api.example.com``.
+    regions
+        Names of the regions to use, in order of preference (section 4.1).
+    region_urls
+        Address of each named region.
+    profile
+        A name for this service and key: it stands for the service in run
+        folders and names a ``[profiles.NAME]`` table of ``speechframe.toml``.
+    service
+        Folder of the embedded local service's data (keys, balances, audio).
+    allow_http
+        Allow plain http to another machine. Loopback is always allowed.
+    trust_env
+        Use the proxies of the environment (``HTTPS_PROXY`` and so on).
+    ca_file
+        File of certificate authorities to trust, instead of the system's.
+    """
+
+    api_key: SecretStr | None = None
+    base_url: str | None = None
+    regions: tuple[str, ...] = ()
+    region_urls: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    profile: str | None = None
+    service: Path | None = None
+    allow_http: bool = False
+    trust_env: bool = True
+    ca_file: Path | None = None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether nothing is configured, so that the embedded local service is meant."""
+        return self.api_key is None and self.base_url is None and not self.region_urls
+
+    def addresses(self) -> dict[str, str]:
+        """Return region name to address, in order of preference; the global address comes last.
+
+        Raises
+        ------
+        SettingsError
+            When a region has no address, an address is no http(s) address, or
+            it is plain http to another machine without ``allow_http``.
+        """
+        found: dict[str, str] = {}
+        for name in self.regions:
+            url = self.region_urls.get(name)
+            if url is None and name == GLOBAL_REGION:
+                url = self.base_url
+            if url is None:
+                raise SettingsError(
+                    f"region {name!r} has no address. Give it with configure(region_urls={{{name!r}: "
+                    f"'https://...'}}) or under [region_urls] in {FILE_NAME}."
+                )
+            found[name] = url
+        if self.base_url is not None and GLOBAL_REGION not in found:
+            found[GLOBAL_REGION] = self.base_url
+        for url in found.values():
+            check_address(url, allow_http=self.allow_http)
+        return {name: url.rstrip("/") for name, url in found.items()}
+
+    def identity(self) -> str:
+        """Return what names this hosted service in run folders: the profile, or the host's name."""
+        if self.profile:
+            return self.profile
+        url = self.base_url or next(iter(self.region_urls.values()), "")
+        return urlsplit(url).hostname or "unknown"
+
+
+def fingerprint(key: SecretStr | str) -> str:
+    """Return 12 hex digits that tell keys apart without giving them away.
+
+    Examples
+    --------
+    >>> fingerprint("secret") == fingerprint("secret") != fingerprint("other")
+    True
+    """
+    secret = key.get_secret_value() if isinstance(key, SecretStr) else key
+    return hashlib.blake2b(secret.encode(), digest_size=6, person=b"speechframe-key").hexdigest()
+
+
+def is_loopback(host: str | None) -> bool:
+    """Whether `host` is this machine.
+
+    Examples
+    --------
+    >>> is_loopback("127.0.0.1"), is_loopback("example.com")
+    (True, False)
+    """
+    if host is None:
+        return False
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_address(url: str, *, allow_http: bool = False) -> None:
+    """Raise SettingsError unless `url` is an address a key may be sent to."""
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018 - reading it raises for a port that is no number
+    except ValueError as error:
+        raise SettingsError(f"base_url {url!r} is not an address: {error}") from None
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise SettingsError(
+            f"base_url {url!r} is not an address; it looks like https://host or http://127.0.0.1:8099"
+        )
+    if parts.username or parts.password:
+        raise SettingsError("base_url holds a user name or password; the key goes into SPEECHFRAME_API_KEY")
+    if parts.scheme == "http" and not allow_http and not is_loopback(parts.hostname):
+        raise SettingsError(
+            f"{parts.hostname} is another machine and the address is plain http: the key could be read on "
+            "the way. Use https, or configure(allow_http=True) if the network is your own."
+        )
+
+
+def default_service_folder() -> Path:
+    """Return the folder of the embedded service's data when nothing else is said.
+
+    ``SPEECHFRAME_SERVICE``, else ``speechframe/service`` in the user's cache folder.
+    """
+    named = os.environ.get("SPEECHFRAME_SERVICE")
+    if named:
+        return Path(named).expanduser()
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "speechframe" / "service"
+
+
+_configured: dict[str, Any] = {}
+
+
+def configure(**values: Any) -> None:
+    """Set fields of :class:`Settings` for this process; ``None`` takes a field back.
+
+    Raises
+    ------
+    SettingsError
+        For a name that is no setting.
+    """
+    for name, value in values.items():
+        _check_name(name, "configure()")
+        if value is None:
+            _configured.pop(name, None)
+        else:
+            _configured[name] = value
+
+
+def resolve(**arguments: Any) -> Settings:
+    """Return the settings in force, arguments first.
+
+    Parameters
+    ----------
+    **arguments
+        Fields of :class:`Settings`; ``None`` means not given.
+
+    Raises
+    ------
+    SettingsError
+        For a key without an address, an address without a key, an unknown
+        region or profile, or a file that cannot be read.
+    """
+    given = {name: value for name, value in arguments.items() if value is not None}
+    environment = {
+        name: os.environ[variable] for variable, name in ENVIRONMENT.items() if os.environ.get(variable)
+    }
+    named = {**environment, **_configured, **given}
+    merged = {**_from_file(named.get("profile")), **named}
+    for name in merged:
+        _check_name(name, "settings")
+    settings = replace(Settings(), **{name: _typed(name, value) for name, value in merged.items()})
+    _check_complete(settings)
+    return settings
+
+
+def _check_complete(settings: Settings) -> None:
+    address = settings.base_url or settings.region_urls
+    if settings.api_key is not None and not address:
+        raise SettingsError(
+            "a key is set but no address: set SPEECHFRAME_BASE_URL (or configure(base_url=...)) to the "
+            "service's address. Without a key and an address the embedded local service is used."
+        )
+    if address and settings.api_key is None:
+        raise SettingsError(
+            "an address is set but no key: set SPEECHFRAME_API_KEY (or configure(api_key=...)). "
+            "To use the embedded local service instead, unset SPEECHFRAME_BASE_URL."
+        )
+    for name in settings.regions:
+        if name not in REGIONS:
+            raise SettingsError(f"unknown region {name!r}; the document lists {', '.join(REGIONS)}")
+    settings.addresses()
+
+
+def _from_file(profile: str | None) -> dict[str, Any]:
+    path = Path(FILE_NAME)
+    try:
+        with path.open("rb") as file:
+            content = tomllib.load(file)
+    except FileNotFoundError:
+        # A profile without a file is a name only: it stands for the service in run folders.
+        return {}
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise SettingsError(f"{path.resolve()} cannot be read: {error}") from None
+    profiles = content.pop("profiles", {})
+    if profile is not None and profiles and profile not in profiles:
+        raise SettingsError(f"{FILE_NAME} has no profile {profile!r}; it has {', '.join(profiles)}")
+    return {**content, **profiles.get(profile, {})}
+
+
+def _check_name(name: str, where: str) -> None:
+    allowed = [f.name for f in fields(Settings)]
+    if name not in allowed:
+        raise SettingsError(f"{where} has no setting {name!r}; there are {', '.join(allowed)}")
+
+
+def _typed(name: str, value: Any) -> Any:
+    if name == "api_key":
+        return _typed_key(value)
+    if name == "regions":
+        names = value.split(",") if isinstance(value, str) else value
+        return tuple(n.strip() for n in names if n.strip())
+    if name == "region_urls":
+        return MappingProxyType(dict(value))
+    if name in {"service", "ca_file"}:
+        return Path(value).expanduser()
+    return value
+
+
+def _typed_key(value: Any) -> SecretStr:
+    secret = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+    stripped = secret.strip()
+    if not stripped or not stripped.isascii() or not stripped.isprintable():
+        # The value itself is never repeated: it may be a key with a stray character.
+        raise SettingsError("the api key is empty or holds characters that cannot stand in a header")
+    return SecretStr(stripped)

@@ -1,0 +1,290 @@
+"""The tables of `datasets/` are what their README says: complete, consistent, in the right script."""
+
+import hashlib
+import re
+import unicodedata
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "datasets"
+KINDS = ("narration", "ui_strings", "dialogue")
+TABLES = (*KINDS, "demo")
+MAIN_LOCALES = {"en-US", "es-ES", "fr-FR", "de-DE", "pt-BR", "it-IT", "hi-IN", "zh-CN"}
+PAUSE = re.compile(r"\[pause \d+(?:\.\d+)?s\]")
+PLURAL = re.compile(r"\{\w+, plural,(?P<branches>(?: (?:=\d+|\w+) \{[^{}]*\})+)\}")
+PLACEHOLDER = re.compile(r"\{\w+\}|%%|%(?:\d\$)?(?:\(\w+\))?[ds]|</?\w[^>]*>")
+# Letters beyond a-z that the language writes: a line of another language soon falls out of its alphabet.
+LATIN_EXTRAS = {
+    "en": "é",
+    "es": "áéíóúüñ",
+    "fr": "àâæçéèêëîïôœùûüÿ",
+    "de": "äöüß",
+    "pt": "áâãàçéêíóôõú",
+    "it": "àèéìíòóùú",
+}
+# Frequent words that the neighbours (Spanish and Portuguese, French and Italian) do not share.
+EVERYDAY_WORDS = {
+    "en": {"the", "is", "you", "of", "your"},
+    "es": {"el", "los", "una", "y", "tu"},
+    "fr": {"vous", "les", "est", "votre", "un"},
+    "de": {"sie", "der", "die", "und", "ist"},
+    "pt": {"você", "uma", "não", "sua", "em"},
+    "it": {"il", "di", "che", "è", "un"},
+}
+
+
+def read(name):
+    return pd.read_csv(FOLDER / f"{name}.csv", dtype=str, keep_default_na=False)
+
+
+def voice_column(name):
+    return "voice" if name == "demo" else "speaker"
+
+
+def spoken_lines():
+    """Every text as a voice would get it: locale, text."""
+    columns = {"narration": "text", "ui_strings": "spoken", "dialogue": "text", "demo": "text"}
+    return [
+        (row.locale, getattr(row, column))
+        for name, column in columns.items()
+        for row in read(name).itertuples()
+    ]
+
+
+def without_markup(text):
+    """UI strings without placeholders: the words alone."""
+    text = PLURAL.sub(lambda plural: " ".join(re.findall(r"\{([^{}]*)\}", plural["branches"])), text)
+    return PLACEHOLDER.sub(" ", text)
+
+
+def script_problem(locale, text):
+    """Say what in the text does not belong to the locale's script, or nothing."""
+    language = locale.partition("-")[0]
+    letters = {c for c in PAUSE.sub("", text).lower() if unicodedata.category(c)[0] in "LM"}
+    if language == "hi":
+        wrong = {c for c in letters if not unicodedata.name(c).startswith("DEVANAGARI")}
+    elif language == "zh":
+        wrong = {c for c in letters if not unicodedata.name(c).startswith("CJK UNIFIED")}
+        # GB 2312 holds simplified characters only.
+        wrong |= {c for c in letters if not c.encode("gb2312", "ignore")}
+    else:
+        wrong = letters - set("abcdefghijklmnopqrstuvwxyz" + LATIN_EXTRAS[language])
+    if not letters:
+        return "no letters"
+    return " ".join(sorted(wrong))
+
+
+def example_pattern(text):
+    """What `spoken` must match: the branch `other`, any value for a placeholder, no tags."""
+    text = PLURAL.sub(lambda plural: re.search(r"other \{([^{}]*)\}", plural["branches"])[1], text)
+    text = re.sub(r"</?\w[^>]*>", "", text)
+    pieces = re.split(r"(\{\w+\}|%%|%(?:\d\$)?(?:\(\w+\))?[ds]|#)", text)
+    return "".join(value_pattern(p) if i % 2 else re.escape(p) for i, p in enumerate(pieces))
+
+
+def value_pattern(placeholder):
+    if placeholder == "%%":
+        return "%"
+    return r"\d+" if placeholder == "#" or placeholder.endswith("d") else r".+"
+
+
+def test_checksums_cover_every_table_and_match():
+    lines = (FOLDER / "SHA256SUMS").read_text(encoding="ascii").splitlines()
+    sums = {name: digest for digest, name in (line.split("  ") for line in lines)}
+    assert set(sums) == {path.name for path in FOLDER.glob("*.csv")} == {f"{name}.csv" for name in TABLES}
+    for name, digest in sums.items():
+        assert hashlib.sha256((FOLDER / name).read_bytes()).hexdigest() == digest, name
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_files_are_utf8_with_line_feeds_and_composed_characters(name):
+    data = (FOLDER / f"{name}.csv").read_bytes()
+    text = data.decode("utf-8")
+    assert data.endswith(b"\n")
+    assert "\r" not in text
+    assert not text.startswith("\ufeff")
+    assert unicodedata.is_normalized("NFC", text)
+
+
+def test_there_are_at_least_200_lines_of_three_kinds_in_8_locales():
+    tables = {kind: read(kind) for kind in KINDS}
+    assert sum(len(table) for table in tables.values()) >= 200
+    assert {kind for kind, table in tables.items() if set(table["locale"]) >= MAIN_LOCALES} == set(KINDS)
+
+
+def test_demo_is_a_short_run_over_all_locales_and_many_voices():
+    demo = read("demo")
+    assert list(demo.columns) == ["id", "kind", "locale", "voice", "text"]
+    assert 120 <= len(demo) <= 160
+    assert set(demo["locale"]) >= MAIN_LOCALES
+    assert set(demo["kind"]) == set(KINDS)
+    assert demo["voice"].nunique() >= 16
+    assert demo["text"].str.len().between(30, 110).all()
+    assert demo["text"].str.contains(PAUSE.pattern).sum() >= 2
+    assert demo["text"].str.contains(r"\d").sum() >= 20
+    assert demo["text"].str.contains(r"Dr\. |\bSr\. |z\. B\.|e\.g\.", regex=True).sum() >= 4
+
+
+def test_demo_lines_come_from_the_three_tables():
+    known = set()
+    for kind in KINDS:
+        column = "spoken" if kind == "ui_strings" else "text"
+        known |= {(kind, *row) for row in read(kind)[["locale", "speaker", column]].itertuples(index=False)}
+    lines = read("demo")[["kind", "locale", "voice", "text"]].itertuples(index=False)
+    assert [tuple(line) for line in lines if tuple(line) not in known] == []
+
+
+def test_demo_repeats_one_or_two_lines_word_for_word():
+    demo = read("demo")
+    repeated = demo[demo["text"].duplicated()]
+    assert 1 <= len(repeated) <= 2
+    assert demo.duplicated(["kind", "locale", "voice", "text"]).sum() == len(repeated)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_text_stands_twice_in_a_source_table(kind):
+    texts = read(kind)["text"]
+    assert texts[texts.duplicated()].tolist() == []
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_no_cell_is_empty_or_padded(name):
+    table = read(name)
+    bad = [(c, v) for c in table for v in table[c] if not v or v != v.strip() or "\n" in v or "  " in v]
+    assert bad == []
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_ids_are_unique_strings(name):
+    ids = read(name)["id"]
+    assert ids.is_unique
+    assert ids.str.fullmatch(r"[a-z0-9-]+").all()
+
+
+@pytest.mark.parametrize("name", ["narration", "demo"])
+def test_ids_keep_their_leading_zeros(name):
+    ids = read(name)["id"]
+    assert ids.tolist() == [f"{number:04d}" for number in range(1, len(ids) + 1)]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_voices_are_full_ids_of_the_rows_locale(name):
+    table = read(name)
+    column = voice_column(name)
+    bad = [
+        (row["id"], row[column])
+        for row in table.to_dict("records")
+        if not re.fullmatch(rf"{re.escape(row['locale'])}-[a-z]+", row[column])
+    ]
+    assert bad == []
+
+
+def test_every_spoken_line_is_in_the_script_of_its_locale():
+    problems = [(text, p) for locale, text in spoken_lines() if (p := script_problem(locale, text))]
+    assert problems == []
+
+
+def test_the_words_of_ui_strings_are_in_the_script_of_their_locale():
+    rows = read("ui_strings").itertuples()
+    problems = [(r.id, p) for r in rows if (p := script_problem(r.locale, without_markup(r.text)))]
+    assert problems == []
+
+
+@pytest.mark.parametrize(
+    ("locale", "text"),
+    [("hi-IN", "hello"), ("zh-CN", "讀書"), ("zh-CN", "नमस्ते"), ("de-DE", "Olá, não"), ("en-US", "12, 13")],
+)
+def test_the_script_check_sees_a_line_of_another_language(locale, text):
+    assert script_problem(locale, text)
+
+
+@pytest.mark.parametrize("language", EVERYDAY_WORDS)
+def test_lines_sound_like_their_language_and_no_other(language):
+    text = " ".join(t for locale, t in spoken_lines() if locale.startswith(language)).lower()
+    words = re.findall(r"\w+", text)
+    hits = {other: sum(word in frequent for word in words) for other, frequent in EVERYDAY_WORDS.items()}
+    assert max(hits, key=hits.get) == language
+
+
+def test_pause_markers_are_all_well_formed():
+    stray = [text for _, text in spoken_lines() if set("[]") & set(PAUSE.sub("", text))]
+    assert stray == []
+
+
+def test_listed_placeholders_are_exactly_those_of_the_text():
+    for row in read("ui_strings").itertuples():
+        listed = row.placeholders.split(" | ")
+        heads = re.findall(r"\{\w+, plural,", row.text)
+        numbers = ["#"] if any("#" in plural[0] for plural in PLURAL.finditer(row.text)) else []
+        # The address inside a tag belongs to the tag: it is found as one placeholder.
+        simple = PLACEHOLDER.findall(PLURAL.sub("", row.text))
+        assert sorted(listed) == sorted(heads + numbers + simple), row.id
+        assert all(placeholder in row.text for placeholder in listed), row.id
+
+
+def test_plural_messages_are_whole_and_have_the_branch_other():
+    for row in read("ui_strings").itertuples():
+        assert row.text.count("{") == row.text.count("}"), row.id
+        assert row.text.count(", plural,") == len(PLURAL.findall(row.text)), row.id
+        assert all(" other {" in plural["branches"] for plural in PLURAL.finditer(row.text)), row.id
+
+
+def test_spoken_is_the_text_with_values_filled_in():
+    for row in read("ui_strings").itertuples():
+        assert re.fullmatch(example_pattern(row.text), row.spoken), row.id
+        assert not re.search(r"[{}<>#]|%[sd(0-9]", row.spoken), row.id
+
+
+def test_a_key_has_the_same_placeholders_and_context_in_every_locale():
+    strings = read("ui_strings")
+    for key, rows in strings.groupby("key"):
+        assert len(set(rows["context"])) == 1, key
+        assert len(set(rows["placeholders"])) == 1, key
+    assert not strings.duplicated(["key", "locale"]).any()
+
+
+def test_narration_runs_line_by_line_through_one_module():
+    narration = read("narration")
+    assert len(set(narration["module"])) == 1
+    for locale, lines in narration.groupby("locale"):
+        assert lines["line"].tolist() == [str(n) for n in range(1, 13)], locale
+        assert lines["section"].drop_duplicates().tolist() == ["intro", "lesson", "example", "recap"], locale
+
+
+def test_scenes_have_two_speakers_who_take_turns():
+    for scene, lines in read("dialogue").groupby("scene"):
+        assert lines["turn"].tolist() == [str(n) for n in range(1, len(lines) + 1)], scene
+        assert len(set(lines["locale"])) == 1, scene
+        assert len(set(lines["speaker"])) == 2, scene
+        assert (lines["speaker"] != lines["speaker"].shift()).all(), scene
+
+
+def test_readme_counts_are_those_of_the_tables():
+    readme = (FOLDER / "README.md").read_text(encoding="utf-8")
+    totals = re.findall(r"^\| `(\w+)\.csv` \|.*\| (\d+) \|$", readme, re.MULTILINE)
+    assert {name: int(rows) for name, rows in totals} == {name: len(read(name)) for name in TABLES}
+    rows = re.findall(
+        r"^\| ([a-z]{2}-[A-Z]{2}) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$", readme, re.MULTILINE
+    )
+    counts = {name: read(name)["locale"].value_counts() for name in TABLES}
+    locales = {locale for count in counts.values() for locale in count.index}
+    assert {locale: tuple(map(int, cells)) for locale, *cells in rows} == {
+        locale: tuple(int(counts[name].get(locale, 0)) for name in TABLES) for locale in locales
+    }
+    scenes = read("dialogue")["scene"].nunique()
+    assert f"{scenes} short scenes" in readme
+
+
+def test_readme_names_every_column():
+    readme = (FOLDER / "README.md").read_text(encoding="utf-8")
+    missing = {(name, column) for name in TABLES for column in read(name) if f"`{column}`" not in readme}
+    assert missing == set()
+
+
+def test_readme_example_runs(monkeypatch):
+    readme = (FOLDER / "README.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(FOLDER)
+    (code,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    exec(compile(code, "README.md", "exec"), {})
