@@ -1,0 +1,56 @@
+# Everything a fresh machine needs is python3 and make.
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+CONSTRAINTS := constraints.txt
+
+.PHONY: help demo test test-all bench soak lint lab constraints clean
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
+
+$(VENV)/pip.done: scripts/make-venv
+	@scripts/make-venv $(VENV)
+	@# Dependency groups need pip 25.1.
+	@$(PIP) install -c $(CONSTRAINTS) 'pip>=25.1'
+	@touch $@
+
+$(VENV)/demo.done: $(VENV)/pip.done pyproject.toml $(CONSTRAINTS)
+	@echo "installing speechframe with its local service into $(VENV) ..."
+	@$(PIP) install -c $(CONSTRAINTS) -e '.[local,speed]'
+	@touch $@
+
+$(VENV)/dev.done: $(VENV)/pip.done pyproject.toml $(CONSTRAINTS)
+	@echo "installing speechframe with everything its tests need into $(VENV) ..."
+	@$(PIP) install -c $(CONSTRAINTS) -e '.[all]' --group dev
+	@touch $@ $(VENV)/demo.done
+
+demo: $(VENV)/demo.done  ## speak a table of 136 lines on the embedded service, into runs/demo
+	@$(BIN)/speechframe demo --run-dir runs/demo
+
+lint: $(VENV)/dev.done  ## ruff, mypy strict, import layers
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+test: lint  ## the tests of every commit, under 12 minutes on 2 cores
+	@$(BIN)/python -m pytest -m 'not slow' -n 2 --dist loadscope $(ARGS)
+
+test-all: lint  ## all tests, the long ones too
+	@$(BIN)/python -m pytest -n 2 --dist loadscope $(ARGS)
+
+soak: $(VENV)/dev.done  ## kill client and service at random moments, many rounds
+	@SPEECHFRAME_SOAK_ROUNDS=$${ROUNDS:-40} $(BIN)/python -m pytest -m slow -k soak $(ARGS)
+
+bench: $(VENV)/dev.done  ## ratios against named references, in one run
+	@$(BIN)/python benchmarks/bench.py $(ARGS)
+
+lab: $(VENV)/dev.done  ## JupyterLab on notebooks/
+	@$(BIN)/jupyter lab notebooks
+
+constraints:  ## pin what a fresh environment gets today
+	@scripts/make-constraints > $(CONSTRAINTS).new && mv $(CONSTRAINTS).new $(CONSTRAINTS)
+
+clean:  ## remove the environment and what tests leave behind
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
