@@ -1,0 +1,76 @@
+"""What bytes say about themselves before anything decodes them: which container, and whether it is whole."""
+
+import struct
+from collections.abc import Iterator
+
+from speechframe.audio import _ogg
+from speechframe.errors import AudioError
+from speechframe.spec.speech import Format
+
+_UNKNOWN_LENGTH = 0x7FFF_0000
+"""A stream's header cannot know its length: whoever writes one puts a size near the largest there is."""
+
+_READABLE = "WAV, MP3, FLAC and OGG, or raw PCM, ALAW and ULAW when the format is given"
+
+
+def recognise(data: bytes) -> Format:
+    """Return the format of a file by its first bytes.
+
+    Raises
+    ------
+    AudioError
+        No bytes, or bytes that are none of the containers that are read here.
+    """
+    if not data:
+        raise AudioError("no audio: there are no bytes")
+    found = _container(data)
+    if found is None:
+        start = data[:12].decode("ascii", "backslashreplace")
+        raise AudioError(f"no audio that can be read: the bytes begin with {start!r}. Read are {_READABLE}")
+    return found
+
+
+def refuse_container(data: bytes, asked: Format) -> None:
+    """Raise when bytes that are to be read as raw samples are a file of another format."""
+    if not data:
+        raise AudioError("no audio: there are no bytes")
+    found = _container(data)
+    if found is not None and found is not Format.MP3:  # two bytes of MP3 sync also occur in raw samples
+        raise AudioError(f"asked to read raw {asked} samples, but the bytes are a {found} file")
+
+
+def refuse_truncated(data: bytes, found: Format) -> None:
+    """Raise when a container ends before its own headers say so.
+
+    The decoder would hand over what there is and keep quiet. FLAC and MP3 say
+    their length in frames, which :mod:`speechframe.audio.codec` compares.
+    """
+    if found is Format.WAV:
+        for name, size, present in _wav_chunks(data):
+            if name == b"data" and present < size < _UNKNOWN_LENGTH:
+                raise AudioError(
+                    f"the WAV file is truncated: {present} bytes of samples where its header says {size}"
+                )
+    elif found is Format.OGG:
+        _ogg.refuse_damaged(data)
+
+
+def _container(data: bytes) -> Format | None:
+    if data[:4] == b"RIFF" and data[8:12] == b"WAVE":
+        return Format.WAV
+    if data[:4] == b"fLaC":
+        return Format.FLAC
+    if data[:4] == b"OggS":
+        return Format.OGG
+    # MPEG audio, layer III: eleven bits of sync, then a version and layer that exist.
+    mp3_frame = len(data) > 3 and data[0] == 0xFF and data[1] & 0xE6 == 0xE2 and data[1] & 0x18 != 0x08  # noqa: PLR2004
+    return Format.MP3 if data[:3] == b"ID3" or mp3_frame else None
+
+
+def _wav_chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
+    """Yield name, declared size and present size of every chunk."""
+    at = 12
+    while at + 8 <= len(data):
+        name, size = struct.unpack_from("<4sI", data, at)
+        yield name, size, min(size, len(data) - at - 8)
+        at += 8 + size + size % 2

@@ -1,0 +1,103 @@
+"""Formants: the resonances of the vocal tract, by linear prediction over the voiced frames."""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from speechframe.audio._pitch import f0_track
+from speechframe.audio._samples import mono
+from speechframe.audio._spectrum import band_limited
+
+Array = NDArray[np.float64]
+
+_RATE_HZ = 11_000
+"""Twice the frequency below which a tract has about five formants."""
+_ORDER = 12
+"""Two coefficients a formant and two for the slope of the source."""
+_FRAME_MS = 30.0
+_HOP_MS = 10.0
+_PRE_EMPHASIS_HZ = 50.0
+_QUIET_DB = 25.0
+_NARROWEST_HZ, _WIDEST_HZ, _EDGE_HZ = 0.0, 500.0, 90.0
+
+
+def formants_hz(samples: ArrayLike, sample_rate_hz: int, count: int = 3) -> Array:
+    """Return the median of each of the lowest formants over the voiced frames.
+
+    Parameters
+    ----------
+    samples
+        float32 in [-1, 1], ``(frames,)`` or ``(frames, channels)`` (mixed to mono).
+    sample_rate_hz
+        Their rate; at 8000 Hz and below the higher formants are out of reach.
+    count
+        How many formants, from F1 upwards.
+
+    Returns
+    -------
+    array of float
+        ``count`` frequencies in Hz, rising; NaN where no voiced frame showed that formant.
+
+    Examples
+    --------
+    >>> bool(np.isnan(formants_hz(np.zeros(22050, np.float32), 22050)).all())
+    True
+    """
+    signal, rate_hz = band_limited(mono(samples).astype(np.float64), sample_rate_hz, _RATE_HZ)
+    frames = _voiced_frames(signal, rate_hz, *f0_track(samples, sample_rate_hz, hop_ms=_HOP_MS))
+    if not len(frames):
+        return np.full(count, np.nan)
+    per_frame = _resonances(_linear_prediction(frames, _ORDER), rate_hz)[:, :count]
+    per_frame = np.pad(per_frame, ((0, 0), (0, count - per_frame.shape[1])), constant_values=np.nan)
+    return np.array([_median(column) for column in per_frame.T], np.float64)
+
+
+def _median(values: Array) -> float:
+    present = values[~np.isnan(values)]
+    return float(np.median(present)) if len(present) else np.nan
+
+
+def _voiced_frames(signal: Array, rate_hz: float, f0_hz: Array, times_s: Array) -> Array:
+    """Return windowed, pre-emphasised frames around the voiced moments that are not far below the loudest."""
+    width = round(_FRAME_MS / 1000 * rate_hz)
+    if len(signal) < width:
+        return np.zeros((0, width))
+    factor = np.exp(-2 * np.pi * _PRE_EMPHASIS_HZ / rate_hz)
+    emphasised = np.append(signal[:1], signal[1:] - factor * signal[:-1])
+    starts = (times_s[f0_hz > 0] * rate_hz).astype(int) - width // 2
+    starts = starts[(starts >= 0) & (starts <= len(signal) - width)]
+    frames = np.lib.stride_tricks.sliding_window_view(emphasised, width)[starts] * np.hamming(width)
+    power = (frames**2).sum(axis=1)
+    loud: Array = frames[power > power.max(initial=0.0) * 10 ** (-_QUIET_DB / 10)]
+    return loud
+
+
+def _linear_prediction(frames: Array, order: int) -> Array:
+    """Return the prediction polynomials of all frames at once, first coefficient 1 (Levinson's recursion)."""
+    size = 1 << (2 * frames.shape[1] - 1).bit_length()
+    correlation = np.fft.irfft(np.abs(np.fft.rfft(frames, size, axis=1)) ** 2, axis=1)[:, : order + 1]
+    polynomial = np.zeros((len(frames), order + 1))
+    polynomial[:, 0] = 1.0
+    error = correlation[:, 0] * (1 + 1e-9) + 1e-12
+    for step in range(1, order + 1):
+        reflection = -(polynomial[:, :step] * correlation[:, step:0:-1]).sum(axis=1) / error
+        polynomial[:, 1 : step + 1] += reflection[:, None] * polynomial[:, step - 1 :: -1][:, :step]
+        error = error * (1 - reflection**2)
+    return polynomial
+
+
+def _resonances(polynomials: Array, rate_hz: float) -> Array:
+    """Return the frequencies of the sharp enough roots, rising, NaN behind the last."""
+    order = polynomials.shape[1] - 1
+    companion = np.zeros((len(polynomials), order, order))
+    companion[:, 0, :] = -polynomials[:, 1:]
+    companion[:, np.arange(1, order), np.arange(order - 1)] = 1.0
+    roots = np.linalg.eigvals(companion)
+    frequency_hz = np.angle(roots) * rate_hz / (2 * np.pi)
+    bandwidth_hz = -np.log(np.maximum(np.abs(roots), 1e-9)) * rate_hz / np.pi
+    wanted = (
+        (frequency_hz > _EDGE_HZ)
+        & (frequency_hz < rate_hz / 2 - _EDGE_HZ)
+        & (bandwidth_hz > _NARROWEST_HZ)
+        & (bandwidth_hz < _WIDEST_HZ)
+    )
+    return np.sort(np.where(wanted, frequency_hz, np.nan), axis=1)

@@ -1,0 +1,168 @@
+"""Fundamental frequency: normalised autocorrelation gives candidates, a Viterbi path chooses among them.
+
+After Boersma (1993): each frame spans three periods of the lowest pitch, and
+its autocorrelation is divided by that of the window, so that a peak's height is
+the periodicity. Ready-made trackers read octave errors off synthetic voices;
+the path through time is what avoids them.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from speechframe.audio._samples import mono
+from speechframe.audio._spectrum import band_limited
+
+Array = NDArray[np.float64]
+
+_RATE_HZ = 10_000
+_BLOCK_FRAMES = 4096
+_CANDIDATES = 6
+_LAGS_PER_SAMPLE = 2
+_PERIODS_PER_FRAME = 3
+
+# Costs of a path, in units of periodicity (1 = perfectly periodic).
+_VOICING_THRESHOLD = 0.45
+_SILENCE_THRESHOLD = 0.03
+_OCTAVE_COST = 0.01
+_OCTAVE_JUMP_COST = 0.35 * 2
+_VOICING_CHANGE_COST = 0.14
+
+
+@dataclass(frozen=True, slots=True)
+class _Lattice:
+    """Candidates per frame, column 0 unvoiced: their frequencies (0 = unvoiced) and strengths."""
+
+    f0_hz: Array
+    strength: Array
+
+
+def f0_track(
+    samples: ArrayLike,
+    sample_rate_hz: int,
+    *,
+    lowest_hz: float = 50.0,
+    highest_hz: float = 500.0,
+    hop_ms: float = 5.0,
+) -> tuple[Array, Array]:
+    """Return the fundamental frequency over time.
+
+    Parameters
+    ----------
+    samples
+        float32 in [-1, 1], ``(frames,)`` or ``(frames, channels)`` (mixed to mono).
+    sample_rate_hz
+        Their rate, 1000 or more.
+    lowest_hz, highest_hz
+        Where the voice is looked for.
+    hop_ms
+        From one value to the next.
+
+    Returns
+    -------
+    f0_hz, times_s
+        One value per hop; 0 where nothing periodic is heard.
+
+    Examples
+    --------
+    >>> seconds = np.arange(22050) / 22050
+    >>> f0_hz, times_s = f0_track(np.sin(2 * np.pi * 150 * seconds), 22050)
+    >>> round(float(np.median(f0_hz)), 1), len(f0_hz) == len(times_s)
+    (150.0, True)
+    """
+    signal, rate_hz = band_limited(mono(samples).astype(np.float64), sample_rate_hz, _RATE_HZ)
+    frames = round(len(signal) / rate_hz * 1000 / hop_ms) + 1
+    times_s = np.arange(frames) * hop_ms / 1000
+    lattice = _candidates(signal, rate_hz, times_s, lowest_hz, highest_hz)
+    return _best_path(lattice), times_s
+
+
+def median_f0_hz(samples: ArrayLike, sample_rate_hz: int) -> float:
+    """Return the median fundamental frequency of the voiced frames in Hz, 0 when there are none.
+
+    Examples
+    --------
+    >>> round(median_f0_hz(np.sin(2 * np.pi * 110 * np.arange(8000) / 8000), 8000))
+    110
+    """
+    f0_hz, _ = f0_track(samples, sample_rate_hz)
+    voiced = f0_hz[f0_hz > 0]
+    return float(np.median(voiced)) if len(voiced) else 0.0
+
+
+def _candidates(
+    signal: Array, rate_hz: float, times_s: Array, lowest_hz: float, highest_hz: float
+) -> _Lattice:
+    width = 2 * round(_PERIODS_PER_FRAME * rate_hz / lowest_hz / 2)
+    window = np.hanning(width)
+    lag_rate_hz = rate_hz * _LAGS_PER_SAMPLE
+    lags = int(lag_rate_hz / lowest_hz) + 3
+    of_window = _autocorrelation(window[None], lags)
+
+    padded = np.pad(signal, (width // 2, width))
+    starts = np.minimum((times_s * rate_hz).astype(int), len(padded) - width)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, width)
+    loudest = float(np.abs(signal).max()) + 1e-9
+    shortest = max(2, int(lag_rate_hz / highest_hz))
+
+    f0_hz, strength = [], []
+    for first in range(0, len(starts), _BLOCK_FRAMES):
+        block = windows[starts[first : first + _BLOCK_FRAMES]]
+        block = block - block.mean(axis=1, keepdims=True)
+        level = np.abs(block).max(axis=1) / loudest
+        periodicity = _autocorrelation(block * window, lags) / of_window
+        found_hz, found_strength = _peaks(periodicity, lag_rate_hz, lowest_hz, shortest)
+        quiet = np.maximum(0, 2 - level / _SILENCE_THRESHOLD * (1 + _VOICING_THRESHOLD))
+        f0_hz.append(np.column_stack([np.zeros(len(block)), found_hz]))
+        strength.append(np.column_stack([_VOICING_THRESHOLD + quiet, found_strength]))
+    return _Lattice(np.concatenate(f0_hz), np.concatenate(strength))
+
+
+def _autocorrelation(frames: Array, lags: int) -> Array:
+    """Return the autocorrelation of every row for the first lags, 1 at lag 0.
+
+    Between the samples too: a high voice's period is so few samples that its
+    peak would lie beside them, and the double period's, which lies on one, win.
+    """
+    size = 1 << (2 * frames.shape[1] - 1).bit_length()
+    power = np.abs(np.fft.rfft(frames, size, axis=1)) ** 2
+    correlation = np.fft.irfft(power, size * _LAGS_PER_SAMPLE, axis=1)[:, :lags]
+    return np.asarray(correlation / (correlation[:, :1] + 1e-12), np.float64)
+
+
+def _peaks(periodicity: Array, rate_hz: float, lowest_hz: float, shortest: int) -> tuple[Array, Array]:
+    """Return frequency and strength of every row's strongest peaks, by parabolas through three points."""
+    here, after = periodicity[:, shortest:-1], periodicity[:, shortest + 1 :]
+    before = periodicity[:, shortest - 1 : -2]
+    curvature = 2 * here - before - after
+    shift = np.where(curvature > 1e-9, 0.5 * (after - before) / np.maximum(curvature, 1e-9), 0.0)  # noqa: PLR2004
+    shift = np.clip(shift, -0.5, 0.5)
+    lag = np.arange(shortest, shortest + here.shape[1]) + shift
+    # A period's double is as periodic as the period: the shorter one wins by a hair.
+    height = here + 0.25 * (after - before) * shift
+    score = np.minimum(height, 1.0) - _OCTAVE_COST * np.log2(lowest_hz * lag / rate_hz)
+    score = np.where((here > before) & (here >= after), score, -9.0)
+    best = np.argpartition(-score, _CANDIDATES, axis=1)[:, :_CANDIDATES]
+    strength = np.take_along_axis(score, best, axis=1)
+    f0_hz = rate_hz / np.take_along_axis(lag, best, axis=1)
+    return np.where(strength > -9.0, f0_hz, 0.0), strength  # noqa: PLR2004
+
+
+def _best_path(lattice: _Lattice) -> Array:
+    unvoiced = lattice.f0_hz == 0
+    octaves = np.log2(np.maximum(lattice.f0_hz, 1e-3))
+    total = lattice.strength[0]
+    came_from = np.zeros(lattice.f0_hz.shape, np.intp)
+    for frame in range(1, len(octaves)):
+        was, now = unvoiced[frame - 1][:, None], unvoiced[frame][None, :]
+        jump = _OCTAVE_JUMP_COST * np.abs(octaves[frame - 1][:, None] - octaves[frame][None, :])
+        cost = np.where(was & now, 0.0, np.where(was | now, _VOICING_CHANGE_COST, jump))
+        scores = total[:, None] - cost
+        came_from[frame] = scores.argmax(axis=0)
+        total = scores.max(axis=0) + lattice.strength[frame]
+    path = np.zeros(len(octaves), np.intp)
+    path[-1] = total.argmax()
+    for frame in range(len(octaves) - 1, 0, -1):
+        path[frame - 1] = came_from[frame, path[frame]]
+    return lattice.f0_hz[np.arange(len(path)), path]

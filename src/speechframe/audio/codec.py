@@ -1,0 +1,310 @@
+"""Samples to bytes and back, in the seven formats of the service document (sections 2.1 and 2.2).
+
+Equal samples give equal bytes: nothing random and no date goes into a file.
+Raw formats have no header: PCM is signed 16-bit little-endian, ALAW and ULAW
+are G.711 bytes, mono at 8000 Hz.
+"""
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import soundfile
+from numpy.typing import ArrayLike, NDArray
+
+from speechframe.audio import _containers, _ogg
+from speechframe.audio._samples import Samples, checked, fitted, mono, seconds_to_frames
+from speechframe.errors import AudioError
+from speechframe.spec.chosen import RAW_G711_RATE_HZ
+from speechframe.spec.speech import ChannelType, Format
+
+__all__ = [
+    "Audio",
+    "AudioInfo",
+    "Samples",
+    "decode",
+    "encode",
+    "forced_shape",
+    "inspect",
+    "resample",
+    "seconds_to_frames",
+]
+
+PEAK_CEILING = 0.99
+"""Louder samples are turned down as a whole before they are written, so that nothing clips."""
+
+_SUBTYPES = {
+    Format.WAV: "PCM_16",
+    Format.FLAC: "PCM_16",
+    Format.MP3: "MPEG_LAYER_III",
+    Format.OGG: "VORBIS",  # Opus knows no 44100 Hz
+    Format.PCM: "PCM_16",
+    Format.ALAW: "ALAW",
+    Format.ULAW: "ULAW",
+}
+_RAW = frozenset({Format.PCM, Format.ALAW, Format.ULAW})
+_G711 = frozenset({Format.ALAW, Format.ULAW})
+_FULL_SCALE = 32767
+_BLOCK_FRAMES = 1 << 16
+_RATES_HZ = range(1000, 384_001)
+_MAX_CHANNELS = 8
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Audio:
+    """Decoded audio: float32 in [-1, 1], ``(frames,)`` or ``(frames, channels)``, and its rate in Hz."""
+
+    samples: Samples
+    sample_rate_hz: int
+
+    @property
+    def channels(self) -> int:
+        """The number of channels."""
+        return 1 if self.samples.ndim == 1 else int(self.samples.shape[1])
+
+    @property
+    def audio_seconds(self) -> float:
+        """The length in seconds."""
+        return len(self.samples) / self.sample_rate_hz
+
+
+@dataclass(frozen=True, slots=True)
+class AudioInfo:
+    """What a file's headers say: format, rate in Hz, channels, length in seconds."""
+
+    format: Format
+    sample_rate_hz: int
+    channels: int
+    audio_seconds: float
+
+
+def forced_shape(
+    format: Format,  # noqa: A002  (the document's name)
+    channel_type: ChannelType = ChannelType.MONO,
+    output_rate_hz: int = RAW_G711_RATE_HZ,
+) -> tuple[ChannelType, int]:
+    """Return the channel type and rate in Hz that audio of a format really gets: ALAW and ULAW know only one.
+
+    Examples
+    --------
+    >>> forced_shape(Format.ULAW, ChannelType.STEREO, 44100)
+    (<ChannelType.MONO: 'MONO'>, 8000)
+    """
+    return (ChannelType.MONO, RAW_G711_RATE_HZ) if format in _G711 else (channel_type, output_rate_hz)
+
+
+def encode(
+    samples: ArrayLike,
+    sample_rate_hz: int,
+    *,
+    format: Format,  # noqa: A002  (the document's name)
+    channel_type: ChannelType = ChannelType.MONO,
+    output_rate_hz: int | None = None,
+    audio_seconds: float | None = None,
+) -> bytes:
+    """Return audio as bytes of a format: resampled, mixed to mono or doubled to stereo, never clipped.
+
+    Parameters
+    ----------
+    samples
+        float32 in [-1, 1], shape ``(frames,)`` or ``(frames, channels)``.
+    sample_rate_hz
+        Their rate.
+    format
+        One of the seven formats. ALAW and ULAW come out as mono 8000 Hz whatever is asked
+        (:func:`forced_shape` says so beforehand).
+    channel_type
+        MONO mixes channels, STEREO doubles a single one.
+    output_rate_hz
+        The rate of the result; the samples' own rate by default.
+    audio_seconds
+        An exact length of the result, where the samples have it but for the rounding between two rates.
+
+    Raises
+    ------
+    AudioError
+        Empty or unusable samples, or a rate that the format does not know.
+
+    Examples
+    --------
+    >>> data = encode(np.zeros(2205, np.float32), 22050, format=Format.WAV, output_rate_hz=8000)
+    >>> inspect(data)
+    AudioInfo(format=<Format.WAV: 'WAV'>, sample_rate_hz=8000, channels=1, audio_seconds=0.1)
+    """
+    channel_type, rate_hz = forced_shape(format, channel_type, output_rate_hz or sample_rate_hz)
+    shaped = resample(_in_channels(samples, channel_type), sample_rate_hz, rate_hz)
+    if audio_seconds is not None:
+        shaped = fitted(shaped, seconds_to_frames(audio_seconds, rate_hz))
+    if format is Format.PCM:
+        return _to_int16(shaped).tobytes()
+    # Lossy encoders get floats: libsndfile 1.2 spoils interleaved integers on their way to MP3.
+    lossy = format in {Format.MP3, Format.OGG}
+    data = _written(shaped * _gain(shaped) if lossy else _to_int16(shaped), rate_hz, format)
+    return _ogg.with_fixed_serial(data) if format is Format.OGG else data
+
+
+def decode(
+    data: bytes,
+    *,
+    format: Format | None = None,  # noqa: A002  (the document's name)
+    sample_rate_hz: int | None = None,
+    channels: int = 1,
+) -> Audio:
+    """Return the audio in bytes of any of the seven formats.
+
+    Parameters
+    ----------
+    data
+        A WAV, MP3, FLAC or OGG file, or raw samples.
+    format
+        Needed for raw samples (PCM, ALAW, ULAW), which cannot be recognised; for files it is checked.
+    sample_rate_hz, channels
+        Needed for raw PCM; ALAW and ULAW are mono 8000 Hz unless told.
+
+    Raises
+    ------
+    AudioError
+        No bytes, no audio, another format than asked for, or a file that ends too early.
+
+    Examples
+    --------
+    >>> decode(bytes(8000), format=Format.ULAW).audio_seconds
+    1.0
+    """
+    with _opened(data, format, sample_rate_hz, channels) as file:
+        try:
+            blocks = list(_blocks(file))
+        except soundfile.LibsndfileError as error:
+            raise AudioError(f"the {file.format} data is damaged or truncated") from error
+        samples = np.concatenate(blocks) if blocks else np.zeros((0, file.channels), np.float32)
+        if len(samples) < file.frames:
+            raise AudioError(
+                f"the {file.format} file is truncated: it has {len(samples)} of {file.frames} frames"
+            )
+        if not len(samples):
+            raise AudioError(f"no audio: the {file.format} file holds no samples")
+        return Audio(checked(samples[:, 0] if file.channels == 1 else samples), file.samplerate)
+
+
+def inspect(
+    data: bytes,
+    *,
+    format: Format | None = None,  # noqa: A002  (the document's name)
+    sample_rate_hz: int | None = None,
+    channels: int = 1,
+) -> AudioInfo:
+    """Return what the headers of a file say, without decoding it.
+
+    The parameters and errors are those of :func:`decode`; damage behind the
+    headers is not seen.
+    """
+    with _opened(data, format, sample_rate_hz, channels) as file:
+        found = format if format in _RAW else _containers.recognise(data)
+        return AudioInfo(found, file.samplerate, file.channels, file.frames / file.samplerate)
+
+
+def resample(samples: ArrayLike, rate_in_hz: int, rate_out_hz: int) -> Samples:
+    """Return samples at another rate, as many frames as their length gives there, to the nearest one.
+
+    Raises
+    ------
+    AudioError
+        Unusable samples, a rate outside 1000 to 384000 Hz, or no resampler installed.
+
+    Examples
+    --------
+    >>> resample(np.zeros(22050, np.float32), 22050, 8000).shape
+    (8000,)
+    """
+    array = checked(samples)
+    for rate_hz in (rate_in_hz, rate_out_hz):
+        if rate_hz not in _RATES_HZ:
+            raise AudioError(f"a sample rate of {rate_hz} Hz is not possible; allowed is 1000 to 384000")
+    if rate_in_hz == rate_out_hz:
+        return array
+    try:
+        import soxr
+    except ModuleNotFoundError as error:
+        raise AudioError("soxr is needed to resample: pip install 'speechframe[local]'") from error
+    changed: Samples = soxr.resample(array, rate_in_hz, rate_out_hz)
+    return fitted(changed, max(1, seconds_to_frames(len(array) / rate_in_hz, rate_out_hz)))
+
+
+def _in_channels(samples: ArrayLike, channel_type: ChannelType) -> Samples:
+    if channel_type is ChannelType.MONO:
+        return mono(samples)
+    array = checked(samples)
+    if array.ndim == 2 and array.shape[1] == channel_type.channels:  # noqa: PLR2004
+        return array
+    return np.repeat(mono(array)[:, None], channel_type.channels, axis=1)
+
+
+def _gain(samples: Samples) -> np.float32:
+    peak = np.abs(samples).max()
+    return np.float32(PEAK_CEILING / peak if peak > PEAK_CEILING else 1.0)
+
+
+def _to_int16(samples: Samples) -> NDArray[np.int16]:
+    integers: NDArray[np.int16] = np.rint(samples * (_gain(samples) * _FULL_SCALE)).astype("<i2")
+    return integers
+
+
+def _written(samples: NDArray[np.int16] | Samples, rate_hz: int, format: Format) -> bytes:  # noqa: A002
+    container = "RAW" if format in _RAW else format.value
+    channels = 1 if samples.ndim == 1 else samples.shape[1]
+    buffer = io.BytesIO()
+    try:
+        with soundfile.SoundFile(
+            buffer, "w", samplerate=rate_hz, channels=channels, format=container, subtype=_SUBTYPES[format]
+        ) as file:
+            # In pieces: the Vorbis encoder overflows its stack on minutes of audio at once.
+            for start in range(0, len(samples), _BLOCK_FRAMES):
+                file.write(samples[start : start + _BLOCK_FRAMES])
+    except soundfile.LibsndfileError as error:
+        raise AudioError(f"{format} cannot have {channels} channels at {rate_hz} Hz") from error
+    return buffer.getvalue()
+
+
+def _opened(
+    data: bytes, asked: Format | None, sample_rate_hz: int | None, channels: int
+) -> soundfile.SoundFile:
+    if asked in _RAW:
+        return _opened_raw(data, asked, sample_rate_hz, channels)
+    found = _containers.recognise(data)
+    if asked is not None and asked is not found:
+        raise AudioError(f"asked to read {asked}, but the bytes are {found}")
+    _containers.refuse_truncated(data, found)
+    try:
+        file = soundfile.SoundFile(io.BytesIO(data))
+    except soundfile.LibsndfileError as error:
+        raise AudioError(f"the bytes begin like {found}, but no audio can be read from them") from error
+    if file.samplerate not in _RATES_HZ or file.channels > _MAX_CHANNELS:
+        file.close()
+        raise AudioError(f"{file.channels} channels at {file.samplerate} Hz are not read here")
+    return file
+
+
+def _opened_raw(data: bytes, asked: Format, sample_rate_hz: int | None, channels: int) -> soundfile.SoundFile:
+    _containers.refuse_container(data, asked)
+    if sample_rate_hz is None:
+        if asked is Format.PCM:
+            raise AudioError("raw PCM says nothing about itself: sample_rate_hz is needed")
+        sample_rate_hz = RAW_G711_RATE_HZ
+    frame_bytes = channels * (2 if asked is Format.PCM else 1)
+    if len(data) % frame_bytes:
+        raise AudioError(f"the {asked} data is truncated: {len(data)} bytes in frames of {frame_bytes}")
+    return soundfile.SoundFile(
+        io.BytesIO(data),
+        samplerate=sample_rate_hz,
+        channels=channels,
+        format="RAW",
+        subtype=_SUBTYPES[asked],
+        endian="LITTLE",
+    )
+
+
+def _blocks(file: soundfile.SoundFile) -> Iterator[Samples]:
+    # In pieces, because a header may claim more frames than memory holds.
+    while len(block := file.read(_BLOCK_FRAMES, dtype="float32", always_2d=True)):
+        yield block

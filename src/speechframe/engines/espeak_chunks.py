@@ -1,0 +1,145 @@
+"""What lies between two pause markers, spoken: trimmed, paced, with its words timed."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from speechframe.audio import measure, stretch
+from speechframe.engines import espeak_library
+from speechframe.engines.espeak_prosody import Reading
+from speechframe.engines.espeak_text import SpokenText
+from speechframe.engines.word_times import Heard, time_tokens
+from speechframe.engines.words import Token
+
+__all__ = ["SAMPLE_RATE_HZ", "Chunk", "Piece", "speak_pieces"]
+
+SAMPLE_RATE_HZ = 22050
+"""What espeak makes, always."""
+
+_STEP_MS = 5.0
+_SILENT_BELOW_DB = 45.0
+"""espeak's silence is digital; this far below the loudest nothing of a word is heard any more."""
+_LEAD_MS, _TAIL_MS = 10.0, 30.0
+"""The silence at the ends: enough not to cut a breath, little enough that a pause is its length."""
+_PAUSE_FROM_MS = 60.0
+"""Shorter silences are the closures of plosives."""
+
+Samples = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A text between two pause markers: the caller's words in it and what the engine is given."""
+
+    tokens: tuple[Token, ...]
+    spoken: SpokenText
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Chunk:
+    """A piece as audio: float32 samples ``(frames,)`` and its words in frames from the chunk's start."""
+
+    samples: Samples
+    words: tuple[Heard, ...]
+
+    def stretched(self, frames: int) -> "Chunk":
+        """Return the chunk with another number of frames, its pitch kept and its words in proportion."""
+        if frames == len(self.samples) or not len(self.samples):
+            return self
+        factor = frames / len(self.samples)
+        words = tuple(
+            Heard(word.token, round(word.start * factor), round(word.end * factor)) for word in self.words
+        )
+        return Chunk(stretch.fit_frames(self.samples, SAMPLE_RATE_HZ, frames), words)
+
+    def padded(self, frames: int) -> "Chunk":
+        """Return the chunk with silence after it, up to a number of frames."""
+        return Chunk(np.pad(self.samples, (0, max(0, frames - len(self.samples)))), self.words)
+
+
+def speak_pieces(pieces: Sequence[Piece], reading: Reading, speed: float) -> list[Chunk]:
+    """Return each piece spoken at a multiple of the reading's speed; one without sound is an empty chunk."""
+    chance = reading.pause_factors()
+    return [_spoken(piece, reading, speed, chance) for piece in pieces]
+
+
+def _spoken(piece: Piece, reading: Reading, speed: float, chance: random.Random) -> Chunk:
+    silent = Chunk(np.zeros(0, np.float32), tuple(Heard(token, 0, 0) for token in piece.tokens))
+    if not piece.spoken.speakable:
+        return silent
+    rendered = espeak_library.render(
+        piece.spoken.text,
+        reading.setting(speed),
+        phoneme_input=piece.spoken.phoneme_input,
+        seed=reading.seed,
+    )
+    if not len(rendered.samples) or not rendered.samples.any():
+        return silent
+    origins = piece.spoken.origins
+    positions = [min(max(event.position, 0), len(origins) - 1) for event in rendered.words]
+    frames = np.array([event.frame for event in rendered.words], np.int64)
+    samples, frames = _trimmed(rendered.samples, frames)
+    samples, frames = _paced(samples, frames, reading.pause_strays, chance)
+    events = [(origins[position], int(frame)) for position, frame in zip(positions, frames, strict=True)]
+    words = time_tokens(piece.tokens, events, _active(samples), _step_frames(), len(samples))
+    return Chunk(samples, tuple(words))
+
+
+def _active(samples: Samples) -> NDArray[np.bool_]:
+    level_db = measure.energy_db(samples, SAMPLE_RATE_HZ, _STEP_MS)
+    return np.asarray(level_db > level_db.max() - _SILENT_BELOW_DB)
+
+
+def _step_frames() -> int:
+    return round(SAMPLE_RATE_HZ * _STEP_MS / 1000)
+
+
+def _milliseconds(milliseconds: float) -> int:
+    return round(SAMPLE_RATE_HZ * milliseconds / 1000)
+
+
+def _trimmed(samples: Samples, frames: NDArray[np.int64]) -> tuple[Samples, NDArray[np.int64]]:
+    """Return samples with the same short silence at each end always, and the frames of events in them."""
+    steps = np.flatnonzero(_active(samples)) * _step_frames()
+    start, end = int(steps[0]), min(len(samples), int(steps[-1]) + _step_frames())
+    lead, tail = _milliseconds(_LEAD_MS), _milliseconds(_TAIL_MS)
+    trimmed = np.pad(samples[start:end], (lead, tail))
+    return trimmed, np.clip(frames - start + lead, 0, len(trimmed))
+
+
+def _paced(
+    samples: Samples, frames: NDArray[np.int64], strays: float, chance: random.Random
+) -> tuple[Samples, NDArray[np.int64]]:
+    """Return samples whose pauses are longer or shorter by chance, and the frames of events in them."""
+    if not strays:
+        return samples, frames
+    parts: list[Samples] = []
+    old, new = [0], [0]
+    for start, end in _pauses(samples):
+        length = end - start
+        kept = max(_milliseconds(_PAUSE_FROM_MS), round(length * (1 + strays * chance.uniform(-1, 1))))
+        parts.extend((samples[old[-1] : start], np.zeros(kept, np.float32)))
+        for old_frame, new_frame in (
+            (start, start - old[-1] + new[-1]),
+            (end, start - old[-1] + new[-1] + kept),
+        ):
+            old.append(old_frame)
+            new.append(new_frame)
+    parts.append(samples[old[-1] :])
+    paced = np.concatenate(parts)
+    old.append(len(samples))
+    new.append(len(paced))
+    return paced, np.rint(np.interp(frames, old, new)).astype(np.int64)
+
+
+def _pauses(samples: Samples) -> list[tuple[int, int]]:
+    """Return start and end of the silences inside that are pauses."""
+    active = _active(samples)
+    edges = np.flatnonzero(np.diff(active.astype(np.int8)))
+    spans = [(int(start) + 1, int(end) + 1) for start, end in pairwise(edges) if not active[start + 1]]
+    step = _step_frames()
+    return [(start * step, end * step) for start, end in spans if (end - start) * _STEP_MS >= _PAUSE_FROM_MS]

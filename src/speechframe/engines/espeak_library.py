@@ -1,0 +1,246 @@
+"""The espeak-ng library: a fresh image of it for every text, its word events, its phonemes.
+
+espeak-ng keeps global state that leaks from one text into the next: the same
+words come out differently the second time. A library that is loaded, used for
+one text and unloaded gives equal bytes for equal input, in any process, and
+costs half a millisecond.
+"""
+
+import _ctypes
+import ctypes
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from speechframe.errors import EngineError
+
+__all__ = ["INSTALL", "Rendered", "Setting", "WordEvent", "engine_version", "phoneme_names", "render"]
+
+INSTALL = "pip install 'speechframe[local]'"
+
+# From speak_lib.h.
+_SYNCHRONOUS = 2
+_DONT_EXIT = 0x8000
+_CHARS_UTF8 = 1
+_PHONEMES = 0x100
+_IPA = 2
+_RATE, _VOLUME, _PITCH, _RANGE, _WORD_GAP = 1, 2, 3, 4, 7
+_EVENT_END, _EVENT_WORD = 0, 1
+_FROM_CHARACTER = 1
+_OK = 0
+
+# From dlfcn.h: open only what is loaded already.
+_RTLD_NOLOAD = 4
+
+_HALF_VOLUME = 50
+"""Some voices clip at the full one; loudness is made equal afterwards."""
+
+_LONGEST_S = 3600
+"""No text of the allowed length takes an hour: a runaway engine is stopped."""
+
+WORDS_PER_MINUTE = range(80, 451)
+"""What the library can do; it clamps beyond."""
+
+_one_at_a_time = threading.Lock()
+
+
+class _EventId(ctypes.Union):
+    _fields_ = [("number", ctypes.c_int), ("name", ctypes.c_char_p), ("string", ctypes.c_char * 8)]
+
+
+class _Event(ctypes.Structure):
+    _fields_ = [
+        ("type", ctypes.c_int),
+        ("unique_identifier", ctypes.c_uint),
+        ("text_position", ctypes.c_int),
+        ("length", ctypes.c_int),
+        ("audio_position", ctypes.c_int),
+        ("sample", ctypes.c_int),
+        ("user_data", ctypes.c_void_p),
+        ("id", _EventId),
+    ]
+
+
+_Callback = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.POINTER(_Event)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """How the library is to speak, in its own units.
+
+    ``voice`` is an identifier of its list with an optional variant, such as
+    ``gmw/en-US+f3``; pitch and range go from 0 to 99 with 50 in the middle; the
+    gap between words counts in 10 ms at normal speed.
+    """
+
+    voice: str
+    words_per_minute: int
+    pitch: int = 50
+    pitch_range: int = 50
+    word_gap: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WordEvent:
+    """A word begins: where in the text (character, from 0) and in the audio (frame)."""
+
+    position: int
+    frame: int
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Rendered:
+    """What the library made of a text: float32 samples ``(frames,)``, their rate, where words begin."""
+
+    samples: NDArray[np.float32]
+    sample_rate_hz: int
+    words: tuple[WordEvent, ...]
+
+
+def render(text: str, setting: Setting, *, phoneme_input: bool = False, seed: int = 1) -> Rendered:
+    """Return a text as speech; equal arguments give equal bytes.
+
+    Parameters
+    ----------
+    text
+        Plain text without control characters; nothing in it is markup.
+    setting
+        Voice, speed and pitch.
+    phoneme_input
+        Read ``[[...]]`` as phoneme names of the voice's language.
+    seed
+        For the noise in breathy voices.
+
+    Raises
+    ------
+    EngineError
+        The library is not installed, or refuses the voice or the text.
+    """
+    pieces: list[bytes] = []
+    events: list[WordEvent] = []
+    with _fresh_image() as (library, rate_hz):
+        room = _LONGEST_S * rate_hz
+
+        def collect(wave: Any, frames: int, event: Any) -> int:
+            nonlocal room
+            if wave and frames > 0:
+                pieces.append(ctypes.string_at(wave, frames * 2))
+                room -= frames
+            index = 0
+            while event[index].type != _EVENT_END:
+                if event[index].type == _EVENT_WORD:
+                    events.append(WordEvent(event[index].text_position - 1, event[index].sample))
+                index += 1
+            return int(room < 0)
+
+        callback = _Callback(collect)
+        library.espeak_SetSynthCallback(callback)
+        library.espeak_ng_SetRandSeed(ctypes.c_long(seed))
+        _set_up(library, setting)
+        flags = _CHARS_UTF8 | (_PHONEMES if phoneme_input else 0)
+        _synthesise(library, text, flags)
+    if room < 0:
+        raise EngineError(f"espeak did not come to an end within {_LONGEST_S} s of audio")
+    samples = np.frombuffer(b"".join(pieces), np.int16).astype(np.float32) / np.float32(32768)
+    return Rendered(samples, rate_hz, tuple(events))
+
+
+@lru_cache(maxsize=1)
+def engine_version() -> str:
+    """Return the library's version, such as ``1.52.0``."""
+    with _fresh_image() as (library, _):
+        library.espeak_Info.restype = ctypes.c_char_p
+        told: bytes = library.espeak_Info(None)
+    return told.decode().split()[0]
+
+
+def phoneme_names(voice: str, spellings: tuple[str, ...]) -> list[str]:
+    """Return the IPA of each phoneme spelling, such as ``[[tS]]``, in a language; empty when unknown."""
+    with _fresh_image() as (library, _):
+        _set_up(library, Setting(voice, WORDS_PER_MINUTE.start))
+        # A first text in phoneme mode switches the mode on for what follows.
+        deaf = _Callback(lambda _wave, _frames, _event: 0)  # kept in a name: the library calls it later
+        library.espeak_SetSynthCallback(deaf)
+        _synthesise(library, " ", _CHARS_UTF8 | _PHONEMES)
+        library.espeak_TextToPhonemes.restype = ctypes.c_char_p
+        found = []
+        for spelling in spellings:
+            buffer = ctypes.create_string_buffer(spelling.encode())
+            rest = ctypes.c_void_p(ctypes.addressof(buffer))
+            told = library.espeak_TextToPhonemes(ctypes.byref(rest), _CHARS_UTF8, _IPA)
+            found.append((told or b"").decode().strip())
+    return found
+
+
+def data_path() -> str:
+    """Return the folder of the library's dictionaries and voices."""
+    return _paths()[1]
+
+
+@lru_cache(maxsize=1)
+def _paths() -> tuple[str, str]:
+    try:
+        import espeakng_loader
+    except ModuleNotFoundError as error:
+        raise EngineError(f"espeak-ng is not installed: {INSTALL}") from error
+    return espeakng_loader.get_library_path(), espeakng_loader.get_data_path()
+
+
+@contextmanager
+def _fresh_image() -> Iterator[tuple[ctypes.CDLL, int]]:
+    """Load the library, start it, unload it at the end; one at a time, since a process has one image."""
+    path, data = _paths()
+    with _one_at_a_time:
+        _refuse_loaded(path)
+        try:
+            library = ctypes.CDLL(path)
+        except OSError as error:
+            raise EngineError(f"espeak-ng cannot be loaded ({error}); reinstall it: {INSTALL}") from error
+        try:
+            rate_hz = library.espeak_Initialize(_SYNCHRONOUS, 0, data.encode(), _DONT_EXIT)
+            if rate_hz <= 0:
+                raise EngineError(f"espeak-ng finds no data in {data}; reinstall it: {INSTALL}")
+            yield library, rate_hz
+        finally:
+            library.espeak_Terminate()
+            _ctypes.dlclose(library._handle)  # noqa: SLF001  (ctypes has no public way to unload)
+
+
+def _refuse_loaded(path: str) -> None:
+    try:
+        handle = _ctypes.dlopen(path, _RTLD_NOLOAD)
+    except OSError:
+        return
+    _ctypes.dlclose(handle)
+    raise EngineError(
+        "another library of this process uses espeak-ng, so speech would not be reproducible: "
+        "let the engine speak in a process of its own, as the local service does"
+    )
+
+
+def _set_up(library: ctypes.CDLL, setting: Setting) -> None:
+    if library.espeak_SetVoiceByName(setting.voice.encode()) != _OK:
+        raise EngineError(f"this espeak-ng has no voice {setting.voice!r}; reinstall it: {INSTALL}")
+    for parameter, value in (
+        (_RATE, setting.words_per_minute),
+        (_VOLUME, _HALF_VOLUME),
+        (_PITCH, setting.pitch),
+        (_RANGE, setting.pitch_range),
+        (_WORD_GAP, setting.word_gap),
+    ):
+        library.espeak_SetParameter(parameter, value, 0)
+
+
+def _synthesise(library: ctypes.CDLL, text: str, flags: int) -> None:
+    data = text.encode() + b"\0"
+    status = library.espeak_Synth(data, ctypes.c_size_t(len(data)), 0, _FROM_CHARACTER, 0, flags, None, None)
+    if status != _OK:
+        raise EngineError(f"espeak refused the text (status {status})")

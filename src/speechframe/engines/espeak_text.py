@@ -1,0 +1,239 @@
+r"""Text as espeak-ng can take it, and where each character of it came from.
+
+espeak obeys control characters (``\x01`` begins a command) and, in phoneme
+mode, ``[[...]]``; it reads letters of a script it does not know one by one as
+"Chinese letter". None of that is speech. Whatever is changed, the map back to
+the caller's text is kept, because word times are told in the caller's words.
+"""
+
+import re
+import unicodedata
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from speechframe.engines.espeak_locales import EspeakLocale
+from speechframe.spec.speech import Pronunciation, PronunciationKind
+
+__all__ = ["SpokenText", "spoken_text"]
+
+ToPhonemes = Callable[[str], str]
+"""Turns IPA into the engine's own spelling; raises EngineError for what it cannot say."""
+
+_LONGEST_WORD = 40
+_LONGEST_NUMBER = 20
+_CLAUSE_ENDS = frozenset(".,;:!?\u2026\u3002\uff0c\u3001\uff1b\uff1a\uff01\uff1f\n")
+_PUNCTUATION = re.compile(r"(\s*)([.,;:!?\u2026]+)(?=\s|$)")
+_JOINERS = "\u200c\u200d"
+_REWRITTEN = frozenset(
+    f"<{tag}>"
+    for tag in ("font", "wide", "narrow", "circle", "compat", "initial", "medial", "final", "isolated")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenText:
+    """What is handed to the engine.
+
+    ``origins`` has, for each character of ``text``, the index in the caller's
+    text it stands for. ``left_out`` are the letters that cannot be spoken.
+    """
+
+    text: str
+    origins: tuple[int, ...]
+    phoneme_input: bool = False
+    left_out: str = ""
+
+    @property
+    def speakable(self) -> bool:
+        """Whether there is any letter, digit or sign at all."""
+        return bool(self.sounding)
+
+    @property
+    def sounding(self) -> frozenset[int]:
+        """Which characters of the caller's text are letters, digits or signs that the engine is given."""
+        return frozenset(
+            origin for character, origin in zip(self.text, self.origins, strict=True) if _may_sound(character)
+        )
+
+
+def spoken_text(
+    text: str,
+    locale: EspeakLocale,
+    pronunciations: Mapping[str, Pronunciation],
+    to_phonemes: ToPhonemes,
+) -> SpokenText:
+    """Return a text with its pronunciations put in and everything taken out that is no speech.
+
+    Parameters
+    ----------
+    text
+        A piece of the caller's text, without pause markers.
+    locale
+        Where it is spoken: which scripts can be read.
+    pronunciations
+        Word to pronunciation. A word in small letters is found in any case, another only as written.
+    to_phonemes
+        For those in IPA.
+    """
+    parts: list[tuple[str, int]] = []
+    left_out: list[str] = []
+    phonemes: set[int] = set()
+    at = 0
+    for start, end, pronunciation in _found(text, pronunciations):
+        parts.extend(_cleaned(text[at:start], at, locale, left_out))
+        if pronunciation.type is PronunciationKind.IPA:
+            phonemes.update(range(start, end))
+            said = to_phonemes(pronunciation.pronunciation)
+        else:
+            cleaned = _cleaned(pronunciation.pronunciation, 0, locale, left_out)
+            said = "".join(character for character, _ in cleaned)
+        parts.extend(_spread(said, start, end))
+        at = end
+    parts.extend(_cleaned(text[at:], at, locale, left_out))
+    parts = list(_with_breaks(_with_quiet_punctuation(parts), locale, phonemes))
+    return SpokenText(
+        "".join(character for character, _ in parts),
+        tuple(origin for _, origin in parts),
+        bool(phonemes),
+        "".join(dict.fromkeys(left_out)),
+    )
+
+
+def _spread(said: str, start: int, end: int) -> Iterator[tuple[str, int]]:
+    """Yield what is said instead of a word, evenly spread over it: it may be several words for several."""
+    for index, character in enumerate(said):
+        yield character, start + index * (end - start) // len(said)
+
+
+def _may_sound(character: str) -> bool:
+    # Of punctuation some signs are read aloud, such as & and %.
+    return unicodedata.category(character)[0] in "LNS" or character in "%&#@*/\\"
+
+
+def _with_quiet_punctuation(parts: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Return the text with the punctuation that would be read aloud ("dot", "exclamation") made a mere pause.
+
+    Punctuation that stands alone joins the word before it; behind a sign it becomes a comma.
+    """
+    text = "".join(character for character, _ in parts)
+    quiet: list[str] = list(text)
+    for match in _PUNCTUATION.finditer(text):
+        before = text[: match.start(2)].rstrip()[-1:]
+        quiet[match.start(1) : match.end(1)] = [""] * len(match.group(1))
+        if not before:
+            quiet[match.start(2) : match.end(2)] = [""] * len(match.group(2))
+        elif _may_sound(before) and not before.isalnum():
+            quiet[match.start(2) : match.end(2)] = [",", *[""] * (len(match.group(2)) - 1)]
+    return [(character, origin) for character, (_, origin) in zip(quiet, parts, strict=True) if character]
+
+
+def _with_breaks(
+    parts: Sequence[tuple[str, int]], locale: EspeakLocale, phonemes: Container[int]
+) -> Iterator[tuple[str, int]]:
+    """Yield the text with breaks where the engine would run out of room and drop the rest in silence."""
+    in_word = in_number = in_clause = 0
+    for character, origin in parts:
+        if origin in phonemes:
+            yield character, origin
+            continue
+        in_word = in_word + 1 if unicodedata.category(character)[0] in "LMN" else 0
+        in_number = in_number + 1 if character.isdigit() else 0
+        in_clause = 0 if character in _CLAUSE_ENDS else in_clause + 1
+        if in_word > _LONGEST_WORD or in_number > _LONGEST_NUMBER:
+            yield " ", origin
+            in_word = in_number = 1
+        if (
+            locale.longest_clause
+            and in_clause > locale.longest_clause
+            and _may_break_before(character, locale)
+        ):
+            yield from ((",", origin), (" ", origin))
+            in_clause = 1
+        yield character, origin
+
+
+def _may_break_before(character: str, locale: EspeakLocale) -> bool:
+    return character.isspace() or (locale.characters_are_words and character.isalpha())
+
+
+def _found(
+    text: str, pronunciations: Mapping[str, Pronunciation]
+) -> Iterator[tuple[int, int, Pronunciation]]:
+    """Yield where a word of the dictionary stands, the longest first where several begin."""
+    if not pronunciations:
+        return
+    words = sorted((word for word in pronunciations if word.strip()), key=len, reverse=True)
+    if not words:
+        return
+    pattern = "|".join(f"(?P<w{index}>{_as_pattern(word)})" for index, word in enumerate(words))
+    for match in re.finditer(pattern, text):
+        index = int((match.lastgroup or "w0")[1:])
+        yield match.start(), match.end(), pronunciations[words[index]]
+
+
+def _as_pattern(word: str) -> str:
+    word = word.strip()
+    body = re.escape(word)
+    if word == word.lower():
+        body = f"(?i:{body})"
+    # A word may stand inside a longer one only where words are written without spaces.
+    before = r"(?<!\w)" if _is_spaced(word[0]) else ""
+    after = r"(?!\w)" if _is_spaced(word[-1]) else ""
+    return f"{before}{body}{after}"
+
+
+def _is_spaced(character: str) -> bool:
+    return character.isalnum() and not unicodedata.name(character, "").startswith(
+        ("CJK", "HIRAGANA", "KATAKANA")
+    )
+
+
+def _cleaned(text: str, offset: int, locale: EspeakLocale, left_out: list[str]) -> Iterator[tuple[str, int]]:
+    """Yield the characters to speak, each with the index it stands for."""
+    for start, cluster in _clusters(text):
+        rewritten = _rewritten(cluster)
+        first = rewritten[:1] or " "
+        if unicodedata.category(first)[0] in "LM" and not locale.reads(first):
+            left_out.append(first)
+            rewritten = " "
+        elif first == "[" and text[start + 1 : start + 2] == "[":
+            rewritten = "("
+        for character in rewritten:
+            yield character, offset + start
+
+
+def _clusters(text: str) -> Iterator[tuple[int, str]]:
+    """Yield each character with the marks that belong to it."""
+    start = 0
+    for index in range(1, len(text) + 1):
+        if index == len(text) or not _belongs_to_the_one_before(text[index]):
+            yield start, text[start:index]
+            start = index
+
+
+def _belongs_to_the_one_before(character: str) -> bool:
+    # Conjoining Korean vowels and finals are marks too, though Unicode calls them letters.
+    return unicodedata.combining(character) > 0 or "\u1160" <= character <= "\u11ff"
+
+
+@lru_cache(maxsize=8192)
+def _rewritten(cluster: str) -> str:
+    """Return a character and its marks as the engine knows them.
+
+    That is a space for control characters, nothing for invisible ones, and the
+    plain letter or digit for ornamental ones.
+    """
+    first = cluster[0]
+    category = unicodedata.category(first)
+    if first in "\n\t":
+        return cluster
+    if category == "Cf":
+        return cluster if first in _JOINERS else cluster[1:]
+    if category[0] == "C":
+        return " "
+    if category == "Nd":
+        return f"{unicodedata.digit(first)}{cluster[1:]}"
+    if category[0] in "LN" and unicodedata.decomposition(first).partition(" ")[0] in _REWRITTEN:
+        return cluster if "HANGUL" in unicodedata.name(first, "") else unicodedata.normalize("NFKC", cluster)
+    return unicodedata.normalize("NFC", cluster)

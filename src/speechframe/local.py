@@ -1,0 +1,375 @@
+"""The embedded service as a child process: started in a line, gone when the block ends or this process dies.
+
+The child runs what ``speechframe serve`` runs, on a free port of this machine.
+This process holds the other end of its standard input: when that closes, by
+the end of the block or by this process being killed, the child ends, and its
+worker processes with it.
+"""
+
+import asyncio
+import atexit
+import contextlib
+import json
+import logging
+import os
+import secrets
+import selectors
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from pydantic import SecretStr
+
+from speechframe.errors import SettingsError
+from speechframe.settings import Settings, default_service_folder
+
+__all__ = ["LocalService", "default_data_dir", "local_service", "shared_service"]
+
+log = logging.getLogger("speechframe.local")
+
+_START_S = 90.0
+_STOP_S = 15.0
+_KILL_S = 5.0
+_KEPT_LINES = 40
+_LINE_BYTES = 65_536
+
+
+def default_data_dir() -> Path:
+    """Return the data folder that is used when no key and no address are set.
+
+    ``SPEECHFRAME_SERVICE``, else ``speechframe/service`` in the user's cache
+    folder. Processes may share it: each has a service of its own, over the
+    same keys and balances.
+    """
+    return default_service_folder()
+
+
+class LocalService:
+    """A running embedded service; made by :func:`local_service`.
+
+    Attributes
+    ----------
+    url
+        Its address.
+    api_key
+        Its first key; shown as stars.
+    keys
+        All of its keys.
+    pid
+        Its process id.
+    data
+        Its data folder.
+    """
+
+    def __init__(
+        self, *, keys: Sequence[str], data: Path | None, workers: int | None, options: Sequence[str]
+    ) -> None:
+        self._key_lines = list(keys)
+        self._given_data = data
+        self._arguments = [*(() if workers is None else ("--workers", str(workers))), *options]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._owner_pid = 0
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._last_words: deque[str] = deque(maxlen=_KEPT_LINES)
+        self.url = ""
+        self.keys: tuple[SecretStr, ...] = ()
+        self.pid = 0
+        self.data = data
+
+    @property
+    def api_key(self) -> SecretStr:
+        """The first key."""
+        if not self.keys:
+            raise SettingsError("the local service has not been started: use it as a context manager")
+        return self.keys[0]
+
+    @property
+    def settings(self) -> Settings:
+        """Address and key, as a client takes them."""
+        return Settings(base_url=self.url, api_key=self.api_key)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the child process lives and belongs to this process."""
+        return self._process is not None and self._owner_pid == os.getpid() and self._process.poll() is None
+
+    def __repr__(self) -> str:
+        return f"<LocalService {self.url or 'not started'}>"
+
+    def start(self) -> Self:
+        """Start the child and return when it answers.
+
+        Raises
+        ------
+        SettingsError
+            When it cannot start, with its own words: a missing extra, a folder that cannot be used.
+        """
+        if self._process is not None:
+            raise SettingsError("this local service was started before; make a new one")
+        if self._given_data is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="speechframe-", ignore_cleanup_errors=True)
+            self.data = Path(self._temporary.name)
+        self._owner_pid = os.getpid()
+        _started.add(self)
+        try:
+            self._spawn()
+            self._read_announcement()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """End the child, its workers and its temporary folder; calling it again does nothing."""
+        process, self._process = self._process, None
+        # A fork of this process holds a copy of this object, but the child is not its child.
+        if os.getpid() != self._owner_pid:
+            return
+        if process is not None:
+            _end(process)
+        if self._temporary is not None:
+            self._temporary.cleanup()
+            self._temporary = None
+
+    def let_go(self) -> None:
+        """Close this process's copy of the child's standard input, after a fork."""
+        if self._process is not None and self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+
+    def _spawn(self) -> None:
+        command = [
+            sys.executable, "-P", "-m", "speechframe.service",
+            "--port", "0", "--data", str(self.data), "--json", "--die-with-parent", "--keys-file", "-",
+            *self._arguments,
+        ]  # fmt: skip
+        self._process = subprocess.Popen(  # noqa: S603 - our own module, with our own options
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            # Ctrl-C in a notebook or terminal is for this process; the child ends with the block.
+            start_new_session=True,
+        )
+        assert self._process.stdin is not None  # noqa: S101 - asked for as pipes
+        assert self._process.stderr is not None  # noqa: S101 - same
+        threading.Thread(
+            target=_drain,
+            args=(self._process.stderr, self._last_words),
+            name="speechframe-local-log",
+            daemon=True,
+        ).start()
+        with contextlib.suppress(BrokenPipeError):
+            # Keys go through the pipe: arguments could be read by every user of the machine.
+            self._process.stdin.write("".join(f"{key}\n" for key in self._key_lines).encode() + b"\n")
+            self._process.stdin.flush()
+
+    def _read_announcement(self) -> None:
+        process = self._process
+        assert process is not None  # noqa: S101 - just made
+        assert process.stdout is not None  # noqa: S101 - asked for as a pipe
+        line = _line_within(process.stdout, _START_S)
+        try:
+            said: dict[str, Any] = json.loads(line)
+        except ValueError:
+            code = process.poll()
+            how = (
+                f"ended with exit code {code}"
+                if code is not None
+                else f"did not answer within {_START_S:.0f} s"
+            )
+            raise SettingsError(
+                f"the local service {how}: {' / '.join(self._last_words) or 'it said nothing'}"
+            ) from None
+        if "error" in said:
+            raise SettingsError(f"the local service cannot start: {said['error']}")
+        self.url = said["url"]
+        self.keys = tuple(map(SecretStr, said["keys"]))
+        self.pid = said["pid"]
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Self:
+        starting = asyncio.ensure_future(asyncio.to_thread(self.start))
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            # The thread cannot be stopped half-way, and what it starts must not be left behind.
+            with contextlib.suppress(SettingsError):
+                await starting
+            await asyncio.to_thread(self.stop)
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.stop)
+
+
+def local_service(
+    *,
+    quota: int | None = None,
+    concurrency: int | None = None,
+    keys: Iterable[str] | None = None,
+    data: str | os.PathLike[str] | None = None,
+    workers: int | None = None,
+    options: Sequence[str] = (),
+) -> LocalService:
+    """Return the embedded service, to be used as a context manager (``with`` or ``async with``).
+
+    Parameters
+    ----------
+    quota
+        Characters in a billing cycle of the key that is made; the service's default when not given.
+    concurrency
+        Requests in flight of the key that is made; the service's default when not given.
+    keys
+        Keys of your own as ``KEY[:QUOTA[:CONCURRENCY]]``, instead of one that is made. `quota` and
+        `concurrency` then count for keys that do not say their own.
+    data
+        Folder of keys, balances and audio; a temporary one, removed at the end, when not given.
+    workers
+        Speech processes; one a core, at most 4, when not given.
+    options
+        Further options of ``speechframe serve``.
+
+    Raises
+    ------
+    SettingsError
+        On entering the block: the extra ``speechframe[local]`` is missing, or the folder cannot be used.
+
+    Examples
+    --------
+    >>> with local_service(quota=1000) as service:  # doctest: +SKIP
+    ...     print(service.url)
+    http://127.0.0.1:40123
+    """
+    given = list(keys) if keys is not None else []
+    if not given and (quota is not None or concurrency is not None):
+        given = [_made_key()]
+    lines = [_with_figures(key, quota, concurrency) for key in given]
+    return LocalService(
+        keys=lines, data=Path(data) if data is not None else None, workers=workers, options=options
+    )
+
+
+def _made_key() -> str:
+    return f"local-{secrets.token_urlsafe(24)}"
+
+
+def _with_figures(key: str, quota: int | None, concurrency: int | None) -> str:
+    if "\n" in key or "\r" in key:
+        raise SettingsError("a key holds a line break")
+    name, _, rest = key.partition(":")
+    own_quota, _, own_concurrency = rest.partition(":")
+    first = own_quota or ("" if quota is None else str(quota))
+    second = own_concurrency or ("" if concurrency is None else str(concurrency))
+    return f"{name}:{first}:{second}".rstrip(":")
+
+
+_started: "weakref.WeakSet[LocalService]" = weakref.WeakSet()
+_shared: dict[Path, LocalService] = {}
+_shared_lock = threading.Lock()
+_inherited: list[LocalService] = []
+
+
+def shared_service(data: str | os.PathLike[str] | None = None) -> LocalService:
+    """Return this process's embedded service over a shared data folder, started on first use.
+
+    It ends with this process. Called again, or from another thread, it
+    returns the same one; after a fork, or when it died, a new one.
+
+    Parameters
+    ----------
+    data
+        The data folder, :func:`default_data_dir` when not given.
+
+    Raises
+    ------
+    SettingsError
+        When it cannot start.
+    """
+    folder = Path(data).expanduser().absolute() if data is not None else default_data_dir().absolute()
+    with _shared_lock:
+        service = _shared.get(folder)
+        if service is None or not service.is_running:
+            if service is not None:
+                service.stop()
+            service = local_service(data=folder).start()
+            _shared[folder] = service
+            log.info(
+                "no key is set: using the embedded local service at %s (data in %s)", service.url, folder
+            )
+        return service
+
+
+def _stop_shared() -> None:
+    for service in _shared.values():
+        service.stop()
+    _shared.clear()
+
+
+def _after_fork() -> None:
+    global _shared_lock  # noqa: PLW0603 - it may have been held by a thread that no longer exists
+    _shared_lock = threading.Lock()
+    _shared.clear()
+    # Not this process's children: it lets go of their sign of life, and of nothing else.
+    _inherited.extend(_started)
+    for service in _inherited:
+        service.let_go()
+
+
+atexit.register(_stop_shared)
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    with contextlib.suppress(ProcessLookupError):
+        process.terminate()
+    try:
+        process.wait(_STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_KILL_S)
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            with contextlib.suppress(OSError):
+                stream.close()
+
+
+def _drain(stream: IO[bytes], kept: deque[str]) -> None:
+    # Read to the end, or the child would stop at a full pipe.
+    with stream:
+        for line in stream:
+            words = line.decode(errors="replace").rstrip()
+            kept.append(words)
+            log.debug("%s", words)
+
+
+def _line_within(stream: IO[bytes], limit_s: float) -> bytes:
+    """Return the first line, or what came of it until the stream ended or the time was over."""
+    line, end = bytearray(), time.monotonic() + limit_s
+    with selectors.DefaultSelector() as selector:
+        selector.register(stream, selectors.EVENT_READ)
+        while not line.endswith(b"\n"):
+            ready = selector.select(max(0.0, end - time.monotonic()))
+            chunk = os.read(stream.fileno(), _LINE_BYTES) if ready else b""
+            if not chunk:
+                break
+            line += chunk
+    return bytes(line)

@@ -1,0 +1,27 @@
+"""The service document, served: an aiohttp application with real engines in worker processes.
+
+The way of a request, in the order things are looked at; the first that does
+not fit is the answer:
+
+1.  HTTP itself (400), header section within the time limit (408)
+2.  stopping (503)
+3.  path (404), method (405)
+4.  key (403; on the token call 400 and 401)
+5.  body: declared size (400), arrival within the time limit (408), size while reading (400)
+6.  JSON, then fields, then voice, locale and style, then headers of ours (400)
+7.  slot: requests of this key in flight, above its concurrency (429). Only now is a slot held, so
+    that neither a stalled body nor a request that could never succeed takes one
+8.  queue over all keys (503)
+9.  idempotency record with another body (400), quota (402): one transaction that reserves
+10. synthesis in a worker: what only the engine sees (400), crash or hang (500)
+11. settle: balance, shelf index and idempotency record in one transaction, then the answer
+
+Nothing is billed before step 11, and everything reserved is given back when it is not reached: an
+error, a client that went away, or a service that was killed.
+
+Files: ``app`` puts the room together, ``connection`` is HTTP below the
+application, ``middleware`` errors and trace ids, ``body`` what arrives,
+``generate`` ``voices`` ``auth`` ``limits`` ``audio`` the calls; ``database``
+``keys`` ``quota`` ``idempotency`` ``shelf`` ``owners`` what is kept;
+``slots`` ``workers`` ``worker`` what runs; ``config`` and ``serve`` the way in.
+"""

@@ -1,0 +1,66 @@
+"""Who asks (section 5), and the token call (section 4.4)."""
+
+from aiohttp import web
+
+from speechframe.service.answers import Refusal
+from speechframe.service.keys import Key, find_token, make_token
+from speechframe.service.state import STATE
+from speechframe.spec import chosen
+from speechframe.spec.auth import AuthToken
+from speechframe.spec.codes import HttpErrorCode
+
+_HINT = f"; send it in the {chosen.API_KEY_HEADER} header"
+
+
+def require_key(request: web.Request) -> Key:
+    """Return the key of a request.
+
+    Raises
+    ------
+    Refusal
+        403 for a missing or unknown key (section 5, rule 5; ``spec.chosen``: missing-key).
+    """
+    secret = request.headers.get(chosen.API_KEY_HEADER)
+    if not secret:
+        raise Refusal(HttpErrorCode.INVALID_KEY, "the api key is missing" + _HINT)
+    key = request.app[STATE].ring.find(secret)
+    if key is None:
+        raise Refusal(HttpErrorCode.INVALID_KEY, "the api key is invalid or expired")
+    return key
+
+
+async def require_key_or_token(request: web.Request) -> Key:
+    """Return the key of a request that may show a token instead; one good one of the two is enough.
+
+    Raises
+    ------
+    Refusal
+        403 when neither is there, or neither is good.
+    """
+    state = request.app[STATE]
+    token = request.headers.get(chosen.TOKEN_HEADER)
+    if not token:
+        return require_key(request)
+    secret = request.headers.get(chosen.API_KEY_HEADER)
+    key = state.ring.find(secret) if secret else None
+    if key is None:
+        key = await state.database.run(lambda c: find_token(c, state.ring, token))
+    if key is None:
+        raise Refusal(HttpErrorCode.INVALID_KEY, "the token is invalid or expired")
+    return key
+
+
+async def token(request: web.Request) -> web.Response:
+    """Answer ``GET /v1/auth/token``: the one call where a bad key is 401 and a missing one 400."""
+    state = request.app[STATE]
+    secret = request.headers.get(chosen.API_KEY_HEADER)
+    if not secret:
+        raise Refusal(HttpErrorCode.MISSING_KEY, f"the {chosen.API_KEY_HEADER} header is missing")
+    key = state.ring.find(secret)
+    if key is None:
+        raise Refusal(HttpErrorCode.UNAUTHORIZED, "the api key is invalid or expired")
+    words, expires_at = await state.database.run(lambda c: make_token(c, state.ring, key))
+    answer = AuthToken(token=words, expiry_in_epoch_millis=int(expires_at * 1000))
+    return web.json_response(
+        text=answer.model_dump_json(by_alias=True), headers={"Cache-Control": "no-store"}
+    )

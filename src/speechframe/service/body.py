@@ -1,0 +1,154 @@
+"""A JSON body, from the wire to a checked model, with the reason for every refusal.
+
+What is taken and what is not, where the document is silent:
+
+- the bytes are UTF-8 whatever ``charset`` says, with or without a byte order mark
+- the Content-Type is not looked at: what parses as a JSON object is taken (curl sends form types),
+  and what does not is told that JSON is expected
+- a name twice in one object, NaN and Infinity, a body that is no object: 400
+- compressed bodies are read as their Content-Encoding says; the size limit is of what comes out
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any, NoReturn, TypeVar
+
+from aiohttp import web
+from aiohttp.client_exceptions import ClientPayloadError
+from aiohttp.http_exceptions import HttpProcessingError
+
+from speechframe.service.answers import Refusal
+from speechframe.service.config import ServiceConfig
+from speechframe.spec import chosen
+from speechframe.spec._model import DocumentModel
+from speechframe.spec.check import Checked, check
+from speechframe.spec.codes import HttpErrorCode
+
+M = TypeVar("M", bound=DocumentModel)
+
+_BOM = b"\xef\xbb\xbf"
+_SHOWN_PROBLEMS = 10
+_SHOWN_NAMES = 10
+_NAME_CHARACTERS = 60
+
+
+async def read_json(request: web.Request, config: ServiceConfig) -> dict[str, Any]:
+    """Return the JSON object of a request's body.
+
+    Raises
+    ------
+    Refusal
+        400 for a body that is too large or no JSON object, 408 for one that does not arrive in time.
+    """
+    return parse_object(await _read(request, config))
+
+
+async def _read(request: web.Request, config: ServiceConfig) -> bytes:
+    if (request.content_length or 0) > config.max_body_bytes:
+        _too_large(config.max_body_bytes)
+    data = bytearray()
+    try:
+        async with asyncio.timeout(config.body_timeout_s):
+            async for chunk in request.content.iter_any():
+                data += chunk
+                if len(data) > config.max_body_bytes:
+                    _too_large(config.max_body_bytes)
+    except TimeoutError:
+        raise Refusal(
+            HttpErrorCode.REQUEST_TIMEOUT,
+            f"the body did not arrive within {config.body_timeout_s:g} s",
+            close=True,
+        ) from None
+    except (web.RequestPayloadError, ClientPayloadError, HttpProcessingError) as error:
+        raise Refusal(
+            HttpErrorCode.INVALID_REQUEST, f"the body cannot be read: {type(error).__name__}", close=True
+        ) from None
+    return bytes(data)
+
+
+def _too_large(limit_bytes: int) -> NoReturn:
+    raise Refusal(
+        HttpErrorCode.PAYLOAD_TOO_LARGE,
+        f"the body is larger than {limit_bytes:,} bytes; a text may have at most "
+        f"{chosen.MAX_TEXT_CHARACTERS:,} characters",
+    )
+
+
+def parse_object(data: bytes) -> dict[str, Any]:
+    """Return the JSON object that `data` holds.
+
+    Raises
+    ------
+    Refusal
+        400, saying what is wrong and where.
+    """
+    if not data:
+        _refuse("the body is empty; a JSON object is expected")
+    try:
+        text = data.removeprefix(_BOM).decode()
+    except UnicodeDecodeError as error:
+        _refuse(f"the body is not UTF-8 (byte {error.start})")
+    try:
+        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        _refuse(f"the body is not valid JSON: {error.msg} (line {error.lineno}, column {error.colno})")
+    except RecursionError:
+        _refuse("the body is nested too deeply")
+    except ValueError as error:
+        _refuse(f"the body is not valid JSON: {error}")
+    if not isinstance(value, dict):
+        _refuse(f"the body is a JSON {_kind(value)}; an object is expected")
+    return value
+
+
+def _refuse(message: str) -> NoReturn:
+    raise Refusal(HttpErrorCode.INVALID_REQUEST, message)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the name {_short(twice)} stands twice in one object")
+    return found
+
+
+def _no_constant(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no JSON number")
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "null"
+    return {bool: "boolean", int: "number", float: "number", str: "string", list: "array"}[type(value)]
+
+
+def _short(name: str) -> str:
+    return repr(name if len(name) <= _NAME_CHARACTERS else name[: _NAME_CHARACTERS - 1] + "…")
+
+
+def checked(model: type[M], fields: Mapping[str, Any]) -> tuple[M, Checked[M]]:
+    """Return the fields as a model, and what was unknown or is deprecated.
+
+    Raises
+    ------
+    Refusal
+        400 naming every field that is wrong, its value and what is allowed.
+    """
+    result = check(model, fields, wire_names_only=True)
+    if result.value is None:
+        shown = "; ".join(str(problem) for problem in result.problems[:_SHOWN_PROBLEMS])
+        more = len(result.problems) - _SHOWN_PROBLEMS
+        _refuse(shown + (f"; and {more} more" if more > 0 else ""))
+    return result.value, result
+
+
+def unknown_warning(unknown: tuple[str, ...]) -> str | None:
+    """Return the warning about fields that nobody reads."""
+    if not unknown:
+        return None
+    names = ", ".join(_short(name)[1:-1] for name in unknown[:_SHOWN_NAMES])
+    more = len(unknown) - _SHOWN_NAMES
+    return f"unknown fields were ignored: {names}" + (f" and {more} more" if more > 0 else "")

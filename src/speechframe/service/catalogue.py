@@ -1,0 +1,162 @@
+"""The catalogues: the voices there are, and what a request means by a voice, a locale and a style."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import NoReturn
+
+from pydantic import TypeAdapter
+
+from speechframe.engines import registry
+from speechframe.engines.base import EngineVoice
+from speechframe.service.answers import Refusal
+from speechframe.spec import locales
+from speechframe.spec.check import shown
+from speechframe.spec.codes import HttpErrorCode
+from speechframe.spec.speech import GenerateRequest, Model, StyleDetails, Voice
+
+_SHOWN_CHOICES = 12
+
+_LISTING = TypeAdapter(list[Voice])
+
+
+@dataclass(frozen=True)
+class Casting:
+    """Who speaks, in which language and how.
+
+    Parameters
+    ----------
+    voice
+        The voice.
+    engine
+        Name of the engine that has it.
+    locale
+        One of the voice's locales.
+    style
+        One of its styles there, or ``None`` for its plain one.
+    """
+
+    voice: EngineVoice
+    engine: str
+    locale: str
+    style: str | None
+
+
+class Catalogue:
+    """The voices of one model.
+
+    Parameters
+    ----------
+    model
+        Which generation.
+    engines
+        Names of the engines that work here; voices of others are left out.
+    """
+
+    def __init__(self, model: Model, engines: Collection[str]) -> None:
+        self._model = model
+        self._engines = engines
+        self._voices = [e.voice for e in registry.catalogue(model).values() if e.engine in engines]
+        self.listing = _LISTING.dump_json(list(map(_listed, self._voices)), by_alias=True, exclude_none=True)
+        """The answer of the voice listing: it never changes while the service runs."""
+
+    def cast(self, request: GenerateRequest) -> Casting:
+        """Return who is to speak a request.
+
+        Raises
+        ------
+        Refusal
+            400 for a voice, locale or style that there is not, with the nearest that there are.
+        """
+        try:
+            voice, engine = registry.find_voice(request.voice_id, self._model)
+        except KeyError:
+            self._refuse_voice(request.voice_id)
+        if engine not in self._engines:
+            self._refuse_voice(request.voice_id)
+        field = "locale" if request.locale is not None else "multiNativeLocale"
+        asked = request.locale if request.locale is not None else request.multi_native_locale
+        locale = _locale(voice, field, asked)
+        return Casting(voice, engine, locale, _style(voice, locale, request.style))
+
+    def _refuse_voice(self, asked: str) -> NoReturn:
+        ids = [voice.voice_id for voice in self._voices]
+        near = [voice_id for voice_id in registry.nearest_voices(asked, self._model) if voice_id in ids]
+        language = asked.replace("_", "-").partition("-")[0].casefold()
+        same = [voice_id for voice_id in ids if voice_id.casefold().startswith(f"{language}-")]
+        hint = "the voice listing has all"
+        _refuse("voiceId", asked, "is no voice of this model", near or same or ids, hint)
+
+
+@dataclass(frozen=True)
+class Catalogues:
+    """The two catalogues: they are separate (section 4.1, rule 5)."""
+
+    by_model: Mapping[Model, Catalogue]
+
+    @classmethod
+    def load(cls, engines: Collection[str]) -> "Catalogues":
+        """Return the catalogues of the engines that work."""
+        return cls({model: Catalogue(model, engines) for model in Model})
+
+
+def _listed(voice: EngineVoice) -> Voice:
+    own = voice.supported_locales[voice.locale]
+    return Voice(
+        voice_id=voice.voice_id,
+        display_name=voice.display_name,
+        description=voice.description,
+        gender=voice.gender,
+        locale=voice.locale,
+        supported_locales={
+            locale: StyleDetails(available_styles=list(details.available_styles), detail=details.detail)
+            for locale, details in voice.supported_locales.items()
+        },
+        accent=own.detail,
+        display_language=locales.display_name(locales.language_of(voice.locale)),
+        available_styles=list(own.available_styles),
+    )
+
+
+def _locale(voice: EngineVoice, field: str, asked: str | None) -> str:
+    if asked is None:
+        return voice.locale
+    supported = list(voice.supported_locales)
+    try:
+        wanted = locales.normalise(asked)
+    except ValueError as error:
+        raise Refusal(
+            HttpErrorCode.INVALID_REQUEST,
+            f"{field}: {error}; {voice.voice_id} speaks {_listed_words(supported)}",
+        ) from None
+    if wanted in voice.supported_locales:
+        return wanted
+    # A bare language means the voice's own region of it, or the first it has.
+    same = [locale for locale in (voice.locale, *supported) if locale.partition("-")[0] == wanted]
+    if not same:
+        nearest = locales.nearest(asked, supported) or supported
+        _refuse(field, asked, f"is not spoken by {voice.voice_id}", nearest)
+    return same[0]
+
+
+def _style(voice: EngineVoice, locale: str, asked: str | None) -> str | None:
+    if asked is None:
+        return None
+    styles = list(voice.supported_locales[locale].available_styles)
+    known = {style.casefold(): style for style in styles}
+    found = known.get(asked.casefold())
+    if found is None:
+        near = get_close_matches(asked.casefold(), known, n=1)
+        hint = f"did you mean {known[near[0]]}?" if near else ""
+        _refuse("style", asked, f"is no style of {voice.voice_id} in {locale}", styles, hint)
+    return found
+
+
+def _refuse(field: str, value: str, problem: str, allowed: Iterable[str], hint: str = "") -> NoReturn:
+    words = f"{field} {problem} (got {shown(value)}); allowed: {_listed_words(list(allowed))}"
+    raise Refusal(HttpErrorCode.INVALID_REQUEST, f"{words}; {hint}" if hint else words)
+
+
+def _listed_words(choices: list[str]) -> str:
+    more = len(choices) - _SHOWN_CHOICES
+    return ", ".join(choices[:_SHOWN_CHOICES]) + (f" and {more} more" if more > 0 else "")

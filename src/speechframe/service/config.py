@@ -1,0 +1,202 @@
+"""What a service process is told: one frozen object, and how its parts are read from words."""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from speechframe.errors import SettingsError
+from speechframe.spec import chosen
+
+MEBI = 1 << 20
+
+_LONGEST_KEY = 200
+
+
+@dataclass(frozen=True)
+class KeySpec:
+    """A key the service accepts.
+
+    Parameters
+    ----------
+    key
+        The secret itself; hashed before it is stored anywhere.
+    quota_characters
+        Characters it may use in a billing cycle (a calendar month, UTC).
+    concurrency
+        Requests it may have in flight, in each pool; ``None`` is the default
+        of the document (streaming) and of ``spec.chosen`` (everything else).
+    """
+
+    key: SecretStr
+    quota_characters: int = chosen.DEFAULT_QUOTA_CHARACTERS
+    concurrency: int | None = None
+
+
+@dataclass(frozen=True)
+class WorkerLimits:
+    """When a worker process counts as hung or as worn out.
+
+    Parameters
+    ----------
+    start_s
+        Seconds a worker may take until it is ready.
+    base_s, per_character_s, per_audio_second_s
+        The time limit of a job grows with its text and with the length of audio asked for.
+    jobs
+        Jobs after which a worker is replaced, so that no leak of a native library adds up.
+    memory_bytes
+        Resident memory after which it is replaced once its job is done.
+    """
+
+    start_s: float = 60.0
+    base_s: float = 20.0
+    per_character_s: float = 0.02
+    per_audio_second_s: float = 0.1
+    jobs: int = 20_000
+    memory_bytes: int = 1024 * MEBI
+
+    def job_s(self, characters: int, audio_seconds: float) -> float:
+        """Return the seconds a job of this size may take.
+
+        Examples
+        --------
+        >>> WorkerLimits(base_s=10, per_character_s=0.01).job_s(500, 0.0)
+        15.0
+        """
+        return self.base_s + self.per_character_s * characters + self.per_audio_second_s * audio_seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceConfig:
+    """Everything a service process needs to know.
+
+    Parameters
+    ----------
+    data
+        Folder of keys, balances and audio; made when missing, mode 700.
+    keys
+        Keys to accept; without one, the key kept in ``data/key`` is used (made on first use).
+    host, port
+        Address to listen on; port 0 takes a free one.
+    workers
+        Worker processes; 0 is one a core, at most 4.
+    body_timeout_s, header_timeout_s
+        Seconds in which a request's body and its header section must have arrived (408).
+    grace_s
+        Seconds that requests in flight are given to finish when the service stops.
+    queue_limit
+        Requests of all keys that may wait for a worker before 503; 0 is 32 a worker.
+    max_body_bytes
+        Bytes of a request body that are read before 400.
+    shelf_bytes
+        Bytes of audio kept for ``audioFile`` links; the oldest go first.
+    region
+        The region this service plays: its streaming concurrency is the default of keys.
+    limits
+        When workers are replaced.
+    """
+
+    data: Path
+    keys: tuple[KeySpec, ...] = ()
+    host: str = "127.0.0.1"
+    port: int = 0
+    workers: int = 0
+    body_timeout_s: float = 20.0
+    header_timeout_s: float = 20.0
+    grace_s: float = 10.0
+    queue_limit: int = 0
+    max_body_bytes: int = MEBI
+    shelf_bytes: int = 2048 * MEBI
+    region: str = "global"
+    limits: WorkerLimits = field(default_factory=WorkerLimits)
+
+    @property
+    def worker_count(self) -> int:
+        """How many worker processes run."""
+        return self.workers or max(1, min(4, _cores()))
+
+    @property
+    def waiting_limit(self) -> int:
+        """How many requests may wait for a worker."""
+        return self.queue_limit or 32 * self.worker_count
+
+
+def _cores() -> int:
+    # The cores this process may use, which a container or taskset makes fewer than the machine has.
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def parse_key(words: str) -> KeySpec:
+    """Return the key written as ``KEY[:QUOTA[:CONCURRENCY]]``.
+
+    Raises
+    ------
+    SettingsError
+        For an empty key, characters that cannot stand in a header, or figures
+        that are no whole numbers. The key itself is never repeated.
+
+    Examples
+    --------
+    >>> parse_key("secret:5000:2").quota_characters
+    5000
+    """
+    key, _, rest = words.strip().partition(":")
+    quota, _, concurrency = rest.partition(":")
+    if not key or len(key) > _LONGEST_KEY or not key.isascii() or not key.isprintable() or " " in key:
+        raise SettingsError(
+            "a key is empty, longer than 200 characters or holds characters that cannot stand in a header; "
+            "it looks like KEY, KEY:QUOTA or KEY:QUOTA:CONCURRENCY"
+        )
+    return KeySpec(
+        SecretStr(key),
+        _whole(quota, "quota", 0) if quota else chosen.DEFAULT_QUOTA_CHARACTERS,
+        _whole(concurrency, "concurrency", 1) if concurrency else None,
+    )
+
+
+def _whole(words: str, name: str, low: int) -> int:
+    # isdecimal alone takes digits of other scripts, which int() would take too: both are harmless here.
+    if not words.isdecimal() or len(words) > len(str(2**53)) or int(words) < low:
+        raise SettingsError(
+            f"the {name} of a key must be a whole number of at least {low}, not {words[:40]!r}; "
+            "a key looks like KEY, KEY:QUOTA or KEY:QUOTA:CONCURRENCY and holds no colon itself"
+        )
+    return int(words)
+
+
+def parse_keys(lines: Iterable[str]) -> tuple[KeySpec, ...]:
+    """Return the keys of a keys file: one a line as in :func:`parse_key`, ``#`` starts a comment line.
+
+    Raises
+    ------
+    SettingsError
+        With the number of the line that is no key.
+    """
+    found = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        try:
+            found.append(parse_key(line))
+        except SettingsError as error:
+            raise SettingsError(f"keys file, line {number}: {error}") from None
+    return tuple(found)
+
+
+def check_keys(keys: Iterable[KeySpec]) -> tuple[KeySpec, ...]:
+    """Return the keys, each once.
+
+    Raises
+    ------
+    SettingsError
+        When one key is given twice with different figures.
+    """
+    found: dict[str, KeySpec] = {}
+    for spec in keys:
+        known = found.setdefault(spec.key.get_secret_value(), spec)
+        if known != spec:
+            raise SettingsError("one key is given twice with different quota or concurrency")
+    return tuple(found.values())

@@ -1,0 +1,141 @@
+"""The service's SQLite file and the one thread that talks to it.
+
+Every use is one transaction, taken with ``BEGIN IMMEDIATE`` so that two
+service processes over one data folder wait for each other instead of failing
+half-way. WAL with ``synchronous=NORMAL``: what is committed survives a kill -9
+of the process; a power cut may take the last moments, never the consistency.
+"""
+
+import asyncio
+import logging
+import sqlite3
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from speechframe.errors import SettingsError
+
+log = logging.getLogger("speechframe.service")
+
+T = TypeVar("T")
+
+FILE_NAME = "service.sqlite3"
+LAYOUT = 1
+BUSY_S = 30.0
+
+SCHEMA = """
+CREATE TABLE facts (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE keys (
+    key_hash BLOB PRIMARY KEY, quota_millis INTEGER NOT NULL, seen_at REAL NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE usage (
+    key_hash BLOB NOT NULL, cycle TEXT NOT NULL, used_millis INTEGER NOT NULL,
+    PRIMARY KEY (key_hash, cycle)
+) WITHOUT ROWID;
+CREATE TABLE owners (owner TEXT PRIMARY KEY, pid INTEGER NOT NULL, seen_at REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE reservations (
+    id TEXT PRIMARY KEY, owner TEXT NOT NULL, key_hash BLOB NOT NULL, cycle TEXT NOT NULL,
+    millis INTEGER NOT NULL, idempotency BLOB, body_hash BLOB, made_at REAL NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX reservations_by_key ON reservations (key_hash);
+CREATE TABLE idempotency (
+    key_hash BLOB NOT NULL, idempotency BLOB NOT NULL, body_hash BLOB NOT NULL,
+    status INTEGER NOT NULL, billed_millis INTEGER NOT NULL, made_at REAL NOT NULL,
+    PRIMARY KEY (key_hash, idempotency)
+) WITHOUT ROWID;
+CREATE INDEX idempotency_by_age ON idempotency (made_at);
+CREATE TABLE tokens (
+    token_hash BLOB PRIMARY KEY, key_hash BLOB NOT NULL, expires_at REAL NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE shelf (
+    id TEXT PRIMARY KEY, file_name TEXT NOT NULL, content_type TEXT NOT NULL,
+    size INTEGER NOT NULL, made_at REAL NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX shelf_by_age ON shelf (made_at);
+"""
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """Open the file, making it or refusing it.
+
+    Raises
+    ------
+    SettingsError
+        When the folder cannot be written, the file is no such database, or a
+        newer release made it.
+    """
+    try:
+        # Held by one thread at a time: the one that connects, then the one of `Database`.
+        connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("BEGIN IMMEDIATE")
+        layout = connection.execute("PRAGMA user_version").fetchone()[0]
+        if layout == 0:
+            for statement in SCHEMA.split(";"):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {LAYOUT}")
+        connection.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise SettingsError(
+            f"{path} cannot be used: {error}. The service keeps balances and audio there; give another "
+            "folder (--data, SPEECHFRAME_SERVICE), or move the file away if it is damaged."
+        ) from None
+    if layout > LAYOUT:
+        connection.close()
+        raise SettingsError(
+            f"{path} was made by a newer release (layout {layout}, this one knows {LAYOUT}): "
+            "upgrade speechframe or give another folder (--data, SPEECHFRAME_SERVICE)."
+        )
+    return connection
+
+
+def transaction(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]) -> T:
+    """Return what `work` returns, with everything it wrote committed, or nothing of it."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        result = work(connection)
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+    return result
+
+
+class Database:
+    """A connection in a thread of its own, so that the event loop never waits for a disk.
+
+    Parameters
+    ----------
+    path
+        The SQLite file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._connection = connect(path)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="speechframe-sqlite")
+
+    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run `work` as one transaction. Once asked for it happens, even if the caller is cancelled."""
+        return await asyncio.wrap_future(self._thread.submit(transaction, self._connection, work))
+
+    def post(self, work: Callable[[sqlite3.Connection], object]) -> None:
+        """Run `work` after everything asked for so far, without waiting; a failure is logged."""
+        self._thread.submit(transaction, self._connection, work).add_done_callback(_report)
+
+    def close(self) -> None:
+        """Finish what was asked for and close the file."""
+        self._thread.shutdown(wait=True)
+        self._connection.close()
+
+
+def _report(done: "Future[object]") -> None:
+    if (error := done.exception()) is not None:
+        log.error("a change to the service's database failed: %s", error)
+
+
+def now() -> float:
+    """Return the Unix time in seconds; one place, so that tests can move it."""
+    return time.time()

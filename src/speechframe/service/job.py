@@ -1,0 +1,93 @@
+"""What goes to a worker process and comes back: length-prefixed messages over its pipes.
+
+A job is one JSON message. A reply is three parts, so that the service never
+parses what it only passes on: facts as JSON, the word durations as JSON text
+ready for the answer, and the audio as Base64 (empty when it went to a file).
+"""
+
+import json
+import struct
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+JOB_HEAD = struct.Struct(">I")
+REPLY_HEAD = struct.Struct(">III")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One text to speak and what to make of it.
+
+    Parameters
+    ----------
+    engine
+        Name of the engine that has the voice.
+    utterance
+        Fields of :class:`speechframe.engines.base.Utterance`.
+    format, channel_type, sample_rate_hz
+        What the audio is to be, in the document's words.
+    path
+        File the audio is written to; ``None`` brings it back as Base64 and writes nothing.
+    """
+
+    engine: str
+    utterance: Mapping[str, Any]
+    format: str
+    channel_type: str
+    sample_rate_hz: int
+    path: str | None
+
+    def encoded(self) -> bytes:
+        """Return the job as a message."""
+        body = json.dumps(asdict(self)).encode()
+        return JOB_HEAD.pack(len(body)) + body
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a worker says about a job.
+
+    Parameters
+    ----------
+    audio_seconds, content_type, size_bytes, warnings
+        Of the audio that was made.
+    refused
+        Why the engine cannot speak this text: the caller's fault.
+    failed
+        What went wrong otherwise: ours. Never holds the text.
+    engine_ms, encode_ms
+        CPU time of the two steps.
+    memory_bytes
+        The worker's resident memory.
+    """
+
+    audio_seconds: float = 0.0
+    content_type: str = ""
+    size_bytes: int = 0
+    warnings: tuple[str, ...] = ()
+    refused: str | None = None
+    failed: str | None = None
+    engine_ms: float = 0.0
+    encode_ms: float = 0.0
+    memory_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A worker's reply: facts, word durations as JSON text, audio as Base64 text."""
+
+    facts: Facts
+    words: bytes = b"[]"
+    audio: bytes = b""
+
+    def encoded(self) -> tuple[bytes, bytes, bytes]:
+        """Return the reply as a message, in parts."""
+        facts = json.dumps(asdict(self.facts)).encode()
+        return REPLY_HEAD.pack(len(facts), len(self.words), len(self.audio)) + facts, self.words, self.audio
+
+
+def read_facts(message: bytes) -> Facts:
+    """Return the facts of a reply."""
+    fields = json.loads(message)
+    return Facts(**{**fields, "warnings": tuple(fields["warnings"])})

@@ -1,0 +1,147 @@
+"""Keys and tokens: who may ask, found by hash, never stored or logged as they are."""
+
+import hashlib
+import hmac
+import secrets
+import sqlite3
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from speechframe.errors import SettingsError
+from speechframe.service.config import KeySpec, parse_key
+from speechframe.service.database import now
+from speechframe.settings import fingerprint
+from speechframe.spec import billing, chosen
+
+KEY_FILE = "key"
+_SALT = "salt"
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key that was recognised: what may be known of it afterwards.
+
+    Parameters
+    ----------
+    key_hash
+        Stands for the key in every table.
+    fingerprint
+        Stands for it in logs and, equally, in the caller's run folders.
+    quota_millis
+        Thousandths of a character it may use in a billing cycle.
+    concurrency
+        Its own cap, if it has one.
+    """
+
+    key_hash: bytes
+    fingerprint: str
+    quota_millis: int
+    concurrency: int | None
+
+
+class KeyRing:
+    """The keys of this process, and the way to find one by what a caller sent.
+
+    Parameters
+    ----------
+    salt
+        Secret of the data folder: equal keys hash differently in another folder.
+    specs
+        The keys that are accepted. Keys of an earlier start are not; their balances stay.
+    """
+
+    def __init__(self, salt: bytes, specs: Iterable[KeySpec]) -> None:
+        self._salt = salt
+        self._keys = tuple(self._key(spec) for spec in specs)
+
+    def _key(self, spec: KeySpec) -> Key:
+        secret = spec.key.get_secret_value()
+        return Key(
+            self.hashed(secret), fingerprint(secret), spec.quota_characters * billing.CREDIT, spec.concurrency
+        )
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._keys)
+
+    def hashed(self, secret: str) -> bytes:
+        """Return what stands for a secret of the caller's in the database."""
+        return hashlib.blake2b(
+            secret.encode(errors="surrogateescape"), key=self._salt, digest_size=32
+        ).digest()
+
+    def find(self, secret: str) -> Key | None:
+        """Return the key a caller sent, in a time that does not depend on how much of it is right."""
+        return self.find_hash(self.hashed(secret))
+
+    def find_hash(self, key_hash: bytes) -> Key | None:
+        """Return the key with this hash, if it is accepted now."""
+        found = None
+        for key in self._keys:
+            if hmac.compare_digest(key.key_hash, key_hash):
+                found = key
+        return found
+
+
+def salt_of(connection: sqlite3.Connection) -> bytes:
+    """Return the data folder's salt, making it the first time."""
+    connection.execute("INSERT OR IGNORE INTO facts VALUES (?, ?)", (_SALT, secrets.token_bytes(32)))
+    return bytes(connection.execute("SELECT value FROM facts WHERE name = ?", (_SALT,)).fetchone()[0])
+
+
+def record_keys(connection: sqlite3.Connection, ring: KeyRing) -> None:
+    """Keep the quota of each key in force; what it has used stays as it is."""
+    connection.executemany(
+        "INSERT INTO keys VALUES (?, ?, ?) ON CONFLICT (key_hash) "
+        "DO UPDATE SET quota_millis = excluded.quota_millis, seen_at = excluded.seen_at",
+        [(key.key_hash, key.quota_millis, now()) for key in ring],
+    )
+
+
+def make_token(connection: sqlite3.Connection, ring: KeyRing, key: Key) -> tuple[str, float]:
+    """Return a new token and the Unix time in seconds at which it expires."""
+    token, expires_at = secrets.token_urlsafe(32), now() + chosen.TOKEN_SECONDS
+    connection.execute("DELETE FROM tokens WHERE expires_at <= ?", (now(),))
+    connection.execute("INSERT INTO tokens VALUES (?, ?, ?)", (ring.hashed(token), key.key_hash, expires_at))
+    return token, expires_at
+
+
+def find_token(connection: sqlite3.Connection, ring: KeyRing, token: str) -> Key | None:
+    """Return the key a token was issued for, while both are good."""
+    row = connection.execute(
+        "SELECT key_hash FROM tokens WHERE token_hash = ? AND expires_at > ?", (ring.hashed(token), now())
+    ).fetchone()
+    return ring.find_hash(bytes(row[0])) if row else None
+
+
+def own_key(data: Path) -> KeySpec:
+    """Return the key kept in ``data/key``, made on first use with mode 600.
+
+    Raises
+    ------
+    SettingsError
+        When the file holds no key or cannot be read.
+    """
+    path = data / KEY_FILE
+    try:
+        if not path.exists():
+            _make_key_file(path)
+        return parse_key(path.read_text(encoding="utf-8", errors="replace"))
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read or made: {error.strerror or error}") from None
+    except SettingsError as error:
+        raise SettingsError(f"{path}: {error}. Remove the file and a new key is made.") from None
+
+
+def _make_key_file(path: Path) -> None:
+    # Written whole under another name, then linked: of two services that start at once one makes the
+    # key, both read the same, and neither ever sees half of it.
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    part.touch(mode=0o600, exist_ok=False)
+    try:
+        part.write_text(f"local-{secrets.token_urlsafe(24)}\n", encoding="utf-8")
+        path.hardlink_to(part)
+    except FileExistsError:
+        pass
+    finally:
+        part.unlink()

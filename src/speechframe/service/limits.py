@@ -1,0 +1,76 @@
+"""Our additions: what this service allows and chose, its description, and whether it is well."""
+
+import json
+
+from aiohttp import web
+
+from speechframe._version import __version__
+from speechframe.service import quota
+from speechframe.service.answers import JSON, Refusal
+from speechframe.service.auth import require_key
+from speechframe.service.database import now
+from speechframe.service.slots import Pool
+from speechframe.service.state import STATE, State
+from speechframe.spec import billing, chosen
+from speechframe.spec.codes import HttpErrorCode
+from speechframe.spec.render import openapi as openapi_document
+
+
+def identity(state: State) -> str:
+    """Return what this service is as a source of speech: its engines, never its address."""
+    return "local/" + "+".join(f"{name}-{version}" for name, version in sorted(state.pool.engines.items()))
+
+
+async def limits(request: web.Request) -> web.Response:
+    """Answer ``GET /v1/limits``."""
+    state = request.app[STATE]
+    key = require_key(request)
+    balance = await state.database.run(lambda connection: quota.balance(connection, key))
+    return web.json_response(
+        {
+            "service": "speechframe",
+            "version": __version__,
+            "identity": identity(state),
+            "region": state.config.region,
+            "concurrency": state.slots.cap(key, Pool.OTHER),
+            "pools": {pool.value: state.slots.cap(key, pool) for pool in Pool},
+            "max_text_characters": chosen.MAX_TEXT_CHARACTERS,
+            "idempotency": True,
+            "idempotency_seconds": chosen.IDEMPOTENCY_SECONDS,
+            "take_header": chosen.TAKE_HEADER,
+            "quota_characters": key.quota_millis // billing.CREDIT,
+            "remaining_characters": balance.remaining_characters,
+            "billing_cycle": quota.cycle_of(now()),
+            "prices": {
+                name: {
+                    "unit": price.unit,
+                    "credits": billing.to_credits(price.millicredits),
+                    "balance": price.balance,
+                }
+                for name, price in billing.PRICES.items()
+            },
+            "chosen": [
+                {"id": point.id, "point": point.point, "choice": point.choice} for point in chosen.OPEN_POINTS
+            ],
+        }
+    )
+
+
+_OPENAPI: list[bytes] = []
+
+
+async def openapi(request: web.Request) -> web.Response:
+    """Answer ``GET /v1/openapi.json``: the whole document, machine-readable."""
+    del request
+    if not _OPENAPI:
+        _OPENAPI.append(json.dumps(openapi_document()).encode())
+    return web.Response(body=_OPENAPI[0], content_type=JSON)
+
+
+async def health(request: web.Request) -> web.Response:
+    """Answer ``GET /healthz``: 200 while requests are served."""
+    state = request.app[STATE]
+    figures = state.pool.figures()
+    if not figures["alive"]:
+        raise Refusal(HttpErrorCode.UNAVAILABLE, "no worker process is running", retry_after_s=1.0)
+    return web.json_response({"status": "ok", "version": __version__, "workers": figures})

@@ -1,0 +1,113 @@
+"""What happens around every handler: trace id, one error body, one log line, no answers while stopping."""
+
+import asyncio
+import logging
+import sqlite3
+import time
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from speechframe.service.answers import Refusal, error_response, make_trace_id
+from speechframe.service.state import STATE
+from speechframe.spec import chosen
+from speechframe.spec.codes import HttpErrorCode, Status
+from speechframe.spec.endpoints import by_name
+
+log = logging.getLogger("speechframe.service")
+
+TRACE_ID = "trace_id"
+NOTE = "note"
+"""What a handler adds to the log line: figures and fingerprints, never text or keys."""
+
+_STOPPING_RETRY_S = 2.0
+_LOCKED_RETRY_S = 1.0
+
+
+@web.middleware
+async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Give a request its trace id, its answer whatever happens, and its log line."""
+    trace_id = request[TRACE_ID] = make_trace_id()
+    started = time.perf_counter()
+    status: int | str = "gone"
+    try:
+        response = await _answered(request, handler, trace_id)
+        status = response.status
+        return response
+    finally:
+        if log.isEnabledFor(logging.INFO):
+            log.info(
+                "%s %s %s %.1f ms%s trace %s",
+                request.method if request.method.isalpha() else "?",
+                _route_words(request),
+                status,
+                (time.perf_counter() - started) * 1000,
+                f" {request[NOTE]}" if NOTE in request else "",
+                trace_id,
+            )
+
+
+async def _answered(request: web.Request, handler: Handler, trace_id: str) -> web.StreamResponse:
+    try:
+        return await _handled(request, handler, trace_id)
+    except Refusal as refusal:
+        if refusal.code is HttpErrorCode.INTERNAL_ERROR and _route_words(request) == by_name("token").path:
+            # Section 7.2 has no 500 for the token call.
+            refusal = Refusal(HttpErrorCode.UNAVAILABLE, refusal.message, retry_after_s=_LOCKED_RETRY_S)
+        return error_response(refusal, trace_id)
+
+
+async def _handled(request: web.Request, handler: Handler, trace_id: str) -> web.StreamResponse:
+    if request.app[STATE].stopping:
+        raise Refusal(
+            HttpErrorCode.UNAVAILABLE, "the service is stopping", retry_after_s=_STOPPING_RETRY_S, close=True
+        )
+    try:
+        return await handler(request)
+    except (Refusal, asyncio.CancelledError, ConnectionError):
+        raise
+    except web.HTTPException as answer:
+        raise _of_aiohttp(answer, request) from None
+    except sqlite3.OperationalError as error:
+        raise _of_database(error, trace_id) from None
+    except Exception:
+        log.exception("a handler failed, trace %s", trace_id)
+        raise Refusal(HttpErrorCode.INTERNAL_ERROR, "the service failed") from None
+
+
+def _of_aiohttp(answer: web.HTTPException, request: web.Request) -> Refusal:
+    if isinstance(answer, web.HTTPMethodNotAllowed):
+        allowed = ", ".join(sorted(answer.allowed_methods))
+        return Refusal(
+            HttpErrorCode.METHOD_NOT_ALLOWED,
+            f"this address takes {allowed}",
+            headers={"Allow": allowed},
+        )
+    if answer.status == Status.NOT_FOUND:
+        return Refusal(HttpErrorCode.NOT_FOUND, "there is no such address; /v1/openapi.json lists them")
+    if answer.status < HttpErrorCode.INTERNAL_ERROR.status:
+        return Refusal(HttpErrorCode.INVALID_REQUEST, answer.reason)
+    log.error("%s answered %d by itself", _route_words(request), answer.status)
+    return Refusal(HttpErrorCode.INTERNAL_ERROR, "the service failed")
+
+
+def _of_database(error: sqlite3.OperationalError, trace_id: str) -> Refusal:
+    # Another service process over the same folder holds the database for longer than we wait.
+    log.error("the database failed: %s, trace %s", error, trace_id)
+    if error.sqlite_errorcode in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
+        return Refusal(HttpErrorCode.UNAVAILABLE, "the service is busy", retry_after_s=_LOCKED_RETRY_S)
+    return Refusal(HttpErrorCode.INTERNAL_ERROR, "the service's data folder cannot be used")
+
+
+def _route_words(request: web.Request) -> str:
+    # The route, not the path: paths may hold anything, a key in a query included.
+    resource = request.match_info.route.resource
+    return resource.canonical if resource is not None else "(unknown)"
+
+
+async def mark_answer(request: web.Request, response: web.StreamResponse) -> None:
+    """Put the trace id on an answer that is about to be sent, whoever made it."""
+    if chosen.TRACE_HEADER not in response.headers:
+        response.headers[chosen.TRACE_HEADER] = request.get(TRACE_ID) or make_trace_id()
+    response.headers.setdefault("X-Content-Type-Options", "nosniff")
+    response.headers["Server"] = "speechframe"

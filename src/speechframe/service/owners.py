@@ -1,0 +1,77 @@
+"""Which service processes are alive, so that what a dead one reserved is given back.
+
+Each process holds a lock on a file of its own as long as it lives; the kernel
+frees it however the process ends. A pid alone would not do: it is used again,
+and in another container it means another process.
+"""
+
+import contextlib
+import fcntl
+import os
+import secrets
+import sqlite3
+from pathlib import Path
+
+from speechframe.service.database import now
+from speechframe.service.quota import release_owner
+
+FOLDER = "owners"
+
+
+class Owner:
+    """The mark of this process on the data folder: a locked file, from start to end.
+
+    Parameters
+    ----------
+    data
+        The data folder.
+    """
+
+    def __init__(self, data: Path) -> None:
+        self.name = secrets.token_hex(8)
+        self._folder = data / FOLDER
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        self._path = self._folder / self.name
+        # Locked before it is known to the database, so that nobody can take it for a dead one's.
+        self._file = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+
+    def register(self, connection: sqlite3.Connection) -> None:
+        """Make this process known as an owner of reservations."""
+        connection.execute("INSERT INTO owners VALUES (?, ?, ?)", (self.name, os.getpid(), now()))
+
+    def reap(self, connection: sqlite3.Connection) -> int:
+        """Give back what dead processes reserved; return how many of them there were."""
+        others = connection.execute("SELECT owner FROM owners WHERE owner != ?", (self.name,)).fetchall()
+        dead = [name for (name,) in others if self._is_dead(name)]
+        for name in dead:
+            release_owner(connection, name)
+            connection.execute("DELETE FROM owners WHERE owner = ?", (name,))
+        return len(dead)
+
+    def _is_dead(self, name: str) -> bool:
+        path = self._folder / name
+        try:
+            file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return True
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        else:
+            path.unlink(missing_ok=True)
+            return True
+        finally:
+            os.close(file)
+
+    def leave(self, connection: sqlite3.Connection) -> None:
+        """Give back what is still reserved and take the mark away."""
+        release_owner(connection, self.name)
+        connection.execute("DELETE FROM owners WHERE owner = ?", (self.name,))
+        with contextlib.suppress(OSError):
+            self._path.unlink()
+
+    def close(self) -> None:
+        """Let the lock go."""
+        os.close(self._file)

@@ -1,0 +1,313 @@
+"""The service as a command: ``speechframe serve`` and ``python -m speechframe.service`` are both this."""
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+from speechframe.errors import SettingsError
+from speechframe.service.config import KeySpec, ServiceConfig, WorkerLimits, parse_key, parse_keys
+from speechframe.settings import default_service_folder, is_loopback
+from speechframe.spec import chosen
+from speechframe.spec.limits import REGIONS
+
+log = logging.getLogger("speechframe.service")
+
+DEFAULT_PORT = 8099
+FAILED = 1
+"""Exit code when the service cannot start; 2 is a wrong option, as everywhere with argparse."""
+
+_STDIN = "-"
+_BACKLOG = 512
+_PARENT_LOOK_S = 1.0
+_FLUSH_S = 3.0
+_ENGINE_MODULES = ("espeakng_loader", "python_stretch", "soxr")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the service to `parser`."""
+    parser.add_argument(
+        "--port", type=int, default=DEFAULT_PORT, help="port to listen on; 0 takes a free one (%(default)s)"
+    )
+    parser.add_argument("--data", type=Path, metavar="DIR", help="folder of keys, balances and audio")
+    parser.add_argument(
+        "--key",
+        action="append",
+        default=[],
+        metavar="KEY[:QUOTA[:CONCURRENCY]]",
+        help=f"a key to accept, with characters a month ({chosen.DEFAULT_QUOTA_CHARACTERS:,}) and requests "
+        f"at once ({chosen.DEFAULT_CONCURRENCY}); repeatable. Without one, the key in DIR/key is used, made on "
+        "first use. Other users of the machine can see options: prefer --keys-file",
+    )
+    parser.add_argument(
+        "--keys-file", metavar="FILE", help="file of keys, one a line, # comments; - reads standard input"
+    )
+    parser.add_argument(
+        "--workers", type=int, default=0, metavar="N", help="speech processes (one a core, at most 4)"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON line with url and keys once it answers"
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
+    parser.add_argument(
+        "--allow-remote", action="store_true", help="allow a --host that other machines can reach"
+    )
+    parser.add_argument(
+        "--region", choices=sorted(REGIONS), default="global", help="region to play (%(default)s)"
+    )
+    parser.add_argument(
+        "--body-timeout-s",
+        type=_seconds,
+        default=ServiceConfig.body_timeout_s,
+        metavar="S",
+        help="seconds in which headers and body of a request must arrive, each (%(default)s)",
+    )
+    parser.add_argument(
+        "--job-timeout-s",
+        type=_seconds,
+        default=WorkerLimits.base_s,
+        metavar="S",
+        help="seconds a synthesis may take, to which time for its length is added (%(default)s)",
+    )
+    parser.add_argument(
+        "--grace-s",
+        type=_seconds,
+        default=ServiceConfig.grace_s,
+        metavar="S",
+        help="seconds that requests in flight get to finish when the service stops (%(default)s)",
+    )
+    parser.add_argument(
+        "--queue", type=int, default=0, metavar="N", help="requests that may wait for a worker (32 a worker)"
+    )
+    parser.add_argument(
+        "--shelf-mb",
+        type=int,
+        default=ServiceConfig.shelf_bytes >> 20,
+        metavar="MB",
+        help="audio kept for links, at most (%(default)s)",
+    )
+    parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="warning")
+    parser.add_argument(
+        "--die-with-parent", action="store_true", help="end when standard input ends or the parent does"
+    )
+
+
+def _seconds(words: str) -> float:
+    seconds = float(words)
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError("must be more than 0 seconds")
+    return seconds
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the service with these options and return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m speechframe.service", description=__doc__)
+    add_arguments(parser)
+    return run(parser.parse_args(argv))
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until told to stop; return 0, or 1 when the service could not start.
+
+    Parameters
+    ----------
+    options
+        What a parser with :func:`add_arguments` made.
+    """
+    logging.basicConfig(level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s")
+    try:
+        _check_extra()
+        return asyncio.run(_serve(config_of(options), options))
+    except SettingsError as error:
+        if options.json:
+            _say(json.dumps({"error": str(error)}))
+        sys.stderr.write(f"speechframe serve: {error}\n")
+        return FAILED
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _check_extra() -> None:
+    missing = [name for name in _ENGINE_MODULES if find_spec(name) is None]
+    if missing:
+        raise SettingsError(f"the local service needs {', '.join(missing)}: pip install 'speechframe[local]'")
+
+
+def config_of(options: argparse.Namespace) -> ServiceConfig:
+    """Return the options as a configuration.
+
+    Raises
+    ------
+    SettingsError
+        For a key that is none, a file that cannot be read, a number out of range, or an address other
+        machines can reach without ``--allow-remote``.
+    """
+    if not options.allow_remote and not is_loopback(options.host):
+        raise SettingsError(
+            f"{options.host} can be reached from other machines, and keys would travel as plain text; "
+            "use 127.0.0.1, or --allow-remote if that is what you want"
+        )
+    highest_port = 65_535
+    if not 0 <= options.port <= highest_port:
+        raise SettingsError(f"{options.port} is no port; 0 to {highest_port}, where 0 takes a free one")
+    for name in ("workers", "queue", "shelf_mb"):
+        if getattr(options, name) < 0:
+            raise SettingsError(f"--{name.replace('_', '-')} must not be negative")
+    return ServiceConfig(
+        data=options.data or default_service_folder(),
+        keys=(*map(parse_key, options.key), *_keys_in(options.keys_file)),
+        host=options.host,
+        port=options.port,
+        workers=options.workers,
+        body_timeout_s=options.body_timeout_s,
+        header_timeout_s=options.body_timeout_s,
+        grace_s=options.grace_s,
+        queue_limit=options.queue,
+        shelf_bytes=options.shelf_mb << 20,
+        region=options.region,
+        limits=WorkerLimits(base_s=options.job_timeout_s),
+    )
+
+
+def _keys_in(name: str | None) -> tuple[KeySpec, ...]:
+    if name is None:
+        return ()
+    if name == _STDIN:
+        return parse_keys(_stdin_lines())
+    try:
+        lines = Path(name).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError as error:
+        raise SettingsError(f"the keys file {name} cannot be read: {error.strerror}") from None
+    keys = parse_keys(lines)
+    if not keys:
+        raise SettingsError(f"the keys file {name} holds no key")
+    return keys
+
+
+def _stdin_lines() -> list[str]:
+    # Up to an empty line and no byte further: what follows, or its end, is the parent's sign of life.
+    data = bytearray()
+    while not data.endswith(b"\n\n") and data != b"\n" and (byte := os.read(0, 1)):
+        data += byte
+    return data.decode(errors="replace").splitlines()
+
+
+async def _serve(config: ServiceConfig, options: argparse.Namespace) -> int:
+    # The web server is imported here, so that `speechframe --help` does not wait for it.
+    from aiohttp import web
+
+    from speechframe.service.app import make_app
+    from speechframe.service.connection import Connection
+    from speechframe.service.state import STATE
+
+    loop = asyncio.get_running_loop()
+    stop, at_once = asyncio.Event(), asyncio.Event()
+    _on_signals(loop, stop, at_once)
+    with _listening(config) as listener:
+        if options.die_with_parent:
+            _watch_parent(loop, stop, at_once)
+        app = make_app(config)
+        runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=_FLUSH_S)
+        try:
+            await runner.setup()
+            if (made := runner.server) is None:
+                raise RuntimeError("the runner made no server")
+            server = await loop.create_server(
+                lambda: Connection(made, header_timeout_s=config.header_timeout_s, loop=loop),
+                sock=listener,
+                backlog=_BACKLOG,
+            )
+            state = app[STATE]
+            _announce(config, listener, state.specs, as_json=options.json)
+            await stop.wait()
+            state.stopping = True
+            server.close()
+            await _first_of(state.slots.idle, at_once, limit_s=config.grace_s)
+            # What is still not done is told so: 503, not a cut connection.
+            await state.pool.close()
+        finally:
+            await runner.cleanup()
+    return 0
+
+
+def _on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event, at_once: asyncio.Event) -> None:
+    def asked() -> None:
+        # The second time is meant.
+        (at_once if stop.is_set() else stop).set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, asked)
+
+
+def _watch_parent(loop: asyncio.AbstractEventLoop, stop: asyncio.Event, at_once: asyncio.Event) -> None:
+    parent = os.getppid()
+
+    def gone() -> None:
+        stop.set()
+        at_once.set()
+
+    def read() -> None:
+        if not os.read(0, 4096):
+            loop.remove_reader(0)
+            gone()
+
+    def look() -> None:
+        # A fork of the parent keeps our standard input open after the parent itself has died.
+        if os.getppid() == parent:
+            loop.call_later(_PARENT_LOOK_S, look)
+        else:
+            gone()
+
+    try:
+        loop.add_reader(0, read)
+    except (OSError, ValueError):
+        raise SettingsError("--die-with-parent needs a pipe as standard input") from None
+    look()
+
+
+def _listening(config: ServiceConfig) -> socket.socket:
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    try:
+        return socket.create_server((config.host, config.port), family=family, backlog=_BACKLOG)
+    except PermissionError:
+        raise SettingsError(
+            f"port {config.port} needs more rights; choose one above 1023 with --port"
+        ) from None
+    except OSError as error:
+        if isinstance(error, socket.gaierror):
+            raise SettingsError(f"{config.host} is no address of this machine") from None
+        raise SettingsError(
+            f"cannot listen on {config.host}:{config.port}: {error.strerror}. Is the service running "
+            "already? Choose another port with --port, or 0 for a free one."
+        ) from None
+
+
+def _announce(
+    config: ServiceConfig, listener: socket.socket, specs: tuple[KeySpec, ...], *, as_json: bool
+) -> None:
+    port = listener.getsockname()[1]
+    # An address to listen on everywhere is none to connect to.
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(config.host, config.host)  # noqa: S104 - a comparison
+    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    if as_json:
+        keys = [spec.key.get_secret_value() for spec in specs]
+        _say(json.dumps({"url": url, "keys": keys, "pid": os.getpid(), "data": str(config.data)}))
+        return
+    where = "the keys you gave" if config.keys else f"the key in {config.data / 'key'}"
+    _say(f"speechframe answers at {url} with {where}; Ctrl-C stops it")
+
+
+async def _first_of(*events: asyncio.Event, limit_s: float) -> None:
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
+    await asyncio.wait(waits, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()

@@ -1,0 +1,114 @@
+"""What the handlers share, put together once at the start and taken apart at the end."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from aiohttp import web
+
+from speechframe.errors import SettingsError
+from speechframe.service import idempotency, keys, shelf
+from speechframe.service.catalogue import Catalogues
+from speechframe.service.config import KeySpec, ServiceConfig, check_keys
+from speechframe.service.database import FILE_NAME, Database
+from speechframe.service.keys import KeyRing
+from speechframe.service.owners import Owner
+from speechframe.service.slots import Slots
+from speechframe.service.workers import WorkerPool
+
+log = logging.getLogger("speechframe.service")
+
+_TIDY_S = 60.0
+
+
+@dataclass
+class State:
+    """Everything a handler may need.
+
+    Parameters
+    ----------
+    config
+        What the process was told.
+    specs
+        The keys in force, as they were given or found.
+    database, ring, owner, shelf
+        What is kept in the data folder.
+    slots, pool
+        What is in flight.
+    catalogues
+        The voices, by model.
+    stopping
+        True from the moment the service is asked to end: new requests get 503.
+    """
+
+    config: ServiceConfig
+    specs: tuple[KeySpec, ...]
+    database: Database
+    ring: KeyRing
+    owner: Owner
+    shelf: shelf.Shelf
+    slots: Slots
+    pool: WorkerPool
+    catalogues: Catalogues
+    stopping: bool = field(default=False)
+
+
+STATE: web.AppKey[State] = web.AppKey("state", State)
+
+
+@contextlib.asynccontextmanager
+async def opened(config: ServiceConfig) -> AsyncIterator[State]:
+    """Open the data folder, start the workers; give everything back at the end.
+
+    Raises
+    ------
+    SettingsError
+        When the folder cannot be used, a key is wrong, or no worker starts.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            config.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+            owner = Owner(config.data)
+            stack.callback(owner.close)
+            folder = shelf.Shelf(config.data, config.shelf_bytes)
+        except OSError as error:
+            raise SettingsError(
+                f"the data folder {config.data} cannot be used: {error.strerror or error}. Give another one "
+                "(--data, SPEECHFRAME_SERVICE)."
+            ) from None
+        specs = check_keys(config.keys or (keys.own_key(config.data),))
+        database = Database(config.data / FILE_NAME)
+        stack.callback(database.close)
+        ring = KeyRing(await database.run(keys.salt_of), specs)
+        await database.run(lambda c: keys.record_keys(c, ring))
+        await database.run(owner.register)
+        stack.push_async_callback(database.run, owner.leave)
+        if dead := await database.run(owner.reap):
+            log.info("gave back what %d service process(es) that ended abruptly had reserved", dead)
+        await _tidy(database, owner, folder)
+        pool = WorkerPool(config.worker_count, config.waiting_limit, config.limits)
+        stack.push_async_callback(pool.close)
+        await pool.start()
+        catalogues = Catalogues.load(pool.engines)
+        tidying = asyncio.create_task(_tidy_often(database, owner, folder))
+        stack.callback(tidying.cancel)
+        yield State(config, specs, database, ring, owner, folder, Slots(config.region), pool, catalogues)
+
+
+async def _tidy_often(database: Database, owner: Owner, folder: shelf.Shelf) -> None:
+    while True:
+        await asyncio.sleep(_TIDY_S)
+        try:
+            await _tidy(database, owner, folder)
+        except Exception:
+            log.exception("tidying the data folder failed; it is tried again in a minute")
+
+
+async def _tidy(database: Database, owner: Owner, folder: shelf.Shelf) -> None:
+    await database.run(owner.reap)
+    await database.run(idempotency.drop_old)
+    long_there = await asyncio.to_thread(folder.long_there)
+    gone = await database.run(lambda c: folder.drop_old(c, long_there))
+    await asyncio.to_thread(folder.remove, gone)

@@ -1,0 +1,354 @@
+"""The worker processes: one queue for all keys, one job at a time each, replaced when they fall over.
+
+A crash or a hang costs the one request that was in that worker; a request that
+does it every time costs itself only. Nothing is tried twice here: whether a
+500 is worth another try is the caller's to say.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from speechframe.errors import SettingsError
+from speechframe.service.config import MEBI, WorkerLimits
+from speechframe.service.job import JOB_HEAD, REPLY_HEAD, Job, Reply, read_facts
+
+log = logging.getLogger("speechframe.service")
+
+_FIRST_PAUSE_S = 0.2
+_LONGEST_PAUSE_S = 5.0
+_END_S = 2.0
+
+# One thread each: the processes are the parallelism. Buffers of audio stay on the heap instead of being
+# mapped and unmapped for every job, which costs more than filling them.
+_ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MALLOC_MMAP_THRESHOLD_": str(32 * MEBI),
+    "MALLOC_TRIM_THRESHOLD_": str(64 * MEBI),
+    "PYTHONUNBUFFERED": "1",
+}
+
+
+class Saturated(Exception):  # noqa: N818 - named for what happened; it never leaves this room
+    """As many requests wait for a worker as may."""
+
+
+class PoolClosed(Exception):  # noqa: N818 - same
+    """The service is stopping."""
+
+
+class WorkerLost(Exception):  # noqa: N818 - same
+    """The worker crashed or hung over this job, and was replaced."""
+
+
+@dataclass(eq=False)
+class _Pending:
+    """A job and whoever waits for it."""
+
+    message: bytes
+    limit_s: float
+    path: Path | None
+    answer: "asyncio.Future[Reply]" = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+
+
+class _Worker:
+    """One worker process, ready for jobs."""
+
+    def __init__(self, process: asyncio.subprocess.Process, engines: Mapping[str, str]) -> None:
+        assert process.stdin is not None  # noqa: S101 - asked for as pipes
+        assert process.stdout is not None  # noqa: S101 - same
+        self.process = process
+        self.engines = engines
+        self.jobs = 0
+        self._in, self._out = process.stdin, process.stdout
+        self.exited = asyncio.ensure_future(process.wait())
+
+    async def ask(self, message: bytes) -> Reply:
+        self._in.write(message)
+        await self._in.drain()
+        sizes = REPLY_HEAD.unpack(await self._out.readexactly(REPLY_HEAD.size))
+        facts, words, audio = [await self._out.readexactly(size) if size else b"" for size in sizes]
+        self.jobs += 1
+        return Reply(read_facts(facts), words, audio)
+
+    async def end(self) -> None:
+        await _killed(self.process)
+        await self.exited
+
+    def words(self) -> str:
+        code = self.process.returncode
+        if code is None:
+            return "does not answer"
+        return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
+
+
+async def _started(limit_s: float) -> _Worker:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-P",
+        "-m",
+        "speechframe.service.worker",
+        str(os.getpid()),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        limit=4 * MEBI,
+        env={**os.environ, **_ENVIRONMENT},
+    )
+    try:
+        async with asyncio.timeout(limit_s):
+            hello = await _hello(process)
+    except BaseException as error:
+        await _killed(process)
+        if isinstance(error, TimeoutError | asyncio.IncompleteReadError):
+            raise SettingsError(
+                f"a worker process did not start (exit status {process.returncode})"
+            ) from None
+        raise
+    return _Worker(process, hello["engines"])
+
+
+async def _killed(process: asyncio.subprocess.Process) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()
+    # Its pipes are read to their end and closed, whatever was left in them.
+    await process.communicate()
+
+
+async def _hello(process: asyncio.subprocess.Process) -> dict[str, Any]:
+    assert process.stdout is not None  # noqa: S101 - asked for as a pipe
+    size = JOB_HEAD.unpack(await process.stdout.readexactly(JOB_HEAD.size))[0]
+    hello: dict[str, Any] = json.loads(await process.stdout.readexactly(size))
+    if not hello["engines"]:
+        reasons = "; ".join(hello["broken"].values()) or "none is installed"
+        raise SettingsError(f"no speech engine works: {reasons}")
+    return hello
+
+
+class WorkerPool:
+    """Worker processes and the queue in front of them.
+
+    Parameters
+    ----------
+    count
+        How many processes.
+    waiting_limit
+        How many jobs may wait while all are busy.
+    limits
+        When a worker is replaced.
+    """
+
+    def __init__(self, count: int, waiting_limit: int, limits: WorkerLimits) -> None:
+        self.count = count
+        self.replaced = 0
+        self.engines: Mapping[str, str] = {}
+        self._waiting_limit = waiting_limit
+        self._limits = limits
+        self._waiting: dict[_Pending, None] = {}
+        self._idle: list[asyncio.Future[_Pending | None]] = []
+        self._alive: set[_Worker] = set()
+        self._seats: list[asyncio.Task[None]] = []
+        self._closed = False
+        self._mean_s = 0.05
+
+    async def start(self) -> None:
+        """Start every worker; return when the first is ready.
+
+        Raises
+        ------
+        SettingsError
+            When none can be started, with the reason.
+        """
+        first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._seats = [asyncio.create_task(self._seat(first)) for _ in range(self.count)]
+        await first
+
+    async def close(self) -> None:
+        """End every worker; jobs in the queue and in workers fail with :class:`PoolClosed`."""
+        self._closed = True
+        for pending in self._waiting:
+            _fail(pending, PoolClosed())
+        self._waiting.clear()
+        for seat in self._seats:
+            seat.cancel()
+        await asyncio.gather(*self._seats, return_exceptions=True)
+
+    async def run(self, job: Job, *, limit_s: float) -> Reply:
+        """Return a worker's reply to `job`.
+
+        Cancelled while it waits, the job is never done; cancelled while it is
+        being done, its result is thrown away, its file too.
+
+        Raises
+        ------
+        Saturated
+            At once, when the queue is full.
+        WorkerLost
+            When the worker crashed, or did not answer within `limit_s` seconds of starting the job.
+        PoolClosed
+            When the service is stopping.
+        """
+        self.check_room()
+        pending = _Pending(job.encoded(), limit_s, Path(job.path) if job.path else None)
+        if self._idle:
+            self._idle.pop().set_result(pending)
+        else:
+            self._waiting[pending] = None
+        try:
+            return await pending.answer
+        finally:
+            self._waiting.pop(pending, None)
+
+    def check_room(self) -> None:
+        """Raise what :meth:`run` would raise now, before anything is spent on the job."""
+        if self._closed:
+            raise PoolClosed
+        if not self._idle and len(self._waiting) >= self._waiting_limit:
+            raise Saturated
+
+    @property
+    def wait_s(self) -> float:
+        """About how long a job that came now would wait, in seconds: what a 503 tells."""
+        return self._mean_s * (len(self._waiting) + 1) / self.count
+
+    @property
+    def mean_s(self) -> float:
+        """About how long a job takes, in seconds (moving average): what a 429 tells."""
+        return self._mean_s
+
+    def figures(self) -> dict[str, int]:
+        """Return how the pool is doing, for the health page."""
+        busy = len(self._alive) - len(self._idle)
+        return {
+            "count": self.count,
+            "alive": len(self._alive),
+            "busy": max(0, busy),
+            "waiting": len(self._waiting),
+            "replaced": self.replaced,
+        }
+
+    def pids(self) -> list[int]:
+        """Return the process ids of the workers."""
+        return [worker.process.pid for worker in self._alive]
+
+    async def _seat(self, first: "asyncio.Future[None]") -> None:
+        """Keep one worker alive and busy."""
+        pause_s = _FIRST_PAUSE_S
+        while not self._closed:
+            try:
+                worker = await _started(self._limits.start_s)
+            except (SettingsError, OSError) as error:
+                if not first.done():
+                    first.set_exception(SettingsError(str(error)))
+                    return
+                log.error("a worker could not be started: %s", error)  # noqa: TRY400 - the words are enough
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+                continue
+            self.engines = worker.engines
+            self._alive.add(worker)
+            if not first.done():
+                first.set_result(None)
+            try:
+                await self._serve(worker)
+            finally:
+                self._alive.discard(worker)
+                await worker.end()
+            self.replaced += 1
+            # One that never did a job may be about to fall again: not in a tight loop.
+            if worker.jobs:
+                pause_s = _FIRST_PAUSE_S
+            else:
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+
+    async def _serve(self, worker: _Worker) -> None:
+        """Give jobs to a worker until it is lost or worn out."""
+        while worker.jobs < self._limits.jobs:
+            pending = await self._next(worker)
+            if pending is None:
+                log.warning("an idle worker %s and is replaced", worker.words())
+                return
+            if pending.answer.done():
+                continue
+            try:
+                reply = await self._asked(worker, pending)
+            except WorkerLost as error:
+                _fail(pending, error)
+                _discard(pending)
+                return
+            except BaseException:
+                _fail(pending, PoolClosed())
+                _discard(pending)
+                raise
+            if pending.answer.done():
+                _discard(pending)
+            else:
+                pending.answer.set_result(reply)
+            if reply.facts.memory_bytes > self._limits.memory_bytes:
+                log.info("a worker holds %d MB and is replaced", reply.facts.memory_bytes // MEBI)
+                return
+
+    async def _next(self, worker: _Worker) -> _Pending | None:
+        """Return the next job, or None when the worker dies while it waits for one."""
+        if self._waiting:
+            pending = next(iter(self._waiting))
+            del self._waiting[pending]
+            return pending
+        given: asyncio.Future[_Pending | None] = asyncio.get_running_loop().create_future()
+
+        def woken(_: "asyncio.Future[int]") -> None:
+            if not given.done():
+                self._idle.remove(given)
+                given.set_result(None)
+
+        self._idle.append(given)
+        worker.exited.add_done_callback(woken)
+        try:
+            return await given
+        except asyncio.CancelledError:
+            if given in self._idle:
+                self._idle.remove(given)
+            elif given.done() and not given.cancelled() and (handed := given.result()) is not None:
+                _fail(handed, PoolClosed())
+            raise
+        finally:
+            worker.exited.remove_done_callback(woken)
+
+    async def _asked(self, worker: _Worker, pending: _Pending) -> Reply:
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        try:
+            async with asyncio.timeout(pending.limit_s):
+                reply = await worker.ask(pending.message)
+        except TimeoutError:
+            log.error("a worker took longer than %.0f s and is replaced", pending.limit_s)  # noqa: TRY400 - same
+            raise WorkerLost from None
+        except (asyncio.IncompleteReadError, OSError):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(worker.exited), _END_S)
+            log.error("a worker %s and is replaced", worker.words())  # noqa: TRY400 - same
+            raise WorkerLost from None
+        self._mean_s += 0.1 * (loop.time() - started - self._mean_s)
+        return reply
+
+
+def _fail(pending: _Pending, error: Exception) -> None:
+    if not pending.answer.done():
+        pending.answer.set_exception(error)
+
+
+def _discard(pending: _Pending) -> None:
+    if pending.path is not None:
+        with contextlib.suppress(OSError):
+            pending.path.unlink(missing_ok=True)

@@ -1,0 +1,236 @@
+"""A real service on a real port; its engines are real processes."""
+
+import asyncio
+import base64
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import aiohttp
+import psutil
+import pytest
+
+from speechframe.local import local_service
+from speechframe.spec import chosen
+
+VOICE = "en-US-moody"
+"""The plug-in's voice: its text says how it behaves, and it needs no time otherwise."""
+
+
+# A speech engine that misbehaves when its text says so, installed for the service under test as a real plug-in.
+ENGINE = """
+import os, signal, time
+import numpy as np
+from speechframe.engines.base import Capabilities, EngineVoice, Speech, Word
+from speechframe.errors import EngineError
+from speechframe.spec.speech import Gender, Model, StyleDetails
+
+
+class Moody:
+    name = "moody"
+    version = "1.0"
+    capabilities = Capabilities()
+
+    def voices(self):
+        details = {"en-US": StyleDetails(available_styles=["Plain"], detail="English (United States)")}
+        return [EngineVoice("en-US-moody", "Moody", "Does what its text says", Gender.NON_BINARY, "en-US",
+                            details, frozenset({Model.GEN2}))]
+
+    def speak(self, utterance):
+        verb, _, figure = utterance.text.partition(" ")
+        if verb == "crash":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if verb == "vanish":
+            os._exit(0)
+        if verb == "hang":
+            time.sleep(3600)
+        if verb == "refuse":
+            raise EngineError("has no speakable character for this voice")
+        if verb == "raise":
+            raise RuntimeError("a secret inside " + utterance.text)
+        if verb == "print":
+            os.write(1, b"noise of a native library" * 100)
+        if verb == "sleep":
+            time.sleep(float(figure.split()[0]))
+        if verb == "grow":
+            self.kept = np.ones(int(figure.split()[0]) << 17)
+        frames = 220 * len(utterance.text)
+        seed = utterance.take + 1
+        samples = np.sin(np.arange(frames) * seed / 9).astype(np.float32) / 2
+        return Speech(samples, 22050, (Word(utterance.text.split()[0], 0, 10),), ())
+"""
+
+ENTRY_POINTS = "[speechframe.speakers]\nmoody = moody_speech:Moody\n"
+METADATA = "Metadata-Version: 2.1\nName: moody-speech\nVersion: 1.0\n"
+
+
+def install_engine(folder):
+    """Put the engine into `folder`, as a distribution that PYTHONPATH makes known."""
+    info = folder / "moody_speech-1.0.dist-info"
+    info.mkdir(parents=True)
+    (folder / "moody_speech.py").write_text(ENGINE, encoding="utf-8")
+    (info / "METADATA").write_text(METADATA, encoding="utf-8")
+    (info / "entry_points.txt").write_text(ENTRY_POINTS, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def plugins(tmp_path_factory):
+    """Make the moody engine known to every service that is started from here."""
+    folder = install_engine(tmp_path_factory.mktemp("plugin"))
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), *([before] if before else [])])
+    yield folder
+    os.environ.pop("PYTHONPATH")
+    if before is not None:
+        os.environ["PYTHONPATH"] = before
+
+
+@pytest.fixture(scope="session")
+def start(plugins):
+    """Give local_service, with the plug-in."""
+    del plugins
+    return local_service
+
+
+@pytest.fixture(scope="session")
+def service(start):
+    """Give the service most tests share: plenty of quota, and a key of its own for each that counts."""
+    keys = ["main", "second:1000000:3", "slow:1000000:2", "poor:100", "tiny:10", "spare:100000"]
+    with start(keys=keys, workers=2, options=["--body-timeout-s", "1", "--job-timeout-s", "3"]) as running:
+        yield running
+
+
+class Answer:
+    """What came back."""
+
+    def __init__(self, status, headers, body):
+        self.status, self.headers, self.body = status, headers, body
+
+    @property
+    def json(self):
+        return json.loads(self.body)
+
+    @property
+    def message(self):
+        return self.json["error_message"]
+
+    @property
+    def code(self):
+        return self.json["error_code"]
+
+    @property
+    def warnings(self):
+        return self.headers.getall(chosen.WARNING_HEADER, [])
+
+    @property
+    def audio(self):
+        return base64.b64decode(self.json["encodedAudio"], validate=True)
+
+
+class Http:
+    """A client without any cleverness, bound to one service."""
+
+    def __init__(self, session, service, key):
+        self.session, self.url, self.key = session, service.url, key
+
+    async def ask(self, method, path, *, key=..., headers=None, **options):
+        sent = dict(headers or {})
+        key = self.key if key is ... else key
+        if key is not None:
+            sent[chosen.API_KEY_HEADER] = key
+        url = path if path.startswith("http") else self.url + path
+        async with self.session.request(method, url, headers=sent, **options) as response:
+            answer = Answer(response.status, response.headers, await response.read())
+        assert answer.headers[chosen.TRACE_HEADER], "every answer has a trace id"
+        if answer.status >= 400 and method != "HEAD":
+            assert set(answer.json) == {"error_message", "error_code", "trace_id"}
+            assert answer.json["trace_id"] == answer.headers[chosen.TRACE_HEADER]
+        return answer
+
+    async def get(self, path, **options):
+        return await self.ask("GET", path, **options)
+
+    async def generate(self, text="hello there", *, key=..., headers=None, **fields):
+        body = {"text": text, "voiceId": VOICE, "sampleRate": 8000, **fields}
+        return await self.ask("POST", "/v1/speech/generate", key=key, headers=headers, json=body)
+
+    async def remaining(self, key=...):
+        return (await self.get("/v1/limits", key=key)).json["remaining_characters"]
+
+
+@pytest.fixture
+async def session():
+    timeout = aiohttp.ClientTimeout(total=60)
+    async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def http(session, service):
+    return Http(session, service, "main")
+
+
+@pytest.fixture
+def http_to(session):
+    """Give a client of another service than the shared one."""
+
+    def make(service, key=None):
+        return Http(session, service, key or service.api_key.get_secret_value())
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def tools():
+    """Give the helpers below: test modules cannot import one another."""
+    return SimpleNamespace(
+        psutil=psutil,
+        until=until,
+        worker_pids=worker_pids,
+        alive=alive,
+        files_below=files_below,
+        run_service=run_service,
+    )
+
+
+async def until(condition, limit_s=10.0, every_s=0.02):
+    """Wait for a condition of the outside world."""
+    end = time.monotonic() + limit_s
+    while not (found := condition()):
+        assert time.monotonic() < end, "it did not happen in time"
+        await asyncio.sleep(every_s)
+    return found
+
+
+def worker_pids(pid):
+    """Return the worker processes of a service process."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return [
+            child.pid
+            for child in psutil.Process(pid).children()
+            if any("speechframe.service.worker" in part for part in child.cmdline())
+        ]
+    return []
+
+
+def alive(pid):
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def files_below(folder):
+    return [path for path in Path(folder).rglob("*") if path.is_file()]
+
+
+def run_service(*options, **popen):
+    """Run the service as a command to its end."""
+    command = [sys.executable, "-m", "speechframe.service", *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, **popen)

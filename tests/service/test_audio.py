@@ -1,0 +1,146 @@
+"""Links to audio: unguessable, for a day, with ranges; and nothing on disk when Base64 was asked for."""
+
+import base64
+import os
+import time
+
+import pytest
+import yarl
+
+from speechframe.service import shelf
+from speechframe.service.database import FILE_NAME, connect, transaction
+from speechframe.service.shelf import Shelf
+
+
+async def test_a_link_is_opaque_and_needs_no_key(http):
+    links = [(await http.generate(format="FLAC")).json["audioFile"] for _ in range(2)]
+    assert links[0] != links[1]
+    for link in links:
+        assert link.startswith(f"{http.url}/v1/audio/")
+        assert len(link.rpartition("/")[2]) == 32 + len(".flac")
+        answer = await http.get(link, key=None)
+        assert answer.body.startswith(b"fLaC")
+        assert int(answer.headers["Cache-Control"].partition("max-age=")[2]) == pytest.approx(86_400, abs=60)
+
+
+async def test_a_part_of_the_audio(http):
+    link = (await http.generate()).json["audioFile"]
+    whole = (await http.get(link)).body
+    part = await http.get(link, headers={"Range": "bytes=10-19"})
+    assert (part.status, part.body) == (206, whole[10:20])
+    assert part.headers["Content-Range"] == f"bytes 10-19/{len(whole)}"
+    head = await http.ask("HEAD", link)
+    assert (head.status, head.headers["Content-Length"]) == (200, str(len(whole)))
+    async with http.session.get(link, headers={"Range": "bytes=99999999-"}) as beyond:
+        assert beyond.status == 416
+
+
+@pytest.mark.parametrize("name", [
+    "", "x.wav", "0" * 32 + ".wav", "../service.sqlite3", "..%2Fservice.sqlite3", "%2e%2e/key", "....//key",
+    ".%00", "a/b", "*", "%25", "key", "x" * 5000,
+])  # fmt: skip
+async def test_nothing_else_can_be_fetched_or_listed(http, name):
+    answer = await http.get(str(yarl.URL(f"{http.url}/v1/audio/{name}", encoded=True)))
+    assert answer.status == 404
+
+
+async def test_an_id_with_another_extension_is_not_found(http):
+    link = (await http.generate()).json["audioFile"]
+    assert (await http.get(link.replace(".wav", ".mp3"))).status == 404
+    assert (await http.get(link.removesuffix(".wav"))).status == 404
+
+
+async def test_a_link_whose_file_is_gone_is_not_found(http, service):
+    link = (await http.generate()).json["audioFile"]
+    (service.data / shelf.FOLDER / link.rpartition("/")[2]).unlink()
+    assert (await http.get(link)).status == 404
+
+
+async def test_the_link_is_on_the_address_the_caller_used(http):
+    port = http.url.rpartition(":")[2]
+    answer = await http.ask(
+        "POST", f"http://localhost:{port}/v1/speech/generate", json={"text": "hello", "voiceId": "moody"}
+    )
+    assert answer.json["audioFile"].startswith(f"http://localhost:{port}/v1/audio/")
+
+
+@pytest.mark.parametrize("host", ["evil\\host", "a b", "", "x" * 300, "user@host"])
+async def test_a_host_header_that_is_none_does_not_get_into_the_link(http, host):
+    answer = await http.generate(headers={"Host": host})
+    if answer.status == 200:
+        assert answer.json["audioFile"].startswith(f"{http.url}/v1/audio/")
+
+
+@pytest.mark.rule("speech.base64-zero-retention")
+async def test_base64_leaves_nothing_of_the_audio_on_disk(http, service, tools):
+    def files():
+        return {path: path.stat().st_size for path in tools.files_below(service.data / shelf.FOLDER)}
+
+    before = files()
+    answer = await http.generate("nothing of this stays", encodeAsBase64=True, format="PCM", sampleRate=48000)
+    assert answer.json["audioFile"] == ""
+    assert files() == before
+    audio = answer.audio
+    # Pieces of the middle, as bytes and as Base64 text, in every file of the folder.
+    pieces = [audio[i : i + 48] for i in range(600, 6000, 600)]
+    needles = [*pieces, *(base64.b64encode(piece) for piece in pieces), b"nothing of this stays"]
+    assert len(set(pieces)) == len(pieces)
+    for path in tools.files_below(service.data):
+        data = path.read_bytes()
+        assert not [needle for needle in needles if needle in data], path
+    linked = await http.generate("nothing of this stays", format="PCM", sampleRate=48000)
+    kept = service.data / shelf.FOLDER / linked.json["audioFile"].rpartition("/")[2]
+    assert pieces[0] in kept.read_bytes(), "the search would have found it"
+
+
+@pytest.fixture
+def opened(tmp_path):
+    connection = connect(tmp_path / FILE_NAME)
+    yield connection, Shelf(tmp_path, limit_bytes=1000)
+    connection.close()
+
+
+def put(connection, folder, size, data=b"x"):
+    clip = folder.new_clip("wav")
+    folder.path(clip).write_bytes(data)
+    transaction(connection, lambda c: folder.put(c, clip, "audio/wav", size))
+    return clip
+
+
+def test_audio_ends_after_a_day(opened, monkeypatch):
+    connection, folder = opened
+    clip = put(connection, folder, 10)
+    assert folder.find(connection, clip.file_name).path == folder.path(clip)
+    late = time.time() + 86_401
+    monkeypatch.setattr(shelf, "now", lambda: late)
+    assert folder.find(connection, clip.file_name) is None, "also before it is tidied away"
+    gone = transaction(connection, folder.drop_old)
+    assert gone == [clip.file_name]
+    folder.remove(gone)
+    assert not folder.path(clip).exists()
+
+
+def test_above_the_size_limit_the_oldest_go(opened, monkeypatch):
+    connection, folder = opened
+    clock = [time.time()]
+    monkeypatch.setattr(shelf, "now", lambda: clock[0])
+    clips = []
+    for _ in range(5):
+        clips.append(put(connection, folder, 300))
+        clock[0] += 1
+    gone = transaction(connection, folder.drop_old)
+    assert sorted(gone) == sorted(clip.file_name for clip in clips[:2])
+    assert [bool(folder.find(connection, clip.file_name)) for clip in clips] == [False] * 2 + [True] * 3
+
+
+def test_files_without_an_index_row_go_once_no_job_can_be_writing_them(opened):
+    connection, folder = opened
+    kept = put(connection, folder, 10)
+    orphan, fresh = folder.new_clip("wav"), folder.new_clip("wav")
+    for clip in (orphan, fresh):
+        folder.path(clip).write_bytes(b"x")
+    for clip in (orphan, kept):
+        os.utime(folder.path(clip), (time.time() - 4000,) * 2)
+    long_there = folder.long_there()
+    gone = transaction(connection, lambda c: folder.drop_old(c, long_there))
+    assert gone == [orphan.file_name]

@@ -1,0 +1,226 @@
+"""What cannot be served is refused with status, code, field, value and what is allowed, and costs nothing."""
+
+import gzip
+import io
+import json
+
+import pytest
+
+from speechframe.spec import chosen
+from speechframe.spec.codes import HttpErrorCode, Status
+
+PATH = "/v1/speech/generate"
+
+
+@pytest.fixture
+async def costs_nothing(http):
+    before = await http.remaining()
+    yield
+    assert await http.remaining() == before
+
+
+@pytest.mark.usefixtures("costs_nothing")
+class TestMalformedBody:
+    @pytest.mark.rule("status.400-malformed-body")
+    @pytest.mark.parametrize(
+        ("data", "words"),
+        [
+            (b"", "the body is empty"),
+            (b"{", "not valid JSON"),
+            (b'{"text": "a"} {"text": "b"}', "Extra data"),
+            (b"[]", "is a JSON array"),
+            (b'"text"', "is a JSON string"),
+            (b"null", "is a JSON null"),
+            (b"true", "is a JSON boolean"),
+            (b"12", "is a JSON number"),
+            (b'{"text": "a", "text": "b"}', "'text' stands twice"),
+            (b'{"text": "a", "pitch": NaN}', "NaN is no JSON number"),
+            (b'{"text": "a", "pitch": -Infinity}', "-Infinity is no JSON number"),
+            (b'{"text": "\xff"}', "not UTF-8 (byte 10)"),
+            ('{"text": "a"}'.encode("utf-16"), "not UTF-8"),
+            (b'{"text": "a\nb"}', "Invalid control character"),
+            (b"text=hello&voiceId=moody", "not valid JSON"),
+            (b"[" * 100_000, "nested too deeply"),
+            (b'{"pitch": ' + b"1" * 5000 + b"}", "not valid JSON"),
+        ],
+    )
+    async def test_is_400_saying_what_and_where(self, http, data, words):
+        answer = await http.ask("POST", PATH, data=data)
+        assert (answer.status, answer.code) == (400, HttpErrorCode.INVALID_REQUEST)
+        assert words in answer.message
+
+    async def test_a_body_that_claims_to_be_too_large_is_refused_unread(self, http):
+        answer = await http.ask("POST", PATH, data=io.BytesIO(b" " * (10 << 20)))
+        assert (answer.status, answer.code) == (400, HttpErrorCode.PAYLOAD_TOO_LARGE)
+        assert "5,000 characters" in answer.message
+
+    async def test_so_is_one_that_only_turns_out_to_be(self, http):
+        async def pieces():
+            for _ in range(30):
+                yield b" " * 100_000
+
+        answer = await http.ask("POST", PATH, data=pieces())
+        assert (answer.status, answer.code) == (400, HttpErrorCode.PAYLOAD_TOO_LARGE)
+
+    async def test_a_small_body_that_unpacks_to_a_huge_one_is_refused(self, http):
+        bomb = gzip.compress(b" " * (50 << 20))
+        answer = await http.ask("POST", PATH, data=bomb, headers={"Content-Encoding": "gzip"})
+        assert (answer.status, answer.code) == (400, HttpErrorCode.PAYLOAD_TOO_LARGE)
+
+    async def test_a_body_that_does_not_unpack_is_400(self, http):
+        answer = await http.ask("POST", PATH, data=b"no gzip", headers={"Content-Encoding": "gzip"})
+        assert answer.status == 400
+
+
+@pytest.mark.usefixtures("costs_nothing")
+class TestInvalidField:
+    @pytest.mark.rule("status.400-invalid-field", "limit.pitch-rate", "limit.variation", "limit.audio-duration",
+                      "version.two-models")  # fmt: skip
+    @pytest.mark.parametrize(
+        ("field", "value", "allowed"),
+        [
+            ("voiceId", "", "text"),
+            ("voiceId", 7, "text"),
+            ("voiceId", "nobody-at-all", "the voice listing"),
+            ("modelVersion", "FALCON", "GEN2"),
+            ("modelVersion", "falcon-2", "GEN2"),
+            ("format", "M4A", "MP3, WAV, FLAC, ALAW, ULAW, PCM, OGG"),
+            ("format", "wav", "MP3, WAV"),
+            ("sampleRate", 16000, "8000, 24000, 44100, 48000"),
+            ("sampleRate", 24000.5, "8000, 24000"),
+            ("sampleRate", "fast", "8000, 24000"),
+            ("channelType", "QUAD", "STEREO"),
+            ("pitch", 51, "from -50 to 50"),
+            ("pitch", -51, "from -50 to 50"),
+            ("pitch", 1.5, "from -50 to 50"),
+            ("pitch", True, "from -50 to 50"),
+            ("rate", 51, "from -50 to 50"),
+            ("rate", -51, "from -50 to 50"),
+            ("variation", 6, "from 0 to 5"),
+            ("variation", -1, "from 0 to 5"),
+            ("audioDuration", -0.1, "at least 0"),
+            ("audioDuration", "long", "at least 0"),
+            ("locale", "fr-FR", "en-US"),
+            ("locale", "gibberish!", "en-US"),
+            ("locale", "", ""),
+            ("style", "Shouting", "Plain"),
+            ("encodeAsBase64", "perhaps", "true or false"),
+            ("wordDurationsAsOriginalText", [], "true or false"),
+            ("text", "", "text"),
+            ("text", " \n\t", "text"),
+            ("text", ["a"], "text"),
+            ("text", "a\0b", "NUL"),
+            ("text", "x" * 5001, "5,000"),
+            ("text", "<speak>hello</speak>", "[pause 1s]"),
+            ("pronunciationDictionary", {"tomato": {"type": "XSAMPA", "pronunciation": "t"}}, "IPA"),
+            ("pronunciationDictionary", [], "object"),
+        ],
+    )
+    async def test_is_400_naming_field_value_and_what_is_allowed(self, http, field, value, allowed):
+        answer = await http.generate(**{"text": "hello there", field: value})
+        assert (answer.status, answer.code) == (400, HttpErrorCode.INVALID_REQUEST)
+        assert answer.message.startswith(field)
+        assert allowed in answer.message
+        assert len(answer.body) < 4000
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            assert str(value) in answer.message
+
+    @pytest.mark.parametrize("field", ["text", "voiceId"])
+    async def test_a_missing_required_field(self, http, field):
+        body = {"text": "hello", "voiceId": "moody"}
+        del body[field]
+        answer = await http.ask("POST", PATH, json=body)
+        assert answer.status == 400
+        assert answer.message.startswith(f"{field} is missing")
+
+    async def test_every_problem_is_told_at_once(self, http):
+        answer = await http.generate(pitch=70, rate="x", format="M4A")
+        for field in ("pitch", "rate", "format"):
+            assert field in answer.message
+
+    async def test_a_lone_surrogate(self, http):
+        data = b'{"text": "a\\ud800b", "voiceId": "moody"}'
+        answer = await http.ask("POST", PATH, data=data)
+        assert answer.status == 400
+        assert answer.message.startswith("text")
+
+    async def test_a_number_too_large_to_be_one(self, http):
+        data = b'{"text": "a", "voiceId": "moody", "audioDuration": 1e999}'
+        assert (await http.ask("POST", PATH, data=data)).status == 400
+
+    async def test_the_nearest_voice_is_offered(self, http):
+        assert "en-US-moody" in (await http.generate(voiceId="modyy")).message
+
+    async def test_a_style_nearly_right_is_offered(self, http):
+        assert "did you mean Plain?" in (await http.generate(style="Plian")).message
+
+    async def test_what_only_the_engine_can_see_is_400_too(self, http):
+        answer = await http.generate("refuse this")
+        assert (answer.status, answer.code) == (400, HttpErrorCode.INVALID_REQUEST)
+        assert answer.message == "text: has no speakable character for this voice"
+
+    @pytest.mark.parametrize("take", ["-1", "1.5", "x", "", "²", "9" * 30, str(2**31)])
+    async def test_a_take_that_is_none(self, http, take):
+        answer = await http.generate(headers={chosen.TAKE_HEADER: take})
+        assert answer.status == 400
+        assert answer.message.startswith(chosen.TAKE_HEADER)
+
+    @pytest.mark.parametrize("name", ["", "x" * 256])
+    async def test_an_idempotency_key_that_is_none(self, http, name):
+        answer = await http.generate(headers={chosen.IDEMPOTENCY_HEADER: name})
+        assert answer.status == 400
+        assert answer.message.startswith(chosen.IDEMPOTENCY_HEADER)
+
+    async def test_a_huge_text_is_refused_quickly_and_not_repeated_to_the_caller(self, http):
+        answer = await http.generate("x" * 900_000)
+        assert answer.status == 400
+        assert len(answer.body) < 1000
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code", "allow"),
+    [
+        ("GET", "/", 404, "NOT_FOUND", None),
+        ("GET", "/v1", 404, "NOT_FOUND", None),
+        ("POST", "/v2/speech/generate", 404, "NOT_FOUND", None),
+        ("GET", "/v1/speech/generate/", 404, "NOT_FOUND", None),
+        ("POST", "/v1/voice-changer/convert", 404, "NOT_FOUND", None),
+        ("GET", "/v1/speech/generate", 405, "METHOD_NOT_ALLOWED", "OPTIONS, POST"),
+        ("PUT", "/v1/speech/generate", 405, "METHOD_NOT_ALLOWED", "OPTIONS, POST"),
+        ("POST", "/v1/speech/voices", 405, "METHOD_NOT_ALLOWED", "GET, HEAD, OPTIONS"),
+        ("DELETE", "/v1/limits", 405, "METHOD_NOT_ALLOWED", "GET, HEAD, OPTIONS"),
+        ("PATCH", "/healthz", 405, "METHOD_NOT_ALLOWED", "GET, HEAD, OPTIONS"),
+        ("BREW", "/healthz", 400, "INVALID_REQUEST", None),  # no method of HTTP
+    ],
+)
+async def test_unknown_paths_and_wrong_methods(http, method, path, status, code, allow):
+    answer = await http.ask(method, path, key=None)
+    assert (answer.status, answer.code, answer.headers.get("Allow")) == (status, code, allow)
+
+
+@pytest.mark.parametrize("path", ["/v1/speech/voices", "/v1/limits", "/v1/openapi.json", "/healthz"])
+async def test_head_is_get_without_a_body(http, path):
+    full, head = await http.get(path), await http.ask("HEAD", path)
+    assert (head.status, head.body) == (200, b"")
+    assert head.headers["Content-Length"] == str(len(full.body))
+
+
+async def test_options_say_what_an_address_takes_and_allow_no_other_page(http):
+    answer = await http.ask("OPTIONS", PATH, key=None, headers={"Origin": "https://example.com"})
+    assert (answer.status, answer.headers["Allow"]) == (204, "POST, OPTIONS")
+    assert not [name for name in answer.headers if name.lower().startswith("access-control")]
+
+
+@pytest.mark.rule("status.retry-with-backoff", "version.codes-stable")
+def test_codes_say_whether_to_try_again():
+    for code in HttpErrorCode:
+        assert code.status.retryable == (code.status in {408, 429, 500, 503})
+    assert {code.value for code in HttpErrorCode if code.status is Status.BAD_REQUEST} == {
+        "INVALID_REQUEST", "MISSING_KEY", "PAYLOAD_TOO_LARGE",
+    }  # fmt: skip
+
+
+async def test_an_error_body_is_json_in_every_script(http):
+    answer = await http.generate(voiceId="голос-بصوت-声")
+    assert answer.status == 400
+    assert "голос-بصوت-声" in json.loads(answer.body)["error_message"]

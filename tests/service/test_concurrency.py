@@ -1,0 +1,129 @@
+"""Many at once: slots, the queue over all keys, balances that sum exactly."""
+
+import asyncio
+import random
+from collections import Counter
+
+import pytest
+
+from speechframe.spec import chosen
+from speechframe.spec.codes import HttpErrorCode
+from speechframe.wire.bodies import retry_after_s
+
+
+@pytest.mark.rule("status.429-concurrency", "limit.concurrency-429")
+async def test_above_the_keys_concurrency_is_429_with_retry_after_and_costs_nothing(http):
+    before = await http.remaining("second")
+    answers = await asyncio.gather(*[http.generate("sleep 0.5", key="second") for _ in range(7)])
+    assert Counter(answer.status for answer in answers) == {200: 3, 429: 4}
+    for answer in answers:
+        if answer.status == 429:
+            assert answer.code == HttpErrorCode.CONCURRENCY_LIMIT
+            assert answer.headers[chosen.RETRY_AFTER_HEADER].isdecimal()
+            assert int(answer.headers[chosen.RETRY_AFTER_HEADER]) >= 1
+            assert 0 < retry_after_s(answer.headers) <= 5
+    assert await http.remaining("second") == before - 3 * len("sleep 0.5")
+    assert (await http.generate(key="second")).status == 200, "the slots are free again"
+
+
+async def test_keys_have_slots_of_their_own(http):
+    busy = [asyncio.ensure_future(http.generate("sleep 0.4", key="slow")) for _ in range(2)]
+    await asyncio.sleep(0.1)
+    assert (await http.generate(key="slow")).status == 429
+    # Both workers are asleep, so this one waits its turn and is served.
+    assert (await http.generate(key="second")).status == 200
+    assert [answer.status for answer in await asyncio.gather(*busy)] == [200, 200]
+
+
+async def test_a_request_that_could_never_succeed_is_told_so_though_no_slot_is_free(http):
+    busy = [asyncio.ensure_future(http.generate("sleep 0.4", key="slow")) for _ in range(2)]
+    await asyncio.sleep(0.1)
+    assert (await http.generate(key="slow", pitch=99)).status == 400
+    await asyncio.gather(*busy)
+
+
+@pytest.mark.rule("status.402-quota", "limit.quota-exhausted-402")
+async def test_402_exactly_when_the_quota_does_not_cover_the_text(http):
+    assert (await http.generate("x" * 11, key="tiny")).status == 402
+    answer = await http.generate("x" * 4, key="tiny")
+    assert (answer.status, answer.json["remainingCharacterCount"]) == (200, 6)
+    answer = await http.generate("x" * 7, key="tiny")
+    assert (answer.status, answer.code) == (402, HttpErrorCode.QUOTA_EXHAUSTED)
+    assert "7 billed characters" in answer.message
+    assert "6 are left" in answer.message
+    answer = await http.generate("x" * 6, key="tiny")
+    assert (answer.status, answer.json["remainingCharacterCount"]) == (200, 0)
+    assert (await http.generate("x", key="tiny")).status == 402
+    assert await http.remaining("tiny") == 0
+
+
+async def test_balances_of_many_at_once_are_one_exact_chain(start, http_to):
+    with start(quota=3000, concurrency=40, workers=2) as service:
+        http = http_to(service)
+        rng = random.Random(7)
+        texts = ["x" * rng.randint(1, 60) for _ in range(150)]
+
+        async def one(text):
+            while (answer := await http.generate(text, encodeAsBase64=rng.random() < 0.5)).status in {
+                429,
+                503,
+            }:
+                await asyncio.sleep(0.02)
+            return len(text), answer
+
+        results = await asyncio.gather(*map(one, texts))
+        served = [
+            (cost, answer.json["remainingCharacterCount"]) for cost, answer in results if answer.status == 200
+        ]
+        refused = [cost for cost, answer in results if answer.status == 402]
+        assert len(served) + len(refused) == len(texts)
+        assert served
+        assert refused
+        # In the order they were settled, each balance is the one before less its own cost: nothing is lost,
+        # counted twice, or ever negative.
+        balance = 3000
+        for cost, remaining in sorted(served, key=lambda pair: -pair[1]):
+            balance -= cost
+            assert remaining == balance >= 0
+        assert await http.remaining() == balance
+        # What is left covers none of those that were refused last: the quota was used up, not held back.
+        assert balance < max(refused)
+        assert (await http.generate("x" * (balance + 1))).status == 402
+        if balance:
+            assert (await http.generate("x" * balance)).json["remainingCharacterCount"] == 0
+
+
+@pytest.mark.rule("status.503-saturated")
+async def test_a_full_queue_over_all_keys_is_503_with_retry_after_and_costs_nothing(start, http_to):
+    keys = ["one:100000:20", "two:100000:20"]
+    with start(keys=keys, workers=1, options=["--queue", "4"]) as service:
+        http = http_to(service)
+        sends = [http.generate("sleep 0.2", key=("one", "two")[n % 2]) for n in range(12)]
+        answers = await asyncio.gather(*sends)
+        counts = Counter(answer.status for answer in answers)
+        assert counts == {200: 5, 503: 7}
+        for answer in answers:
+            if answer.status == 503:
+                assert answer.code == HttpErrorCode.UNAVAILABLE
+                assert retry_after_s(answer.headers) > 0
+        left = await http.remaining("one") + await http.remaining("two")
+        assert left == 200_000 - 5 * len("sleep 0.2")
+        assert (await http.generate("hello", key="one")).status == 200
+
+
+@pytest.mark.rule("status.generate-subset")
+async def test_whatever_comes_generate_answers_only_its_statuses(http):
+    rng = random.Random(3)
+    values = [None, True, -1, 1e9, "x", "", [], {}, "MP3", "gen2", "en-US", 24000, "[pause 99s]"]
+    names = [
+        "text", "voiceId", "audioDuration", "channelType", "encodeAsBase64", "format", "modelVersion", "locale",
+        "multiNativeLocale", "pitch", "rate", "sampleRate", "style", "variation", "wordDurationsAsOriginalText",
+        "pronunciationDictionary",
+    ]  # fmt: skip
+    seen = set()
+    for _ in range(150):
+        body = {"text": "hi", "voiceId": "moody", rng.choice(names): rng.choice(values)}
+        if rng.random() < 0.3:
+            body[rng.choice(names)] = rng.choice(values)
+        seen.add((await http.ask("POST", "/v1/speech/generate", json=body)).status)
+    assert seen == {200, 400}

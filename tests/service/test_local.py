@@ -1,0 +1,305 @@
+"""local_service(): a child that is there for a block, and gone with it or with its parent."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+
+from speechframe import local
+from speechframe.errors import SettingsError
+from speechframe.local import default_data_dir, local_service, shared_service
+from speechframe.spec import chosen
+
+
+async def test_it_answers_inside_the_block_and_is_gone_after_it(start, http_to, tools):
+    with start(quota=500, concurrency=3, workers=1) as service:
+        limits = (await http_to(service).get("/v1/limits")).json
+        assert (limits["quota_characters"], limits["concurrency"]) == (500, 3)
+        assert service.is_running
+        pids = [service.pid, *tools.worker_pids(service.pid)]
+        folder = service.data
+        assert len(pids) == 2
+        assert folder.exists()
+    assert not service.is_running
+    assert not any(map(tools.alive, pids))
+    assert not folder.exists(), "a temporary folder goes with it"
+
+
+async def test_as_an_async_context_manager(start, http_to):
+    async with start(workers=1) as service:
+        assert (await http_to(service).generate()).status == 200
+
+
+def test_the_key_is_hidden_and_settings_are_ready_for_a_client(service):
+    assert "main" not in repr(service.api_key) + repr(service) + repr(service.keys) + repr(service.settings)
+    assert service.settings.base_url == service.url
+    assert service.settings.api_key.get_secret_value() == "main"
+    assert [key.get_secret_value() for key in service.keys][:2] == ["main", "second"]
+
+
+def test_quota_and_concurrency_count_for_keys_that_do_not_say_their_own():
+    made = local_service(keys=["a", "b:5", "c:5:6", "d::7"], quota=1, concurrency=2)
+    assert made._key_lines == ["a:1:2", "b:5:2", "c:5:6", "d:1:7"]
+    assert local_service(keys=["a"])._key_lines == ["a"]
+    assert local_service(keys=["a"], concurrency=2)._key_lines == ["a::2"]
+    assert local_service()._key_lines == []
+    assert local_service(quota=7)._key_lines[0].endswith(":7")
+
+
+async def test_a_data_folder_of_ones_own_stays_with_its_key_and_balance(start, http_to, tmp_path):
+    with start(data=tmp_path / "kept", workers=1) as service:
+        await http_to(service).generate("hello")
+        key = service.api_key
+    with start(data=tmp_path / "kept", workers=1) as service:
+        assert service.api_key == key
+        assert await http_to(service).remaining() == chosen.DEFAULT_QUOTA_CHARACTERS - 5
+
+
+def test_what_keeps_it_from_starting_is_said_in_its_own_words(start, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(SettingsError, match="data folder"), start(data=tmp_path / "file"):
+        pass
+    with pytest.raises(SettingsError, match="line 1"), start(keys=["a b"]):
+        pass
+    with pytest.raises(SettingsError, match="line break"):
+        start(keys=["a\nb"])
+    with pytest.raises(SettingsError, match="unrecognized arguments"), start(options=["--no-such-option"]):
+        pass
+
+
+def test_a_missing_extra_names_it(start, tmp_path, monkeypatch):
+    # A path hook in the child that knows no soxr: what an install without the extra looks like.
+    (tmp_path / "sitecustomize.py").write_text(
+        "import importlib.util as u\n"
+        "find = u.find_spec\n"
+        "u.find_spec = lambda name, package=None: None if name == 'soxr' else find(name, package)\n",
+        encoding="utf-8",
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(SettingsError, match=r"soxr: pip install 'speechframe\[local\]'"), start():
+        pass
+
+
+def test_it_cannot_be_entered_twice_and_may_be_stopped_twice(start):
+    service = start(workers=1)
+    with pytest.raises(SettingsError, match="context manager"):
+        _ = service.api_key
+    with service, pytest.raises(SettingsError, match="started before"):
+        service.start()
+    service.stop()
+
+
+async def test_cancelled_while_it_starts_it_leaves_nothing_behind(start, tools):
+    before = set(tools.psutil.Process().children())
+    service = start(workers=1)
+    task = asyncio.ensure_future(service.__aenter__())
+    await asyncio.sleep(0.2)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert set(tools.psutil.Process().children()) <= before
+
+
+def run_parent(code, **environment):
+    """Start a parent process that prints one JSON line."""
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    )
+
+
+PARENT = """
+    import json, sys, time
+    from speechframe.local import local_service
+    with local_service(quota=100, workers=2) as service:
+        print(json.dumps({"pid": service.pid, "data": str(service.data)}), flush=True)
+        {then}
+"""
+
+
+async def gone(tools, pids):
+    await tools.until(lambda: not any(map(tools.alive, pids)), limit_s=10)
+
+
+async def test_the_parent_is_killed_and_service_and_workers_are_gone(plugins, tools):
+    with run_parent(PARENT.replace("{then}", "sys.stdin.read()")) as parent:
+        said = json.loads(parent.stdout.readline())
+        pids = [said["pid"], *await tools.until(lambda: tools.worker_pids(said["pid"]))]
+        assert len(pids) == 3
+        assert all(map(tools.alive, pids))
+        parent.kill()
+    await gone(tools, pids)
+
+
+async def test_also_when_a_fork_of_the_parent_lives_on(plugins, tools):
+    then = "import os; child = os.fork() or time.sleep(60); sys.stdin.read()"
+    with run_parent(PARENT.replace("{then}", then)) as parent:
+        said = json.loads(parent.stdout.readline())
+        forks = await tools.until(
+            lambda: [p for p in tools.psutil.Process(parent.pid).children() if p.pid != said["pid"]]
+        )
+        pids = [said["pid"], *tools.worker_pids(said["pid"])]
+        parent.kill()
+        await gone(tools, pids)
+        assert all(fork.is_running() for fork in forks), "it is not their end that ended the service"
+        for fork in forks:
+            fork.kill()
+
+
+async def test_also_in_the_middle_of_a_job(plugins, tools, http_to):
+    code = """
+        import json, sys
+        from speechframe.local import local_service
+        with local_service(keys=["k"], workers=1) as service:
+            print(json.dumps({"pid": service.pid, "url": service.url}), flush=True)
+            sys.stdin.read()
+    """
+    with run_parent(code) as parent:
+        said = json.loads(parent.stdout.readline())
+        from types import SimpleNamespace
+
+        flying = asyncio.ensure_future(http_to(SimpleNamespace(url=said["url"]), "k").generate("sleep 100"))
+        await asyncio.sleep(0.3)
+        pids = [said["pid"], *tools.worker_pids(said["pid"])]
+        parent.kill()
+        await gone(tools, pids)
+        await asyncio.gather(flying, return_exceptions=True)
+
+
+async def test_the_service_is_killed_and_its_workers_are_gone(start, tools):
+    with start(workers=2) as service:
+        workers = tools.worker_pids(service.pid)
+        assert len(workers) == 2
+        os.kill(service.pid, signal.SIGKILL)
+        await gone(tools, workers)
+
+
+async def test_an_interrupt_of_the_terminal_reaches_the_parent_only(start, tools, http_to):
+    with start(workers=1) as service:
+        assert os.getpgid(service.pid) != os.getpgid(0)
+
+
+def test_the_default_folder_is_the_users_cache_or_what_is_set(monkeypatch, tmp_path):
+    monkeypatch.delenv("SPEECHFRAME_SERVICE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert default_data_dir() == tmp_path / "speechframe" / "service"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert default_data_dir() == tmp_path / ".cache" / "speechframe" / "service"
+    monkeypatch.setenv("SPEECHFRAME_SERVICE", "~/own")
+    assert default_data_dir() == tmp_path / "own"
+
+
+@pytest.fixture
+def own_cache(plugins, monkeypatch, tmp_path):
+    monkeypatch.setenv("SPEECHFRAME_SERVICE", str(tmp_path / "shared"))
+    yield tmp_path / "shared"
+    local._stop_shared()
+
+
+async def test_the_shared_service_is_started_once_and_anew_when_it_died(own_cache, http_to, tools):
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(shared_service())) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({id(service) for service in found}) == 1
+    first = found[0]
+    await http_to(first).generate("hello")
+    os.kill(first.pid, signal.SIGKILL)
+    await tools.until(lambda: not first.is_running)
+    second = shared_service()
+    assert second.pid != first.pid
+    assert await http_to(second).remaining() == chosen.DEFAULT_QUOTA_CHARACTERS - 5
+
+
+def test_another_folder_is_another_service(own_cache, tmp_path):
+    assert shared_service() is not shared_service(tmp_path / "other")
+
+
+SHARED = """
+    import json, sys
+    from speechframe.local import shared_service
+    service = shared_service()
+    said = {"url": service.url, "key": service.api_key.get_secret_value(), "pid": service.pid}
+    print(json.dumps(said), flush=True)
+    sys.stdin.read()
+"""
+
+
+async def test_two_processes_share_the_default_folder_with_one_balance(own_cache, http_to, tools):
+    from types import SimpleNamespace
+
+    parents = [run_parent(SHARED) for _ in range(2)]
+    try:
+        said = [json.loads(parent.stdout.readline()) for parent in parents]
+        assert said[0]["key"] == said[1]["key"]
+        assert said[0]["url"] != said[1]["url"]
+        clients = [http_to(SimpleNamespace(url=one["url"]), one["key"]) for one in said]
+        answers = await asyncio.gather(*[clients[n % 2].generate("x" * 10) for n in range(24)])
+        assert {answer.status for answer in answers} == {200}
+        balances = sorted(answer.json["remainingCharacterCount"] for answer in answers)
+        full = chosen.DEFAULT_QUOTA_CHARACTERS
+        assert balances == [full - 10 * n for n in range(24, 0, -1)], "each was right at its moment"
+        # One repeats what the other was asked, and fetches what the other made.
+        headers = {chosen.IDEMPOTENCY_HEADER: "across"}
+        both = await asyncio.gather(*[client.generate("sleep 0.2", headers=headers) for client in clients])
+        assert await clients[0].remaining() == full - 240 - len("sleep 0.2")
+        link = both[0].json["audioFile"].replace(said[0]["url"], said[1]["url"])
+        assert (await clients[1].get(link)).status == 200
+        # The end of one is not the end of the other.
+        parents[0].stdin.close()
+        await gone(tools, [said[0]["pid"]])
+        assert (await clients[1].generate()).status == 200
+    finally:
+        for parent in parents:
+            parent.kill()
+            parent.wait()
+            for stream in (parent.stdin, parent.stdout):
+                stream.close()
+
+
+def test_after_a_fork_the_child_gets_a_service_of_its_own_and_leaves_ours_alone(own_cache):
+    ours = shared_service()
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            theirs = shared_service()
+            os.write(writer, json.dumps([theirs.pid, theirs.is_running]).encode())
+            local._stop_shared()
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        their_pid, running = json.loads(pipe.read())
+    os.waitpid(pid, 0)
+    assert running
+    assert their_pid != ours.pid
+    assert ours.is_running
+    assert shared_service() is ours
+
+
+def test_at_exit_the_shared_service_ends(plugins, tmp_path, tools):
+    code = "import sys, json; from speechframe.local import shared_service; print(shared_service().pid, flush=True)"
+    with run_parent(code, SPEECHFRAME_SERVICE=str(tmp_path)) as parent:
+        pid = int(parent.stdout.readline())
+    assert not tools.alive(pid)
+
+
+def test_starting_takes_a_moment_only(start):
+    started = time.monotonic()
+    with start(workers=1):
+        pass
+    assert time.monotonic() - started < 10

@@ -1,0 +1,292 @@
+"""Balances: reserve, settle, release, as steps of transactions on a real database file."""
+
+import datetime as dt
+import threading
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+
+from speechframe.service import database, idempotency, quota
+from speechframe.service.database import connect, transaction
+from speechframe.service.idempotency import Mark, OtherBody
+from speechframe.service.keys import Key
+from speechframe.service.quota import Balance, QuotaExhausted
+
+
+@pytest.fixture
+def connection(tmp_path):
+    opened = connect(tmp_path / "x.sqlite3")
+    yield opened
+    opened.close()
+
+
+def key(quota_millis=10_000, name=b"k"):
+    return Key(name, "f", quota_millis, None)
+
+
+def reserved(connection, who, millis, mark=None, owner="me"):
+    reservation = quota.make_reservation(owner, who, mark)
+    repeat = transaction(connection, lambda c: quota.reserve(c, reservation, millis))
+    return reservation, repeat
+
+
+def settle(connection, reservation, millis):
+    return transaction(connection, lambda c: quota.settle(c, reservation, millis))
+
+
+def open_millis(connection):
+    return connection.execute("SELECT COALESCE(SUM(millis), 0) FROM reservations").fetchone()[0]
+
+
+def test_settling_bills_exactly_what_was_asked(connection):
+    reservation, _ = reserved(connection, key(), 4_000)
+    assert settle(connection, reservation, 4_000) == Balance(10_000, 4_000)
+    assert open_millis(connection) == 0
+
+
+def test_the_last_character_can_be_used_and_the_next_one_cannot(connection):
+    reservation, _ = reserved(connection, key(), 10_000)
+    settle(connection, reservation, 10_000)
+    with pytest.raises(QuotaExhausted) as short:
+        reserved(connection, key(), 1_000)
+    assert short.value.left_millis == 0
+
+
+def test_what_is_in_flight_counts_as_used(connection):
+    first, _ = reserved(connection, key(), 6_000)
+    with pytest.raises(QuotaExhausted) as short:
+        reserved(connection, key(), 5_000)
+    assert short.value.left_millis == 4_000
+    transaction(connection, lambda c: quota.release(c, first.id))
+    reserved(connection, key(), 5_000)
+
+
+def test_a_refused_reserve_leaves_nothing_behind(connection):
+    with pytest.raises(QuotaExhausted):
+        reserved(connection, key(), 20_000)
+    assert open_millis(connection) == 0
+
+
+def test_releasing_twice_or_after_settling_changes_nothing(connection):
+    reservation, _ = reserved(connection, key(), 3_000)
+    settle(connection, reservation, 3_000)
+    for _ in range(2):
+        transaction(connection, lambda c: quota.release(c, reservation.id))
+    assert quota.balance(connection, key()) == Balance(10_000, 3_000)
+
+
+def test_keys_do_not_pay_for_each_other(connection):
+    reservation, _ = reserved(connection, key(name=b"a"), 9_000)
+    settle(connection, reservation, 9_000)
+    assert quota.balance(connection, key(name=b"b")).used_millis == 0
+
+
+def test_a_month_is_a_billing_cycle_and_a_request_belongs_to_the_month_it_came_in(connection, monkeypatch):
+    clock = [dt.datetime(2026, 1, 31, 23, 59, 59, tzinfo=dt.UTC).timestamp()]
+    for module in (quota, idempotency):
+        monkeypatch.setattr(module, "now", lambda: clock[0])
+    late, _ = reserved(connection, key(), 10_000)
+    clock[0] += 2
+    assert quota.balance(connection, key()) == Balance(10_000, 0)
+    early, _ = reserved(connection, key(), 10_000)
+    assert settle(connection, late, 10_000) == Balance(10_000, 10_000)
+    assert quota.balance(connection, key()).used_millis == 0
+    settle(connection, early, 10_000)
+    assert quota.balance(connection, key(), "2026-01").used_millis == 10_000
+    assert quota.balance(connection, key(), "2026-02").used_millis == 10_000
+
+
+def test_a_lowered_quota_shows_nothing_left_never_less(connection):
+    reservation, _ = reserved(connection, key(), 9_000)
+    settle(connection, reservation, 9_000)
+    lowered = key(quota_millis=5_000)
+    assert quota.balance(connection, lowered).remaining_characters == 0
+    with pytest.raises(QuotaExhausted) as short:
+        reserved(connection, lowered, 1_000)
+    assert short.value.left_millis == 0
+
+
+def test_a_begun_character_counts_as_used_and_only_whole_ones_remain():
+    balance = Balance(quota_millis=10_000, used_millis=2_500)
+    assert (balance.remaining_characters, balance.used_characters) == (7, 3)
+
+
+MARK = Mark(b"idem", b"body")
+
+
+def test_a_repeat_of_a_settled_request_reserves_and_bills_nothing(connection):
+    first, repeat = reserved(connection, key(), 10_000, MARK)
+    assert not repeat
+    settle(connection, first, 10_000)
+    again, repeat = reserved(connection, key(), 10_000, MARK)
+    assert repeat
+    assert settle(connection, again, 10_000) == Balance(10_000, 10_000)
+
+
+def test_a_repeat_is_served_even_when_nothing_is_left_of_a_lowered_quota(connection):
+    first, _ = reserved(connection, key(), 10_000, MARK)
+    settle(connection, first, 10_000)
+    _, repeat = reserved(connection, key(quota_millis=1_000), 10_000, MARK)
+    assert repeat
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_the_same_idempotency_key_with_another_body_is_refused(connection, settled):
+    first, _ = reserved(connection, key(), 1_000, MARK)
+    if settled:
+        settle(connection, first, 1_000)
+    with pytest.raises(OtherBody):
+        reserved(connection, key(), 1_000, Mark(b"idem", b"other"))
+    assert len(connection.execute("SELECT 1 FROM reservations").fetchall()) == (0 if settled else 1)
+
+
+def test_another_api_key_may_use_the_same_idempotency_key(connection):
+    reserved(connection, key(name=b"a"), 1_000, MARK)
+    _, repeat = reserved(connection, key(name=b"b"), 1_000, Mark(b"idem", b"other"))
+    assert not repeat
+
+
+@pytest.mark.parametrize("first_to_settle", [0, 1])
+def test_two_at_once_with_one_idempotency_key_hold_and_bill_once(connection, first_to_settle):
+    both = [reserved(connection, key(), 6_000, MARK)[0] for _ in range(2)]
+    assert open_millis(connection) == 6_000
+    settle(connection, both[first_to_settle], 6_000)
+    assert open_millis(connection) == 0, "what the other one held is free at once"
+    assert settle(connection, both[1 - first_to_settle], 6_000) == Balance(10_000, 6_000)
+
+
+def test_when_the_one_that_holds_fails_another_holds_on(connection):
+    first, _ = reserved(connection, key(), 6_000, MARK)
+    second, _ = reserved(connection, key(), 6_000, MARK)
+    transaction(connection, lambda c: quota.release(c, first.id))
+    assert open_millis(connection) == 6_000
+    assert settle(connection, second, 6_000).used_millis == 6_000
+
+
+def test_records_are_forgotten_after_their_time(connection, monkeypatch):
+    first, _ = reserved(connection, key(), 1_000, MARK)
+    settle(connection, first, 1_000)
+    late = database.now() + 24 * 3600 + 1
+    for module in (quota, idempotency):
+        monkeypatch.setattr(module, "now", lambda: late)
+    _, repeat = reserved(connection, key(), 1_000, MARK)
+    assert not repeat
+    transaction(connection, idempotency.drop_old)
+    assert connection.execute("SELECT COUNT(*) FROM idempotency").fetchone() == (0,)
+
+
+def test_what_a_dead_owner_held_is_given_back(connection):
+    reserved(connection, key(), 4_000, owner="dead")
+    reserved(connection, key(), 2_000, owner="me")
+    transaction(connection, lambda c: quota.release_owner(c, "dead"))
+    assert open_millis(connection) == 2_000
+
+
+def test_threads_with_connections_of_their_own_never_pass_the_quota(tmp_path):
+    path = tmp_path / "x.sqlite3"
+    connect(path).close()
+    who, billed, refused = key(quota_millis=50_000), [], []
+
+    def work():
+        mine = connect(path)
+        for _ in range(20):
+            try:
+                reservation, _ = reserved(mine, who, 1_000)
+            except QuotaExhausted:
+                refused.append(1)
+            else:
+                billed.append(settle(mine, reservation, 1_000).used_millis)
+        mine.close()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(billed) == [1_000 * n for n in range(1, 51)], "each balance was true at its moment"
+    assert len(refused) == 30
+
+
+QUOTA = 20_000
+
+
+class Ledger(RuleBasedStateMachine):
+    """Any order of reserving, settling, releasing and dying keeps the balance exact and never negative."""
+
+    held = Bundle("held")
+
+    def __init__(self):
+        super().__init__()
+        self.connection = connect(":memory:")
+        self.keys = [key(QUOTA, b"a"), key(QUOTA, b"b")]
+        self.billed = {b"a": 0, b"b": 0}
+        self.marks = {}
+        self.flying = {}
+
+    @rule(target=held, who=st.integers(0, 1), size=st.integers(0, 9), mark=st.sampled_from([None, b"1", b"2"]),
+          owner=st.sampled_from(["p", "q"]))  # fmt: skip
+    def reserve(self, who, size, mark, owner):
+        api_key = self.keys[who]
+        # One idempotency key stands for one body, and so for one price.
+        millis = size * 1_000 if mark is None else int(mark) * 3_000
+        full_mark = Mark(mark, mark) if mark else None
+        pair = (api_key.key_hash, mark)
+        free = mark is not None and (pair in self.marks or any(f[0:2] == pair for f in self.flying.values()))
+        holders = {}
+        for hash_, idem, cost in self.flying.values():
+            holders[hash_, idem if idem is not None else object()] = cost
+        holding = sum(cost for (hash_, idem), cost in holders.items()
+                      if hash_ == api_key.key_hash and (hash_, idem) not in self.marks)  # fmt: skip
+        fits = free or millis == 0 or self.billed[api_key.key_hash] + holding + millis <= QUOTA
+        reservation = quota.make_reservation(owner, api_key, full_mark)
+        try:
+            transaction(self.connection, lambda c: quota.reserve(c, reservation, millis))
+        except QuotaExhausted:
+            assert not fits, "402 exactly when the quota does not cover it"
+            return None
+        assert fits
+        self.flying[reservation.id] = (*pair, millis)
+        return reservation
+
+    @rule(reservation=consumes(held))
+    def settle(self, reservation):
+        if reservation is None or reservation.id not in self.flying:
+            return
+        hash_, mark, millis = self.flying.pop(reservation.id)
+        if mark is None or (hash_, mark) not in self.marks:
+            self.billed[hash_] += millis
+        if mark is not None:
+            self.marks[hash_, mark] = True
+        after = transaction(self.connection, lambda c: quota.settle(c, reservation, millis))
+        assert after.used_millis == self.billed[hash_]
+
+    @rule(reservation=consumes(held))
+    def fail(self, reservation):
+        if reservation is not None and self.flying.pop(reservation.id, None) is not None:
+            transaction(self.connection, lambda c: quota.release(c, reservation.id))
+
+    @rule(owner=st.sampled_from(["p", "q"]))
+    def die(self, owner):
+        gone = self.connection.execute("SELECT id FROM reservations WHERE owner = ?", (owner,)).fetchall()
+        for (name,) in gone:
+            self.flying.pop(name)
+        transaction(self.connection, lambda c: quota.release_owner(c, owner))
+
+    @invariant()
+    def balances_hold(self):
+        for api_key in self.keys:
+            used = quota.balance(self.connection, api_key).used_millis
+            assert used == self.billed[api_key.key_hash] <= QUOTA
+            held = self.connection.execute(
+                "SELECT COALESCE(SUM(millis), 0) FROM reservations WHERE key_hash = ?", (api_key.key_hash,)
+            ).fetchone()[0]
+            assert used + held <= QUOTA
+
+    def teardown(self):
+        self.connection.close()
+
+
+TestLedger = Ledger.TestCase
+TestLedger.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

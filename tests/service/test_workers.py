@@ -1,0 +1,240 @@
+"""Worker processes: a crash or a hang costs one request, never the service."""
+
+import asyncio
+import os
+import re
+import signal
+import time
+
+import pytest
+
+from speechframe.service import workers as workers_module
+from speechframe.service.config import MEBI, WorkerLimits
+from speechframe.service.job import Facts, Job, Reply, read_facts
+from speechframe.service.workers import PoolClosed, Saturated, WorkerLost, WorkerPool
+
+
+async def healthy(http):
+    """Wait until every worker is there again."""
+    for _ in range(500):
+        answer = await http.get("/healthz")
+        # 503 while there is none at all.
+        if answer.status == 200 and answer.json["workers"]["alive"] == answer.json["workers"]["count"]:
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError(answer.body)
+
+
+@pytest.mark.rule("status.500-internal")
+@pytest.mark.parametrize("text", ["crash now", "vanish now", "raise now"])
+async def test_a_crash_is_one_500_that_bills_nothing_and_says_nothing_of_the_text(http, text):
+    await healthy(http)
+    before = await http.remaining()
+    answer = await http.generate(text)
+    assert (answer.status, answer.code) == (500, "INTERNAL_ERROR")
+    assert text not in answer.body.decode()
+    assert "secret" not in answer.body.decode()
+    assert "nothing was billed" in answer.message
+    assert (await http.generate("well")).status == 200
+    assert await http.remaining() == before - 4
+    await healthy(http)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
+async def test_a_worker_killed_in_the_middle_of_a_job_costs_that_job(http, service, tools, number):
+    await healthy(http)
+    pids = tools.worker_pids(service.pid)
+    assert len(pids) == 2
+    both = [asyncio.ensure_future(http.generate("sleep 0.6")) for _ in range(2)]
+    await asyncio.sleep(0.2)
+    os.kill(pids[0], number)
+    assert sorted(answer.status for answer in await asyncio.gather(*both)) == [200, 500]
+    await healthy(http)
+    assert pids[0] not in tools.worker_pids(service.pid)
+    assert pids[1] in tools.worker_pids(service.pid)
+
+
+async def test_idle_workers_that_die_cost_nobody_anything(http, service, tools):
+    await healthy(http)
+    for pid in tools.worker_pids(service.pid):
+        os.kill(pid, signal.SIGKILL)
+    await asyncio.sleep(0.1)
+    assert (await http.generate("hello")).status == 200
+    await healthy(http)
+
+
+async def test_a_worker_that_hangs_is_replaced_after_its_time(start, http_to, tools):
+    with start(workers=1, options=["--job-timeout-s", "0.6"]) as service:
+        http = http_to(service)
+        before = await http.remaining()
+        started = time.monotonic()
+        answer = await http.generate("hang on")
+        assert (answer.status, answer.code) == (500, "INTERNAL_ERROR")
+        assert 0.5 < time.monotonic() - started < 3
+        # A real stop of the process, not only a sleep: nothing in it runs any more.
+        await healthy(http)
+        hung = asyncio.ensure_future(http.generate("sleep 0.3"))
+        await asyncio.sleep(0.1)
+        (pid,) = tools.worker_pids(service.pid)
+        os.kill(pid, signal.SIGSTOP)
+        assert (await hung).status == 500
+        assert (await http.generate("hello")).status == 200
+        assert not tools.alive(pid)
+        assert await http.remaining() == before - 5
+
+
+async def test_poison_does_not_take_the_pool_down(http):
+    poison = [http.generate("crash now") for _ in range(6)]
+    healthy_ones = [http.generate("hello") for _ in range(6)]
+    answers = await asyncio.gather(*poison, *healthy_ones)
+    assert [answer.status for answer in answers] == [500] * 6 + [200] * 6
+    await healthy(http)
+
+
+def test_time_limits_grow_with_text_and_length():
+    limits = WorkerLimits()
+    assert limits.job_s(10, 0) < limits.job_s(5000, 0) < limits.job_s(5000, 600)
+
+
+def job(text):
+    utterance = {"text": text, "voice_id": "en-US-moody", "locale": "en-US", "pronunciations": {}}
+    return Job("moody", utterance, "WAV", "MONO", 8000, None)
+
+
+@pytest.fixture
+async def pool(plugins):
+    made = WorkerPool(1, 2, WorkerLimits(jobs=3, memory_bytes=300 * MEBI))
+    await made.start()
+    yield made
+    await made.close()
+
+
+async def test_a_worker_that_is_worn_out_is_replaced_between_jobs(pool):
+    (first,) = pool.pids()
+    for n in range(7):
+        reply = await pool.run(job("hello"), limit_s=10)
+        assert reply.facts.audio_seconds > 0
+        assert (pool.pids() == [first]) == (n < 2)
+    assert pool.replaced == 2
+
+
+async def test_a_worker_that_grew_too_large_is_replaced_after_its_answer(pool, tools):
+    (first,) = pool.pids()
+    reply = await pool.run(job("grow 400"), limit_s=10)
+    assert reply.facts.memory_bytes > 400 * MEBI
+    await pool.run(job("hello"), limit_s=10)
+    assert not tools.alive(first)
+
+
+async def test_a_full_queue_says_so_before_anything_is_done(pool):
+    running = [asyncio.ensure_future(pool.run(job("sleep 0.3"), limit_s=10)) for _ in range(3)]
+    await asyncio.sleep(0.1)
+    with pytest.raises(Saturated):
+        pool.check_room()
+    with pytest.raises(Saturated):
+        await pool.run(job("hello"), limit_s=10)
+    assert 0 < pool.wait_s < 10
+    await asyncio.gather(*running)
+    pool.check_room()
+
+
+async def test_a_cancelled_job_leaves_the_queue(pool):
+    running = asyncio.ensure_future(pool.run(job("sleep 0.3"), limit_s=10))
+    waiting = [asyncio.ensure_future(pool.run(job("sleep 5"), limit_s=10)) for _ in range(2)]
+    await asyncio.sleep(0.1)
+    assert pool.figures()["waiting"] == 2
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert pool.figures()["waiting"] == 0
+    await running
+    await asyncio.wait_for(pool.run(job("hello"), limit_s=10), 2)
+
+
+async def test_closing_ends_the_processes_and_fails_what_is_left(plugins, tools):
+    pool = WorkerPool(1, 5, WorkerLimits())
+    await pool.start()
+    pids = pool.pids()
+    jobs = [asyncio.ensure_future(pool.run(job("sleep 5"), limit_s=30)) for _ in range(3)]
+    await asyncio.sleep(0.1)
+    await pool.close()
+    results = await asyncio.gather(*jobs, return_exceptions=True)
+    assert all(isinstance(result, PoolClosed) for result in results)
+    assert not any(map(tools.alive, pids))
+    with pytest.raises(PoolClosed):
+        pool.check_room()
+
+
+async def test_the_file_of_a_job_nobody_waits_for_is_removed(pool, tmp_path):
+    path = tmp_path / "x.wav"
+    slow = Job(**{**vars(job("sleep 0.3")), "path": str(path)})
+    task = asyncio.ensure_future(pool.run(slow, limit_s=10))
+    await asyncio.sleep(0.1)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await pool.run(job("hello"), limit_s=10)
+    assert not path.exists()
+
+
+async def test_a_lost_worker_is_an_error_of_its_job(pool):
+    with pytest.raises(WorkerLost):
+        await pool.run(job("crash"), limit_s=10)
+    with pytest.raises(WorkerLost):
+        await pool.run(job("hang"), limit_s=0.2)
+    assert (await pool.run(job("hello"), limit_s=10)).facts.failed is None
+
+
+async def test_what_cannot_be_written_is_a_failure_that_says_why(pool, tmp_path):
+    nowhere = Job(**{**vars(job("hello")), "path": str(tmp_path / "missing" / "x.wav")})
+    reply = await pool.run(nowhere, limit_s=10)
+    assert reply.facts.failed == "No such file or directory (FileNotFoundError)"
+
+
+def test_a_message_reads_back_as_it_was_written():
+    facts = Facts(audio_seconds=1.5, warnings=("ä", "b"), refused="no")
+    head, words, audio = Reply(facts, b"[1]", b"QQ==").encoded()
+    sizes = workers_module.REPLY_HEAD.unpack(head[: workers_module.REPLY_HEAD.size])
+    assert read_facts(head[workers_module.REPLY_HEAD.size :]) == facts
+    assert sizes[1:] == (len(words), len(audio))
+
+
+def test_a_worker_without_its_parent_ends_at_once(plugins, tools):
+    import subprocess
+    import sys
+
+    command = [sys.executable, "-m", "speechframe.service.worker", "1"]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=30, check=False)
+    assert (done.returncode, done.stdout) == (0, b"")
+
+
+async def test_the_log_has_a_line_a_request_without_text_or_keys(start, http_to, tmp_path, monkeypatch):
+    import subprocess
+    import sys
+
+    command = [
+        sys.executable, "-m", "speechframe.service", "--port", "0", "--data", str(tmp_path), "--json",
+        "--key", "secret-key:1000", "--log-level", "info", "--workers", "1", "--die-with-parent",
+    ]  # fmt: skip
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as child:
+        import json
+        from types import SimpleNamespace
+
+        said = json.loads(child.stdout.readline())
+        http = http_to(SimpleNamespace(url=said["url"]), "secret-key")
+        answer = await http.generate("text of the caller")
+        await http.get("/unknown?api-key=secret-key", key="other-secret")
+        child.stdin.close()
+        log = child.stderr.read().decode()
+        child.wait(20)
+    lines = [line for line in log.splitlines() if " trace " in line]
+    assert len(lines) == 2
+    assert re.search(
+        r"POST /v1/speech/generate 200 [\d.]+ ms key [0-9a-f]{12} voice en-US-moody characters 18 .* trace "
+        + answer.headers["X-Trace-Id"],
+        lines[0],
+    )
+    assert "GET (unknown) 404" in lines[1]
+    for secret in ("secret-key", "other-secret", "text of the caller"):
+        assert secret not in log
