@@ -1,0 +1,18 @@
+"""One call to a service of the document: one attempt, or attempts until it works.
+
+- `calls`: :class:`Call`, what is sent, and :class:`Spoken`, what comes back
+- `client`: :class:`Client` with ``send_once`` (one attempt), ``call`` (retries and regions), and a method
+  per endpoint
+- `sync`: :class:`SyncClient`, the same without ``await``
+- `transport`: the only place that knows aiohttp; `download`: audio that came as a URL
+- `retry`, `regions`: when to try again, and where
+- `limits`: time limits and sizes
+"""
+
+from speechframe.client.calls import Call, Spoken
+from speechframe.client.client import Client
+from speechframe.client.limits import Bounds, Timeouts
+from speechframe.client.retry import Patience
+from speechframe.client.sync import SyncClient
+
+__all__ = ["Bounds", "Call", "Client", "Patience", "Spoken", "SyncClient", "Timeouts"]

@@ -1,0 +1,75 @@
+"""Keys that do not show: in no repr, no traceback with locals, no message that echoes them."""
+
+import html
+import re
+
+MASK = "***"
+
+
+class Hidden(str):
+    """Text that goes onto the wire as it is and shows as ``'***'`` wherever a repr is printed.
+
+    Headers travel through frames of other libraries, whose locals end up in
+    tracebacks and crash reports. ``str()`` and formatting give the text: libraries
+    write headers with them.
+
+    Examples
+    --------
+    >>> {"api-key": Hidden("secret")}
+    {'api-key': '***'}
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        """Return the mask."""
+        return repr(MASK)
+
+
+class Redactor:
+    """Masks secrets in text of others, such as an error body that echoes the request.
+
+    Found are a secret as it is, in any case, and with any of its characters escaped as JSON, URLs or HTML
+    do it.
+
+    Examples
+    --------
+    >>> Redactor("se/cret").clean("no such key: se%2Fcret")
+    'no such key: ***'
+    """
+
+    __slots__ = ("_pattern",)
+
+    def __init__(self, *secrets: str) -> None:
+        # Longest first: a short secret may be a part of a long one.
+        patterns = [_pattern(secret) for secret in sorted(secrets, key=len, reverse=True)]
+        self._pattern = _Pattern("|".join(patterns))
+
+    def clean(self, text: str) -> str:
+        """Return `text` with every spelling of every secret masked."""
+        return self._pattern.compiled.sub(MASK, text)
+
+
+class _Pattern:
+    """A compiled pattern that does not show what it looks for."""
+
+    __slots__ = ("compiled",)
+
+    def __init__(self, pattern: str) -> None:
+        self.compiled = re.compile(Hidden(pattern), re.IGNORECASE)
+
+
+def _pattern(secret: str) -> str:
+    return "".join(_character(character) for character in str(secret))
+
+
+def _character(character: str) -> str:
+    code = ord(character)
+    spellings = [
+        rf"\\?{re.escape(character)}",
+        rf"\\u{code:04x}",
+        f"%{code:02x}",
+        f"&#(?:x0*{code:x}|0*{code});",
+        re.escape(html.escape(character)),
+    ]
+    return f"(?:{'|'.join(spellings)})"

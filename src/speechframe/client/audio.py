@@ -1,0 +1,75 @@
+"""What an answer's audio really is, against what was asked for."""
+
+from speechframe.audio.codec import AudioInfo, forced_shape, inspect
+from speechframe.errors import AudioError, BadAnswer
+from speechframe.spec.speech import ChannelType, Format, GenerateRequest
+
+_RAW = frozenset({Format.PCM, Format.ALAW, Format.ULAW})
+_LENGTH_TOLERANCE_S = 0.25
+_LENGTH_TOLERANCE = 0.02
+
+
+def inspected(
+    data: bytes, request: GenerateRequest, said_seconds: float
+) -> tuple[AudioInfo, tuple[str, ...]]:
+    """Return what the audio is, and in words where that differs from the request or from the answer.
+
+    Parameters
+    ----------
+    data
+        The encoded audio.
+    request
+        What was asked for; raw formats say nothing about themselves.
+    said_seconds
+        The length the answer claims.
+
+    Raises
+    ------
+    BadAnswer
+        The bytes are no audio, or audio without a single sample.
+    """
+    try:
+        info = _look(data, request)
+    except AudioError as error:
+        problem = str(error)
+    else:
+        if info.audio_seconds > 0:
+            return info, tuple(_differences(info, request, said_seconds))
+        problem = "it holds no samples"
+    raise BadAnswer(f"the audio cannot be read: {problem}")
+
+
+def _look(data: bytes, request: GenerateRequest) -> AudioInfo:
+    if request.format not in _RAW:
+        return inspect(data)
+    channel_type, rate_hz = forced_shape(request.format, request.channel_type, int(request.sample_rate))
+    try:
+        return inspect(data, format=request.format, sample_rate_hz=rate_hz, channels=_channels(channel_type))
+    except AudioError as error:
+        refused = error
+    try:
+        # Some services wrap raw samples in a file with a header.
+        return inspect(data)
+    except AudioError:
+        raise refused from None
+
+
+def _differences(info: AudioInfo, request: GenerateRequest, said_seconds: float) -> list[str]:
+    channel_type, rate_hz = forced_shape(request.format, request.channel_type, int(request.sample_rate))
+    found = []
+    if info.format is not request.format:
+        found.append(f"asked for {request.format.value}, got {info.format.value}")
+    if info.sample_rate_hz != rate_hz:
+        found.append(f"asked for {rate_hz} Hz, got {info.sample_rate_hz} Hz")
+    if info.channels != _channels(channel_type):
+        found.append(
+            f"asked for {channel_type.value}, got {info.channels} channel{'s' if info.channels > 1 else ''}"
+        )
+    tolerance_s = max(_LENGTH_TOLERANCE_S, _LENGTH_TOLERANCE * said_seconds)
+    if abs(info.audio_seconds - said_seconds) > tolerance_s:
+        found.append(f"the answer says {said_seconds:.2f} s of audio, it holds {info.audio_seconds:.2f} s")
+    return found
+
+
+def _channels(channel_type: ChannelType) -> int:
+    return 2 if channel_type is ChannelType.STEREO else 1

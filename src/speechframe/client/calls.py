@@ -1,0 +1,160 @@
+"""What goes into a call and what comes out of it."""
+
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from speechframe.errors import InvalidRows
+from speechframe.spec.check import check
+from speechframe.spec.deprecation import warn_deprecated
+from speechframe.spec.speech import Format, GenerateRequest
+from speechframe.wire.bodies import encode_generate
+
+MAX_IDEMPOTENCY_KEY = 255
+"""Characters; longer ones are cut or refused by the servers and proxies in between."""
+
+_OWN_ARGUMENTS = frozenset({"text", "voice_id", "model_version"})
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call, ready to be sent any number of times.
+
+    Parameters
+    ----------
+    operation
+        The endpoint's name in `spec.endpoints`; so far ``"generate"``.
+    request
+        The checked request; its format and channels say how raw audio is read.
+    body
+        The bytes on the wire; the same bytes go into a batch's ``request_key``.
+    idempotency_key
+        Sent as ``Idempotency-Key`` when given: a service that knows the header bills a repeat of the
+        same key and body once.
+    take
+        Sent as ``X-Take`` when above 0: another reading of the same request, from a service that knows the
+        header.
+
+    Examples
+    --------
+    >>> call = Call.of(GenerateRequest(text="Hello", voice_id="nora"))
+    >>> call.body
+    b'{"text":"Hello","voiceId":"nora"}'
+    """
+
+    operation: str
+    request: GenerateRequest
+    body: bytes
+    idempotency_key: str | None = None
+    take: int = 0
+
+    def __post_init__(self) -> None:
+        key = self.idempotency_key
+        if key is not None and not (
+            0 < len(key) <= MAX_IDEMPOTENCY_KEY and key.isascii() and key.isprintable()
+        ):
+            raise ValueError(f"an idempotency key is 1 to {MAX_IDEMPOTENCY_KEY} printable ASCII characters")
+        if self.take < 0:
+            raise ValueError(f"a take is 0 or above, not {self.take}")
+
+    @classmethod
+    def of(cls, request: GenerateRequest, *, idempotency_key: str | None = None, take: int = 0) -> Self:
+        """Return the call of a request, with its body encoded."""
+        return cls("generate", request, encode_generate(request), idempotency_key, take)
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """The answer to a generate call: audio that was found to be audio, and what came with it (section 2.3).
+
+    Parameters
+    ----------
+    audio
+        The encoded audio, as the service sent it.
+    format, sample_rate_hz, channels, audio_seconds
+        What the audio's own headers say (for raw formats: what was asked for), not what the answer claims.
+    words
+        Word, start and end in milliseconds.
+    billed_characters
+        Characters this call should have cost, by the rule of `spec.billing`.
+    remaining_characters
+        The balance after the call; None when the service did not say.
+    warnings
+        The answer's ``warning``, its ``X-Speech-Warning`` headers, and what the client noticed itself
+        (such as words that run backwards, or a length that is not the audio's).
+    trace_id
+        The service's id of the answer.
+    latency_ms
+        Time of the successful attempt, download included.
+    region
+        The region that answered.
+    attempts
+        How many attempts it took; always 1 from ``send_once``.
+    """
+
+    audio: bytes = field(repr=False)
+    format: Format
+    sample_rate_hz: int
+    channels: int
+    audio_seconds: float
+    words: list[tuple[str, int, int]] = field(repr=False)
+    billed_characters: int
+    remaining_characters: int | None
+    warnings: tuple[str, ...]
+    trace_id: str | None
+    latency_ms: float
+    region: str
+    attempts: int = 1
+
+
+def make_call(
+    text: str,
+    *,
+    voice: str,
+    model: str = "gen2",
+    take: int = 0,
+    idempotency_key: str | None = None,
+    stacklevel: int = 2,
+    **fields: Any,
+) -> Call:
+    """Return a checked call from keyword arguments (section 2.1, snake_case names).
+
+    Parameters
+    ----------
+    text, voice
+        The text and the voice's id or name.
+    model
+        ``"gen2"``; the generate endpoint knows no other.
+    take, idempotency_key
+        See :class:`Call`.
+    stacklevel
+        Whose line a DeprecationWarning names, counted as in `warnings.warn`.
+    **fields
+        Any other field of :class:`speechframe.spec.speech.GenerateRequest`.
+
+    Raises
+    ------
+    InvalidRows
+        For a value out of range, an unknown field or model; ``problems`` lists all.
+
+    Warns
+    -----
+    DeprecationWarning
+        For a field that the document calls deprecated.
+    """
+    checked = check(
+        GenerateRequest, {"text": text, "voice_id": voice, "model_version": model.upper(), **fields}
+    )
+    problems = [
+        {"field": p.field, "problem": p.problem, "value": p.value, "allowed": p.allowed}
+        for p in checked.problems
+    ]
+    if checked.unknown:
+        known = ", ".join(name for name in GenerateRequest.model_fields if name not in _OWN_ARGUMENTS)
+        problems += [
+            {"field": name, "problem": "is no field of a request", "value": "", "allowed": known}
+            for name in checked.unknown
+        ]
+    if problems or checked.value is None:
+        raise InvalidRows(problems)
+    warn_deprecated(GenerateRequest, checked.deprecated, stacklevel=stacklevel)
+    return Call.of(checked.value, idempotency_key=idempotency_key, take=take)

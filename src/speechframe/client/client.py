@@ -1,0 +1,462 @@
+"""The client: one attempt (`send_once`), a call that keeps trying (`call`), and a method per endpoint."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from pydantic import SecretStr
+from yarl import URL
+
+from speechframe.client._hidden import Hidden, Redactor
+from speechframe.client.audio import inspected
+from speechframe.client.calls import Call, Spoken, make_call
+from speechframe.client.download import Downloader
+from speechframe.client.limits import Bounds, Timeouts
+from speechframe.client.regions import Regions
+from speechframe.client.retry import Patience, persist
+from speechframe.client.transport import AiohttpTransport, Reply, Transport
+from speechframe.errors import BadAnswer, ServiceError, SettingsError, SpeechframeError, service_error
+from speechframe.settings import Settings, resolve
+from speechframe.spec.auth import AuthToken
+from speechframe.spec.billing import billed_characters
+from speechframe.spec.chosen import API_KEY_HEADER, IDEMPOTENCY_HEADER, TAKE_HEADER, TOKEN_HEADER
+from speechframe.spec.endpoints import by_name
+from speechframe.spec.speech import Voice
+from speechframe.wire.bodies import Generated, decode_generate, decode_object, decode_token, decode_voices
+from speechframe.wire.errors import decode_error, retry_after_s, trace_id_of, warnings_of
+
+T = TypeVar("T")
+
+_JSON = "application/json"
+_LIMITS_SERVICE = "speechframe"
+_REDIRECT = 3
+
+
+class Client:
+    """Calls to one service, with one key, from one event loop.
+
+    Parameters
+    ----------
+    settings
+        Where the service is; by default what :func:`speechframe.settings.resolve` finds.
+    api_key, base_url, regions
+        Override single settings.
+    timeouts, bounds, patience
+        Time limits, largest answers, and how long ``call`` keeps trying.
+    max_connections
+        Connections open at once; a call beyond them waits, and one that waits is known to be unsent.
+    transport
+        Another way to exchange bytes; aiohttp by default.
+
+    Raises
+    ------
+    SettingsError
+        When no address or no key is configured, or one of them cannot be used.
+
+    Examples
+    --------
+    >>> import asyncio
+    >>> async def main() -> None:
+    ...     async with Client(base_url="http://127.0.0.1:8099", api_key="my-key") as client:
+    ...         print(client.regions, "my-key" in repr(client))
+    >>> asyncio.run(main())
+    ('global',) False
+    """
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        api_key: str | SecretStr | None = None,
+        base_url: str | None = None,
+        regions: tuple[str, ...] | None = None,
+        timeouts: Timeouts | None = None,
+        bounds: Bounds | None = None,
+        patience: Patience | None = None,
+        max_connections: int = 256,
+        transport: Transport | None = None,
+    ) -> None:
+        # Hidden at once: whatever is raised below shows these locals in a detailed traceback.
+        api_key = hidden_key(api_key)
+        if api_key is not None:
+            _header_text(api_key, "the api key")
+        settings = _settled(settings, {"api_key": api_key, "base_url": base_url, "regions": regions})
+        key = _header_text(settings.api_key, "the api key")
+        self._settings = settings
+        self._timeouts = timeouts or Timeouts()
+        self._bounds = bounds or Bounds()
+        self._patience = patience or Patience()
+        addresses = settings.addresses()
+        self._regions = Regions(addresses)
+        self._transport = transport or AiohttpTransport(
+            connect_s=self._timeouts.connect_s,
+            max_connections=max_connections,
+            trust_env=settings.trust_env,
+            ca_file=settings.ca_file,
+        )
+        self._downloader = Downloader(self._transport, addresses.values(), self._bounds)
+        self._redactor = Redactor(key)
+        self._key_header = {API_KEY_HEADER: key}
+        # Base64 audio does not shrink: packing it would cost both ends time.
+        self._post_headers = {
+            "Accept": _JSON,
+            "Accept-Encoding": "identity",
+            "Content-Type": _JSON,
+            **self._key_header,
+        }
+        self._urls: dict[tuple[str, str], URL] = {}
+
+    def __repr__(self) -> str:
+        """Return the service and its regions, never the key."""
+        # Also of a client whose making failed: its repr stands in the traceback.
+        settings = getattr(self, "_settings", None)
+        if settings is None:
+            return "Client()"
+        return f"Client(service={settings.identity()!r}, regions={tuple(settings.addresses())!r})"
+
+    @property
+    def regions(self) -> tuple[str, ...]:
+        """Names of the regions in order of preference; the global address usually stands last."""
+        return self._regions.names
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force."""
+        return self._settings
+
+    async def __aenter__(self) -> Self:
+        """Return the client; connections are made when they are needed."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close every connection."""
+        await self.close()
+
+    async def close(self) -> None:
+        """Close every connection; further calls raise RuntimeError."""
+        await self._transport.close()
+
+    async def send_once(
+        self,
+        call: Call,
+        *,
+        region: str | None = None,
+        timeout_s: float | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Spoken:
+        """Return the answer to one attempt, the download of a URL answer included.
+
+        Parameters
+        ----------
+        call
+            What to send.
+        region
+            One of :attr:`regions`; the first by default.
+        timeout_s
+            Limit of the exchange in seconds, instead of the one that grows with the text (:class:`Timeouts`).
+            A download has a limit of its own, since the call was billed by then.
+        headers
+            Further headers; ours win.
+
+        Raises
+        ------
+        ServiceError
+            An error status; the subclass tells which. A redirect is one too: none is followed, as the key
+            would go along.
+        ConnectionFailed, TimedOut
+            No answer; ``sent`` is False only when it is certain that no byte of the request left.
+        BadAnswer
+            A 200 that cannot be used; most likely billed. Carries the balance and trace id where they could
+            be read.
+        """
+        name = region if region is not None else self._regions.names[0]
+        started_s = time.perf_counter()
+        try:
+            reply = await self._transport.exchange(
+                "POST",
+                self._url(name, call.operation),
+                headers=self._headers_of(call, headers),
+                body=call.body,
+                timeout_s=self._timeouts.attempt_s(len(call.request.text))
+                if timeout_s is None
+                else timeout_s,
+                max_bytes=self._bounds.answer_bytes,
+                max_error_bytes=self._bounds.error_bytes,
+            )
+            if not reply.ok:
+                raise _refusal(reply, self._redactor)
+            return await self._spoken(call, reply, name, started_s)
+        except SpeechframeError as error:
+            failure = _without_secrets(error, self._redactor)
+        raise failure
+
+    async def call(self, call: Call) -> Spoken:
+        """Return the answer, retrying and changing regions within this client's :class:`Patience`.
+
+        Retried are 408, 429, 500, 503 and connections that failed before the request was sent. After a 503,
+        and after a connection that could not be made, the other regions are tried at once. What may have
+        been billed is not repeated, unless ``Patience(repeat_unknown=True)`` says so.
+
+        Raises
+        ------
+        SpeechframeError
+            What :meth:`send_once` raised at the last attempt; a :class:`ServiceError` counts its
+            ``attempts``.
+        """
+
+        async def send(region: str) -> Spoken:
+            return await self.send_once(call, region=region)
+
+        spoken, attempts = await persist(send, self._regions, self._patience)
+        return spoken if attempts == 1 else replace(spoken, attempts=attempts)
+
+    async def generate(
+        self,
+        text: str,
+        *,
+        voice: str,
+        model: str = "gen2",
+        take: int = 0,
+        idempotency_key: str | None = None,
+        **fields: Any,
+    ) -> Spoken:
+        """Return `text` spoken (sections 2.1 and 4.1).
+
+        Parameters
+        ----------
+        text
+            The text; may hold pause markers such as ``[pause 1.5s]``.
+        voice
+            Full voice id or bare name.
+        model
+            ``"gen2"``; the endpoint knows no other.
+        take, idempotency_key
+            See :class:`Call`.
+        **fields
+            Any other field of :class:`speechframe.spec.speech.GenerateRequest` by its Python name:
+            ``locale``, ``style``, ``rate``, ``pronunciation_dictionary`` ...
+
+        Raises
+        ------
+        InvalidRows
+            A field is unknown or out of range; nothing was sent.
+        SpeechframeError
+            See :meth:`call`.
+
+        Warns
+        -----
+        DeprecationWarning
+            For a field that the document calls deprecated.
+        """
+        made = make_call(
+            text, voice=voice, model=model, take=take, idempotency_key=idempotency_key, stacklevel=3, **fields
+        )
+        return await self.call(made)
+
+    async def voices(self, model: str = "gen2", *, token: str | SecretStr | None = None) -> list[Voice]:
+        """Return the voices of a model's catalogue (sections 2.4 and 4.1).
+
+        Parameters
+        ----------
+        model
+            ``"gen2"`` or ``"falcon-2"``; the catalogues differ.
+        token
+            A token from :meth:`token`; it is then sent instead of the key.
+
+        Raises
+        ------
+        SpeechframeError
+            See :meth:`call`. Listing costs nothing, so that dropped connections are retried as well.
+        """
+        token = hidden_key(token)
+        secret = None if token is None else {TOKEN_HEADER: _header_text(token, "the token")}
+        reply = await self._get("voices", {"model": model}, secret)
+        return self._decoded(decode_voices, reply)
+
+    async def token(self) -> AuthToken:
+        """Return a short-lived token in exchange for the key (sections 2.7 and 4.4).
+
+        Raises
+        ------
+        SpeechframeError
+            See :meth:`call`; a bad key is :class:`PermissionDenied`.
+        """
+        return self._decoded(decode_token, await self._get("token"))
+
+    async def limits(self) -> dict[str, Any] | None:
+        """Return the page of limits of a speechframe service (our addition); None from any other service.
+
+        Raises
+        ------
+        ServiceError, ConnectionFailed
+            When the service cannot be reached or is too busy to say.
+        """
+        try:
+            page = self._decoded(decode_object, await self._get("limits"))
+        except ServiceError as error:
+            # What a service answers to an address it does not have is its own business: 404, 403, a
+            # redirect, ...
+            if error.retryable:
+                raise
+            return None
+        except BadAnswer:
+            return None
+        return page if page.get("service") == _LIMITS_SERVICE else None
+
+    def _url(self, region: str, endpoint: str) -> URL:
+        found = self._urls.get((region, endpoint))
+        if found is None:
+            if region not in self._regions.names:
+                raise SettingsError(
+                    f"there is no region {region!r} here, only {', '.join(self._regions.names)}"
+                )
+            found = URL(self._regions.address(region) + by_name(endpoint).path)
+            self._urls[region, endpoint] = found
+        return found
+
+    def _headers_of(self, call: Call, further: Mapping[str, str] | None) -> dict[str, str]:
+        headers = dict(self._post_headers)
+        if call.idempotency_key is not None:
+            headers[IDEMPOTENCY_HEADER] = call.idempotency_key
+        if call.take:
+            headers[TAKE_HEADER] = str(call.take)
+        if further:
+            ours = {name.lower() for name in headers}
+            headers |= {name: value for name, value in further.items() if name.lower() not in ours}
+        return headers
+
+    async def _get(
+        self, endpoint: str, query: Mapping[str, str] | None = None, secret: Mapping[str, str] | None = None
+    ) -> Reply:
+        headers = {"Accept": _JSON, "Accept-Encoding": "gzip, deflate", **(secret or self._key_header)}
+        redactor = Redactor(*self._key_header.values(), *(secret or {}).values())
+
+        async def send(region: str) -> Reply:
+            try:
+                reply = await self._transport.exchange(
+                    "GET",
+                    self._url(region, endpoint).with_query(query or {}),
+                    headers=headers,
+                    timeout_s=self._timeouts.base_s,
+                    max_bytes=self._bounds.listing_bytes,
+                    max_error_bytes=self._bounds.error_bytes,
+                )
+                if reply.ok:
+                    return reply
+                error: SpeechframeError = _refusal(reply, redactor)
+            except SpeechframeError as raised:
+                error = raised
+            raise _without_secrets(error, redactor)
+
+        reply, _ = await persist(send, self._regions, replace(self._patience, repeat_unknown=True))
+        return reply
+
+    async def _spoken(self, call: Call, reply: Reply, region: str, started_s: float) -> Spoken:
+        trace_id = trace_id_of(reply.headers)
+        generated: Generated | None = None
+        try:
+            generated = decode_generate(reply.body)
+            audio = (
+                generated.audio
+                if generated.audio is not None
+                else await self._fetched(generated, call, region)
+            )
+            info, differences = inspected(audio, call.request, generated.audio_seconds)
+        except BadAnswer as error:
+            # Whatever came on this connection, nothing more is expected of it.
+            reply.drop()
+            error.trace_id = trace_id
+            if generated is not None:
+                error.remaining_characters = generated.remaining_characters
+            raise
+        warnings = warnings_of(reply.headers, generated.warning, *generated.notes, *differences)
+        return Spoken(
+            audio=audio,
+            format=info.format,
+            sample_rate_hz=info.sample_rate_hz,
+            channels=info.channels,
+            audio_seconds=info.audio_seconds,
+            words=generated.words,
+            billed_characters=billed_characters(call.request.text),
+            remaining_characters=generated.remaining_characters,
+            warnings=tuple(map(self._redactor.clean, warnings)),
+            trace_id=None if trace_id is None else self._redactor.clean(trace_id),
+            latency_ms=(time.perf_counter() - started_s) * 1000,
+            region=region,
+        )
+
+    async def _fetched(self, generated: Generated, call: Call, region: str) -> bytes:
+        address = generated.audio_url or ""
+        base = self._url(region, call.operation)
+        return await self._downloader.fetch(address, base, timeout_s=self._timeouts.download_s)
+
+    def _decoded(self, decode: Callable[[bytes], T], reply: Reply) -> T:
+        try:
+            return decode(reply.body)
+        except BadAnswer as error:
+            reply.drop()
+            error.trace_id = trace_id_of(reply.headers)
+            failure = _without_secrets(error, self._redactor)
+        raise failure
+
+
+def _refusal(reply: Reply, redactor: Redactor) -> ServiceError:
+    clean = redactor.clean
+    # Masked before it is shortened: half a key is no longer found.
+    said = decode_error(reply.status, clean(reply.body.decode("utf-8", "replace")).encode(), reply.headers)
+    message = said.message
+    if reply.status // 100 == _REDIRECT:
+        host = _host(reply.headers.get("Location", ""))
+        message = f"the service redirects to {host}; that is not followed. Set base_url to the final address."
+    return service_error(
+        clean(message),
+        status=reply.status,
+        code=clean(said.code) if said.code else None,
+        trace_id=clean(said.trace_id) if said.trace_id else None,
+        body=clean(said.text),
+        retry_after_s=retry_after_s(reply.headers),
+    )
+
+
+def _without_secrets(error: SpeechframeError, redactor: Redactor) -> SpeechframeError:
+    error.args = tuple(redactor.clean(arg) if isinstance(arg, str) else arg for arg in error.args)
+    if isinstance(error, BadAnswer) and error.trace_id:
+        error.trace_id = redactor.clean(error.trace_id)
+    # The frames below, and the errors this one came from, hold whole answers and tell a caller nothing.
+    error.__cause__ = error.__context__ = None
+    return error.with_traceback(None)
+
+
+def hidden_key(key: str | SecretStr | None) -> SecretStr | None:
+    """Return a key that no repr shows."""
+    return SecretStr(Hidden(key)) if isinstance(key, str) else key
+
+
+def _settled(settings: Settings | None, given: dict[str, Any]) -> Settings:
+    given = {name: value for name, value in given.items() if value is not None}
+    settled = resolve(**given) if settings is None else replace(settings, **given)
+    if settled.api_key is None or not settled.addresses():
+        raise SettingsError(
+            "a client needs an address and a key: set SPEECHFRAME_BASE_URL and SPEECHFRAME_API_KEY, or pass "
+            "base_url and api_key. speechframe.local_service() gives both without any account."
+        )
+    return settled
+
+
+def _header_text(secret: SecretStr | None, what: str) -> Hidden:
+    text = Hidden("" if secret is None else secret.get_secret_value().strip())
+    if not text or not text.isascii() or not text.isprintable():
+        # The value itself is never repeated.
+        raise SettingsError(f"{what} is empty or holds characters that cannot stand in a header")
+    return text
+
+
+def _host(location: str) -> str:
+    try:
+        return URL(location[:2000]).host or "another path"
+    except ValueError:
+        return "an address that cannot be read"

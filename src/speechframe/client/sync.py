@@ -1,0 +1,110 @@
+"""The client without ``await``: every method runs its twin on the package's one background loop."""
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from pydantic import SecretStr
+
+from speechframe._loop import run_sync
+from speechframe.client.calls import Call, Spoken, make_call
+from speechframe.client.client import Client, hidden_key
+from speechframe.settings import Settings
+from speechframe.spec.auth import AuthToken
+from speechframe.spec.speech import Voice
+
+
+class SyncClient:
+    """:class:`Client` for scripts and notebook cells; parameters and errors are the same.
+
+    It may be shared by threads: all of them use the one loop.
+
+    Examples
+    --------
+    >>> with SyncClient(base_url="http://127.0.0.1:8099", api_key="my-key") as client:
+    ...     client.regions
+    ('global',)
+    """
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        api_key: str | SecretStr | None = None,
+        **options: Any,
+    ) -> None:
+        api_key = hidden_key(api_key)
+        self._client = Client(settings, api_key=api_key, **options)
+
+    def __repr__(self) -> str:
+        """Return the service and its regions, never the key."""
+        return f"Sync{getattr(self, '_client', 'Client()')!s}"
+
+    @property
+    def regions(self) -> tuple[str, ...]:
+        """Names of the regions in order of preference."""
+        return self._client.regions
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force."""
+        return self._client.settings
+
+    def __enter__(self) -> Self:
+        """Return the client."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close every connection."""
+        self.close()
+
+    def close(self) -> None:
+        """Close every connection; further calls raise RuntimeError."""
+        run_sync(self._client.close())
+
+    def send_once(
+        self,
+        call: Call,
+        *,
+        region: str | None = None,
+        timeout_s: float | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Spoken:
+        """Return the answer to one attempt; see :meth:`Client.send_once`."""
+        return run_sync(self._client.send_once(call, region=region, timeout_s=timeout_s, headers=headers))
+
+    def call(self, call: Call) -> Spoken:
+        """Return the answer, retrying within the client's patience; see :meth:`Client.call`."""
+        return run_sync(self._client.call(call))
+
+    def generate(
+        self,
+        text: str,
+        *,
+        voice: str,
+        model: str = "gen2",
+        take: int = 0,
+        idempotency_key: str | None = None,
+        **fields: Any,
+    ) -> Spoken:
+        """Return `text` spoken; see :meth:`Client.generate`."""
+        # Made here, in the caller's thread, so that a DeprecationWarning names the caller's line.
+        made = make_call(
+            text, voice=voice, model=model, take=take, idempotency_key=idempotency_key, stacklevel=3, **fields
+        )
+        return run_sync(self._client.call(made))
+
+    def voices(self, model: str = "gen2", *, token: str | SecretStr | None = None) -> list[Voice]:
+        """Return the voices of a model's catalogue; see :meth:`Client.voices`."""
+        token = hidden_key(token)
+        return run_sync(self._client.voices(model, token=token))
+
+    def token(self) -> AuthToken:
+        """Return a short-lived token in exchange for the key; see :meth:`Client.token`."""
+        return run_sync(self._client.token())
+
+    def limits(self) -> dict[str, Any] | None:
+        """Return the page of limits that a speechframe service has; see :meth:`Client.limits`."""
+        return run_sync(self._client.limits())

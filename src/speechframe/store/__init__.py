@@ -1,0 +1,89 @@
+"""Run folders: what was asked, what came back, what it cost; on disk before it counts.
+
+Layout 1 of a run folder::
+
+    run.json                        what the run is: RunManifest, replaced atomically
+    lock, lock.json                 held by the process that writes; who that is
+    input/0001.parquet ...          one file a table handed in: the caller's columns and whatever the verb
+                                    put beside them (row id, request_key, ...); the newest is the run's table
+    log/<writer>/0001.log ...       what was sent and what came back, by one write each (store.log)
+    parts/<writer>-0001.parquet     finished calls, status done or suspect: PART_SCHEMA, at most 2,048 rows or
+                                    128 MB, row groups of at most 64 rows and 32 MB
+    parts/failed.parquet            calls that are failed or charged_unknown now, without audio, in
+                                    PART_SCHEMA: a glob over parts/ shows every request_key once
+    attempts/<writer>-0001.parquet  the ledger: LEDGER_SCHEMA, one row an attempt
+
+``<writer>`` is a new short id for each :class:`RunWriter`. Names that begin
+with a dot are files not yet finished.
+
+A part holds one row a *call*: rows of a table with equal calls share it, joined
+by ``request_key``. A segment of the log and the part and ledger file of the
+same number belong together. The segment goes only when both files, and
+``failed.parquet``, are on disk under their names; calls still in flight are
+carried over into the next segment before. So at any instant, after a SIGKILL
+or a power cut, :meth:`RunFolder.recover` finds every acknowledged record in the
+log or in a part; a ``sent`` without an answer comes back as ``charged_unknown``.
+
+What a writer does, in order::
+
+    run = RunFolder.create(path, manifest)          # or RunFolder.open(path)
+    with run.lock():                                # RunLocked if another process has it
+        recovered = run.recover()                   # recovered.unknown: request_key -> SentRecord
+        with run.add_table(schema, column_map=names, id_column="id") as table:
+            for batch in batches:
+                table.write(batch)
+        finished = run.keys()                       # request_key -> status
+        with run.writer() as writer:
+            writer.sent(SentRecord(...))            # before every attempt
+            writer.attempt(LedgerRow(...))          # after an attempt that is not the last one
+            # the outcome of a call and its last attempt, in one write
+            writer.answer(Record(...), LedgerRow(...))
+
+:class:`RunFolder`
+    ``create(path, manifest)``, ``open(path)``, ``exists(path)``; ``path``, ``manifest``,
+    ``update_manifest(**changes)``; ``lock()``; ``recover() -> Recovered``; ``writer() -> RunWriter``;
+    ``add_table(schema, ...) -> TableWriter``, ``tables()``, ``table()``;
+    ``keys()``, ``index() -> KeyIndex`` (compact), ``locate(keys)``, ``row(key)``, ``clip_bytes(key)``;
+    ``joined(columns, audio=..., batch_rows=...)``, ``ledger()``, ``verify()``.
+:class:`RunWriter`
+    ``sent``, ``attempt``, ``answer``, ``flush`` (on the disk, not only in the kernel), ``cut`` (into parts
+    now), ``close``; ``rows_written``, ``bytes_written``, ``backlogged``. Thread-safe; calls are cheap.
+
+Errors are :class:`~speechframe.errors.StoreError` and its kinds ``NotARun``,
+``RunLocked`` and ``RunMismatch``; they name the folder and what to do.
+"""
+
+from speechframe.store.index import KeyIndex, Location
+from speechframe.store.manifest import LAYOUT, RunManifest, TableEntry
+from speechframe.store.recover import Recovered
+from speechframe.store.run import RunFolder
+from speechframe.store.schema import (
+    LEDGER_SCHEMA,
+    PART_SCHEMA,
+    CallStatus,
+    LedgerRow,
+    Record,
+    SentRecord,
+)
+from speechframe.store.table import TableWriter
+from speechframe.store.verify import Problem
+from speechframe.store.writer import RunWriter
+
+__all__ = [
+    "LAYOUT",
+    "LEDGER_SCHEMA",
+    "PART_SCHEMA",
+    "CallStatus",
+    "KeyIndex",
+    "LedgerRow",
+    "Location",
+    "Problem",
+    "Record",
+    "Recovered",
+    "RunFolder",
+    "RunManifest",
+    "RunWriter",
+    "SentRecord",
+    "TableEntry",
+    "TableWriter",
+]

@@ -1,0 +1,82 @@
+"""Files that are whole or not there: temporary name, fsync, rename, fsync of the folder."""
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from speechframe.errors import StoreError
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_REFUSED = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
+_NO_FOLDER = frozenset({errno.ENOTDIR, errno.ENOENT, errno.EEXIST})
+
+
+def store_error(folder: Path, doing: str, error: OSError) -> StoreError:
+    """Return `error` in words that name the folder and say what to do."""
+    if error.errno in _FULL:
+        what = os.strerror(error.errno)
+        hint = "make room and run again: everything that was acknowledged is still in the folder"
+    elif error.errno in _REFUSED:
+        what = os.strerror(error.errno)
+        hint = "make the folder writable, or choose another run_dir"
+    elif error.errno in _NO_FOLDER:
+        what = os.strerror(error.errno)
+        hint = "choose another run_dir, or put back what is missing there"
+    else:
+        what, hint = str(error), "everything that was acknowledged is still in the folder"
+    return StoreError(f"{folder}: {doing} failed ({what}); {hint}")
+
+
+@contextmanager
+def storing(folder: Path, doing: str) -> Iterator[None]:
+    """Turn an OSError of the block into a StoreError that names `folder`."""
+    try:
+        yield
+    except OSError as error:
+        raise store_error(folder, doing, error) from error
+
+
+def temp_path(final: Path) -> Path:
+    """Return the name of a file while it is written: a dot keeps it out of every glob."""
+    return final.with_name(f".{final.name}.tmp")
+
+
+def sync_file(path: Path) -> None:
+    """Wait until the file's content is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+sync_folder = sync_file
+"""The same call makes a folder's names durable."""
+
+
+def publish(final: Path) -> None:
+    """Give the finished temporary file of `final` its name; afterwards both survive a power cut."""
+    temp = temp_path(final)
+    sync_file(temp)
+    temp.replace(final)
+    sync_folder(final.parent)
+
+
+def discard(path: Path) -> None:
+    """Remove a file so that it stays removed after a power cut."""
+    path.unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
+def write_whole(final: Path, content: bytes) -> None:
+    """Replace a small file by `content`; a reader sees the old or the new one."""
+    temp_path(final).write_bytes(content)
+    publish(final)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what a killed writer left under a temporary name."""
+    for path in folder.glob(".*.tmp"):
+        path.unlink()

@@ -1,0 +1,254 @@
+"""The caller's table with our columns beside it, in the caller's order and in bounded memory."""
+
+import json
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Self, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from speechframe.errors import StoreError
+from speechframe.store.index import KeyIndex
+from speechframe.store.manifest import TableEntry
+from speechframe.store.parts import open_part
+from speechframe.store.schema import AUDIO_COLUMN, PART_SCHEMA, CallStatus
+from speechframe.store.table import PROBLEM, REQUEST_KEY, open_table
+
+CACHE_BYTES = 128 * 2**20
+"""Row groups kept because the next rows are likely to lie in them too."""
+
+BATCH_BYTES = 32 * 2**20
+"""Audio in one batch, about."""
+
+_OPEN_FILES = 16
+
+Numbers = npt.NDArray[np.int64]
+
+
+class Joiner:
+    """Joins a run's table to its parts.
+
+    Parameters
+    ----------
+    folder
+        The run folder.
+    entry
+        The table.
+    index
+        Where records lie.
+    columns
+        Names in the result; None for all but the hidden ones.
+    audio
+        With the column of audio, if `columns` is None.
+    cache_bytes
+        See :data:`CACHE_BYTES`.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        entry: TableEntry,
+        index: KeyIndex,
+        *,
+        columns: Sequence[str] | None = None,
+        audio: bool = False,
+        cache_bytes: int = CACHE_BYTES,
+    ) -> None:
+        self._folder, self._entry, self._index = folder, entry, index
+        with open_table(folder, entry) as file:
+            theirs = file.schema_arrow
+        self._key_name = entry.name_of(REQUEST_KEY)
+        problem_name = entry.name_of(PROBLEM)
+        self._problem_name = problem_name if problem_name in theirs.names else None
+        ours = {entry.name_of(f.name): f for f in PART_SCHEMA if f.name != REQUEST_KEY}
+        available = {**{f.name: f for f in theirs}, **{name: f.with_name(name) for name, f in ours.items()}}
+        wanted = self._default_names(theirs, ours, audio=audio) if columns is None else list(columns)
+        unknown = [name for name in wanted if name not in available]
+        if unknown:
+            raise StoreError(f"{folder}: the run has no column {unknown[0]!r}; it has {', '.join(available)}")
+        self._ours = {name: ours[name].name for name in wanted if name in ours}
+        self._theirs = [name for name in wanted if name not in ours]
+        self._with_audio = AUDIO_COLUMN in self._ours.values()
+        self.schema = pa.schema([available[name] for name in wanted], metadata=self._metadata(theirs))
+        read = [f.name for f in PART_SCHEMA if f.name in {*self._ours.values(), "status"}]
+        self._groups = _Groups(index.paths, read, cache_bytes, whole_files=not self._with_audio)
+
+    def _default_names(
+        self, theirs: pa.Schema, ours: "dict[str, pa.Field[Any]]", *, audio: bool
+    ) -> list[str]:
+        left_out = {*self._entry.hidden, self._problem_name, self._key_name}
+        mine = [
+            name for name, f in ours.items() if name not in left_out and (audio or f.name != AUDIO_COLUMN)
+        ]
+        return [*(name for name in theirs.names if name not in left_out), *mine, self._key_name]
+
+    def _metadata(self, theirs: pa.Schema) -> dict[bytes | str, bytes | str]:
+        metadata: dict[Any, Any] = {}
+        metadata.update(theirs.metadata or {})
+        if self._with_audio:
+            features = {
+                name: {"_type": "Audio"} for name, column in self._ours.items() if column == AUDIO_COLUMN
+            }
+            metadata[b"huggingface"] = json.dumps({"info": {"features": features}}).encode()
+        return metadata
+
+    def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """Yield the table's rows in its order, at most `batch_rows` at a time."""
+        read = [*self._theirs, self._key_name, *([self._problem_name] if self._problem_name else [])]
+        with open_table(self._folder, self._entry) as file, self._groups:
+            for rows in file.iter_batches(batch_size=batch_rows, columns=list(dict.fromkeys(read))):
+                positions = self._index.find(rows.column(self._key_name))
+                for start, end in self._spans(positions):
+                    yield self._join(rows.slice(start, end - start), positions[start:end])
+
+    def _spans(self, positions: Numbers) -> Iterator[tuple[int, int]]:
+        if not self._with_audio:
+            yield 0, len(positions)
+            return
+        sizes = np.zeros(len(positions), np.int64)
+        found = positions >= 0
+        sizes[found] = self._groups.row_bytes(*self._index.place(positions[found]))
+        start = held = 0
+        for i, size in enumerate(sizes.tolist()):
+            if held and held + size > BATCH_BYTES:
+                yield start, i
+                start, held = i, 0
+            held += size
+        yield start, len(positions)
+
+    def _join(self, rows: pa.RecordBatch, positions: Numbers) -> pa.RecordBatch:
+        mine = self._records(positions)
+        columns = []
+        for f in self.schema:
+            column = self._ours.get(f.name)
+            if column is None:
+                columns.append(rows.column(f.name))
+            elif column == "status":
+                columns.append(self._statuses(rows, mine))
+            elif column == "error_message" and self._problem_name:
+                columns.append(
+                    pc.coalesce(
+                        _whole(mine.column(column)), rows.column(self._problem_name).cast(pa.string())
+                    )
+                )
+            else:
+                columns.append(_whole(mine.column(column)))
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _statuses(self, rows: pa.RecordBatch, mine: pa.Table) -> "pa.Array[Any]":
+        has_no_key = rows.column(self._key_name).is_null()
+        waiting = pc.if_else(has_no_key, CallStatus.INVALID.value, CallStatus.PENDING.value)
+        return pc.coalesce(_whole(mine.column("status")), waiting)
+
+    def _records(self, positions: Numbers) -> pa.Table:
+        found = np.flatnonzero(positions >= 0)
+        file_numbers, rows = self._index.place(positions[found])
+        groups, starts = self._groups.groups_of(file_numbers, rows)
+        units, unit_of = np.unique(np.stack([file_numbers, groups], axis=1), axis=0, return_inverse=True)
+        unit_of = unit_of.reshape(-1)
+        pieces, order = [self._groups.empty], np.full(len(positions), -1, np.int64)
+        taken = 0
+        for number, (file_number, group) in enumerate(units.tolist()):
+            here = np.flatnonzero(unit_of == number)
+            pieces.append(self._groups.get(file_number, group).take(rows[here] - starts[here]))
+            order[found[here]] = np.arange(taken, taken + len(here))
+            taken += len(here)
+        return pa.concat_tables(pieces).take(pa.array(order, pa.int64(), mask=order < 0))
+
+
+class _Groups:
+    """Row groups of parts, kept up to a number of bytes.
+
+    Without audio a whole file is one group: its other columns are small, and
+    one read of them is cheaper than thirty.
+    """
+
+    def __init__(
+        self, paths: Sequence[Path], columns: list[str], cache_bytes: int, *, whole_files: bool
+    ) -> None:
+        self._paths, self._columns = paths, columns
+        self._cache_bytes, self._whole_files = cache_bytes, whole_files
+        self._files: OrderedDict[int, pq.ParquetFile] = OrderedDict()
+        self._kept: OrderedDict[tuple[int, int], pa.Table] = OrderedDict()
+        self._kept_bytes = 0
+        self._starts: dict[int, Numbers] = {}
+        self._row_bytes: dict[int, Numbers] = {}
+        self.empty = pa.schema([PART_SCHEMA.field(name) for name in columns]).empty_table()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+        self._kept.clear()
+        self._kept_bytes = 0
+
+    def groups_of(self, file_numbers: Numbers, rows: Numbers) -> tuple[Numbers, Numbers]:
+        """Return each row's group and the first row of that group."""
+        groups, starts = np.zeros_like(rows), np.zeros_like(rows)
+        if not self._whole_files:
+            for number in np.unique(file_numbers).tolist():
+                here = file_numbers == number
+                first_rows = self._group_starts(number)
+                groups[here] = np.searchsorted(first_rows, rows[here], side="right") - 1
+                starts[here] = first_rows[groups[here]]
+        return groups, starts
+
+    def row_bytes(self, file_numbers: Numbers, rows: Numbers) -> Numbers:
+        """Return about how many bytes of audio each row holds."""
+        sizes = np.zeros_like(rows)
+        groups, _ = self.groups_of(file_numbers, rows)
+        for number in np.unique(file_numbers).tolist():
+            here = file_numbers == number
+            sizes[here] = self._row_bytes[number][groups[here]]
+        return sizes
+
+    def get(self, file_number: int, group: int) -> pa.Table:
+        """Return a row group, from memory if it was read lately."""
+        place = file_number, group
+        if place in self._kept:
+            self._kept.move_to_end(place)
+            return self._kept[place]
+        file = self._file(file_number)
+        if self._whole_files:
+            table = file.read(columns=self._columns, use_threads=False)
+        else:
+            table = file.read_row_group(group, columns=self._columns, use_threads=False)
+        table = table.select(self._columns).replace_schema_metadata(self.empty.schema.metadata)
+        self._kept[place] = table
+        self._kept_bytes += table.nbytes
+        while self._kept_bytes > self._cache_bytes and len(self._kept) > 1:
+            self._kept_bytes -= self._kept.popitem(last=False)[1].nbytes
+        return table
+
+    def _file(self, number: int) -> pq.ParquetFile:
+        if number in self._files:
+            self._files.move_to_end(number)
+            return self._files[number]
+        self._files[number] = file = open_part(self._paths[number])
+        if len(self._files) > _OPEN_FILES:
+            self._files.popitem(last=False)[1].close()
+        return file
+
+    def _group_starts(self, number: int) -> Numbers:
+        if number not in self._starts:
+            metadata = self._file(number).metadata
+            groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+            counts = np.array([group.num_rows for group in groups], np.int64)
+            self._starts[number] = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int64)
+            # The audio bytes are the first leaf of PART_SCHEMA.
+            sizes = np.array([group.column(0).total_uncompressed_size for group in groups], np.int64)
+            self._row_bytes[number] = sizes // np.maximum(counts, 1)
+        return self._starts[number]
+
+
+def _whole(column: "pa.ChunkedArray[Any]") -> "pa.Array[Any]":
+    # combine_chunks() of a chunked array is one array: these columns are far below the 2 GB where it is not.
+    return cast("pa.Array[Any]", column.combine_chunks() if column.num_chunks != 1 else column.chunk(0))

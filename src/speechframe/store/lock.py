@@ -1,0 +1,61 @@
+"""One writer a run: a lock the kernel frees when its holder dies, and a note of who holds it."""
+
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from speechframe.errors import RunLocked
+from speechframe.store import files
+
+LOCK_NAME = "lock"
+HOLDER_NAME = "lock.json"
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the run's lock during the block.
+
+    Raises
+    ------
+    RunLocked
+        When it is held, by another process or by this one; the words name the holder.
+    """
+    # thread_local=False: the thread that closes a run is often not the one that opened it.
+    lock = FileLock(folder / LOCK_NAME, blocking=False, thread_local=False)
+    with files.storing(folder, "taking the run's lock"):
+        try:
+            lock.acquire()
+        except Timeout:
+            raise RunLocked(_held_by(folder)) from None
+    try:
+        with files.storing(folder, "taking the run's lock"):
+            _sign(folder / HOLDER_NAME)
+        yield
+    finally:
+        lock.release()
+
+
+def _sign(path: Path) -> None:
+    since = datetime.now(UTC).isoformat(timespec="seconds")
+    holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
+    temp = files.temp_path(path)
+    temp.write_text(json.dumps(holder))
+    temp.replace(path)
+
+
+def _held_by(folder: Path) -> str:
+    try:
+        holder = json.loads((folder / HOLDER_NAME).read_bytes())
+        who = f"process {holder['pid']} on {holder['host']} since {holder['since']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        who = "another process"
+    here = f"{folder} is open for writing in {who}"
+    if who.startswith(f"process {os.getpid()} on {socket.gethostname()}"):
+        return f"{here}, this very process: finish or stop that run first"
+    return f"{here}: wait for it, stop it, or choose another run_dir"

@@ -1,0 +1,276 @@
+"""The log: what survives a SIGKILL at any instant.
+
+A segment is a file of entries, appended by one write each::
+
+    magic 4 | kind 1 | length of meta 4 | length of body 8 | crc32 4 | meta (JSON) | body (audio bytes)
+
+little-endian; the checksum covers everything but itself. It is read by walking
+the lengths. A torn entry can only be the last one, unless the disk itself lost
+pages: then the walk goes on at the next entry whose checksum holds.
+"""
+
+import json
+import mmap
+import os
+import struct
+import threading
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+from speechframe.store import files
+
+FOLDER_NAME = "log"
+MAGIC = b"\xa5SFL"
+_HEAD = struct.Struct("<4sBIQ")
+_CRC = struct.Struct("<I")
+HEADER_BYTES = _HEAD.size + _CRC.size
+_LONGEST_META = 2**26
+
+SYNC_RECORDS = 64
+SYNC_SECONDS = 0.25
+
+
+class Kind(IntEnum):
+    """What an entry is."""
+
+    OPENING = 0
+    """First of a segment: who writes, and the field names of the other kinds."""
+    SENT = 1
+    ATTEMPT = 2
+    ANSWER = 3
+    """A record, and the ledger row of its last attempt if both came at once; the body is the audio."""
+    CARRIED = 4
+    """Calls in flight when the previous segment ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of a segment: its kind, its JSON and its bytes."""
+
+    kind: int
+    meta: Any
+    body: bytes
+    offset: int
+
+
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def encode_meta(meta: Any) -> bytes:
+    """Return `meta` as JSON bytes.
+
+    Raises
+    ------
+    UnicodeEncodeError, TypeError
+        When it holds a lone surrogate or a value JSON does not know.
+    """
+    return _encode(meta).encode()
+
+
+class Segment:
+    """A file entries are appended to."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.size = 0
+        self._descriptor = os.open(
+            path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o666
+        )
+        self._closing = threading.Lock()
+
+    def append(self, kind: Kind, meta: bytes, body: bytes = b"") -> None:
+        """Write one entry; when it returns, the entry survives the death of the process.
+
+        Raises
+        ------
+        OSError
+            When it could not be written; the segment is then as it was before.
+        """
+        head = _HEAD.pack(MAGIC, kind, len(meta), len(body))
+        checksum = zlib.crc32(body, zlib.crc32(meta, zlib.crc32(head)))
+        whole = HEADER_BYTES + len(meta) + len(body)
+        front = head + _CRC.pack(checksum) + meta
+        try:
+            written = os.writev(self._descriptor, (front, body))
+            if written != whole:
+                self._write_rest(memoryview(front + body)[written:])
+        except OSError:
+            # If even this fails, the reader still finds the entries after the torn one.
+            with suppress(OSError):
+                os.ftruncate(self._descriptor, self.size)
+            raise
+        self.size += whole
+
+    def _write_rest(self, rest: memoryview) -> None:
+        while rest:
+            rest = rest[os.write(self._descriptor, rest) :]
+
+    def sync(self) -> None:
+        """Wait until everything appended so far is on the disk."""
+        with self._closing:
+            if self._descriptor >= 0:
+                os.fdatasync(self._descriptor)
+
+    def close(self) -> None:
+        """Close the file; safe to call twice."""
+        with self._closing:
+            if self._descriptor >= 0:
+                os.close(self._descriptor)
+                self._descriptor = -1
+
+
+class LogWriter:
+    """Segments ``<folder>/0001.log`` and so on, synced to the disk in the background.
+
+    One thread at a time may call :meth:`append` and :meth:`rotate`.
+
+    Parameters
+    ----------
+    folder
+        ``log/<writer>``; created.
+    opening
+        JSON that begins every segment.
+    """
+
+    def __init__(self, folder: Path, opening: dict[str, Any]) -> None:
+        self.folder = folder
+        self.number = 0
+        self.trouble: OSError | None = None
+        self._opening = opening
+        self._unsynced = 0
+        self._some = threading.Event()
+        self._many = threading.Event()
+        self._closed = False
+        folder.mkdir(parents=True)
+        files.sync_folder(folder.parent)
+        self._last: Segment | None = None
+        self.segment = self._next()
+        self._thread = threading.Thread(target=self._sync_now_and_then, name="speechframe-log", daemon=True)
+        self._thread.start()
+
+    def append(self, kind: Kind, meta: bytes, body: bytes = b"") -> None:
+        """Write one entry to the current segment."""
+        self.segment.append(kind, meta, body)
+        self._unsynced += 1
+        if not self._some.is_set():
+            self._some.set()
+        if self._unsynced >= SYNC_RECORDS:
+            self._many.set()
+
+    def rotate(self, carried: Sequence[Any]) -> Segment:
+        """Begin the next segment with the calls in flight, and return the last one."""
+        self._last, self.segment = self.segment, self._next(carried)
+        return self._last
+
+    def sync(self) -> None:
+        """Wait until everything appended so far is on the disk."""
+        self._unsynced = 0
+        if self._last is not None:
+            self._last.sync()
+        self.segment.sync()
+
+    def close(self) -> None:
+        """Stop the background thread and close the segment."""
+        self._closed = True
+        self._some.set()
+        self._many.set()
+        self._thread.join()
+        self.segment.close()
+
+    def _next(self, carried: Sequence[Any] = ()) -> Segment:
+        segment = Segment(self.folder / f"{self.number + 1:04d}.log")
+        try:
+            segment.append(Kind.OPENING, encode_meta({**self._opening, "segment": self.number + 1}))
+            if carried:
+                segment.append(Kind.CARRIED, encode_meta(carried))
+        except OSError:
+            segment.close()
+            with suppress(OSError):
+                segment.path.unlink()
+            raise
+        self.number += 1
+        return segment
+
+    def _sync_now_and_then(self) -> None:
+        while not self._closed:
+            self._some.wait()
+            self._many.wait(SYNC_SECONDS)
+            # Cleared before the sync: an entry that comes during it asks for the next one.
+            self._some.clear()
+            self._many.clear()
+            try:
+                self.sync()
+            except OSError as error:
+                self.trouble = error
+
+
+@dataclass
+class SegmentReader:
+    """Walks a segment; afterwards says what was not readable.
+
+    Parameters
+    ----------
+    path
+        The segment.
+
+    Attributes
+    ----------
+    torn_bytes
+        Bytes after the last whole entry.
+    damaged_bytes
+        Bytes between whole entries that are none.
+    """
+
+    path: Path
+    torn_bytes: int = field(default=0, init=False)
+    damaged_bytes: int = field(default=0, init=False)
+
+    def __iter__(self) -> Iterator[Entry]:
+        self.torn_bytes = self.damaged_bytes = 0
+        if not self.path.stat().st_size:
+            return
+        with self.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            yield from self._walk(content)
+
+    def _walk(self, content: mmap.mmap) -> Iterator[Entry]:
+        position, end = 0, len(content)
+        while position < end:
+            entry = _entry_at(content, position)
+            if entry is not None:
+                yield entry[0]
+                position = entry[1]
+                continue
+            found = _next_entry(content, position + 1)
+            if found < 0:
+                self.torn_bytes = end - position
+                return
+            self.damaged_bytes += found - position
+            position = found
+
+
+def _entry_at(content: mmap.mmap, offset: int) -> tuple[Entry, int] | None:
+    if offset + HEADER_BYTES > len(content):
+        return None
+    magic, kind, meta_bytes, body_bytes = _HEAD.unpack_from(content, offset)
+    (checksum,) = _CRC.unpack_from(content, offset + _HEAD.size)
+    body_at = offset + HEADER_BYTES + meta_bytes
+    end = body_at + body_bytes
+    if magic != MAGIC or meta_bytes > _LONGEST_META or end > len(content):
+        return None
+    meta, body = content[offset + HEADER_BYTES : body_at], content[body_at:end]
+    if zlib.crc32(body, zlib.crc32(meta, zlib.crc32(content[offset : offset + _HEAD.size]))) != checksum:
+        return None
+    return Entry(kind, json.loads(meta), body, offset), end
+
+
+def _next_entry(content: mmap.mmap, start: int) -> int:
+    while (start := content.find(MAGIC, start)) >= 0:
+        if _entry_at(content, start) is not None:
+            return start
+        start += 1
+    return -1

@@ -1,0 +1,124 @@
+"""Parts: finished calls as Parquet, laid out so that one clip is cheap to reach."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from speechframe.errors import StoreError
+from speechframe.store import files
+from speechframe.store.arrow import record_batch
+from speechframe.store.schema import AUDIO_COLUMN, LEDGER_SCHEMA, PART_SCHEMA, Record
+
+FOLDER_NAME = "parts"
+FAILED_NAME = "failed.parquet"
+
+PART_ROWS = 2_048
+PART_BYTES = 128 * 2**20
+GROUP_ROWS = 64
+GROUP_BYTES = 32 * 2**20
+
+# A dictionary pays where values repeat; ids and texts do not.
+_REPEATING = frozenset({
+    "format", "sample_rate", "channels", "status", "error_code", "error_status", "attempts", "lane",
+    "service", "model", "voice_id", "locale", "take", "warnings", "operation", "run_id", "credits_basis",
+    "key_fingerprint", "user", "host", "tags", "idempotency",
+})  # fmt: skip
+
+
+def parquet_options(schema: pa.Schema) -> Mapping[str, Any]:
+    """Return how Parquet files of `schema` are written: audio plain, the rest compressed."""
+    leaves = [leaf for f in schema for leaf in _leaves(f.name, f.type)]
+    return {
+        "compression": {leaf: "none" if _is_audio(leaf) else "zstd" for leaf in leaves},
+        "use_dictionary": [leaf for leaf in leaves if leaf.partition(".")[0] in _REPEATING],
+        # Nothing searches parts by value: statistics would only make every footer longer to read.
+        "write_statistics": False,
+    }
+
+
+def _leaves(path: str, kind: pa.DataType) -> Iterator[str]:
+    if pa.types.is_struct(kind):
+        for i in range(kind.num_fields):
+            yield from _leaves(f"{path}.{kind.field(i).name}", kind.field(i).type)
+    elif pa.types.is_list(kind):
+        yield from _leaves(f"{path}.list.element", kind.value_type)
+    else:
+        yield path
+
+
+def _is_audio(leaf: str) -> bool:
+    return leaf.partition(".")[0] == AUDIO_COLUMN
+
+
+PART_OPTIONS = parquet_options(PART_SCHEMA)
+LEDGER_OPTIONS = parquet_options(LEDGER_SCHEMA)
+
+
+class Batch:
+    """Records on their way into one row group."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.audio_bytes = 0
+
+    def add(self, record: Record) -> bool:
+        """Add a record; return True when the row group is full."""
+        self.records.append(record)
+        self.audio_bytes += len(record.audio_bytes or b"")
+        return len(self.records) >= GROUP_ROWS or self.audio_bytes >= GROUP_BYTES
+
+
+class PartFile:
+    """A part while it is written; it has a name only after :meth:`publish`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rows = 0
+        self._file: pq.ParquetWriter | None = None
+
+    def write(self, records: Sequence[Record]) -> None:
+        """Write `records` as one row group."""
+        batch = record_batch(records)
+        if self._file is None:
+            self._file = pq.ParquetWriter(files.temp_path(self.path), PART_SCHEMA, **PART_OPTIONS)
+        self._file.write_batch(batch, row_group_size=len(records))
+        self.rows += len(records)
+
+    def publish(self) -> None:
+        """Give the part its name, once it is on the disk; a part without rows has no file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+            files.publish(self.path)
+
+
+def part_path(folder: Path, writer: str, number: int) -> Path:
+    """Return where a writer's part of this number lies."""
+    return folder / FOLDER_NAME / f"{writer}-{number:04d}.parquet"
+
+
+def part_files(folder: Path) -> list[Path]:
+    """Return the run's parts, in a stable order, without ``failed.parquet``."""
+    return sorted(p for p in (folder / FOLDER_NAME).glob("[!.]*.parquet") if p.name != FAILED_NAME)
+
+
+def failed_file(folder: Path) -> Path:
+    """Return where the calls without audio lie, if there are any."""
+    return folder / FOLDER_NAME / FAILED_NAME
+
+
+def open_part(path: Path) -> pq.ParquetFile:
+    """Return a part for reading.
+
+    Raises
+    ------
+    StoreError
+        When it is no Parquet file.
+    """
+    try:
+        return pq.ParquetFile(path)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise StoreError(f"{path} cannot be read ({error}): restore it from a copy of the folder") from error

@@ -1,0 +1,163 @@
+"""From the logs of dead writers to parts and ledger; it may be killed at any instant and run again."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from speechframe.store import files
+from speechframe.store import log as log_files
+from speechframe.store.entries import FIELDS, Decoder
+from speechframe.store.failed import Failure, read_unknown, replace_failed
+from speechframe.store.index import KeyIndex
+from speechframe.store.ledger import FOLDER_NAME as LEDGER_FOLDER
+from speechframe.store.ledger import ledger_path, write_ledger
+from speechframe.store.log import Kind, SegmentReader
+from speechframe.store.parts import FOLDER_NAME as PARTS_FOLDER
+from speechframe.store.parts import Batch, PartFile, part_path
+from speechframe.store.schema import Record, SentRecord
+from speechframe.store.table import FOLDER_NAME as INPUT_FOLDER
+from speechframe.store.tally import Origin, Tally
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """What a recovery found.
+
+    Parameters
+    ----------
+    unknown
+        request_key to the attempt of every call that is ``charged_unknown`` now,
+        from this and from earlier runs: it may have been billed.
+    records
+        Answers taken from logs.
+    attempts
+        Ledger rows taken from logs.
+    torn_bytes
+        Bytes of entries that were being written when their writer died; nobody was told they were kept.
+    damaged_bytes
+        Bytes in the middle of a log that are no entry: the disk lost them.
+    """
+
+    unknown: Mapping[str, SentRecord] = field(default_factory=dict)
+    records: int = 0
+    attempts: int = 0
+    torn_bytes: int = 0
+    damaged_bytes: int = 0
+
+
+def recover(folder: Path, origin: Origin) -> Recovered:
+    """Turn every log below `folder` into parts and ledger, and remove what was left unfinished."""
+    for name in (PARTS_FOLDER, LEDGER_FOLDER, INPUT_FOLDER, "."):
+        files.remove_unfinished(folder / name)
+    recovery = _Recovery(folder, origin)
+    for writer in _writers(folder):
+        recovery.take(writer)
+    return replace(recovery.found, unknown=read_unknown(folder))
+
+
+def _writers(folder: Path) -> list[Path]:
+    logs = [path for path in (folder / log_files.FOLDER_NAME).glob("*") if path.is_dir()]
+    return sorted(logs, key=lambda path: (_started_at(path), path.name))
+
+
+def _started_at(log_folder: Path) -> str:
+    for path in sorted(log_folder.glob("*.log")):
+        for entry in SegmentReader(path):
+            return str(entry.meta.get("started_at", "")) if entry.kind == Kind.OPENING else ""
+    return ""
+
+
+class _Recovery:
+    def __init__(self, folder: Path, origin: Origin) -> None:
+        self.folder = folder
+        self.origin = origin
+        self.found = Recovered()
+        self._finished: KeyIndex | None = None
+        self._seen: set[str] = set()
+
+    def take(self, log_folder: Path) -> None:
+        """Turn one writer's segments into parts and ledger, then remove them."""
+        segments = sorted(log_folder.glob("*.log"))
+        tally = Tally(self.origin)
+        changes: dict[str, Failure | None] = {}
+        for path in segments:
+            number = int(path.stem)
+            self._take_segment(log_folder.name, number, path, tally)
+            if path is segments[-1]:
+                tally.settle()
+            ledger, changed = tally.take()
+            changes |= changed
+            self.found = replace(self.found, attempts=self.found.attempts + len(ledger))
+            attempts = ledger_path(self.folder, log_folder.name, number)
+            if not attempts.exists():
+                write_ledger(attempts, ledger)
+        # Only now, with everything under its name, may the log go: oldest first, as it was written.
+        replace_failed(self.folder, self._without_finished(changes))
+        for path in segments:
+            files.discard(path)
+        with suppress(FileNotFoundError):
+            log_folder.rmdir()
+
+    def _take_segment(self, writer: str, number: int, path: Path, tally: Tally) -> None:
+        target = part_path(self.folder, writer, number)
+        part = None if target.exists() else PartFile(target)
+        batch = Batch()
+        for record in self._finished_records(path, tally):
+            if part is None or self._is_finished(record.request_key):
+                continue
+            self._seen.add(record.request_key)
+            if batch.add(record):
+                part.write(batch.records)
+                batch = Batch()
+        if part is not None:
+            if batch.records:
+                part.write(batch.records)
+            part.publish()
+
+    def _finished_records(self, path: Path, tally: Tally) -> Iterator[Record]:
+        """Replay a segment into `tally`, yielding the records that belong into its part."""
+        decoder = Decoder(FIELDS)
+        reader = SegmentReader(path)
+        answers = 0
+        for entry in reader:
+            if entry.kind == Kind.OPENING:
+                decoder = Decoder(entry.meta["fields"])
+                tally.origin = _with_sender(self.origin, entry.meta)
+            elif entry.kind == Kind.CARRIED:
+                for values in entry.meta:
+                    tally.carry(decoder.flight(values))
+            elif entry.kind == Kind.SENT:
+                tally.sent(decoder.sent(entry.meta))
+            elif entry.kind == Kind.ATTEMPT:
+                tally.attempt(decoder.ledger(entry.meta))
+            elif entry.kind == Kind.ANSWER:
+                answers += 1
+                record, row = decoder.answer(entry.meta, entry.body)
+                if tally.answer(record, row):
+                    yield record
+        found = self.found
+        self.found = replace(
+            found,
+            records=found.records + answers,
+            torn_bytes=found.torn_bytes + reader.torn_bytes,
+            damaged_bytes=found.damaged_bytes + reader.damaged_bytes,
+        )
+
+    def _is_finished(self, request_key: str) -> bool:
+        if self._finished is None:
+            self._finished = KeyIndex.read(self.folder, failed=False)
+        return request_key in self._seen or request_key in self._finished
+
+    def _without_finished(self, changes: dict[str, Failure | None]) -> dict[str, Failure | None]:
+        # A call that has its audio is not failed, whatever a later attempt for it came to.
+        return {
+            key: None if failure is not None and self._is_finished(key) else failure
+            for key, failure in changes.items()
+        }
+
+
+def _with_sender(origin: Origin, opening: Mapping[str, Any]) -> Origin:
+    tags = tuple(opening.get("tags") or ())
+    return replace(origin, user=opening.get("user"), host=opening.get("host"), tags=tags)

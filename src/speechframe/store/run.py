@@ -1,0 +1,320 @@
+"""A run folder: open it, lock it, read it, write to it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from speechframe.errors import StoreError
+from speechframe.store import files, ledger, log, parts, table
+from speechframe.store import recover as recovery
+from speechframe.store import verify as verification
+from speechframe.store.index import KeyIndex, Location, read_keys
+from speechframe.store.join import CACHE_BYTES, Joiner
+from speechframe.store.lock import locked
+from speechframe.store.manifest import (
+    FILE_NAME,
+    RunManifest,
+    TableEntry,
+    read_manifest,
+    with_table,
+    write_manifest,
+)
+from speechframe.store.schema import AUDIO_COLUMN, PART_SCHEMA
+from speechframe.store.tally import Origin
+from speechframe.store.writer import RunWriter, host_name, user_name
+
+_BATCH_ROWS = 4_096
+_AUDIO_BATCH_ROWS = 64
+
+
+class RunFolder:
+    """A run on disk. Reading needs no lock and sees what is in parts; writing needs :meth:`lock`.
+
+    Made by :meth:`create` or :meth:`open`.
+
+    Attributes
+    ----------
+    path
+        The folder.
+    manifest
+        What run.json says.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from speechframe.store import Record, RunFolder, RunManifest
+    >>> path = tempfile.mkdtemp()
+    >>> run = RunFolder.create(path, RunManifest("r1", "generate"))
+    >>> with run.lock(), run.writer() as writer:
+    ...     writer.answer(Record("00ff", "done", audio_bytes=b"RIFF"))
+    >>> RunFolder.open(path).keys()
+    {'00ff': 'done'}
+    """
+
+    def __init__(self, path: Path, manifest: RunManifest) -> None:
+        self.path = path
+        self.manifest = manifest
+        self._locked = False
+        self._index: tuple[object, KeyIndex] | None = None
+
+    @classmethod
+    def create(cls, path: str | PathLike[str], manifest: RunManifest) -> "RunFolder":
+        """Return a new run in `path`, which is made if it is missing.
+
+        Raises
+        ------
+        StoreError
+            When the folder cannot be written or holds a run already.
+        """
+        folder = Path(path)
+        if cls.exists(folder):
+            raise StoreError(f"{folder} holds a run already: open it, or choose another run_dir")
+        with files.storing(folder, "making the run folder"):
+            for name in (table.FOLDER_NAME, log.FOLDER_NAME, parts.FOLDER_NAME, ledger.FOLDER_NAME):
+                (folder / name).mkdir(parents=True, exist_ok=True)
+        write_manifest(folder, manifest)
+        return cls(folder, manifest)
+
+    @classmethod
+    def open(cls, path: str | PathLike[str]) -> "RunFolder":
+        """Return the run in `path`.
+
+        Raises
+        ------
+        NotARun
+            When there is none.
+        RunMismatch
+            When its layout is newer than this version reads.
+        """
+        folder = Path(path)
+        return cls(folder, read_manifest(folder))
+
+    @staticmethod
+    def exists(path: str | PathLike[str]) -> bool:
+        """Return whether `path` holds a run."""
+        return (Path(path) / FILE_NAME).is_file()
+
+    def update_manifest(self, **changes: Any) -> RunManifest:
+        """Change fields of run.json, atomically, and return the new manifest."""
+        manifest = replace(self.manifest, **changes)
+        write_manifest(self.path, manifest)
+        self.manifest = manifest
+        return manifest
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the run for writing during the block; the lock of a dead process is free at once.
+
+        Raises
+        ------
+        RunLocked
+            When it is held; the words name process, host and since when.
+        """
+        with locked(self.path):
+            # What was read before may have been changed by the holder since.
+            self.manifest = read_manifest(self.path)
+            self._locked = True
+            try:
+                yield
+            finally:
+                self._locked = False
+
+    def recover(self) -> recovery.Recovered:
+        """Turn what dead writers left into parts and ledger; under the lock, before :meth:`writer`.
+
+        May be killed at any instant and called again.
+        """
+        self._need_lock("recover")
+        with files.storing(self.path, "recovering the run"):
+            return recovery.recover(self.path, self._origin(()))
+
+    def writer(self, *, tags: Sequence[str] = ()) -> RunWriter:
+        """Return a writer of outcomes; under the lock.
+
+        Parameters
+        ----------
+        tags
+            For ledger rows of attempts whose end nobody saw.
+        """
+        self._need_lock("writer")
+        return RunWriter(self.path, self._origin(tags))
+
+    def _origin(self, tags: Sequence[str]) -> Origin:
+        said = self.manifest
+        return Origin(
+            run_id=said.run_id, operation=said.operation, service=said.service,
+            key_fingerprint=said.key_fingerprint, user=user_name(), host=host_name(), tags=tuple(tags),
+        )  # fmt: skip
+
+    def _need_lock(self, what: str) -> None:
+        if not self._locked:
+            raise StoreError(f"{self.path}: {what}() needs the run's lock: with run.lock(): ...")
+
+    def add_table(
+        self,
+        schema: pa.Schema,
+        *,
+        column_map: Mapping[str, str] | None = None,
+        id_column: str | None = None,
+        hidden: Sequence[str] = (),
+    ) -> table.TableWriter:
+        """Return a writer of the caller's table; closed without an error, the table becomes the run's.
+
+        Parameters
+        ----------
+        schema
+            The caller's columns, ``speech_row_id`` and ``request_key`` (null for a row without a
+            call) under the names of `column_map`, and whatever the verb wants beside them. A column
+            ``speech_problem`` says why a row has no call. Its metadata restores the caller's index.
+        column_map
+            Our column name to its name in this table, where they differ.
+        id_column
+            The caller's column of row ids, for run.json.
+        hidden
+            Columns :meth:`joined` leaves out unless they are named.
+        """
+        entry = table.new_entry(
+            len(self.manifest.tables) + 1, column_map=column_map, id_column=id_column, hidden=hidden
+        )
+        return table.TableWriter(self.path, schema, entry, self._take_table)
+
+    def _take_table(self, entry: TableEntry) -> None:
+        manifest = with_table(self.manifest, entry)
+        write_manifest(self.path, manifest)
+        self.manifest = manifest
+
+    def tables(self) -> list[TableEntry]:
+        """Return the tables handed to the run, the newest last."""
+        return list(self.manifest.tables)
+
+    def table(self) -> pq.ParquetFile:
+        """Return the run's table, to be read by batches.
+
+        Raises
+        ------
+        StoreError
+            When the run has none, or it cannot be read.
+        """
+        return table.open_table(self.path, self._entry())
+
+    def _entry(self) -> TableEntry:
+        if not self.manifest.tables:
+            raise StoreError(f"{self.path}: the run was given no table yet")
+        return self.manifest.tables[-1]
+
+    def keys(self) -> dict[str, str]:
+        """Return request_key to status of every call with an outcome; reads no other column.
+
+        For very large runs :meth:`index` holds the same in an eighth of the memory.
+        """
+        found: dict[str, str] = {}
+        for keys in read_keys(self._record_files(finished_last=True)):
+            names, statuses = keys.column("request_key"), keys.column("status")
+            found.update(
+                cast("Iterator[tuple[str, str]]", zip(names.to_pylist(), statuses.to_pylist(), strict=True))
+            )
+        return found
+
+    def index(self) -> KeyIndex:
+        """Return where each call's record lies; kept until a part is added."""
+        state = [(path, path.stat().st_mtime_ns) for path in self._record_files()]
+        if self._index is None or self._index[0] != state:
+            self._index = state, KeyIndex.read(self.path)
+        return self._index[1]
+
+    def _record_files(self, *, finished_last: bool = False) -> list[Path]:
+        finished = parts.part_files(self.path)
+        failed = [path for path in [parts.failed_file(self.path)] if path.exists()]
+        return [*failed, *finished] if finished_last else [*finished, *failed]
+
+    def locate(self, request_keys: Sequence[str | None]) -> list[Location | None]:
+        """Return file, row and status of each call's record, None where there is none."""
+        return self.index().locate(request_keys)
+
+    def row(self, request_key: str, columns: Sequence[str] | None = None) -> dict[str, Any] | None:
+        """Return the record of one call as Python values, None if there is none; reads one row group.
+
+        Parameters
+        ----------
+        request_key
+            The call's content key.
+        columns
+            Of :data:`PART_SCHEMA`; None for all.
+        """
+        location = self.locate([request_key])[0]
+        if location is None:
+            return None
+        with parts.open_part(location.path) as file:
+            row = location.row
+            for group in range(file.metadata.num_row_groups):
+                rows = file.metadata.row_group(group).num_rows
+                if row < rows:
+                    wanted = list(PART_SCHEMA.names if columns is None else columns)
+                    found: dict[str, Any] = (
+                        file.read_row_group(group, columns=wanted).slice(row, 1).to_pylist()[0]
+                    )
+                    return found
+                row -= rows
+        raise StoreError(f"{location.path} has fewer rows than its keys: verify() says more")
+
+    def clip_bytes(self, request_key: str) -> bytes | None:
+        """Return the audio file of one call as the service sent it, or None; reads one row group."""
+        found = self.row(request_key, [AUDIO_COLUMN])
+        return found[AUDIO_COLUMN]["bytes"] if found and found[AUDIO_COLUMN] else None
+
+    def joined(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        audio: bool = False,
+        batch_rows: int | None = None,
+        cache_bytes: int = CACHE_BYTES,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the run's table in the caller's order, our columns beside the caller's.
+
+        Memory does not grow with rows. A row whose call has no outcome yet is
+        ``pending``, a row without a call ``invalid``. ``pyarrow.Table.from_batches(...).to_pandas()``
+        restores the caller's index.
+
+        Parameters
+        ----------
+        columns
+            Names in the result, in order; None for all but audio and the hidden ones.
+        audio
+            With the column of audio, when `columns` is None.
+        batch_rows
+            At most so many rows a batch: 4,096, with audio 64 and about 32 MB.
+        cache_bytes
+            Of row groups kept for the rows that follow.
+
+        Raises
+        ------
+        StoreError
+            When the run has no table or no such column, or a file cannot be read.
+        """
+        joiner = Joiner(
+            self.path, self._entry(), self.index(), columns=columns, audio=audio, cache_bytes=cache_bytes
+        )
+        with_audio = self._entry().name_of(AUDIO_COLUMN) in joiner.schema.names
+        return joiner.batches(batch_rows or (_AUDIO_BATCH_ROWS if with_audio else _BATCH_ROWS))
+
+    def joined_schema(self, columns: Sequence[str] | None = None, *, audio: bool = False) -> pa.Schema:
+        """Return the schema of :meth:`joined`'s batches."""
+        return Joiner(self.path, self._entry(), self.index(), columns=columns, audio=audio).schema
+
+    def ledger(self) -> pa.Table:
+        """Return every attempt and what it cost, by time; :data:`LEDGER_SCHEMA`."""
+        return ledger.read_ledger(self.path)
+
+    def verify(self) -> list[verification.Problem]:
+        """Return everything that is wrong with the folder's files; reads all of them, audio too."""
+        return verification.verify(self.path, self.manifest)
+
+    def __repr__(self) -> str:
+        return f"RunFolder({str(self.path)!r}, {self.manifest.operation!r})"

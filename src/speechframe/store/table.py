@@ -1,0 +1,163 @@
+"""The caller's tables, spooled into ``input/`` so that a run needs nothing from the caller again."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from speechframe.errors import StoreError
+from speechframe.store import files
+from speechframe.store.manifest import TableEntry
+
+FOLDER_NAME = "input"
+ROW_ID = "speech_row_id"
+REQUEST_KEY = "request_key"
+PROBLEM = "speech_problem"
+
+_GROUP_ROWS = 8_192
+_GROUP_BYTES = 16 * 2**20
+
+
+class TableWriter:
+    """Streams a table into the run folder; when it is closed, the table becomes the run's.
+
+    Used as a context manager: an exception in the block leaves the run without the table.
+
+    Parameters
+    ----------
+    folder
+        The run folder.
+    schema
+        Of the batches, with the metadata that restores the caller's pandas index.
+    entry
+        What run.json will say of the table; the number of rows is filled in.
+    on_close
+        Called with the finished entry.
+    """
+
+    def __init__(
+        self, folder: Path, schema: pa.Schema, entry: TableEntry, on_close: Callable[[TableEntry], None]
+    ) -> None:
+        self._folder = folder
+        self._schema = schema
+        self._entry = entry
+        self._on_close = on_close
+        self._path = folder / entry.file
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_rows = 0
+        self._waiting_bytes = 0
+        self.rows = 0
+        with files.storing(folder, "writing the table"):
+            self._path.parent.mkdir(exist_ok=True)
+            self._file = pq.ParquetWriter(files.temp_path(self._path), schema, compression="zstd")
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add rows.
+
+        Raises
+        ------
+        StoreError
+            When the folder cannot take them, or their columns are not the schema's.
+        """
+        if batch.schema != self._schema:
+            difference = _difference(batch.schema, self._schema)
+            raise StoreError(f"{self._path}: the batch's columns are not the table's: {difference}")
+        self._waiting.append(batch)
+        self._waiting_rows += batch.num_rows
+        self._waiting_bytes += batch.nbytes
+        self.rows += batch.num_rows
+        if self._waiting_rows >= _GROUP_ROWS or self._waiting_bytes >= _GROUP_BYTES:
+            self._write_group()
+
+    def close(self) -> TableEntry:
+        """Finish the file and make the table the run's."""
+        self._write_group()
+        with files.storing(self._folder, "writing the table"):
+            self._file.close()
+            files.publish(self._path)
+        entry = TableEntry(**{**vars(self._entry), "rows": self.rows})
+        self._on_close(entry)
+        return entry
+
+    def abort(self) -> None:
+        """Leave the run without this table."""
+        self._waiting.clear()
+        with suppress(OSError):
+            self._file.close()
+        files.temp_path(self._path).unlink(missing_ok=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.abort()
+            return
+        try:
+            self.close()
+        except BaseException:
+            self.abort()
+            raise
+
+    def _write_group(self) -> None:
+        if not self._waiting_rows:
+            return
+        group = pa.Table.from_batches(self._waiting, self._schema)
+        self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
+        with files.storing(self._folder, "writing the table"):
+            self._file.write_table(group, row_group_size=group.num_rows)
+
+
+def new_entry(
+    number: int,
+    *,
+    column_map: Mapping[str, str] | None = None,
+    id_column: str | None = None,
+    hidden: Sequence[str] = (),
+) -> TableEntry:
+    """Return the entry of the table with this number, without its rows."""
+    return TableEntry(
+        file=f"{FOLDER_NAME}/{number:04d}.parquet",
+        rows=0,
+        added_at=datetime.now(UTC).isoformat(),
+        id_column=id_column,
+        column_map=dict(column_map or {}),
+        hidden=tuple(hidden),
+    )
+
+
+def open_table(folder: Path, entry: TableEntry) -> pq.ParquetFile:
+    """Return a table of the run, to be read by batches."""
+    path = folder / entry.file
+    try:
+        return pq.ParquetFile(path)
+    except FileNotFoundError:
+        raise StoreError(f"{path} is missing: restore it, or hand the table in again") from None
+    except (OSError, pa.ArrowInvalid) as error:
+        raise StoreError(
+            f"{path} cannot be read ({error}): restore it, or hand the table in again"
+        ) from error
+
+
+def iter_rows(
+    folder: Path, entry: TableEntry, columns: Sequence[str], batch_rows: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield the table's rows in the caller's order."""
+    with open_table(folder, entry) as file:
+        yield from file.iter_batches(batch_size=batch_rows, columns=list(columns))
+
+
+def _difference(got: pa.Schema, wanted: pa.Schema) -> str:
+    return "; ".join(f"{a} instead of {b}" for a, b in zip(got, wanted, strict=False) if a != b) or (
+        f"{len(got)} columns instead of {len(wanted)}"
+    )
+
+
+__all__ = ["PROBLEM", "REQUEST_KEY", "ROW_ID", "TableWriter", "iter_rows", "new_entry", "open_table"]

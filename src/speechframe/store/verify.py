@@ -1,0 +1,93 @@
+"""Whether a run folder is what it says: files readable, audio as it was answered, every call once."""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from speechframe.errors import StoreError
+from speechframe.store import log
+from speechframe.store.ledger import ledger_files
+from speechframe.store.manifest import RunManifest
+from speechframe.store.parts import failed_file, open_part, part_files
+from speechframe.store.schema import LEDGER_SCHEMA, PART_SCHEMA
+from speechframe.store.table import open_table
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something in a run folder that is not as it should be.
+
+    Parameters
+    ----------
+    file
+        Below the run folder.
+    request_key
+        The call concerned; None for a file as a whole.
+    words
+        What is wrong.
+    """
+
+    file: str
+    request_key: str | None
+    words: str
+
+
+def verify(folder: Path, manifest: RunManifest) -> list[Problem]:
+    """Return everything that is wrong with the files of a run, reading each of them whole."""
+    return list(_problems(folder, manifest))
+
+
+def _problems(folder: Path, manifest: RunManifest) -> Iterator[Problem]:
+    seen: dict[str, str] = {}
+    failed = [failed_file(folder)] if failed_file(folder).exists() else []
+    for path in [*part_files(folder), *failed]:
+        yield from _part_problems(folder, path, seen)
+    for path in ledger_files(folder):
+        yield from _table_problems(folder, path, LEDGER_SCHEMA)
+    for entry in manifest.tables:
+        try:
+            with open_table(folder, entry) as file:
+                rows = sum(batch.num_rows for batch in file.iter_batches())
+        except (StoreError, OSError, pa.ArrowException) as error:
+            yield Problem(entry.file, None, str(error))
+        else:
+            if rows != entry.rows:
+                yield Problem(entry.file, None, f"has {rows} rows, run.json says {entry.rows}")
+    for path in sorted((folder / log.FOLDER_NAME).glob("*/*.log")):
+        words = "is the log of a run that is being written or was interrupted: the next run takes it up"
+        yield Problem(str(path.relative_to(folder)), None, words)
+
+
+def _table_problems(folder: Path, path: Path, schema: pa.Schema) -> Iterator[Problem]:
+    name = str(path.relative_to(folder))
+    try:
+        with open_part(path) as file:
+            missing = [f.name for f in schema if f.name not in file.schema_arrow.names]
+            for _ in file.iter_batches():
+                pass
+    except (StoreError, OSError, pa.ArrowException) as error:
+        yield Problem(name, None, f"cannot be read: {error}")
+    else:
+        if missing:
+            yield Problem(name, None, f"has no column {', '.join(missing)}")
+
+
+def _part_problems(folder: Path, path: Path, seen: dict[str, str]) -> Iterator[Problem]:
+    name = str(path.relative_to(folder))
+    unreadable = list(_table_problems(folder, path, PART_SCHEMA))
+    if unreadable:
+        yield from unreadable
+        return
+    with open_part(path) as file:
+        for batch in file.iter_batches(batch_size=64, columns=["audio", "sha256", "request_key"]):
+            for row in batch.to_pylist():
+                key = row["request_key"]
+                if key in seen:
+                    yield Problem(name, key, f"stands in {seen[key]} too")
+                seen[key] = name
+                content = (row["audio"] or {}).get("bytes")
+                if content is not None and hashlib.sha256(content).hexdigest() != row["sha256"]:
+                    yield Problem(name, key, "the audio is not what was answered: its sha256 differs")

@@ -1,0 +1,350 @@
+"""JSON bodies of speech calls: requests to bytes, answers to values (sections 2.1, 2.3, 2.4 and 2.7)."""
+
+import binascii
+import json
+import math
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from speechframe.errors import BadAnswer
+from speechframe.spec.auth import AuthToken
+from speechframe.spec.speech import GenerateRequest, Voice
+from speechframe.wire._json import NotJsonError, loads
+from speechframe.wire.errors import ErrorBody, decode_error, retry_after_s, warnings_of
+
+pybase64: Any
+try:
+    import pybase64
+except ModuleNotFoundError:  # the extra [speed]
+    pybase64 = None
+
+__all__ = [
+    "ErrorBody",
+    "Generated",
+    "decode_error",
+    "decode_generate",
+    "decode_object",
+    "decode_token",
+    "decode_voices",
+    "encode_generate",
+    "retry_after_s",
+    "warnings_of",
+]
+
+_AUDIO_KEY = b'"encodedAudio"'
+# Stands for the audio while the rest is parsed. Random, so that no body can hold it by design.
+_PLACE = secrets.token_hex(16)
+_COLON = re.compile(rb'[ \t\r\n]*:[ \t\r\n]*"')
+_BALANCE = re.compile(rb'"remainingCharacterCount"[ \t\r\n]*:[ \t\r\n]*(-?[0-9]{1,19})[ \t\r\n]*[,}]')
+_BASE64_BLOCK = 4
+_MAX_INT64 = 2**63 - 1
+_MAX_MS = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """The answer to a generate call, as the service gave it (section 2.3).
+
+    Parameters
+    ----------
+    audio
+        The decoded bytes of ``encodedAudio``; None when the audio is behind `audio_url`.
+    audio_url
+        ``audioFile``, None when empty.
+    audio_seconds
+        The length the answer claims, in seconds.
+    remaining_characters
+        The balance after the call; None when the answer does not hold a whole number.
+    words
+        Word, start and end in milliseconds from the start of the audio.
+    warning
+        The service's own warning.
+    notes
+        What is odd about the answer though it can be used.
+    """
+
+    audio: bytes | None
+    audio_url: str | None
+    audio_seconds: float
+    remaining_characters: int | None
+    words: list[tuple[str, int, int]]
+    warning: str | None
+    notes: tuple[str, ...] = ()
+
+
+def encode_generate(request: GenerateRequest) -> bytes:
+    r"""Return the canonical JSON of a request: equal requests give equal bytes, here and in later versions.
+
+    Names are sorted, values that are absent or equal to the document's default are left out, text is UTF-8.
+
+    Examples
+    --------
+    >>> encode_generate(GenerateRequest(text="Grüße", voice_id="greta", variation=1, sample_rate=8000))
+    b'{"sampleRate":8000.0,"text":"Gr\xc3\xbc\xc3\x9fe","voiceId":"greta"}'
+    """
+    fields = request.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
+    # Never the fast writer: these bytes enter request keys, which must not depend on what is installed.
+    return json.dumps(fields, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def decode_generate(body: bytes) -> Generated:
+    r"""Return what a generate answer holds.
+
+    The Base64 value is cut out before the rest is parsed, which is most of the speed; a body where that is
+    not plainly possible is parsed as a whole, with the same result.
+
+    Forgiven, and named in ``notes``: a missing or unusable balance or word list, single unusable words,
+    words that run backwards, text that is no valid Unicode. Unknown fields are ignored.
+
+    Raises
+    ------
+    BadAnswer
+        No JSON object, neither audio nor URL, Base64 that is not strictly right, no finite length of 0 or
+        more. Carries the balance where it could be read.
+
+    Examples
+    --------
+    >>> decode_generate(
+    ...     b'{"audioFile": "", "encodedAudio": "AAA=", "audioLengthInSeconds": 0.5,'
+    ...     b' "remainingCharacterCount": 9, "wordDurations": [{"word": "Hi", "startMs": 0, "endMs": 400}]}'
+    ... )
+    ... # doctest: +NORMALIZE_WHITESPACE
+    Generated(audio=b'\x00\x00', audio_url=None, audio_seconds=0.5, remaining_characters=9,
+              words=[('Hi', 0, 400)], warning=None, notes=())
+    """
+    cut = _cut(body)
+    if cut is None:
+        return _decode_whole(body)
+    fields, audio, repaired = cut
+    return _generated(fields, audio, _Notes(repaired))
+
+
+def decode_voices(body: bytes) -> list[Voice]:
+    """Return the voices of a listing, whatever single fields look like.
+
+    A field that is not as the document says is left out, and so is a voice without an id.
+
+    Raises
+    ------
+    BadAnswer
+        The body is no JSON array.
+    """
+    value = _loaded(body)
+    if not isinstance(value, list):
+        raise BadAnswer(f"the voice listing is no array but {_kind(value)}")
+    found = (_lenient(Voice, item) for item in value if isinstance(item, dict))
+    return [voice for voice in found if voice is not None]
+
+
+def decode_token(body: bytes) -> AuthToken:
+    """Return the token of a token answer.
+
+    Raises
+    ------
+    BadAnswer
+        The body is no JSON object, or the token is no text.
+    """
+    fields = decode_object(body)
+    try:
+        return AuthToken.model_validate(fields)
+    except ValidationError as error:
+        # The words of pydantic would show the token.
+        names = ", ".join(str(e["loc"][0]) for e in error.errors(include_input=False))
+        raise BadAnswer(f"the token answer holds an unusable value of {names}") from None
+
+
+def decode_object(body: bytes) -> dict[str, Any]:
+    """Return the JSON object in a body.
+
+    Raises
+    ------
+    BadAnswer
+        The body holds anything else.
+    """
+    value = _loaded(body)
+    if not isinstance(value, dict):
+        raise BadAnswer(f"the answer is no JSON object but {_kind(value)}")
+    return value
+
+
+class _Notes(list[str]):
+    def __init__(self, repaired: bool) -> None:  # noqa: FBT001
+        super().__init__(["text in the answer was no valid Unicode and was repaired"] if repaired else [])
+
+
+def _cut(body: bytes) -> tuple[dict[str, Any], bytes, bool] | None:
+    place = _audio_place(body)
+    if place is None:
+        return None
+    value = body[place]
+    if b"\\" in value:
+        # Many JSON writers escape the slash, which is a letter of Base64.
+        value = value.replace(b"\\/", b"/")
+    audio = _base64(value)
+    if audio is None:
+        return None
+    try:
+        fields, repaired = loads(b"".join((body[: place.start], _PLACE.encode(), body[place.stop :])))
+    except NotJsonError:
+        return None
+    # Unless the placeholder is what a parser finds there, the value belonged to something else.
+    found = isinstance(fields, dict) and fields.get("encodedAudio") == _PLACE
+    return (fields, audio, repaired) if found else None
+
+
+def _audio_place(body: bytes) -> slice | None:
+    key = body.find(_AUDIO_KEY)
+    colon = _COLON.match(body, key + len(_AUDIO_KEY)) if key >= 0 else None
+    if colon is None:
+        return None
+    start = colon.end()
+    end = body.find(b'"', start)
+    # The value itself need not be searched for a second key: it holds no quote.
+    return slice(start, end) if end > start and body.find(_AUDIO_KEY, end) < 0 else None
+
+
+def _base64(value: bytes) -> bytes | None:
+    # One of the two decoders takes a fourth character that is padding too many.
+    if len(value) % _BASE64_BLOCK:
+        return None
+    try:
+        if pybase64 is not None:
+            decoded: bytes = pybase64.b64decode(value, validate=True)
+            return decoded
+        return binascii.a2b_base64(value, strict_mode=True)
+    except ValueError:
+        return None
+
+
+def _decode_whole(body: bytes) -> Generated:
+    try:
+        fields, repaired = loads(body)
+    except NotJsonError as error:
+        raise BadAnswer(f"the answer is no JSON: {error}", remaining_characters=_balance_in(body)) from None
+    if not isinstance(fields, dict):
+        raise BadAnswer(f"the answer is no JSON object but {_kind(fields)}")
+    encoded = fields.get("encodedAudio")
+    if encoded is None or encoded == "":
+        return _generated(fields, None, _Notes(repaired))
+    audio = _base64(encoded.encode()) if isinstance(encoded, str) else None
+    if audio is None:
+        raise BadAnswer(
+            "encodedAudio is no Base64", remaining_characters=_whole(fields, "remainingCharacterCount")
+        )
+    return _generated(fields, audio, _Notes(repaired))
+
+
+def _generated(fields: Mapping[str, Any], audio: bytes | None, notes: list[str]) -> Generated:
+    remaining = _whole(fields, "remainingCharacterCount")
+    url = fields.get("audioFile")
+    if not isinstance(url, str) or not url.strip():
+        url = None
+    if audio is None and url is None:
+        raise BadAnswer("the answer holds neither audioFile nor encodedAudio", remaining_characters=remaining)
+    seconds: Any = fields.get("audioLengthInSeconds")
+    if type(seconds) not in {float, int} or not 0 <= seconds < math.inf:
+        shown = repr(seconds)[:40] if "audioLengthInSeconds" in fields else "missing"
+        raise BadAnswer(f"audioLengthInSeconds is {shown}", remaining_characters=remaining)
+    if remaining is None:
+        notes.append("the answer gives no usable remainingCharacterCount")
+    warning = fields.get("warning")
+    return Generated(
+        audio=audio,
+        audio_url=url,
+        audio_seconds=float(seconds),
+        remaining_characters=remaining,
+        words=_words(fields.get("wordDurations"), notes),
+        warning=warning if isinstance(warning, str) and warning else None,
+        notes=tuple(notes),
+    )
+
+
+def _words(value: Any, notes: list[str]) -> list[tuple[str, int, int]]:
+    if not isinstance(value, list):
+        notes.append("the answer gives no wordDurations")
+        return []
+    words = _plain_words(value)
+    if words is None:
+        words = [word for item in value if (word := _word(item)) is not None]
+    if len(words) < len(value):
+        notes.append(
+            f"{len(value) - len(words)} of {len(value)} wordDurations are unusable and were left out"
+        )
+    previous_ms = 0
+    for number, (_, start_ms, end_ms) in enumerate(words, start=1):
+        if start_ms < previous_ms or end_ms < start_ms:
+            notes.append(f"wordDurations run backwards at word {number}")
+            break
+        previous_ms = start_ms
+    return words
+
+
+def _plain_words(value: list[Any]) -> list[tuple[str, int, int]] | None:
+    # As the document has them, which is nearly always: no function call a word.
+    try:
+        words = [(item["word"], item["startMs"], item["endMs"]) for item in value]
+    except (KeyError, TypeError):
+        return None
+    plain = all(
+        type(word) is str and type(start) is int and type(end) is int and 0 <= start <= end <= _MAX_MS
+        for word, start, end in words
+    )
+    return words if plain else None
+
+
+def _word(item: Any) -> tuple[str, int, int] | None:
+    if not isinstance(item, dict):
+        return None
+    word = item.get("word")
+    start_ms, end_ms = _milliseconds(item.get("startMs")), _milliseconds(item.get("endMs"))
+    if not isinstance(word, str) or start_ms is None or end_ms is None:
+        return None
+    return word, start_ms, end_ms
+
+
+def _milliseconds(value: Any) -> int | None:
+    if type(value) is int:
+        return value if -_MAX_MS <= value <= _MAX_MS else None
+    if type(value) is float and -_MAX_MS <= value <= _MAX_MS:
+        return round(value)
+    return None
+
+
+def _whole(fields: Mapping[str, Any], name: str) -> int | None:
+    value = fields.get(name)
+    if type(value) is float and value.is_integer() and abs(value) <= _MAX_INT64:
+        value = int(value)
+    return value if type(value) is int and -_MAX_INT64 <= value <= _MAX_INT64 else None
+
+
+def _balance_in(body: bytes) -> int | None:
+    found = _BALANCE.search(body)
+    return int(found[1]) if found else None
+
+
+def _loaded(body: bytes) -> Any:
+    try:
+        return loads(body)[0]
+    except NotJsonError as error:
+        raise BadAnswer(f"the answer is no JSON: {error}") from None
+
+
+def _lenient(model: type[Voice], fields: dict[str, Any]) -> Voice | None:
+    try:
+        return model.model_validate(fields)
+    except ValidationError as error:
+        wrong = {e["loc"][0] for e in error.errors(include_url=False, include_input=False)}
+    try:
+        return model.model_validate({name: value for name, value in fields.items() if name not in wrong})
+    except ValidationError:
+        return None
+
+
+def _kind(value: Any) -> str:
+    names = {dict: "an object", list: "an array", str: "text", bool: "a truth value", type(None): "null"}
+    return names.get(type(value), "a number")

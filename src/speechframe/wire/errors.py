@@ -1,0 +1,168 @@
+"""What an error answer says: body, Retry-After, warnings and trace id, whatever shape they come in."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from speechframe.spec.chosen import TRACE_HEADER, WARNING_HEADER
+from speechframe.spec.codes import Status
+from speechframe.wire._json import NotJsonError, loads
+
+MAX_BODY_CHARACTERS = 2000
+MAX_MESSAGE_CHARACTERS = 500
+MAX_CODE_CHARACTERS = 100
+MAX_TRACE_CHARACTERS = 128
+MAX_WARNINGS = 20
+
+_MESSAGE_FIELDS = ("error_message", "message", "errorMessage", "error", "detail", "title")
+_CODE_FIELDS = ("error_code", "errorCode", "code")
+_TRACE_FIELDS = ("trace_id", "traceId")
+_NUMBER = re.compile(r"[0-9]{1,20}(?:\.[0-9]{0,20})?|\.[0-9]{1,20}", re.ASCII)
+_TAG = re.compile(r"<(?:script|style)\b.*?</(?:script|style)\s*>|<[^<>]{0,500}>", re.IGNORECASE | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorBody:
+    """What an error answer says.
+
+    Parameters
+    ----------
+    message
+        The service's words, shortened and on one line; never empty.
+    code
+        The service's own code, if it gave one.
+    trace_id
+        The service's id of the answer, if it gave one.
+    text
+        The beginning of the body as text.
+    """
+
+    message: str
+    code: str | None
+    trace_id: str | None
+    text: str
+
+
+def decode_error(status: int, body: bytes, headers: Mapping[str, str]) -> ErrorBody:
+    """Return what an error answer says; never raises.
+
+    The document leaves the shape open. Read are ``error_message``, ``message``, ``errorMessage``, ``error``
+    (text, or an object with a message and a code), ``error_code``, ``errorCode``, ``code``, and plain text
+    or a page of HTML.
+
+    Examples
+    --------
+    >>> decode_error(400, b'{"error_message": "no such voice", "error_code": "INVALID_REQUEST"}', {}).message
+    'no such voice'
+    """
+    text = body[: 4 * MAX_BODY_CHARACTERS].decode("utf-8", "replace")
+    fields = _fields(body)
+    # The header is ours to find on every answer; proxies on the way know nothing of the body.
+    trace_id = trace_id_of(headers) or _first(fields, _TRACE_FIELDS, MAX_TRACE_CHARACTERS)
+    return ErrorBody(
+        message=_first(fields, _MESSAGE_FIELDS, MAX_MESSAGE_CHARACTERS) or _words(text, status),
+        code=_first(fields, _CODE_FIELDS, MAX_CODE_CHARACTERS),
+        trace_id=trace_id,
+        text=one_line(text, MAX_BODY_CHARACTERS),
+    )
+
+
+def retry_after_s(headers: Mapping[str, str], *, now: datetime | None = None) -> float | None:
+    """Return the seconds an answer asks to wait; None when it asks nothing that makes sense.
+
+    ``retry-after-ms`` beats ``Retry-After``, which holds seconds (whole or not) or an HTTP date. A date
+    counts from the answer's own ``Date``, so that a wrong clock on either side does not matter; a date gone
+    by is 0. Junk, negative and infinite values are None; a huge value is returned as it is, for the
+    caller's patience to judge.
+
+    Examples
+    --------
+    >>> retry_after_s({"Retry-After": "1.5"}), retry_after_s({"Retry-After": "-1"})
+    (1.5, None)
+    """
+    milliseconds = next((_number(value) for value in _values(headers, "retry-after-ms")), None)
+    if milliseconds is not None:
+        return milliseconds / 1000
+    value = next(_values(headers, "retry-after"), None)
+    if value is None:
+        return None
+    seconds = _number(value)
+    if seconds is not None:
+        return seconds
+    then = _date(value)
+    if then is None:
+        return None
+    start = _date(next(_values(headers, "date"), "")) or now or datetime.now(UTC)
+    return max(0.0, (then - start).total_seconds())
+
+
+def trace_id_of(headers: Mapping[str, str]) -> str | None:
+    """Return the service's id of an answer, shortened; None when it has none."""
+    value = next(_values(headers, TRACE_HEADER), None)
+    return one_line(value, MAX_TRACE_CHARACTERS) or None if value else None
+
+
+def warnings_of(headers: Mapping[str, str], *further: str | None) -> tuple[str, ...]:
+    """Return `further` and every warning header, each once, on one line, shortened and bounded in number."""
+    found = [*further, *_values(headers, WARNING_HEADER)]
+    lines = (one_line(warning, MAX_MESSAGE_CHARACTERS) for warning in found if warning)
+    return tuple(dict.fromkeys(line for line in lines if line))[:MAX_WARNINGS]
+
+
+def one_line(text: str, max_characters: int) -> str:
+    """Return `text` on one line, without control characters, at most `max_characters` long."""
+    words = " ".join(text[: 4 * max_characters].split())
+    clean = words if words.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in words)
+    return clean if len(clean) <= max_characters else clean[: max_characters - 1] + "…"
+
+
+def _values(headers: Mapping[str, str], name: str) -> Iterator[str]:
+    # Multidicts give a repeated header once a value; plain dicts may be spelled in any case.
+    wanted = name.lower()
+    return (value for found, value in headers.items() if found.lower() == wanted)
+
+
+def _number(value: str) -> float | None:
+    stripped = value.strip()
+    return float(stripped) if _NUMBER.fullmatch(stripped) else None
+
+
+def _date(value: str) -> datetime | None:
+    try:
+        then = parsedate_to_datetime(value[:64])
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+    return then if then.tzinfo is not None else then.replace(tzinfo=UTC)
+
+
+def _fields(body: bytes) -> dict[str, Any]:
+    try:
+        value, _ = loads(body)
+    except NotJsonError:
+        return {}
+    if isinstance(value, list) and value:
+        value = value[0]
+    if not isinstance(value, dict):
+        return {"message": value} if isinstance(value, str) else {}
+    inner = value.get("error")
+    # Outer fields win: `error` may be an object of its own with the same names.
+    return {**inner, **value, "error": inner.get("message")} if isinstance(inner, dict) else value
+
+
+def _first(fields: Mapping[str, Any], names: tuple[str, ...], max_characters: int) -> str | None:
+    for name in names:
+        value = fields.get(name)
+        if isinstance(value, (str, int)) and not isinstance(value, bool):
+            line = one_line(str(value), max_characters)
+            if line:
+                return line
+    return None
+
+
+def _words(text: str, status: int) -> str:
+    words = one_line(_TAG.sub(" ", text) if "<" in text else text, MAX_MESSAGE_CHARACTERS)
+    known = Status.of(status)
+    return words or (known.meaning if known is not None else "the service gave no reason")

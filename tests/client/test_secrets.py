@@ -1,0 +1,239 @@
+"""The key is on the wire and nowhere else: in no repr, message, log, traceback, pickle, at no other host."""
+
+import html
+import json
+import logging
+import pickle
+import traceback
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import SecretStr
+
+from speechframe.client import Client, Patience, SyncClient
+from speechframe.client._hidden import MASK, Hidden, Redactor
+from speechframe.errors import SettingsError, SpeechframeError
+from speechframe.settings import Settings
+
+
+def _everything_shown(error):
+    """What the most talkative crash report would print."""
+    parts = [str(error), repr(error), repr(error.args), repr(vars(error))]
+    while error is not None:
+        captured = traceback.TracebackException.from_exception(error, capture_locals=True)
+        parts += [*captured.format(), *traceback.format_exception(error)]
+        error = error.__cause__ or error.__context__
+    return "\n".join(parts)
+
+
+async def _failure(attempt):
+    # A frame of its own: those of the tests hold the bare key.
+    try:
+        await attempt
+    except SpeechframeError as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+
+def _failure_of(function, *args, **options):
+    try:
+        function(*args, **options)
+    except SpeechframeError as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+
+def _spellings(key):
+    return {key, key[:12], json.dumps(key), quote(key), quote(key, safe=""), key[-12:]}
+
+
+def _assert_hidden(shown, key):
+    for spelling in _spellings(key):
+        assert spelling not in shown
+
+
+@pytest.fixture
+def failures(odd, key):
+    """Every way an attempt can fail, each echoing the key as far as it can."""
+    echo = f"no such key {key} ({quote(key)}), you sent api-key: {key}"
+    text = echo.encode()
+    json_body = json.dumps({"error_message": echo, "error_code": key, "trace_id": key})
+    return {
+        "json error": odd.answer(403, json_body.encode(), {"X-Trace-Id": key}),
+        "nested error": odd.answer(500, {"error": {"message": echo, "code": key}}),
+        "escaped error": odd.answer(400, json_body.replace("/", "\\/").encode()),
+        "plain error": odd.answer(500, text),
+        "key at the end of a long error": odd.answer(500, b"x" * (4 * 500 - 20) + text),
+        "html error": odd.answer(502, b"<html><body><h1>" + text + b"</h1></body>"),
+        "redirect": odd.redirect(f"https://{quote(key, safe='')}.example.com/?k={key}"),
+        "bad answer": odd.answer(200, text, {"X-Trace-Id": key}),
+        "bad encoding": odd.answer(200, text, {"Content-Encoding": key}),
+        "no http": odd.raw(text + b"\r\n\r\n"),
+        "bad header": odd.raw(b"HTTP/1.1 200 OK\r\n" + text + b"\r\n\r\n"),
+        "large header": odd.raw(b"HTTP/1.1 200 OK\r\nX: " + text * 500 + b"\r\n\r\n"),
+        "truncated": odd.raw(b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n" + text),
+        "reset": odd.reset(),
+        "hang": odd.hang(),
+        "audio behind a signed link": odd.spoken(
+            encodedAudio=None, audioFile=f"{odd.url}/gone.wav?sig={key}"
+        ),
+    }
+
+
+NAMES = (
+    "json error",
+    "nested error",
+    "escaped error",
+    "plain error",
+    "key at the end of a long error",
+    "html error",
+    "redirect",
+    "bad answer",
+    "bad encoding",
+    "no http",
+    "bad header",
+    "large header",
+    "truncated",
+    "reset",
+    "hang",
+    "audio behind a signed link",
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_no_failure_shows_the_key(odd, settings, call, key, failures, name, caplog):
+    caplog.set_level(logging.DEBUG)
+    odd.script(failures[name])
+    async with Client(settings, patience=Patience(attempts=2, first_wait_s=0.001)) as client:
+        failed = [await _failure(client.send_once(call, timeout_s=0.3))]
+        if name != "hang":
+            failed.append(await _failure(client.call(call)))
+    for error in failed:
+        _assert_hidden(_everything_shown(error), key)
+        _assert_hidden(repr(pickle.dumps(error)), key)
+    assert any(seen.headers["api-key"] == key for seen in odd.seen), "the key was never sent"
+    _assert_hidden(caplog.text, key)
+
+
+async def test_no_listing_failure_shows_key_or_token(odd, client, key):
+    token = "tok-0123456789-abcdef"
+    for path in ("/v1/speech/voices?model=gen2", "/v1/auth/token"):
+        odd.script(odd.answer(403, {"message": f"{key} {token}"}), path=path.partition("?")[0])
+    _assert_hidden(_everything_shown(await _failure(client.token())), key)
+    shown = _everything_shown(await _failure(client.voices(token=token)))
+    _assert_hidden(shown, token)
+    _assert_hidden(shown, key)
+
+
+def test_a_sync_failure_shows_no_key(odd, settings, call, key, failures):
+    odd.script(failures["json error"])
+    with SyncClient(settings) as client:
+        _assert_hidden(_everything_shown(_failure_of(client.send_once, call)), key)
+
+
+async def test_warnings_and_trace_ids_of_good_answers_show_no_key(odd, client, call, key):
+    odd.script(
+        odd.spoken(warning=f"weak key {key}", headers={"X-Speech-Warning": key, "X-Trace-Id": f"t-{key}"})
+    )
+    spoken = await client.send_once(call)
+    assert spoken.trace_id == "t-***"
+    assert set(spoken.warnings) == {"weak key ***", "***"}
+    _assert_hidden(repr(spoken), key)
+
+
+def test_reprs_show_no_key(settings, call, key):
+    for shown in (Client(settings), SyncClient(settings), settings, call):
+        _assert_hidden(repr(shown) + str(shown), key)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"base_url": "http://far.example.com"},
+        {"base_url": "nonsense"},
+        {"base_url": None},
+        {"base_url": "https://far.example.com", "regions": ("mars",)},
+        {"base_url": "https://far.example.com", "regions": ("uk",)},
+    ],
+)
+@pytest.mark.parametrize("kind", [Client, SyncClient])
+def test_a_client_that_cannot_be_made_shows_no_key(kind, wrong, key, monkeypatch):
+    monkeypatch.delenv("SPEECHFRAME_BASE_URL", raising=False)
+    for passed in (SecretStr(key), Hidden(key)):
+        _assert_hidden(_everything_shown(_failure_of(kind, api_key=passed, **wrong)), key)
+
+
+def test_a_bare_key_is_hidden_below_the_line_that_passes_it(key):
+    error = _failure_of(Client, api_key=key, base_url="http://far.example.com")
+    error.__traceback__ = error.__traceback__.tb_next
+    _assert_hidden(_everything_shown(error), key)
+
+
+@pytest.mark.parametrize("bad", ["sk-secret\r\nX-Evil: 1", "sk-secret-ключ", "\x00sk-secret"])
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_key_that_is_no_header_is_refused_without_showing_it(bad, whole):
+    given = {"api_key": SecretStr(bad), "base_url": "https://far.example.com"}
+    error = _failure_of(lambda **fields: Client(Settings(**fields)) if whole else Client(**fields), **given)
+    assert isinstance(error, SettingsError)
+    _assert_hidden(_everything_shown(error), "sk-secret")
+
+
+# To whom it goes.
+
+
+async def test_no_other_host_gets_the_key(odd, client, call, key):
+    for status in (301, 307):
+        odd.script(odd.redirect(f"{odd.other_url}/v1/speech/voices", status), path="/v1/speech/voices")
+        odd.script(odd.redirect(f"{odd.other_url}/v1/auth/token", status), path="/v1/auth/token")
+        odd.script(odd.redirect(f"{odd.other_url}/v1/limits", status), path="/v1/limits")
+        odd.script(odd.redirect(f"{odd.other_url}/v1/speech/generate", status))
+        for attempt in (client.voices(), client.token(), client.send_once(call)):
+            with pytest.raises(SpeechframeError, match=r"redirects to 127\.0\.0\.2"):
+                await attempt
+        assert await client.limits() is None
+    assert len(odd.seen) == 8
+    assert all(seen.host.startswith("127.0.0.1") for seen in odd.seen)
+
+
+def test_plain_http_to_another_machine_is_refused_unless_allowed(key):
+    with pytest.raises(SettingsError, match="plain http"):
+        Client(Settings(api_key=SecretStr(key), base_url="http://far.example.com"))
+    Client(Settings(api_key=SecretStr(key), base_url="http://far.example.com", allow_http=True))
+
+
+async def test_keys_of_netrc_stay_where_they_are(odd, client, call, tmp_path, monkeypatch):
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password mine\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    await client.send_once(call)
+    assert "Authorization" not in odd.seen[0].headers
+
+
+def test_every_spelling_of_a_secret_is_masked():
+    key = 'k"e\\y/+ 1'
+    spelled = [
+        key,
+        json.dumps(key)[1:-1],
+        json.dumps(key)[1:-1].replace("/", "\\/"),
+        quote(key),
+        quote(key, safe="").lower(),
+        html.escape(key),
+        key.replace("+", "&#x2B;").replace("/", "&#47;"),
+        key.replace("+", "\\u002B").upper(),
+    ]
+    for spelling in spelled:
+        assert Redactor(key).clean(f"<{spelling}>") == "<***>"
+    assert Redactor(key).clean("other text") == "other text"
+
+
+@given(
+    st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=4, max_size=60), st.text(max_size=50)
+)
+def test_any_key_is_masked_in_any_text(key, text):
+    assert key.lower() not in Redactor(key).clean(text + key + text).replace(MASK, "\n").lower()
+    assert Redactor(key).clean(key) == MASK
+
+
+def test_of_two_secrets_the_longer_is_masked_whole():
+    assert Redactor("abc", "abcdef").clean("abcdef abc") == "*** ***"

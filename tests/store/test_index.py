@@ -1,0 +1,61 @@
+"""Records are found by key, whatever the keys look like."""
+
+import pyarrow as pa
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from store_cases import done, failed, key_of, manifest
+
+from speechframe.store import RunFolder
+from speechframe.store.index import halves_of
+
+# Keys that share their first half, keys that are no hex digits, and ordinary ones.
+HEX = st.integers(0, 2**128 - 1).map("{:032x}".format)
+TWINS = st.integers(0, 5).map(lambda n: f"{'ab' * 8}{n:016x}")
+KEYS = st.one_of(HEX, TWINS, st.text(st.characters(codec="utf-8"), max_size=40), TWINS.map(str.upper))
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.dictionaries(KEYS, st.sampled_from(["done", "suspect", "failed"]), max_size=30),
+    st.lists(KEYS, max_size=10),
+)
+def test_it_finds_what_a_dictionary_finds(tmp_path_factory, status, others):
+    run = RunFolder.create(tmp_path_factory.mktemp("index") / "run", manifest())
+    with run.lock(), run.writer() as out:
+        for key, outcome in status.items():
+            out.answer(failed(key) if outcome == "failed" else done(key, status=outcome))
+    index = run.index()
+    asked = [*status, *others, None]
+    found = index.locate(asked)
+    assert [place and place.status for place in found] == [status.get(key) for key in asked]
+    assert len(index) == len(status)
+    assert all((key in index) == (key in status) for key in asked)
+    assert {name: n for name, n in index.counts().items() if n} == {
+        name: n for name in ("done", "suspect", "failed") if (n := list(status.values()).count(name))
+    }
+    assert run.keys() == status
+    for key, place in zip(asked, found, strict=True):
+        if place is not None:
+            assert run.row(key, ["request_key"]) == {"request_key": key}
+
+
+def test_packed_keys_are_the_hex_digits(run):
+    with run.lock(), run.writer() as out:
+        for number in range(100):
+            out.answer(done(key_of(number)) if number % 2 else failed(key_of(number)))
+    index = run.index()
+    assert {bytes(key).hex() for key in index.packed({"done"})} == {key_of(n) for n in range(1, 100, 2)}
+    assert len(index.packed({"done", "failed"})) == 100
+    assert len(index.packed({"suspect"})) == 0
+
+
+def test_slices_and_chunks_of_keys_are_read_like_whole_arrays():
+    keys = [f"{n:032x}" for n in range(50)]
+    whole = pa.array(keys)
+    high, low = halves_of(whole)
+    assert low.tolist() == list(range(50))
+    assert high.tolist() == [0] * 50
+    assert halves_of(whole.slice(7, 20))[1].tolist() == list(range(7, 27))
+    chunks = pa.chunked_array([whole.slice(30), pa.array([], pa.string()), whole.slice(0, 30)])
+    assert halves_of(chunks)[1].tolist() == [*range(30, 50), *range(30)]
+    assert halves_of(whole.cast(pa.large_string()))[1].tolist() == list(range(50))

@@ -1,0 +1,92 @@
+"""verify() finds what is not as it was answered."""
+
+import shutil
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from store_cases import audio_of, done, failed, key_of, tried
+
+from speechframe.store import Problem
+from speechframe.store.ledger import ledger_files
+from speechframe.store.parts import part_files
+
+KEYS = [key_of(i) for i in range(5)]
+
+
+@pytest.fixture
+def filled(run, add_rows):
+    add_rows(run, KEYS)
+    with run.lock(), run.writer() as out:
+        for key in KEYS[:4]:
+            out.answer(done(key), None)
+        out.answer(failed(KEYS[4]))
+    return run
+
+
+def words(run):
+    return [(problem.request_key, problem.words) for problem in run.verify()]
+
+
+def test_a_whole_run_has_no_problems(filled):
+    assert filled.verify() == []
+
+
+def test_one_changed_bit_of_audio_is_found(filled):
+    (path,) = part_files(filled.path)
+    content = path.read_bytes()
+    at = content.index(audio_of(KEYS[2])) + 100
+    path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+    name = f"parts/{path.name}"
+    assert filled.verify() == [
+        Problem(name, KEYS[2], "the audio is not what was answered: its sha256 differs")
+    ]
+
+
+def test_a_cut_file_is_found(filled):
+    (path,) = part_files(filled.path)
+    path.write_bytes(path.read_bytes()[:-100])
+    ((key, said),) = words(filled)
+    assert key is None
+    assert "cannot be read" in said
+
+
+def test_a_call_that_stands_twice_is_found(filled):
+    (path,) = part_files(filled.path)
+    shutil.copy(path, path.with_name("zz-0001.parquet"))
+    assert words(filled) == [(key, f"stands in parts/{path.name} too") for key in KEYS[:4]]
+
+
+def test_a_part_of_other_columns_is_found(filled):
+    (path,) = part_files(filled.path)
+    pq.write_table(pq.read_table(path).drop_columns(["sha256"]), path)
+    assert words(filled) == [(None, "has no column sha256")]
+
+
+def test_a_ledger_nobody_can_read_is_found(filled):
+    with filled.lock(), filled.writer() as out:
+        out.attempt(tried(KEYS[0], "error"))
+    (path,) = ledger_files(filled.path)
+    path.write_bytes(b"PAR1")
+    assert "cannot be read" in words(filled)[0][1]
+
+
+def test_a_table_with_other_rows_than_run_json_says_is_found(filled):
+    path = filled.path / "input" / "0001.parquet"
+    pq.write_table(pq.read_table(path).slice(1), path)
+    assert words(filled) == [(None, "has 4 rows, run.json says 5")]
+
+
+def test_a_log_somebody_left_is_named(filled):
+    with filled.lock():
+        with filled.writer() as out:
+            (problem,) = filled.verify()
+            assert problem.file == f"log/{out.name}/0001.log"
+        assert filled.verify() == []
+
+
+def test_null_tables_are_read_too(filled):
+    path = filled.path / "input" / "0001.parquet"
+    table = pq.read_table(path).append_column("nothing", pa.nulls(5))
+    pq.write_table(table, path)
+    assert filled.verify() == []

@@ -1,0 +1,339 @@
+"""Requests to bytes and answers to values: canonical one way, fast and forgiving the other."""
+
+import base64
+import binascii
+import json
+import math
+
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from speechframe.errors import BadAnswer
+from speechframe.spec.speech import ChannelType, Format, GenerateRequest
+from speechframe.wire import _json, bodies
+from speechframe.wire.bodies import decode_generate, encode_generate
+
+# Requests.
+
+
+def test_defaults_and_absent_values_are_left_out():
+    plain = encode_generate(GenerateRequest(text="Hi", voice_id="nora"))
+    spelled = encode_generate(
+        GenerateRequest(
+            text="Hi",
+            voice_id="nora",
+            channel_type=ChannelType.MONO,
+            format="WAV",
+            model_version="GEN2",
+            sample_rate=44100,
+            variation=1,
+            word_durations_as_original_text=False,
+            locale=None,
+        )
+    )
+    assert plain == spelled == b'{"text":"Hi","voiceId":"nora"}'
+
+
+def test_a_default_of_another_document_is_said():
+    body = encode_generate(GenerateRequest(text="Hi", voice_id="nora", pitch=0, encode_as_base64=False))
+    assert body == b'{"encodeAsBase64":false,"pitch":0,"text":"Hi","voiceId":"nora"}'
+
+
+@pytest.mark.parametrize("rate", [24000, 24000.0, "24000.0"])
+def test_equal_numbers_give_equal_bytes(rate):
+    assert b'"sampleRate":24000.0' in encode_generate(
+        GenerateRequest(text="Hi", voice_id="n", sample_rate=rate)
+    )
+
+
+requests = st.fixed_dictionaries(
+    {
+        "text": st.text(
+            st.characters(exclude_categories=["Cs"], exclude_characters="\0[<"), min_size=1
+        ).filter(lambda text: not text.isspace()),
+        "voice_id": st.sampled_from(["nora", "en-US-nora"]),
+        "rate": st.none() | st.integers(-50, 50),
+        "variation": st.integers(0, 5),
+        "format": st.sampled_from(Format),
+        "sample_rate": st.sampled_from([8000, 44100]),
+        "locale": st.none() | st.just("fr-FR"),
+    }
+).map(lambda fields: GenerateRequest(**fields))
+
+
+@given(requests)
+def test_a_request_survives_the_wire_and_is_canonical(request):
+    body = encode_generate(request)
+    again = GenerateRequest.model_validate_json(body)
+    assert again == request
+    assert encode_generate(again) == body
+    assert list(json.loads(body)) == sorted(json.loads(body))
+
+
+@given(requests, requests)
+def test_different_requests_have_different_bytes(one, other):
+    assume(one != other)
+    assert encode_generate(one) != encode_generate(other)
+
+
+def test_what_is_installed_does_not_change_the_bytes(monkeypatch):
+    request = GenerateRequest(text="Grüße 😀", voice_id="greta", audio_duration=1e16)
+    before = encode_generate(request)
+    monkeypatch.setattr(_json, "orjson", None)
+    assert encode_generate(request) == before
+
+
+# Answers: the value that is cut out, and the same body parsed as a whole.
+
+
+def _outcome(decode, body):
+    try:
+        return decode(body)
+    except BadAnswer as error:
+        return type(error), error.remaining_characters
+
+
+def _json_text(value):
+    return json.dumps(value, allow_nan=True)
+
+
+audio_text = st.one_of(
+    st.binary(max_size=40).map(lambda data: base64.b64encode(data).decode()),
+    st.text('ABab01+/=- \n\\"é', max_size=20),
+)
+words = st.lists(
+    st.fixed_dictionaries(
+        {"word": st.text(max_size=5), "startMs": st.integers(-5, 500), "endMs": st.integers(0, 500)}
+    )
+    | st.just("junk")
+    | st.dictionaries(st.sampled_from(["word", "startMs"]), st.integers() | st.floats() | st.none()),
+    max_size=4,
+)
+strange = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.just("encodedAudio"),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=4) | st.just("encodedAudio"), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+pairs = st.lists(
+    st.one_of(
+        st.tuples(st.just("encodedAudio"), audio_text | strange),
+        st.tuples(st.just("audioFile"), st.just("") | st.text(max_size=5)),
+        st.tuples(st.just("audioLengthInSeconds"), st.floats(0, 100) | strange),
+        st.tuples(st.just("remainingCharacterCount"), st.integers() | strange),
+        st.tuples(st.just("wordDurations"), words | strange),
+        st.tuples(st.just("warning"), st.text(max_size=9) | strange),
+        st.tuples(st.text(max_size=6), strange),
+    ),
+    max_size=8,
+)
+
+
+@st.composite
+def answers(draw):
+    """JSON objects as foreign writers write them: repeated names, odd spacing, escaped letters, slashes."""
+    space = draw(st.sampled_from(["", " ", "\n\t ", "\r\n"]))
+    written = []
+    for name, value in draw(pairs):
+        key = _json_text(name)
+        if draw(st.booleans()) and "A" in name:
+            key = key.replace("A", "\\u0041")
+        text = _json_text(value)
+        if draw(st.booleans()):
+            text = text.replace("/", "\\/")
+        written.append(f"{space}{key}{space}:{space}{text}{space}")
+    body = ("{" + ",".join(written) + "}").encode("utf-8", "surrogatepass")
+    if draw(st.integers(0, 9)) == 0:
+        place = draw(st.integers(0, len(body)))
+        body = body[:place] + draw(st.binary(max_size=3)) + body[place + draw(st.integers(0, 2)) :]
+    return body
+
+
+GOOD = b'"audioLengthInSeconds":1,"remainingCharacterCount":1,"wordDurations":[]}'
+
+
+@given(answers())
+@example(b'{"encodedAudio":"AAAA",' + GOOD)
+@example(b'{"encodedAudio":"AA\\/A",' + GOOD)
+@example(b'{"encodedAudio":"AA\\\\/A",' + GOOD)
+@example(b'{"encodedAudio":"AAAA","encodedAudio":"BBBB",' + GOOD)
+@example(b'{"encodedAudio":"AAAA","encoded\\u0041udio":"BBBB",' + GOOD)
+@example(b'{"encodedAudio":"AAAA","encoded\\u0041udio":"",' + GOOD)
+@example(b'{"encoded\\u0041udio":"BBBB","encodedAudio":"AAAA",' + GOOD)
+@example(b'{"inner":{"encodedAudio":"AAAA"},' + GOOD)
+@example(b'{"inner":{"encodedAudio":"AAAA"},"audioFile":"x",' + GOOD)
+@example(b'{"inner":{"encodedAudio":"AAAA"},"encoded\\u0041udio":"BBBB",' + GOOD)
+@example(b'{"warning":"\\"encodedAudio\\":\\"AAAA\\"","audioFile":"x",' + GOOD)
+@example(b'{"warning":"\\\\"encodedAudio":"AAAA",' + GOOD)
+@example(b'{"warning":"encodedAudio","audioFile":"x",' + GOOD)
+@example(b'{"a\\"encodedAudio":"AAAA","audioFile":"x",' + GOOD)
+@example(b'{"encodedAudio":"AAAA","x":NaN,' + GOOD)
+@example(b'{"encodedAudio":"AAAA","warning":"\\ud800",' + GOOD)
+@example(b'{"encodedAudio":"AAAA","warning":"\xff",' + GOOD)
+@example(b'\xef\xbb\xbf{"encodedAudio":"AAAA",' + GOOD)
+@example(b'{"encodedAudio":"AAA\\u0041",' + GOOD)
+@example(b'{"encodedAudio":"","audioFile":"x",' + GOOD)
+@example(b'{"encodedAudio" : "AAAA",' + GOOD)
+@example(
+    b'{"encodedAudio":"AAAA',
+)
+@example(b'{"encodedAudio":"AAAA"}x')
+def test_cutting_the_audio_out_changes_nothing(body):
+    assert _outcome(decode_generate, body) == _outcome(bodies._decode_whole, body)
+
+
+@given(answers())
+@example(b'{"encodedAudio":"AAAA","warning":"\\ud800\\ud83d\\ude00",' + GOOD)
+@example(b'{"encodedAudio":"AAAA","x":1e999,' + GOOD)
+@example(
+    b'{"encodedAudio":"AAAA","remainingCharacterCount":123456789012345678901234567890,"audioLengthInSeconds":1}'
+)
+@example(b'{"encodedAudio":"AAAA","x":' + b"[" * 2000 + b"]" * 2000 + b"," + GOOD)
+def test_what_is_installed_changes_nothing(body):
+    fast = _outcome(decode_generate, body)
+    orjson, pybase64 = _json.orjson, bodies.pybase64
+    assert orjson is not None
+    assert pybase64 is not None
+    _json.orjson = bodies.pybase64 = None
+    try:
+        assert _outcome(decode_generate, body) == fast
+    finally:
+        _json.orjson, bodies.pybase64 = orjson, pybase64
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_an_answer_or_a_bad_answer(body):
+    _outcome(decode_generate, body)
+
+
+@pytest.mark.parametrize(
+    "writer", [lambda b: b, lambda b: b.replace(b"/", b"\\/"), lambda b: b.replace(b'":', b'" : ')]
+)
+def test_common_writers_take_the_fast_way(writer, monkeypatch):
+    data = bytes(range(256)) * 9
+    body = json.dumps({"encodedAudio": base64.b64encode(data).decode()}).encode()[:-1] + b"," + GOOD
+    monkeypatch.setattr(bodies, "_decode_whole", None)
+    assert decode_generate(writer(body)).audio == data
+
+
+@given(st.binary(max_size=30).map(base64.b64encode) | st.text("AQg/+=-_ \n", max_size=12).map(str.encode))
+def test_both_decoders_are_strict_in_the_same_way(text):
+    fast = bodies._base64(text)
+    pybase64, bodies.pybase64 = bodies.pybase64, None
+    try:
+        assert bodies._base64(text) == fast
+    finally:
+        bodies.pybase64 = pybase64
+    if fast is not None:
+        assert binascii.a2b_base64(text, strict_mode=True) == fast
+        assert b"\n" not in text
+
+
+# Single fields.
+
+
+def _answer(**fields):
+    return json.dumps(
+        {
+            "encodedAudio": "AAAA",
+            "audioLengthInSeconds": 1.0,
+            "remainingCharacterCount": 5,
+            "wordDurations": [],
+        }
+        | fields
+    ).encode()
+
+
+@pytest.mark.parametrize(
+    ("value", "read"),
+    [
+        (5, 5),
+        (-3, -3),
+        (5.0, 5),
+        (0, 0),
+        (5.5, None),
+        ("5", None),
+        (True, None),
+        (None, None),
+        (2**63, None),
+        (1e30, None),
+    ],
+)
+def test_a_balance_is_a_whole_number_or_unknown(value, read):
+    got = decode_generate(_answer(remainingCharacterCount=value))
+    assert got.remaining_characters == read
+    assert bool(got.notes) == (read is None)
+
+
+@pytest.mark.parametrize("seconds", [-1, -0.001, math.inf, math.nan, None, "1", True, []])
+def test_a_length_that_is_none_is_refused_with_the_balance(seconds):
+    with pytest.raises(BadAnswer, match="audioLengthInSeconds") as caught:
+        decode_generate(_answer(audioLengthInSeconds=seconds))
+    assert caught.value.remaining_characters == 5
+
+
+@pytest.mark.parametrize("url", ["", "  ", None, 5])
+def test_without_audio_there_must_be_an_address(url):
+    with pytest.raises(BadAnswer, match="neither"):
+        decode_generate(_answer(encodedAudio=None, audioFile=url))
+    got = decode_generate(_answer(encodedAudio=None, audioFile="https://x/y"))
+    assert (got.audio, got.audio_url) == (None, "https://x/y")
+
+
+@pytest.mark.parametrize("value", [None, "none", {}, 5])
+def test_a_missing_word_list_is_said_and_not_fatal(value):
+    got = decode_generate(_answer(wordDurations=value))
+    assert got.words == []
+    assert got.notes == ("the answer gives no wordDurations",)
+
+
+def test_words_out_of_order_are_kept_and_said():
+    items = [
+        {"word": w, "startMs": s, "endMs": e} for w, s, e in [("a", 0, 90), ("b", 80, 200), ("c", 70, 300)]
+    ]
+    got = decode_generate(_answer(wordDurations=items))
+    assert [word for word, _, _ in got.words] == ["a", "b", "c"]
+    assert got.notes == ("wordDurations run backwards at word 3",)
+    assert decode_generate(_answer(wordDurations=items[:2])).notes == ()
+    ends_first = [{"word": "a", "startMs": 50, "endMs": 40}]
+    assert decode_generate(_answer(wordDurations=ends_first)).notes == (
+        "wordDurations run backwards at word 1",
+    )
+
+
+@pytest.mark.parametrize("start", [None, "5", math.nan, math.inf, 2**31, True, 1e300])
+def test_a_word_without_a_time_is_left_out(start):
+    items = [{"word": "a", "startMs": start, "endMs": 5}, {"word": "b", "startMs": 5, "endMs": 6}]
+    got = decode_generate(_answer(wordDurations=items))
+    assert got.words == [("b", 5, 6)]
+    assert got.notes == ("1 of 2 wordDurations are unusable and were left out",)
+
+
+def test_broken_text_is_repaired_and_said():
+    body = _answer(wordDurations=[{"word": "\ud800\ud83d\ude00", "startMs": 0, "endMs": 1}])
+    got = decode_generate(body)
+    assert got.words[0][0] == "\ufffd😀"
+    assert got.notes == ("text in the answer was no valid Unicode and was repaired",)
+    body = _answer(wordDurations=[{"word": "\ud83d\ude00", "startMs": 0, "endMs": 1}])
+    assert decode_generate(body).notes == ()
+    assert decode_generate(_answer(warning="x").replace(b'"x"', b'"\xff"')).warning == "\ufffd"
+
+
+def test_the_balance_is_read_from_a_broken_answer():
+    body = _answer(remainingCharacterCount=1234)
+    with pytest.raises(BadAnswer, match="no JSON") as caught:
+        decode_generate(body[:-4])
+    assert caught.value.remaining_characters == 1234
+    cut = body[: body.index(b"1234") + 2]
+    with pytest.raises(BadAnswer) as caught:
+        decode_generate(cut)
+    assert caught.value.remaining_characters is None, "half a number was taken for the balance"
+
+
+def test_unknown_fields_do_no_harm():
+    got = decode_generate(_answer(brandNew={"a": [1]}, consumedCharacterCount=9, warning=None))
+    assert got.audio == b"\0\0\0"
+    assert got.notes == ()
