@@ -1,1 +1,149 @@
-"""DataFrames in, speech datasets out."""
+"""DataFrames in, speech datasets out.
+
+>>> import speechframe as spf
+>>> run = spf.generate(["Good morning."], voice="en-US-nora")  # doctest: +SKIP
+>>> run.to_pandas()  # doctest: +SKIP
+
+Public names are loaded when they are first used (PEP 562), so that importing
+the package costs next to nothing.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from speechframe._version import __version__
+
+if TYPE_CHECKING:
+    from speechframe import aio
+    from speechframe.api import changes, configure, generate, open_run, resume, say, voices
+    from speechframe.batch.clip import Clip
+    from speechframe.batch.columns import col
+    from speechframe.batch.options import RunOptions
+    from speechframe.batch.plan import Estimate
+    from speechframe.batch.resume import Changes
+    from speechframe.batch.run import Run
+    from speechframe.client import Client, SyncClient
+    from speechframe.errors import (
+        AudioError,
+        BadAnswer,
+        BadRequest,
+        BudgetExceeded,
+        ConnectionFailed,
+        EngineError,
+        InvalidRows,
+        NotARun,
+        PaymentRequired,
+        PermissionDenied,
+        RateLimited,
+        RequestTimeout,
+        RunLocked,
+        RunMismatch,
+        ServerError,
+        ServiceError,
+        SettingsError,
+        SpeechframeError,
+        StoreError,
+        TimedOut,
+        Unavailable,
+    )
+    from speechframe.local import LocalService, local_service
+    from speechframe.settings import Settings
+
+_MODULES = {
+    "speechframe": ("aio",),
+    "speechframe.api": ("changes", "configure", "generate", "open_run", "resume", "say", "voices"),
+    "speechframe.batch.clip": ("Clip",),
+    "speechframe.batch.columns": ("col",),
+    "speechframe.batch.options": ("RunOptions",),
+    "speechframe.batch.plan": ("Estimate",),
+    "speechframe.batch.resume": ("Changes",),
+    "speechframe.batch.run": ("Run",),
+    "speechframe.client": ("Client", "SyncClient"),
+    "speechframe.errors": (
+        "AudioError",
+        "BadAnswer",
+        "BadRequest",
+        "BudgetExceeded",
+        "ConnectionFailed",
+        "EngineError",
+        "InvalidRows",
+        "NotARun",
+        "PaymentRequired",
+        "PermissionDenied",
+        "RateLimited",
+        "RequestTimeout",
+        "RunLocked",
+        "RunMismatch",
+        "ServerError",
+        "ServiceError",
+        "SettingsError",
+        "SpeechframeError",
+        "StoreError",
+        "TimedOut",
+        "Unavailable",
+    ),
+    "speechframe.local": ("LocalService", "local_service"),
+    "speechframe.settings": ("Settings",),
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = [
+    "AudioError",
+    "BadAnswer",
+    "BadRequest",
+    "BudgetExceeded",
+    "Changes",
+    "Client",
+    "Clip",
+    "ConnectionFailed",
+    "EngineError",
+    "Estimate",
+    "InvalidRows",
+    "LocalService",
+    "NotARun",
+    "PaymentRequired",
+    "PermissionDenied",
+    "RateLimited",
+    "RequestTimeout",
+    "Run",
+    "RunLocked",
+    "RunMismatch",
+    "RunOptions",
+    "ServerError",
+    "ServiceError",
+    "Settings",
+    "SettingsError",
+    "SpeechframeError",
+    "StoreError",
+    "SyncClient",
+    "TimedOut",
+    "Unavailable",
+    "__version__",
+    "aio",
+    "changes",
+    "col",
+    "configure",
+    "generate",
+    "local_service",
+    "open_run",
+    "resume",
+    "say",
+    "voices",
+]
+
+
+def __getattr__(name: str) -> Any:
+    import importlib
+
+    module = _HOME.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if module == __name__:
+        found: Any = importlib.import_module(f"{module}.{name}")
+    else:
+        found = getattr(importlib.import_module(module), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

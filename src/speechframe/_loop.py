@@ -149,7 +149,7 @@ def sync(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
         return run_sync(function(*args, **kwargs))
 
     # inspect.iscoroutinefunction must say no, or notebooks would offer to await it.
-    del twin.__wrapped__  # type: ignore[attr-defined]
+    del twin.__wrapped__
     twin.__signature__ = _signature(function)  # type: ignore[attr-defined]
     return twin
 

@@ -139,16 +139,18 @@ class Unavailable(ServiceError):
     """503: the service is saturated or the region is unavailable."""
 
 
-BY_STATUS: Mapping[int, type[ServiceError]] = MappingProxyType({
-    400: BadRequest,
-    401: PermissionDenied,
-    402: PaymentRequired,
-    403: PermissionDenied,
-    408: RequestTimeout,
-    429: RateLimited,
-    500: ServerError,
-    503: Unavailable,
-})
+BY_STATUS: Mapping[int, type[ServiceError]] = MappingProxyType(
+    {
+        400: BadRequest,
+        401: PermissionDenied,
+        402: PaymentRequired,
+        403: PermissionDenied,
+        408: RequestTimeout,
+        429: RateLimited,
+        500: ServerError,
+        503: Unavailable,
+    }
+)
 """Status to class; a status that is not listed becomes a plain :class:`ServiceError`."""
 
 
@@ -223,33 +225,39 @@ class InvalidRows(SpeechframeError):
     problems
         One mapping a problem, with ``row``, ``row_id``, ``field``, ``problem``,
         ``value`` and ``allowed``; ``pandas.DataFrame(error.problems)`` shows them all.
+    total
+        How many there are, where `problems` holds only the first of very many.
     """
 
     SHOWN = 5
 
-    def __init__(self, problems: Sequence[Mapping[str, Any]], *, hint: str = "") -> None:
+    def __init__(self, problems: Sequence[Mapping[str, Any]], *, total: int | None = None) -> None:
         self.problems = list(problems)
-        self.hint = hint
+        self.total = total if total is not None else len(self.problems)
         super().__init__(self._words())
 
     def _words(self) -> str:
         rows = {p.get("row_id") for p in self.problems if p.get("row_id") is not None}
         where = f" in {len(rows)} row{'s' if len(rows) != 1 else ''}" if rows else ""
-        lines = [f"{len(self.problems)} problem{'s' if len(self.problems) != 1 else ''}{where}; nothing was sent:"]
+        lines = [f"{self.total:,} problem{'s' if self.total != 1 else ''}{where}; nothing was sent:"]
         for p in self.problems[: self.SHOWN]:
             row = f"row {p['row_id']!r}, " if p.get("row_id") is not None else ""
             allowed = f"; allowed: {p['allowed']}" if p.get("allowed") else ""
             value = f" (value {p['value']})" if p.get("value") not in {None, ""} else ""
             lines.append(f"  {row}{p.get('field')}: {p.get('problem')}{value}{allowed}")
-        if len(self.problems) > self.SHOWN:
-            lines.append(f"  ... and {len(self.problems) - self.SHOWN} more in .problems")
-        if self.hint:
-            lines.append(self.hint)
+        if self.total > self.SHOWN:
+            lines.append(
+                f"  ... and {self.total - self.SHOWN:,} more; .problems lists {len(self.problems):,}"
+            )
         return "\n".join(lines)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle with the problems."""
-        return (type(self), (self.problems,))
+        return (_rebuild_rows, (type(self), self.problems, self.total))
+
+
+def _rebuild_rows(kind: type[InvalidRows], problems: list[Any], total: int) -> InvalidRows:
+    return kind(problems, total=total)
 
 
 class BudgetExceeded(SpeechframeError):
@@ -270,6 +278,14 @@ class BudgetExceeded(SpeechframeError):
         self.max_credits = max_credits
         self.spent_credits = spent_credits
         self.needed_credits = needed_credits
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle with the figures."""
+        return (_rebuild_budget, (type(self), str(self), self.__dict__.copy()))
+
+
+def _rebuild_budget(kind: type[BudgetExceeded], message: str, figures: dict[str, float]) -> BudgetExceeded:
+    return kind(message, **figures)
 
 
 class EngineError(SpeechframeError):

@@ -10,7 +10,7 @@ import hashlib
 import os
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from ipaddress import ip_address
 from pathlib import Path
 from types import MappingProxyType
@@ -24,13 +24,15 @@ from speechframe.spec.limits import REGIONS
 
 FILE_NAME = "speechframe.toml"
 
-ENVIRONMENT: Mapping[str, str] = MappingProxyType({
-    "SPEECHFRAME_API_KEY": "api_key",
-    "SPEECHFRAME_BASE_URL": "base_url",
-    "SPEECHFRAME_REGIONS": "regions",
-    "SPEECHFRAME_PROFILE": "profile",
-    "SPEECHFRAME_SERVICE": "service",
-})
+ENVIRONMENT: Mapping[str, str] = MappingProxyType(
+    {
+        "SPEECHFRAME_API_KEY": "api_key",
+        "SPEECHFRAME_BASE_URL": "base_url",
+        "SPEECHFRAME_REGIONS": "regions",
+        "SPEECHFRAME_PROFILE": "profile",
+        "SPEECHFRAME_SERVICE": "service",
+    }
+)
 """Environment variable to the field of :class:`Settings` it sets."""
 
 GLOBAL_REGION = "global"
@@ -72,6 +74,12 @@ class Settings:
     allow_http: bool = False
     trust_env: bool = True
     ca_file: Path | None = None
+
+    def __post_init__(self) -> None:
+        """Take what people type (a plain string as a key, a list of regions) and hold the exact types."""
+        for name in (f.name for f in fields(self)):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, _typed(name, getattr(self, name)))
 
     @property
     def is_local(self) -> bool:
@@ -215,7 +223,7 @@ def resolve(**arguments: Any) -> Settings:
     merged = {**_from_file(named.get("profile")), **named}
     for name in merged:
         _check_name(name, "settings")
-    settings = replace(Settings(), **{name: _typed(name, value) for name, value in merged.items()})
+    settings = Settings(**merged)
     _check_complete(settings)
     return settings
 
@@ -274,9 +282,14 @@ def _typed(name: str, value: Any) -> Any:
 
 
 def _typed_key(value: Any) -> SecretStr:
-    secret = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
-    stripped = secret.strip()
-    if not stripped or not stripped.isascii() or not stripped.isprintable():
-        # The value itself is never repeated: it may be a key with a stray character.
+    # Unwrapped in a frame of its own: what is raised here has no key among its locals.
+    if not isinstance(value, SecretStr):
+        value = SecretStr(str(value))
+    if not _fits_header(value):
         raise SettingsError("the api key is empty or holds characters that cannot stand in a header")
-    return SecretStr(stripped)
+    return SecretStr(value.get_secret_value().strip())
+
+
+def _fits_header(key: SecretStr) -> bool:
+    text = key.get_secret_value().strip()
+    return bool(text) and text.isascii() and text.isprintable()

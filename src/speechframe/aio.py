@@ -1,0 +1,204 @@
+"""The verbs, async: the code behind the functions people type.
+
+``speechframe.generate`` is ``sync(aio.generate)``; in an async program use
+these. Here, and nowhere below, "no key and no address" becomes the embedded
+local service.
+"""
+
+import asyncio
+import functools
+import inspect
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from speechframe import settings as _settings
+from speechframe.batch import generate as _generate
+from speechframe.batch import resume as _resume
+from speechframe.batch.clip import Clip
+from speechframe.batch.connection import Connection
+from speechframe.batch.planner import argument_of
+from speechframe.batch.table import problem
+from speechframe.batch.verbs import VERBS
+from speechframe.client import Client
+from speechframe.errors import InvalidRows, SettingsError
+from speechframe.local import LocalService, shared_service
+from speechframe.settings import Settings
+from speechframe.spec.billing import to_credits
+from speechframe.spec.speech import Format, Model, Voice
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+ServiceLike = Settings | LocalService | None
+"""What ``service=`` takes: a hosted service's settings, a running local one, or None: what is configured."""
+
+
+async def resolve_service(service: Any = None) -> Settings:
+    """Return where calls go: `service`, else what is configured, else this process's embedded local service.
+
+    Parameters
+    ----------
+    service
+        :class:`Settings`, a :class:`LocalService`, or None.
+
+    Raises
+    ------
+    SettingsError
+        When what is configured is incomplete, or the local service cannot start.
+    """
+    if isinstance(service, Settings):
+        return service
+    if isinstance(service, LocalService):
+        return service.settings
+    if service is not None:
+        raise SettingsError(
+            f"service={service!r} is no service; allowed: Settings(...), a local_service(), or None"
+        )
+    found = _settings.resolve()
+    if not found.is_local:
+        return found
+    started = await asyncio.to_thread(shared_service, found.service)
+    return started.settings
+
+
+def _with_service(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    @functools.wraps(function)
+    async def resolved(*args: P.args, **kwargs: P.kwargs) -> T:
+        kwargs["service"] = await resolve_service(kwargs.get("service"))
+        return await function(*args, **kwargs)
+
+    resolved.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+    return resolved
+
+
+def __getattr__(name: str) -> Any:
+    # A verb that is declared elsewhere (by a plug-in, by a test) appears here by itself.
+    if name in VERBS:
+        return _with_service(VERBS[name].function)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+generate = _with_service(_generate.generate)
+resume = _with_service(_resume.resume)
+changes = _with_service(_resume.changes)
+
+
+async def say(
+    text: str,
+    *,
+    voice: str,
+    format: str = Format.FLAC.value,
+    service: ServiceLike = None,
+    **fields: Any,
+) -> Clip:
+    """Return one line spoken, as a clip that plays in a notebook.
+
+    Parameters
+    ----------
+    text
+        What to say; may hold pause markers such as ``[pause 1s]``.
+    voice
+        Full voice id or bare name; an unknown one is answered with the nearest names.
+    format
+        ``FLAC`` (default), ``WAV``, ``MP3``, ``OGG``, ``PCM``, ``ALAW`` or ``ULAW``.
+    service
+        Where to say it; see :func:`resolve_service`.
+    **fields
+        Any other argument of :func:`generate`: ``locale``, ``style``, ``rate``, ``pitch``, ``variation``,
+        ``take`` ...
+
+    Raises
+    ------
+    InvalidRows
+        When something is out of range or unknown; nothing was spent.
+    ServiceError, ConnectionFailed, SettingsError
+        When the service refuses, cannot be reached, or is not configured.
+
+    Examples
+    --------
+    >>> clip = say("Good morning.", voice="nora")  # doctest: +SKIP
+    >>> clip.save("morning.wav")  # doctest: +SKIP
+    """
+    unknown = sorted(set(fields) - set(_generate.ARGUMENTS) - {"take"})
+    if unknown:
+        allowed = ", ".join(sorted(_generate.ARGUMENTS))
+        raise InvalidRows([problem(name, "is no argument of say()", allowed=allowed) for name in unknown])
+    async with await Connection.open(await resolve_service(service)) as connection:
+        operation = _generate.GenerateOperation(connection.book, connection.identity)
+        take = fields.pop("take", 0)
+        given = {"text": text, "voice": voice, "format": format, **fields}
+        checked = operation.check({k: v for k, v in given.items() if v is not None}, take)
+        if checked.planned is None:
+            raise InvalidRows(
+                [
+                    problem(argument_of(p.field, operation), p.problem, value=p.value, allowed=p.allowed)
+                    for p in checked.problems
+                ]
+            )
+        planned = checked.planned
+        answer = await connection.client.call(planned.call)
+        cost = to_credits(planned.millicredits)
+        return Clip.of(answer, text=text, voice_id=planned.voice_id, credits=cost)
+
+
+async def voices(
+    *, model: str = Model.GEN2.value, locale: str | None = None, service: ServiceLike = None
+) -> "pd.DataFrame":
+    """Return the voices of a catalogue, one a line (sections 2.4 and 4.1 of the service document).
+
+    Parameters
+    ----------
+    model
+        ``"gen2"`` or ``"falcon-2"``; their catalogues are separate.
+    locale
+        Only voices that speak this locale (``"fr-FR"``) or language (``"fr"``).
+    service
+        Whose voices; see :func:`resolve_service`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        ``voice_id name gender locale styles supported_locales description``; ``styles`` are those of the
+        voice's own locale.
+
+    Raises
+    ------
+    ServiceError, ConnectionFailed, SettingsError, InvalidRows
+        When the service cannot be asked, or there is no such model.
+    """
+    import pandas as pd
+
+    try:
+        Model(model)
+    except ValueError:
+        raise InvalidRows(
+            [problem("model", "is no model", value=model, allowed=", ".join(m.value for m in Model))]
+        ) from None
+    async with Client(await resolve_service(service)) as client:
+        found = await client.voices(model)
+    columns = ["voice_id", "name", "gender", "locale", "styles", "supported_locales", "description"]
+    return pd.DataFrame([_line(v) for v in found if locale is None or _speaks(v, locale)], columns=columns)
+
+
+def _line(voice: Voice) -> tuple[Any, ...]:
+    own = voice.supported_locales.get(voice.locale or "")
+    styles = own.available_styles if own is not None else []
+    gender = None if voice.gender is None else str(voice.gender)
+    return (
+        voice.voice_id,
+        voice.display_name,
+        gender,
+        voice.locale,
+        styles,
+        list(voice.supported_locales),
+        voice.description,
+    )
+
+
+def _speaks(voice: Voice, locale: str) -> bool:
+    wanted = locale.replace("_", "-").casefold()
+    spoken = [tag.casefold() for tag in (voice.locale or "", *voice.supported_locales)]
+    return any(tag == wanted or tag.startswith(wanted + "-") for tag in spoken)

@@ -1,0 +1,50 @@
+"""The functions people type: the sync face of :mod:`speechframe.aio`, one line a verb."""
+
+from typing import Any
+
+from speechframe import aio
+from speechframe import settings as _settings
+from speechframe._loop import sync
+from speechframe.batch.options import configure_options, option_names
+from speechframe.batch.run import open_run
+from speechframe.batch.verbs import VERBS
+
+__all__ = ["changes", "configure", "generate", "open_run", "resume", "say", "voices"]
+
+generate = sync(aio.generate)
+resume = sync(aio.resume)
+changes = sync(aio.changes)
+say = sync(aio.say)
+voices = sync(aio.voices)
+
+
+def configure(**values: Any) -> None:
+    """Set settings and run options for every later call in this process; ``None`` takes one back.
+
+    Parameters
+    ----------
+    **values
+        Fields of :class:`speechframe.Settings` (``api_key``, ``base_url``, ``regions``, ...) and
+        run options (``max_concurrency``, ``max_credits``, ``progress``, ...; see :class:`RunOptions`).
+
+    Raises
+    ------
+    SettingsError
+        For a name that is neither, or a value that is not allowed.
+
+    Examples
+    --------
+    >>> configure(max_concurrency=4, progress=False)
+    >>> configure(max_concurrency=None, progress=None)
+    """
+    # `service` is both a run option (an object) and a setting (a folder): a path is the setting.
+    options = {k: v for k, v in values.items() if k in option_names() and k != "service"}
+    settings = {k: v for k, v in values.items() if k not in options}
+    _settings.configure(**settings)
+    configure_options(**options)
+
+
+def __getattr__(name: str) -> Any:
+    if name in VERBS:
+        return sync(getattr(aio, name))
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

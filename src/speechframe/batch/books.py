@@ -1,0 +1,190 @@
+"""What a run writes down of every attempt, and what it reads there of earlier ones.
+
+Each ledger row says what its attempt cost **more** than those before it: the
+repeat of a call that is in the ledger as billed, or as perhaps billed, costs
+nothing where the service honours ``Idempotency-Key``. So the sum over a ledger
+is what the service billed, or a little more where that is not known.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from speechframe.batch.operation import Planned
+from speechframe.batch.outcome import CHARGED_UNKNOWN, error_fields
+from speechframe.errors import SpeechframeError
+from speechframe.spec.billing import CREDIT
+from speechframe.store import LedgerRow, Record, SentRecord
+from speechframe.store.ledger import ledger_files
+from speechframe.store.parts import open_part
+from speechframe.store.writer import host_name, user_name
+
+ERROR = "error"
+REFUSED = "refused"
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What every ledger row of this run says: who, with which key, on which service."""
+
+    run_id: str
+    operation: str
+    service: str
+    key_fingerprint: str
+    tags: tuple[str, ...] = ()
+    user: str | None = field(default_factory=user_name)
+    host: str | None = field(default_factory=host_name)
+
+    def sent(
+        self, planned: Planned, *, attempt: int, lane: str, price: int, idempotency_key: str | None
+    ) -> SentRecord:
+        """Return what is written before an attempt that will cost `price` thousandths of a credit at most."""
+        return SentRecord(
+            request_key=planned.request_key,
+            attempt=attempt,
+            time=datetime.now(UTC),
+            lane=lane,
+            characters=planned.characters,
+            millicredits=price,
+            idempotency_key=idempotency_key,
+            take=planned.take,
+            model=planned.model,
+            voice_id=planned.voice_id,
+            locale=planned.locale,
+            format=planned.format,
+        )
+
+    def ledger_row(self, planned: Planned, *, lane: str, idempotency: bool, **facts: Any) -> LedgerRow:
+        """Return the ledger's row of one attempt.
+
+        Parameters
+        ----------
+        planned, lane, idempotency
+            What was sent, where, and whether its repeat would be free.
+        **facts
+            How it ended: ``status``, ``latency_ms``, ``credits_millis`` and so on.
+        """
+        return LedgerRow(
+            time=datetime.now(UTC),
+            run_id=self.run_id,
+            request_key=planned.request_key,
+            take=planned.take,
+            operation=self.operation,
+            model=planned.model,
+            locale=planned.locale,
+            voice_id=planned.voice_id,
+            format=planned.format,
+            characters=planned.characters,
+            lane=lane,
+            service=self.service,
+            key_fingerprint=self.key_fingerprint,
+            user=self.user,
+            host=self.host,
+            tags=list(self.tags),
+            idempotency=idempotency,
+            **facts,
+        )
+
+    def failure(
+        self, planned: Planned, error: SpeechframeError, *, status: str, lane: str, attempts: int, spent: int
+    ) -> Record:
+        """Return what is kept of a call without an answer.
+
+        Parameters
+        ----------
+        planned, error
+            The call, and why it has no answer.
+        status
+            ``failed`` or ``charged_unknown``.
+        lane
+            Where it was sent last.
+        attempts
+            How often it was sent.
+        spent
+            Thousandths of a credit it cost nevertheless.
+        """
+        return Record(
+            request_key=planned.request_key,
+            take=planned.take,
+            status=status,
+            text=planned.text,
+            attempts=attempts,
+            lane=lane,
+            service=self.service,
+            model=planned.model,
+            voice_id=planned.voice_id,
+            locale=planned.locale,
+            credits_millis=spent,
+            finished_at=datetime.now(UTC),
+            **error_fields(error),
+        )
+
+
+@dataclass(frozen=True)
+class Before:
+    """What earlier drives of a run left behind.
+
+    Attributes
+    ----------
+    spent_millis
+        Thousandths of a credit; what may have been billed counts as billed.
+    paid
+        Calls that are in the ledger as billed, or perhaps billed, and whose repeat is free.
+    unknown
+        Calls that may have been billed without an answer.
+    """
+
+    spent_millis: int = 0
+    paid: frozenset[str] = frozenset()
+    unknown: frozenset[str] = frozenset()
+
+
+_COLUMNS = ("request_key", "status", "time", "idempotency", "credits", "credits_basis", "key_fingerprint")
+
+
+def read_before(
+    folder: Path, unknown: frozenset[str], *, key_fingerprint: str, remembered: timedelta
+) -> Before:
+    """Return what the ledger of a run says, reading it in bounded memory.
+
+    Parameters
+    ----------
+    folder
+        The run's folder.
+    unknown
+        Calls that are ``charged_unknown``.
+    key_fingerprint
+        The key in use: what another one paid for is not free for it.
+    remembered
+        How long the service surely remembers an ``Idempotency-Key``; nothing where it honours none.
+    """
+    spent = 0
+    paid: dict[str, datetime] = {}
+    for batch in _ledger(folder):
+        spent += round(CREDIT * (pc.sum(batch.column("credits")).as_py() or 0.0))
+        if remembered:
+            for row in batch.filter(_may_be_paid(batch, key_fingerprint)).to_pylist():
+                key, time = row["request_key"], row["time"]
+                # The first of them counts: the service remembers from there.
+                paid[key] = min(time, paid.get(key, time))
+    oldest = datetime.now(UTC) - remembered
+    return Before(spent, frozenset(key for key, time in paid.items() if time > oldest), unknown)
+
+
+def _ledger(folder: Path) -> Iterator[pa.RecordBatch]:
+    for path in ledger_files(folder):
+        with open_part(path) as file:
+            yield from file.iter_batches(columns=list(_COLUMNS))
+
+
+def _may_be_paid(batch: pa.RecordBatch, key_fingerprint: str) -> Any:
+    unanswered = pc.is_in(batch.column("status"), value_set=pa.array([ERROR, CHARGED_UNKNOWN]))
+    charged = pc.not_equal(batch.column("credits_basis"), pa.scalar("none"))
+    same_key = pc.equal(batch.column("key_fingerprint"), pa.scalar(key_fingerprint))
+    free = pc.and_(same_key, batch.column("idempotency"))
+    return pc.and_(pc.and_(unanswered, charged), free).fill_null(False)

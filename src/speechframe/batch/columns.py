@@ -1,0 +1,89 @@
+"""Columns and constants: what an argument of a verb takes its values from.
+
+Data arguments (``text``) name a column: a bare string is a column. Option
+arguments (``voice``, ``rate``, ...) take a constant: a bare string is always a
+constant, ``col("x")`` names a column, and a Series, list or array of the
+table's length gives one value a row.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the table, by name; made by :func:`col`."""
+
+    name: str
+
+
+def col(name: str) -> Column:
+    """Take an option's value from the column `name`, row by row.
+
+    Parameters
+    ----------
+    name
+        A column of the table that is handed to the verb.
+
+    Examples
+    --------
+    >>> col("voice")
+    Column(name='voice')
+    """
+    if not name:
+        raise ValueError("col() takes the name of a column, not an empty one")
+    return Column(name)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where one argument's values come from, once it is resolved against a table.
+
+    Exactly one of `column` and `constant` counts: `column` unless it is None.
+    """
+
+    field: str
+    column: str | None = None
+    constant: Any = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what run.json keeps, so that a resume needs nothing from the caller."""
+        return {"column": self.column} if self.column is not None else {"constant": self.constant}
+
+    @classmethod
+    def from_json(cls, field: str, kept: Mapping[str, Any]) -> "Source":
+        """Return the source that :meth:`to_json` described."""
+        return cls(field, column=kept.get("column"), constant=kept.get("constant"))
+
+
+def is_per_row(value: Any) -> bool:
+    """Whether `value` is a Series, list or array: one value a row.
+
+    Mappings and strings are single values; a one-dimensional array of any
+    library counts.
+
+    Examples
+    --------
+    >>> is_per_row(["a", "b"]), is_per_row("ab"), is_per_row({"a": 1})
+    (True, False, False)
+    """
+    if isinstance(value, (str, bytes, Mapping)):
+        return False
+    if isinstance(value, Sequence):
+        return True
+    return hasattr(value, "__len__") and (hasattr(value, "__array__") or hasattr(value, "to_pylist"))
+
+
+def as_list(value: Any) -> list[Any]:
+    """Return a per-row value as plain Python values.
+
+    Examples
+    --------
+    >>> as_list(("a", "b"))
+    ['a', 'b']
+    """
+    for method in ("to_pylist", "tolist", "to_list"):
+        if hasattr(value, method):
+            return list(getattr(value, method)())
+    return list(value)

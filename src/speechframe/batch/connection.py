@@ -1,0 +1,116 @@
+"""The service a run talks to: where it is, what it offers, which voices it has."""
+
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from speechframe.batch.catalogue import VoiceBook
+from speechframe.batch.limiter import START_CONCURRENCY, Lane
+from speechframe.client import Client
+from speechframe.settings import GLOBAL_REGION, Settings, fingerprint
+
+LOCAL_PREFIX = "local/"
+"""How the identity of an embedded local service begins."""
+
+
+@dataclass
+class Connection:
+    """An open client and what its service said of itself.
+
+    Made by :meth:`open`; an async context manager that closes the client.
+
+    Attributes
+    ----------
+    client
+        For single attempts.
+    limits
+        The page of limits of a speechframe service, empty for any other.
+    book
+        The voices.
+    """
+
+    client: Client
+    limits: dict[str, Any]
+    book: VoiceBook
+
+    @classmethod
+    async def open(cls, settings: Settings) -> Self:
+        """Return a connection to the service of `settings`.
+
+        Raises
+        ------
+        ServiceError, ConnectionFailed, SettingsError
+            When the service cannot be used: nothing was spent.
+        """
+        client = Client(settings)
+        try:
+            limits = await client.limits() or {}
+            voices = await client.voices()
+        except BaseException:
+            await client.close()
+            raise
+        return cls(client, limits, VoiceBook(voices))
+
+    async def __aenter__(self) -> Self:
+        """Return the connection."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the client."""
+        await self.client.close()
+
+    @property
+    def identity(self) -> str:
+        """What stands for the service in request keys and run.json: never an address or port."""
+        return str(self.limits.get("identity") or self.client.settings.identity())
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is an embedded local service."""
+        return self.identity.startswith(LOCAL_PREFIX)
+
+    @property
+    def key_fingerprint(self) -> str:
+        """What tells the key apart without giving it away."""
+        key = self.client.settings.api_key
+        return fingerprint(key) if key is not None else ""
+
+    @property
+    def balance(self) -> int | None:
+        """Characters left on the key, if the service says."""
+        value = self.limits.get("remaining_characters")
+        return value if isinstance(value, int) else None
+
+    @property
+    def repeat_is_free(self) -> bool:
+        """Whether the service honours ``Idempotency-Key``."""
+        return self.limits.get("idempotency") is True
+
+    @property
+    def repeat_seconds(self) -> float:
+        """How long the service remembers an ``Idempotency-Key``."""
+        value = self.limits.get("idempotency_seconds")
+        return float(value) if self.repeat_is_free and isinstance(value, (int, float)) else 0.0
+
+    @property
+    def takes(self) -> bool:
+        """Whether the service honours the header of takes."""
+        return bool(self.limits.get("take_header"))
+
+    def lanes(self, pool: str, most: int | None) -> list[Lane]:
+        """Return one lane a region.
+
+        Parameters
+        ----------
+        pool
+            The pool of the operation.
+        most
+            The caller's ``max_concurrency``; it never raises what the service publishes.
+        """
+        published = self.limits.get("pools", {}).get(pool)
+        offered = published if isinstance(published, int) and published > 0 else None
+        cap = min(most, offered) if most and offered else most or offered or START_CONCURRENCY
+        regions = self.client.settings.regions or (GLOBAL_REGION,)
+        return [Lane(region, cap, pool) for region in regions if region in self.client.regions]

@@ -1,0 +1,338 @@
+"""Drives a run: plan, lock, recover, send what is missing, and leave the folder in good order."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from speechframe._loop import INTERRUPT
+from speechframe.batch.books import Before, Identity, read_before
+from speechframe.batch.budget import Budget
+from speechframe.batch.connection import Connection
+from speechframe.batch.engine import Engine
+from speechframe.batch.job import Ways
+from speechframe.batch.keys import Keys, as_keys
+from speechframe.batch.operation import Operation
+from speechframe.batch.options import Options
+from speechframe.batch.outcome import DONE
+from speechframe.batch.plan import Plan, calls
+from speechframe.batch.prepare import Prepared, prepare
+from speechframe.batch.progress import Bar, Progress, say
+from speechframe.batch.run import FINISHED, RUNNING, STATE_KEY, STOP_KEY, STOPPED, Live, Run
+from speechframe.batch.verbs import VERBS
+from speechframe.errors import SettingsError, SpeechframeError
+from speechframe.settings import Settings
+from speechframe.spec.billing import CREDIT
+from speechframe.store import Recovered, RunFolder
+
+log = logging.getLogger(__name__)
+
+SUSPECT = "suspect"
+LATENCY_KEY = "mean_latency_ms"
+
+_tasks: set["asyncio.Task[None]"] = set()
+"""Runs in motion: a loop keeps only weak references, and nobody else may keep one of a run left to itself."""
+
+
+async def drive(verb: str, table: Any, arguments: Mapping[str, Any], given: Mapping[str, Any]) -> Run:
+    """Plan `table` for `verb` and make what is missing.
+
+    Parameters
+    ----------
+    verb
+        A name in :data:`VERBS`.
+    table, arguments
+        What the caller handed in.
+    given
+        Run options; ``service`` must be resolved to :class:`Settings` by now.
+    """
+    options = Options.of(**given)
+    connection = await Connection.open(settings_of(options))
+    try:
+        operation = VERBS[verb].operation(connection.book, connection.identity)
+        prepared = await prepare(table, arguments, operation, connection, options)
+    except BaseException:
+        await connection.client.close()
+        raise
+    return await carry_out(prepared, operation, connection, options)
+
+
+def settings_of(options: Options) -> Settings:
+    """Return the settings of the service to use."""
+    if not isinstance(options.service, Settings):
+        raise SettingsError(
+            f"service={options.service!r} is no service: use local_service() or Settings(...)"
+        )
+    return options.service
+
+
+async def carry_out(
+    prepared: Prepared, operation: Operation, connection: Connection, options: Options
+) -> Run:
+    """Return the run of `prepared`: only planned (``dry_run``), live (``wait=False``) or ended.
+
+    The connection is closed at the end.
+    """
+    run = Run(prepared.folder, problems=prepared.problems)
+    drive = _Drive(run, prepared, operation, connection, options)
+    if options.dry_run:
+        async with connection:
+            run.estimate = drive.plan(Recovered()).estimate
+            say(
+                f"{operation.name}: {run.estimate.line()} (dry run: nothing was sent)", shown=options.progress
+            )
+            return run
+    started: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+    task = asyncio.create_task(drive.run(started), name=f"speechframe-run-{run.run_id}")
+    _tasks.add(task)
+    task.add_done_callback(_tasks.discard)
+    task.add_done_callback(lambda ended: _mark(run, drive, started, ended))
+    run._live = Live(task, asyncio.get_running_loop(), drive.stop, drive.progress)  # noqa: SLF001 - the two are made for each other
+    await _through(started, task, drive)
+    if options.wait:
+        await _to_the_end(task, drive)
+        if (error := drive.error_to_raise()) is not None:
+            raise error
+    return run
+
+
+def _mark(run: Run, drive: "_Drive", started: "asyncio.Future[bool]", task: "asyncio.Task[None]") -> None:
+    live = run._live  # noqa: SLF001
+    error = None if task.cancelled() else task.exception()
+    if not started.done():
+        started.set_result(False)
+    error = error or drive.error_to_raise()
+    if live is not None and not live.ended.done():
+        if error is not None:
+            live.ended.set_exception(error)
+        else:
+            live.ended.set_result(None)
+
+
+async def _through(started: "asyncio.Future[bool]", task: "asyncio.Task[None]", drive: "_Drive") -> None:
+    """Wait until the run is planned, or raise why it is not; told to stop before, it sends nothing."""
+    try:
+        is_planned = await asyncio.shield(started)
+    except asyncio.CancelledError:
+        drive.stop(False)
+        # Its folder must be whole and free before the caller goes on.
+        await asyncio.wait({task})
+        raise
+    if not is_planned:
+        await task
+
+
+async def _to_the_end(task: "asyncio.Task[None]", drive: "_Drive") -> None:
+    """Wait for the end of the run; told to stop, calls in flight finish, told again, they are cancelled."""
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as order:
+            if task.done():
+                break
+            drive.stop(cancelled is None)
+            cancelled = order
+    if cancelled is not None and cancelled.args != (INTERRUPT,):
+        raise cancelled
+    if not task.cancelled() and (error := task.exception()) is not None:
+        raise error
+
+
+class _Drive:
+    """One drive of one run, from its lock to its last line."""
+
+    def __init__(
+        self, run: Run, prepared: Prepared, operation: Operation, connection: Connection, options: Options
+    ) -> None:
+        self.run_ = run
+        self.prepared = prepared
+        self.operation = operation
+        self.connection = connection
+        self.options = options
+        self.progress = Progress(balance=connection.balance)
+        self.first_error: SpeechframeError | None = None
+        self.engine: Engine | None = None
+        self.before = Before()
+        self._stop_asked: str | None = None
+
+    @property
+    def folder(self) -> RunFolder:
+        return self.prepared.folder
+
+    def error_to_raise(self) -> SpeechframeError | None:
+        """Return the first error, where the caller wants it raised at the end."""
+        if self.options.on_error == "column" or self.first_error is None:
+            return None
+        if not hasattr(self.first_error, "__notes__"):
+            self.first_error.add_note(f"everything that was made is kept in {self.run_.path}")
+        return self.first_error
+
+    def stop(self, drain: bool) -> None:  # noqa: FBT001 - called by position across threads
+        self._stop_asked = "stopped" if drain else "interrupted"
+        if self.engine is None:
+            return
+        if drain:
+            self.engine.stop(self._stop_asked)
+        else:
+            self.engine.abort()
+
+    async def run(self, started: "asyncio.Future[bool]") -> None:
+        async with self.connection:
+            with self.folder.lock():
+                recovered = await asyncio.to_thread(self.folder.recover)
+                plan = await asyncio.to_thread(self.plan, recovered)
+                self.run_.estimate = plan.estimate
+                self._open(plan)
+                started.set_result(True)
+                await self._make(plan)
+        self._close()
+
+    def plan(self, recovered: Recovered) -> Plan:
+        self.before = read_before(
+            self.folder.path,
+            frozenset(recovered.unknown),
+            key_fingerprint=self.connection.key_fingerprint,
+            # A margin, so that the service's memory does not end between this look and the repeat.
+            remembered=timedelta(seconds=self.connection.repeat_seconds * 0.9),
+        )
+        finished = self.folder.index().packed({DONE, SUSPECT})
+        kept = as_keys(self._not_sent_again())
+        latency_ms = self.folder.manifest.extra.get(LATENCY_KEY)
+        lanes = self.connection.lanes(self.operation.pool, self.options.max_concurrency)
+        width = sum(lane.cap for lane in lanes)
+        plan = Plan.of(
+            self.prepared.keys,
+            self.prepared.costs,
+            _joined(finished, kept),
+            invalid=self.prepared.invalid,
+            balance=self.connection.balance,
+            concurrency=width,
+            identical_retakes=self.prepared.identical_retakes,
+        )
+        if not latency_ms:
+            return plan
+        seconds = plan.estimate.calls * latency_ms / 1000 / width
+        return replace(plan, estimate=replace(plan.estimate, seconds_at_cap=seconds))
+
+    def _not_sent_again(self) -> frozenset[str]:
+        """Return the calls that may have been billed and whose repeat might be billed too."""
+        if self.options.on_unknown == "retry":
+            return frozenset()
+        return self.before.unknown - self.before.paid
+
+    def _open(self, plan: Plan) -> None:
+        shown = self.options.progress
+        where = (
+            f"{self.folder.path} (the same call again costs nothing)" if self.prepared.is_default_dir else ""
+        )
+        kind = " (the embedded local service)" if self.connection.is_local else ""
+        service = f"on {self.connection.identity}{kind}"
+        say(f"{self.operation.name} {service}: {plan.estimate.line()}", shown=shown)
+        if where:
+            say(f"run folder: {where}", shown=shown)
+        log.info(
+            "%s %s: %s; run folder %s", self.operation.name, service, plan.estimate.line(), self.folder.path
+        )
+        self.progress.total = plan.estimate.calls
+        self.progress.planned_millis = round(plan.estimate.credits * CREDIT)
+        self.progress.started = time.monotonic()
+        self._note({STATE_KEY: RUNNING, STOP_KEY: None})
+
+    async def _make(self, plan: Plan) -> None:
+        bar = Bar(self.progress, name=self.operation.name, shown=self.options.progress)
+        writer = self.folder.writer(tags=self.options.tags)
+        self.engine = Engine(
+            self.operation,
+            self.connection.client,
+            self.connection.lanes(self.operation.pool, self.options.max_concurrency),
+            self._budget(),
+            writer,
+            ways=Ways(
+                max_attempts=self.options.max_attempts,
+                patience_s=self.options.patience_s,
+                repeat_is_free=self.connection.repeat_is_free,
+                retry_unknown=self.options.on_unknown == "retry",
+                timeout_s=self.options.timeout_s,
+            ),
+            identity=Identity(
+                run_id=self.run_.run_id,
+                operation=self.operation.name,
+                service=self.connection.identity,
+                key_fingerprint=self.connection.key_fingerprint,
+                tags=self.options.tags,
+            ),
+            progress=self.progress,
+            bar=bar,
+            before=self.before,
+            on_outcome=self._on_outcome,
+        )
+        if self._stop_asked is not None:
+            self.engine.stop(self._stop_asked)
+        try:
+            with (
+                self.folder.table() as file,
+                contextlib.closing(
+                    calls(file.iter_batches(), self.prepared.sources, self.operation, plan.todo)
+                ) as source,
+            ):
+                await self.engine.run(source)
+        finally:
+            self.progress.finished = time.monotonic()
+            bar.close()
+            try:
+                await asyncio.shield(asyncio.to_thread(writer.close))
+            finally:
+                self._note_end()
+
+    def _on_outcome(self, outcome: Any) -> None:
+        error = getattr(outcome, "error", None)
+        if error is not None and self.first_error is None:
+            self.first_error = error
+
+    def _budget(self) -> Budget:
+        if self.options.max_credits is None:
+            return Budget()
+        limit = round(self.options.max_credits * CREDIT)
+        return Budget(limit=limit, settled=self.before.spent_millis)
+
+    def _note_end(self) -> None:
+        engine = self.engine
+        stopped = engine.stopped_because if engine is not None else None
+        if engine is not None and engine.stopped_by is not None:
+            self.first_error = engine.stopped_by
+        # A call that was stopped in flight has an outcome, but not one anybody would call an end.
+        cut_off = stopped is not None and self.progress.unknown > 0
+        ended = self.progress.ended >= self.progress.total and not cut_off
+        extra: dict[str, Any] = {
+            STATE_KEY: FINISHED if ended else STOPPED,
+            STOP_KEY: None if ended else stopped,
+        }
+        if self.progress.done and self.progress.seconds and engine is not None:
+            busy = self.progress.seconds * sum(min(lane.most_in_flight, lane.cap) for lane in engine.lanes)
+            extra[LATENCY_KEY] = round(1000 * busy / self.progress.ended, 1)
+        self._note(extra)
+
+    def _note(self, extra: dict[str, Any]) -> None:
+        self.folder.update_manifest(extra={**self.folder.manifest.extra, **extra})
+
+    def _close(self) -> None:
+        engine, shown = self.engine, self.options.progress
+        if engine is not None and engine.stopped_by is not None:
+            say(f"stopped ({engine.stopped_because}): {engine.stopped_by}", shown=shown)
+        if self.progress.failed or self.progress.unknown:
+            log.warning(
+                "%d calls failed, %d may have been billed without an answer; run.failed shows them",
+                self.progress.failed,
+                self.progress.unknown,
+            )
+
+
+def _joined(first: Keys, second: Keys) -> Keys:
+    import numpy as np
+
+    return np.concatenate([first.view("V16"), second.view("V16")]) if len(second) else first

@@ -1,0 +1,228 @@
+"""The verb `generate`: rows of text in, speech out (section 2.1 of the service document)."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any, Unpack
+
+from speechframe.batch.catalogue import VoiceBook
+from speechframe.batch.columns import Column
+from speechframe.batch.drive import drive
+from speechframe.batch.operation import Checked, Context, Planned, request_key
+from speechframe.batch.options import RunOptions
+from speechframe.batch.run import Run
+from speechframe.batch.verbs import verb
+from speechframe.client import Call, Spoken
+from speechframe.spec.billing import billed_characters, generate_millicredits
+from speechframe.spec.check import FieldProblem, check
+from speechframe.spec.speech import Format, GenerateRequest, Model
+from speechframe.store import Record
+
+ARGUMENTS: Mapping[str, str] = MappingProxyType(
+    {
+        "text": "text",
+        "voice": "voiceId",
+        "locale": "locale",
+        "style": "style",
+        "pitch": "pitch",
+        "rate": "rate",
+        "variation": "variation",
+        "format": "format",
+        "sample_rate": "sampleRate",
+        "channel_type": "channelType",
+        "audio_duration": "audioDuration",
+        "word_durations_as_original_text": "wordDurationsAsOriginalText",
+        "pronunciation_dictionary": "pronunciationDictionary",
+        "encode_as_base64": "encodeAsBase64",
+        "model_version": "modelVersion",
+        "multi_native_locale": "multiNativeLocale",
+        "model": "model",
+    }
+)
+"""Argument of :func:`generate` to the field it fills."""
+
+_FIELD_OF = {argument: name for argument, name in ARGUMENTS.items() if argument != "model"}
+
+
+@dataclass
+class GenerateOperation:
+    """How a row becomes a generate call and its answer a record.
+
+    Parameters
+    ----------
+    book
+        The service's voices.
+    service
+        The service's identity.
+    """
+
+    book: VoiceBook
+    service: str
+    name: str = "generate"
+    pool: str = "other"
+    arguments: Mapping[str, str] = field(default_factory=lambda: ARGUMENTS)
+    data_arguments: frozenset[str] = frozenset({"text"})
+
+    def check(self, values: Mapping[str, Any], take: int) -> Checked:
+        """Return the call of one row, or everything that is wrong with it."""
+        model = values.get("model", Model.GEN2)
+        if model not in {Model.GEN2, Model.GEN2.upper()}:
+            allowed = f"{Model.GEN2.value} (the generation call knows no other model)"
+            return Checked(None, (FieldProblem("model", "cannot be generated with", repr(model), allowed),))
+        data = {name: values[argument] for argument, name in _FIELD_OF.items() if argument in values}
+        checked = check(GenerateRequest, data)
+        problems = list(checked.problems)
+        voice = data.get("voiceId")
+        if isinstance(voice, str):
+            locale = data.get("locale") or data.get("multiNativeLocale")
+            voice, found = self.book.resolve(
+                voice, *(v if isinstance(v, str) else None for v in (locale, data.get("style")))
+            )
+            problems += found
+        if problems or checked.value is None:
+            return Checked(None, tuple(problems))
+        return self._plan(checked.value.model_copy(update={"voice_id": voice}), take)
+
+    def _plan(self, request: GenerateRequest, take: int) -> Checked:
+        note = None
+        if take and request.variation == 0:
+            # Without variation every take is the same: it is the first one, and costs nothing more.
+            take, note = 0, "retake_identical"
+        content = request.model_copy(update={"encode_as_base64": None})
+        key = request_key(self.name, Call.of(content).body, model=Model.GEN2, take=take, service=self.service)
+        if request.encode_as_base64 is None:
+            # One round trip less than a URL, and the service keeps no copy.
+            request = request.model_copy(update={"encode_as_base64": True})
+        planned = Planned(
+            request_key=key,
+            take=take,
+            call=Call.of(request, take=take),
+            characters=billed_characters(request.text),
+            millicredits=generate_millicredits(request.text),
+            text=request.text,
+            voice_id=request.voice_id,
+            locale=request.locale or request.multi_native_locale or self.book.locale_of(request.voice_id),
+            model=Model.GEN2.value,
+            format=request.format.value,
+        )
+        return Checked(planned, note=note)
+
+    @staticmethod
+    def record(planned: Planned, answer: Spoken, context: Context) -> Record:
+        """Return what is kept of an answer."""
+        return Record(
+            request_key=planned.request_key,
+            take=planned.take,
+            status="done",
+            text=planned.text,
+            audio_bytes=answer.audio,
+            audio_path=f"{planned.request_key}.{answer.format.value.lower()}",
+            word_durations=answer.words,
+            format=answer.format.value,
+            sample_rate=answer.sample_rate_hz,
+            channels=answer.channels,
+            audio_seconds=answer.audio_seconds,
+            billed_characters=planned.characters,
+            credits_millis=planned.millicredits,
+            balance_after=answer.remaining_characters,
+            trace_id=answer.trace_id,
+            attempts=context.attempts,
+            latency_ms=answer.latency_ms,
+            lane=context.lane,
+            service=context.service,
+            model=planned.model,
+            voice_id=planned.voice_id,
+            locale=planned.locale,
+            warnings=list(answer.warnings),
+            sha256=hashlib.sha256(answer.audio).hexdigest(),
+            finished_at=datetime.now(UTC),
+        )
+
+
+@verb(chapter="speech", operation=GenerateOperation)
+async def generate(
+    table: Any,
+    *,
+    text: str | Column | Any = "text",
+    voice: str | Column | Any,
+    locale: str | Column | Any = None,
+    style: str | Column | Any = None,
+    pitch: int | Column | Any = None,
+    rate: int | Column | Any = None,
+    variation: int | Column | Any = None,
+    model: str = Model.GEN2.value,
+    format: str | Column | Any = Format.FLAC.value,
+    sample_rate: int | Column | Any = None,
+    channel_type: str | Column | Any = None,
+    audio_duration: float | Column | Any = None,
+    word_durations_as_original_text: bool | Column | Any = None,
+    pronunciation_dictionary: Mapping[str, Any] | None = None,
+    encode_as_base64: bool | Column | Any = None,
+    model_version: str | None = None,
+    multi_native_locale: str | Column | Any = None,
+    **options: Unpack[RunOptions],
+) -> Run:
+    """Return a :class:`Run`: every row of `table` spoken, with word durations and credit usage.
+
+    The run is a folder of Parquet files. Calling again with the same rows and
+    parameters costs nothing; after a crash only what is missing is made.
+
+    Parameters
+    ----------
+    table
+        A pandas or polars frame, Arrow table, Hugging Face dataset, list of
+        strings, or the path of a CSV, JSONL, Parquet or XLSX file.
+    text
+        The column that holds the text (or a Series or list of texts).
+    voice
+        Full voice id (``en-US-nora``) or bare name; ``col("x")`` takes it from
+        a column, a list gives one a row. So do all parameters below.
+    locale
+        Language of the audio, if it is not the voice's own.
+    style
+        One of the voice's styles.
+    pitch, rate
+        -50 to 50.
+    variation
+        0 to 5: how much pause, pitch and speed vary (default 1).
+    model
+        ``"gen2"``.
+    format
+        ``FLAC`` (default), ``WAV``, ``MP3``, ``OGG``, ``PCM``, ``ALAW`` or ``ULAW``.
+    sample_rate
+        8000, 24000, 44100 (default) or 48000 Hz.
+    channel_type
+        ``MONO`` (default) or ``STEREO``.
+    audio_duration
+        Wanted length in seconds; 0 is ignored.
+    word_durations_as_original_text
+        True: word durations carry the words as they are written (English only).
+    pronunciation_dictionary
+        Word to ``{"type": "IPA" | "SAY_AS", "pronunciation": ...}``.
+    encode_as_base64
+        False asks for a URL instead of audio in the answer; the bytes are the same.
+    model_version, multi_native_locale
+        As in the document; the latter is deprecated, use `locale`.
+    **options
+        See :class:`RunOptions`: ``run_dir``, ``id``, ``max_concurrency``,
+        ``max_credits``, ``take``, ``on_invalid``, ``wait``, ``dry_run`` and more.
+
+    Raises
+    ------
+    InvalidRows
+        Before anything is spent, when rows cannot be sent; ``problems`` has every one.
+    RunMismatch, RunLocked, StoreError
+        When the folder cannot take this run.
+    SettingsError, ServiceError, ConnectionFailed
+        When the service cannot be used at all. Later errors are columns of their rows.
+
+    Examples
+    --------
+    >>> import speechframe as spf
+    >>> run = spf.generate(["Good morning.", "See you soon."], voice="en-US-nora")  # doctest: +SKIP
+    >>> run.to_pandas()[["text", "audio_seconds", "credits"]]  # doctest: +SKIP
+    """
+    arguments = {name: value for name, value in locals().items() if name in ARGUMENTS}
+    return await drive("generate", table, arguments, options)

@@ -1,0 +1,77 @@
+"""One call on its way through a run, and the ways a run has with calls."""
+
+import time
+from dataclasses import dataclass, field
+
+from speechframe.batch.operation import Planned
+from speechframe.errors import SpeechframeError
+
+
+@dataclass
+class Job:
+    """A call on its way: what was tried so far and what is reserved for it.
+
+    Attributes
+    ----------
+    sends
+        Attempts made, each with its row in the ledger.
+    uncounted
+        Those among them that were refused by a cap or never arrived: no attempt of the row is lost by them.
+    reserved, spent
+        Thousandths of a credit.
+    is_paid
+        The ledger has it as billed, or perhaps billed, and its repeat is free.
+    is_unknown
+        An attempt may have been billed without an answer.
+    """
+
+    planned: Planned
+    is_paid: bool = False
+    is_unknown: bool = False
+    sends: int = 0
+    uncounted: int = 0
+    reserved: int = 0
+    spent: int = 0
+    lane: str = ""
+    started: float = field(default_factory=time.monotonic)
+    last_error: SpeechframeError | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the call was first on its way."""
+        return time.monotonic() - self.started
+
+    @property
+    def attempts(self) -> int:
+        """Attempts that count against ``max_attempts``."""
+        return self.sends - self.uncounted
+
+    @property
+    def price(self) -> int:
+        """What the next attempt may cost, in thousandths of a credit."""
+        return 0 if self.is_paid else self.planned.millicredits
+
+
+@dataclass(frozen=True)
+class Ways:
+    """How a run behaves when something goes wrong, and what the service offers for it.
+
+    Parameters
+    ----------
+    max_attempts
+        Attempts a call may take; refusals by a cap do not count.
+    patience_s
+        Seconds a call may take from its first attempt, refusals included.
+    repeat_is_free
+        The service honours ``Idempotency-Key``.
+    retry_unknown
+        ``on_unknown="retry"``.
+    timeout_s
+        Limit of one attempt; None for one that grows with the text.
+    """
+
+    max_attempts: int
+    patience_s: float
+    repeat_is_free: bool
+    retry_unknown: bool
+    timeout_s: float | None = None

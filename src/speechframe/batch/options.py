@@ -1,0 +1,165 @@
+"""The options every verb shares: where a run lies, how fast it goes, what it may spend."""
+
+from dataclasses import dataclass, fields, replace
+from os import PathLike
+from typing import Any, Literal, TypedDict, get_args
+
+from speechframe.errors import SettingsError
+
+OnInvalid = Literal["raise", "skip"]
+OnError = Literal["column", "raise"]
+OnUnknown = Literal["skip", "retry"]
+
+
+class RunOptions(TypedDict, total=False):
+    """Run-wide options, the same for every verb.
+
+    Parameters
+    ----------
+    run_dir
+        The run's folder (default ``./speechframe-runs/<verb>-<hash>``).
+    id
+        The column of row ids (default: the index, or the row's number).
+    max_concurrency
+        Calls in flight at most, in each region.
+    max_credits
+        The run's budget: no call is made that would pass it.
+    take
+        Another take of every row: 1, 2, ...
+    tags
+        Words that are written beside every attempt in the ledger.
+    max_attempts
+        Attempts one row may take (default 6).
+    patience_s
+        Seconds one row may take, retries included (default 900).
+    timeout_s
+        Seconds one attempt may take (default: 30 and 0.07 a character).
+    on_invalid
+        Rows that cannot be sent: ``raise`` (default) sends nothing at all, ``skip`` leaves them out.
+    on_error
+        Rows that fail: ``column`` (default) writes it beside the row, ``raise`` ends with the first error.
+    on_unknown
+        Rows that were sent without an answer and may have been billed: ``skip`` (default) or ``retry``.
+    progress
+        Show a progress bar (default), or a line now and then where there is no terminal.
+    wait
+        False returns the live run at once.
+    dry_run
+        Plan and price every row, send nothing.
+    service
+        The service to use (default: settings, or the local one).
+    """
+
+    run_dir: str | PathLike[str] | None
+    id: str | None
+    max_concurrency: int | None
+    max_credits: float | None
+    take: Any
+    tags: list[str]
+    max_attempts: int
+    patience_s: float
+    timeout_s: float | None
+    on_invalid: OnInvalid
+    on_error: OnError
+    on_unknown: OnUnknown
+    progress: bool
+    wait: bool
+    dry_run: bool
+    service: Any
+
+
+@dataclass(frozen=True)
+class Options:
+    """:class:`RunOptions` with every default filled in and checked."""
+
+    run_dir: str | PathLike[str] | None = None
+    id: str | None = None
+    max_concurrency: int | None = None
+    max_credits: float | None = None
+    take: Any = 0
+    tags: tuple[str, ...] = ()
+    max_attempts: int = 6
+    patience_s: float = 900.0
+    timeout_s: float | None = None
+    on_invalid: OnInvalid = "raise"
+    on_error: OnError = "column"
+    on_unknown: OnUnknown = "skip"
+    progress: bool = True
+    wait: bool = True
+    dry_run: bool = False
+    service: Any = None
+
+    @classmethod
+    def of(cls, **given: Any) -> "Options":
+        """Return the options in force: given ones, then :func:`configure`'s, then defaults.
+
+        Raises
+        ------
+        SettingsError
+            For an unknown option or a value that is not allowed.
+        """
+        merged = {**_configured, **{k: v for k, v in given.items() if v is not None}}
+        check_names(merged)
+        if "tags" in merged:
+            merged["tags"] = _tags(merged["tags"])
+        options = replace(cls(), **merged)
+        _check(options)
+        return options
+
+
+_configured: dict[str, Any] = {}
+
+
+def option_names() -> frozenset[str]:
+    """Return the names of all run options."""
+    return frozenset(f.name for f in fields(Options))
+
+
+def configure_options(**values: Any) -> None:
+    """Set run options for every later call in this process; ``None`` takes one back."""
+    check_names(values)
+    for name, value in values.items():
+        if value is None:
+            _configured.pop(name, None)
+        else:
+            replace_checked = {**_configured, name: value}
+            Options.of(**replace_checked)
+            _configured[name] = value
+
+
+def check_names(values: dict[str, Any]) -> None:
+    """Raise SettingsError for a name that is no run option."""
+    known = option_names()
+    for name in values:
+        if name not in known:
+            raise SettingsError(f"unknown option {name!r}; there are {', '.join(sorted(known))}")
+
+
+def _tags(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str) or not all(isinstance(tag, str) for tag in value):
+        raise SettingsError(f"tags must be a list of strings, not {value!r}")
+    return tuple(value)
+
+
+def _check(options: Options) -> None:
+    choices = {"on_invalid": OnInvalid, "on_error": OnError, "on_unknown": OnUnknown}
+    for name, literal in choices.items():
+        allowed = get_args(literal)
+        if getattr(options, name) not in allowed:
+            raise SettingsError(f"{name}={getattr(options, name)!r}; allowed: {', '.join(allowed)}")
+    _at_least(options, "max_concurrency", 1, whole=True)
+    _at_least(options, "max_attempts", 1, whole=True)
+    _at_least(options, "max_credits", 0, whole=False)
+    _at_least(options, "patience_s", 0, whole=False)
+    _at_least(options, "timeout_s", 0.001, whole=False)
+
+
+def _at_least(options: Options, name: str, low: float, *, whole: bool) -> None:
+    value = getattr(options, name)
+    if value is None:
+        return
+    kinds = (int,) if whole else (int, float)
+    if isinstance(value, bool) or not isinstance(value, kinds) or not value >= low:
+        raise SettingsError(
+            f"{name}={value!r}; allowed: {'a whole number' if whole else 'a number'} of at least {low}"
+        )

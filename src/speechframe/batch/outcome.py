@@ -1,0 +1,73 @@
+"""What became of one call: a value, never an exception that leaves its row."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from speechframe.errors import SpeechframeError
+
+PENDING = "pending"
+DONE = "done"
+FAILED = "failed"
+INVALID = "invalid"
+SKIPPED = "skipped"
+CHARGED_UNKNOWN = "charged_unknown"
+
+STATES = (PENDING, DONE, FAILED, INVALID, SKIPPED, CHARGED_UNKNOWN)
+"""Row states of the first layout, in the order a summary lists them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The answer is on disk."""
+
+    request_key: str
+    attempts: int
+    audio_seconds: float
+    credits_millis: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Every allowed attempt failed, or the request was refused for good."""
+
+    request_key: str
+    attempts: int
+    error: SpeechframeError
+
+
+@dataclass(frozen=True, slots=True)
+class ChargedUnknown:
+    """Sent, no answer: it may have been billed, so it is not silently sent again."""
+
+    request_key: str
+    attempts: int
+    error: SpeechframeError
+    credits_millis: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """Not made: the run stopped before this call."""
+
+    request_key: str
+    attempts: int = 0
+
+
+Outcome = Done | Failed | ChargedUnknown | Pending
+
+
+def error_fields(error: SpeechframeError) -> dict[str, Any]:
+    """Return ``error_code``, ``error_message``, ``error_status`` and ``trace_id`` of `error`.
+
+    Examples
+    --------
+    >>> from speechframe.errors import TimedOut
+    >>> error_fields(TimedOut("no answer", sent=True))["error_code"]
+    'TimedOut'
+    """
+    return {
+        "error_code": getattr(error, "code", None) or type(error).__name__,
+        "error_message": getattr(error, "message", None) or str(error),
+        "error_status": getattr(error, "status", None),
+        "trace_id": getattr(error, "trace_id", None),
+    }

@@ -1,0 +1,135 @@
+"""What a run would do and cost, and the calls it makes."""
+
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from speechframe.batch.columns import Source
+from speechframe.batch.keys import Keys, Mask, among, first_of_each
+from speechframe.batch.operation import Operation, Planned
+from speechframe.batch.planner import row_values
+from speechframe.spec.billing import to_credits
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a run would do and cost.
+
+    Attributes
+    ----------
+    rows
+        Rows of the table.
+    unique
+        Different calls among them.
+    finished
+        Calls that an earlier run of this folder has made: they cost nothing.
+    invalid
+        Rows that cannot be sent.
+    calls
+        Calls still to make.
+    credits
+        Price of those calls.
+    balance
+        Characters left on the key; None if the service does not say.
+    seconds_at_cap
+        Rough time at the concurrency allowed, from the time a call took so far; None before any call.
+    """
+
+    rows: int
+    unique: int
+    finished: int
+    invalid: int
+    calls: int
+    credits: float
+    balance: int | None = None
+    concurrency: int | None = None
+    identical_retakes: int = 0
+    seconds_at_cap: float | None = None
+
+    def line(self) -> str:
+        """Return the one line a run opens with."""
+        parts = [f"{self.rows:,} rows", f"{self.unique:,} unique"]
+        if self.finished:
+            parts.append(f"{self.finished:,} done before")
+        if self.invalid:
+            parts.append(f"{self.invalid:,} invalid")
+        parts += [f"{self.calls:,} calls", f"{self.credits:,.10g} credits"]
+        if self.balance is not None:
+            share = f" ({100 * self.credits / self.balance:.2g} %)" if self.balance and self.credits else ""
+            parts.append(f"of {self.balance:,} left{share}")
+        if self.concurrency and self.calls:
+            parts.append(f"{self.concurrency} at a time")
+        if self.seconds_at_cap is not None and self.calls:
+            parts.append(f"about {self.seconds_at_cap:,.0f} s")
+        if self.identical_retakes:
+            parts.append(f"{self.identical_retakes:,} rows cannot vary: retake_identical, not billed again")
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A table's rows as keys, and which of them are still to be made."""
+
+    keys: Keys
+    todo: Mask
+    estimate: Estimate
+
+    @classmethod
+    def of(
+        cls,
+        keys: Keys,
+        costs: Sequence[int],
+        finished: Keys,
+        *,
+        invalid: int,
+        **known: Any,
+    ) -> "Plan":
+        """Return the plan for `keys`, leaving out what is `finished`.
+
+        Parameters
+        ----------
+        keys
+            One a row.
+        costs
+            Thousandths of a credit, one a row.
+        finished
+            Keys that need no call.
+        invalid
+            Rows without a call.
+        **known
+            Further fields of :class:`Estimate`.
+        """
+        first = first_of_each(keys)
+        before = among(keys, finished)
+        todo = first & ~before
+        total = int(np.asarray(costs, dtype=np.int64)[todo].sum()) if len(keys) else 0
+        estimate = Estimate(
+            rows=len(keys),
+            unique=int(first.sum()),
+            finished=int((first & before).sum()),
+            invalid=invalid,
+            calls=int(todo.sum()),
+            credits=to_credits(total),
+            **known,
+        )
+        return cls(keys, todo, estimate)
+
+
+def calls(
+    batches: Iterable[pa.RecordBatch], sources: Mapping[str, Source], operation: Operation, todo: Mask
+) -> Generator[Planned, None, None]:
+    """Yield the calls to make, reading the spooled table lazily."""
+    start = 0
+    for batch in batches:
+        wanted = np.flatnonzero(todo[start : start + batch.num_rows])
+        start += batch.num_rows
+        if not len(wanted):
+            continue
+        for values in row_values(batch.take(pa.array(wanted, pa.int64())), sources):
+            take = int(values.pop("take", 0))
+            planned = operation.check(values, take).planned
+            if planned is not None:
+                yield planned

@@ -1,0 +1,330 @@
+"""Reads a table once: every row is checked, keyed and priced before the first credit is spent."""
+
+import hashlib
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from speechframe.batch.columns import Column, Source, as_list, is_per_row
+from speechframe.batch.keys import KeyColumn, repeated
+from speechframe.batch.operation import Checked, Operation
+from speechframe.batch.table import TableInput, as_texts, problem
+from speechframe.errors import InvalidRows
+from speechframe.spec.check import FieldProblem
+from speechframe.store import PART_SCHEMA
+
+ROW_ID = "speech_row_id"
+PROBLEM = "speech_problem"
+COST = "speech_millicredits"
+ARGUMENT = "speech_arg_"
+PREFIX = "speech_"
+MOST_PROBLEMS = 10_000
+"""Problems kept in full; beyond that they are only counted."""
+
+
+def resolve_sources(
+    arguments: Mapping[str, Any], operation: Operation, schema: pa.Schema
+) -> tuple[dict[str, Source], dict[str, list[Any]]]:
+    """Return where each argument's values come from, and the per-row values to spool.
+
+    Raises
+    ------
+    InvalidRows
+        When a column that is named does not exist.
+    """
+    sources: dict[str, Source] = {}
+    per_row: dict[str, list[Any]] = {}
+    problems = []
+    for name, value in arguments.items():
+        if value is None:
+            continue
+        column = value.name if isinstance(value, Column) else None
+        if column is None and name in operation.data_arguments and isinstance(value, str):
+            column = value
+        if column is not None:
+            sources[name] = Source(name, column=column)
+            if column not in schema.names:
+                problems.append(_no_column(name, column, schema.names))
+        elif is_per_row(value):
+            sources[name] = Source(name, column=ARGUMENT + name)
+            per_row[name] = as_list(value)
+        else:
+            sources[name] = Source(name, constant=_plain(value))
+    if problems:
+        raise InvalidRows(problems)
+    return sources, per_row
+
+
+def _no_column(argument: str, column: str, names: Sequence[str]) -> dict[str, Any]:
+    shown = [n for n in names if not n.startswith("__index_level_")]
+    return problem(argument, "names a column the table does not have", value=column, allowed=", ".join(shown))
+
+
+def _plain(value: Any) -> Any:
+    # numpy scalars cannot stand in JSON
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def column_map(schema: pa.Schema) -> dict[str, str]:
+    """Return the name each of our columns gets beside the caller's.
+
+    Examples
+    --------
+    >>> column_map(pa.schema([("audio", pa.string())]))["audio"]
+    'speech_audio'
+    """
+    names = set(schema.names)
+    ours = [*PART_SCHEMA.names, ROW_ID, PROBLEM, COST]
+    mapped = {name: PREFIX + name if name in names and not name.startswith(PREFIX) else name for name in ours}
+    taken = sorted(names & set(mapped.values()))
+    if taken:
+        raise InvalidRows(
+            [
+                problem(
+                    "table",
+                    f"has a column {name!r}, which speechframe needs for itself",
+                    allowed="another name",
+                )
+                for name in taken
+            ]
+        )
+    return mapped
+
+
+@dataclass
+class Planner:
+    """Reads a table once; afterwards it knows every row's key and every problem.
+
+    Parameters
+    ----------
+    table
+        The rows.
+    operation
+        The verb.
+    sources
+        Where each argument's values come from.
+    per_row
+        Values given as Series or list: argument to values, to be spooled.
+    id_column
+        The column of row ids, or None for the index.
+    names
+        Our column name to its name in this table (:func:`column_map`).
+    """
+
+    table: TableInput
+    operation: Operation
+    sources: Mapping[str, Source]
+    per_row: Mapping[str, list[Any]]
+    id_column: str | None
+    names: Mapping[str, str]
+    keys: KeyColumn = field(default_factory=KeyColumn)
+    ids: KeyColumn = field(default_factory=KeyColumn)
+    problems: list[dict[str, Any]] = field(default_factory=list)
+    problem_count: int = 0
+    rows: int = 0
+    invalid: int = 0
+    identical_retakes: int = 0
+    costs: "array[int]" = field(default_factory=lambda: array("q"))
+    _constants_said: set[tuple[str, str]] = field(default_factory=set)
+    _digest: Any = field(default_factory=lambda: hashlib.blake2b(digest_size=8))
+
+    def __post_init__(self) -> None:
+        self._check_columns()
+        self._arguments = {name: self._given(name, values) for name, values in self.per_row.items()}
+        kept = list(self.table.schema)
+        for name, values in self._arguments.items():
+            kept.append(pa.field(ARGUMENT + name, values.type))
+        kept += [
+            pa.field(self.names[ROW_ID], pa.string()),
+            pa.field(self.names["request_key"], pa.string()),
+            pa.field(self.names[PROBLEM], pa.string()),
+            pa.field(self.names[COST], pa.int64()),
+        ]
+        self.schema = pa.schema(kept).with_metadata(self.table.schema.metadata)
+
+    def _given(self, name: str, values: list[Any]) -> "pa.Array[Any]":
+        if name in self.operation.data_arguments:
+            values, self.table.odd_values[ARGUMENT + name] = as_texts(values)
+        try:
+            array: pa.Array[Any] = pa.array(values, from_pandas=True)
+        except pa.ArrowException as error:
+            raise InvalidRows([problem(name, f"holds values of several kinds: {error}")]) from None
+        return array
+
+    def _check_columns(self) -> None:
+        problems = []
+        if self.id_column is not None and self.id_column not in self.table.schema.names:
+            problems.append(_no_column("id", self.id_column, self.table.schema.names))
+        for name, source in self.sources.items():
+            if name in self.operation.data_arguments and source.column in self.table.schema.names:
+                kind = self.table.schema.field(source.column).type
+                value_type = kind.value_type if pa.types.is_dictionary(kind) else kind
+                if not _is_text(value_type) and not pa.types.is_null(value_type):
+                    problems.append(
+                        problem(name, f"column {source.column!r} is {kind}, not text", allowed="text")
+                    )
+        if problems:
+            raise InvalidRows(problems)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows with id, key and problem beside the caller's columns."""
+        for batch in self.table.batches:
+            yield self._plan(batch)
+        self._check_ids()
+        for name, values in self._arguments.items():
+            if len(values) != self.rows:
+                raise InvalidRows(
+                    [
+                        problem(
+                            name, f"has {len(values)} values for {self.rows} rows", allowed="one value a row"
+                        )
+                    ]
+                )
+
+    def _plan(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        start, rows = self.rows, batch.num_rows
+        arguments = {name: array.slice(start, rows) for name, array in self._arguments.items()}
+        if any(len(array) != rows for array in arguments.values()):
+            name, array = next((n, a) for n, a in self._arguments.items() if len(a) < start + rows)
+            raise InvalidRows(
+                [
+                    problem(
+                        name, f"has {len(array)} values, the table has more rows", allowed="one value a row"
+                    )
+                ]
+            )
+        wide = pa.RecordBatch.from_arrays(
+            [*batch.columns, *arguments.values()],
+            names=[*batch.schema.names, *(ARGUMENT + n for n in arguments)],
+        )
+        ids = self._row_ids(batch)
+        keys: list[str | None] = []
+        notes: list[str | None] = []
+        for i, values in enumerate(row_values(wide, self.sources)):
+            checked = self._check(values, start + i, ids[i])
+            key = checked.planned.request_key if checked.planned else None
+            self.costs.append(checked.planned.millicredits if checked.planned else 0)
+            self.keys.append(key)
+            keys.append(key)
+            notes.append("; ".join(_words(p) for p in checked.problems) or None)
+            self._digest.update(f"{key}\0{ids[i]}\0".encode("utf-8", "surrogatepass"))
+        self.rows += rows
+        texts = [pa.array(column, pa.string()) for column in (ids, keys, notes)]
+        costs = pa.array(self.costs[start:], pa.int64())
+        return pa.RecordBatch.from_arrays([*wide.columns, *texts, costs], schema=self.schema)
+
+    def _row_ids(self, batch: pa.RecordBatch) -> list[str]:
+        start = self.rows
+        if self.id_column is not None:
+            values = batch.column(self.id_column).to_pylist()
+            for i, value in enumerate(values):
+                if value is None:
+                    self._add(problem("id", "is missing", row=start + i, allowed="one id a row"))
+            ids = ["" if v is None else str(v) for v in values]
+        elif self.table.row_ids is not None:
+            ids = list(self.table.row_ids[start : start + batch.num_rows])
+        else:
+            return [str(i) for i in range(start, start + batch.num_rows)]
+        for value in ids:
+            self.ids.append(hashlib.blake2b(value.encode("utf-8", "replace"), digest_size=16).hexdigest())
+        return ids
+
+    def _check_ids(self) -> None:
+        for row in np.flatnonzero(repeated(self.ids.to_array())):
+            what = f"column {self.id_column!r}" if self.id_column else "the index"
+            self._add(
+                problem("id", f"stands twice in {what}", row=int(row), allowed="a different id for each row")
+            )
+            self.invalid += 1
+
+    def _check(self, values: dict[str, Any], row: int, row_id: str) -> Checked:
+        problems = [
+            FieldProblem(name, f"is {kind}, not text", repr(values.get(name)), "text")
+            for name in self.operation.data_arguments
+            if (kind := self.table.odd_values.get(self.sources[name].column or "", {}).get(row))
+        ]
+        checked = Checked(None, tuple(problems)) if problems else self._of(values)
+        if checked.problems:
+            self.invalid += 1
+            for p in checked.problems:
+                self._report(p, row, row_id)
+        elif checked.note == "retake_identical":
+            self.identical_retakes += 1
+        return checked
+
+    def _of(self, values: dict[str, Any]) -> Checked:
+        take = values.pop("take", 0)
+        if isinstance(take, str) and take.isdecimal():
+            take = int(take)
+        if isinstance(take, bool) or not isinstance(take, int) or take < 0:
+            return Checked(
+                None, (FieldProblem("take", "is no take", repr(take), "a whole number of at least 0"),)
+            )
+        return self.operation.check(values, take)
+
+    def _report(self, found: FieldProblem, row: int, row_id: str) -> None:
+        argument = argument_of(found.field, self.operation)
+        source = self.sources.get(argument)
+        if source is not None and source.column is None:
+            # A constant is wrong once, not once a row.
+            said = (argument, found.problem)
+            if said in self._constants_said:
+                return
+            self._constants_said.add(said)
+            allowed = found.allowed
+            if source.constant in self.table.schema.names:
+                allowed = f'did you mean col("{source.constant}")? {allowed}'
+            self._add(problem(argument, found.problem, value=found.value, allowed=allowed))
+        else:
+            self._add(
+                problem(
+                    argument, found.problem, value=found.value, allowed=found.allowed, row=row, row_id=row_id
+                )
+            )
+
+    def _add(self, line: dict[str, Any]) -> None:
+        self.problem_count += 1
+        if len(self.problems) < MOST_PROBLEMS:
+            self.problems.append(line)
+
+    @property
+    def content_hash(self) -> str:
+        """16 hex digits that name these rows, ids and calls in this order."""
+        return str(self._digest.hexdigest())
+
+
+def argument_of(wire_field: str, operation: Operation) -> str:
+    """Return the argument whose value a field of the document carries."""
+    for argument, field_name in operation.arguments.items():
+        if field_name == wire_field.partition(".")[0]:
+            return argument
+    return wire_field
+
+
+def _words(found: FieldProblem) -> str:
+    return f"{found.field} {found.problem}" + (f" (allowed: {found.allowed})" if found.allowed else "")
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def row_values(batch: pa.RecordBatch, sources: Mapping[str, Source]) -> Iterator[dict[str, Any]]:
+    """Yield each row's argument values; a missing value of a column counts as not given."""
+    constants = {name: source.constant for name, source in sources.items() if source.column is None}
+    columns = {
+        name: batch.column(source.column).to_pylist()
+        for name, source in sources.items()
+        if source.column is not None
+    }
+    for i in range(batch.num_rows):
+        values = dict(constants)
+        for name, column in columns.items():
+            value = column[i]
+            if value is not None and value == value:  # noqa: PLR0124 - NaN differs from itself
+                values[name] = value
+        yield values

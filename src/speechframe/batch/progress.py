@@ -1,0 +1,185 @@
+"""The progress of a run: counters anyone may read, and a tqdm bar over them."""
+
+import contextlib
+import sys
+import time
+import warnings
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from speechframe.batch.outcome import CHARGED_UNKNOWN, DONE, FAILED
+from speechframe.spec.billing import Millicredits, to_credits
+
+_REDRAW_S = 0.2
+_LINE_S = 15.0
+
+
+@dataclass
+class Progress:
+    """What has happened so far in one run.
+
+    Attributes
+    ----------
+    total
+        Calls this run has to make.
+    done, failed, unknown
+        Calls by outcome.
+    retries
+        Attempts beyond each call's first.
+    retried_by
+        Retries by error code.
+    credits_millis
+        Thousandths of credits spent in this run.
+    planned_millis, ended_millis
+        Price of all calls, and of those with an outcome.
+    balance
+        Characters left on the key after the newest answer; None if unknown.
+    """
+
+    total: int = 0
+    done: int = 0
+    failed: int = 0
+    unknown: int = 0
+    retries: int = 0
+    retried_by: Counter[str] = field(default_factory=Counter)
+    credits_millis: Millicredits = 0
+    planned_millis: Millicredits = 0
+    ended_millis: Millicredits = 0
+    audio_seconds: float = 0.0
+    balance: int | None = None
+    started: float = field(default_factory=time.monotonic)
+    finished: float | None = None
+
+    @property
+    def ended(self) -> int:
+        """Calls with an outcome."""
+        return self.done + self.failed + self.unknown
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the first call was allowed to start."""
+        return (self.finished or time.monotonic()) - self.started
+
+    @property
+    def rate(self) -> float:
+        """Calls a second."""
+        return self.ended / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def eta_s(self) -> float | None:
+        """Seconds to go at this rate; None before the first outcome."""
+        return (self.total - self.ended) / self.rate if self.ended else None
+
+    def count(self, status: str) -> None:
+        """Count one outcome."""
+        if status == DONE:
+            self.done += 1
+        elif status == FAILED:
+            self.failed += 1
+        elif status == CHARGED_UNKNOWN:
+            self.unknown += 1
+
+    def retried(self, code: str) -> None:
+        """Count one attempt that will be repeated."""
+        self.retries += 1
+        self.retried_by[code] += 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the counters as plain values."""
+        return {
+            "total": self.total,
+            "done": self.done,
+            "failed": self.failed,
+            "charged_unknown": self.unknown,
+            "retries": self.retries,
+            "credits": to_credits(self.credits_millis),
+            "balance": self.balance,
+            "audio_seconds": round(self.audio_seconds, 3),
+            "seconds": round(self.seconds, 3),
+            "rate": round(self.rate, 2),
+            "eta_s": None if self.eta_s is None else round(self.eta_s, 1),
+        }
+
+
+class Bar:
+    """A tqdm bar that follows a :class:`Progress`; does nothing when switched off.
+
+    Where standard error is no terminal and no notebook (a log file, a pipe), it is a plain line every
+    15 seconds instead.
+
+    Parameters
+    ----------
+    progress
+        The counters to show.
+    name
+        What stands before the bar.
+    shown
+        False for no output at all.
+    """
+
+    def __init__(self, progress: Progress, *, name: str, shown: bool) -> None:
+        self.progress = progress
+        self.name = name
+        self._drawn = time.monotonic()
+        self._bar: Any = None
+        self._lines = shown and not _can_draw()
+        if shown and progress.total and not self._lines:
+            self._bar = _tqdm()(total=progress.total, desc=name, unit="call", dynamic_ncols=True)
+
+    def draw(self, *, force: bool = False) -> None:
+        """Bring the bar up to date, a few times a second at most."""
+        now = time.monotonic()
+        if self._lines and now - self._drawn >= _LINE_S:
+            self._drawn = now
+            say(self._line(), shown=True)
+        if self._bar is None or (not force and now - self._drawn < _REDRAW_S):
+            return
+        self._drawn = now
+        p = self.progress
+        figures = {"credits": f"{to_credits(p.credits_millis):,.10g}"}
+        if p.balance is not None:
+            figures["left"] = f"{p.balance:,}"
+        if p.retries:
+            figures["retries"] = str(p.retries)
+        if p.failed:
+            figures["failed"] = str(p.failed)
+        self._bar.set_postfix(figures, refresh=False)
+        self._bar.update(p.ended - self._bar.n)
+
+    def _line(self) -> str:
+        p = self.progress
+        credits = f"{to_credits(p.credits_millis):,.10g} credits"
+        figures = [f"{p.ended:,}/{p.total:,} calls", f"{p.rate:,.1f} a second", credits]
+        figures += [f"{p.failed:,} failed"] if p.failed else []
+        figures += [f"about {p.eta_s:,.0f} s to go"] if p.eta_s is not None else []
+        return f"{self.name}: {', '.join(figures)}"
+
+    def close(self) -> None:
+        """Draw the last state and let go of the line."""
+        if self._bar is not None:
+            self.draw(force=True)
+            self._bar.close()
+
+
+def _can_draw() -> bool:
+    # A notebook's standard error is no terminal either, but draws its own bar.
+    return "ipykernel" in sys.modules or (sys.stderr is not None and sys.stderr.isatty())
+
+
+def _tqdm() -> Any:
+    from tqdm import TqdmWarning
+
+    with warnings.catch_warnings():
+        # Without ipywidgets tqdm falls back to text and warns; the text bar is good enough.
+        warnings.simplefilter("ignore", TqdmWarning)
+        from tqdm.auto import tqdm
+    return tqdm
+
+
+def say(line: str, *, shown: bool) -> None:
+    """Write one line beside the bar (standard error; the cell's output in a notebook)."""
+    if shown:
+        # Whoever read along may have gone (`2>&1 | head`): no reason to end a run.
+        with contextlib.suppress(BrokenPipeError):
+            _tqdm().write(line, file=sys.stderr)

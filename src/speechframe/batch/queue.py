@@ -1,0 +1,110 @@
+"""The row queue: a lazy source, refused rows at the front, failed ones again when they are due."""
+
+import asyncio
+import heapq
+import itertools
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class RowQueue(Generic[T]):
+    """Hands out jobs one by one; memory does not grow with the source.
+
+    A job that is handed out is *open* until :meth:`done`, :meth:`front`,
+    :meth:`later` or :meth:`hold` is called for it; :meth:`next` waits while
+    open jobs may still come back and returns None when nothing can come any
+    more.
+
+    Parameters
+    ----------
+    source
+        Jobs in order; read only as fast as they are asked for.
+
+    Attributes
+    ----------
+    finished
+        Set when no job can come any more.
+    """
+
+    def __init__(self, source: Iterator[T]) -> None:
+        self._source = source
+        self._front: deque[T] = deque()
+        self._later: list[tuple[float, int, T]] = []
+        self._held: deque[T] = deque()
+        self._order = itertools.count()
+        self._open = 0
+        self._closed = False
+        self._changed = asyncio.Event()
+        self.finished = asyncio.Event()
+
+    async def next(self) -> T | None:
+        """Return the next job, waiting for one that is due later; None at the end."""
+        while not self._closed:
+            job = self._ready()
+            if job is not None:
+                self._open += 1
+                return job
+            if not (self._later or self._held or self._open):
+                break
+            await self._wait()
+        self.finished.set()
+        self._changed.set()
+        return None
+
+    def _ready(self) -> T | None:
+        if self._front:
+            return self._front.popleft()
+        if self._later and self._later[0][0] <= time.monotonic():
+            return heapq.heappop(self._later)[2]
+        # A new job would have to wait like those on hold: the source is not emptied into memory.
+        return None if self._held else next(self._source, None)
+
+    async def _wait(self) -> None:
+        self._changed.clear()
+        timeout_s = self._later[0][0] - time.monotonic() if self._later else None
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+
+    def done(self) -> None:
+        """Close one open job for good."""
+        self._open -= 1
+        self._changed.set()
+
+    def front(self, job: T) -> None:
+        """Put an open job back before all others."""
+        self._front.appendleft(job)
+        self.done()
+
+    def later(self, job: T, delay_s: float) -> None:
+        """Put an open job back, due in `delay_s` seconds."""
+        heapq.heappush(self._later, (time.monotonic() + delay_s, next(self._order), job))
+        self.done()
+
+    def hold(self, job: T) -> None:
+        """Put an open job aside until :meth:`release`; until then only jobs that come back are handed out."""
+        self._held.append(job)
+        self.done()
+
+    def release(self) -> None:
+        """Hand out what is on hold before all others."""
+        if self._held:
+            self._front.extendleft(reversed(self._held))
+            self._held.clear()
+            self._changed.set()
+
+    def close(self) -> None:
+        """Hand out nothing more; waiting takers get None."""
+        self._closed = True
+        self.finished.set()
+        self._changed.set()
+
+    def waiting(self) -> list[T]:
+        """Return the jobs that came back and were not handed out again."""
+        return [*self._front, *self._held, *(job for _, _, job in self._later)]

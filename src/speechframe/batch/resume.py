@@ -1,0 +1,251 @@
+"""Going on with a run: the same rows, another table, or another take of some of them."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Unpack
+
+import pyarrow as pa
+
+from speechframe.batch.columns import Source
+from speechframe.batch.connection import Connection
+from speechframe.batch.drive import carry_out, settings_of
+from speechframe.batch.operation import Operation
+from speechframe.batch.options import Options, RunOptions
+from speechframe.batch.planner import ARGUMENT, COST, PROBLEM, ROW_ID, row_values
+from speechframe.batch.prepare import ID, check_same, plan_table, prepare, reopen, sources_of
+from speechframe.batch.run import Run
+from speechframe.batch.table import problem
+from speechframe.batch.verbs import VERBS
+from speechframe.errors import InvalidRows, RunMismatch
+from speechframe.spec.billing import to_credits
+from speechframe.store import RunFolder
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+REDO_STATES = ("failed", "suspect", "done")
+
+
+async def resume(
+    run: Run | str | PathLike[str],
+    table: Any = None,
+    *,
+    redo: str | Sequence[Any] | None = None,
+    **options: Unpack[RunOptions],
+) -> Run:
+    """Go on with a run and return it: what is missing is made, what is there is kept.
+
+    All parameters come from the run's folder. Failed rows are tried again.
+
+    Parameters
+    ----------
+    run
+        A run or its folder.
+    table
+        A new table for the run: rows whose text or parameters changed and new rows are made, unchanged
+        ones cost nothing, rows that are gone leave the table but never the disk.
+    redo
+        Rows to make another take of: a list of row ids, or a status such as ``"suspect"``. Earlier takes
+        stay on disk. (Failed rows need no redo.)
+    **options
+        See :class:`RunOptions`.
+
+    Raises
+    ------
+    NotARun, RunMismatch, RunLocked, StoreError
+        When the folder cannot be gone on with.
+    InvalidRows, SettingsError, ServiceError, ConnectionFailed
+        As the run's verb.
+
+    Examples
+    --------
+    >>> run = resume("runs/demo", table=frame)  # doctest: +SKIP
+    """
+    folder = _folder(run)
+    manifest = folder.manifest
+    if manifest.operation not in VERBS:
+        raise RunMismatch(
+            f"{folder.path} holds a {manifest.operation} run; this version knows {', '.join(VERBS)}"
+        )
+    given = Options.of(**{**options, "run_dir": folder.path})
+    given = replace(given, id=given.id or manifest.options.get(ID))
+    connection = await Connection.open(settings_of(given))
+    try:
+        operation = VERBS[manifest.operation].operation(connection.book, connection.identity)
+        check_same(folder, manifest.operation, connection)
+        if redo is not None:
+            table, known = await asyncio.to_thread(_with_new_takes, folder, table, redo)
+            prepared = await prepare(table, {}, operation, connection, given, known=known)
+        elif table is not None:
+            prepared = await prepare(table, {}, operation, connection, given, known=sources_of(folder))
+        else:
+            prepared = await asyncio.to_thread(reopen, folder)
+    except BaseException:
+        await connection.client.close()
+        raise
+    return await carry_out(prepared, operation, connection, given)
+
+
+def _folder(run: Run | str | PathLike[str]) -> RunFolder:
+    return RunFolder.open(run.path if isinstance(run, Run) else run)
+
+
+def _with_new_takes(
+    folder: RunFolder, table: Any, redo: str | Sequence[Any]
+) -> tuple[pa.Table, Mapping[str, Source]]:
+    """Return the run's table with the next take for the rows of `redo`."""
+    if table is not None:
+        raise InvalidRows(
+            [problem("redo", "is for the run's own table", allowed="redo= or table=, one at a time")]
+        )
+    entry = folder.tables()[-1]
+    with folder.table() as file:
+        whole = file.read()
+    ids = [str(row_id) for row_id in whole.column(entry.name_of(ROW_ID)).to_pylist()]
+    chosen = _chosen(folder, ids, redo)
+    sources = sources_of(folder)
+    takes = [
+        int(values.get("take", 0)) + (row_id in chosen)
+        for row_id, values in zip(
+            ids,
+            (v for batch in whole.to_batches() for v in row_values(batch, _only(sources, "take"))),
+            strict=True,
+        )
+    ]
+    ours = [entry.name_of(name) for name in (ROW_ID, "request_key", PROBLEM, COST)]
+    column = ARGUMENT + "take"
+    kept = whole.drop_columns([name for name in whole.column_names if name in {*ours, column}])
+    kept = kept.append_column(column, pa.array(takes, pa.int64()))
+    return kept, {**sources, "take": Source("take", column=column)}
+
+
+def _only(sources: Mapping[str, Source], name: str) -> dict[str, Source]:
+    return {name: sources[name]} if name in sources else {}
+
+
+def _chosen(folder: RunFolder, ids: Sequence[str], redo: str | Sequence[Any]) -> set[str]:
+    if isinstance(redo, str):
+        if redo not in REDO_STATES:
+            raise InvalidRows([problem("redo", "is no status", value=redo, allowed=", ".join(REDO_STATES))])
+        status = folder.tables()[-1].name_of("status")
+        states = [s for batch in folder.joined([status]) for s in batch.column(0).to_pylist()]
+        return {row_id for row_id, state in zip(ids, states, strict=True) if state == redo}
+    asked = {str(row_id) for row_id in redo}
+    unknown = sorted(asked - set(ids))
+    if unknown:
+        raise InvalidRows([problem("redo", "names no row of the run", value=row_id) for row_id in unknown])
+    return asked
+
+
+@dataclass(frozen=True)
+class Changes:
+    """How a table differs from a run's own.
+
+    Attributes
+    ----------
+    new, changed, removed, unchanged
+        Row ids by what became of them.
+    columns
+        For each changed row id, the arguments that differ.
+    credits
+        What resuming the run with the table would cost.
+    """
+
+    new: tuple[str, ...]
+    changed: tuple[str, ...]
+    removed: tuple[str, ...]
+    unchanged: tuple[str, ...]
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    credits: float = 0.0
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return one line a row: ``row_id``, ``change`` and, where it changed, ``columns``."""
+        import pandas as pd
+
+        lines = [
+            (row_id, change, ", ".join(self.columns.get(row_id, ())))
+            for change in ("new", "changed", "removed", "unchanged")
+            for row_id in getattr(self, change)
+        ]
+        return pd.DataFrame(lines, columns=["row_id", "change", "columns"])
+
+    def __str__(self) -> str:
+        """Return the counts and the price on one line."""
+        return (
+            f"{len(self.new):,} new, {len(self.changed):,} changed, {len(self.removed):,} removed, "
+            f"{len(self.unchanged):,} unchanged: {self.credits:,.10g} credits"
+        )
+
+
+async def changes(run: Run | str | PathLike[str], table: Any, **options: Unpack[RunOptions]) -> Changes:
+    """Return how `table` differs from a run's table, and what the difference would cost; sends nothing.
+
+    Parameters
+    ----------
+    run
+        A run or its folder.
+    table
+        The table that would be given to :func:`resume`.
+    **options
+        ``id``, ``service`` and ``on_invalid``; see :class:`RunOptions`.
+
+    Raises
+    ------
+    InvalidRows
+        When rows of the table cannot be sent.
+    RunMismatch
+        When the run was made by another service.
+    """
+    folder = _folder(run)
+    given = Options.of(**{**options, "run_dir": folder.path})
+    given = replace(given, id=given.id or folder.manifest.options.get(ID))
+    connection = await Connection.open(settings_of(given))
+    async with connection:
+        operation = VERBS[folder.manifest.operation].operation(connection.book, connection.identity)
+        check_same(folder, folder.manifest.operation, connection)
+        return await asyncio.to_thread(_compare, folder, table, operation, given)
+
+
+_Row = tuple[str | None, dict[str, Any]]
+
+
+def _compare(folder: RunFolder, table: Any, operation: Operation, options: Options) -> Changes:
+    sources = sources_of(folder)
+    planner = plan_table(table, {}, operation, options, sources)
+    new_rows: dict[str, _Row] = {}
+    for batch in planner.batches():
+        new_rows.update(_rows(batch, planner.names[ROW_ID], planner.names["request_key"], sources))
+    if planner.problem_count and options.on_invalid == "raise":
+        raise InvalidRows(planner.problems, total=planner.problem_count)
+    entry = folder.tables()[-1]
+    old_rows: dict[str, _Row] = {}
+    with folder.table() as file:
+        for batch in file.iter_batches():
+            old_rows.update(_rows(batch, entry.name_of(ROW_ID), entry.name_of("request_key"), sources))
+    changed = [
+        row_id for row_id, (key, _) in new_rows.items() if row_id in old_rows and old_rows[row_id][0] != key
+    ]
+    made = {key for key, status in folder.keys().items() if status in {"done", "suspect"}}
+    price = dict(zip((key for key, _ in new_rows.values()), planner.costs, strict=True))
+    return Changes(
+        new=tuple(row_id for row_id in new_rows if row_id not in old_rows),
+        changed=tuple(changed),
+        removed=tuple(row_id for row_id in old_rows if row_id not in new_rows),
+        unchanged=tuple(i for i, (key, _) in new_rows.items() if i in old_rows and old_rows[i][0] == key),
+        columns={row_id: _differing(old_rows[row_id][1], new_rows[row_id][1]) for row_id in changed},
+        credits=to_credits(sum(cost for key, cost in price.items() if key not in made)),
+    )
+
+
+def _rows(
+    batch: pa.RecordBatch, id_name: str, key_name: str, sources: Mapping[str, Source]
+) -> dict[str, _Row]:
+    keys = batch.column(key_name).to_pylist()
+    ids = [str(row_id) for row_id in batch.column(id_name).to_pylist()]
+    return dict(zip(ids, zip(keys, row_values(batch, sources), strict=True), strict=True))
+
+
+def _differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(name for name in sorted({*old, *new}) if old.get(name) != new.get(name))

@@ -1,0 +1,355 @@
+"""A run: what was asked and what came back, live while it goes and from its folder ever after."""
+
+import asyncio
+import html
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from speechframe.batch.clip import Clip
+from speechframe.batch.outcome import DONE, FAILED, INVALID, PENDING, STATES
+from speechframe.batch.plan import Estimate
+from speechframe.batch.planner import ROW_ID
+from speechframe.batch.progress import Progress
+from speechframe.errors import StoreError
+from speechframe.spec.speech import Format
+from speechframe.store import RunFolder
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+
+MOST_AUDIO_BYTES = 2 * 2**30
+"""Audio that :meth:`Run.to_pandas` takes into memory at most."""
+
+PLANNED, RUNNING, FINISHED, STOPPED = "planned", "running", "finished", "stopped"
+STATE_KEY = "state"
+STOP_KEY = "stopped_because"
+
+
+@dataclass
+class Live:
+    """A run in motion: the task that makes it, and how to stop it."""
+
+    task: "asyncio.Task[None]"
+    loop: asyncio.AbstractEventLoop
+    stop: Callable[[bool], None]
+    progress: Progress
+    ended: "Future[None]" = field(default_factory=Future)
+
+
+class Run:
+    """A table of rows and what became of each, in a folder of Parquet files.
+
+    Returned by the verbs, :func:`open_run` and :func:`resume`; not made directly.
+
+    Attributes
+    ----------
+    path
+        The run's folder.
+    estimate
+        What the last plan found; None for a run that was only opened.
+    problems
+        Problems of the last plan, one mapping each.
+
+    Examples
+    --------
+    >>> run = open_run("speechframe-runs/demo")  # doctest: +SKIP
+    >>> run.to_pandas().groupby("status").credits.sum()  # doctest: +SKIP
+    """
+
+    def __init__(
+        self, folder: RunFolder, *, estimate: Estimate | None = None, problems: Sequence[dict[str, Any]] = ()
+    ) -> None:
+        self._folder = folder
+        self.estimate = estimate
+        self.problems = list(problems)
+        self._live: Live | None = None
+
+    @property
+    def path(self) -> Path:
+        """The run's folder."""
+        return self._folder.path
+
+    @property
+    def run_id(self) -> str:
+        """What names the run in ledgers and idempotency keys."""
+        return self._folder.manifest.run_id
+
+    @property
+    def operation(self) -> str:
+        """The verb."""
+        return self._folder.manifest.operation
+
+    @property
+    def service(self) -> str | None:
+        """Identity of the service that made it."""
+        return self._folder.manifest.service
+
+    # -- while it runs ---------------------------------------------------------------
+
+    @property
+    def status(self) -> str:
+        """``planned``, ``running``, ``finished`` (every row has an outcome) or ``stopped``."""
+        if self._live is not None and not self._live.ended.done():
+            return RUNNING
+        state = str(self._folder.manifest.extra.get(STATE_KEY, PLANNED))
+        # Its process died: nobody wrote an end.
+        return STOPPED if state == RUNNING else state
+
+    @property
+    def stopped_because(self) -> str | None:
+        """Why it ended early: ``quota key budget unreachable stopped interrupted``; None if it did not."""
+        reason = self._folder.manifest.extra.get(STOP_KEY)
+        if reason is None and self.status == STOPPED:
+            return "interrupted"
+        return None if reason is None else str(reason)
+
+    @property
+    def progress(self) -> Progress | None:
+        """Counters of the last run in this process; None when there was none."""
+        return self._live.progress if self._live is not None else None
+
+    def stop(self, *, drain: bool = True) -> None:
+        """Start no further call.
+
+        Parameters
+        ----------
+        drain
+            Let calls in flight finish. False cancels them: they may have been billed, and their rows
+            become ``charged_unknown``.
+        """
+        if self._live is not None and not self._live.ended.done():
+            self._live.loop.call_soon_threadsafe(self._live.stop, drain)
+
+    def wait(self, timeout_s: float | None = None) -> "Run":
+        """Wait for the end of a live run and return it.
+
+        Parameters
+        ----------
+        timeout_s
+            Seconds to wait at most.
+
+        Raises
+        ------
+        TimeoutError
+            When it has not ended by then; it goes on.
+        SpeechframeError
+            What ended the run, with ``on_error="raise"`` or when its folder failed.
+        """
+        if self._live is None:
+            return self
+        if not self._live.ended.done() and _is_running_here(self._live.loop):
+            raise RuntimeError("run.wait() would block the loop that makes the run: use `await run`")
+        self._live.ended.result(timeout_s)
+        return self
+
+    def __await__(self) -> "Generator[Any, None, Run]":
+        """Wait for the end of a live run: ``await run``."""
+        return self._wait_async().__await__()
+
+    async def _wait_async(self) -> "Run":
+        if self._live is not None:
+            await asyncio.shield(asyncio.wrap_future(self._live.ended))
+        return self
+
+    # -- what it holds ---------------------------------------------------------------
+
+    def batches(
+        self, columns: Sequence[str] | None = None, *, audio: bool = True, batch_rows: int | None = None
+    ) -> "Iterator[pa.RecordBatch]":
+        """Yield the rows in the table's order, our columns beside the caller's, in bounded memory.
+
+        Parameters
+        ----------
+        columns
+            Names in the result; None for all.
+        audio
+            With the column of audio, when `columns` is None.
+        batch_rows
+            Rows a batch at most.
+        """
+        return self._folder.joined(columns, audio=audio, batch_rows=batch_rows)
+
+    def to_arrow(self, columns: Sequence[str] | None = None, *, audio: bool = False) -> "pa.Table":
+        """Return the rows as one Arrow table; see :meth:`to_pandas`."""
+        import pyarrow as pa
+
+        self._refuse_large(columns, audio=audio)
+        schema = self._folder.joined_schema(columns, audio=audio)
+        return pa.Table.from_batches(self._folder.joined(columns, audio=audio), schema)
+
+    def to_pandas(self, columns: Sequence[str] | None = None, *, audio: bool = False) -> "pd.DataFrame":
+        """Return the rows as a DataFrame with the caller's index.
+
+        Parameters
+        ----------
+        columns
+            Names in the result; None for all but audio.
+        audio
+            With the column ``audio`` (dicts of ``bytes`` and ``path``).
+
+        Raises
+        ------
+        StoreError
+            When that is more than 2 GB of audio: use :meth:`batches`.
+        """
+        return self.to_arrow(columns, audio=audio).to_pandas()
+
+    def _refuse_large(self, columns: Sequence[str] | None, *, audio: bool) -> None:
+        name = self._name_of("audio")
+        if not (audio if columns is None else name in columns):
+            return
+        size = sum(path.stat().st_size for path in (self.path / "parts").glob("*.parquet"))
+        if size > MOST_AUDIO_BYTES:
+            raise StoreError(
+                f"the run holds {size / 2**30:.1f} GB of audio, too much for one frame: "
+                "read it with run.batches(), or leave audio out"
+            )
+
+    @property
+    def dataset(self) -> "ds.Dataset":
+        """The finished calls as a pyarrow dataset over the part files."""
+        from pyarrow import dataset
+
+        return dataset.dataset([str(path) for path in self.part_files], format="parquet")
+
+    @property
+    def part_files(self) -> list[Path]:
+        """The Parquet files of finished calls, for tools that read files."""
+        return sorted(p for p in (self.path / "parts").glob("*.parquet") if p.name != "failed.parquet")
+
+    def clip(self, row_id: str | int) -> Clip:
+        """Return one row's clip.
+
+        Parameters
+        ----------
+        row_id
+            The row's id: its value in the ``id`` column, or of the index.
+
+        Raises
+        ------
+        KeyError
+            When no row has this id, or the row has no audio; says which.
+        """
+        key, status = self._find(str(row_id))
+        found = self._folder.row(key) if key is not None else None
+        if found is None or not found["audio"] or found["audio"]["bytes"] is None:
+            raise KeyError(f"row {row_id!r} has no audio: it is {found['status'] if found else status}")
+        return Clip(
+            audio=found["audio"]["bytes"],
+            format=Format(found["format"]),
+            sample_rate=found["sample_rate"],
+            channels=found["channels"] or 1,
+            text=found["text"] or "",
+            words=tuple((w["word"], w["start_ms"], w["end_ms"]) for w in found["word_durations"] or ()),
+            voice_id=found["voice_id"],
+            credits=found["credits"] or 0.0,
+            warnings=tuple(found["warnings"] or ()),
+        )
+
+    def _find(self, row_id: str) -> tuple[str | None, str]:
+        import pyarrow.compute as pc
+
+        names = [self._name_of(ROW_ID), self._name_of("request_key")]
+        with self._folder.table() as file:
+            for batch in file.iter_batches(columns=names):
+                at = pc.index(batch.column(names[0]), row_id).as_py()
+                if at >= 0:
+                    key = batch.column(names[1])[at].as_py()
+                    return key, PENDING if key else INVALID
+        raise KeyError(f"no row has the id {row_id!r}")
+
+    @property
+    def failed(self) -> "pd.DataFrame":
+        """The rows without audio that were sent or refused: their ids, status and errors."""
+        frame = self.to_pandas()
+        status = self._name_of("status")
+        return frame[~frame[status].isin([DONE, "suspect", PENDING])]
+
+    @property
+    def ledger(self) -> "pd.DataFrame":
+        """Every attempt and what it cost, by time; never text."""
+        return self._folder.ledger().to_pandas()
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        """Rows by status, calls, credits, seconds of audio and attempts, as plain values."""
+        ours = ["status", "audio_seconds", "attempts", "request_key"]
+        names = [self._name_of(name) for name in ours]
+        counts = dict.fromkeys(STATES, 0)
+        seconds, rows = 0.0, 0
+        for batch in self._folder.joined(names):
+            rows += batch.num_rows
+            for status in map(str, batch.column(0).to_pylist()):
+                counts[status] = counts.get(status, 0) + 1
+            seconds += sum(s for s in batch.column(1).to_pylist() if s is not None)
+        ledger = self._folder.ledger().select(["credits", "status", "time"])
+        return {
+            "rows": rows,
+            **{name: n for name, n in counts.items() if n or name in {DONE, FAILED, PENDING}},
+            "audio_seconds": round(seconds, 3),
+            "credits": round(sum(c for c in ledger.column("credits").to_pylist() if c is not None), 3),
+            "attempts": ledger.num_rows,
+            "retries": sum(1 for s in ledger.column("status").to_pylist() if s in {"error", "refused"}),
+        }
+
+    def summary(self) -> str:
+        """Return what happened, in a few lines for people."""
+        s = self.stats
+        states = ", ".join(f"{s[name]:,} {name.replace('_', ' ')}" for name in STATES if s.get(name))
+        lines = [
+            f"{self.operation} run {self.path}: {self.status}"
+            + (f" ({self.stopped_because})" if self.stopped_because else ""),
+            f"{s['rows']:,} rows: {states or 'none'}; {s['audio_seconds'] / 60:,.1f} min of audio",
+            f"{s['credits']:,.10g} credits in {s['attempts']:,} attempts on {self.service}",
+        ]
+        if self.progress is not None and self.progress.total:
+            p = self.progress
+            lines.append(f"{p.ended:,} calls in {p.seconds:,.1f} s ({p.rate:,.1f} a second)")
+            if p.balance is not None:
+                lines.append(f"{p.balance:,} characters are left on the key")
+        if s[FAILED] or s.get("charged_unknown"):
+            lines.append("run.failed shows the rows without audio; resume(run) tries them again")
+        elif s[PENDING]:
+            lines.append("resume(run) goes on where it stopped")
+        return "\n".join(lines)
+
+    def _name_of(self, column: str) -> str:
+        tables = self._folder.tables()
+        return tables[-1].name_of(column) if tables else column
+
+    def __repr__(self) -> str:
+        return f"<Run {str(self.path)!r}: {self.operation}, {self.status}>"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(self.summary())}</pre>"
+
+
+def open_run(path: str | PathLike[str]) -> Run:
+    """Return the run in the folder `path`, to read it; :func:`resume` goes on with it.
+
+    Parameters
+    ----------
+    path
+        The run's folder.
+
+    Raises
+    ------
+    NotARun
+        When the folder holds no run.
+    RunMismatch
+        When a newer version of speechframe made it.
+    """
+    return Run(RunFolder.open(path))
+
+
+def _is_running_here(loop: asyncio.AbstractEventLoop) -> bool:
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False

@@ -1,0 +1,293 @@
+"""Bad input, and what it gets: a clear error before anything is spent, or a failed row alone."""
+
+import socket
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+
+import speechframe as spf
+from speechframe.client import SyncClient
+from speechframe.local import local_service
+
+KEY = "a-secret-key-that-must-not-show"
+
+
+@pytest.fixture
+def generate(service, tmp_path):
+    def call(table, **options):
+        return spf.generate(
+            table,
+            **{
+                "voice": "nora",
+                "service": service,
+                "progress": False,
+                "run_dir": tmp_path / "run",
+                **options,
+            },
+        )
+
+    return call
+
+
+@pytest.fixture
+def spent(service):
+    """What the key has spent since the test began."""
+
+    def balance():
+        with SyncClient(service.settings) as client:
+            return client.limits()["remaining_characters"]
+
+    before = balance()
+    return lambda: before - balance()
+
+
+@pytest.mark.parametrize(
+    ("table", "options", "field", "words"),
+    [
+        (pd.DataFrame({"text": ["a", None]}), {}, "text", "missing"),
+        (pd.DataFrame({"text": ["a", float("nan")]}), {}, "text", "missing"),
+        (pd.DataFrame({"text": ["a", pd.NA]}, dtype=object), {}, "text", "missing"),
+        (["a", b"bytes"], {}, "text", "is bytes, not text"),
+        (pd.DataFrame({"text": ["a"], "voice": [None]}), {"voice": spf.col("voice")}, "voice", "missing"),
+        (["a"], {"voice": "en-US-nobody"}, "voice", "no known voice"),
+        (["a"], {"locale": "xx-YY"}, "locale", "is not spoken by"),
+        (["a"], {"style": "Shouting"}, "style", "no style of"),
+        (["a"], {"rate": 51}, "rate", ""),
+        (["a"], {"pitch": "high"}, "pitch", ""),
+        (["a"], {"rate": float("inf")}, "rate", ""),
+        (["x" * 10_000_000], {}, "text", "too long"),
+        (["<speak>Hello</speak>"], {}, "text", "SSML"),
+        (["a\0b"], {}, "text", "NUL"),
+        (["[pause 1s]"], {}, "text", "only pauses"),
+        (pd.DataFrame({"text": ["a", "b"]}, index=[1, 1]), {}, "id", "twice"),
+        (["a"], {"take": -1}, "take", "is no take"),
+        (["a"], {"pronunciation_dictionary": {"a": {"type": "GUESS", "pronunciation": "b"}}},
+         "pronunciation_dictionary", ""),
+    ],
+    ids=lambda value: value if isinstance(value, str) and len(value) < 40 else "",
+)  # fmt: skip
+def test_named_before_anything_is_spent(generate, spent, tmp_path, table, options, field, words):
+    with pytest.raises(spf.InvalidRows) as caught:
+        generate(table, **options)
+    (found,) = caught.value.problems
+    assert found["field"].partition(".")[0] == field
+    assert words in found["problem"]
+    assert len(str(caught.value)) < 2000
+    assert spent() == 0
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("voice", "text"),
+    [
+        ("nora", "Emoji 😀 in the middle 👍🏽."),
+        ("ar-SA-layla", "مرحبا بالعالم."),
+        ("nora", "The Arabic word مرحبا in English."),
+        ("zh-CN-mei", "今天天气很好。"),
+        ("nora", "a\u200bb\u00a0c\u2028d"),
+        ("nora", "x " * 2000),
+        ("nora", "5 < 6 & 7 > 3"),
+        ("nora", "[[h@'loU]] {name} %s"),
+        ("nora", "tab\tand\r\nline break"),
+        ("nora", "e\u0301" * 30),
+    ],
+    ids=[
+        "emoji",
+        "rtl",
+        "mixed",
+        "cjk",
+        "odd-spaces",
+        "long",
+        "signs",
+        "markup-like",
+        "controls",
+        "combining",
+    ],
+)
+def test_unusual_text_is_spoken(generate, voice, text):
+    run = generate([text, "A neighbour."], voice=[voice, "nora"])
+    frame = run.to_pandas()
+    assert frame["status"].tolist() == ["done", "done"], frame["error_message"].tolist()
+    assert frame["audio_seconds"].min() > 0.2
+
+
+def test_text_that_only_the_engine_can_refuse_fails_its_row_alone(generate, spent):
+    run = generate(["A line.", "…!?", "Another line."])
+    frame = run.to_pandas()
+    assert frame["status"].tolist() == ["done", "failed", "done"]
+    assert frame["error_status"][1] == 400
+    assert "no character that a voice can speak" in frame["error_message"][1]
+    assert spent() == len("A line.") + len("Another line.")
+
+
+@pytest.mark.parametrize("wrap", [list, lambda rows: pd.DataFrame({"text": pd.Series(rows, dtype=object)})])
+def test_lone_surrogates_are_refused(generate, spent, wrap):
+    with pytest.raises(spf.InvalidRows) as caught:
+        generate(wrap(["fine", "broken \ud800 text"]))
+    (found,) = caught.value.problems
+    assert (found["row"], found["field"]) == (1, "text")
+    assert "half a character" in found["problem"]
+    assert spent() == 0
+
+
+def test_a_folder_with_other_files(generate, tmp_path, spent):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "thesis.txt").write_text("years of work")
+    with pytest.raises(spf.StoreError, match="holds other files"):
+        generate(["a"])
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(spf.StoreError, match="is a file"):
+        generate(["a"], run_dir=tmp_path / "file")
+    assert spent() == 0
+    assert (tmp_path / "run" / "thesis.txt").read_text() == "years of work"
+
+
+def test_a_folder_that_cannot_be_written(generate, spent):
+    # /proc takes no folders, whoever asks.
+    with pytest.raises(spf.StoreError, match="cannot be written"):
+        generate(["a"], run_dir="/proc/speechframe/run")
+    assert spent() == 0
+
+
+def test_a_folder_of_another_operation(generate, tmp_path, spent):
+    run = generate(["a"])
+    manifest = run.path / "run.json"
+    manifest.write_text(manifest.read_text().replace('"operation": "generate"', '"operation": "translate"'))
+    before = spent()
+    with pytest.raises(spf.RunMismatch, match="translate run"):
+        generate(["a", "b"])
+    with pytest.raises(spf.RunMismatch):
+        spf.resume(run.path, progress=False)
+    assert spent() == before
+
+
+def test_no_run_there(tmp_path):
+    with pytest.raises(spf.NotARun):
+        spf.open_run(tmp_path)
+    with pytest.raises(spf.NotARun):
+        spf.resume(tmp_path / "missing", progress=False)
+
+
+def test_full_disk_keeps_what_was_paid(service, tmp_path):
+    # A limit on file size stands in for a full disk: writing fails in the same place, for any user.
+    script = tmp_path / "full.py"
+    script.write_text(
+        "import os, resource, signal\n"
+        "import speechframe as spf\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))\n"
+        "try:\n"
+        "    spf.generate([f'This is line number {i}.' for i in range(40)], voice='nora', run_dir='run', progress=False)\n"
+        "except spf.StoreError as error:\n"
+        "    print('STORE', error)\n"
+    )
+    environment = {
+        "PATH": "/usr/bin:/bin", "SPEECHFRAME_BASE_URL": service.url,
+        "SPEECHFRAME_API_KEY": service.api_key.get_secret_value(),
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, script],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout.startswith("STORE"), done.stderr
+    assert "run" in done.stdout
+    kept = spf.resume(tmp_path / "run", service=service, progress=False)
+    assert kept.stats["done"] == 40
+    made_before = kept.estimate.finished
+    assert made_before > 0
+    repeats = len(kept.ledger) - 40
+    # Only calls that were in flight when the disk was full are repeated, and the service bills no repeat.
+    assert repeats <= 8 + 1
+
+
+def test_no_key(monkeypatch, tmp_path):
+    monkeypatch.setenv("SPEECHFRAME_BASE_URL", "https://speech.example")
+    with pytest.raises(spf.SettingsError, match="SPEECHFRAME_API_KEY"):
+        spf.generate(["a"], voice="nora", run_dir=tmp_path / "run", progress=False)
+
+
+def test_no_address(monkeypatch, tmp_path):
+    monkeypatch.setenv("SPEECHFRAME_API_KEY", KEY)
+    with pytest.raises(spf.SettingsError, match="SPEECHFRAME_BASE_URL") as caught:
+        spf.generate(["a"], voice="nora", run_dir=tmp_path / "run", progress=False)
+    assert KEY not in str(caught.value)
+
+
+def test_a_wrong_key(service, tmp_path):
+    wrong = spf.Settings(base_url=service.url, api_key=KEY)
+    with pytest.raises(spf.PermissionDenied) as caught:
+        spf.generate(["a"], voice="nora", service=wrong, run_dir=tmp_path / "run", progress=False)
+    assert caught.value.status == 403
+    assert KEY not in str(caught.value) + repr(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_plain_http_to_another_machine(monkeypatch, tmp_path):
+    monkeypatch.setenv("SPEECHFRAME_API_KEY", KEY)
+    monkeypatch.setenv("SPEECHFRAME_BASE_URL", "http://speech.example")
+    with pytest.raises(spf.SettingsError, match="plain http"):
+        spf.generate(["a"], voice="nora", run_dir=tmp_path / "run", progress=False)
+
+
+def test_no_service_at_the_address(tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    nowhere = spf.Settings(base_url=f"http://127.0.0.1:{port}", api_key=KEY)
+    with pytest.raises(spf.ConnectionFailed, match=f"127.0.0.1:{port}") as caught:
+        spf.generate(["a"], voice="nora", service=nowhere, run_dir=tmp_path / "run", progress=False)
+    assert caught.value.sent is False
+
+
+def test_a_port_in_use(service, tmp_path):
+    port = service.url.rpartition(":")[2]
+    done = subprocess.run(
+        [sys.executable, "-m", "speechframe.service", "--port", port, "--data", tmp_path / "data"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert port in done.stderr
+    assert "in use" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_no_service_object(tmp_path):
+    with pytest.raises(spf.SettingsError, match="is no service"):
+        spf.generate(["a"], voice="nora", service="http://127.0.0.1", run_dir=tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"max_concurrency": 0}, "at least 1"),
+        ({"max_concurrency": True}, "at least 1"),
+        ({"max_credits": -1}, "at least 0"),
+        ({"on_error": "ignore"}, "column, raise"),
+        ({"tags": "one"}, "list of strings"),
+        ({"speed": 3}, "unknown option 'speed'"),
+    ],
+)
+def test_options(generate, spent, options, words):
+    with pytest.raises((spf.SettingsError, TypeError), match=words):
+        generate(["a"], **options)
+    assert spent() == 0
+
+
+def test_local_extra_data_folder_that_cannot_be_used(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(spf.SettingsError), local_service(data=tmp_path / "file"):
+        pass
+
+
+def test_an_empty_table(generate, spent):
+    run = generate([])
+    assert run.stats["rows"] == 0
+    assert run.to_pandas().empty
+    assert spent() == 0

@@ -1,0 +1,31 @@
+"""What every test gets: no settings of the person who runs it, and one embedded service for the session."""
+
+import os
+
+import pytest
+from hypothesis import settings as hypothesis_settings
+
+from speechframe import settings as settings_module
+from speechframe.batch import options as options_module
+from speechframe.local import local_service
+
+# Several test runs may share a machine: how long one example takes says nothing about the code.
+hypothesis_settings.register_profile("speechframe", deadline=None)
+hypothesis_settings.load_profile("speechframe")
+
+
+@pytest.fixture(autouse=True)
+def _own_settings(monkeypatch, tmp_path_factory):
+    """Forget what the environment or an earlier test configured; local data lies in a temp folder."""
+    for name in [n for n in os.environ if n.startswith("SPEECHFRAME_") and n != "SPEECHFRAME_SOAK_ROUNDS"]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("SPEECHFRAME_SERVICE", str(tmp_path_factory.getbasetemp() / "service"))
+    monkeypatch.setattr(settings_module, "_configured", {})
+    monkeypatch.setattr(options_module, "_configured", {})
+
+
+@pytest.fixture(scope="session")
+def service():
+    """The embedded local service, with speech, on a free port."""
+    with local_service(quota=50_000_000, concurrency=8) as running:
+        yield running

@@ -1,0 +1,106 @@
+"""What users may rely on: public names, one declaration a verb, an import that costs next to nothing."""
+
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import speechframe
+from speechframe import aio, api
+from speechframe.batch.drive import drive
+from speechframe.batch.generate import GenerateOperation
+from speechframe.batch.options import Options, RunOptions
+from speechframe.batch.verbs import VERBS, verb
+
+PUBLIC = """
+    AudioError BadAnswer BadRequest BudgetExceeded Changes Client Clip ConnectionFailed EngineError Estimate
+    InvalidRows LocalService NotARun PaymentRequired PermissionDenied RateLimited RequestTimeout Run RunLocked
+    RunMismatch RunOptions ServerError ServiceError Settings SettingsError SpeechframeError StoreError SyncClient
+    TimedOut Unavailable __version__ aio changes col configure generate local_service open_run resume say voices
+"""
+
+
+def test_public_names_are_exactly_these():
+    assert sorted(speechframe.__all__) == sorted(PUBLIC.split())
+    assert set(PUBLIC.split()) <= set(dir(speechframe))
+
+
+@pytest.mark.parametrize("name", PUBLIC.split())
+def test_every_public_name_loads_and_is_documented(name):
+    found = getattr(speechframe, name)
+    assert name == "__version__" or inspect.getdoc(found)
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'speak'"):
+        speechframe.speak  # noqa: B018
+
+
+def test_import_is_light():
+    heavy = ("pandas", "pyarrow", "aiohttp", "numpy", "pydantic")
+    code = f"import sys, speechframe; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", ["generate", "resume", "changes", "say", "voices"])
+def test_sync_and_async_faces_agree(name):
+    sync_face, async_face = getattr(api, name), getattr(aio, name)
+    assert inspect.signature(sync_face) == inspect.signature(async_face)
+    assert sync_face.__doc__ == async_face.__doc__
+    assert inspect.iscoroutinefunction(async_face)
+    assert not inspect.iscoroutinefunction(sync_face)
+
+
+def test_both_faces_have_every_verb_and_nothing_else():
+    public = {n for n in api.__all__ if n not in {"open_run", "configure"}}
+    own = {n for n, f in vars(aio).items() if inspect.iscoroutinefunction(f) and not n.startswith("_")}
+    assert public == own - {"resolve_service"}
+    assert set(VERBS) <= public
+
+
+def test_run_options_are_stated_alike():
+    typed = set(RunOptions.__annotations__)
+    assert typed == set(Options.__dataclass_fields__)
+    described = inspect.getdoc(RunOptions)
+    assert [name for name in typed if f"\n{name}\n" not in described] == []
+
+
+def test_a_toy_verb_declared_in_one_place_appears_everywhere(service, tmp_path):
+
+    class Shout(GenerateOperation):
+        def check(self, values, take):
+            return super().check({**values, "text": values["text"].upper()}, take)
+
+    async def shout(table, *, text="text", voice="nora", **options):
+        """Return every row, loud."""
+        return await drive("shout", table, {"text": text, "voice": voice}, options)
+
+    try:
+        verb(chapter="speech", operation=Shout)(shout)
+        run = api.shout(["hello"], service=service, run_dir=tmp_path / "run", progress=False)
+        assert run.to_pandas()["status"].tolist() == ["done"]
+        assert run._folder.row(run.to_pandas()["request_key"][0])["text"] == "HELLO"
+        again = speechframe.resume(run, service=service, progress=False)
+        assert again.estimate.calls == 0
+    finally:
+        VERBS.pop("shout", None)
+
+
+def test_every_argument_of_generate_is_described():
+    text = inspect.getdoc(api.generate)
+    described = {
+        n.strip("*") for line in re.findall(r"^([*\w, ]+)$", text, re.MULTILINE) for n in line.split(", ")
+    }
+    assert set(inspect.signature(api.generate).parameters) <= described
+
+
+def test_the_public_api_is_typed_the_way_people_use_it():
+    usage = Path(__file__).parent.parent / "typing" / "api.py"
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", str(usage)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout

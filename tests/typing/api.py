@@ -1,0 +1,61 @@
+"""Uses the public names the way people do; checked by mypy, never run."""
+
+import asyncio
+from pathlib import Path
+
+import pandas as pd
+
+import speechframe as spf
+
+
+def dataset(frame: pd.DataFrame) -> pd.DataFrame:
+    """Table in, dataset out."""
+    run: spf.Run = spf.generate(
+        frame, text="line", voice=spf.col("voice"), rate=[1, 2], run_dir=Path("runs/a")
+    )
+    for batch in run.batches(["audio", "status"]):
+        print(batch.num_rows)
+    estimate: spf.Estimate = spf.generate(frame, voice="nora", dry_run=True).estimate or spf.Estimate(
+        0, 0, 0, 0, 0, 0
+    )
+    print(estimate.credits)
+    found: spf.Changes = spf.changes(run, frame)
+    print(found.credits, found.to_pandas())
+    again: spf.Run = spf.resume("runs/a", table=frame, max_credits=10.5, on_error="column")
+    return again.to_pandas(audio=True)
+
+
+def line() -> float:
+    """Say one line."""
+    clip: spf.Clip = spf.say("Hello", voice="nora", rate=5)
+    clip.save("a.wav")
+    voices: pd.DataFrame = spf.voices(locale="de-DE")
+    print(voices)
+    return clip.audio_seconds
+
+
+async def program() -> str:
+    """Use the async face."""
+    with spf.local_service(quota=1000) as service:
+        run = await spf.aio.generate(["a"], voice="nora", service=service, wait=False)
+        run.stop(drain=True)
+        return (await run).status
+
+
+async def client() -> int | None:
+    """Call a service by hand."""
+    async with spf.Client(base_url="https://speech.example", api_key="k") as service:
+        answer = await service.generate("Hello", voice="nora")
+        return answer.remaining_characters
+
+
+def errors() -> None:
+    """Catch what is raised."""
+    try:
+        asyncio.run(program())
+    except spf.InvalidRows as error:
+        print(pd.DataFrame(error.problems))
+    except spf.ServiceError as error:
+        print(error.status, error.code, error.trace_id, error.retryable)
+    except spf.SpeechframeError as error:
+        print(error)
