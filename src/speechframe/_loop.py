@@ -31,14 +31,11 @@ class _LoopThread:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._pid = 0
 
     def loop(self) -> asyncio.AbstractEventLoop:
-        # A forked child inherits the object but not the thread: the pid tells.
         with self._lock:
-            if self._loop is None or self._pid != os.getpid() or self._loop.is_closed():
+            if self._loop is None or self._loop.is_closed():
                 self._loop = asyncio.new_event_loop()
-                self._pid = os.getpid()
                 self._thread = threading.Thread(
                     target=self._loop.run_forever, name="speechframe-loop", daemon=True
                 )
@@ -53,6 +50,7 @@ _LOOP = _LoopThread()
 
 
 def _after_fork() -> None:
+    # A forked child inherits the object, but not the thread that runs the loop.
     global _LOOP  # noqa: PLW0603 - the lock may have been held by a thread that no longer exists
     _LOOP = _LoopThread()
 

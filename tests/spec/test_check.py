@@ -4,6 +4,7 @@ import json
 import math
 import time
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -54,7 +55,7 @@ def test_all_problems_of_a_request_at_once():
     assert {p.field: p.allowed for p in checked.problems} == {
         "text": "text to speak",
         "voiceId": "text of 1 to 200 characters",
-        "audioDuration": "double of at least 0",
+        "audioDuration": "number of at least 0",
         "channelType": "one of MONO, STEREO",
         "encodeAsBase64": "true or false",
         "format": "one of MP3, WAV, FLAC, ALAW, ULAW, PCM, OGG",
@@ -91,6 +92,12 @@ def test_whole_numbers(pitch):
 )
 def test_whole_numbers_that_are_none(pitch):
     assert problem(pitch=pitch).field == "pitch"
+
+
+def test_numbers_of_numpy():
+    value = check(GenerateRequest, FINE | {"pitch": np.int64(5), "sampleRate": np.float32(8000)}).value
+    assert (value.pitch, value.sample_rate) == (5, 8000)
+    assert problem(rate=np.bool_(True)).problem == "is a truth value, not a number"
 
 
 @pytest.mark.parametrize("text", [None, math.nan])

@@ -355,6 +355,7 @@ def test_frames_tolerate_what_public_clients_send():
     ]
     query = socket.SocketQuery.model_validate({"api-key": "k", "sample_rate": "24000.0", "origin": "x"})
     assert (query.api_key, query.sample_rate, query.format) == ("k", 24000, "WAV")
+    assert check(socket.SocketQuery, {"sample_rate": "NaN"}).problems
 
 
 @pytest.mark.parametrize(

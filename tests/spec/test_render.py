@@ -141,6 +141,15 @@ def test_markdown_tables_are_rectangular():
 def test_content_types():
     from speechframe.spec.speech import Format
 
+    assert chosen.CONTENT_TYPES == {
+        "WAV": "audio/wav",
+        "MP3": "audio/mpeg",
+        "FLAC": "audio/flac",
+        "OGG": "audio/ogg",
+        "ULAW": "audio/basic",
+        "ALAW": "audio/x-alaw-basic",
+        "PCM": "audio/L16",
+    }
     assert set(chosen.CONTENT_TYPES) == set(Format)
     assert chosen.content_type(Format.PCM, 8000, 2) == "audio/L16;rate=8000;channels=2"
     assert chosen.content_type(Format.MP3, 8000, 2) == "audio/mpeg"

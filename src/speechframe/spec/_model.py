@@ -64,9 +64,13 @@ def refuse(problem: str, allowed: str = "") -> NoReturn:
     raise PydanticCustomError("house", "{problem}", {"problem": problem, "allowed": allowed})
 
 
+_TRUTH_TYPES = frozenset({"bool", "bool_"})
+
+
 def _refuse_boolean(value: Any) -> Any:
     # To Python, and so to pydantic, True is the number 1. To a caller it is a mistake in a column.
-    if value is True or value is False:
+    # The name finds numpy's truth values as well.
+    if type(value).__name__ in _TRUTH_TYPES:
         refuse("is a truth value, not a number")
     if isinstance(value, bytes):
         refuse("is bytes, not a number")

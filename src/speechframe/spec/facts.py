@@ -35,15 +35,15 @@ class FieldFact:
         """Words for what the field takes."""
         if self.one_of:
             return "one of " + ", ".join(map(str, self.one_of))
-        if self.minimum is not None and self.maximum is not None and self.type != "int64":
-            return f"{self.type} from {self.minimum:g} to {self.maximum:g}"
         if self.minimum is not None and self.type != "int64":
-            return f"{self.type} of at least {self.minimum:g}"
+            kind = "number" if self.type == "double" else self.type
+            if self.maximum is None:
+                return f"{kind} of at least {self.minimum:g}"
+            return f"{kind} from {self.minimum:g} to {self.maximum:g}"
         if self.type == "string" and self.max_length is not None:
             return f"text of 1 to {self.max_length:,} characters"
-        return {"string": "text", "boolean": "true or false", "object": "JSON object"}.get(
-            self.type, self.type
-        )
+        words = {"string": "text", "boolean": "true or false", "object": "JSON object", "double": "number"}
+        return words.get(self.type, self.type)
 
 
 @lru_cache(maxsize=256)
