@@ -8,6 +8,7 @@ Public names are loaded when they are first used (PEP 562), so that importing
 the package costs next to nothing.
 """
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from speechframe._version import __version__
@@ -47,6 +48,9 @@ if TYPE_CHECKING:
     )
     from speechframe.local import LocalService, local_service
     from speechframe.settings import Settings
+
+# A library writes to its log and leaves it to its user who reads that.
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 _MODULES = {
     "speechframe": ("aio",),

@@ -28,6 +28,7 @@ from speechframe.errors import SettingsError, SpeechframeError
 from speechframe.settings import Settings
 from speechframe.spec.billing import CREDIT
 from speechframe.store import Recovered, RunFolder
+from speechframe.store.failed import read_unknown
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +82,7 @@ async def carry_out(
     drive = _Drive(run, prepared, operation, connection, options)
     if options.dry_run:
         async with connection:
-            run.estimate = drive.plan(Recovered()).estimate
+            run.estimate = drive.plan(Recovered(unknown=read_unknown(run.path))).estimate
             say(
                 f"{operation.name}: {run.estimate.line()} (dry run: nothing was sent)", shown=options.progress
             )

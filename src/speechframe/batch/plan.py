@@ -13,6 +13,8 @@ from speechframe.batch.operation import Operation, Planned
 from speechframe.batch.planner import row_values
 from speechframe.spec.billing import to_credits
 
+_LEAST_PERCENT = 0.01
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -58,8 +60,7 @@ class Estimate:
             parts.append(f"{self.invalid:,} invalid")
         parts += [f"{self.calls:,} calls", f"{self.credits:,.10g} credits"]
         if self.balance is not None:
-            share = f" ({100 * self.credits / self.balance:.2g} %)" if self.balance and self.credits else ""
-            parts.append(f"of {self.balance:,} left{share}")
+            parts.append(f"of {self.balance:,} left{self._share()}")
         if self.concurrency and self.calls:
             parts.append(f"{self.concurrency} at a time")
         if self.seconds_at_cap is not None and self.calls:
@@ -67,6 +68,12 @@ class Estimate:
         if self.identical_retakes:
             parts.append(f"{self.identical_retakes:,} rows cannot vary: retake_identical, not billed again")
         return ", ".join(parts)
+
+    def _share(self) -> str:
+        if not self.balance or not self.credits:
+            return ""
+        percent = 100 * self.credits / self.balance
+        return f" ({percent:.2g} %)" if percent >= _LEAST_PERCENT else f" (under {_LEAST_PERCENT} %)"
 
 
 @dataclass(frozen=True)

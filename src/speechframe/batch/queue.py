@@ -10,6 +10,9 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
+MOST_WAITING = 1000
+"""Jobs that may wait to be due before no new ones are read: a service that only fails must not fill memory."""
+
 
 class RowQueue(Generic[T]):
     """Hands out jobs one by one; memory does not grow with the source.
@@ -60,8 +63,10 @@ class RowQueue(Generic[T]):
             return self._front.popleft()
         if self._later and self._later[0][0] <= time.monotonic():
             return heapq.heappop(self._later)[2]
-        # A new job would have to wait like those on hold: the source is not emptied into memory.
-        return None if self._held else next(self._source, None)
+        # New jobs would end up waiting like these: the source is not emptied into memory.
+        if self._held or len(self._later) >= MOST_WAITING:
+            return None
+        return next(self._source, None)
 
     async def _wait(self) -> None:
         self._changed.clear()

@@ -1,0 +1,146 @@
+"""From the words of a command line to an exit code."""
+
+import argparse
+import importlib
+import json
+import logging
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple, Protocol, cast
+
+from speechframe._version import __version__
+from speechframe.cli import declared, exits, show
+from speechframe.errors import InvalidRows, SpeechframeError
+
+
+class Command(Protocol):
+    """What a module of a command offers."""
+
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+
+
+class _Entry(NamedTuple):
+    summary: str
+    module: str
+
+
+_ROOM = "speechframe.cli"
+_VERB = f"{_ROOM}.verb"
+
+_FIRST: Mapping[str, _Entry] = MappingProxyType(
+    {
+        "demo": _Entry(
+            "Speak a table on the embedded local service and say what to try next.", f"{_ROOM}.demo"
+        ),
+        "serve": _Entry("Run the local service.", f"{_ROOM}.serve"),
+        "voices": _Entry("List the voices of a service.", f"{_ROOM}.voices"),
+        "say": _Entry("Speak one line into a file.", f"{_ROOM}.say"),
+    }
+)
+_LAST: Mapping[str, _Entry] = MappingProxyType(
+    {
+        "resume": _Entry(
+            "Go on with a run: what is missing is made, what is there is kept.", f"{_ROOM}.resume"
+        ),
+        "spec": _Entry("Print the service document as data.", f"{_ROOM}.spec"),
+        "doctor": _Entry(
+            "Say what is installed, what works and how to get what is missing.", f"{_ROOM}.doctor"
+        ),
+    }
+)
+
+_DESCRIPTION = (
+    "DataFrames in, speech datasets out. With no key and no address, an embedded local service speaks."
+)
+
+
+def commands() -> dict[str, _Entry]:
+    """Return every command by name: the fixed ones, and one for each verb."""
+    verbs = {name: _Entry(summary, _VERB) for name, summary in declared.verb_summaries().items()}
+    return {**_FIRST, **verbs, **_LAST}
+
+
+def make_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
+    """Return the parser for `argv`: only the command that is meant gets its options, and loads its module."""
+    parser = argparse.ArgumentParser(
+        prog="speechframe",
+        description=_DESCRIPTION,
+        epilog=f"{exits.epilog()}\n\nspeechframe COMMAND --help says more.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"speechframe {__version__}")
+    parser.add_argument("--debug", action="store_true", help="show where an error comes from, and the log")
+    below = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    meant = next((word for word in argv if not word.startswith("-")), None)
+    for name, entry in commands().items():
+        summary = entry.summary.replace("%", "%%")
+        command = below.add_parser(name, help=summary, description=summary, allow_abbrev=False)
+        if name != meant:
+            continue
+        # SUPPRESS: the command's own default would undo a --debug before its name.
+        command.add_argument(
+            "--debug", action="store_true", default=argparse.SUPPRESS, help="show where an error comes from"
+        )
+        command.epilog = "Exit codes are listed by: speechframe --help"
+        command.set_defaults(module=entry.module, parser=command)
+        _module(entry.module).add_arguments(command)
+    return parser
+
+
+def _module(name: str) -> Command:
+    return cast("Command", importlib.import_module(name))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code; see :data:`speechframe.cli.exits.EXIT_CODES`.
+
+    Parameters
+    ----------
+    argv
+        The words after ``speechframe``; those of this process when not given.
+    """
+    show.settle_output()
+    try:
+        code = _main(list(sys.argv[1:] if argv is None else argv))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        show.let_go_of_output()
+        return exits.PIPE_CLOSED
+    except KeyboardInterrupt:
+        show.note("interrupted")
+        return exits.INTERRUPTED
+    return code
+
+
+def _main(argv: list[str]) -> int:
+    parser = make_parser(argv)
+    options = parser.parse_args(argv)
+    if options.command is None:
+        parser.print_help(sys.stderr)
+        return exits.USAGE
+    if options.debug:
+        logging.basicConfig(level=logging.DEBUG, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    try:
+        return _module(options.module).run(options)
+    except SpeechframeError as error:
+        _tell(error, options)
+        return exits.code_of_error(error)
+
+
+def _tell(error: SpeechframeError, options: argparse.Namespace) -> None:
+    if options.debug:
+        traceback.print_exc()
+    if isinstance(error, InvalidRows):
+        count = f"{error.total:,} problem{'s' if error.total != 1 else ''}"
+        show.note(f"speechframe {options.command}: {count}; nothing was sent")
+        show.note(show.problems_table(error.problems, error.total))
+    else:
+        show.note(f"speechframe {options.command}: {error}")
+    for words in getattr(error, "__notes__", ()):
+        show.note(words)
+    if getattr(options, "json", False):
+        print(json.dumps(exits.as_json(error), default=str))

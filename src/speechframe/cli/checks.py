@@ -1,0 +1,224 @@
+"""What `doctor` looks at: each function looks at one thing and says what it found."""
+
+import json
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, entry_points
+from pathlib import Path
+from typing import Any
+
+from speechframe.cli import installed
+from speechframe.errors import AudioError, SettingsError, SpeechframeError
+from speechframe.settings import FILE_NAME, Settings, default_service_folder, fingerprint, resolve
+
+OK, INFO, MISSING, FAILED = "ok", "info", "missing", "failed"
+
+_PROBE = "speechframe.cli.probe"
+_PROBE_S = 60.0
+_ENGINES = "speechframe.speakers"
+_TONE_HZ, _RATE_HZ = 440.0, 44_100
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at.
+
+    Parameters
+    ----------
+    group, name
+        What it is.
+    state
+        ``ok``, ``info``, ``missing`` (not needed for what is set up) or ``failed``.
+    words
+        What was found.
+    command
+        What to type to mend it.
+    """
+
+    group: str
+    name: str
+    state: str
+    words: str
+    command: str | None = None
+
+
+def all_checks() -> Iterator[Check]:
+    """Yield every check as soon as it is made."""
+    yield from extras()
+    found, settings = _settings()
+    yield from found
+    is_local = settings is None or settings.is_local
+    yield from engines(needed=is_local)
+    yield from catalogues()
+    if settings is not None and not is_local:
+        yield hosted(settings)
+    yield writable("working folder", Path.cwd())
+    if is_local:
+        yield writable("service data", service_folder(settings))
+    yield from audio()
+
+
+def extras() -> Iterator[Check]:
+    """Yield whether each extra of the package is installed."""
+    try:
+        found = installed.extras()
+    except PackageNotFoundError:
+        words = "speechframe runs from a folder and is not installed: engines and extras cannot be found"
+        yield Check("extras", "speechframe", FAILED, words, f"{sys.executable} -m pip install -e '.[local]'")
+        return
+    for name, packages in found.items():
+        missing = [package for package in packages if not package.is_there]
+        if missing:
+            words = ", ".join(map(str, missing))
+            yield Check("extras", name, MISSING, words, installed.install_command(name))
+        else:
+            yield Check("extras", name, OK, ", ".join(map(str, packages)))
+
+
+def _settings() -> tuple[list[Check], Settings | None]:
+    try:
+        settings = resolve()
+    except SettingsError as error:
+        return [Check("settings", "service", FAILED, str(error))], None
+    where = "the embedded local service: no key and no address are set"
+    if not settings.is_local:
+        where = f"{settings.identity()} at {', '.join(settings.addresses().values())}"
+    found = [Check("settings", "service", OK, where)]
+    key = settings.api_key
+    shown = {
+        "key": None if key is None else f"fingerprint {fingerprint(key)}",
+        "regions": ", ".join(settings.regions) or None,
+        "profile": settings.profile,
+        "file": str(Path(FILE_NAME).resolve()) if Path(FILE_NAME).exists() else None,
+        "ca_file": settings.ca_file,
+    }
+    found += [Check("settings", name, INFO, str(value)) for name, value in shown.items() if value is not None]
+    return found, settings
+
+
+def service_folder(settings: Settings | None) -> Path:
+    """Return the folder of the embedded service's data."""
+    return (settings.service if settings is not None else None) or default_service_folder()
+
+
+def engines(*, needed: bool) -> Iterator[Check]:
+    """Yield whether each speech engine can say a word, tried in a process of its own.
+
+    Parameters
+    ----------
+    needed
+        The embedded service is what would be used, so that an engine that fails matters.
+    """
+    trouble = FAILED if needed else MISSING
+    names = sorted(point.name for point in entry_points(group=_ENGINES))
+    if not names:
+        command = installed.install_command("local")
+        yield Check("engines", "none", trouble, "no speech engine is installed", command)
+    for name in names:
+        said = _probe(name)
+        if said.get("problem"):
+            yield Check("engines", name, trouble, said["problem"], installed.exact(said.get("command")))
+        else:
+            has = f"{said['version']}: {said['voices']} voices, {said['locales']} locales"
+            spoke = f"{said['voice_id']} said {said['text']!r} ({said['audio_seconds']:.1f} s)"
+            yield Check("engines", name, OK, f"{has}; {spoke} in {said['milliseconds']:.0f} ms")
+
+
+def catalogues() -> Iterator[Check]:
+    """Yield how many voices each model has in the embedded service."""
+    said = _probe()
+    if "problem" in said:
+        yield Check("voices", "catalogues", FAILED, said["problem"])
+        return
+    for model, counts in said.items():
+        words = f"{counts['voices']} voices, {counts['locales']} locales"
+        yield Check("voices", model, INFO, words)
+
+
+def _probe(*names: str) -> dict[str, Any]:
+    try:
+        ended = subprocess.run(  # noqa: S603 - our own module
+            [sys.executable, "-P", "-m", _PROBE, *names],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_PROBE_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return {"problem": f"did not answer within {_PROBE_S:.0f} s"}
+    try:
+        # A native library may print too: the last line is ours.
+        said: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
+    except (ValueError, IndexError):
+        lines = ended.stderr.decode(errors="replace").strip().splitlines()
+        return {"problem": f"{_end_of(ended.returncode)}: {lines[-1] if lines else 'it said nothing'}"}
+    return said
+
+
+def _end_of(code: int) -> str:
+    return f"crashed with {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+
+
+def hosted(settings: Settings) -> Check:
+    """Return whether the service that is set answers to the key; listing its voices costs nothing."""
+    from speechframe import api
+
+    started = time.perf_counter()
+    try:
+        found = api.voices(service=settings)
+    except SpeechframeError as error:
+        return Check("service", settings.identity(), FAILED, str(error))
+    took_ms = 1000 * (time.perf_counter() - started)
+    return Check("service", settings.identity(), OK, f"{len(found)} voices, answered in {took_ms:.0f} ms")
+
+
+def writable(name: str, folder: Path) -> Check:
+    """Return whether files can be made in `folder`, or where it would be made; nothing is left behind."""
+    place = folder
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    try:
+        with tempfile.TemporaryFile(dir=place):
+            free = shutil.disk_usage(place).free
+    except OSError as error:
+        return Check("folders", name, FAILED, f"{folder} cannot be written: {error.strerror}")
+    return Check("folders", name, OK, f"{folder} ({free / 2**30:,.0f} GB free)")
+
+
+def audio() -> Iterator[Check]:
+    """Yield whether every audio format can be written and read back."""
+    import numpy as np
+    import soundfile
+
+    from speechframe.audio import codec
+    from speechframe.spec.speech import ChannelType, Format
+
+    tone = np.sin(np.arange(_RATE_HZ // 10) * (2 * np.pi * _TONE_HZ / _RATE_HZ)).astype(np.float32)
+    works, broken = [], []
+    for kind in Format:
+        _, rate_hz = codec.forced_shape(kind, ChannelType.MONO, _RATE_HZ)
+        try:
+            data = codec.encode(tone, rate_hz, format=kind, output_rate_hz=rate_hz)
+            codec.decode(data, format=kind, sample_rate_hz=rate_hz)
+        except AudioError as error:
+            broken.append(f"{kind.value}: {error}")
+        else:
+            works.append(kind.value)
+    library = f"soundfile {soundfile.__version__}, {soundfile.__libsndfile_version__}"
+    yield Check("audio", "formats", OK if works else FAILED, f"{', '.join(works)} ({library})")
+    if broken:
+        yield Check("audio", "broken", FAILED, "; ".join(broken))
+
+
+def about() -> dict[str, str]:
+    """Return what runs, and on what."""
+    from speechframe._version import __version__
+
+    return {"version": __version__, "python": platform.python_version(), "platform": platform.platform()}

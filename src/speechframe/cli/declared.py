@@ -1,0 +1,258 @@
+"""Options of a command, read from the signature and docstring of the function behind it.
+
+A parameter that takes a constant or a column becomes ``--voice X`` and
+``--voice-col c``, one that names a column of the table ``--text COLUMN``; run
+options come from :class:`speechframe.RunOptions`. What is not given on the
+command line is not handed on, so defaults are stated in one place.
+"""
+
+import argparse
+import ast
+import inspect
+import json
+import sys
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from os import PathLike
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any
+
+from speechframe.batch.columns import Column, col
+from speechframe.batch.options import Options, RunOptions
+from speechframe.cli import docstrings
+from speechframe.cli.docstrings import option_name
+
+VERBS_ROOM = "speechframe.batch"
+_VERBS_MODULE = "speechframe.batch.verbs"
+_DECORATOR = "@verb("
+
+NOT_OFFERED = frozenset({"wait", "service"})
+"""Run options that make no sense in a shell: a command waits, and has options of its own for the service."""
+
+_PREFIX = "value"
+_METAVARS = {int: "N", float: "NUMBER"}
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a function, as far as a command line is concerned.
+
+    Parameters
+    ----------
+    name
+        As the function calls it.
+    kind
+        What a word becomes: ``str``, ``int``, ``float``, ``bool``, ``list`` (repeatable) or ``dict`` (JSON).
+    help
+        What the docstring says.
+    required
+        It has no default.
+    is_data
+        It names a column of the table.
+    takes_column
+        It takes a constant or a column.
+    choices
+        The only words allowed, if the type says so.
+    is_path
+        It names a folder or file.
+    """
+
+    name: str
+    kind: type
+    help: str = ""
+    required: bool = False
+    is_data: bool = False
+    takes_column: bool = False
+    choices: tuple[str, ...] = ()
+    is_path: bool = False
+
+
+def shipped_verbs() -> dict[str, tuple[str, str]]:
+    """Return name to module and summary of the verbs of this package, without importing them.
+
+    Their modules load pandas, Arrow and the web client: too much for ``speechframe --help``.
+    """
+    found = {}
+    for file in sorted(resources.files(VERBS_ROOM).iterdir(), key=lambda file: file.name):
+        if not file.name.endswith(".py") or _DECORATOR not in (source := file.read_text(encoding="utf-8")):
+            continue
+        for node in ast.parse(source).body:
+            if isinstance(node, ast.AsyncFunctionDef) and any(map(_is_verb, node.decorator_list)):
+                module = f"{VERBS_ROOM}.{file.name.removesuffix('.py')}"
+                found[node.name] = (module, docstrings.read(ast.get_docstring(node)).summary)
+    return found
+
+
+def _is_verb(decorator: ast.expr) -> bool:
+    called = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return isinstance(called, ast.Name) and called.id == "verb"
+
+
+def verb_summaries() -> dict[str, str]:
+    """Return the summary of every verb by name: the shipped ones and those declared in this process."""
+    known = {name: summary for name, (_, summary) in shipped_verbs().items()}
+    loaded = sys.modules.get(_VERBS_MODULE)
+    declared = {} if loaded is None else loaded.VERBS
+    return known | {name: docstrings.read(verb.function.__doc__).summary for name, verb in declared.items()}
+
+
+def parameters(function: Callable[..., Any], data: frozenset[str] = frozenset()) -> list[Parameter]:
+    """Return the keyword parameters of `function`.
+
+    Parameters
+    ----------
+    function
+        Its annotations say the types, its NumPy docstring the help.
+    data
+        Parameters whose bare string names a column.
+    """
+    said = docstrings.read(function.__doc__).parameters
+    signature = inspect.signature(function, eval_str=True)
+    return [
+        _parameter(p.name, p.annotation, said.get(p.name, ""), default=p.default, is_data=p.name in data)
+        for p in signature.parameters.values()
+        if p.kind is p.KEYWORD_ONLY
+    ]
+
+
+def takes_run_options(function: Callable[..., Any]) -> bool:
+    """Whether `function` takes the options every verb shares (``**options: Unpack[RunOptions]``)."""
+    return any(p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values())
+
+
+def run_options(*, without: Sequence[str] = ()) -> list[Parameter]:
+    """Return the run options every verb shares, but for those in `without`."""
+    said = docstrings.read(RunOptions.__doc__).parameters
+    left_out = {*NOT_OFFERED, *without}
+    return [
+        _parameter(name, hint, said.get(name, ""), default=getattr(Options, name, None))
+        for name, hint in typing.get_type_hints(RunOptions).items()
+        if name not in left_out
+    ]
+
+
+def _parameter(name: str, annotation: Any, words: str, *, default: Any, is_data: bool = False) -> Parameter:
+    members = [m for m in _members(annotation) if m is not NoneType]
+    takes_column = Column in members and not is_data
+    plain = [m for m in members if m is not Column and m is not Any]
+    kinds = [_kind(m) for m in plain]
+    if not kinds and default is not None and default is not inspect.Parameter.empty:
+        kinds = [type(default)]
+    return Parameter(
+        name=name,
+        kind=kinds[0] if kinds else str,
+        help=words,
+        required=default is inspect.Parameter.empty,
+        is_data=is_data,
+        takes_column=takes_column,
+        choices=tuple(c for m in plain if typing.get_origin(m) is typing.Literal for c in typing.get_args(m)),
+        is_path=any(typing.get_origin(m) is PathLike or m is Path for m in plain),
+    )
+
+
+def _members(annotation: Any) -> tuple[Any, ...]:
+    is_union = typing.get_origin(annotation) in {typing.Union, UnionType}
+    return typing.get_args(annotation) if is_union else (annotation,)
+
+
+def _kind(member: Any) -> type:
+    origin = typing.get_origin(member) or member
+    if origin is typing.Literal:
+        return str
+    if isinstance(origin, type):
+        for kind in (bool, int, float):
+            if issubclass(origin, kind):
+                return kind
+        if issubclass(origin, Mapping):
+            return dict
+        if issubclass(origin, (list, tuple)):
+            return list
+    return str
+
+
+def add(group: Any, parameters: Sequence[Parameter]) -> None:
+    """Add options for `parameters` to an argument group or parser."""
+    for parameter in parameters:
+        if parameter.takes_column:
+            either = group.add_mutually_exclusive_group(required=parameter.required)
+            _add(either, parameter, required=False)
+            either.add_argument(
+                f"{option_name(parameter.name)}-col",
+                dest=f"{_PREFIX}.{parameter.name}.column",
+                default=argparse.SUPPRESS,
+                metavar="COLUMN",
+                help="the same from a column, row by row",
+            )
+        else:
+            _add(group, parameter, required=parameter.required)
+
+
+def _add(group: Any, parameter: Parameter, *, required: bool) -> None:
+    name, words = option_name(parameter.name), parameter.help.replace("%", "%%")
+    if parameter.kind is list:
+        name, words = name.removesuffix("s"), f"{words.rstrip('.')}; repeatable"
+    # An exclusive group refuses an option that is required.
+    asked = {"required": True} if required else {}
+    dest = f"{_PREFIX}.{parameter.name}"
+    group.add_argument(name, dest=dest, default=argparse.SUPPRESS, help=words, **asked, **_how(parameter))
+
+
+def _how(parameter: Parameter) -> dict[str, Any]:
+    if parameter.kind is bool:
+        return {"action": argparse.BooleanOptionalAction}
+    if parameter.kind is list:
+        return {"action": "append", "metavar": parameter.name.removesuffix("s").upper()}
+    if parameter.kind is dict:
+        return {"type": json_object, "metavar": "JSON|@FILE"}
+    if parameter.choices:
+        return {"choices": parameter.choices}
+    if parameter.is_data or parameter.name == "id":
+        return {"metavar": "COLUMN"}
+    metavar = "PATH" if parameter.is_path else _METAVARS.get(parameter.kind, parameter.name.upper())
+    return {"type": parameter.kind, "metavar": metavar}
+
+
+def json_object(words: str) -> dict[str, Any]:
+    """Return the JSON object in `words`, or in the file that ``@name`` names.
+
+    Examples
+    --------
+    >>> json_object('{"Nguyen": {"type": "SAY_AS", "pronunciation": "win"}}')["Nguyen"]["type"]
+    'SAY_AS'
+    """
+    try:
+        source = Path(words[1:]).read_text(encoding="utf-8") if words.startswith("@") else words
+        value = json.loads(source)
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{words[1:]} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"is no JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError('is no JSON object; it looks like {"word": {...}}')
+    return value
+
+
+def required_usage(parameters: Sequence[Parameter]) -> str:
+    """Return the options that must be given, as a usage line has them."""
+    words = ""
+    for parameter in parameters:
+        if parameter.required:
+            name = option_name(parameter.name)
+            column = f"{name}-col COLUMN"
+            constant = f"{name} {'COLUMN' if parameter.is_data else parameter.name.upper()}"
+            words += f"({constant} | {column}) " if parameter.takes_column else f"{constant} "
+    return words
+
+
+def values(options: argparse.Namespace) -> dict[str, Any]:
+    """Return what was given on the command line, as the function takes it."""
+    given: dict[str, Any] = {}
+    for dest, value in vars(options).items():
+        prefix, _, rest = dest.partition(".")
+        if prefix == _PREFIX:
+            name, _, is_column = rest.partition(".")
+            given[name] = col(value) if is_column else value
+    return given

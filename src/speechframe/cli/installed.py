@@ -1,0 +1,134 @@
+"""What is installed of the package's extras, and the command that gets what is not, by its metadata."""
+
+import json
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import Distribution, PackageNotFoundError, distribution, version
+from importlib.util import find_spec
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+PACKAGE = "speechframe"
+
+_REQUIREMENT = re.compile(r"^\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[([^\]]*)\])?\s*([^;]*)")
+_EXTRA = re.compile(r"""extra\s*==\s*["']([^"']+)["']""")
+_AT_LEAST = re.compile(r">=\s*([0-9][0-9.]*)")
+
+
+@dataclass(frozen=True)
+class Needed:
+    """A package that is asked for, and what is there of it.
+
+    Parameters
+    ----------
+    name
+        The package.
+    at_least
+        The lowest version that will do; empty for any.
+    found
+        The installed version; None when there is none.
+    """
+
+    name: str
+    at_least: str
+    found: str | None
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it is installed in a version that will do."""
+        return self.found is not None and _figures(self.found) >= _figures(self.at_least)
+
+    def __str__(self) -> str:
+        """Return name and version, or what is missing."""
+        if self.found is None:
+            return f"{self.name} is missing"
+        return f"{self.name} {self.found}" + ("" if self.is_there else f" is older than {self.at_least}")
+
+
+def _figures(words: str) -> tuple[int, ...]:
+    # Enough for "at least": what follows the figures (rc1, .post2) is not looked at.
+    found = [re.match(r"\d+", part) for part in words.split(".")]
+    figures = [int(match.group()) for match in found if match]
+    while figures and figures[-1] == 0:
+        figures.pop()
+    return tuple(figures)
+
+
+def extras() -> dict[str, list[Needed]]:
+    """Return the packages of every extra by its name.
+
+    Raises
+    ------
+    PackageNotFoundError
+        When the package runs from a folder and is not installed.
+
+    Examples
+    --------
+    >>> sorted(package.name for package in extras()["speed"])
+    ['orjson', 'pybase64']
+    """
+    package = distribution(PACKAGE)
+    names = package.metadata.get_all("Provides-Extra") or []
+    return {name: list(_needed(package, name)) for name in names}
+
+
+def _needed(package: Distribution, extra: str) -> Iterator[Needed]:
+    for words in package.requires or ():
+        requirement, _, marker = words.partition(";")
+        asked = _EXTRA.search(marker)
+        match = _REQUIREMENT.match(requirement)
+        if asked is None or asked.group(1) != extra or match is None:
+            continue
+        name, below, figures = match.groups()
+        if name == PACKAGE:
+            for other in (below or "").split(","):
+                yield from _needed(package, other.strip())
+        else:
+            lowest = _AT_LEAST.search(figures)
+            yield Needed(name, lowest.group(1) if lowest else "", _version(name))
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def install_command(extra: str) -> str:
+    """Return what to type to get an extra into the environment this process runs in.
+
+    Parameters
+    ----------
+    extra
+        The extra's name.
+    """
+    python = shlex.quote(sys.executable)
+    # An environment made by uv has no pip of its own.
+    tool = f"{python} -m pip install" if find_spec("pip") is not None else f"uv pip install --python {python}"
+    return f"{tool} {_target(extra)}"
+
+
+def _target(extra: str) -> str:
+    try:
+        said = json.loads(distribution(PACKAGE).read_text("direct_url.json") or "{}")
+    except (PackageNotFoundError, ValueError):
+        said = {}
+    url = str(said.get("url", ""))
+    if not url:
+        return shlex.quote(f"{PACKAGE}[{extra}]")
+    if said.get("dir_info", {}).get("editable"):
+        folder = url2pathname(urlsplit(url).path)
+        return "-e " + shlex.quote(f"{folder}[{extra}]")
+    return shlex.quote(f"{PACKAGE}[{extra}] @ {url}")
+
+
+def exact(command: str | None) -> str | None:
+    """Return a command with ``pip install 'speechframe[x]'`` as it has to be typed in this environment."""
+    if command is None:
+        return None
+    found = re.fullmatch(rf"pip install '{PACKAGE}\[(\w+)\]'", command)
+    return install_command(found.group(1)) if found else command

@@ -1,0 +1,176 @@
+"""What the commands that make runs share: options, Ctrl-C, and the report at the end."""
+
+import argparse
+import contextlib
+import json
+import os
+import shlex
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from speechframe.cli import exits, selection, show
+from speechframe.errors import SettingsError
+
+if TYPE_CHECKING:
+    from speechframe.batch.run import Run
+
+_STOPPING = b"\nstopping: calls in flight finish first; Ctrl-C again cancels them\n"
+_FAILURES_SHOWN = 5
+_PLAN = ("rows", "unique", "finished", "invalid", "calls", "credits")
+_WHY = ("status", "error_code", "error_message")
+
+
+def add_report_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of :func:`report`."""
+    parser.add_argument("--json", action="store_true", help="print one line of JSON instead of the summary")
+
+
+def settle_run_options(parser: argparse.ArgumentParser, given: dict[str, Any]) -> None:
+    """End with a usage error when a run option has a value that is not allowed, before a service starts."""
+    from speechframe.batch.options import Options, option_names
+
+    if given.get("dry_run"):
+        # Its one line is the report.
+        given.setdefault("progress", False)
+    try:
+        chosen: Any = {name: value for name, value in given.items() if name in option_names()}
+        Options.of(**chosen)
+    except SettingsError as error:
+        parser.error(str(error))
+
+
+def existing_file(words: str) -> Path:
+    """Return a path that exists; a mistyped one ends as a usage error, before a service is started."""
+    path = Path(words).expanduser()
+    if not path.exists():
+        raise argparse.ArgumentTypeError(f"{words} does not exist")
+    return path
+
+
+@contextlib.contextmanager
+def gentle_interrupts() -> Iterator[None]:
+    """Say what Ctrl-C does while it does it: a run stops in good order, and that may take seconds."""
+    # Somebody else's handler, or none (a job in the background of a script), is left as it is.
+    mine = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not mine or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    said = False
+
+    def interrupted(number: int, frame: FrameType | None) -> None:
+        nonlocal said
+        if not said:
+            said = True
+            # Not through sys.stderr, which may be in the middle of a write.
+            with contextlib.suppress(OSError):
+                os.write(2, _STOPPING)
+        signal.default_int_handler(number, frame)
+
+    signal.signal(signal.SIGINT, interrupted)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def code_of(run: "Run") -> int:
+    """Return the exit code of a run that came to its end."""
+    return exits.code_of_run(run.stopped_because, _counts(run.stats))
+
+
+def _counts(facts: Mapping[str, Any]) -> dict[str, int]:
+    from speechframe.batch.outcome import STATES
+
+    return {name: facts[name] for name in (*STATES, "suspect") if name in facts}
+
+
+def report(run: "Run", options: argparse.Namespace) -> int:
+    """Print what became of a run and where it is; return the exit code."""
+    if run.progress is None:
+        return _report_plan(run, options)
+    facts = run.stats
+    counts = _counts(facts)
+    code = exits.code_of_run(run.stopped_because, counts)
+    if options.json:
+        _print_json({**_identity(run), **facts, **_speed(run), "exit_code": code})
+        return code
+    for line in _lines(run, facts, counts):
+        print(line)
+    if code != exits.OK:
+        _show_failures(run)
+        print(f"go on with: {resume_command(run, options)}")
+    return code
+
+
+def _report_plan(run: "Run", options: argparse.Namespace) -> int:
+    estimate = run.estimate
+    assert estimate is not None  # noqa: S101 - a dry run always has one
+    if options.json:
+        plan = {name: getattr(estimate, name) for name in _PLAN}
+        _print_json({**_identity(run), **plan, "problems": run.problems, "exit_code": exits.OK})
+        return exits.OK
+    print(f"{estimate.line()}: nothing was sent")
+    if run.problems:
+        print(show.problems_table(run.problems, len(run.problems)))
+    print(f"run folder: {run.path}")
+    print(f"start it with: {resume_command(run, options)}")
+    return exits.OK
+
+
+def resume_command(run: "Run", options: argparse.Namespace) -> str:
+    """Return what to type to go on with a run."""
+    return f"speechframe resume {shlex.quote(str(run.path))}{selection.again(options)}"
+
+
+def _identity(run: "Run") -> dict[str, Any]:
+    return {
+        "run_dir": str(run.path), "run_id": run.run_id, "operation": run.operation, "service": run.service,
+        "status": run.status, "stopped_because": run.stopped_because,
+    }  # fmt: skip
+
+
+def _speed(run: "Run") -> dict[str, Any]:
+    progress = run.progress
+    if progress is None:
+        return {}
+    return {"calls": progress.ended, "seconds": round(progress.seconds, 3), "balance": progress.balance}
+
+
+def _lines(run: "Run", facts: Mapping[str, Any], counts: Mapping[str, int]) -> Iterator[str]:
+    # "stopped (stopped)" after Ctrl-C would say nothing.
+    because = f" ({run.stopped_because})" if run.stopped_because not in {None, run.status} else ""
+    rows = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in counts.items() if n)
+    minutes = facts["audio_seconds"] / 60
+    yield f"{run.operation}: {run.status}{because}; {facts['rows']:,} rows: {rows or 'none'}"
+    yield f"{minutes:,.1f} minutes of audio; {facts['credits']:,.10g} credits in all on {run.service}"
+    if run.progress is not None:
+        p = run.progress
+        left = "" if p.balance is None else f"; {p.balance:,} characters are left on the key"
+        yield f"{p.ended:,} calls in {p.seconds:,.1f} s{left}"
+    yield f"run folder: {run.path}"
+
+
+def _show_failures(run: "Run") -> None:
+    """Print the first rows without audio and why."""
+    from speechframe.store import RunFolder
+
+    failed = run.failed
+    if failed.empty:
+        return
+    entry = RunFolder.open(run.path).tables()[-1]
+    shown = failed.head(_FAILURES_SHOWN)
+    ids = shown.get(entry.id_column, shown.index)
+    why = shown[[entry.name_of(name) for name in _WHY]].astype(object)
+    words = why.where(why.notna(), None).to_numpy()
+    rows = [[row_id, *reason] for row_id, reason in zip(ids, words, strict=True)]
+    print(show.table(["row", *_WHY], rows, width=show.terminal_width()))
+    if len(failed) > len(shown):
+        print(f"... and {len(failed) - len(shown):,} more")
+
+
+def _print_json(facts: Mapping[str, Any]) -> None:
+    print(json.dumps(facts, default=str, ensure_ascii=False))

@@ -1,0 +1,123 @@
+"""What a command prints: aligned tables on standard output, notes on standard error."""
+
+import contextlib
+import io
+import os
+import shutil
+import sys
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from speechframe.cli.docstrings import with_options
+
+_GAP = "  "
+_SHORTEST = 8
+_PROBLEMS_SHOWN = 20
+_VALUE_WIDTH = 40
+
+
+def note(words: str) -> None:
+    """Write `words` to standard error; a reader that has gone is no reason to stop."""
+    with contextlib.suppress(BrokenPipeError):
+        sys.stderr.write(words + "\n")
+        sys.stderr.flush()
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[Any]], *, width: int | None = None) -> str:
+    """Return rows as aligned columns.
+
+    Parameters
+    ----------
+    head
+        Names of the columns.
+    rows
+        Values; None is left empty, line breaks become spaces.
+    width
+        Characters a line may have: the last column is cut to fit. None cuts nothing.
+
+    Examples
+    --------
+    >>> print(table(["voice", "locale"], [["nora", "en-US"], ["mei", "zh-CN"]]))
+    VOICE  LOCALE
+    nora   en-US
+    mei    zh-CN
+    """
+    lines = [[name.upper().replace("_", " ") for name in head], *([_cell(v) for v in row] for row in rows)]
+    widths = [max(map(_columns, column)) for column in zip(*lines, strict=True)]
+    if width is not None:
+        widths[-1] = max(_SHORTEST, min(widths[-1], width - sum(widths[:-1]) - len(_GAP) * (len(head) - 1)))
+    return "\n".join(_GAP.join(map(_fitted, line, widths)).rstrip() for line in lines)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, (list, tuple)) or hasattr(value, "tolist"):
+        return ", ".join(map(str, value))
+    return "" if value is None else " ".join(str(value).split())
+
+
+def _columns(words: str) -> int:
+    # Chinese, Japanese and Korean characters are two columns wide, marks above and below none.
+    shown = [c for c in words if not unicodedata.combining(c)]
+    return sum(1 + (unicodedata.east_asian_width(c) in {"W", "F"}) for c in shown)
+
+
+def _fitted(words: str, width: int) -> str:
+    if _columns(words) <= width:
+        return words + " " * (width - _columns(words))
+    while words and _columns(words) >= width:
+        words = words[:-1]
+    return words + "…"
+
+
+def terminal_width() -> int | None:
+    """Return the width of the terminal, None when standard output goes elsewhere: nothing is cut there."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def problems_table(problems: Sequence[Mapping[str, Any]], total: int) -> str:
+    """Return the first problems as a table, in the words of the command line."""
+    has_rows = any(p.get("row_id") is not None for p in problems)
+    head = [*(["row"] if has_rows else []), "field", "problem", "value", "allowed"]
+    rows = [
+        [
+            *([p.get("row_id")] if has_rows else []),
+            p.get("field"),
+            _as_options(p, "problem"),
+            _short(p.get("value")),
+            _as_options(p, "allowed"),
+        ]
+        for p in problems[:_PROBLEMS_SHOWN]
+    ]
+    more = f"\n... and {total - len(rows):,} more" if total > len(rows) else ""
+    return table(head, rows) + more
+
+
+def _as_options(problem: Mapping[str, Any], name: str) -> str:
+    return with_options(str(problem.get(name) or ""), str(problem.get("field") or ""))
+
+
+def _short(value: Any) -> str:
+    words = "" if value is None else " ".join(str(value).split())
+    return words if len(words) <= _VALUE_WIDTH else words[: _VALUE_WIDTH - 1] + "…"
+
+
+def settle_output() -> None:
+    """Make sure that whatever a command prints goes somewhere and ends nothing.
+
+    Standard output takes any character, as standard error does: no table ends at an ASCII terminal. Where
+    one of the two was closed (``2>&-``) it is nowhere, and its number is not taken by the next socket.
+    """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - for good
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def let_go_of_output() -> None:
+    """Point standard output to nowhere, once its reader has gone: nothing may fail at exit."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)

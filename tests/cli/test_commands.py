@@ -1,0 +1,122 @@
+"""The small commands: voices, say, spec, serve."""
+
+import json
+import re
+import signal
+import socket
+import urllib.request
+
+import pytest
+import soundfile
+
+from speechframe.cli import exits
+from speechframe.spec import render
+from speechframe.spec.speech import Model
+
+
+def test_voices_are_an_aligned_table(here):
+    said = here("voices", "--locale", "fr-FR")
+    assert said.code == 0
+    lines = said.out.splitlines()
+    start = lines[0].index("LOCALE")
+    assert lines[0].split()[:2] == ["VOICE", "ID"]
+    assert len({line[start : start + 5] for line in lines[1:]}) > 1
+    assert all(line[start - 1] == " " and line[start] != " " for line in lines)
+    # Who speaks it as a first language comes first.
+    assert lines[1].startswith("fr-FR-")
+    assert not any(line.startswith("sv-SE") for line in lines)
+
+
+@pytest.mark.parametrize("model", [model.value for model in Model])
+def test_voices_as_json_are_one_line(here, model):
+    said = here("voices", "--model", model, "--json")
+    found = json.loads(said.out)
+    assert said.out.count("\n") == 1
+    assert {"voice_id", "locale", "styles", "supported_locales"} <= set(found[0])
+    assert isinstance(found[0]["styles"], list)
+    assert ("en-US-nora" in {voice["voice_id"] for voice in found}) == (model == "gen2")
+
+
+def test_no_voice_is_said(here):
+    said = here("voices", "--locale", "tlh")
+    assert (said.code, said.out) == (0, "")
+    assert "tlh" in said.err
+
+
+@pytest.mark.parametrize("ending", ["wav", "mp3", "flac", "ogg"])
+def test_say_writes_the_file_in_the_format_of_its_ending(here, tmp_path, ending):
+    said = here("say", "Good morning.", "--voice", "nora", "-o", f"out.{ending}")
+    assert (said.code, said.out) == (0, f"out.{ending}\n")
+    info = soundfile.info(tmp_path / f"out.{ending}")
+    assert info.format in {ending.upper(), "MPEG", "MP3"}
+    assert 0.3 < info.duration < 3
+    assert "13 credits" in said.err
+
+
+def test_say_without_a_name_makes_one_and_never_overwrites(here, tmp_path):
+    names = [
+        here("say", "Good morning / to [pause 0.2s] you!", "--voice", "nora").out.strip() for _ in range(2)
+    ]
+    assert len(set(names)) == 2
+    assert all(re.fullmatch(r"good-morning[\w-]*-en-US-nora(-2)?\.flac", name) for name in names)
+    assert all(soundfile.info(tmp_path / name).frames > 0 for name in names)
+
+
+def test_say_takes_the_options_of_the_verb(here, tmp_path):
+    words = ["say", "Good morning.", "--voice", "nora", "--sample-rate", "8000", "--channel-type", "STEREO"]
+    said = json.loads(here(*words, "--audio-duration", "2", "-o", "a.wav", "--json").out)
+    info = soundfile.info(tmp_path / "a.wav")
+    assert (info.samplerate, info.channels) == (8000, 2)
+    assert info.duration == pytest.approx(2, abs=0.01)
+    assert (said["file"], said["voice_id"], said["credits"]) == ("a.wav", "en-US-nora", 13)
+    assert [word["word"] for word in said["word_durations"]] == ["Good", "morning"]
+
+
+def test_say_offers_no_columns(here):
+    said = here("say", "--help")
+    assert "Full voice id (en-US-nora) or bare name." in " ".join(said.out.split())
+    assert "-col" not in said.out
+
+
+def test_say_writes_to_standard_output(cli):
+    said = cli("say", "Good morning.", "--voice", "nora", "--format", "WAV", "-o", "-")
+    assert said.code == 0
+    assert said.raw[:4] == b"RIFF"
+
+
+def test_say_refuses_before_anything_is_spent(here, tmp_path):
+    said = here("say", "Good morning.", "--voice", "nora", "--pitch", "99")
+    assert said.code == exits.INVALID
+    assert "pitch" in said.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_spec_prints_the_document(here):
+    assert here("spec").out == render.tables_markdown() + "\n"
+    assert json.loads(here("spec", "--format", "json-schema").out) == render.json_schema()
+    assert json.loads(here("spec", "--format", "openapi").out) == render.openapi()
+
+
+def test_serve_is_the_service(start, tmp_path):
+    process = start("serve", "--port", "0", "--data", tmp_path / "data", "--json", "--workers", "1")
+    said = json.loads(process.stdout.readline())
+    with urllib.request.urlopen(said["url"] + "/healthz") as answer:
+        assert json.load(answer)["status"] == "ok"
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=30) == exits.OK
+    assert b"Traceback" not in process.stderr.read()
+
+
+def test_serve_says_why_it_cannot_start(cli, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        said = cli("serve", "--port", port, "--data", tmp_path / "data")
+    assert said.code == exits.SERVICE
+    assert f":{port}" in said.err
+    assert "Traceback" not in said.err
+
+
+def test_any_character_can_be_printed_at_an_ascii_terminal(cli):
+    said = cli("say", "你好", "--voice", "mei", env={"PYTHONIOENCODING": "ascii", "LC_ALL": "C"})
+    assert said.code == 0, said.err
+    assert r"\u4f60\u597d-zh-CN-mei.flac" in said.out

@@ -1,0 +1,249 @@
+"""Options come from signatures and docstrings: what is declared once appears by itself."""
+
+import argparse
+import inspect
+import json
+import subprocess
+import sys
+import typing
+from collections.abc import Mapping
+from os import PathLike
+from typing import Any, Literal
+
+import pytest
+
+from speechframe import aio
+from speechframe.batch.columns import Column, col
+from speechframe.batch.options import RunOptions
+from speechframe.batch.verbs import VERBS
+from speechframe.cli import declared, docstrings
+from speechframe.cli.app import commands, make_parser
+
+TOY = '''
+import sys
+from typing import Any, Unpack
+from speechframe.batch.columns import Column
+from speechframe.batch.drive import drive
+from speechframe.batch.generate import GenerateOperation
+from speechframe.batch.options import RunOptions
+from speechframe.batch.run import Run
+from speechframe.batch.verbs import verb
+from speechframe.cli import main
+
+
+class ShoutOperation(GenerateOperation):
+    def check(self, values, take):
+        values = {**values, "text": values["text"].upper() * values.pop("times", 1)}
+        return super().check(values, take)
+
+
+def operation(book, service):
+    return ShoutOperation(book, service, name="shout")
+
+
+@verb(chapter="speech", operation=operation)
+async def shout(
+    table: Any,
+    *,
+    text: str | Column | Any = "text",
+    voice: str | Column | Any,
+    times: int = 1,
+    politely: bool = False,
+    **options: Unpack[RunOptions],
+) -> Run:
+    """Return a :class:`Run`: every row of `table` shouted.
+
+    Parameters
+    ----------
+    table
+        A table.
+    text
+        The column of text.
+    voice
+        Who shouts; ``col("x")`` asks a column, 100 % of the time.
+    times
+        How often.
+    politely
+        Add nothing.
+    """
+    return await drive("shout", table, {"text": text, "voice": voice, "times": times}, options)
+
+
+sys.exit(main())
+'''
+
+
+@pytest.fixture
+def toy(tmp_path, environment):
+    (tmp_path / "toy.py").write_text(TOY)
+
+    def runner(*words):
+        command = [sys.executable, "toy.py", *map(str, words)]
+        return subprocess.run(
+            command, check=False, cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+
+    return runner
+
+
+def test_a_toy_verb_is_a_command_by_itself(toy, table):
+    ended = toy(
+        "shout", table, "--text", "line", "--voice-col", "who", "--times", "2", "--id", "id", "--json"
+    )
+    assert ended.returncode == 0, ended.stderr
+    said = json.loads(ended.stdout)
+    assert (said["operation"], said["done"], said["exit_code"]) == ("shout", 3, 0)
+    # "GOOD MORNING." and "SEE YOU SOON.", twice each
+    assert said["credits"] == 52
+
+
+def test_a_toy_verb_says_of_itself_what_its_docstring_says(toy):
+    listed, told = toy("--help").stdout, toy("shout", "--help").stdout
+    assert "Every row of table shouted." in listed
+    words = " ".join(told.split())
+    assert "shout TABLE (--voice VOICE | --voice-col COLUMN) [options]" in words
+    assert "Who shouts; --voice-col x asks a column, 100 % of the time." in words
+    assert "--politely, --no-politely Add nothing." in words
+    assert "--times N How often." in words
+    assert "--times-col" not in words
+    assert "--max-credits" in words
+
+
+def options_of(command):
+    parser = make_parser([command])
+    below = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+    return {name for action in below.choices[command]._actions for name in action.option_strings}
+
+
+@pytest.mark.parametrize("verb", [name for name in VERBS if hasattr(aio, name)])
+def test_every_parameter_of_a_verb_and_every_run_option_is_offered(verb):
+    offered = options_of(verb)
+    function = VERBS[verb].function
+    names = [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    assert len(names) > 10
+    assert {docstrings.option_name(name) for name in names} <= offered
+    run = set(typing.get_type_hints(RunOptions)) - {"wait", "service", "tags"}
+    assert {docstrings.option_name(name) for name in run} | {"--tag", "--no-progress", "--json"} <= offered
+    assert not {"--wait", "--service", "--api-keys", "--table", "--tags"} & offered
+    assert {"--voice-col", "--locale-col", "--rate-col"} <= offered
+    assert not {"--text-col", "--model-col", "--run-dir-col"} & offered
+
+
+def test_every_option_of_generate_says_what_it_does():
+    parameters = [*declared.parameters(VERBS["generate"].function), *declared.run_options()]
+    assert [p.name for p in parameters if len(p.help) < 5] == []
+
+
+def test_the_shipped_verbs_are_found_without_importing_them():
+    import speechframe.batch.generate  # noqa: F401 - declares itself
+
+    here = {name for name, verb in VERBS.items() if verb.function.__module__.startswith("speechframe.batch.")}
+    assert set(declared.shipped_verbs()) == here
+    names = list(commands())
+    assert names[:5] == ["demo", "serve", "voices", "say", "generate"]
+    assert names[-3:] == ["resume", "spec", "doctor"]
+
+
+async def odd(
+    table: Any,
+    *,
+    needed: str,
+    count: int | Column | Any = None,
+    share: float | None = None,
+    flag: bool | Column | Any = None,
+    words: list[str] | None = None,
+    how: Literal["fast", "slow"] = "fast",
+    spelled: Mapping[str, Any] | None = None,
+    place: str | PathLike[str] | None = None,
+    anything: Any = 3,
+) -> None:
+    """Do odd things."""
+
+
+def parsed(*words, data=frozenset()):
+    parser = argparse.ArgumentParser(exit_on_error=False, allow_abbrev=False)
+    declared.add(parser, declared.parameters(odd, data))
+    return declared.values(parser.parse_args(words))
+
+
+def test_what_is_not_given_is_not_handed_on():
+    assert parsed("--needed", "x") == {"needed": "x"}
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--count", "-5"], {"count": -5}),
+        (["--count-col", "n"], {"count": col("n")}),
+        (["--share", "0.5"], {"share": 0.5}),
+        (["--flag"], {"flag": True}),
+        (["--no-flag"], {"flag": False}),
+        (["--flag-col", "f"], {"flag": col("f")}),
+        (["--word", "a", "--word", "b"], {"words": ["a", "b"]}),
+        (["--how", "slow"], {"how": "slow"}),
+        (["--spelled", '{"a": 1}'], {"spelled": {"a": 1}}),
+        (["--place", "a/b"], {"place": "a/b"}),
+        (["--anything", "4"], {"anything": 4}),
+    ],
+)
+def test_words_become_values_of_the_declared_type(words, expected):
+    assert parsed("--needed", "x", *words) == {"needed": "x", **expected}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [], ["--needed", "x", "--count", "many"], ["--needed", "x", "--how", "other"], ["--needed", "x", "--spelled", "[1]"],
+        ["--needed", "x", "--spelled", "{"], ["--needed", "x", "--spelled", "@nowhere.json"],
+        ["--needed", "x", "--count", "1", "--count-col", "n"], ["--needed", "x", "--share-col", "n"],
+        ["--need", "x"], ["--needed", "x", "--no-such-thing"],
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_a_usage_error(words, capsys):
+    with pytest.raises((SystemExit, argparse.ArgumentError)):
+        parsed(*words)
+
+
+def test_a_file_may_hold_the_json(tmp_path):
+    (tmp_path / "said.json").write_text('{"Nguyen": {"type": "SAY_AS", "pronunciation": "win"}}')
+    assert (
+        parsed("--needed", "x", "--spelled", f"@{tmp_path}/said.json")["spelled"]["Nguyen"]["type"]
+        == "SAY_AS"
+    )
+
+
+def test_a_data_argument_names_a_column_and_takes_no_constant():
+    found = {p.name: p for p in declared.parameters(odd, frozenset({"count"}))}
+    assert found["count"].is_data
+    assert not found["count"].takes_column
+
+
+def test_docstrings_are_read_by_section():
+    said = docstrings.read(
+        """Return a :class:`Run`: all of `it` made.
+
+        More words,
+        on two lines.
+
+        Parameters
+        ----------
+        pitch, rate
+            From ``-50``
+
+            to 50.
+        **options
+            See :func:`~a.b`.
+
+        Raises
+        ------
+        ValueError
+            Never.
+        """
+    )
+    assert said.summary == "All of it made."
+    assert said.body == "More words,\non two lines."
+    assert said.parameters == {"pitch": "From -50 to 50.", "rate": "From -50 to 50.", "options": "See a.b."}
+
+
+def test_a_function_without_docstring_has_no_help():
+    assert docstrings.read(None) == docstrings.Help()

@@ -1,0 +1,181 @@
+"""The doctor: it really tries, and a broken engine does not take it along."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from speechframe.cli import installed
+from speechframe.settings import fingerprint
+from speechframe.spec.speech import Format, Model
+
+ENGINE = """
+import os, signal
+from speechframe.engines.base import Capabilities, EngineVoice
+from speechframe.spec.speech import Gender, Model, StyleDetails
+
+
+class Rough:
+    name = "rough"
+    version = "1.0"
+    capabilities = Capabilities()
+
+    def voices(self):
+        details = {"en-US": StyleDetails(available_styles=["Plain"], detail="English")}
+        return [EngineVoice("en-US-rough", "Rough", "Falls over", Gender.MALE, "en-US", details, frozenset({Model.GEN2}))]
+
+    def speak(self, utterance):
+        os.kill(os.getpid(), signal.SIGSEGV)
+"""
+
+
+def install(folder, name, version, *, requires=(), extras=(), entry_points="", url=None):
+    """Put a distribution of this name into `folder`, as a path entry makes it known."""
+    info = folder / f"{name.replace('-', '_')}-{version}.dist-info"
+    info.mkdir(parents=True)
+    lines = [f"Name: {name}", f"Version: {version}", *(f"Provides-Extra: {e}" for e in extras)]
+    lines += [f"Requires-Dist: {r}" for r in requires]
+    (info / "METADATA").write_text("\n".join(["Metadata-Version: 2.1", *lines, ""]))
+    if entry_points:
+        (info / "entry_points.txt").write_text(entry_points)
+    if url is not None:
+        (info / "direct_url.json").write_text(json.dumps(url))
+
+
+def of(said, group):
+    return {check["name"]: check for check in said["checks"] if check["group"] == group}
+
+
+@pytest.fixture
+def local(environment):
+    """The environment of a process that has no key and no address."""
+    return {"SPEECHFRAME_API_KEY": None, "SPEECHFRAME_BASE_URL": None}
+
+
+def test_everything_is_looked_at(cli, local, tmp_path):
+    ended = cli("doctor", "--json", env={**local, "SPEECHFRAME_SERVICE": str(tmp_path / "svc")})
+    assert ended.code == 0, ended.out
+    said = json.loads(ended.out)
+    assert said["ok"]
+    assert said["python"] in sys.version
+    assert {"all", "excel", "local", "notebook", "speed"} <= set(of(said, "extras"))
+    espeak = of(said, "engines")["espeak"]
+    assert espeak["state"] == "ok"
+    assert "'Hello'" in espeak["words"]
+    assert " ms" in espeak["words"]
+    assert set(of(said, "voices")) == {model.value for model in Model}
+    assert all(kind.value in of(said, "audio")["formats"]["words"] for kind in Format)
+    assert str(tmp_path / "svc") in of(said, "folders")["service data"]["words"]
+    # It looks, and leaves nothing behind.
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_hosted_service_is_asked_and_its_key_not_told(here, service):
+    ended = here("doctor")
+    assert ended.code == 0, ended.out
+    assert service.rich not in ended.out
+    assert fingerprint(service.rich) in ended.out
+    assert "answered in" in ended.out
+    assert "service data" not in ended.out
+
+
+def test_what_does_not_work_ends_with_1(cli, local, tmp_path):
+    plugins = tmp_path / "plugins"
+    install(
+        plugins, "rough-speech", "1.0", entry_points="[speechframe.speakers]\nrough = rough_speech:Rough\n"
+    )
+    (plugins / "rough_speech.py").write_text(ENGINE)
+    (tmp_path / "file").write_text("")
+    path = os.pathsep.join(filter(None, [str(plugins), os.environ.get("PYTHONPATH")]))
+    env = {**local, "PYTHONPATH": path, "SPEECHFRAME_SERVICE": str(tmp_path / "file/svc")}
+    ended = cli("doctor", "--json", env=env)
+    said = json.loads(ended.out)
+    assert ended.code == said["exit_code"] == 1
+    engines = of(said, "engines")
+    assert engines["espeak"]["state"] == "ok"
+    assert engines["rough"]["state"] == "failed"
+    assert "crashed with SIGSEGV" in engines["rough"]["words"]
+    folders = of(said, "folders")
+    assert (folders["service data"]["state"], folders["working folder"]["state"]) == ("failed", "ok")
+
+
+def test_settings_that_contradict_are_told(here, monkeypatch):
+    monkeypatch.delenv("SPEECHFRAME_BASE_URL")
+    ended = here("doctor")
+    assert ended.code == 1
+    assert "failed" in ended.out
+    assert "SPEECHFRAME_BASE_URL" in ended.out
+    assert "1 thing does not work" in ended.out
+
+
+@pytest.fixture
+def metadata(tmp_path, monkeypatch):
+    """Make another distribution of this package the one that is found."""
+
+    def make(**facts):
+        install(tmp_path, "speechframe", "9.0", **facts)
+        monkeypatch.syspath_prepend(tmp_path)
+
+    return make
+
+
+def test_extras_are_read_from_the_metadata(metadata):
+    metadata(
+        extras=["a", "b", "every"],
+        requires=[
+            "pandas>=2", "numpy>=1.0; extra == 'a'", "no-such-package-here[x]>=3.1; extra == 'b'",
+            'pandas (>=999.1) ; extra == "b"', "speechframe[a,b]; extra == 'every'",
+        ],
+    )  # fmt: skip
+    found = installed.extras()
+    assert [str(p).split()[0] for p in found["a"]] == ["numpy"]
+    assert all(p.is_there for p in found["a"])
+    assert str(found["b"][0]) == "no-such-package-here is missing"
+    assert str(found["b"][1]).endswith("is older than 999.1")
+    assert not any(p.is_there for p in found["b"])
+    assert [p.name for p in found["every"]] == ["numpy", "no-such-package-here", "pandas"]
+
+
+@pytest.mark.parametrize(
+    ("url", "target"),
+    [
+        (None, "'speechframe[local]'"),
+        ({"url": "file:///a%20b/c", "dir_info": {"editable": True}}, "-e '/a b/c[local]'"),
+        ({"url": "file:///x.whl", "archive_info": {}}, "'speechframe[local] @ file:///x.whl'"),
+    ],
+)
+def test_the_command_gets_the_extra_the_way_the_package_came(metadata, url, target):
+    metadata(url=url)
+    command = installed.install_command("local")
+    assert command.endswith(f" {target}")
+    assert sys.executable in command
+    assert installed.exact("pip install 'speechframe[local]'") == command
+    assert installed.exact("apt install other") == "apt install other"
+
+
+def test_the_command_is_one_that_the_installer_understands():
+    command = installed.install_command("speed")
+    if " -m pip " not in command:
+        pytest.skip("this environment has no pip")
+    ended = subprocess.run(
+        ["sh", "-c", f"{command} --dry-run --no-deps --no-index --no-build-isolation --quiet"],
+        check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    assert "Invalid requirement" not in ended.stderr
+    assert "no such option" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("found", "at_least", "fits"),
+    [
+        ("1.10", "1.9", True),
+        ("1.9.1", "1.10", False),
+        ("2.0", "2", True),
+        ("2.0rc1", "2.0", True),
+        ("3", "", True),
+    ],
+)
+def test_versions_are_compared_by_figures(found, at_least, fits):
+    assert installed.Needed("x", at_least, found).is_there == fits

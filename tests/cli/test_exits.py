@@ -1,0 +1,180 @@
+"""Every exit code, met for real; what each one means is one table."""
+
+import json
+import re
+
+import pytest
+
+from speechframe import errors
+from speechframe.cli import exits
+from speechframe.store import RunFolder
+
+
+def test_the_table_is_what_help_prints(here):
+    said = here("--help")
+    assert said.code == 0
+    assert exits.epilog() in said.out
+    assert {0, 1, 2, 3, 4, 5, 6, 130} <= set(exits.EXIT_CODES)
+
+
+def test_every_error_has_a_code_of_the_table():
+    kinds = [
+        kind
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, errors.SpeechframeError)
+    ]
+    assert len(kinds) > 20
+    for kind in kinds:
+        assert exits.code_of_error(kind.__new__(kind)) in exits.EXIT_CODES
+
+
+def test_0_everything_was_done(here, table):
+    said = here("generate", table, "--text", "line", "--voice", "nora", "--run-dir", "run")
+    assert said.code == exits.OK
+    assert "3 rows: 3 done" in said.out
+    assert said.out.endswith("run folder: run\n")
+
+
+def test_1_some_rows_failed(here, tmp_path):
+    (tmp_path / "odd.csv").write_text("text\nGood morning.\n!!!\n", encoding="utf-8")
+    said = here("generate", "odd.csv", "--voice", "nora", "--run-dir", "run")
+    assert said.code == exits.ROWS_FAILED
+    assert "1 done, 1 failed" in said.out
+    assert re.search(r"^1 +failed +INVALID_REQUEST", said.out, flags=re.MULTILINE)
+    assert "go on with: speechframe resume run" in said.out
+
+
+def test_1_invalid_rows_that_were_left_out_have_no_audio_either(here, tmp_path):
+    (tmp_path / "odd.csv").write_text("id,text\n1,Good morning.\n2,\n")
+    said = here(
+        "generate", "odd.csv", "--id", "id", "--voice", "nora", "--run-dir", "run", "--on-invalid", "skip"
+    )
+    assert said.code == exits.ROWS_FAILED
+    assert "1 done, 1 invalid" in said.out
+    assert re.search(r"^2 +invalid +text is missing", said.out, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [], ["nonsense"], ["generate"], ["generate", "lines.csv"], ["generate", "nowhere.csv", "--voice", "nora"],
+        ["generate", "lines.csv", "--voice", "nora", "--pitch", "high"],
+        ["generate", "lines.csv", "--voice", "nora", "--max-attempts", "0"],
+        ["generate", "lines.csv", "--voice", "nora", "--on-error", "cry"],
+        ["generate", "lines.csv", "--voice", "nora", "--voice-col", "who"],
+        ["resume", "run", "--table", "lines.csv", "--redo", "1"], ["say", "Hello"],
+        ["say", "Hello", "--voice", "nora", "-o", "nowhere/hello.wav"],
+        ["say", "Hello", "--voice", "nora", "-o", "lines.csv/hello.wav"], ["say", "Hello", "--voice", "nora", "-o", "hello.txt"],
+        ["voices", "--model", "gen9"], ["spec", "--format", "pdf"], ["demo", "--table", "nowhere.csv"],
+    ],
+)  # fmt: skip
+def test_2_usage(here, table, words):
+    said = here(*words)
+    assert said.code == exits.USAGE
+    assert "usage:" in said.err
+    assert said.out == ""
+
+
+def test_3_invalid_rows_and_nothing_spent(here, table, tmp_path):
+    said = here("generate", table, "--text", "line", "--voice", "norah", "--run-dir", "run", "--id", "id")
+    assert said.code == exits.INVALID
+    assert "nothing was sent" in said.err
+    assert "nora" in said.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_3_names_the_option_that_was_meant(here, table):
+    said = here("generate", table, "--text", "line", "--voice", "who")
+    assert said.code == exits.INVALID
+    assert "did you mean --voice-col who?" in said.err
+    assert "Traceback" not in said.err
+
+
+def test_4_the_budget(here, table):
+    said = here(
+        "generate", table, "--text", "line", "--voice", "nora", "--run-dir", "run", "--max-credits", "15"
+    )
+    assert said.code == exits.STOPPED
+    assert "(budget)" in said.out
+    assert "go on with: speechframe resume run" in said.out
+
+
+def test_4_the_quota_of_the_key(here, service, tmp_path, monkeypatch):
+    monkeypatch.setenv("SPEECHFRAME_API_KEY", service.poor)
+    (tmp_path / "long.csv").write_text(
+        "text\n" + "".join(f"This is line number {n} of many.\n" for n in range(5))
+    )
+    said = here("generate", "long.csv", "--voice", "nora", "--run-dir", "run", "--max-concurrency", "1")
+    assert said.code == exits.STOPPED
+    assert "(quota)" in said.out
+    assert service.poor not in said.out + said.err
+
+
+def test_5_a_wrong_key(here, table, monkeypatch):
+    monkeypatch.setenv("SPEECHFRAME_API_KEY", "very-wrong-key")
+    said = here("generate", table, "--text", "line", "--voice", "nora")
+    assert said.code == exits.SERVICE
+    assert "403" in said.err
+    assert "very-wrong-key" not in said.err
+
+
+def test_5_no_service_at_the_address(here, table):
+    said = here("generate", table, "--text", "line", "--voice", "nora", "--base-url", "http://127.0.0.1:9")
+    assert said.code == exits.SERVICE
+    assert "127.0.0.1:9" in said.err
+
+
+def test_5_settings_that_are_incomplete(here, monkeypatch):
+    monkeypatch.delenv("SPEECHFRAME_BASE_URL")
+    said = here("voices")
+    assert said.code == exits.SERVICE
+    assert "SPEECHFRAME_BASE_URL" in said.err
+
+
+def test_6_no_run_folder(here, tmp_path):
+    (tmp_path / "other").mkdir()
+    said = here("resume", "other")
+    assert said.code == exits.FOLDER
+    assert "other" in said.err
+
+
+def test_6_a_folder_that_is_in_use(here, table, tmp_path):
+    assert here("generate", table, "--text", "line", "--voice", "nora", "--run-dir", "run").code == 0
+    with RunFolder.open(tmp_path / "run").lock():
+        said = here("resume", "run", "--redo", "0")
+    assert said.code == exits.FOLDER
+    assert "run" in said.err
+
+
+def test_6_a_folder_that_cannot_be_made(here, table, tmp_path):
+    (tmp_path / "file").write_text("")
+    said = here("generate", table, "--text", "line", "--voice", "nora", "--run-dir", "file/run")
+    assert said.code == exits.FOLDER
+
+
+def test_an_error_is_one_line_and_debug_shows_where_it_comes_from(here):
+    said = here("resume", "nowhere")
+    assert said.code == exits.FOLDER
+    assert len(said.err.splitlines()) == 1
+    assert said.err.startswith("speechframe resume: ")
+    shown = here("resume", "nowhere", "--debug")
+    assert shown.code == exits.FOLDER
+    assert "Traceback" in shown.err
+
+
+def test_json_tells_an_error_too(here, table):
+    said = here("generate", table, "--text", "line", "--voice", "norah", "--json")
+    facts = json.loads(said.out)
+    assert facts["error"] == "InvalidRows"
+    assert facts["exit_code"] == said.code == exits.INVALID
+    assert facts["problems"][0]["field"] == "voice"
+
+
+@pytest.mark.parametrize("option", ["--api-key", "--key"])
+@pytest.mark.parametrize("joined", [True, False])
+def test_a_key_on_the_command_line_is_refused_and_not_repeated(here, table, option, joined):
+    words = [f"{option}=sk-secret"] if joined else [option, "sk-secret"]
+    said = here("generate", table, "--voice", "nora", *words)
+    assert said.code == exits.USAGE
+    assert "SPEECHFRAME_API_KEY" in said.err
+    assert "sk-secret" not in said.err

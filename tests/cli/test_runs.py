@@ -1,0 +1,237 @@
+"""Runs from the command line: what is printed, Ctrl-C, pipes, going on."""
+
+import json
+import os
+import pty
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+import pytest
+
+from speechframe import open_run
+from speechframe.batch import progress
+from speechframe.cli import exits
+from speechframe.store import RunFolder
+
+MANY = 500
+
+
+@pytest.fixture
+def many(tmp_path):
+    """A table that takes a while."""
+    path = tmp_path / "many.csv"
+    path.write_text(
+        "text\n" + "".join(f"This is line number {n} and it goes on for a while.\n" for n in range(MANY))
+    )
+    return path
+
+
+def wait_until(condition, seconds=30):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.05)
+
+
+def written(folder):
+    """Whether answers are in the run folder's log."""
+    return any(path.stat().st_size > 200_000 for path in Path(folder).glob("log/*/*.log"))
+
+
+def test_a_run_prints_a_summary_and_where_it_is(cli, table):
+    said = cli("generate", table, "--text", "line", "--voice-col", "who", "--id", "id", "--run-dir", "a run")
+    assert said.code == exits.OK
+    assert "generate: finished; 3 rows: 3 done" in said.out
+    assert "run folder: a run" in said.out
+    # What goes on is told in lines, not drawn, where there is no terminal.
+    assert "2 calls" in said.err
+    assert "\r" not in said.err
+    assert "|" not in said.err
+
+
+def test_json_is_one_line_and_the_same_again_costs_nothing(here, table):
+    words = [
+        "generate",
+        table,
+        "--text",
+        "line",
+        "--voice-col",
+        "who",
+        "--id",
+        "id",
+        "--run-dir",
+        "run",
+        "--json",
+    ]
+    first, second = (here(*words, "--no-progress") for _ in range(2))
+    assert first.err == second.err == ""
+    assert first.out.count("\n") == second.out.count("\n") == 1
+    one, two = json.loads(first.out), json.loads(second.out)
+    assert (one["rows"], one["done"], one["calls"], one["exit_code"]) == (3, 3, 2, 0)
+    assert two["calls"] == 0
+    assert one["run_dir"] == "run"
+    assert one["credits"] == two["credits"] == len("Good morning.See you soon.")
+
+
+def test_options_reach_the_rows(here, table):
+    words = [
+        "--text",
+        "line",
+        "--voice",
+        "nora",
+        "--format",
+        "WAV",
+        "--sample-rate",
+        "8000",
+        "--rate",
+        "-20",
+        "--id",
+        "id",
+    ]
+    assert here("generate", table, *words, "--tag", "a", "--tag", "b", "--run-dir", "run").code == 0
+    run = open_run("run")
+    clip = run.clip("02")
+    assert (clip.format.value, clip.sample_rate) == ("WAV", 8000)
+    assert list(run.ledger["tags"][0]) == ["a", "b"]
+
+
+def test_a_dry_run_sends_nothing_and_says_how_to_start(here, table, tmp_path):
+    said = here("generate", table, "--text", "line", "--voice", "nora", "--run-dir", "run", "--dry-run")
+    assert said.code == exits.OK
+    assert "2 calls, 26 credits" in said.out
+    assert "nothing was sent" in said.out
+    assert len(open_run("run").ledger) == 0
+    command = re.search(r"start it with: speechframe (.*)", said.out).group(1)
+    assert "3 done" in here(*shlex.split(command)).out
+    assert len(open_run("run").ledger) == 2
+
+
+def test_a_dry_run_in_json_has_the_estimate(here, table):
+    said = json.loads(here("generate", table, "--text", "line", "--voice", "nora", "--dry-run", "--json").out)
+    assert (said["rows"], said["unique"], said["calls"], said["credits"]) == (3, 2, 2, 26)
+    assert said["status"] == "planned"
+
+
+def test_resume_takes_a_new_table_and_other_takes(here, table):
+    assert (
+        here("generate", table, "--text", "line", "--voice-col", "who", "--id", "id", "--run-dir", "run").code
+        == 0
+    )
+    with table.open("a") as file:
+        file.write("04,A new line.,nora\n")
+    said = json.loads(here("resume", "run", "--table", table, "--json").out)
+    assert (said["rows"], said["done"], said["calls"]) == (4, 4, 1)
+    said = json.loads(here("resume", "run", "--redo", "02", "04", "--json").out)
+    assert (said["done"], said["calls"]) == (4, 2)
+    takes = open_run("run").to_pandas()["take"].tolist()
+    assert takes == [0, 1, 0, 1]
+    said = json.loads(here("resume", "run", "--redo", "failed", "--json").out)
+    assert (said["done"], said["calls"]) == (4, 0)
+
+
+def test_resume_names_the_service_that_was_chosen(here, service, table, monkeypatch):
+    monkeypatch.delenv("SPEECHFRAME_BASE_URL")
+    words = ["generate", table, "--text", "line", "--voice", "nora", "--run-dir", "run"]
+    said = here(*words, "--base-url", service.url, "--max-credits", "0")
+    assert said.code == exits.STOPPED
+    command = re.search(r"go on with: speechframe (.*)", said.out).group(1)
+    assert f"--base-url {service.url}" in command
+    assert here(*shlex.split(command)).code == exits.OK
+
+
+def test_ctrl_c_finishes_what_is_in_flight_and_prints_how_to_go_on(start, many, tmp_path):
+    process = start("generate", many, "--voice", "nora", "--run-dir", "run")
+    wait_until(lambda: written(tmp_path / "run") or process.poll() is not None)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == exits.INTERRUPTED
+    assert b"Traceback" not in err
+    assert b"calls in flight finish first" in err
+    assert b"go on with: speechframe resume run" in out
+    states = open_run(tmp_path / "run").stats
+    assert states["done"] > 0
+    assert states["pending"] == MANY - states["done"]
+    assert "charged_unknown" not in states
+    assert len(RunFolder.open(tmp_path / "run").verify()) == 0
+
+
+def test_ctrl_c_before_the_first_call_leaves_nothing(start, tmp_path):
+    # A service that accepts and never answers.
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        process = start("voices", env={"SPEECHFRAME_BASE_URL": url})
+        connection, _ = silent.accept()
+        with connection:
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (exits.INTERRUPTED, b"")
+    assert err.strip() == b"interrupted"
+
+
+def test_a_reader_that_goes_is_met_without_a_word(start):
+    process = start("spec", "--format", "openapi")
+    process.stdout.read(10)
+    process.stdout.close()
+    assert process.wait(timeout=30) == exits.PIPE_CLOSED
+    assert process.stderr.read() == b""
+
+
+def test_a_run_goes_on_when_nobody_reads_its_progress(start, table):
+    process = start("generate", table, "--text", "line", "--voice", "nora", "--run-dir", "run")
+    process.stderr.close()
+    out = process.stdout.read()
+    assert process.wait(timeout=30) == exits.OK
+    assert b"3 done" in out
+
+
+def test_a_closed_standard_error_is_no_error(environment, tmp_path):
+    line = f"{shlex.quote(sys.executable)} -m speechframe resume nowhere 2>&-"
+    ended = subprocess.run(
+        ["sh", "-c", line], check=False, cwd=tmp_path, env=environment, capture_output=True
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (exits.FOLDER, b"", b"")
+
+
+def test_a_terminal_gets_a_bar(start, table):
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 100))
+    process = start("generate", table, "--text", "line", "--voice", "nora", "--run-dir", "run", stderr=theirs)
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            shown += os.read(ours, 4096)
+        except OSError:  # the other end is closed: the process has ended
+            break
+    os.close(ours)
+    assert process.wait(timeout=30) == 0
+    assert b"2/2" in shown
+    assert b"100%" in shown
+
+
+def test_lines_instead_of_a_bar_say_how_far_it_is(monkeypatch, capfd):
+    monkeypatch.setattr(progress, "_LINE_S", 0.0)
+    made = progress.Progress(total=4, done=1, failed=1, credits_millis=1_234_567_000)
+    progress.Bar(made, name="generate", shown=True).draw()
+    said = capfd.readouterr().err
+    assert said.startswith("generate: 2/4 calls, ")
+    assert "1,234,567 credits, 1 failed, about" in said
+
+
+def test_it_runs_as_a_module_and_as_a_script(environment):
+    script = Path(sys.executable).with_name("speechframe")
+    if not script.exists():
+        pytest.skip("the package is not installed here")
+    ends = [
+        subprocess.run([*command, "--version"], check=True, capture_output=True, text=True, env=environment)
+        for command in ([script], [sys.executable, "-m", "speechframe"])
+    ]
+    assert ends[0].stdout == ends[1].stdout
+    assert ends[0].stdout.startswith("speechframe ")
