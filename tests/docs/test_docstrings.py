@@ -1,0 +1,40 @@
+"""Examples in docstrings are true: each is run as it stands; those that need a service are marked to be skipped."""
+
+import doctest
+import importlib
+import pkgutil
+
+import pytest
+
+import speechframe
+
+MODULES = sorted(
+    module.name
+    for module in pkgutil.walk_packages(speechframe.__path__, "speechframe.")
+    if not module.name.endswith("__main__")
+)
+
+
+@pytest.mark.parametrize("name", ["speechframe", *MODULES])
+def test_examples_of(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = doctest.testmod(importlib.import_module(name), report=True)
+    assert found.failed == 0, f"{found.failed} of {found.attempted} examples of {name}; see the output"
+
+
+def test_examples_are_found():
+    """A finder that looks in the wrong place would find every example true."""
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    examples = [
+        example
+        for name in MODULES
+        for test in finder.find(importlib.import_module(name))
+        for example in test.examples
+        if not example.options.get(doctest.SKIP)
+    ]
+    assert len(examples) > 100
+
+
+@pytest.mark.parametrize("name", sorted(set(speechframe.__all__) - {"__version__"}))
+def test_public_names_say_what_they_are(name):
+    assert (getattr(speechframe, name).__doc__ or "").strip(), name

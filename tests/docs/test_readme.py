@@ -1,0 +1,240 @@
+"""README and CONTRIBUTING are true: every example runs, every table says what the code says."""
+
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+import textwrap
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import speechframe
+from speechframe.cli.app import commands
+from speechframe.cli.exits import EXIT_CODES
+from speechframe.settings import ENVIRONMENT
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+MAKE_TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+
+_FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+# Reads blocks as JSON, runs them one after the other in one namespace as a newcomer would, says what each printed.
+_RUNNER = """
+import contextlib, io, json, sys
+namespace = {"__name__": "__main__"}
+for line, source in json.load(sys.stdin):
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile("\\n" * line + source, "README.md", "exec"), namespace)
+    print(json.dumps([line, printed.getvalue()]))
+"""
+
+
+@dataclass(frozen=True)
+class Block:
+    language: str
+    source: str
+    line: int
+
+
+def blocks_of(text):
+    return [
+        Block(found[1], found[2], text[: found.start()].count("\n") + 1) for found in _FENCE.finditer(text)
+    ]
+
+
+BLOCKS = blocks_of(README)
+PYTHON = [block for block in BLOCKS if block.language == "python"]
+SHELL = [block for block in BLOCKS if block.language == "sh"]
+
+
+def section(text, heading):
+    return re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)[1]
+
+
+def table(text, first):
+    """Return the rows below the header whose first cell is `first`, as lists of cells without markup."""
+    lines = text.splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith(f"| {first} |"))
+    rows = []
+    for line in lines[start + 2 :]:
+        if not line.startswith("|"):
+            break
+        rows.append([cell.strip().replace("`", "").replace("*", "") for cell in line.strip("|").split("|")])
+    return rows
+
+
+def names_in(words):
+    """Return the names of packages in a cell or a list of requirements."""
+    return {re.match(r"[\w-]+", word.strip())[0].lower() for word in words}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A newcomer's folder, as after a clone; and their environment, with nothing of speechframe set."""
+    folder = tmp_path_factory.mktemp("clone")
+    (folder / "datasets").symlink_to(ROOT / "datasets")
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("SPEECHFRAME_", "HF_"))}
+    env |= {
+        "SPEECHFRAME_SERVICE": str(folder / ".service"),
+        "HF_HOME": str(folder / ".huggingface"),
+        "HF_HUB_OFFLINE": "1",
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{env.get('PATH', '')}",
+    }
+    return folder, env
+
+
+@pytest.fixture(scope="module")
+def executed(home):
+    """What each python block printed, by its line in the README."""
+    folder, env = home
+    done = subprocess.run(
+        [sys.executable, "-c", _RUNNER],
+        input=json.dumps([(block.line, block.source) for block in PYTHON]),
+        cwd=folder, env=env, capture_output=True, text=True, timeout=170, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "Warning" not in done.stderr, done.stderr
+    return dict(json.loads(line) for line in done.stdout.splitlines())
+
+
+# -- examples ------------------------------------------------------------------------
+
+
+def test_every_python_block_runs_in_order(executed):
+    assert list(executed) == [block.line for block in PYTHON]
+    assert len(PYTHON) >= 6
+
+
+def test_what_a_block_prints_is_what_the_readme_shows(executed):
+    shown = 0
+    for block, after in itertools.pairwise(BLOCKS):
+        if block.language == "python" and after.language == "text" and "──" not in after.source:
+            assert _unmeasured(executed[block.line]) == _unmeasured(after.source)
+            shown += 1
+    assert shown == 2
+
+
+def _unmeasured(printed):
+    # How long a voice takes may change with the engine; all else is exact.
+    return re.sub(r"\d+\.\d{3,}", "0.0", re.sub(r"[ \t]+", " ", printed)).strip()
+
+
+def test_the_first_example_has_ten_lines_at_most():
+    assert len([line for line in PYTHON[0].source.splitlines() if line]) <= 10
+
+
+def test_the_tree_shows_what_lies_in_a_run_folder(executed, home):
+    del executed
+    drawn = set(re.findall(r"[├└]── ([\w.]+)", section(README, "A run is a folder")))
+    there = {path.name for path in (home[0] / "runs/hello").iterdir() if not path.name.startswith("lock")}
+    # The log is gone once everything in it is in parts.
+    assert drawn - {"log"} == there - {"log"}
+    assert "log" in drawn
+
+
+@pytest.mark.parametrize(
+    "block", [b for b in SHELL if b.source.startswith("speechframe")], ids=lambda b: f"line {b.line}"
+)
+def test_shell_blocks_run(block, home):
+    done = shell(block.source, home)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_three_lines_reach_a_hosted_service(home, service):
+    """The block of the README, with another service's address and key in place of the made-up ones."""
+    (block,) = [b for b in SHELL if b.source.startswith("export")]
+    assert len(block.source.splitlines()) == 3
+    source = re.sub(r"(?<=BASE_URL=)\S+", service.url, block.source)
+    source = re.sub(r"(?<=API_KEY=)\S+", service.api_key.get_secret_value(), source)
+    done = shell(source, home)
+    assert done.returncode == 0, done.stdout + done.stderr
+    # It was this service and not one of the program's own.
+    made = json.loads((home[0] / "runs/hosted/run.json").read_text(encoding="utf-8"))
+    assert made["key_fingerprint"] == speechframe.settings.fingerprint(service.api_key)
+
+
+def shell(source, home):
+    folder, env = home
+    return subprocess.run(
+        ["sh", "-eu", "-c", source], cwd=folder, env=env, capture_output=True, text=True, timeout=170, check=False
+    )  # fmt: skip
+
+
+# -- tables --------------------------------------------------------------------------
+
+
+def test_the_table_of_variables_is_the_code_s():
+    assert [row[0] for row in table(README, "variable")] == list(ENVIRONMENT)
+    # And no variable is named that nothing reads.
+    named = set(re.findall(r"SPEECHFRAME_[A-Z_]+", README))
+    assert named == set(ENVIRONMENT)
+
+
+def test_the_table_of_extras_is_the_project_s():
+    extras = PROJECT["project"]["optional-dependencies"]
+    rows = {row[0]: row for row in table(README, "extra")}
+    assert set(rows) == {"(none)", *extras}
+    for name, requirements in {"(none)": PROJECT["project"]["dependencies"], **extras}.items():
+        if name == "all":
+            continue
+        # Licences stand in parentheses; what is left are the packages.
+        packages = re.sub(r"\([^()]*\)", "", rows[name][2])
+        assert names_in(packages.split(",")) == names_in(requirements), name
+
+
+def test_the_readme_says_what_the_gpl_engine_means():
+    row = next(row for row in table(README, "extra") if row[0] == "local")
+    assert "GPL-3.0-or-later" in row[2]
+    assert "worker processes" in section(README, "What can be installed")
+
+
+def test_the_tables_of_the_command_line_are_the_command_s():
+    text = section(README, "In a shell")
+    assert {row[0] for row in table(text, "command")} == set(commands())
+    assert [(int(code), words) for code, words in table(text, "exit code")] == list(EXIT_CODES.items())
+
+
+def test_the_names_to_rely_on_are_the_public_ones():
+    text = section(README, "Names to rely on").partition("| |")[2]
+    named = re.findall(r"`(\w+)`", text)
+    assert sorted(named) == sorted(speechframe.__all__)
+
+
+def test_make_targets_exist():
+    blocks = [*SHELL, *blocks_of(CONTRIBUTING)]
+    named = {t for block in blocks for t in re.findall(r"^make ([a-z-]+)", block.source, re.MULTILINE)}
+    named |= set(re.findall(r"`make ([a-z-]+)", _FENCE.sub("", README + CONTRIBUTING)))
+    assert named >= {"demo", "test", "lab"}
+    assert named <= MAKE_TARGETS
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "datasets/README.md"])
+def test_files_that_are_named_exist(name):
+    text = (ROOT / name).read_text(encoding="utf-8")
+    linked = re.findall(r"\]\((?!http)([^)#]+)\)", text)
+    named = re.findall(r"`((?:src|tests|datasets|notebooks)/[\w./-]*\w)`", text)
+    missing = [path for path in (*linked, *named) if not (ROOT / name).parent.joinpath(path).exists()]
+    assert missing == []
+
+
+def test_the_picture_of_the_layers_is_the_one_lint_keeps():
+    drawn = blocks_of(section(CONTRIBUTING, "Rooms are layers"))[0].source
+    rooms = [re.split(r"\s{2,}", line)[0] for line in drawn.splitlines()]
+    contract = next(c for c in PROJECT["tool"]["importlinter"]["contracts"] if c["type"] == "layers")
+    assert rooms == contract["layers"]
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_lines_are_short_enough_to_read(name):
+    lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
+    long = [line for line in lines if len(line) > 128 and not line.startswith("|")]
+    assert long == [], textwrap.shorten(str(long), 300)
