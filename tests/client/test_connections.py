@@ -8,7 +8,7 @@ import socket
 import pytest
 from yarl import URL
 
-from speechframe.client import Client, Patience
+from speechframe.client import Client, Patience, Timeouts
 from speechframe.client.transport import AiohttpTransport
 from speechframe.errors import BadAnswer, ConnectionFailed, TimedOut
 from speechframe.settings import Settings
@@ -76,6 +76,17 @@ async def test_a_machine_that_never_accepts_is_not_sent(settings, call):
     assert isinstance(error, TimedOut)
     assert not error.sent
     assert "no connection to" in str(error)
+
+
+async def test_a_handshake_that_never_comes_is_not_sent(settings, call):
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        local = Settings(api_key=settings.api_key, base_url=f"https://127.0.0.1:{silent.getsockname()[1]}")
+        async with Client(local, timeouts=Timeouts(connect_s=0.3)) as client:
+            with pytest.raises(TimedOut, match=r"no connection to .* within 0\.3 s") as caught:
+                await client.send_once(call)
+    assert not caught.value.sent
 
 
 async def test_waiting_for_a_free_connection_is_not_sent(odd, settings, call):
@@ -242,7 +253,7 @@ async def test_an_answer_before_the_question_is_refused(settings, call):
 
 
 async def test_dropping_does_not_hit_a_connection_that_serves_another(odd, call, key):
-    """An answer found odd late is dropped when its connection may have gone through the pool to another call."""
+    """An answer found odd late is dropped when its connection may serve another call already."""
 
     async def answer_late(request):
         await asyncio.sleep(0.2)

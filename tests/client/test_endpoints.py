@@ -124,6 +124,12 @@ async def test_any_other_service_has_none(odd, client, status, body):
     assert await client.limits() is None
 
 
+async def test_a_wrong_key_is_not_taken_for_a_service_without_limits(odd, client):
+    odd.script(odd.answer(403, {"error_message": "no such key", "error_code": "INVALID_KEY"}), path=LIMITS)
+    with pytest.raises(PermissionDenied):
+        await client.limits()
+
+
 async def test_a_service_in_trouble_is_not_taken_for_one_without_limits(odd, client):
     odd.script(odd.answer(500), path=LIMITS)
     with pytest.raises(ServerError):

@@ -3,10 +3,12 @@
 import asyncio
 import base64
 import gzip
+import io
 import json
 import logging
 import math
 import time
+import wave
 import zlib
 
 import pytest
@@ -99,6 +101,13 @@ async def test_a_post_is_not_redirected(odd, client, call, status):
     assert len(odd.seen) == 1
 
 
+def _silent_file():
+    buffer = io.BytesIO()
+    with wave.open(buffer, "wb") as file:
+        file.setparams((1, 2, 44100, 0, "NONE", ""))
+    return buffer.getvalue()
+
+
 _BROKEN = {
     "no JSON": b"<html>welcome</html>",
     "empty": b"",
@@ -113,6 +122,7 @@ _BROKEN = {
     "Base64 without padding": {"encodedAudio": "AAAAAA"},
     "Base64 with newline": {"encodedAudio": "AAAA\nAAAA"},
     "no audio": {"encodedAudio": base64.b64encode(b"this is no audio, only words" * 9).decode()},
+    "no samples": {"encodedAudio": base64.b64encode(_silent_file()).decode()},
     "no length": {"audioLengthInSeconds": None},
     "negative length": {"audioLengthInSeconds": -0.1},
     "infinite length": {"audioLengthInSeconds": math.inf},

@@ -220,6 +220,8 @@ def test_common_writers_take_the_fast_way(writer, monkeypatch):
 
 
 @given(st.binary(max_size=30).map(base64.b64encode) | st.text("AQg/+=-_ \n", max_size=12).map(str.encode))
+@example(b"QUFB=")
+@example(b"QUE=")
 def test_both_decoders_are_strict_in_the_same_way(text):
     fast = bodies._base64(text)
     pybase64, bodies.pybase64 = bodies.pybase64, None
@@ -288,6 +290,22 @@ def test_a_missing_word_list_is_said_and_not_fatal(value):
     got = decode_generate(_answer(wordDurations=value))
     assert got.words == []
     assert got.notes == ("the answer gives no wordDurations",)
+
+
+def test_a_time_that_no_column_holds_is_left_out():
+    items = [{"word": "a", "startMs": 0, "endMs": 2**31}, {"word": "b", "startMs": 0, "endMs": 2**31 - 1}]
+    assert decode_generate(_answer(wordDurations=items)).words == [("b", 0, 2**31 - 1)]
+
+
+def test_a_time_before_the_start_is_kept_and_said():
+    got = decode_generate(_answer(wordDurations=[{"word": "a", "startMs": -5, "endMs": 9}]))
+    assert got.words == [("a", -5, 9)]
+    assert got.notes == ("wordDurations run backwards at word 1",)
+
+
+def test_a_byte_order_mark_does_no_harm():
+    got = decode_generate(b"\xef\xbb\xbf" + _answer())
+    assert (got.audio, got.notes) == (b"\0\0\0", ())
 
 
 def test_words_out_of_order_are_kept_and_said():

@@ -60,16 +60,19 @@ class _Pattern:
 
 
 def _pattern(secret: str) -> str:
-    return "".join(_character(character) for character in str(secret))
+    plain = str(secret)
+    return f"{re.escape(plain)}|{''.join(_character(character) for character in plain)}"
 
 
 def _character(character: str) -> str:
     code = ord(character)
     spellings = [
-        rf"\\?{re.escape(character)}",
         rf"\\u{code:04x}",
         f"%{code:02x}",
         f"&#(?:x0*{code:x}|0*{code});",
         re.escape(html.escape(character)),
+        rf"\\{re.escape(character)}",
+        re.escape(character),
     ]
-    return f"(?:{'|'.join(spellings)})"
+    # Atomic: with ways to go back to, text that is nearly the key takes time exponential in its length.
+    return f"(?>{'|'.join(dict.fromkeys(spellings))})"

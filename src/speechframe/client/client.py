@@ -22,6 +22,7 @@ from speechframe.settings import Settings, resolve
 from speechframe.spec.auth import AuthToken
 from speechframe.spec.billing import billed_characters
 from speechframe.spec.chosen import API_KEY_HEADER, IDEMPOTENCY_HEADER, TAKE_HEADER, TOKEN_HEADER
+from speechframe.spec.codes import HttpErrorCode
 from speechframe.spec.endpoints import by_name
 from speechframe.spec.speech import Voice
 from speechframe.wire.bodies import Generated, decode_generate, decode_object, decode_token, decode_voices
@@ -298,9 +299,9 @@ class Client:
         try:
             page = self._decoded(decode_object, await self._get("limits"))
         except ServiceError as error:
-            # What a service answers to an address it does not have is its own business: 404, 403, a
-            # redirect, ...
-            if error.retryable:
+            # What a service answers to an address it does not have is its own business: 404, 403, 302 ...
+            # Only the code tells that a 403 is about the key.
+            if error.retryable or error.code == HttpErrorCode.INVALID_KEY:
                 raise
             return None
         except BadAnswer:

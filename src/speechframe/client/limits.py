@@ -13,7 +13,7 @@ class Timeouts:
     Parameters
     ----------
     connect_s
-        Name lookup, TCP and TLS together.
+        TCP and TLS together; name lookup and waiting for a free connection count into the attempt alone.
     base_s, per_character_s
         An attempt may take ``base_s + per_character_s * characters``: speech takes about 0.07 s a
         character, so a service that synthesises as slowly as it speaks still gets through.

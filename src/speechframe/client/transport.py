@@ -154,9 +154,10 @@ class AiohttpTransport:
                 ) as response,
             ):
                 return await _read(response, attempt, max_bytes, max_error_bytes)
-        except TimeoutError:
+        except TimeoutError as error:
             words = "no answer from" if attempt.wrote else "no connection to"
-            failure: Exception = TimedOut(f"{words} {_place(url)} within {timeout_s:g} s", sent=attempt.wrote)
+            limit_s = self._connect_s if isinstance(error, aiohttp.ConnectionTimeoutError) else timeout_s
+            failure: Exception = TimedOut(f"{words} {_place(url)} within {limit_s:g} s", sent=attempt.wrote)
         except BadAnswer as error:
             failure = error
         except (aiohttp.ClientError, OSError) as error:
@@ -279,11 +280,20 @@ class _Body(aiohttp.BytesPayload):
         self._attempt = attempt
 
     async def write_with_length(self, writer: Any, content_length: int | None) -> None:
-        transport = self._attempt.transport
-        # On a closing connection the next line raises without having written: the headers wait for the body.
-        self._attempt.wrote = transport is not None and not transport.is_closing()
+        self._begin()
         await super().write_with_length(writer, content_length)
         self._attempt.written = True
+
+    async def write(self, writer: Any) -> None:
+        # The entry of aiohttp before 3.12.
+        self._begin()
+        await super().write(writer)
+        self._attempt.written = True
+
+    def _begin(self) -> None:
+        # On a closing connection the write raises without having written: the headers wait for the body.
+        transport = self._attempt.transport
+        self._attempt.wrote = transport is None or not transport.is_closing()
 
 
 async def _read(
