@@ -24,6 +24,7 @@ from speechframe.errors import InvalidRows, SettingsError
 from speechframe.local import LocalService, shared_service
 from speechframe.settings import Settings
 from speechframe.spec.billing import to_credits
+from speechframe.spec.locales import nearest
 from speechframe.spec.speech import Format, Model, Voice
 
 if TYPE_CHECKING:
@@ -88,8 +89,8 @@ changes = _with_service(_resume.changes)
 
 async def say(
     text: str,
-    *,
     voice: str,
+    *,
     format: str = Format.FLAC.value,
     service: ServiceLike = None,
     **fields: Any,
@@ -145,7 +146,7 @@ async def say(
 
 
 async def voices(
-    *, model: str = Model.GEN2.value, locale: str | None = None, service: ServiceLike = None
+    model: str = Model.GEN2.value, *, locale: str | None = None, service: ServiceLike = None
 ) -> "pd.DataFrame":
     """Return the voices of a catalogue, one a line (sections 2.4 and 4.1 of the service document).
 
@@ -154,7 +155,8 @@ async def voices(
     model
         ``"gen2"`` or ``"falcon-2"``; their catalogues are separate.
     locale
-        Only voices that speak this locale (``"fr-FR"``) or language (``"fr"``).
+        Only voices that speak this locale (``"fr-FR"``) or language (``"fr"``); those whose own it is
+        come first.
     service
         Whose voices; see :func:`resolve_service`.
 
@@ -167,7 +169,7 @@ async def voices(
     Raises
     ------
     ServiceError, ConnectionFailed, SettingsError, InvalidRows
-        When the service cannot be asked, or there is no such model.
+        When the service cannot be asked, or there is no such model or no voice of this locale.
     """
     import pandas as pd
 
@@ -179,8 +181,10 @@ async def voices(
         ) from None
     async with Client(await resolve_service(service)) as client:
         found = await client.voices(model)
+    if locale is not None:
+        found = _speaking(found, locale)
     columns = ["voice_id", "name", "gender", "locale", "styles", "supported_locales", "description"]
-    return pd.DataFrame([_line(v) for v in found if locale is None or _speaks(v, locale)], columns=columns)
+    return pd.DataFrame(map(_line, found), columns=columns)
 
 
 def _line(voice: Voice) -> tuple[Any, ...]:
@@ -198,7 +202,16 @@ def _line(voice: Voice) -> tuple[Any, ...]:
     )
 
 
-def _speaks(voice: Voice, locale: str) -> bool:
+def _speaking(found: list[Voice], locale: str) -> list[Voice]:
     wanted = locale.replace("_", "-").casefold()
-    spoken = [tag.casefold() for tag in (voice.locale or "", *voice.supported_locales)]
-    return any(tag == wanted or tag.startswith(wanted + "-") for tag in spoken)
+
+    def matches(tag: str) -> bool:
+        return tag.casefold() == wanted or tag.casefold().startswith(f"{wanted}-")
+
+    speaking = [v for v in found if any(map(matches, (v.locale or "", *v.supported_locales)))]
+    if not speaking:
+        close = nearest(locale, sorted({v.locale for v in found if v.locale}))
+        raise InvalidRows(
+            [problem("locale", "is spoken by no voice", value=locale, allowed=f"nearest: {', '.join(close)}")]
+        )
+    return sorted(speaking, key=lambda v: not matches(v.locale or ""))

@@ -93,7 +93,8 @@ class ServiceError(SpeechframeError):
     def __str__(self) -> str:
         """Return status, code, message, what to do next and the trace id on one line."""
         known = Status.of(self.status)
-        parts = [f"{self.status}{f' {self.code}' if self.code else ''}: {self.message}"]
+        said = self.message if self.message.endswith((".", "!", "?", ")")) else f"{self.message}."
+        parts = [f"{self.status}{f' {self.code}' if self.code else ''}: {said}"]
         if known is not None and known.resolution:
             parts.append(known.resolution)
         if self.trace_id:

@@ -96,7 +96,7 @@ class Settings:
             it is plain http to another machine without ``allow_http``.
         """
         found: dict[str, str] = {}
-        for name in self.regions:
+        for name in self.regions or (self.region_urls if self.base_url is None else ()):
             url = self.region_urls.get(name)
             if url is None and name == GLOBAL_REGION:
                 url = self.base_url

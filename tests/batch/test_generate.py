@@ -7,6 +7,7 @@ import threading
 import duckdb
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow.parquet as pq
 import pytest
 
@@ -241,6 +242,13 @@ def test_our_names_are_prefixed_beside_the_callers(generate):
     assert run.failed.empty
 
 
+def test_a_polars_frame_with_lists_of_strings(generate):
+    frame = pl.DataFrame({"text": ["one", "two"], "who": ["nora", "hank"], "tags": [["a", "b"], []]})
+    run = generate(frame, voice=spf.col("who"))
+    assert run.to_pandas()[["status", "voice_id"]].to_numpy().tolist() == [["done", "en-US-nora"], ["done", "en-US-hank"]]
+    assert run.to_arrow()["tags"].to_pylist() == [["a", "b"], []]
+
+
 def test_clip_plays_saves_and_measures(generate, tmp_path):
     run = generate(pd.DataFrame({"line": ["Good morning."], "no": ["007"]}), text="line", id="no")
     clip = run.clip("007")
@@ -257,7 +265,7 @@ def test_clip_plays_saves_and_measures(generate, tmp_path):
     with pytest.raises(spf.AudioError, match=r"allowed: .*\.wav"):
         clip.save(tmp_path / "a.txt")
     assert "<audio controls" in clip._repr_html_()
-    with pytest.raises(KeyError, match="no row has the id"):
+    with pytest.raises(KeyError, match="no row has the id '7'; ids are the values of the column 'no', such as '007'"):
         run.clip("7")
 
 
@@ -272,6 +280,12 @@ def test_say_and_voices(service):
         spf.say("Good morning.", voice="nora", speed=10, service=service)
     voices = spf.voices(service=service)
     assert {"voice_id", "locale", "styles", "gender"} <= set(voices.columns)
+    french = spf.voices(locale="fr", service=service)["locale"].tolist()
+    own = sum(locale.startswith("fr-") for locale in french)
+    assert 0 < own < len(french)
+    assert all(locale.startswith("fr-") for locale in french[:own])
+    with pytest.raises(spf.InvalidRows, match="is spoken by no voice"):
+        spf.voices(locale="tlh", service=service)
     german = spf.voices(locale="de-DE", service=service)
     assert 4 <= len(german) < len(voices)
     assert set(spf.voices(model="falcon-2", service=service)["voice_id"]) != set(voices["voice_id"])

@@ -154,7 +154,9 @@ def test_duplicate_and_missing_ids():
 
 def test_duplicate_index_is_a_problem_too():
     frame = pd.DataFrame({"text": ["a", "b"]}, index=["same", "same"])
-    assert "the index" in problems_of(frame, voice="nora")[0]["problem"]
+    (found,) = problems_of(frame, voice="nora")
+    assert "the index" in found["problem"]
+    assert (found["row"], found["row_id"], found["value"]) == (1, "same", "same")
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,7 @@ def test_mixed_values_are_remembered_by_position():
         (42, "a int is no table"),
         ("nowhere.csv", "does not exist"),
         ("table.docx", "is no table file"),
+        ("Hello, this is a line.", r"\['a line'\], say\(\)"),
         (pd.DataFrame([["a", "b"]], columns=["text", "text"]), "has two columns named 'text'"),
     ],
 )

@@ -11,6 +11,7 @@ from speechframe.batch.columns import Source
 from speechframe.batch.keys import Keys, Mask, among, first_of_each
 from speechframe.batch.operation import Operation, Planned
 from speechframe.batch.planner import row_values
+from speechframe.batch.progress import counted
 from speechframe.spec.billing import to_credits
 
 _LEAST_PERCENT = 0.01
@@ -53,12 +54,12 @@ class Estimate:
 
     def line(self) -> str:
         """Return the one line a run opens with."""
-        parts = [f"{self.rows:,} rows", f"{self.unique:,} unique"]
+        parts = [counted(self.rows, "row"), f"{self.unique:,} unique"]
         if self.finished:
             parts.append(f"{self.finished:,} done before")
         if self.invalid:
             parts.append(f"{self.invalid:,} invalid")
-        parts += [f"{self.calls:,} calls", f"{self.credits:,.10g} credits"]
+        parts += [counted(self.calls, "call"), f"{self.credits:,.10g} credits"]
         if self.balance is not None:
             parts.append(f"of {self.balance:,} left{self._share()}")
         if self.concurrency and self.calls:

@@ -129,6 +129,7 @@ class Planner:
     invalid: int = 0
     identical_retakes: int = 0
     costs: "array[int]" = field(default_factory=lambda: array("q"))
+    _id_texts: list["pa.Array[Any]"] = field(default_factory=list)
     _constants_said: set[tuple[str, str]] = field(default_factory=set)
     _digest: Any = field(default_factory=lambda: hashlib.blake2b(digest_size=8))
 
@@ -210,7 +211,7 @@ class Planner:
             self.costs.append(checked.planned.millicredits if checked.planned else 0)
             self.keys.append(key)
             keys.append(key)
-            notes.append("; ".join(_words(p) for p in checked.problems) or None)
+            notes.append("; ".join(self._words(p) for p in checked.problems) or None)
             self._digest.update(f"{key}\0{ids[i]}\0".encode("utf-8", "surrogatepass"))
         self.rows += rows
         texts = [pa.array(column, pa.string()) for column in (ids, keys, notes)]
@@ -229,15 +230,26 @@ class Planner:
             ids = list(self.table.row_ids[start : start + batch.num_rows])
         else:
             return [str(i) for i in range(start, start + batch.num_rows)]
+        self._id_texts.append(pa.array(ids, pa.string()))
         for value in ids:
             self.ids.append(hashlib.blake2b(value.encode("utf-8", "replace"), digest_size=16).hexdigest())
         return ids
 
     def _check_ids(self) -> None:
-        for row in np.flatnonzero(repeated(self.ids.to_array())):
+        if not self._id_texts:
+            return
+        texts = pa.chunked_array(self._id_texts)
+        for row in np.flatnonzero(repeated(self.ids.to_array())).tolist():
             what = f"column {self.id_column!r}" if self.id_column else "the index"
             self._add(
-                problem("id", f"stands twice in {what}", row=int(row), allowed="a different id for each row")
+                problem(
+                    "id",
+                    f"stands twice in {what}",
+                    value=texts[row].as_py(),
+                    allowed="a different id for each row",
+                    row=row,
+                    row_id=texts[row].as_py(),
+                )
             )
             self.invalid += 1
 
@@ -265,6 +277,10 @@ class Planner:
                 None, (FieldProblem("take", "is no take", repr(take), "a whole number of at least 0"),)
             )
         return self.operation.check(values, take)
+
+    def _words(self, found: FieldProblem) -> str:
+        allowed = f" (allowed: {found.allowed})" if found.allowed else ""
+        return f"{argument_of(found.field, self.operation)} {found.problem}{allowed}"
 
     def _report(self, found: FieldProblem, row: int, row_id: str) -> None:
         argument = argument_of(found.field, self.operation)
@@ -303,10 +319,6 @@ def argument_of(wire_field: str, operation: Operation) -> str:
         if field_name == wire_field.partition(".")[0]:
             return argument
     return wire_field
-
-
-def _words(found: FieldProblem) -> str:
-    return f"{found.field} {found.problem}" + (f" (allowed: {found.allowed})" if found.allowed else "")
 
 
 def _is_text(kind: pa.DataType) -> bool:

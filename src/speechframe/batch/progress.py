@@ -12,6 +12,7 @@ from speechframe.batch.outcome import CHARGED_UNKNOWN, DONE, FAILED
 from speechframe.spec.billing import Millicredits, to_credits
 
 _REDRAW_S = 0.2
+_MINUTE_S = 60
 _LINE_S = 15.0
 
 
@@ -183,3 +184,25 @@ def say(line: str, *, shown: bool) -> None:
         # Whoever read along may have gone (`2>&1 | head`): no reason to end a run.
         with contextlib.suppress(BrokenPipeError):
             _tqdm().write(line, file=sys.stderr)
+
+
+def counted(number: int, thing: str) -> str:
+    """Return a number and what it counts.
+
+    Examples
+    --------
+    >>> counted(1, "row"), counted(2000, "row")
+    ('1 row', '2,000 rows')
+    """
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def duration(seconds: float) -> str:
+    """Return a length of audio for people.
+
+    Examples
+    --------
+    >>> duration(3.21), duration(90)
+    ('3.2 s', '1.5 min')
+    """
+    return f"{seconds:,.1f} s" if seconds < _MINUTE_S else f"{seconds / _MINUTE_S:,.1f} min"

@@ -13,7 +13,7 @@ from speechframe.batch.clip import Clip
 from speechframe.batch.outcome import DONE, FAILED, INVALID, PENDING, STATES
 from speechframe.batch.plan import Estimate
 from speechframe.batch.planner import ROW_ID
-from speechframe.batch.progress import Progress
+from speechframe.batch.progress import Progress, counted, duration
 from speechframe.errors import StoreError
 from speechframe.spec.speech import Format
 from speechframe.store import RunFolder
@@ -59,7 +59,11 @@ class Run:
     Examples
     --------
     >>> run = open_run("speechframe-runs/demo")  # doctest: +SKIP
-    >>> run.to_pandas().groupby("status").credits.sum()  # doctest: +SKIP
+    >>> run.to_pandas()["status"].value_counts()  # doctest: +SKIP
+    >>> run.ledger["credits"].sum()  # doctest: +SKIP
+
+    Rows with equal calls share one: ``credits`` in the table is the price of a row's call, and what was
+    spent is the sum over :attr:`ledger`.
     """
 
     def __init__(
@@ -262,7 +266,16 @@ class Run:
                 if at >= 0:
                     key = batch.column(names[1])[at].as_py()
                     return key, PENDING if key else INVALID
-        raise KeyError(f"no row has the id {row_id!r}")
+        raise KeyError(f"no row has the id {row_id!r}; {self._ids_in_words()}")
+
+    def _ids_in_words(self) -> str:
+        entry = self._folder.tables()[-1]
+        with self._folder.table() as file:
+            name = entry.name_of(ROW_ID)
+            first = next(file.iter_batches(3, columns=[name]), None)
+        examples = ", ".join(map(repr, first.column(0).to_pylist())) if first is not None else "none"
+        where = f"the column {entry.id_column!r}" if entry.id_column else "the table's index"
+        return f"ids are the values of {where}, such as {examples}"
 
     @property
     def failed(self) -> "pd.DataFrame":
@@ -305,12 +318,12 @@ class Run:
         lines = [
             f"{self.operation} run {self.path}: {self.status}"
             + (f" ({self.stopped_because})" if self.stopped_because else ""),
-            f"{s['rows']:,} rows: {states or 'none'}; {s['audio_seconds'] / 60:,.1f} min of audio",
-            f"{s['credits']:,.10g} credits in {s['attempts']:,} attempts on {self.service}",
+            f"{counted(s['rows'], 'row')}: {states or 'none'}; {duration(s['audio_seconds'])} of audio",
+            f"{s['credits']:,.10g} credits in {counted(s['attempts'], 'attempt')} on {self.service}",
         ]
         if self.progress is not None and self.progress.total:
             p = self.progress
-            lines.append(f"{p.ended:,} calls in {p.seconds:,.1f} s ({p.rate:,.1f} a second)")
+            lines.append(f"{counted(p.ended, 'call')} in {p.seconds:,.1f} s ({p.rate:,.1f} a second)")
             if p.balance is not None:
                 lines.append(f"{p.balance:,} characters are left on the key")
         if s[FAILED] or s.get("charged_unknown"):

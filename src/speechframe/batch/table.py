@@ -266,8 +266,8 @@ def _from_path(path: Path) -> TableInput:
             [
                 problem(
                     "table",
-                    f"{path.name} is no table file",
-                    allowed=f"a file that ends in {', '.join(readers)}",
+                    f"{str(path)[:60]!r} is no table file",
+                    allowed=f"a file that ends in {', '.join(readers)}; or for one line: ['a line'], say()",
                 )
             ]
         )
@@ -350,7 +350,22 @@ def _without_audio(schema: pa.Schema) -> pa.Schema:
     left_out = [f.name for f in schema if _holds_bytes(f.type)]
     if left_out:
         log.info("columns that hold bytes are not copied into the run folder: %s", ", ".join(left_out))
-    return pa.schema([f for f in schema if f.name not in left_out]).with_metadata(schema.metadata)
+    kept = [f.with_type(_plain_type(f.type)) for f in schema if f.name not in left_out]
+    return pa.schema(kept).with_metadata(schema.metadata)
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    # Views (what polars hands over) cannot be filtered or taken by every Arrow version: plain types can.
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    if pa.types.is_list(kind):
+        return pa.list_(_plain_type(kind.value_type))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(_plain_type(kind.value_type))
+    if pa.types.is_struct(kind):
+        fields = (kind.field(i) for i in range(kind.num_fields))
+        return pa.struct([f.with_type(_plain_type(f.type)) for f in fields])
+    return kind
 
 
 def _select(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -30,16 +30,9 @@ def run(options: argparse.Namespace) -> int:
         print(found.to_json(orient="records", force_ascii=False))
         return exits.OK
     voices = found.to_dict(orient="records")
-    if options.locale:
-        # Who speaks it as a first language comes first.
-        own = options.locale.replace("_", "-").casefold()
-        voices.sort(key=lambda voice: not str(voice["locale"]).casefold().startswith(own))
     rows = [
         [*(v[name] for name in _SHOWN), [tag for tag in v["supported_locales"] if tag != v["locale"]]]
         for v in voices
     ]
-    if rows:
-        print(show.table([*_SHOWN, "speaks too"], rows, width=show.terminal_width()))
-    else:
-        show.note(f"no voice of {options.model} speaks {options.locale}")
+    print(show.table([*_SHOWN, "speaks too"], rows, width=show.terminal_width()))
     return exits.OK
