@@ -69,10 +69,10 @@ def send_many(out):
 
 def test_parts_that_cannot_be_written_stop_new_calls_and_keep_the_answers_of_old_ones(run):
     parts_folder = run.path / "parts"
-    parts_folder.rmdir()
-    parts_folder.touch()  # a file in the folder's place refuses any user
     with run.lock():
         out = run.writer()
+        parts_folder.rmdir()
+        parts_folder.touch()  # a file in the folder's place refuses any user
         for number in range(3):
             out.sent(sent(key_of(number)))
         out.answer(done(key_of(0)), tried(key_of(0)))

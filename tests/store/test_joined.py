@@ -1,8 +1,11 @@
 """The caller's rows in the caller's order, whatever the order in which calls were answered."""
 
 import json
+import os
+import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -167,6 +170,17 @@ def test_the_index_sees_new_parts(run, add_rows):
     assert table_of(run, ["status"]).column(0).to_pylist() == ["done"] * 3
 
 
+def test_the_index_sees_a_part_that_came_within_one_tick_of_the_clock(run):
+    answer(run, done(KEYS[0]))
+    folder = run.path / "parts"
+    tick = time.time_ns()
+    os.utime(folder, ns=(tick, tick))
+    assert KEYS[1] not in run.index()
+    answer(run, done(KEYS[1]))
+    os.utime(folder, ns=(tick, tick))
+    assert KEYS[1] in run.index()
+
+
 def test_one_clip_reads_one_row_group(run, monkeypatch):
     monkeypatch.setattr(parts, "GROUP_ROWS", 4)
     answer(run, *(done(key, size=50_000) for key in KEYS))
@@ -207,4 +221,5 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - start) // 1024)
 def test_reading_360_mb_of_audio_takes_a_bounded_part_of_that(tmp_path):
     command = [sys.executable, "-c", MEMORY, tmp_path / "run", Path(__file__).parent]
     more = int(subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout)
+    shutil.rmtree(tmp_path / "run")
     assert more < 140, f"{more} MB more"

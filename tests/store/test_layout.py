@@ -60,5 +60,6 @@ def test_its_log_is_recovered(old):
     ledger = old.ledger().sort_by("request_key").to_pylist()
     assert len(ledger) == 7
     assert {row["credits"] for row in ledger} == {9.5}
+    assert {row["host"] for row in ledger} == {None, "studio"}
     joined = pa.Table.from_batches(old.joined()).to_pylist()
     assert [row["status"] for row in joined][-2:] == ["charged_unknown", "invalid"]

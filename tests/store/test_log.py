@@ -181,6 +181,32 @@ def test_what_the_last_segment_held_is_synced_after_a_rotation_too(tmp_path, mon
     writer.close()
 
 
+def test_segments_stay_in_order_beyond_four_digits(tmp_path):
+    for number in (1, 2, 9_999, 10_000):
+        (tmp_path / f"{number:04d}.log").touch()
+    (tmp_path / "notes.log").touch()
+    assert [path.stem for path in log.segment_files(tmp_path)] == ["0001", "0002", "9999", "10000"]
+
+
+def test_a_new_segments_name_is_on_the_disk_with_its_content(tmp_path, monkeypatch):
+    (tmp_path / "log").mkdir()
+    synced = []
+    real = os.fsync
+    monkeypatch.setattr(
+        os, "fsync", lambda descriptor: (real(descriptor), synced.append(os.fstat(descriptor).st_ino))
+    )
+    writer = LogWriter(tmp_path / "log" / "w", {})
+    folder = writer.folder.stat().st_ino
+    for _ in range(2):
+        writer.append(Kind.SENT, b"[]")
+        writer.sync()
+        assert synced.count(folder) == writer.number
+        writer.sync()
+        assert synced.count(folder) == writer.number
+        writer.rotate([])
+    writer.close()
+
+
 def wait_until(condition, seconds=5.0):
     deadline = time.monotonic() + seconds
     while not condition():

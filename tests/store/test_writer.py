@@ -1,5 +1,6 @@
 """What a writer that is not disturbed leaves behind."""
 
+import shutil
 import subprocess
 import sys
 import threading
@@ -104,16 +105,16 @@ def test_a_second_attempt_without_word_of_the_first_leaves_two_ledger_rows(run):
 
 def test_parts_and_row_groups_keep_their_sizes(run):
     with run.lock(), run.writer() as out:
-        for number in range(parts.PART_ROWS + 70):
+        for number in range(2_048 + 70):
             out.answer(done(key_of(number), size=10))
     sizes = []
     for path in part_files(run.path):
         with open_part(path) as file:
             groups = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
         sizes.append(sum(groups))
-        assert max(groups) <= parts.GROUP_ROWS
-    assert sizes == [parts.PART_ROWS, 70]
-    assert len(check_whole(run)) == parts.PART_ROWS + 70
+        assert max(groups) == 64
+    assert sizes == [2_048, 70]
+    assert len(check_whole(run)) == 2_048 + 70
 
 
 def test_large_audio_ends_row_groups_and_parts_early(run):
@@ -128,6 +129,19 @@ def test_large_audio_ends_row_groups_and_parts_early(run):
             rows.append([file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)])
     assert rows == [[4, 4, 4, 3], [1]], "32 MB end a row group, 128 MB a part"
     assert run.clip_bytes(KEYS[15]) == audio
+    shutil.rmtree(run.path)
+
+
+def test_folders_that_an_archive_lost_are_made_again(run):
+    for name in ("parts", "log", "attempts", "input"):
+        (run.path / name).rmdir()
+    assert run.keys() == {}
+    assert len(run.index()) == 0
+    assert run.verify() == []
+    with run.lock():
+        run.recover()
+        run.writer().answer(done(KEYS[0]))
+    assert set(check_whole(run)) == {KEYS[0]}
 
 
 def test_cut_shows_readers_what_was_acknowledged(run):
@@ -199,6 +213,20 @@ def test_writing_needs_the_lock(run):
         run.recover()
 
 
+def test_a_run_has_one_writer_at_a_time_and_is_not_recovered_under_it(run):
+    with run.lock():
+        out = run.writer()
+        for call in (run.writer, run.recover):
+            with pytest.raises(StoreError, match="while a writer is open"):
+                call()
+        out.close()
+        run.recover()
+        run.writer().answer(done(KEYS[0]))
+    with pytest.raises(StoreError, match="closed"):
+        out.answer(done(KEYS[1]))
+    assert check_whole(run)[KEYS[0]]["status"] == "done", "the end of the lock closes the writer"
+
+
 def test_an_interrupt_between_log_and_books_keeps_the_log(run, monkeypatch):
     with run.lock():
         out = run.writer()
@@ -214,6 +242,50 @@ def test_an_interrupt_between_log_and_books_keeps_the_log(run, monkeypatch):
             out.sent(sent(KEYS[1]))
         with pytest.raises(StoreError, match="interrupted"):
             out.close()
+        assert run.recover().records == 1
+    assert check_whole(run)[KEYS[0]]["status"] == "done"
+
+
+def test_an_interrupt_while_closing_does_not_free_the_run_before_the_writer_is_done(run, monkeypatch):
+    gate = threading.Event()
+    real = parts.PartFile.write
+    monkeypatch.setattr(parts.PartFile, "write", lambda self, records: (gate.wait(), real(self, records)))
+    held = run.lock()
+    held.__enter__()
+    out = run.writer()
+    out.answer(done(KEYS[0]))
+    join = out._thread.join
+
+    def interrupted():
+        monkeypatch.setattr(out._thread, "join", join)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(out._thread, "join", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        out.close()
+    assert not out.closed
+    threading.Timer(0.1, gate.set).start()
+    held.__exit__(None, None, None)
+    assert out.closed
+    assert check_whole(run)[KEYS[0]]["status"] == "done"
+
+
+def test_an_interrupt_before_the_last_part_leaves_the_log(run, monkeypatch):
+    with run.lock():
+        out = run.writer()
+        out.answer(done(KEYS[0]))
+        settle = out._tally.settle
+
+        def interrupted():
+            settle()
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(out._tally, "settle", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            out.close()
+        with pytest.raises(StoreError, match="interrupted"):
+            out.close()
+        assert out.closed
         assert run.recover().records == 1
     assert check_whole(run)[KEYS[0]]["status"] == "done"
 
@@ -273,4 +345,5 @@ def test_memory_does_not_grow_with_rows(tmp_path):
         int, subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout.split()
     )
     assert late - early < 60, f"{early} MB after 36 MB of audio, {late} MB after 300 MB"
-    assert next((tmp_path / "run" / "parts").iterdir()).stat().st_size > 100 * 2**20
+    assert sum(path.stat().st_size for path in (tmp_path / "run" / "parts").iterdir()) > 290_000_000
+    shutil.rmtree(tmp_path / "run")

@@ -19,13 +19,14 @@ from speechframe.store.parts import open_part
 from speechframe.store.schema import AUDIO_COLUMN, PART_SCHEMA, CallStatus
 from speechframe.store.table import PROBLEM, REQUEST_KEY, open_table
 
-CACHE_BYTES = 128 * 2**20
+CACHE_BYTES = 64 * 2**20
 """Row groups kept because the next rows are likely to lie in them too."""
 
 BATCH_BYTES = 32 * 2**20
 """Audio in one batch, about."""
 
 _OPEN_FILES = 16
+_GROUP_BITS = 32
 
 Numbers = npt.NDArray[np.int64]
 
@@ -149,13 +150,14 @@ class Joiner:
         found = np.flatnonzero(positions >= 0)
         file_numbers, rows = self._index.place(positions[found])
         groups, starts = self._groups.groups_of(file_numbers, rows)
-        units, unit_of = np.unique(np.stack([file_numbers, groups], axis=1), axis=0, return_inverse=True)
-        unit_of = unit_of.reshape(-1)
+        # One number for file and group: numpy sorts numbers thirty times faster than pairs.
+        units, unit_of = np.unique(file_numbers << _GROUP_BITS | groups, return_inverse=True)
         pieces, order = [self._groups.empty], np.full(len(positions), -1, np.int64)
         taken = 0
-        for number, (file_number, group) in enumerate(units.tolist()):
+        for number, unit in enumerate(units.tolist()):
             here = np.flatnonzero(unit_of == number)
-            pieces.append(self._groups.get(file_number, group).take(rows[here] - starts[here]))
+            group = self._groups.get(unit >> _GROUP_BITS, unit & (2**_GROUP_BITS - 1))
+            pieces.append(group.take(rows[here] - starts[here]))
             order[found[here]] = np.arange(taken, taken + len(here))
             taken += len(here)
         return pa.concat_tables(pieces).take(pa.array(order, pa.int64(), mask=order < 0))

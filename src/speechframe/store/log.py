@@ -149,6 +149,7 @@ class LogWriter:
         folder.mkdir(parents=True)
         files.sync_folder(folder.parent)
         self._last: Segment | None = None
+        self._is_new = False
         self.segment = self._next()
         self._thread = threading.Thread(target=self._sync_now_and_then, name="speechframe-log", daemon=True)
         self._thread.start()
@@ -170,6 +171,10 @@ class LogWriter:
     def sync(self) -> None:
         """Wait until everything appended so far is on the disk."""
         self._unsynced = 0
+        if self._is_new:
+            # Without its name in the folder, the content of a new file is as good as lost.
+            self._is_new = False
+            files.sync_folder(self.folder)
         if self._last is not None:
             self._last.sync()
         self.segment.sync()
@@ -194,6 +199,7 @@ class LogWriter:
                 segment.path.unlink()
             raise
         self.number += 1
+        self._is_new = True
         return segment
 
     def _sync_now_and_then(self) -> None:
@@ -251,6 +257,12 @@ class SegmentReader:
                 return
             self.damaged_bytes += found - position
             position = found
+
+
+def segment_files(folder: Path) -> list[Path]:
+    """Return a writer's segments, oldest first."""
+    numbered = (path for path in folder.glob("*.log") if path.stem.isdecimal())
+    return sorted(numbered, key=lambda path: int(path.stem))
 
 
 def _entry_at(content: mmap.mmap, offset: int) -> tuple[Entry, int] | None:

@@ -1,6 +1,6 @@
 """Parts: finished calls as Parquet, laid out so that one clip is cheap to reach."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +28,11 @@ _REPEATING = frozenset({
 })  # fmt: skip
 
 
-def parquet_options(schema: pa.Schema) -> Mapping[str, Any]:
-    """Return how Parquet files of `schema` are written: audio plain, the rest compressed."""
+def parquet_options(schema: pa.Schema, *, plain: Collection[str] = ()) -> Mapping[str, Any]:
+    """Return how Parquet files of `schema` are written: all but the `plain` columns compressed."""
     leaves = [leaf for f in schema for leaf in _leaves(f.name, f.type)]
     return {
-        "compression": {leaf: "none" if _is_audio(leaf) else "zstd" for leaf in leaves},
+        "compression": {leaf: "none" if leaf.partition(".")[0] in plain else "zstd" for leaf in leaves},
         "use_dictionary": [leaf for leaf in leaves if leaf.partition(".")[0] in _REPEATING],
         # Nothing searches parts by value: statistics would only make every footer longer to read.
         "write_statistics": False,
@@ -49,11 +49,9 @@ def _leaves(path: str, kind: pa.DataType) -> Iterator[str]:
         yield path
 
 
-def _is_audio(leaf: str) -> bool:
-    return leaf.partition(".")[0] == AUDIO_COLUMN
-
-
-PART_OPTIONS = parquet_options(PART_SCHEMA)
+# Audio does not shrink. Keys and statuses are what a resume reads of every part: unpacking them would take as
+# long again as reading them.
+PART_OPTIONS = parquet_options(PART_SCHEMA, plain={AUDIO_COLUMN, "request_key", "status"})
 LEDGER_OPTIONS = parquet_options(LEDGER_SCHEMA)
 
 

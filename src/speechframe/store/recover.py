@@ -63,7 +63,7 @@ def _writers(folder: Path) -> list[Path]:
 
 
 def _started_at(log_folder: Path) -> str:
-    for path in sorted(log_folder.glob("*.log")):
+    for path in log_files.segment_files(log_folder):
         for entry in SegmentReader(path):
             return str(entry.meta.get("started_at", "")) if entry.kind == Kind.OPENING else ""
     return ""
@@ -79,7 +79,7 @@ class _Recovery:
 
     def take(self, log_folder: Path) -> None:
         """Turn one writer's segments into parts and ledger, then remove them."""
-        segments = sorted(log_folder.glob("*.log"))
+        segments = log_files.segment_files(log_folder)
         tally = Tally(self.origin)
         changes: dict[str, Failure | None] = {}
         for path in segments:
@@ -97,7 +97,7 @@ class _Recovery:
         replace_failed(self.folder, self._without_finished(changes))
         for path in segments:
             files.discard(path)
-        with suppress(FileNotFoundError):
+        with suppress(OSError):  # somebody put a file of their own there
             log_folder.rmdir()
 
     def _take_segment(self, writer: str, number: int, path: Path, tally: Tally) -> None:

@@ -1,5 +1,6 @@
 """A run folder: open it, lock it, read it, write to it."""
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -31,6 +32,7 @@ from speechframe.store.writer import RunWriter, host_name, user_name
 
 _BATCH_ROWS = 4_096
 _AUDIO_BATCH_ROWS = 64
+_CLOCK_GRAIN_NS = 100_000_000
 
 
 class RunFolder:
@@ -61,7 +63,8 @@ class RunFolder:
         self.path = path
         self.manifest = manifest
         self._locked = False
-        self._index: tuple[object, KeyIndex] | None = None
+        self._writer: RunWriter | None = None
+        self._index: tuple[int | None, KeyIndex] | None = None
 
     @classmethod
     def create(cls, path: str | PathLike[str], manifest: RunManifest) -> "RunFolder":
@@ -76,8 +79,8 @@ class RunFolder:
         if cls.exists(folder):
             raise StoreError(f"{folder} holds a run already: open it, or choose another run_dir")
         with files.storing(folder, "making the run folder"):
-            for name in (table.FOLDER_NAME, log.FOLDER_NAME, parts.FOLDER_NAME, ledger.FOLDER_NAME):
-                (folder / name).mkdir(parents=True, exist_ok=True)
+            _make_folders(folder)
+            files.sync_folder(folder.absolute().parent)
         write_manifest(folder, manifest)
         return cls(folder, manifest)
 
@@ -124,6 +127,8 @@ class RunFolder:
                 yield
             finally:
                 self._locked = False
+                if self._writer is not None and not self._writer.closed:
+                    self._writer.close()
 
     def recover(self) -> recovery.Recovered:
         """Turn what dead writers left into parts and ledger; under the lock, before :meth:`writer`.
@@ -131,11 +136,13 @@ class RunFolder:
         May be killed at any instant and called again.
         """
         self._need_lock("recover")
+        self._need_no_writer("recover")
         with files.storing(self.path, "recovering the run"):
+            _make_folders(self.path)
             return recovery.recover(self.path, self._origin(()))
 
     def writer(self, *, tags: Sequence[str] = ()) -> RunWriter:
-        """Return a writer of outcomes; under the lock.
+        """Return a writer of outcomes, one at a time; the end of the lock's block closes it.
 
         Parameters
         ----------
@@ -143,7 +150,11 @@ class RunFolder:
             For ledger rows of attempts whose end nobody saw.
         """
         self._need_lock("writer")
-        return RunWriter(self.path, self._origin(tags))
+        self._need_no_writer("writer")
+        with files.storing(self.path, "starting to write"):
+            _make_folders(self.path)
+        self._writer = RunWriter(self.path, self._origin(tags))
+        return self._writer
 
     def _origin(self, tags: Sequence[str]) -> Origin:
         said = self.manifest
@@ -155,6 +166,10 @@ class RunFolder:
     def _need_lock(self, what: str) -> None:
         if not self._locked:
             raise StoreError(f"{self.path}: {what}() needs the run's lock: with run.lock(): ...")
+
+    def _need_no_writer(self, what: str) -> None:
+        if self._writer is not None and not self._writer.closed:
+            raise StoreError(f"{self.path}: {what}() while a writer is open: close that first")
 
     def add_table(
         self,
@@ -223,9 +238,13 @@ class RunFolder:
 
     def index(self) -> KeyIndex:
         """Return where each call's record lies; kept until a part is added."""
-        state = [(path, path.stat().st_mtime_ns) for path in self._record_files()]
-        if self._index is None or self._index[0] != state:
-            self._index = state, KeyIndex.read(self.path)
+        folder = self.path / parts.FOLDER_NAME
+        with files.storing(self.path, "reading parts"):
+            changed_ns = folder.stat().st_mtime_ns if folder.exists() else 0
+        if self._index is None or self._index[0] != changed_ns:
+            # A part that is added within the clock's grain would not show: do not rely on a time so fresh.
+            settled = time.time_ns() - changed_ns > _CLOCK_GRAIN_NS
+            self._index = changed_ns if settled else None, KeyIndex.read(self.path)
         return self._index[1]
 
     def _record_files(self, *, finished_last: bool = False) -> list[Path]:
@@ -318,3 +337,9 @@ class RunFolder:
 
     def __repr__(self) -> str:
         return f"RunFolder({str(self.path)!r}, {self.manifest.operation!r})"
+
+
+def _make_folders(folder: Path) -> None:
+    # Again before every writing: archives and version control lose folders that are empty.
+    for name in (table.FOLDER_NAME, log.FOLDER_NAME, parts.FOLDER_NAME, ledger.FOLDER_NAME):
+        (folder / name).mkdir(parents=True, exist_ok=True)

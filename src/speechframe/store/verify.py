@@ -56,7 +56,8 @@ def _problems(folder: Path, manifest: RunManifest) -> Iterator[Problem]:
         else:
             if rows != entry.rows:
                 yield Problem(entry.file, None, f"has {rows} rows, run.json says {entry.rows}")
-    for path in sorted((folder / log.FOLDER_NAME).glob("*/*.log")):
+    left = sorted((folder / log.FOLDER_NAME).glob("*/"))
+    for path in (segment for writer in left for segment in log.segment_files(writer)):
         words = "is the log of a run that is being written or was interrupted: the next run takes it up"
         yield Problem(str(path.relative_to(folder)), None, words)
 

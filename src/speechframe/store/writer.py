@@ -177,15 +177,18 @@ class RunWriter:
         with self._lock:
             if not self._closed:
                 self._closed = True
-                self._log.close()
-                if self._trouble is None:
-                    self._tally.settle()
-                    self._send_batch()
-                    self._queue.put(_Cut(self._log.number, *self._tally.take(), self._log.segment, None))
-                self._queue.put(None)
+                try:
+                    self._finish()
+                finally:
+                    self._queue.put(None)
         self._thread.join()
         if self._trouble is not None:
             raise self._trouble
+
+    @property
+    def closed(self) -> bool:
+        """Whether everything is in parts and ledger, or never will be."""
+        return self._closed and not self._thread.is_alive()
 
     @property
     def backlogged(self) -> bool:
@@ -227,6 +230,14 @@ class RunWriter:
             raise StoreError(f"{self._folder}: this writer is closed; open the run again to write")
         with files.storing(self._folder, "writing the log"):
             self._log.append(kind, meta, body)
+
+    def _finish(self) -> None:
+        with self._event():
+            self._log.close()
+            if self._trouble is None:
+                self._tally.settle()
+                self._send_batch()
+                self._queue.put(_Cut(self._log.number, *self._tally.take(), self._log.segment, None))
 
     def _send_batch(self) -> None:
         if self._batch.records and self._trouble is None:
