@@ -271,7 +271,7 @@ def test_no_service_object(tmp_path):
         ({"max_credits": -1}, "at least 0"),
         ({"on_error": "ignore"}, "column, raise"),
         ({"tags": "one"}, "list of strings"),
-        ({"speed": 3}, "unknown option 'speed'"),
+        ({"speed": 3}, r"no argument 'speed'; it takes text, voice, .*rate"),
     ],
 )
 def test_options(generate, spent, options, words):

@@ -189,7 +189,10 @@ def test_budget_stops_before_it_is_passed(generate, service):
     assert generate(texts, max_credits=100).stats["credits"] == run.stats["credits"]
     with pytest.raises(spf.BudgetExceeded, match="are left"):
         generate(texts, max_credits=100, on_error="raise")
-    assert set(spf.resume(run, service=service, progress=False).to_pandas()["status"]) == {"done"}
+    again = spf.resume(run, service=service, progress=False)
+    assert (again.stopped_because, again.stats["credits"]) == ("budget", run.stats["credits"])
+    more = spf.resume(run, service=service, progress=False, max_credits=float("inf"))
+    assert set(more.to_pandas()["status"]) == {"done"}
 
 
 def test_exhausted_quota_stops_with_everything_kept(tmp_path):
@@ -232,11 +235,19 @@ def test_other_tools_open_the_parts(generate, tmp_path):
     assert len(joined) == 4
 
 
-def test_our_names_are_prefixed_beside_the_callers(generate):
+def test_our_names_are_prefixed_beside_the_callers(generate, capsys):
     run = generate(pd.DataFrame({"text": ["a line"], "status": ["draft"], "audio": ["take1.wav"]}))
     frame = run.to_pandas(audio=True)
     assert frame.loc[0, ["status", "audio", "speech_status"]].tolist() == ["draft", "take1.wav", "done"]
     assert codec.inspect(frame.loc[0, "speech_audio"]["bytes"]).audio_seconds > 0
+    generate(["a line"], run_dir=run.path.with_name("other"), progress=True)
+    assert "ours are called" not in capsys.readouterr().err
+    generate(
+        pd.DataFrame({"text": ["a line"], "status": ["x"]}),
+        run_dir=run.path.with_name("third"),
+        progress=True,
+    )
+    assert "ours are called speech_status" in capsys.readouterr().err
     assert run.stats["done"] == 1
     assert run.clip(0).audio_seconds > 0
     assert run.failed.empty
@@ -245,7 +256,10 @@ def test_our_names_are_prefixed_beside_the_callers(generate):
 def test_a_polars_frame_with_lists_of_strings(generate):
     frame = pl.DataFrame({"text": ["one", "two"], "who": ["nora", "hank"], "tags": [["a", "b"], []]})
     run = generate(frame, voice=spf.col("who"))
-    assert run.to_pandas()[["status", "voice_id"]].to_numpy().tolist() == [["done", "en-US-nora"], ["done", "en-US-hank"]]
+    assert run.to_pandas()[["status", "voice_id"]].to_numpy().tolist() == [
+        ["done", "en-US-nora"],
+        ["done", "en-US-hank"],
+    ]
     assert run.to_arrow()["tags"].to_pylist() == [["a", "b"], []]
 
 
@@ -265,7 +279,9 @@ def test_clip_plays_saves_and_measures(generate, tmp_path):
     with pytest.raises(spf.AudioError, match=r"allowed: .*\.wav"):
         clip.save(tmp_path / "a.txt")
     assert "<audio controls" in clip._repr_html_()
-    with pytest.raises(KeyError, match="no row has the id '7'; ids are the values of the column 'no', such as '007'"):
+    with pytest.raises(
+        KeyError, match="no row has the id '7'; ids are the values of the column 'no', such as '007'"
+    ):
         run.clip("7")
 
 
@@ -405,7 +421,7 @@ async def test_cancelled_from_outside(service, tmp_path):
     with pytest.raises(asyncio.CancelledError):
         await task
     run = spf.open_run(tmp_path / "r")
-    assert (run.status, run.stopped_because) == ("stopped", "stopped")
+    assert (run.status, run.stopped_because) == ("stopped", "interrupted")
     done = run.stats["done"]
     assert 0 < done < 400
     finished = await aio.resume(run, service=service, progress=False)

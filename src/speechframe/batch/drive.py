@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,11 +18,11 @@ from speechframe.batch.engine import Engine
 from speechframe.batch.job import Ways
 from speechframe.batch.keys import Keys, as_keys
 from speechframe.batch.operation import Operation
-from speechframe.batch.options import Options
+from speechframe.batch.options import Options, option_names
 from speechframe.batch.outcome import DONE
 from speechframe.batch.plan import Plan, calls
 from speechframe.batch.prepare import Prepared, prepare
-from speechframe.batch.progress import Bar, Progress, say
+from speechframe.batch.progress import Bar, Progress, counted, say
 from speechframe.batch.run import FINISHED, RUNNING, STATE_KEY, STOP_KEY, STOPPED, Live, Run
 from speechframe.batch.verbs import VERBS
 from speechframe.errors import SettingsError, SpeechframeError
@@ -34,6 +35,8 @@ log = logging.getLogger(__name__)
 
 SUSPECT = "suspect"
 LATENCY_KEY = "mean_latency_ms"
+BUDGET_KEY = "max_credits"
+INTERRUPTED = "interrupted"
 
 _tasks: set["asyncio.Task[None]"] = set()
 """Runs in motion: a loop keeps only weak references, and nobody else may keep one of a run left to itself."""
@@ -51,6 +54,7 @@ async def drive(verb: str, table: Any, arguments: Mapping[str, Any], given: Mapp
     given
         Run options; ``service`` must be resolved to :class:`Settings` by now.
     """
+    _check_given(verb, arguments, given)
     options = Options.of(**given)
     connection = await Connection.open(settings_of(options))
     try:
@@ -60,6 +64,15 @@ async def drive(verb: str, table: Any, arguments: Mapping[str, Any], given: Mapp
         await connection.client.close()
         raise
     return await carry_out(prepared, operation, connection, options)
+
+
+def _check_given(verb: str, arguments: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    unknown = sorted(set(given) - option_names())
+    if unknown:
+        raise SettingsError(
+            f"{verb}() has no argument {unknown[0]!r}; it takes {', '.join(arguments)} and the run options "
+            f"{', '.join(sorted(option_names()))}"
+        )
 
 
 def settings_of(options: Options) -> Settings:
@@ -119,7 +132,7 @@ async def _through(started: "asyncio.Future[bool]", task: "asyncio.Task[None]", 
     try:
         is_planned = await asyncio.shield(started)
     except asyncio.CancelledError:
-        drive.stop(False)
+        drive.stop(False, INTERRUPTED)
         # Its folder must be whole and free before the caller goes on.
         await asyncio.wait({task})
         raise
@@ -136,7 +149,7 @@ async def _to_the_end(task: "asyncio.Task[None]", drive: "_Drive") -> None:
         except asyncio.CancelledError as order:
             if task.done():
                 break
-            drive.stop(cancelled is None)
+            drive.stop(cancelled is None, INTERRUPTED)
             cancelled = order
     if cancelled is not None and cancelled.args != (INTERRUPT,):
         raise cancelled
@@ -173,8 +186,8 @@ class _Drive:
             self.first_error.add_note(f"everything that was made is kept in {self.run_.path}")
         return self.first_error
 
-    def stop(self, drain: bool) -> None:  # noqa: FBT001 - called by position across threads
-        self._stop_asked = "stopped" if drain else "interrupted"
+    def stop(self, drain: bool, because: str = "stopped") -> None:  # noqa: FBT001 - called across threads
+        self._stop_asked = because if drain else INTERRUPTED
         if self.engine is None:
             return
         if drain:
@@ -236,13 +249,19 @@ class _Drive:
         say(f"{self.operation.name} {service}: {plan.estimate.line()}", shown=shown)
         if where:
             say(f"run folder: {where}", shown=shown)
+        if renamed := self._renamed():
+            say(f"your columns keep their names; ours are called {', '.join(renamed)}", shown=shown)
         log.info(
             "%s %s: %s; run folder %s", self.operation.name, service, plan.estimate.line(), self.folder.path
         )
         self.progress.total = plan.estimate.calls
         self.progress.planned_millis = round(plan.estimate.credits * CREDIT)
         self.progress.started = time.monotonic()
-        self._note({STATE_KEY: RUNNING, STOP_KEY: None})
+        self._note({STATE_KEY: RUNNING, STOP_KEY: None, BUDGET_KEY: _finite(self.options.max_credits)})
+
+    def _renamed(self) -> list[str]:
+        entry = self.folder.tables()[-1]
+        return sorted(set(entry.column_map.values()) - set(entry.hidden))
 
     async def _make(self, plan: Plan) -> None:
         bar = Bar(self.progress, name=self.operation.name, shown=self.options.progress)
@@ -259,6 +278,7 @@ class _Drive:
                 repeat_is_free=self.connection.repeat_is_free,
                 retry_unknown=self.options.on_unknown == "retry",
                 timeout_s=self.options.timeout_s,
+                sends_takes=self.connection.takes,
             ),
             identity=Identity(
                 run_id=self.run_.run_id,
@@ -296,10 +316,10 @@ class _Drive:
             self.first_error = error
 
     def _budget(self) -> Budget:
-        if self.options.max_credits is None:
+        budget = _finite(self.options.max_credits)
+        if budget is None:
             return Budget()
-        limit = round(self.options.max_credits * CREDIT)
-        return Budget(limit=limit, settled=self.before.spent_millis)
+        return Budget(limit=round(budget * CREDIT), settled=self.before.spent_millis)
 
     def _note_end(self) -> None:
         engine = self.engine
@@ -326,11 +346,16 @@ class _Drive:
         if engine is not None and engine.stopped_by is not None:
             say(f"stopped ({engine.stopped_because}): {engine.stopped_by}", shown=shown)
         if self.progress.failed or self.progress.unknown:
-            log.warning(
-                "%d calls failed, %d may have been billed without an answer; run.failed shows them",
-                self.progress.failed,
-                self.progress.unknown,
+            parts = (
+                (self.progress.failed, "failed"),
+                (self.progress.unknown, "may have been billed without an answer"),
             )
+            words = ", ".join(f"{counted(n, 'call')} {what}" for n, what in parts if n)
+            log.warning("%s; run.failed shows them", words)
+
+
+def _finite(budget: float | None) -> float | None:
+    return None if budget is None or math.isinf(budget) else budget
 
 
 def _joined(first: Keys, second: Keys) -> Keys:

@@ -187,7 +187,8 @@ class Engine:
         job.sends += 1
         job.lane = lane.name
         key = idempotency_key(self.identity.run_id, planned) if self.ways.repeat_is_free else None
-        call = replace(planned.call, idempotency_key=key)
+        take = planned.take if self.ways.sends_takes else 0
+        call = replace(planned.call, idempotency_key=key, take=take)
         began = time.monotonic()
         self.writer.sent(
             self.identity.sent(
@@ -260,8 +261,8 @@ class Engine:
             lane.answered()
         else:
             lane.rest(began, silent=True)
-            log.debug("%s gives no answer: %s", lane.name, error)
             limit_s = min(UNREACHABLE_S, self.ways.patience_s)
+            log.info("%s gives no answer, it is tried for %.0f s: %s", lane.name, limit_s, error)
             if all(o.silences >= self.ways.max_attempts and o.silent_s >= limit_s for o in self.lanes):
                 self.stop("unreachable", error)
 
@@ -277,7 +278,8 @@ class Engine:
             # Refused by a cap: no attempt was lost. The lane rests; the row keeps its place at the front.
             job.uncounted += 1
             lane.refusals += 1
-            lane.pause(told_s if told_s is not None else delay_s(min(job.uncounted, 5)))
+            # A service that says "now" (0) is not taken at its word: many were told the same.
+            lane.pause(delay_s(min(job.uncounted, 5) if told_s is None else 1, told_s=told_s))
             self._queue.front(job)
         elif decision.verdict is Verdict.UNREACHED:
             job.uncounted += 1

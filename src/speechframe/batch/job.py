@@ -68,6 +68,8 @@ class Ways:
         ``on_unknown="retry"``.
     timeout_s
         Limit of one attempt; None for one that grows with the text.
+    sends_takes
+        The service honours the header of takes; it is sent to no other.
     """
 
     max_attempts: int
@@ -75,3 +77,4 @@ class Ways:
     repeat_is_free: bool
     retry_unknown: bool
     timeout_s: float | None = None
+    sends_takes: bool = False

@@ -113,7 +113,7 @@ class Lane:
             if silent and not self.silences:
                 self._silent_since = began
             self.silences = self.silences + 1 if silent else 0
-            told_s = delay_s(self.rests) if told_s is None else told_s
+            self.pause(delay_s(self.rests, told_s=told_s))
         self.pause(told_s or 0.0)
 
     @property

@@ -23,7 +23,7 @@ class RunOptions(TypedDict, total=False):
     max_concurrency
         Calls in flight at most, in each region.
     max_credits
-        The run's budget: no call is made that would pass it.
+        The run's budget over all its calls, resumes included: no call is made that would pass it.
     take
         Another take of every row: 1, 2, ...
     tags

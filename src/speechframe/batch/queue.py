@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 MOST_WAITING = 1000
-"""Jobs that may wait to be due before no new ones are read: a service that only fails must not fill memory."""
+"""Jobs that may wait to be due; then no new ones are read: a service that only fails must not fill memory."""
 
 
 class RowQueue(Generic[T]):

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from speechframe.batch.columns import Source
 from speechframe.batch.connection import Connection
-from speechframe.batch.drive import carry_out, settings_of
+from speechframe.batch.drive import BUDGET_KEY, carry_out, settings_of
 from speechframe.batch.operation import Operation
 from speechframe.batch.options import Options, RunOptions
 from speechframe.batch.planner import ARGUMENT, COST, PROBLEM, ROW_ID, row_values
@@ -37,7 +37,8 @@ async def resume(
 ) -> Run:
     """Go on with a run and return it: what is missing is made, what is there is kept.
 
-    All parameters come from the run's folder. Failed rows are tried again.
+    All parameters come from the run's folder, its budget too: after a stop by ``max_credits`` give a
+    higher one (``float("inf")`` for none). Failed rows are tried again.
 
     Parameters
     ----------
@@ -70,7 +71,8 @@ async def resume(
             f"{folder.path} holds a {manifest.operation} run; this version knows {', '.join(VERBS)}"
         )
     given = Options.of(**{**options, "run_dir": folder.path})
-    given = replace(given, id=given.id or manifest.options.get(ID))
+    budget = given.max_credits if given.max_credits is not None else manifest.extra.get(BUDGET_KEY)
+    given = replace(given, id=given.id or manifest.options.get(ID), max_credits=budget)
     connection = await Connection.open(settings_of(given))
     try:
         operation = VERBS[manifest.operation].operation(connection.book, connection.identity)

@@ -1,0 +1,359 @@
+"""The row queue and the lanes: nothing lost, nothing read ahead, no cap passed, rows go where it works."""
+
+import asyncio
+import random
+import time
+
+import pytest
+from faulty import RATE_HZ, check_audio, check_books, statuses
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import SecretStr
+
+import speechframe as spf
+from speechframe.batch.limiter import Lane
+from speechframe.batch.queue import MOST_WAITING, RowQueue
+from speechframe.settings import Settings
+
+LINES = [f"This is line {i}." for i in range(40)]
+
+
+# -- the queue ----------------------------------------------------------------------
+
+
+async def test_jobs_come_in_order_and_the_end_is_none():
+    queue = RowQueue(iter("abc"))
+    taken = []
+    while (job := await queue.next()) is not None:
+        taken.append(job)
+        queue.done()
+    assert taken == ["a", "b", "c"]
+    assert queue.finished.is_set()
+    assert await queue.next() is None
+
+
+async def test_the_end_waits_for_jobs_that_may_come_back():
+    queue = RowQueue(iter("a"))
+    assert await queue.next() == "a"
+    waiting = asyncio.create_task(queue.next())
+    await asyncio.sleep(0.02)
+    assert not waiting.done()
+    queue.front("a")
+    assert await waiting == "a"
+    queue.done()
+    assert await queue.next() is None
+
+
+async def test_front_comes_before_the_source_and_later_when_it_is_due():
+    queue = RowQueue(iter("abcd"))
+    a, b = await queue.next(), await queue.next()
+    queue.later(a, 0.05)
+    queue.front(b)
+    assert [await queue.next(), await queue.next(), await queue.next()] == ["b", "c", "d"]
+    queue.front("c")
+    queue.front("b")
+    assert [await queue.next(), await queue.next()] == ["b", "c"]
+    began = time.monotonic()
+    assert await queue.next() == "a"
+    assert time.monotonic() - began <= 1.0
+    assert queue.waiting() == []
+
+
+async def test_a_job_that_is_due_later_never_comes_early():
+    queue = RowQueue(iter(range(50)))
+    due = {}
+    assert [await queue.next() for _ in range(50)] == list(range(50))
+    for job in range(50):
+        due[job] = time.monotonic() + (job * 7 % 50) / 500
+        queue.later(job, due[job] - time.monotonic())
+    order = []
+    while (job := await queue.next()) is not None:
+        assert time.monotonic() >= due[job] - 1e-4
+        order.append(job)
+        queue.done()
+    assert sorted(order) == list(range(50))
+
+
+async def test_an_earlier_job_wakes_those_who_wait_for_a_later_one():
+    queue = RowQueue(iter("ab"))
+    first, second = await queue.next(), await queue.next()
+    queue.later(first, 30)
+    taker = asyncio.create_task(queue.next())
+    await asyncio.sleep(0.01)
+    queue.later(second, 0.01)
+    assert await asyncio.wait_for(taker, 5) == "b"
+
+
+async def test_on_hold_the_source_is_not_read_and_others_still_come():
+    read = []
+    queue = RowQueue(read.append(i) or i for i in range(10))
+    held, other = await queue.next(), await queue.next()
+    queue.hold(held)
+    queue.front(other)
+    assert await queue.next() == other
+    taker = asyncio.create_task(queue.next())
+    await asyncio.sleep(0.02)
+    assert not taker.done()
+    assert read == [0, 1]
+    queue.release()
+    assert await asyncio.wait_for(taker, 5) == held
+    assert await queue.next() == 2
+
+
+async def test_of_jobs_that_wait_only_so_many_are_read():
+    queue = RowQueue(iter(range(10**9)))
+    for _ in range(MOST_WAITING):
+        queue.later(await queue.next(), 0.5)
+    taker = asyncio.create_task(queue.next())
+    await asyncio.sleep(0.02)
+    assert not taker.done()
+    assert await asyncio.wait_for(taker, 5) == 0
+
+
+async def test_close_ends_every_wait_and_keeps_what_came_back():
+    queue = RowQueue(iter("abcd"))
+    jobs = [await queue.next() for _ in range(3)]
+    queue.later(jobs[0], 60)
+    queue.hold(jobs[1])
+    takers = [asyncio.create_task(queue.next()) for _ in range(3)]
+    await asyncio.sleep(0.01)
+    queue.close()
+    assert await asyncio.wait_for(asyncio.gather(*takers), 5) == [None] * 3
+    queue.front(jobs[2])
+    assert sorted(queue.waiting()) == ["a", "b", "c"]
+    assert await queue.next() is None
+
+
+async def test_an_error_of_the_source_reaches_a_taker_and_the_others_end():
+    def source():
+        yield 1
+        raise ValueError("the table broke")
+
+    queue = RowQueue(source())
+    assert await queue.next() == 1
+    queue.done()
+    with pytest.raises(ValueError, match="broke"):
+        await queue.next()
+    assert await asyncio.wait_for(queue.next(), 5) is None
+
+
+@given(st.integers(0, 40), st.integers(1, 6), st.integers(0, 2**32))
+@settings(max_examples=60)
+def test_whatever_happens_to_jobs_each_ends_once_and_little_is_read_ahead(jobs, takers, seed):
+    draw = random.Random(seed)
+    ended, read = [], []
+
+    async def take(queue):
+        while (job := await queue.next()) is not None:
+            assert len(read) - len(ended) <= takers + back["now"]
+            if draw.random() < 0.5:
+                await asyncio.sleep(0)
+            fate = draw.random()
+            if fate < 0.5:
+                ended.append(job)
+                back["now"] -= back["jobs"].pop(job, 0)
+                queue.done()
+                queue.release()
+                continue
+            back["now"] += 1 - back["jobs"].get(job, 0)
+            back["jobs"][job] = 1
+            if fate < 0.7:
+                queue.front(job)
+            elif fate < 0.9 or len(queue.waiting()) == 0:
+                queue.later(job, draw.random() / 2000)
+            else:
+                queue.hold(job)
+                asyncio.get_running_loop().call_later(0.001, queue.release)
+
+    back = {"now": 0, "jobs": {}}
+
+    async def scenario():
+        queue = RowQueue(read.append(i) or i for i in range(jobs))
+        async with asyncio.timeout(30):
+            await asyncio.gather(*(take(queue) for _ in range(takers)))
+        assert queue.waiting() == []
+
+    asyncio.run(scenario())
+    assert sorted(ended) == list(range(jobs))
+
+
+# -- lanes --------------------------------------------------------------------------
+
+
+async def test_a_paused_lane_lets_nobody_start_before_its_time():
+    lane = Lane("global", 2)
+    finished = asyncio.Event()
+    assert await lane.ready(finished)
+    began = time.monotonic()
+    lane.pause(0.1)
+    # A shorter pause does not end a longer one.
+    lane.pause(0.01)
+    assert lane.is_paused
+    assert await lane.ready(finished)
+    assert time.monotonic() - began >= 0.1
+    lane.pause(60)
+    asyncio.get_running_loop().call_later(0.05, finished.set)
+    assert not await asyncio.wait_for(lane.ready(finished), 5)
+
+
+async def test_a_pause_may_be_prolonged_while_somebody_waits():
+    lane = Lane("global", 2)
+    began = time.monotonic()
+    lane.pause(0.05)
+    asyncio.get_running_loop().call_later(0.02, lane.pause, 0.15)
+    assert await lane.ready(asyncio.Event())
+    assert time.monotonic() - began >= 0.15
+
+
+async def test_permits_are_never_more_than_the_cap():
+    lane = Lane("global", 3)
+
+    async def hold():
+        async with lane.permit():
+            assert lane.in_flight <= 3
+            await asyncio.sleep(0.001)
+
+    await asyncio.gather(*(hold() for _ in range(50)))
+    assert (lane.in_flight, lane.most_in_flight) == (0, 3)
+    with pytest.raises(ValueError, match="at least 1"):
+        Lane("global", 0)
+
+
+def test_what_was_in_flight_together_is_one_rest(quick):
+    lane = Lane("global", 4)
+    began = time.monotonic()
+    for _ in range(4):
+        lane.rest(began, silent=True)
+    assert (lane.rests, lane.silences) == (1, 1)
+    lane.rest(time.monotonic(), silent=True)
+    assert (lane.rests, lane.silences) == (2, 2)
+    assert lane.silent_s > 0
+    lane.rest(time.monotonic(), silent=False)
+    assert (lane.rests, lane.silences) == (3, 0)
+    lane.answered()
+    assert (lane.rests, lane.silences, lane.silent_s) == (0, 0, 0.0)
+
+
+# -- on a real port -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("retry_after", [None, "0.05", "junk", "-3", "0"])
+def test_refused_rows_never_fail_and_the_cap_is_never_passed(make_faulty, speak, quick, retry_after):
+    server = make_faulty(cap=3, published=None, delay_s=0.004, retry_after=retry_after)
+    run = speak(server, LINES, max_concurrency=8, max_attempts=1)
+    assert set(statuses(run).values()) == {"done"}
+    check_audio(run)
+    check_books(run, server)
+    ledger = run.ledger
+    assert set(ledger["status"]) == {"done", "refused"}
+    assert server.most_in_flight <= 8
+    assert (server.billed.total(), set(server.billed.values())) == (40, {1})
+    frame = run.to_pandas()
+    assert frame["attempts"].sum() == len(server.seen)
+
+
+@pytest.mark.parametrize(
+    ("published", "asked", "width"), [(5, None, 5), (5, 2, 2), (5, 9, 5), (None, 7, 7), (None, None, 2)]
+)
+def test_the_cap_is_the_services_or_the_callers_whichever_is_lower(
+    make_faulty, speak, quick, published, asked, width
+):
+    server = make_faulty(published=published, delay_s=0.01)
+    run = speak(server, LINES, max_concurrency=asked)
+    assert server.most_in_flight == width
+    assert run.estimate.concurrency == width
+    assert len(server.seen) == 40
+
+
+@pytest.fixture
+def two(make_faulty):
+    """Two regions of one service."""
+    east, west = make_faulty(idempotent=None), make_faulty(idempotent=None)
+    both = Settings(
+        api_key=SecretStr("sk-faulty"),
+        regions=("us-east", "us-west"),
+        region_urls={"us-east": east.url, "us-west": west.url},
+        profile="faulty",
+    )
+    return east, west, both
+
+
+def test_rows_are_shared_by_all_regions(two, speak, quick):
+    east, west, both = two
+    east.delay_s = west.delay_s = 0.01
+    run = speak(east, LINES, service=both)
+    assert set(statuses(run).values()) == {"done"}
+    frame = check_audio(run)
+    check_books(run, east, west)
+    assert min(len(east.seen), len(west.seen)) >= 10
+    assert set(frame["lane"]) == {"us-east/other", "us-west/other"}
+    assert (frame["lane"] == "us-west/other").sum() == len(west.seen)
+
+
+def test_a_region_that_is_down_rests_and_its_rows_go_to_the_other(two, speak, quick):
+    east, west, both = two
+    east.delay_s = west.delay_s = 0.01
+    east.forever = {"*": (503, 30)}
+    began = time.monotonic()
+    run = speak(east, LINES, service=both, max_attempts=2)
+    # Its rows do not wait as long as it asked for.
+    assert time.monotonic() - began < 10
+    assert set(statuses(run).values()) == {"done"}
+    check_audio(run)
+    check_books(run, east, west)
+    # Only what was under way when it first said so was sent there.
+    assert 1 <= len(east.seen) <= 4
+    assert not east.early
+    assert set(run.to_pandas()["lane"]) == {"us-west/other"}
+
+
+def test_a_region_that_is_gone_takes_no_rows_and_ends_no_run(two, speak, quick):
+    east, west, both = two
+    west.delay_s = 0.02
+    west.published = None
+    live = speak(west, [*LINES, *(f"more {i}" for i in range(100))], service=both, wait=False)
+    west.until(lambda s: len(s.seen) >= 2)
+    east.down()
+    run = live.wait(30)
+    assert run.status == "finished"
+    counts = run.to_pandas()["status"].value_counts()
+    # What was in flight at its end may have been billed; nothing else was touched.
+    assert counts.get("charged_unknown", 0) <= 4
+    assert counts["done"] + counts.get("charged_unknown", 0) == 140
+    check_audio(run)
+    # A few tries a second, not one a row: the table is not pulled through a dead lane.
+    assert (run.ledger["status"] == "error").sum() < 400
+
+
+def test_a_region_that_comes_back_is_used_again(two, speak, quick):
+    east, west, both = two
+    east.delay_s = west.delay_s = 0.01
+    east.scripts = {"*": [503, 503, 503]}
+    run = speak(east, [f"row {i}" for i in range(150)], service=both)
+    assert set(statuses(run).values()) == {"done"}
+    check_audio(run)
+    assert len(east.seen) > 20
+
+
+def test_a_region_is_not_part_of_a_calls_identity(two, speak, quick, tmp_path):
+    east, west, both = two
+    speak(east, LINES[:5], service=both)
+    west.down()
+    only_east = Settings(api_key=SecretStr("sk-faulty"), base_url=east.url, profile="faulty")
+    run = speak(east, LINES[:5], service=only_east)
+    assert run.estimate.calls == 0
+
+
+def test_memory_does_not_grow_with_rows_that_wait(make_faulty, speak, quick, tmp_path):
+    # Refused for a while: of a large table only what was sent is anywhere but on disk.
+    server = make_faulty(published=4, retry_after="0.02")
+    server.scripts = {"*": [429] * 30}
+    live = spf.generate(
+        [f"row {i}" for i in range(3000)],
+        voice="nora", sample_rate=RATE_HZ, service=server.settings, run_dir=tmp_path / "large",
+        progress=False, wait=False,
+    )  # fmt: skip
+    server.until(lambda s: len(s.seen) >= 20)
+    assert len({s.text for s in server.seen}) <= 8
+    live.stop()
+    live.wait(20)
