@@ -19,7 +19,7 @@ def vowel(
     harmonics = range(1, int(rate_hz / 2 / f0_hz.min()) + 1)
     signal = sum(np.cos(n * phase) * (n * f0_hz < 0.49 * rate_hz) for n in harmonics)
     # The slope of a real source, -12 dB an octave.
-    signal = _recursive(signal, [0.97])
+    signal = _recursive(_recursive(signal, [0.98]), [0.9])
     for centre_hz, bandwidth_hz in zip(formants_hz, bandwidths_hz, strict=False):
         radius = np.exp(-np.pi * bandwidth_hz / rate_hz)
         signal = _recursive(signal, [2 * radius * np.cos(2 * np.pi * centre_hz / rate_hz), -(radius**2)])

@@ -227,6 +227,12 @@ def test_even_the_last_byte_is_missed(speech_like, kind):
         codec.decode(encoded(speech_like, kind)[:-1])
 
 
+def test_an_ogg_file_without_its_last_page_is_refused(speech_like):
+    data = encoded(speech_like, Format.OGG)
+    with pytest.raises(AudioError, match="its end is missing"):
+        codec.decode(data[: data.rindex(b"OggS")])
+
+
 def test_half_a_pcm_frame_is_refused(speech_like):
     data = encoded(speech_like, Format.PCM)
     with pytest.raises(AudioError, match="truncated"):
@@ -251,6 +257,13 @@ def test_a_wav_stream_of_unknown_length_is_read_to_its_end(speech_like):
     struct.pack_into("<I", data, 4, 0xFFFFFFFF)
     struct.pack_into("<I", data, 40, 0xFFFFFFFF)
     assert codec.decode(bytes(data)).audio_seconds == pytest.approx(1.6, abs=1e-3)
+
+
+def test_a_file_without_samples_is_no_audio(speech_like):
+    data = bytearray(encoded(speech_like, Format.WAV)[:44])
+    struct.pack_into("<I", data, 40, 0)
+    with pytest.raises(AudioError, match="holds no samples"):
+        codec.decode(bytes(data))
 
 
 def test_a_header_that_claims_hours_costs_no_memory():

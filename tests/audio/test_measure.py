@@ -28,6 +28,13 @@ def test_the_rate_does_not_matter(make_vowel, rate_hz):
     assert measure.median_f0_hz(samples, rate_hz) == pytest.approx(150, rel=0.01)
 
 
+@pytest.mark.parametrize("f0_hz", [435, 480])
+def test_a_high_voice_at_a_low_rate_is_not_read_octaves_too_low(make_vowel, f0_hz):
+    # Its period lies between two samples; twice or three times the period may lie on one.
+    samples = make_vowel(f0_hz, VOWELS["i"], 0.4, rate_hz=8000)
+    assert measure.median_f0_hz(samples, 8000) == pytest.approx(f0_hz, rel=0.01)
+
+
 def test_no_octave_is_jumped_while_the_pitch_glides(make_vowel):
     glide_hz = np.geomspace(80, 320, 2 * RATE_HZ)
     f0_hz, times_s = measure.f0_track(make_vowel(glide_hz, VOWELS["a"], 2.0), RATE_HZ)
@@ -36,6 +43,15 @@ def test_no_octave_is_jumped_while_the_pitch_glides(make_vowel):
     assert (f0_hz[inside] > 0).mean() > 0.98
     voiced = f0_hz[inside] > 0
     assert np.abs(np.log2(f0_hz[inside][voiced] / expected[voiced])).max() < 0.08
+
+
+def test_a_few_uneven_pulses_do_not_halve_the_pitch(make_vowel):
+    # Every second pulse weaker, as in a creaky moment: strictly, the period is twice as long there.
+    seconds = np.arange(RATE_HZ) / RATE_HZ
+    uneven = 1 + 0.3 * np.cos(2 * np.pi * 100 * seconds) * ((seconds > 0.45) & (seconds < 0.52))
+    f0_hz, times_s = measure.f0_track((make_vowel(200, VOWELS["a"]) * uneven).astype(np.float32), RATE_HZ)
+    inside = f0_hz[(times_s > 0.1) & (times_s < 0.9)]
+    assert inside == pytest.approx(200, rel=0.05)
 
 
 def test_silence_and_hiss_have_no_pitch():
@@ -90,7 +106,7 @@ def test_levels_of_known_signals():
     assert measure.rms_db(sine) == pytest.approx(-3.01, abs=0.01)
     assert measure.peak(0.5 * sine) == pytest.approx(0.5, abs=1e-3)
     assert measure.rms_db(np.zeros(10, np.float32)) == -120
-    with_pause = np.concatenate([0.1 * sine, np.zeros(3 * RATE_HZ, np.float32)])
+    with_pause = np.concatenate([0.1 * sine, np.full(3 * RATE_HZ, 1e-4, np.float32)])
     assert measure.loudness_db(with_pause, RATE_HZ) == pytest.approx(-23, abs=0.1)
     assert measure.rms_db(with_pause) == pytest.approx(-29, abs=0.1)
 

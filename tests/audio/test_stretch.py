@@ -39,7 +39,8 @@ def test_the_same_length_is_the_same_audio(speech_like):
 
 
 def test_equal_input_gives_equal_output(speech_like):
-    one, other = (stretch.fit_length(speech_like, RATE_HZ, 2.9) for _ in range(2))
+    # Beyond twice the length the stretcher draws phases.
+    one, other = (stretch.fit_length(speech_like, RATE_HZ, 5.5) for _ in range(2))
     assert one.tobytes() == other.tobytes()
 
 

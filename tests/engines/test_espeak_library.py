@@ -132,7 +132,7 @@ def test_events_come_in_order_and_inside():
     frames = [event.frame for event in rendered.words]
     assert positions == sorted(positions)
     assert frames == sorted(frames)
-    assert 0 <= positions[0]
+    assert positions[0] >= 0
     assert positions[-1] < len(TEXT)
     assert frames[-1] < len(rendered.samples)
 

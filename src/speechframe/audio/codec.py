@@ -80,7 +80,7 @@ class AudioInfo:
 
 
 def forced_shape(
-    format: Format,  # noqa: A002  (the document's name)
+    format: Format,
     channel_type: ChannelType = ChannelType.MONO,
     output_rate_hz: int = RAW_G711_RATE_HZ,
 ) -> tuple[ChannelType, int]:
@@ -98,7 +98,7 @@ def encode(
     samples: ArrayLike,
     sample_rate_hz: int,
     *,
-    format: Format,  # noqa: A002  (the document's name)
+    format: Format,
     channel_type: ChannelType = ChannelType.MONO,
     output_rate_hz: int | None = None,
     audio_seconds: float | None = None,
@@ -147,7 +147,7 @@ def encode(
 def decode(
     data: bytes,
     *,
-    format: Format | None = None,  # noqa: A002  (the document's name)
+    format: Format | None = None,
     sample_rate_hz: int | None = None,
     channels: int = 1,
 ) -> Audio:
@@ -190,7 +190,7 @@ def decode(
 def inspect(
     data: bytes,
     *,
-    format: Format | None = None,  # noqa: A002  (the document's name)
+    format: Format | None = None,
     sample_rate_hz: int | None = None,
     channels: int = 1,
 ) -> AudioInfo:
@@ -250,7 +250,7 @@ def _to_int16(samples: Samples) -> NDArray[np.int16]:
     return integers
 
 
-def _written(samples: NDArray[np.int16] | Samples, rate_hz: int, format: Format) -> bytes:  # noqa: A002
+def _written(samples: NDArray[np.int16] | Samples, rate_hz: int, format: Format) -> bytes:
     container = "RAW" if format in _RAW else format.value
     channels = 1 if samples.ndim == 1 else samples.shape[1]
     buffer = io.BytesIO()

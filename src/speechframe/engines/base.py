@@ -9,7 +9,7 @@ An engine of your own is a class with this shape, named by an entry point::
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -149,7 +149,6 @@ class Capabilities:
     streaming: bool = False
 
 
-@runtime_checkable
 class Speaker(Protocol):
     """A speech engine.
 

@@ -6,7 +6,7 @@ request. It is GPL-3 and keeps global state, so the service runs it in worker
 processes; see :mod:`speechframe.engines.espeak_library`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +15,7 @@ from speechframe.audio import measure
 from speechframe.audio.codec import Samples, seconds_to_frames
 from speechframe.engines import espeak_library
 from speechframe.engines.base import Capabilities, EngineVoice, Speech, Utterance, Word
-from speechframe.engines.espeak_chunks import SAMPLE_RATE_HZ, Chunk, Piece, speak_pieces
+from speechframe.engines.espeak_chunks import SAMPLE_RATE_HZ, SPARE_S, Chunk, Piece, speak_pieces
 from speechframe.engines.espeak_locales import LOCALES
 from speechframe.engines.espeak_phonemes import phoneme_input
 from speechframe.engines.espeak_prosody import Reading, reading
@@ -120,24 +120,22 @@ def _parts(utterance: Utterance, warnings: list[str]) -> list[Piece | Pause]:
         spoken = spoken_text(
             part, locale, utterance.pronunciations, lambda ipa: phoneme_input(ipa, locale.language)
         )
+        sounding = spoken.sounding
         if as_written:
             tokens = original_tokens(part)
         else:
             tokens = spoken_tokens(part, characters_are_words=locale.characters_are_words)
-        parts.append(Piece(tuple(_heard_tokens(tokens, spoken)), spoken))
+        parts.append(Piece(tuple(_certain(token, sounding) for token in tokens), spoken))
     spoken_parts = [part.spoken for part in parts if isinstance(part, Piece)]
     _refuse_unspeakable(spoken_parts, utterance.locale)
     _warn_of_left_out(spoken_parts, utterance.locale, warnings)
     return parts
 
 
-def _heard_tokens(tokens: Sequence[Token], spoken: SpokenText) -> Iterator[Token]:
-    """Yield the tokens that have an entry, told apart by what is really handed to the engine."""
-    sounding = spoken.sounding
-    for token in tokens:
-        sounds = any(index in sounding for index in range(token.start, token.end))
-        if sounds or token.always:
-            yield replace(token, certain=token.certain and sounds)
+def _certain(token: Token, sounding: frozenset[int]) -> Token:
+    """Return a token as heard for certain only if something of it is really handed to the engine."""
+    sounds = not sounding.isdisjoint(range(token.start, token.end))
+    return token if sounds else replace(token, certain=False)
 
 
 def _refuse_unspeakable(parts: Sequence[SpokenText], locale: str) -> None:
@@ -208,7 +206,8 @@ def _fitted(
                 else f"; at least {_SHORTEST_SPEECH_S:g} s"
             )
         )
-    best = speak_pieces(pieces, read, speed := 1.0)
+    speed = 1.0
+    best = speak_pieces(pieces, read, speed)
     for _ in range(_ROUNDS):
         ratio = _frames(best) / room
         if not ratio or abs(ratio - 1) < _CLOSE_ENOUGH or read.setting(speed * ratio) == read.setting(speed):
@@ -221,7 +220,8 @@ def _fitted(
     return _stretched(best, room, warnings) if _frames(best) else best
 
 
-def _stretched(chunks: Sequence[Chunk], room: int, warnings: list[str]) -> list[Chunk]:
+def _stretched(chunks: list[Chunk], room: int, warnings: list[str]) -> list[Chunk]:
+    """Return the chunks in exactly ``room`` frames: stretched, unless their last silence can spare that."""
     factor = room / _frames(chunks)
     if factor > _SLOWEST_STRETCH:
         warnings.append(
@@ -232,12 +232,14 @@ def _stretched(chunks: Sequence[Chunk], room: int, warnings: list[str]) -> list[
             f"audioDuration is {1 / factor:.1f} times shorter than the fastest clear speech, "
             "which may not be understood"
         )
-    applied = min(factor, _SLOWEST_STRETCH)
-    bounds = np.rint(np.cumsum([0, *(len(chunk.samples) for chunk in chunks)]) * applied).astype(int)
-    lengths = np.diff(bounds).tolist()
-    fitted = [chunk.stretched(length) for chunk, length in zip(chunks, lengths, strict=True)]
+    fitted = list(chunks)
+    if abs(room - _frames(chunks)) > seconds_to_frames(SPARE_S, SAMPLE_RATE_HZ):
+        applied = min(factor, _SLOWEST_STRETCH)
+        bounds = np.rint(np.cumsum([0, *(len(chunk.samples) for chunk in chunks)]) * applied).astype(int)
+        lengths = np.diff(bounds).tolist()
+        fitted = [chunk.stretched(length) for chunk, length in zip(chunks, lengths, strict=True)]
     last = max(index for index, chunk in enumerate(fitted) if len(chunk.samples))
-    fitted[last] = fitted[last].padded(len(fitted[last].samples) + room - int(bounds[-1]))
+    fitted[last] = fitted[last].with_silence(room - _frames(fitted))
     return fitted
 
 

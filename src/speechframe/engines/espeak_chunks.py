@@ -15,7 +15,7 @@ from speechframe.engines.espeak_text import SpokenText
 from speechframe.engines.word_times import Heard, time_tokens
 from speechframe.engines.words import Token
 
-__all__ = ["SAMPLE_RATE_HZ", "Chunk", "Piece", "speak_pieces"]
+__all__ = ["SAMPLE_RATE_HZ", "SPARE_S", "Chunk", "Piece", "speak_pieces"]
 
 SAMPLE_RATE_HZ = 22050
 """What espeak makes, always."""
@@ -25,6 +25,8 @@ _SILENT_BELOW_DB = 45.0
 """espeak's silence is digital; this far below the loudest nothing of a word is heard any more."""
 _LEAD_MS, _TAIL_MS = 10.0, 30.0
 """The silence at the ends: enough not to cut a breath, little enough that a pause is its length."""
+SPARE_S = 0.02
+"""What the silence at the end of a chunk can be shortened by."""
 _PAUSE_FROM_MS = 60.0
 """Shorter silences are the closures of plosives."""
 
@@ -56,9 +58,11 @@ class Chunk:
         )
         return Chunk(stretch.fit_frames(self.samples, SAMPLE_RATE_HZ, frames), words)
 
-    def padded(self, frames: int) -> "Chunk":
-        """Return the chunk with silence after it, up to a number of frames."""
-        return Chunk(np.pad(self.samples, (0, max(0, frames - len(self.samples)))), self.words)
+    def with_silence(self, frames: int) -> "Chunk":
+        """Return the chunk with more silence at its end, or less when ``frames`` is negative."""
+        if frames < 0:
+            return Chunk(self.samples[:frames], self.words)
+        return Chunk(np.pad(self.samples, (0, frames)), self.words)
 
 
 def speak_pieces(pieces: Sequence[Piece], reading: Reading, speed: float) -> list[Chunk]:

@@ -23,11 +23,6 @@ _NAME_BYTES = 32
 _VOWEL, _FIRST_KIND, _LAST_KIND = 2, 2, 8
 """Kinds of phonemes from vowels to nasals; the others are pauses, stress and helpers."""
 
-
-def _pairs(table: str) -> dict[str, str]:
-    return dict(pair.split(">") for pair in table.split())
-
-
 _NO_IPA = frozenset(string.punctuation + string.whitespace)
 """Where the library has no IPA for a phoneme, it gives its own spelling."""
 
@@ -36,11 +31,100 @@ _LONG = "ː"
 _DROPPED = frozenset("./[]‿͜͡|‖ˑ̯-")
 """Syllable dots, slashes and brackets around the whole, tie bars: they change nothing that is heard here."""
 
-_SAME = _pairs("g>ɡ ʧ>tʃ ʤ>dʒ ʦ>ts ʣ>dz ɝ>ɜː '>ˈ :>ː ,>ˌ ɫ>l")
-_NEAREST = _pairs(
-    "ɪ>i ʊ>u ɛ>e e>ɛ ɔ>o o>ɔ ɑ>a a>ɑ æ>ɛ ʌ>a ɐ>a ɒ>ɔ ə>ɐ ɚ>ə ɜ>ə ɨ>i ʏ>y ɹ>r r>ɹ ɾ>r ʁ>r ʀ>r ɻ>r ʋ>v ɬ>l "
-    "x>h χ>x ħ>h ɦ>h β>b ɣ>ɡ ç>ʃ ɕ>ʃ ʑ>ʒ ʂ>ʃ ʐ>ʒ ɲ>n ɳ>n ʎ>l ɭ>l ʈ>t ɖ>d w>u ʔ>"
-)
+_SAME = {
+    "g": "ɡ",
+    "ʧ": "tʃ",
+    "ʤ": "dʒ",
+    "ʦ": "ts",
+    "ʣ": "dz",
+    "ɝ": "ɜː",
+    "'": "ˈ",
+    ":": "ː",
+    ",": "ˌ",
+    "ɫ": "l",
+}
+_NEAREST = {
+    line.split()[0]: unicodedata.normalize("NFD", line).split()[1:]
+    for line in """
+    i iː ɪ
+    ɪ i iː
+    e eː ɛ ei e̞
+    ɛ e eː æ e̞
+    æ ɛ a aː e
+    a ɑ ä aː ɑː æ ɐ ʌ
+    ɑ a ɑː ä aː ɒ
+    ɒ ɔ o ɑ
+    ɔ o ɔː oː o̞
+    o ɔ oː oʊ o̞
+    ʊ u uː ɯ ɯᵝ
+    u uː ʊ ɯ ɯᵝ
+    ʌ a ɐ ɑ ä ə
+    ɐ a ʌ ɑ ä ə
+    ə ɐ ʌ a ɜː ɛ e
+    ɚ ə ɜː ɛ e
+    ɜ ɜː ə ɛ e
+    ɨ ɪ i
+    ʉ u uː
+    ɯ u uː
+    ɤ o ʌ
+    y yː ʏ i
+    ʏ y yː u i
+    ø œ øː e
+    œ ø ɛ
+    p pʰ
+    b b̥ p
+    t t̪ tʰ
+    d d̪
+    k kʰ
+    ɡ k
+    q k
+    c tʃ k
+    ɟ dʒ j
+    ʈ t
+    ɖ d
+    ʔ
+    m mː
+    n n̪ n̺
+    ɲ n
+    ɳ n
+    ŋ n
+    s s̺ s̪ ʃ
+    z s z̪ s̺
+    ʃ ʂ ɕ s
+    ʒ ʐ ʑ z ʃ
+    ɕ ʃ s
+    ʑ ʒ z
+    ʂ ʃ s
+    ʐ ʒ z
+    θ t s
+    ð d z
+    f ɸ p
+    ɸ f
+    v ʋ f b
+    ʋ v w
+    β b v
+    w ʋ u v
+    x χ h
+    χ x h
+    ħ h x
+    h x ħ ɦ
+    ɦ h
+    ç ʃ x
+    ɣ ɡ x
+    ʁ ʀ r ɣ
+    ʀ ʁ r
+    r ɾ ɹ ʁ ʀ
+    ɾ r ɹ
+    ɹ r ɾ ʁ ɻ
+    ɻ ɹ r
+    l ɭ l̩
+    ɬ l
+    ɭ l
+    ʎ l
+    j i
+    """.splitlines()
+    if line.strip()
+}
 """Where a language lacks a sound, the neighbour that a speaker of it would use."""
 
 
@@ -120,13 +204,9 @@ def _match(symbols: str, at: int, known: Mapping[str, str], longest: int) -> tup
 
 
 def _neighbour(symbol: str, known: Mapping[str, str]) -> str | None:
-    tried = {symbol}
-    while (symbol := _NEAREST.get(symbol, symbol)) not in tried:
-        if not symbol:
-            return ""
-        if symbol in known:
-            return known[symbol]
-        tried.add(symbol)
+    for other in _NEAREST.get(symbol, ()):
+        if not other or other in known:
+            return known.get(other, "")
     return None
 
 

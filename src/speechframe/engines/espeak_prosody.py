@@ -52,8 +52,8 @@ class Reading:
         return Setting(self.voice, within, self.pitch, self.pitch_range, self.word_gap)
 
     def pause_factors(self) -> random.Random:
-        """Return the source of chance for the pauses, the same each time."""
-        return random.Random(self.seed)  # noqa: S311  (a reading, not a secret)
+        """Return the source of chance for the pauses, the same each time and apart from that of the speed."""
+        return random.Random(f"pauses of {self.seed}")  # noqa: S311  (a reading, not a secret)
 
 
 def reading(utterance: Utterance, timbre: Timbre, style_name: str) -> Reading:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from speechframe.engines.espeak_locales import EspeakLocale
+from speechframe.engines.words import SPOKEN_PUNCTUATION
 from speechframe.spec.speech import Pronunciation, PronunciationKind
 
 __all__ = ["SpokenText", "spoken_text"]
@@ -24,6 +25,11 @@ _LONGEST_WORD = 40
 _LONGEST_NUMBER = 20
 _CLAUSE_ENDS = frozenset(".,;:!?\u2026\u3002\uff0c\u3001\uff1b\uff1a\uff01\uff1f\n")
 _PUNCTUATION = re.compile(r"(\s*)([.,;:!?\u2026]+)(?=\s|$)")
+_SPACED_LETTER = r"[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]"
+"""A letter of a script with spaces: a word of the dictionary is not found inside a longer one there. Chinese
+and Japanese have no spaces, and Korean joins its particles."""
+_BRACKETS = {"[": "(", "]": ")"}
+"""As silent as the square ones, and no two of them begin phonemes."""
 _JOINERS = "\u200c\u200d"
 _REWRITTEN = frozenset(
     f"<{tag}>"
@@ -107,14 +113,14 @@ def _spread(said: str, start: int, end: int) -> Iterator[tuple[str, int]]:
 
 
 def _may_sound(character: str) -> bool:
-    # Of punctuation some signs are read aloud, such as & and %.
-    return unicodedata.category(character)[0] in "LNS" or character in "%&#@*/\\"
+    return unicodedata.category(character)[0] in "LNS" or character in SPOKEN_PUNCTUATION
 
 
 def _with_quiet_punctuation(parts: list[tuple[str, int]]) -> list[tuple[str, int]]:
     """Return the text with the punctuation that would be read aloud ("dot", "exclamation") made a mere pause.
 
-    Punctuation that stands alone joins the word before it; behind a sign it becomes a comma.
+    Punctuation that stands alone joins the word before it; behind a sign it becomes a comma, set off, because
+    espeak drops the second word of an emoji's name where punctuation touches it.
     """
     text = "".join(character for character, _ in parts)
     quiet: list[str] = list(text)
@@ -124,8 +130,8 @@ def _with_quiet_punctuation(parts: list[tuple[str, int]]) -> list[tuple[str, int
         if not before:
             quiet[match.start(2) : match.end(2)] = [""] * len(match.group(2))
         elif _may_sound(before) and not before.isalnum():
-            quiet[match.start(2) : match.end(2)] = [",", *[""] * (len(match.group(2)) - 1)]
-    return [(character, origin) for character, (_, origin) in zip(quiet, parts, strict=True) if character]
+            quiet[match.start(2) : match.end(2)] = [" ,", *[""] * (len(match.group(2)) - 1)]
+    return [(character, origin) for kept, (_, origin) in zip(quiet, parts, strict=True) for character in kept]
 
 
 def _with_breaks(
@@ -177,16 +183,9 @@ def _as_pattern(word: str) -> str:
     body = re.escape(word)
     if word == word.lower():
         body = f"(?i:{body})"
-    # A word may stand inside a longer one only where words are written without spaces.
-    before = r"(?<!\w)" if _is_spaced(word[0]) else ""
-    after = r"(?!\w)" if _is_spaced(word[-1]) else ""
+    before = f"(?<!{_SPACED_LETTER})" if re.match(_SPACED_LETTER, word[0]) else ""
+    after = f"(?!{_SPACED_LETTER})" if re.match(_SPACED_LETTER, word[-1]) else ""
     return f"{before}{body}{after}"
-
-
-def _is_spaced(character: str) -> bool:
-    return character.isalnum() and not unicodedata.name(character, "").startswith(
-        ("CJK", "HIRAGANA", "KATAKANA")
-    )
 
 
 def _cleaned(text: str, offset: int, locale: EspeakLocale, left_out: list[str]) -> Iterator[tuple[str, int]]:
@@ -197,8 +196,8 @@ def _cleaned(text: str, offset: int, locale: EspeakLocale, left_out: list[str]) 
         if unicodedata.category(first)[0] in "LM" and not locale.reads(first):
             left_out.append(first)
             rewritten = " "
-        elif first == "[" and text[start + 1 : start + 2] == "[":
-            rewritten = "("
+        elif first in _BRACKETS:
+            rewritten = _BRACKETS[first]
         for character in rewritten:
             yield character, offset + start
 

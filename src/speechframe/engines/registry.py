@@ -5,13 +5,14 @@ A plug-in that is broken is left out, said once in the log, and told by
 """
 
 import difflib
+import inspect
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from speechframe.engines.base import EngineVoice, Speaker
 from speechframe.errors import EngineError
@@ -30,6 +31,9 @@ __all__ = [
 
 GROUP = "speechframe.speakers"
 """The entry point group of speech engines."""
+
+_PARTS = ("name", "version", "capabilities", "voices", "speak")
+"""What makes a Speaker; looked for without asking, because asking for the version loads the library."""
 
 _log = logging.getLogger("speechframe")
 
@@ -155,9 +159,10 @@ def _made(point: EntryPoint) -> Speaker:
     called = f"the speech engine {point.name!r} ({point.value})"
     try:
         speaker: object = point.load()()
-        if isinstance(speaker, Speaker):
-            speaker.voices()
-            return speaker
+        if all(inspect.getattr_static(speaker, part, None) is not None for part in _PARTS):
+            made = cast("Speaker", speaker)
+            made.voices()
+            return made
     except Exception as error:  # a plug-in may fail in any way, and must not take the others with it
         raise EngineError(f"{called} cannot be used: {type(error).__name__}: {error}") from error
     raise EngineError(f"{called} is no Speaker: see speechframe.engines.base")

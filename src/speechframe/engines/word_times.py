@@ -61,6 +61,8 @@ def time_tokens(
         The length of the audio.
     """
     heard: list[Heard] = []
+    if not tokens:
+        return heard
     for group, start, end in _groups(tokens, events, frames, _gaps(active, frames_per_step)):
         first, last = _trimmed(start, end, active, frames_per_step)
         if (

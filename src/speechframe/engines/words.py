@@ -21,16 +21,16 @@ import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-__all__ = ["Token", "original_tokens", "spoken_tokens"]
+__all__ = ["SPOKEN_PUNCTUATION", "Token", "original_tokens", "spoken_tokens"]
 
 _APOSTROPHES = "'\u2019\u02bc\u2032`"
 _HYPHENS = "-\u2010\u2011"
-_HOLDING = frozenset(f"{_APOSTROPHES}{_HYPHENS}@&_%#/\\*+=~^|\u00b7\u05f3\u05f4\u0f0b\u2044")
+SPOKEN_PUNCTUATION = frozenset("%#&@*/\\\u00a7\u00b6\u00b7\u2020\u2021\u2022\u2030")
+"""Punctuation that is read aloud somewhere: alone it may be a word, and touching one it belongs to it."""
+_HOLDING = SPOKEN_PUNCTUATION | frozenset(f"{_APOSTROPHES}{_HYPHENS}_+=~^|\u05f3\u05f4\u0f0b\u2044")
 """Punctuation that is part of a word when it stands inside."""
 _HOLDING_DIGITS = frozenset(".,:\u066b\u066c\u2013")
 """Punctuation that is part of a number between digits."""
-_SPOKEN_AT_EDGES = frozenset("%#&@*/\\")
-"""Punctuation that is read aloud, so that it belongs to the word it touches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,16 +116,20 @@ def _parts_words(text: str, index: int, start: int, end: int) -> bool:
 
 
 def _without_edges(text: str, start: int, end: int) -> tuple[int, int]:
-    while start < end and _is_edge(text[start]):
-        start += 1
-    while start < end and _is_edge(text[end - 1]):
-        end -= 1
-    return start, end
+    """Return a piece without the punctuation around it; one of signs alone stays as it is."""
+    first, last = start, end
+    while first < last and _is_edge(text[first]):
+        first += 1
+    while first < last and _is_edge(text[last - 1]):
+        last -= 1
+    if first == last and any(unicodedata.category(character)[0] == "S" for character in text[start:end]):
+        return start, end
+    return first, last
 
 
 def _is_edge(character: str) -> bool:
     category = unicodedata.category(character)
-    return (category[0] in "PCZ" and character not in _SPOKEN_AT_EDGES) or category == "Sk"
+    return (category[0] in "PCZ" and character not in SPOKEN_PUNCTUATION) or category == "Sk"
 
 
 def _has_letter_or_digit(text: str) -> bool:

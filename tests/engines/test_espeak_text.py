@@ -1,0 +1,392 @@
+"""Text is spoken as text: nothing in it is obeyed, nothing crashes, nothing is lost."""
+
+import random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from speechframe.audio import measure
+from speechframe.engines.base import Utterance
+from speechframe.engines.espeak import EspeakSpeaker
+from speechframe.engines.espeak_locales import LOCALES
+from speechframe.engines.espeak_phonemes import phoneme_input
+from speechframe.engines.espeak_text import spoken_text
+from speechframe.errors import EngineError
+from speechframe.spec.speech import Pronunciation
+
+RATE_HZ = 22050
+
+
+def words(speech):
+    return [word.word for word in speech.words]
+
+
+def given_to_the_engine(text, locale="en-US", pronunciations=None):
+    return spoken_text(
+        text, LOCALES[locale], pronunciations or {}, lambda ipa: phoneme_input(ipa, "gmw/en-US")
+    )
+
+
+# The traps of the engine
+
+
+def test_merged_function_words_have_an_entry_each(say):
+    speech = say("So that a row of the table is spoken, at the end of the day.")
+    assert words(speech) == [
+        "So",
+        "that",
+        "a",
+        "row",
+        "of",
+        "the",
+        "table",
+        "is",
+        "spoken",
+        "at",
+        "the",
+        "end",
+        "of",
+        "the",
+        "day",
+    ]
+    assert all(word.end_ms - word.start_ms >= 30 for word in speech.words)
+
+
+def test_numbers_and_abbreviations_are_one_word_each(say):
+    text = "Dr. Smith paid $20 for 3.5 kg at 10:30 in the U.S., e.g. 1,234 of 42."
+    expected = [
+        "Dr",
+        "Smith",
+        "paid",
+        "$20",
+        "for",
+        "3.5",
+        "kg",
+        "at",
+        "10:30",
+        "in",
+        "the",
+        "U.S",
+        "e.g",
+        "1,234",
+    ]
+    speech = say(text)
+    assert words(speech) == [*expected, "of", "42"]
+    length_ms = {word.word: word.end_ms - word.start_ms for word in speech.words}
+    assert length_ms["1,234"] > 1000 > length_ms["of"]
+
+
+def test_hyphens_and_apostrophes_hold_words_together(say):
+    speech = say("My mother-in-law didn't know O\u2019Brien\u2014really.")
+    assert words(speech) == ["My", "mother-in-law", "didn't", "know", "O\u2019Brien", "really"]
+
+
+def test_signs_have_an_entry_when_they_are_heard(say):
+    assert words(say("Salt & pepper, 50% off \U0001f600 now")) == [
+        "Salt",
+        "&",
+        "pepper",
+        "50%",
+        "off",
+        "\U0001f600",
+        "now",
+    ]
+    assert words(say("see \u00a7 5, \u00a8")) == ["see", "\u00a7", "5", "\u00a8"]
+    assert words(say("Salt - pepper -- now \u2026 ok !")) == ["Salt", "pepper", "now", "ok"]
+
+
+def test_original_text_has_one_entry_per_token_as_written(say):
+    text = 'Dr. Smith -- paid $3.50, "ok"? \U0001f600 (e.g. 10:30) !'
+    speech = say(text, words_as_original_text=True)
+    assert words(speech) == text.split()
+    at_ms = 0
+    for word in speech.words:
+        assert at_ms <= word.start_ms <= word.end_ms
+        at_ms = word.end_ms
+    silent = {word.word for word in speech.words if word.start_ms == word.end_ms}
+    assert silent == {"--", "!"}
+
+
+def test_original_text_keeps_a_place_for_what_is_left_out(say):
+    speech = say("Hello 世界 now", words_as_original_text=True)
+    assert words(speech) == ["Hello", "世界", "now"]
+    assert speech.words[1].start_ms == speech.words[1].end_ms
+    assert words(say("Hello 世界 now")) == ["Hello", "now"]
+
+
+def test_original_text_is_for_english_only(say):
+    speech = say("Hola, \u00bfqu\u00e9 tal?", "lucia", words_as_original_text=True)
+    assert words(speech) == ["Hola", "qu\u00e9", "tal"]
+    assert "English only" in speech.warnings[0]
+    assert not say("Well, ok.", "edith", words_as_original_text=True).warnings
+
+
+# Nothing is obeyed
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Say [[h@loU]] now",
+        "Say <break time='3s'/> now",
+        "Say <speak>this</speak> &amp; &lt; now",
+        "Say \x0150P\x01200S now",
+        "Say [[[ ]] ]] now",
+        "Say \\x01 [pause] now",
+    ],
+)
+def test_markup_is_text(say, text):
+    speech = say(text)
+    assert words(speech)[0] == "Say"
+    assert words(speech)[-1] == "now"
+    # Neither speed nor pitch of what follows has changed.
+    plain = say("Say now").words[-1]
+    assert speech.words[-1].end_ms - speech.words[-1].start_ms == pytest.approx(
+        plain.end_ms - plain.start_ms, abs=60
+    )
+
+
+def test_phonemes_in_the_text_are_spelled_even_beside_a_pronunciation(say):
+    tomato = {"tomato": Pronunciation(type="IPA", pronunciation="t\u0259\u02c8m\u0251\u02d0t\u0259\u028a")}
+    handed = given_to_the_engine("A tomato [[h@loU]]", pronunciations=tomato)
+    assert handed.phoneme_input
+    assert handed.text.count("[[") == 1
+    spelled = say("A tomato [[h@loU]]", pronunciations=tomato)
+    assert spelled.audio_seconds > say("A tomato hello").audio_seconds + 0.3
+
+
+def test_control_characters_are_blanks_and_invisible_ones_nothing():
+    handed = given_to_the_engine("a\x00b\x01c\x7fd\u200be\u00adf\ufeffg\u202eh")
+    assert handed.text == "a b c defgh"
+    assert [("a\x00b\x01c\x7fd\u200be\u00adf\ufeffg\u202eh")[origin] for origin in handed.origins] == [
+        *"a\x00b\x01c\x7f",
+        *"defgh",
+    ]
+
+
+def test_ornamental_letters_and_digits_are_plain_ones(say):
+    assert (
+        given_to_the_engine(
+            "\uff28\uff49 \U0001d4d7\U0001d4ee \u2460 \ufb01 \u0967\u0968 caf\u0065\u0301"
+        ).text
+        == "Hi He 1 fi 12 caf\u00e9"
+    )
+    assert say("\uff28\uff45\uff4c\uff4c\uff4f").samples.tobytes() == say("Hello").samples.tobytes()
+
+
+def test_lone_punctuation_is_not_read_aloud(say):
+    plain = say("Hello you").audio_seconds
+    assert say("Hello . you").audio_seconds < plain + 0.4
+    assert say("! Hello you").audio_seconds < plain + 0.1
+    assert say("\U0001f600!!!").audio_seconds == pytest.approx(say("\U0001f600").audio_seconds, abs=0.15)
+
+
+# Nothing is lost
+
+
+@pytest.mark.parametrize(
+    ("name", "unit", "count"),
+    [
+        ("nora", "b", 300),
+        ("nora", "7", 90),
+        ("mei", "我", 450),
+        ("sakura", "き", 200),
+        ("minji", "가나다라마바사 ", 60),
+    ],
+)
+def test_long_words_and_long_clauses_are_spoken_to_their_end(say, name, unit, count):
+    short = say(unit * (count // 10), name).audio_seconds
+    assert say(unit * count, name).audio_seconds == pytest.approx(10 * short, rel=0.15)
+
+
+def test_five_thousand_characters(say):
+    chosen = random.Random(1)
+    text = " ".join(chosen.choice(["table", "green", "over", "and", "seven", "house."]) for _ in range(900))[
+        :5000
+    ]
+    speech = say(text)
+    assert len(speech.words) == len(text.split())
+    assert speech.audio_seconds > 200
+    level_db = measure.energy_db(speech.samples, RATE_HZ, 1000)
+    assert (level_db[:-1] > -45).all()
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.text(
+        st.one_of(
+            st.characters(codec=None),
+            st.sampled_from("[]<>&|{}\\\x00\x01\n\r\t.,!?'\"-\u2014\u200d\ufe0f\U0001f600aeiou 0123456789"),
+        ),
+        max_size=40,
+    ),
+    st.sampled_from(["en-US-nora", "zh-CN-mei", "ar-SA-layla", "hi-IN-asha", "ja-JP-sakura", "ko-KR-minji"]),
+    st.booleans(),
+)
+def test_any_text_is_spoken_or_refused_in_words(text, voice_id, as_original):
+    utterance = Utterance(text, voice_id, voice_id[:5], words_as_original_text=as_original)
+    try:
+        speech = EspeakSpeaker().speak(utterance)
+    except EngineError as error:
+        assert "no character that a voice can speak" in str(error)  # noqa: PT017  (most texts are fine)
+        return
+    at_ms = 0
+    for word in speech.words:
+        assert at_ms <= word.start_ms <= word.end_ms <= round(1000 * speech.audio_seconds)
+        at_ms = word.end_ms
+    assert measure.peak(speech.samples) <= 0.9
+
+
+@pytest.mark.parametrize(
+    "text", ["...", " ", "\u2014 \u2014", "!?", "\u200b", "[pause 1s]", "\x00", "- - -", "\u3002", "^", "<"]
+)
+def test_text_without_anything_to_speak_is_refused(say, text):
+    with pytest.raises(EngineError, match="no character that a voice can speak in en-US"):
+        say(text)
+
+
+def test_text_in_another_script_only_is_refused_naming_it(say):
+    with pytest.raises(EngineError, match="世 界 belong to another script"):
+        say("世界")
+    with pytest.raises(EngineError, match="no character that a voice can speak in ja-JP"):
+        say("東京", "sakura")
+
+
+def test_letters_of_another_script_are_left_out_and_named(say):
+    speech = say("Hello 世界, this is \u043c\u0438\u0440.")
+    assert words(speech) == ["Hello", "this", "is"]
+    assert speech.warnings == (
+        "left out, because English (United States) is not written with them: 世 界 \u043c \u0438 \u0440",
+    )
+
+
+def test_japanese_says_that_it_reads_kana(say):
+    speech = say("今日は いい てんき", "sakura")
+    assert words(speech) == ["今日は", "いい", "てんき"]
+    assert "kana" in speech.warnings[0]
+
+
+# Pronunciations
+
+
+def said(kind, pronunciation):
+    return Pronunciation(type=kind, pronunciation=pronunciation)
+
+
+def test_ipa_changes_what_is_heard_and_keeps_the_word(say):
+    british = {"tomato": said("IPA", "t\u0259\u02c8m\u0251\u02d0t\u0259\u028a")}
+    speech = say("I say tomato, Tomato and tomatoes.", pronunciations=british)
+    assert words(speech) == ["I", "say", "tomato", "Tomato", "and", "tomatoes"]
+    plain = say("I say tomato, Tomato and tomatoes.")
+    assert speech.samples.tobytes() != plain.samples.tobytes()
+    # The word without an entry of its own sounds as before.
+    tail = speech.samples[-8000:], plain.samples[-8000:]
+    assert measure.median_f0_hz(tail[0], RATE_HZ) == pytest.approx(
+        measure.median_f0_hz(tail[1], RATE_HZ), rel=0.02
+    )
+
+
+def test_ipa_of_a_word_sounds_like_the_word(say):
+    same = {"zzyzx": said("IPA", "\u02c8t\u025bst\u026a\u014b")}
+    spoken, plain = say("zzyzx", pronunciations=same), say("testing")
+    assert spoken.audio_seconds == pytest.approx(plain.audio_seconds, rel=0.1)
+    assert measure.formants_hz(spoken.samples, RATE_HZ) == pytest.approx(
+        measure.formants_hz(plain.samples, RATE_HZ), rel=0.12
+    )
+
+
+@pytest.mark.parametrize(
+    ("ipa", "language", "spelled"),
+    [
+        ("t\u0259\u02c8m\u0251\u02d0to\u028a", "gmw/en-US", "[[t|@|m|'A:|t|oU]]"),
+        ("/\u02c8d\u0361\u0292i\u02d0.p\u025b\u0261/", "gmw/en-US", "[[dZ|'i:|p|E|g]]"),
+        ("h\u0259\u02c8lo\u028a w\u025c\u02d0ld", "gmw/en-US", "[[h|@|l|'oU]] [[w|3:|l|d]]"),
+        ("b\u0254\u0303\u0292u\u0281", "roa/fr", "[[b|O~|Z|u|r]]"),
+        ("\u02c8\u03b8jen\u03b8ja", "roa/es", "[[T|j|'e|n|T|j|a]]"),
+        # Spanish has no such vowel: its nearest is taken.
+        ("w\u026an", "roa/es", "[[w|i|n]]"),
+    ],
+)
+def test_ipa_becomes_the_engines_own_spelling(ipa, language, spelled):
+    assert phoneme_input(ipa, language) == spelled
+
+
+def test_every_language_has_its_sounds():
+    for locale in LOCALES.values():
+        assert phoneme_input("ma\u02c8na si tu", locale.language).startswith("[[m")
+
+
+@pytest.mark.parametrize(
+    ("ipa", "named"),
+    [
+        ("t\u01c3\u0298", "LATIN LETTER RETROFLEX CLICK"),
+        ("abc5", "DIGIT FIVE"),
+        ("h\u0259\u4e16", "CJK UNIFIED"),
+        ("[[x]]|'_", "LOW LINE"),
+    ],
+)
+def test_symbols_that_are_no_sounds_are_refused_by_name(say, ipa, named):
+    with pytest.raises(EngineError, match=named):
+        say("I say tomato.", pronunciations={"tomato": said("IPA", ipa)})
+
+
+def test_ipa_without_any_sound_is_refused(say):
+    with pytest.raises(EngineError, match="no sound"):
+        say("I say tomato.", pronunciations={"tomato": said("IPA", "/./")})
+
+
+def test_say_as_replaces_what_is_said_but_not_the_word(say):
+    speech = say("The SQL file and sql.", pronunciations={"SQL": said("SAY_AS", "sequel")})
+    assert words(speech) == ["The", "SQL", "file", "and", "sql"]
+    said_as = say("The sequel file and sql.")
+    assert speech.samples.tobytes() == said_as.samples.tobytes()
+    times = [(word.start_ms, word.end_ms) for word in speech.words]
+    assert times == [(word.start_ms, word.end_ms) for word in said_as.words]
+
+
+def test_say_as_of_several_words_and_for_several_words(say):
+    who = say("The WHO said so.", pronunciations={"WHO": said("SAY_AS", "World Health Organization")})
+    assert words(who) == ["The", "WHO", "said", "so"]
+    assert who.words[1].end_ms - who.words[1].start_ms > 1000
+    city = say("In New York now.", pronunciations={"New York": said("SAY_AS", "the big apple")})
+    assert words(city) == ["In", "New", "York", "now"]
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "found"),
+    [
+        ("live", "Live LIVE live alive liver", 3),
+        ("US", "US us Us USA", 1),
+        ("C++", "C++ and C++.", 2),
+        ("东京", "我去东京塔", 1),
+        ("SQL", "我用SQL写", 1),
+        ("SQL", "MySQL, SQLite", 0),
+        ("(x)", "a (x) b", 1),
+    ],
+)
+def test_where_a_word_of_the_dictionary_is_found(key, text, found):
+    locale = "zh-CN" if "我" in text else "en-US"
+    handed = given_to_the_engine(text, locale, {key: said("SAY_AS", "qq")})
+    assert handed.text.count("qq") == found
+
+
+def test_no_break_is_put_into_phonemes():
+    text = "我" * 97 + "x" + "我" * 50
+    handed = given_to_the_engine(text, "zh-CN", {"x": said("IPA", "m\u0251m\u0251m\u0251m\u0251")})
+    assert handed.text.count(", ") == 1
+    inside = handed.text[handed.text.index("[[") : handed.text.index("]]")]
+    assert "," not in inside
+
+
+def test_the_longest_word_of_the_dictionary_wins():
+    handed = given_to_the_engine(
+        "New York", pronunciations={"New": said("SAY_AS", "old"), "New York": said("SAY_AS", "city")}
+    )
+    assert handed.text == "city"
+
+
+def test_kanji_can_be_given_a_reading(say):
+    speech = say("東京は", "sakura", pronunciations={"東京": said("SAY_AS", "とうきょう")})
+    assert words(speech) == ["東京は"]
+    assert speech.warnings == ()
