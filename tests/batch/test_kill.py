@@ -189,6 +189,23 @@ def test_a_client_killed_with_calls_in_flight_knows_which(make_faulty, lab, spea
     check_books(run, server)
 
 
+def test_killed_again_and_again_with_the_same_calls_in_flight_they_are_in_the_books_once(
+    faulty, lab, speak, tmp_path
+):
+    texts = [f"This is line {i}." for i in range(4)]
+    for times in (1, 2, 3):
+        faulty.forever = {"*": "hang billed"}
+        client = lab.start(texts, faulty.settings, tmp_path / "run")
+        faulty.until(lambda s, sends=4 * times: len(s.seen) == sends and s.billed.total() == 4, 20)
+        client.signal(signal.SIGKILL)
+        client.end()
+    faulty.forever = {}
+    run = speak(faulty, texts, max_credits=sum(map(billed_characters, texts)))
+    assert set(statuses(run).values()) == {"done"}
+    ledger = check_books(run, faulty)
+    assert ledger["status"].value_counts().to_dict() == {"charged_unknown": 12, "done": 4}
+
+
 def test_a_second_process_gets_run_locked_at_once(make_faulty, lab, speak, tmp_path):
     server = make_faulty(delay_s=0.5)
     texts = [f"This is line {i}." for i in range(8)]

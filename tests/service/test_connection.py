@@ -10,6 +10,7 @@ import pytest
 from speechframe.spec import chosen
 
 GOOD = b'{"text": "hello", "voiceId": "moody"}'
+LENGTH = len(GOOD)
 
 
 class Raw:
@@ -51,7 +52,7 @@ async def connected(service):
             await writer.wait_closed()
 
 
-def head(path="/v1/speech/generate", *, key="main", length=len(GOOD), extra=""):
+def head(path="/v1/speech/generate", *, key="main", length=LENGTH, extra=""):
     return (
         f"POST {path} HTTP/1.1\r\nHost: x\r\napi-key: {key}\r\nContent-Length: {length}\r\n{extra}\r\n"
     ).encode()
@@ -114,6 +115,16 @@ async def test_the_clock_starts_again_with_the_next_request_and_an_idle_connecti
             assert (await raw.answer())[0] == 200
         await raw.send(b"GET /hea")
         assert (await raw.answer())[0] == 408
+
+
+async def test_the_clock_of_the_headers_stops_when_they_are_there(service):
+    async with connected(service) as raw:
+        body = b'{"text": "sleep 1.3", "voiceId": "moody"}'
+        start = head(length=len(body))
+        await raw.send(start[:30])
+        await asyncio.sleep(0.2)
+        await raw.send(start[30:] + body)
+        assert (await raw.answer())[0] == 200
 
 
 @pytest.mark.rule("status.408-stalled-body")

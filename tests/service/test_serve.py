@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import json
-import os
 import signal
 import socket
 import stat
@@ -283,26 +282,19 @@ async def test_the_second_ctrl_c_does_not_wait(plugins, tmp_path, http_to):
         assert child.ended()[0] == 0
 
 
-async def test_keys_of_an_earlier_start_are_not_keys_any_more_but_balances_stay(plugins, tmp_path, http_to):
-    data = ("--data", str(tmp_path))
-    with Child(*data, "--key", "old:100") as child:
+async def test_keys_of_an_earlier_start_are_not_keys_any_more(plugins, tmp_path, http_to):
+    with Child("--data", str(tmp_path), "--key", "old:100") as child:
         assert (await http_to(child, "old").generate("x" * 40)).status == 200
         child.process.send_signal(signal.SIGTERM)
         child.ended()
-    with Child(*data, "--key", "new:100") as child:
+    with Child("--data", str(tmp_path), "--key", "new:100") as child:
         assert (await http_to(child, "old").generate("x")).status == 403
         assert await http_to(child, "new").remaining() == 100
-        child.process.send_signal(signal.SIGTERM)
-        child.ended()
-    with Child(*data, "--key", "old:500") as child:
-        assert await http_to(child, "old").remaining() == 460
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_read_only_data_folder(plugins, tmp_path, tools):
-    folder = tmp_path / "ro"
-    folder.mkdir()
-    folder.chmod(0o500)
-    done = tools.run_service("--port", "0", "--data", str(folder))
+def test_a_data_folder_that_cannot_be_written(plugins, tools):
+    # /proc takes no folders, whoever asks.
+    folder = "/proc/speechframe-data"
+    done = tools.run_service("--port", "0", "--data", folder)
     assert done.returncode == serve.FAILED
-    assert str(folder) in done.stderr
+    assert folder in done.stderr

@@ -4,6 +4,8 @@ import pytest
 from pydantic import TypeAdapter
 
 from speechframe import _version
+from speechframe.service.keys import Key
+from speechframe.service.slots import Pool, Slots
 from speechframe.spec import chosen
 from speechframe.spec.limits import REGIONS
 from speechframe.spec.speech import Voice
@@ -77,12 +79,17 @@ async def test_limits_say_what_a_key_may_and_what_was_chosen(http):
 
 
 @pytest.mark.rule("limit.region-concurrency")
-@pytest.mark.parametrize("region", ["us-east", "jp", "global"])
-async def test_the_region_a_service_plays_gives_keys_their_streaming_pool(start, http_to, region):
-    with start(workers=1, options=["--region", region]) as service:
+async def test_the_region_a_service_plays_gives_keys_their_streaming_pool(start, http_to):
+    with start(workers=1, options=["--region", "jp"]) as service:
         limits = (await http_to(service).get("/v1/limits")).json
-    expected = REGIONS[region].streaming_concurrency or chosen.DEFAULT_CONCURRENCY
-    assert limits["pools"] == {"streaming": expected, "other": chosen.DEFAULT_CONCURRENCY}
+    assert limits["pools"] == {"streaming": 2, "other": chosen.DEFAULT_CONCURRENCY}
+    plain, own = (Key(b"", "", 0, concurrency) for concurrency in (None, 7))
+    for name, region in REGIONS.items():
+        slots = Slots(name)
+        expected = region.streaming_concurrency or chosen.DEFAULT_CONCURRENCY
+        assert slots.cap(plain, Pool.STREAMING) == expected
+        assert slots.cap(plain, Pool.OTHER) == chosen.DEFAULT_CONCURRENCY
+        assert slots.cap(own, Pool.STREAMING) == slots.cap(own, Pool.OTHER) == 7
 
 
 @pytest.mark.rule("version.v1-paths", "version.interface")

@@ -1,10 +1,14 @@
 """Worker processes: a crash or a hang costs one request, never the service."""
 
 import asyncio
+import json
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +16,7 @@ from speechframe.service import workers as workers_module
 from speechframe.service.config import MEBI, WorkerLimits
 from speechframe.service.job import Facts, Job, Reply, read_facts
 from speechframe.service.workers import PoolClosed, Saturated, WorkerLost, WorkerPool
+from speechframe.spec import chosen
 
 
 async def healthy(http):
@@ -38,6 +43,14 @@ async def test_a_crash_is_one_500_that_bills_nothing_and_says_nothing_of_the_tex
     assert (await http.generate("well")).status == 200
     assert await http.remaining() == before - 4
     await healthy(http)
+
+
+async def test_what_a_crash_had_reserved_can_be_used_again(start, http_to):
+    with start(quota=100, workers=1) as service:
+        http = http_to(service)
+        for text in ("crash", "refuse", "raise", "crash"):
+            assert (await http.generate(text.ljust(100))).status in {400, 500}
+        assert (await http.generate("x" * 100)).json["remainingCharacterCount"] == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
@@ -97,7 +110,13 @@ def test_time_limits_grow_with_text_and_length():
 
 
 def job(text):
-    utterance = {"text": text, "voice_id": "en-US-moody", "locale": "en-US", "pronunciations": {}}
+    utterance = {
+        "text": text,
+        "voice_id": "en-US-moody",
+        "locale": "en-US",
+        "audio_duration_s": 0.0,
+        "pronunciations": {},
+    }
     return Job("moody", utterance, "WAV", "MONO", 8000, None)
 
 
@@ -199,40 +218,29 @@ def test_a_message_reads_back_as_it_was_written():
 
 
 def test_a_worker_without_its_parent_ends_at_once(plugins, tools):
-    import subprocess
-    import sys
-
     command = [sys.executable, "-m", "speechframe.service.worker", "1"]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=30, check=False)
     assert (done.returncode, done.stdout) == (0, b"")
 
 
-async def test_the_log_has_a_line_a_request_without_text_or_keys(start, http_to, tmp_path, monkeypatch):
-    import subprocess
-    import sys
-
+async def test_the_log_has_a_line_a_request_without_text_or_keys(plugins, http_to, tmp_path):
     command = [
         sys.executable, "-m", "speechframe.service", "--port", "0", "--data", str(tmp_path), "--json",
         "--key", "secret-key:1000", "--log-level", "info", "--workers", "1", "--die-with-parent",
     ]  # fmt: skip
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as child:
-        import json
-        from types import SimpleNamespace
-
-        said = json.loads(child.stdout.readline())
-        http = http_to(SimpleNamespace(url=said["url"]), "secret-key")
-        answer = await http.generate("text of the caller")
-        await http.get("/unknown?api-key=secret-key", key="other-secret")
-        child.stdin.close()
-        log = child.stderr.read().decode()
-        child.wait(20)
+    pipe = asyncio.subprocess.PIPE
+    child = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=pipe)
+    said = json.loads(await child.stdout.readline())
+    http = http_to(SimpleNamespace(url=said["url"]), "secret-key")
+    answer = await http.generate("text of the caller")
+    await http.get("/unknown?api-key=secret-key", key="other-secret")
+    _, errors = await child.communicate(b"")
+    log = errors.decode()
     lines = [line for line in log.splitlines() if " trace " in line]
     assert len(lines) == 2
     assert re.search(
         r"POST /v1/speech/generate 200 [\d.]+ ms key [0-9a-f]{12} voice en-US-moody characters 18 .* trace "
-        + answer.headers["X-Trace-Id"],
+        + answer.headers[chosen.TRACE_HEADER],
         lines[0],
     )
     assert "GET (unknown) 404" in lines[1]

@@ -20,7 +20,7 @@ _WARNING_BYTES = 1000
 _PLAIN = frozenset(map(chr, range(0x20, 0x7F))) - {"%"}
 
 
-class Refusal(Exception):  # noqa: N818 - an answer, not a fault; it never leaves this room
+class Refusal(Exception):
     """An error status on its way to the caller.
 
     Parameters

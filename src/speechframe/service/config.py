@@ -55,7 +55,7 @@ class WorkerLimits:
     base_s: float = 20.0
     per_character_s: float = 0.02
     per_audio_second_s: float = 0.1
-    jobs: int = 20_000
+    jobs: int = 10_000
     memory_bytes: int = 1024 * MEBI
 
     def job_s(self, characters: int, audio_seconds: float) -> float:
@@ -91,6 +91,8 @@ class ServiceConfig:
         Requests of all keys that may wait for a worker before 503; 0 is 32 a worker.
     max_body_bytes
         Bytes of a request body that are read before 400.
+    max_audio_seconds
+        The longest ``audioDuration`` that is served: the document names no end, a machine's memory does.
     shelf_bytes
         Bytes of audio kept for ``audioFile`` links; the oldest go first.
     region
@@ -109,6 +111,7 @@ class ServiceConfig:
     grace_s: float = 10.0
     queue_limit: int = 0
     max_body_bytes: int = MEBI
+    max_audio_seconds: float = 1800.0
     shelf_bytes: int = 2048 * MEBI
     region: str = "global"
     limits: WorkerLimits = field(default_factory=WorkerLimits)

@@ -70,6 +70,12 @@ async def generate(request: web.Request) -> web.Response:
 
 def _call(request: web.Request, state: State, key: Key, fields: dict[str, object]) -> Call:
     wanted, result = checked(GenerateRequest, fields)
+    if (wanted.audio_duration or 0.0) > state.config.max_audio_seconds:
+        raise Refusal(
+            HttpErrorCode.INVALID_REQUEST,
+            f"audioDuration is longer than this service speaks (got {wanted.audio_duration:g}); "
+            f"allowed: 0 to {state.config.max_audio_seconds:g} seconds",
+        )
     casting = state.catalogues.by_model[Model(wanted.model_version)].cast(wanted)
     take = _take(request.headers.get(chosen.TAKE_HEADER))
     warnings = [

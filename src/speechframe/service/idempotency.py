@@ -15,7 +15,7 @@ from speechframe.service.database import now
 from speechframe.spec import chosen
 
 
-class OtherBody(Exception):  # noqa: N818 - named for what happened; it never leaves this room
+class OtherBody(Exception):
     """The idempotency key was used for another request."""
 
 

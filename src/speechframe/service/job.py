@@ -8,7 +8,7 @@ ready for the answer, and the audio as Base64 (empty when it went to a file).
 import json
 import struct
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 JOB_HEAD = struct.Struct(">I")
@@ -40,7 +40,7 @@ class Job:
 
     def encoded(self) -> bytes:
         """Return the job as a message."""
-        body = json.dumps(asdict(self)).encode()
+        body = json.dumps(vars(self)).encode()
         return JOB_HEAD.pack(len(body)) + body
 
 
@@ -83,7 +83,7 @@ class Reply:
 
     def encoded(self) -> tuple[bytes, bytes, bytes]:
         """Return the reply as a message, in parts."""
-        facts = json.dumps(asdict(self.facts)).encode()
+        facts = json.dumps(vars(self.facts)).encode()
         return REPLY_HEAD.pack(len(facts), len(self.words), len(self.audio)) + facts, self.words, self.audio
 
 

@@ -35,6 +35,7 @@ async def limits(request: web.Request) -> web.Response:
             "concurrency": state.slots.cap(key, Pool.OTHER),
             "pools": {pool.value: state.slots.cap(key, pool) for pool in Pool},
             "max_text_characters": chosen.MAX_TEXT_CHARACTERS,
+            "max_audio_seconds": state.config.max_audio_seconds,
             "idempotency": True,
             "idempotency_seconds": chosen.IDEMPOTENCY_SECONDS,
             "take_header": chosen.TAKE_HEADER,

@@ -22,7 +22,7 @@ from speechframe.service.keys import Key
 from speechframe.spec import billing
 
 
-class QuotaExhausted(Exception):  # noqa: N818 - named for what happened; it never leaves this room
+class QuotaExhausted(Exception):
     """The key's quota does not cover the request.
 
     Parameters

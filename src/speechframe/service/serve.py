@@ -41,9 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY[:QUOTA[:CONCURRENCY]]",
-        help=f"a key to accept, with characters a month ({chosen.DEFAULT_QUOTA_CHARACTERS:,}) and requests "
-        f"at once ({chosen.DEFAULT_CONCURRENCY}); repeatable. Without one, the key in DIR/key is used, made on "
-        "first use. Other users of the machine can see options: prefer --keys-file",
+        help=f"a key to accept, with characters a month ({chosen.DEFAULT_QUOTA_CHARACTERS:,}) and "
+        f"requests at once ({chosen.DEFAULT_CONCURRENCY}); repeatable. Without one, the key in DIR/key is "
+        "used, made on first use. Other users of the machine can see options: prefer --keys-file",
     )
     parser.add_argument(
         "--keys-file", metavar="FILE", help="file of keys, one a line, # comments; - reads standard input"

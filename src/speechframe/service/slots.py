@@ -22,7 +22,7 @@ class Pool(StrEnum):
     OTHER = "other"
 
 
-class NoSlot(Exception):  # noqa: N818 - named for what happened; it never leaves this room
+class NoSlot(Exception):
     """The key has as many requests in flight as it may.
 
     Parameters

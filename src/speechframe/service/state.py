@@ -85,8 +85,6 @@ async def opened(config: ServiceConfig) -> AsyncIterator[State]:
         await database.run(lambda c: keys.record_keys(c, ring))
         await database.run(owner.register)
         stack.push_async_callback(database.run, owner.leave)
-        if dead := await database.run(owner.reap):
-            log.info("gave back what %d service process(es) that ended abruptly had reserved", dead)
         await _tidy(database, owner, folder)
         pool = WorkerPool(config.worker_count, config.waiting_limit, config.limits)
         stack.push_async_callback(pool.close)
@@ -107,7 +105,8 @@ async def _tidy_often(database: Database, owner: Owner, folder: shelf.Shelf) -> 
 
 
 async def _tidy(database: Database, owner: Owner, folder: shelf.Shelf) -> None:
-    await database.run(owner.reap)
+    if dead := await database.run(owner.reap):
+        log.info("gave back what %d service process(es) that ended abruptly had reserved", dead)
     await database.run(idempotency.drop_old)
     long_there = await asyncio.to_thread(folder.long_there)
     gone = await database.run(lambda c: folder.drop_old(c, long_there))

@@ -32,6 +32,8 @@ _PR_SET_PDEATHSIG = 1
 _PIPE_BYTES = 1 << 20
 _F_SETPIPE_SZ = 1031
 
+_LOWEST_RATE_HZ = 8000
+
 _WORDS = TypeAdapter(list[WordDuration])
 
 
@@ -41,8 +43,11 @@ def main() -> None:
     # Ctrl-C in a terminal goes to the whole group: the service decides when its workers end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     jobs, replies = _pipes()
-    speakers = registry.speakers()
-    _send_hello(replies, _hello(speakers))
+    try:
+        speakers, hello = registry.speakers(), _hello()
+    except Exception as error:  # noqa: BLE001 - whatever an engine does to be found, the service says it
+        hello = {"engines": {}, "broken": {"?": f"{type(error).__name__}: {error}"}}
+    _send_hello(replies, hello)
     while (job := _read_job(jobs)) is not None:
         for part in _done(job, speakers).encoded():
             replies.write(part)
@@ -69,13 +74,11 @@ def _pipes() -> tuple[BinaryIO, BinaryIO]:
     return sys.stdin.buffer, replies
 
 
-def _hello(speakers: Mapping[str, Speaker]) -> dict[str, Any]:
-    engines, broken = {}, {}
-    for name, speaker in speakers.items():
-        try:
-            engines[name] = speaker.version
-        except Exception as error:  # noqa: BLE001 - an engine that is not installed costs its voices only
-            broken[name] = str(error) or type(error).__name__
+def _hello() -> dict[str, Any]:
+    reports = registry.describe()
+    engines = {report.name: report.version for report in reports if report.works}
+    # An engine that is broken or not installed costs its voices only.
+    broken = {report.name: report.problem for report in reports if not report.works}
     return {"engines": engines, "broken": broken}
 
 
@@ -114,12 +117,16 @@ def _speak(job: dict[str, Any], speaker: Speaker) -> Reply:
     asked = ChannelType(job["channel_type"]), job["sample_rate_hz"]
     audio_format = Format(job["format"])
     channel_type, rate_hz = codec.forced_shape(audio_format, *asked)
+    # A length that was asked for is kept to the sample at the rate that was asked for, not at the engine's.
+    asked_s = job["utterance"]["audio_duration_s"]
+    seconds = asked_s if _is_close(asked_s, speech.audio_seconds, rate_hz) else speech.audio_seconds
     data = codec.encode(
         speech.samples,
         speech.sample_rate_hz,
         format=audio_format,
         channel_type=channel_type,
         output_rate_hz=rate_hz,
+        audio_seconds=seconds,
     )
     audio = b""
     if job["path"] is None:
@@ -132,7 +139,7 @@ def _speak(job: dict[str, Any], speaker: Speaker) -> Reply:
             f"{audio_format} is always {channel_type} at {rate_hz} Hz; channelType and sampleRate were set so"
         )
     facts = Facts(
-        audio_seconds=codec.seconds_to_frames(len(speech.samples) / speech.sample_rate_hz, rate_hz) / rate_hz,
+        audio_seconds=max(1, codec.seconds_to_frames(seconds, rate_hz)) / rate_hz,
         content_type=chosen.content_type(audio_format, rate_hz, channel_type.channels),
         size_bytes=len(data),
         warnings=tuple(warnings),
@@ -150,6 +157,11 @@ def _speak(job: dict[str, Any], speaker: Speaker) -> Reply:
 def _utterance(fields: dict[str, Any]) -> Utterance:
     spoken = {word: Pronunciation(**how) for word, how in fields.pop("pronunciations").items()}
     return Utterance(**fields, pronunciations=spoken)
+
+
+def _is_close(asked_s: float, made_s: float, rate_hz: int) -> bool:
+    # Within what rounding at two rates can make: an engine that did not fit the length is believed.
+    return abs(asked_s - made_s) < 2 / min(rate_hz, _LOWEST_RATE_HZ)
 
 
 def _write(path: Path, data: bytes) -> None:

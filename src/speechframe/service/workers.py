@@ -38,15 +38,15 @@ _ENVIRONMENT = {
 }
 
 
-class Saturated(Exception):  # noqa: N818 - named for what happened; it never leaves this room
+class Saturated(Exception):
     """As many requests wait for a worker as may."""
 
 
-class PoolClosed(Exception):  # noqa: N818 - same
+class PoolClosed(Exception):
     """The service is stopping."""
 
 
-class WorkerLost(Exception):  # noqa: N818 - same
+class WorkerLost(Exception):
     """The worker crashed or hung over this job, and was replaced."""
 
 
@@ -75,16 +75,15 @@ class _Worker:
         self.exited = asyncio.ensure_future(process.wait())
 
     async def ask(self, message: bytes) -> Reply:
+        self.jobs += 1
         self._in.write(message)
         await self._in.drain()
         sizes = REPLY_HEAD.unpack(await self._out.readexactly(REPLY_HEAD.size))
         facts, words, audio = [await self._out.readexactly(size) if size else b"" for size in sizes]
-        self.jobs += 1
         return Reply(read_facts(facts), words, audio)
 
     async def end(self) -> None:
         await _killed(self.process)
-        await self.exited
 
     def words(self) -> str:
         code = self.process.returncode
@@ -94,21 +93,15 @@ class _Worker:
 
 
 async def _started(limit_s: float) -> _Worker:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-P",
-        "-m",
-        "speechframe.service.worker",
-        str(os.getpid()),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        limit=4 * MEBI,
-        env={**os.environ, **_ENVIRONMENT},
-    )
+    process = await _spawned()
     try:
         async with asyncio.timeout(limit_s):
             hello = await _hello(process)
     except BaseException as error:
+        if isinstance(error, asyncio.IncompleteReadError):
+            # It ends by itself; how, is worth a moment.
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), _END_S)
         await _killed(process)
         if isinstance(error, TimeoutError | asyncio.IncompleteReadError):
             raise SettingsError(
@@ -118,11 +111,38 @@ async def _started(limit_s: float) -> _Worker:
     return _Worker(process, hello["engines"])
 
 
+async def _spawned() -> asyncio.subprocess.Process:
+    spawning = asyncio.ensure_future(
+        asyncio.create_subprocess_exec(
+            sys.executable,
+            "-P",
+            "-m",
+            "speechframe.service.worker",
+            str(os.getpid()),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            limit=4 * MEBI,
+            env={**os.environ, **_ENVIRONMENT},
+        )
+    )
+    try:
+        return await asyncio.shield(spawning)
+    except asyncio.CancelledError:
+        # asyncio, interrupted while it connects the pipes, leaves a process and its pipes behind.
+        await _killed(await spawning)
+        raise
+
+
 async def _killed(process: asyncio.subprocess.Process) -> None:
     with contextlib.suppress(ProcessLookupError):
         process.kill()
-    # Its pipes are read to their end and closed, whatever was left in them.
-    await process.communicate()
+    # Its pipes are read to their end and closed, whatever was left in them; a cancellation waits for that.
+    ending = asyncio.ensure_future(process.communicate())
+    try:
+        await asyncio.shield(ending)
+    except asyncio.CancelledError:
+        await ending
+        raise
 
 
 async def _hello(process: asyncio.subprocess.Process) -> dict[str, Any]:
@@ -265,7 +285,7 @@ class WorkerPool:
                 self._alive.discard(worker)
                 await worker.end()
             self.replaced += 1
-            # One that never did a job may be about to fall again: not in a tight loop.
+            # One that fell before it was given a job may be about to fall again: not in a tight loop.
             if worker.jobs:
                 pause_s = _FIRST_PAUSE_S
             else:

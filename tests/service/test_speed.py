@@ -1,0 +1,63 @@
+"""Figures: what the service itself costs, and what a second worker brings."""
+
+import asyncio
+import time
+
+import psutil
+import pytest
+
+LONG = "A sentence of a certain length, spoken again and again. " * 70
+
+
+async def rate(http, texts, parallel, **fields):
+    """Return requests a second with so many in flight."""
+    waiting = iter(texts)
+
+    async def lane():
+        for text in waiting:
+            assert (await http.generate(text, **fields)).status == 200
+
+    started = time.perf_counter()
+    await asyncio.gather(*[lane() for _ in range(parallel)])
+    return len(texts) / (time.perf_counter() - started)
+
+
+async def overhead_ms(http, service, requests):
+    """Return the CPU time of the service's own process, without its workers, for a request."""
+
+    def cpu_s():
+        times = psutil.Process(service.pid).cpu_times()
+        return times.user + times.system
+
+    texts = [f"This is a short line of a dialogue, number {n}." for n in range(requests)]
+    await rate(http, texts[:20], 10)
+    before = cpu_s()
+    await rate(http, texts, 10, encodeAsBase64=True, format="FLAC")
+    return (cpu_s() - before) / requests * 1000
+
+
+async def test_two_workers_do_twice_the_work_of_one(start, http_to):
+    """Without noise: jobs that only take time show that nothing else makes them wait."""
+    rates = []
+    for workers in (1, 2):
+        with start(workers=workers) as service:
+            rates.append(await rate(http_to(service), ["sleep 0.15"] * 8, 8))
+    assert rates[1] >= 1.7 * rates[0]
+
+
+async def test_the_service_itself_costs_little(http, service):
+    # CPU time, which a busy machine stretches: the figure itself is looked at in the slow test below.
+    assert await overhead_ms(http, service, 150) < 6
+
+
+@pytest.mark.slow
+async def test_figures_on_a_quiet_machine(start, http_to):
+    rates = []
+    for workers in (1, 2):
+        with start(workers=workers, concurrency=20) as service:
+            http = http_to(service)
+            await rate(http, ["warm up"] * 4, 4)
+            rates.append(await rate(http, [f"{n} {LONG}" for n in range(10)], 10, voiceId="nora"))
+            cost_ms = await overhead_ms(http, service, 500)
+    assert rates[1] >= 1.7 * rates[0]
+    assert cost_ms < 3
