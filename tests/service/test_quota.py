@@ -1,6 +1,8 @@
 """Balances: reserve, settle, release, as steps of transactions on a real database file."""
 
 import datetime as dt
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -11,7 +13,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from speechframe.service import database, idempotency, quota
 from speechframe.service.database import connect, transaction
 from speechframe.service.idempotency import Mark, OtherBody
-from speechframe.service.keys import Key
+from speechframe.service.keys import Key, salt_of
 from speechframe.service.quota import Balance, QuotaExhausted
 
 
@@ -207,6 +209,35 @@ def test_threads_with_connections_of_their_own_never_pass_the_quota(tmp_path):
         thread.join()
     assert sorted(billed) == [1_000 * n for n in range(1, 51)], "each balance was true at its moment"
     assert len(refused) == 30
+
+
+RACE = """
+import multiprocessing, pathlib, sys
+from speechframe.service.database import connect, transaction
+from speechframe.service.keys import salt_of
+
+folder = pathlib.Path(sys.argv[1])
+
+def work(barrier, found):
+    for n in range(25):
+        barrier.wait()
+        connection = connect(folder / str(n))
+        found.put((n, transaction(connection, salt_of)))
+        connection.close()
+
+context = multiprocessing.get_context("fork")
+barrier, found = context.Barrier(6), context.Queue()
+processes = [context.Process(target=work, args=(barrier, found), daemon=True) for _ in range(6)]
+for process in processes:
+    process.start()
+print(len({found.get(timeout=40) for _ in range(6 * 25)}))
+"""
+
+
+def test_many_processes_that_make_the_file_at_once_all_get_it(tmp_path):
+    command = [sys.executable, "-c", RACE, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.strip() == "25", done.stderr[-2000:]
 
 
 QUOTA = 20_000

@@ -104,6 +104,9 @@ class Engine:
             When the folder takes no more: no further call starts, those in flight finish first.
         """
         self._queue = RowQueue(map(self._job, calls))
+        if self.stopped_because is not None:
+            # Told to stop before it began.
+            self._queue.close()
         self._workers = [
             asyncio.create_task(self._work(lane), name=f"speechframe-{lane.name}-{i}")
             for lane in self.lanes

@@ -24,6 +24,7 @@ T = TypeVar("T")
 FILE_NAME = "service.sqlite3"
 LAYOUT = 1
 BUSY_S = 30.0
+_RETRY_S = 0.01
 
 SCHEMA = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
@@ -67,17 +68,7 @@ def connect(path: Path) -> sqlite3.Connection:
         newer release made it.
     """
     try:
-        # Held by one thread at a time: the one that connects, then the one of `Database`.
-        connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute("BEGIN IMMEDIATE")
-        layout = connection.execute("PRAGMA user_version").fetchone()[0]
-        if layout == 0:
-            for statement in SCHEMA.split(";"):
-                connection.execute(statement)
-            connection.execute(f"PRAGMA user_version = {LAYOUT}")
-        connection.execute("COMMIT")
+        connection, layout = _opened(path)
     except sqlite3.Error as error:
         raise SettingsError(
             f"{path} cannot be used: {error}. The service keeps balances and audio there; give another "
@@ -90,6 +81,40 @@ def connect(path: Path) -> sqlite3.Connection:
             "upgrade speechframe or give another folder (--data, SPEECHFRAME_SERVICE)."
         )
     return connection
+
+
+def _opened(path: Path) -> tuple[sqlite3.Connection, int]:
+    # Held by one thread at a time: the one that connects, then the one of `Database`.
+    connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+    end = time.monotonic() + BUSY_S
+    while True:
+        try:
+            return connection, _prepared(connection)
+        except sqlite3.OperationalError as error:
+            # Of several that make the file at once, SQLite turns some away without waiting: the change to
+            # WAL is the one thing its own patience does not cover.
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                connection.close()
+                raise
+        except sqlite3.Error:
+            connection.close()
+            raise
+        time.sleep(_RETRY_S)
+
+
+def _prepared(connection: sqlite3.Connection) -> int:
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")
+    return transaction(connection, _layout)
+
+
+def _layout(connection: sqlite3.Connection) -> int:
+    layout: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    if layout == 0:
+        for statement in SCHEMA.split(";"):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {LAYOUT}")
+    return layout
 
 
 def transaction(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]) -> T:
