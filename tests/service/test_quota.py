@@ -13,7 +13,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from speechframe.service import database, idempotency, quota
 from speechframe.service.database import connect, transaction
 from speechframe.service.idempotency import Mark, OtherBody
-from speechframe.service.keys import Key, salt_of
+from speechframe.service.keys import Key
 from speechframe.service.quota import Balance, QuotaExhausted
 
 
