@@ -40,6 +40,10 @@ _SLOWEST_STRETCH = 2.0
 _FASTEST_STRETCH = 0.5
 _NAMED_LETTERS = 10
 
+REVISION = 1
+"""Goes up whenever an equal request sounds different: a run never mixes two ways of speaking."""
+
+
 
 class EspeakSpeaker:
     """The espeak-ng engine; see :class:`speechframe.engines.base.Speaker`.
@@ -58,8 +62,8 @@ class EspeakSpeaker:
 
     @property
     def version(self) -> str:
-        """The library's version; raises EngineError when it is not installed."""
-        return espeak_library.engine_version()
+        """The library's version and our :data:`REVISION`; raises EngineError when it is not installed."""
+        return f"{espeak_library.engine_version()}+{REVISION}"
 
     def voices(self) -> Sequence[EngineVoice]:
         """Return every voice of both catalogues."""
