@@ -90,19 +90,25 @@ def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
     done: Future[T] = Future()
 
     def start() -> None:
+        if started.done():
+            return
         task = loop.create_task(coroutine)
         task.add_done_callback(functools.partial(_copy, done))
         started.set_result(task)
 
-    loop.call_soon_threadsafe(start)
-    interrupts = 0
+    interrupts, asked = 0, False
     while True:
         try:
+            if not asked:
+                # Inside the block: Ctrl-C may come between the start and the wait.
+                loop.call_soon_threadsafe(start)
+                asked = True
             return _wait(done)
         except KeyboardInterrupt:
             interrupts += 1
             if interrupts > _PATIENT_INTERRUPTS:
                 raise
+            loop.call_soon_threadsafe(start)
             loop.call_soon_threadsafe(started.result().cancel, INTERRUPT)
         except (asyncio.CancelledError, CancelledError):
             if interrupts:

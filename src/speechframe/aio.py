@@ -210,8 +210,9 @@ def _speaking(found: list[Voice], locale: str) -> list[Voice]:
 
     speaking = [v for v in found if any(map(matches, (v.locale or "", *v.supported_locales)))]
     if not speaking:
-        close = nearest(locale, sorted({v.locale for v in found if v.locale}))
+        spoken = sorted({v.locale for v in found if v.locale})
+        close = nearest(locale, spoken) or spoken
         raise InvalidRows(
-            [problem("locale", "is spoken by no voice", value=locale, allowed=f"nearest: {', '.join(close)}")]
+            [problem("locale", "is spoken by no voice", value=locale, allowed=", ".join(close))]
         )
     return sorted(speaking, key=lambda v: not matches(v.locale or ""))

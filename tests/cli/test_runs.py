@@ -143,6 +143,7 @@ def test_resume_names_the_service_that_was_chosen(here, service, table, monkeypa
     assert said.code == exits.STOPPED
     command = re.search(r"go on with: speechframe (.*)", said.out).group(1)
     assert f"--base-url {service.url}" in command
+    assert "--max-credits 26" in command
     assert here(*shlex.split(command)).code == exits.OK
 
 

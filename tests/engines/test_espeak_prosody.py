@@ -73,7 +73,8 @@ def spreads(say):
     found = []
     for level in range(6):
         takes = [
-            say("We will meet at the station, then walk.", variation=level, take=take) for take in range(24)
+            say("We will meet at the station and walk home.", variation=level, take=take)
+            for take in range(24)
         ]
         found.append(
             (

@@ -63,8 +63,7 @@ def with_plug_ins(tmp_path):
     (info / "entry_points.txt").write_text(ENTRY_POINTS)
 
     def run(code):
-        search = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-        environment = os.environ | {"PYTHONPATH": search}
+        environment = os.environ | {"PYTHONPATH": str(tmp_path)}
         done = subprocess.run(
             [sys.executable, "-c", textwrap.dedent(code)],
             env=environment,

@@ -136,6 +136,7 @@ def test_one_json_line_once_it_answers_and_a_key_of_its_own(plugins, tmp_path, t
         assert len(child.said["keys"][0]) > 30
         assert stat.S_IMODE(key_file.stat().st_mode) == 0o600
         assert stat.S_IMODE((tmp_path / "d").stat().st_mode) == 0o700
+        assert stat.S_IMODE((tmp_path / "d" / FILE_NAME).stat().st_mode) == 0o600
         with socket.create_connection(("127.0.0.1", int(child.url.rpartition(":")[2]))):
             pass
         child.process.send_signal(signal.SIGTERM)

@@ -224,7 +224,11 @@ class Planner:
             values = batch.column(self.id_column).to_pylist()
             for i, value in enumerate(values):
                 if value is None:
-                    self._add(problem("id", "is missing", row=start + i, allowed="one id a row"))
+                    self._add(
+                        problem(
+                            "id", "is missing", row=start + i, row_id=str(start + i), allowed="one id a row"
+                        )
+                    )
             ids = ["" if v is None else str(v) for v in values]
         elif self.table.row_ids is not None:
             ids = list(self.table.row_ids[start : start + batch.num_rows])

@@ -17,7 +17,7 @@ from speechframe.batch.connection import Connection
 from speechframe.batch.keys import KeyColumn, Keys, has_key
 from speechframe.batch.operation import Operation
 from speechframe.batch.options import Options
-from speechframe.batch.planner import ARGUMENT, COST, ROW_ID, Planner, column_map, resolve_sources
+from speechframe.batch.planner import ARGUMENT, COST, PROBLEM, ROW_ID, Planner, column_map, resolve_sources
 from speechframe.batch.run import PLANNED, STATE_KEY
 from speechframe.batch.table import open_table, problem
 from speechframe.errors import InvalidRows, RunMismatch, StoreError
@@ -272,7 +272,8 @@ def _working_columns(planner: Planner) -> list[str]:
 
 
 def _refuse_invalid(planner: Planner, options: Options) -> None:
-    if planner.problem_count and (options.on_invalid == "raise" or _is_hopeless(planner)):
+    refuses = options.on_invalid == "raise" and not options.dry_run
+    if planner.problem_count and (refuses or _is_hopeless(planner)):
         raise InvalidRows(planner.problems, total=planner.problem_count)
 
 
@@ -335,3 +336,19 @@ def reopen(folder: RunFolder) -> Prepared:
             costs.extend(cost or 0 for cost in batch.column(names[1]).to_pylist())
     found = keys.to_array()
     return Prepared(folder, sources_of(folder), found, costs, invalid=int((~has_key(found)).sum()))
+
+
+def problems_of(folder: RunFolder) -> list[dict[str, Any]]:
+    """Return the problems of a run's newest table, as they were written when it was planned."""
+    entry = folder.tables()[-1]
+    names = [entry.name_of(ROW_ID), entry.name_of(PROBLEM)]
+    found = []
+    with folder.table() as file:
+        for batch in file.iter_batches(columns=names):
+            for row_id, words in zip(
+                batch.column(names[0]).to_pylist(), batch.column(names[1]).to_pylist(), strict=True
+            ):
+                if words:
+                    name, _, rest = words.partition(" ")
+                    found.append(problem(name, rest, row_id=row_id))
+    return found

@@ -14,8 +14,17 @@ from speechframe.batch.drive import BUDGET_KEY, carry_out, settings_of
 from speechframe.batch.operation import Operation
 from speechframe.batch.options import Options, RunOptions
 from speechframe.batch.planner import ARGUMENT, COST, PROBLEM, ROW_ID, row_values
-from speechframe.batch.prepare import ID, check_same, plan_table, prepare, reopen, sources_of
-from speechframe.batch.run import Run
+from speechframe.batch.prepare import (
+    ID,
+    Prepared,
+    check_same,
+    plan_table,
+    prepare,
+    problems_of,
+    reopen,
+    sources_of,
+)
+from speechframe.batch.run import PLANNED, STATE_KEY, Run
 from speechframe.batch.table import problem
 from speechframe.batch.verbs import VERBS
 from speechframe.errors import InvalidRows, RunMismatch
@@ -49,7 +58,7 @@ async def resume(
         ones cost nothing, rows that are gone leave the table but never the disk.
     redo
         Rows to make another take of: a list of row ids, or a status such as ``"suspect"``. Earlier takes
-        stay on disk. (Failed rows need no redo.)
+        stay on disk; calling the verb itself again chooses its own take back. (Failed rows need no redo.)
     **options
         See :class:`RunOptions`.
 
@@ -84,10 +93,18 @@ async def resume(
             prepared = await prepare(table, {}, operation, connection, given, known=sources_of(folder))
         else:
             prepared = await asyncio.to_thread(reopen, folder)
+            _refuse_planned_invalid(prepared, given)
     except BaseException:
         await connection.client.close()
         raise
     return await carry_out(prepared, operation, connection, given)
+
+
+def _refuse_planned_invalid(prepared: Prepared, options: Options) -> None:
+    # A dry run shows its problems instead of raising; what starts it must not leave rows out unasked.
+    planned = prepared.folder.manifest.extra.get(STATE_KEY) == PLANNED
+    if planned and prepared.invalid and options.on_invalid == "raise" and not options.dry_run:
+        raise InvalidRows(problems_of(prepared.folder))
 
 
 def _folder(run: Run | str | PathLike[str]) -> RunFolder:

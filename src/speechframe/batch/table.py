@@ -82,6 +82,11 @@ def open_table(table: Any) -> TableInput:
     if isinstance(table, (str, PathLike)):
         return _from_path(Path(table))
     kind = type(table).__module__.partition(".")[0]
+    if kind == "datasets" and isinstance(table, Mapping):
+        splits = ", ".join(map(str, table))
+        raise InvalidRows(
+            [problem("table", "is several datasets, not one", allowed=f"one split of {splits}")]
+        )
     if kind == "pandas":
         return _from_pandas(table)
     if kind == "datasets" and hasattr(table, "with_format"):
@@ -276,7 +281,14 @@ def _from_path(path: Path) -> TableInput:
     try:
         return reader(path)
     except (pa.ArrowException, OSError, UnicodeDecodeError, ValueError) as error:
-        raise InvalidRows([problem("table", f"{path.name} cannot be read: {_first_line(error)}")]) from None
+        raise InvalidRows(
+            [problem("table", f"{path.name} cannot be read: {_first_line(error)}", allowed=_way_out(error))]
+        ) from None
+
+
+def _way_out(error: BaseException) -> str:
+    is_encoding = isinstance(error, UnicodeDecodeError) or "UTF8" in str(error)
+    return "a file in UTF-8: save it again with that encoding" if is_encoding else ""
 
 
 def _first_line(error: BaseException) -> str:
@@ -330,7 +342,7 @@ def _read_xlsx(path: Path) -> TableInput:
     import pandas as pd
 
     try:
-        frame = pd.read_excel(path, dtype=str)
+        frame = pd.read_excel(path, dtype=str, keep_default_na=False, na_values=[""])
     except ImportError:
         raise InvalidRows(
             [problem("table", "reading .xlsx needs openpyxl", allowed="pip install 'speechframe[excel]'")]

@@ -123,7 +123,17 @@ def _report_plan(run: "Run", options: argparse.Namespace) -> int:
 
 def resume_command(run: "Run", options: argparse.Namespace) -> str:
     """Return what to type to go on with a run."""
-    return f"speechframe resume {shlex.quote(str(run.path))}{selection.again(options)}"
+    return f"speechframe resume {shlex.quote(str(run.path))}{_higher_budget(run)}{selection.again(options)}"
+
+
+def _higher_budget(run: "Run") -> str:
+    """Return the option without which a run that was stopped by its budget would stop again."""
+    if run.stopped_because != "budget" or run.estimate is None or run.progress is None:
+        return ""
+    from speechframe.spec.billing import to_credits
+
+    before = run.stats["credits"] - to_credits(run.progress.credits_millis)
+    return f" --max-credits {before + run.estimate.credits:g}"
 
 
 def _identity(run: "Run") -> dict[str, Any]:

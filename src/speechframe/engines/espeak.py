@@ -44,7 +44,6 @@ REVISION = 1
 """Goes up whenever an equal request sounds different: a run never mixes two ways of speaking."""
 
 
-
 class EspeakSpeaker:
     """The espeak-ng engine; see :class:`speechframe.engines.base.Speaker`.
 

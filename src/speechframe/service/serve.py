@@ -121,6 +121,8 @@ def run(options: argparse.Namespace) -> int:
         What a parser with :func:`add_arguments` made.
     """
     logging.basicConfig(level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s")
+    # What is kept is the user's alone, also in a folder that others may look into.
+    os.umask(0o077)
     try:
         _check_extra()
         return asyncio.run(_serve(config_of(options), options))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
+from urllib.parse import unquote
 
 from speechframe.spec.chosen import TRACE_HEADER, WARNING_HEADER
 from speechframe.spec.codes import Status
@@ -106,8 +107,13 @@ def trace_id_of(headers: Mapping[str, str]) -> str | None:
 
 
 def warnings_of(headers: Mapping[str, str], *further: str | None) -> tuple[str, ...]:
-    """Return `further` and every warning header, each once, on one line, shortened and bounded in number."""
-    found = [*further, *_values(headers, WARNING_HEADER)]
+    """Return `further` and every warning header, each once, on one line, shortened and bounded in number.
+
+    Headers are percent-encoded UTF-8. A body that only says them all again, joined, is left out.
+    """
+    said = [unquote(value) for value in _values(headers, WARNING_HEADER)]
+    new = [text for text in further if text and not (said and all(one in text for one in said))]
+    found = [*new, *said]
     lines = (one_line(warning, MAX_MESSAGE_CHARACTERS) for warning in found if warning)
     return tuple(dict.fromkeys(line for line in lines if line))[:MAX_WARNINGS]
 
