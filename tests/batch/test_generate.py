@@ -370,7 +370,9 @@ def test_two_threads_at_once(service, tmp_path):
     assert [runs[name].status for name in "ab"] == ["finished", "finished"]
 
 
-def test_nothing_configured_uses_the_local_service_and_says_so(tmp_path, capsys, caplog):
+def test_nothing_configured_uses_the_local_service_and_says_so(tmp_path, capsys, caplog, monkeypatch):
+    # A data folder of its own: the line is said when this process starts its service.
+    monkeypatch.setenv("SPEECHFRAME_SERVICE", str(tmp_path / "service"))
     with caplog.at_level("INFO", logger="speechframe"):
         run = spf.generate(["No key, no network."], voice="nora", run_dir=tmp_path / "run")
     assert run.status == "finished"
