@@ -121,7 +121,9 @@ def _mark(header: str | None, state: State, wanted: GenerateRequest, take: int) 
             f"{chosen.IDEMPOTENCY_HEADER} has {len(header)} characters; "
             f"allowed: 1 to {_LONGEST_IDEMPOTENCY_KEY} characters",
         )
-    body = hashlib.blake2b(b"generate\0%d\0" % take + encode_generate(wanted), digest_size=32).digest()
+    # How the audio is delivered is no part of what was asked for.
+    content = encode_generate(wanted.model_copy(update={"encode_as_base64": None}))
+    body = hashlib.blake2b(b"generate\0%d\0" % take + content, digest_size=32).digest()
     return Mark(state.ring.hashed(header), body)
 
 
