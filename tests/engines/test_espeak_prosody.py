@@ -134,6 +134,20 @@ def test_words_stay_with_the_sound_when_pauses_move(say):
         assert first.start_ms == pytest.approx(1000 * end_s, abs=60)
 
 
+def test_chance_moves_speed_pitch_and_liveliness_and_nothing_without_variation():
+    nora = espeak_voices()["en-US-nora"].timbre
+
+    def readings(variation):
+        return [
+            reading(Utterance(TEXT, "en-US-nora", "en-US", variation=variation, take=take), nora, "Calm")
+            for take in range(12)
+        ]
+
+    assert len(set(readings(0))) == 1
+    for part in ("words_per_minute", "pitch", "pitch_range", "seed"):
+        assert len({getattr(one, part) for one in readings(5)}) > 5
+
+
 def test_another_text_or_voice_strays_elsewhere():
     seeds = {
         reading(

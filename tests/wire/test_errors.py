@@ -141,3 +141,18 @@ def test_warnings_are_bounded():
     assert len(got) == 20
     assert got[0] == "first"
     assert max(map(len, got)) == 500
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "expected"),
+    [
+        ("rate is odd; style is odd", ["rate is odd", "style is odd"], ("rate is odd", "style is odd")),
+        ("rate is odd, and more", ["rate is odd"], ("rate is odd, and more", "rate is odd")),
+        ("caf\u00e9", ["caf%C3%A9"], ("caf\u00e9",)),
+        ("only the body", [], ("only the body",)),
+        (None, ["a%25b"], ("a%b",)),
+    ],
+)
+def test_warnings_are_decoded_and_said_once(body, headers, expected):
+    found = warnings_of(CIMultiDict([("X-Speech-Warning", value) for value in headers]), body)
+    assert found == expected

@@ -112,10 +112,18 @@ def warnings_of(headers: Mapping[str, str], *further: str | None) -> tuple[str, 
     Headers are percent-encoded UTF-8. A body that only says them all again, joined, is left out.
     """
     said = [unquote(value) for value in _values(headers, WARNING_HEADER)]
-    new = [text for text in further if text and not (said and all(one in text for one in said))]
+    new = [text for text in further if text and not _only_repeats(text, said)]
     found = [*new, *said]
     lines = (one_line(warning, MAX_MESSAGE_CHARACTERS) for warning in found if warning)
     return tuple(dict.fromkeys(line for line in lines if line))[:MAX_WARNINGS]
+
+
+def _only_repeats(text: str, said: list[str]) -> bool:
+    for one in said:
+        if one not in text:
+            return False
+        text = text.replace(one, "", 1)
+    return bool(said) and not text.strip(" ;,.|\n")
 
 
 def one_line(text: str, max_characters: int) -> str:
