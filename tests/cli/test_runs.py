@@ -228,8 +228,7 @@ def test_lines_instead_of_a_bar_say_how_far_it_is(monkeypatch, capfd):
 
 def test_it_runs_as_a_module_and_as_a_script(environment):
     script = Path(sys.executable).with_name("speechframe")
-    if not script.exists():
-        pytest.skip("the package is not installed here")
+    assert script.exists(), "the package must be installed for its tests"
     ends = [
         subprocess.run([*command, "--version"], check=True, capture_output=True, text=True, env=environment)
         for command in ([script], [sys.executable, "-m", "speechframe"])

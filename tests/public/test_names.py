@@ -14,6 +14,8 @@ from speechframe.batch.drive import drive
 from speechframe.batch.generate import GenerateOperation
 from speechframe.batch.options import Options, RunOptions
 from speechframe.batch.verbs import VERBS, verb
+from speechframe.spec.limits import GENERATE_SAMPLE_RATES_HZ, PITCH, RATE, VARIATION
+from speechframe.spec.speech import Format
 
 PUBLIC = """
     AudioError BadAnswer BadRequest BudgetExceeded Changes Client Clip ConnectionFailed EngineError Estimate
@@ -96,6 +98,17 @@ def test_every_argument_of_generate_is_described():
         n.strip("*") for line in re.findall(r"^([*\w, ]+)$", text, re.MULTILINE) for n in line.split(", ")
     }
     assert set(inspect.signature(api.generate).parameters) <= described
+
+
+def test_the_figures_people_read_are_those_of_the_document():
+    text = inspect.getdoc(api.generate)
+    rates = [f"{rate:g}" for rate in GENERATE_SAMPLE_RATES_HZ]
+    assert re.findall(r"\b\d{4,5}\b", text) == rates
+    assert f"{PITCH.low} to {PITCH.high}." in text
+    assert (PITCH.low, PITCH.high) == (RATE.low, RATE.high)
+    assert f"{VARIATION.low} to {VARIATION.high}:" in text
+    assert f"(default {VARIATION.default})" in text
+    assert [f for f in Format if f"``{f.value}``" not in text] == []
 
 
 def test_the_public_api_is_typed_the_way_people_use_it():
