@@ -19,7 +19,7 @@ from speechframe.batch.job import Ways
 from speechframe.batch.keys import Keys, as_keys
 from speechframe.batch.operation import Operation
 from speechframe.batch.options import Options, option_names
-from speechframe.batch.outcome import DONE
+from speechframe.batch.outcome import HEARD
 from speechframe.batch.plan import Plan, calls
 from speechframe.batch.prepare import Prepared, prepare
 from speechframe.batch.progress import Bar, Progress, counted, say
@@ -33,7 +33,6 @@ from speechframe.store.failed import read_unknown
 
 log = logging.getLogger(__name__)
 
-SUSPECT = "suspect"
 LATENCY_KEY = "mean_latency_ms"
 BUDGET_KEY = "max_credits"
 INTERRUPTED = "interrupted"
@@ -214,7 +213,7 @@ class _Drive:
             # A margin, so that the service's memory does not end between this look and the repeat.
             remembered=timedelta(seconds=self.connection.repeat_seconds * 0.9),
         )
-        finished = self.folder.index().packed({DONE, SUSPECT})
+        finished = self.folder.index().packed(HEARD)
         kept = as_keys(self._not_sent_again())
         latency_ms = self.folder.manifest.extra.get(LATENCY_KEY)
         lanes = self.connection.lanes(self.operation.pool, self.options.max_concurrency)

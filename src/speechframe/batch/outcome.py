@@ -7,13 +7,18 @@ from speechframe.errors import SpeechframeError
 
 PENDING = "pending"
 DONE = "done"
+CACHED = "cached"
+SUSPECT = "suspect"
 FAILED = "failed"
 INVALID = "invalid"
 SKIPPED = "skipped"
 CHARGED_UNKNOWN = "charged_unknown"
 
-STATES = (PENDING, DONE, FAILED, INVALID, SKIPPED, CHARGED_UNKNOWN)
-"""Row states of the first layout, in the order a summary lists them."""
+STATES = (PENDING, DONE, CACHED, SUSPECT, FAILED, INVALID, SKIPPED, CHARGED_UNKNOWN)
+"""Row states, in the order a summary lists them."""
+
+HEARD = frozenset({DONE, CACHED, SUSPECT})
+"""States of a row that has audio."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from speechframe.batch.connection import Connection
 from speechframe.batch.drive import BUDGET_KEY, carry_out, settings_of
 from speechframe.batch.operation import Operation
 from speechframe.batch.options import Options, RunOptions
+from speechframe.batch.outcome import HEARD
 from speechframe.batch.planner import ARGUMENT, COST, PROBLEM, ROW_ID, row_values
 from speechframe.batch.prepare import (
     ID,
@@ -246,7 +247,7 @@ def _compare(folder: RunFolder, table: Any, operation: Operation, options: Optio
     changed = [
         row_id for row_id, (key, _) in new_rows.items() if row_id in old_rows and old_rows[row_id][0] != key
     ]
-    made = {key for key, status in folder.keys().items() if status in {"done", "suspect"}}
+    made = {key for key, status in folder.keys().items() if status in HEARD}
     price = dict(zip((key for key, _ in new_rows.values()), planner.costs, strict=True))
     return Changes(
         new=tuple(row_id for row_id in new_rows if row_id not in old_rows),

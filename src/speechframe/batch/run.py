@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from speechframe.batch.clip import Clip
-from speechframe.batch.outcome import DONE, FAILED, INVALID, PENDING, STATES
+from speechframe.batch.outcome import DONE, FAILED, HEARD, INVALID, PENDING, STATES
 from speechframe.batch.plan import Estimate
 from speechframe.batch.planner import ROW_ID
 from speechframe.batch.progress import Progress, counted, duration
@@ -282,7 +282,7 @@ class Run:
         """The rows without audio that were sent or refused: their ids, status and errors."""
         frame = self.to_pandas()
         status = self._name_of("status")
-        return frame[~frame[status].isin([DONE, "suspect", PENDING])]
+        return frame[~frame[status].isin([*HEARD, PENDING])]
 
     @property
     def ledger(self) -> "pd.DataFrame":

@@ -57,7 +57,7 @@ _BY_REASON: Mapping[str, int] = MappingProxyType(
 )
 """``run.stopped_because`` to exit code."""
 
-_HAS_AUDIO = frozenset({"done", "suspect"})
+_HAS_AUDIO = frozenset({"done", "cached", "suspect"})
 
 
 def code_of_error(error: errors.SpeechframeError) -> int:

@@ -85,7 +85,7 @@ def code_of(run: "Run") -> int:
 def _counts(facts: Mapping[str, Any]) -> dict[str, int]:
     from speechframe.batch.outcome import STATES
 
-    return {name: facts[name] for name in (*STATES, "suspect") if name in facts}
+    return {name: facts[name] for name in STATES if name in facts}
 
 
 def report(run: "Run", options: argparse.Namespace) -> int:

@@ -97,6 +97,7 @@ class CallStatus(StrEnum):
     """What became of a call, as the column ``status`` says it."""
 
     DONE = "done"
+    CACHED = "cached"
     SUSPECT = "suspect"
     FAILED = "failed"
     CHARGED_UNKNOWN = "charged_unknown"
@@ -104,7 +105,7 @@ class CallStatus(StrEnum):
     INVALID = "invalid"
 
 
-FINISHED = frozenset({CallStatus.DONE.value, CallStatus.SUSPECT.value})
+FINISHED = frozenset({CallStatus.DONE.value, CallStatus.CACHED.value, CallStatus.SUSPECT.value})
 """Statuses whose record goes into a part; any other outcome goes into ``failed.parquet``."""
 
 
@@ -131,7 +132,7 @@ class Record:
     request_key
         The call's content key.
     status
-        ``done`` or ``suspect`` (goes into a part), ``failed`` or ``charged_unknown``.
+        ``done``, ``cached`` or ``suspect`` (goes into a part), ``failed`` or ``charged_unknown``.
     audio_bytes
         The audio file as the service sent it.
     audio_path
