@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 
 import speechframe as spf
+from speechframe.batch.cap import Cap
 from speechframe.batch.limiter import Lane
 from speechframe.batch.queue import MOST_WAITING, RowQueue
 from speechframe.settings import Settings
@@ -180,47 +181,97 @@ def test_whatever_happens_to_jobs_each_ends_once_and_little_is_read_ahead(jobs, 
 # -- lanes --------------------------------------------------------------------------
 
 
+def lane_of(cap, **options):
+    return Lane("global", Cap(cap, cap), **options)
+
+
 async def test_a_paused_lane_lets_nobody_start_before_its_time():
-    lane = Lane("global", 2)
+    lane = lane_of(2)
     finished = asyncio.Event()
-    assert await lane.ready(finished)
+    lane.leave(await lane.enter(finished), None)
     began = time.monotonic()
     lane.pause(0.1)
     # A shorter pause does not end a longer one.
     lane.pause(0.01)
     assert lane.is_paused
-    assert await lane.ready(finished)
+    assert await lane.enter(finished) is not None
     assert time.monotonic() - began >= 0.1
     lane.pause(60)
-    asyncio.get_running_loop().call_later(0.05, finished.set)
-    assert not await asyncio.wait_for(lane.ready(finished), 5)
+    waiting = asyncio.create_task(lane.enter(finished))
+    await asyncio.sleep(0.02)
+    finished.set()
+    lane.wake_all()
+    assert await asyncio.wait_for(waiting, 5) is None
 
 
 async def test_a_pause_may_be_prolonged_while_somebody_waits():
-    lane = Lane("global", 2)
+    lane = lane_of(2)
     began = time.monotonic()
     lane.pause(0.05)
     asyncio.get_running_loop().call_later(0.02, lane.pause, 0.15)
-    assert await lane.ready(asyncio.Event())
+    assert await lane.enter(asyncio.Event()) is not None
     assert time.monotonic() - began >= 0.15
 
 
 async def test_permits_are_never_more_than_the_cap():
-    lane = Lane("global", 3)
+    lane, finished = lane_of(3), asyncio.Event()
 
     async def hold():
-        async with lane.permit():
-            assert lane.in_flight <= 3
-            await asyncio.sleep(0.001)
+        place = await lane.enter(finished)
+        ticket = lane.begin()
+        assert lane.in_flight <= 3
+        await asyncio.sleep(0.001)
+        lane.passed(ticket)
+        lane.leave(place, ticket)
 
-    await asyncio.gather(*(hold() for _ in range(50)))
-    assert (lane.in_flight, lane.most_in_flight) == (0, 3)
-    with pytest.raises(ValueError, match="at least 1"):
-        Lane("global", 0)
+    await asyncio.wait_for(asyncio.gather(*(hold() for _ in range(50))), 20)
+    assert (lane.in_flight, lane.most_in_flight, lane.limit) == (0, 3, 3)
+
+
+async def test_a_waiter_that_is_cancelled_takes_no_place_with_it():
+    lane, finished = lane_of(1), asyncio.Event()
+    place = await lane.enter(finished)
+    waiters = [asyncio.create_task(lane.enter(finished)) for _ in range(3)]
+    await asyncio.sleep(0.01)
+    waiters[0].cancel()
+    lane.leave(place, None)
+    assert await asyncio.wait_for(waiters[1], 5) is not None
+    assert not waiters[2].done()
+    waiters[2].cancel()
+
+
+async def test_the_last_resort_is_used_only_while_all_others_rest():
+    east, west = lane_of(2), lane_of(2)
+    last, finished = lane_of(2, stands_in_for=(east, west)), asyncio.Event()
+    waiting = asyncio.create_task(last.enter(finished))
+    east.pause(60)
+    await asyncio.sleep(0.12)
+    assert not waiting.done()
+    west.pause(60)
+    assert await asyncio.wait_for(waiting, 5) is not None
+
+
+async def test_refused_alone_the_lane_waits_as_long_as_it_is_told(quick):
+    lane = lane_of(2)
+    place, ticket = await lane.enter(asyncio.Event()), lane.begin()
+    lane.refused(ticket, told_s=0.2)
+    lane.leave(place, ticket)
+    began = time.monotonic()
+    assert lane.is_paused
+    await lane.enter(asyncio.Event())
+    assert time.monotonic() - began >= 0.15
+
+
+async def test_refused_beside_others_the_lane_goes_on():
+    lane = lane_of(2)
+    tickets = [lane.begin(), lane.begin()]
+    lane.refused(tickets[1], told_s=30)
+    assert not lane.is_paused
+    assert lane.limit == 1
 
 
 def test_what_was_in_flight_together_is_one_rest(quick):
-    lane = Lane("global", 4)
+    lane = lane_of(4)
     began = time.monotonic()
     for _ in range(4):
         lane.rest(began, silent=True)
@@ -230,7 +281,7 @@ def test_what_was_in_flight_together_is_one_rest(quick):
     assert lane.silent_s > 0
     lane.rest(time.monotonic(), silent=False)
     assert (lane.rests, lane.silences) == (3, 0)
-    lane.answered()
+    lane.passed(lane.begin())
     assert (lane.rests, lane.silences, lane.silent_s) == (0, 0, 0.0)
 
 
@@ -252,9 +303,7 @@ def test_refused_rows_never_fail_and_the_cap_is_never_passed(make_faulty, speak,
     assert frame["attempts"].sum() == len(server.seen)
 
 
-@pytest.mark.parametrize(
-    ("published", "asked", "width"), [(5, None, 5), (5, 2, 2), (5, 9, 5), (None, 7, 7), (None, None, 2)]
-)
+@pytest.mark.parametrize(("published", "asked", "width"), [(5, None, 5), (5, 2, 2), (5, 9, 5), (None, 7, 7)])
 def test_the_cap_is_the_services_or_the_callers_whichever_is_lower(
     make_faulty, speak, quick, published, asked, width
 ):

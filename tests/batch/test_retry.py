@@ -48,6 +48,9 @@ def test_what_no_repeat_can_mend_is_not_repeated(status):
         (TimedOut("", sent=True), DEAR, Verdict.UNKNOWN, Charge.UNKNOWN),
         (TimedOut("", sent=True), FREE, Verdict.AGAIN_LATER, Charge.UNKNOWN),
         (TimedOut("", sent=True), DARING, Verdict.AGAIN_LATER, Charge.UNKNOWN),
+        (service_error("no", status=502), DEAR, Verdict.UNKNOWN, Charge.UNKNOWN),
+        (service_error("no", status=504), FREE, Verdict.AGAIN_LATER, Charge.UNKNOWN),
+        (service_error("no", status=524), DARING, Verdict.AGAIN_LATER, Charge.UNKNOWN),
         (BadAnswer("cut"), DEAR, Verdict.AGAIN_LATER, Charge.COMPUTED),
         (BadAnswer("cut"), FREE, Verdict.AGAIN_LATER, Charge.COMPUTED),
         (EngineError("no"), FREE, Verdict.FAIL, Charge.NONE),
@@ -148,15 +151,42 @@ def test_a_huge_retry_after_is_bounded_by_patience(faulty, speak, quick, status)
     began = time.monotonic()
     run = speak(faulty, ["the row"], patience_s=0.7)
     assert 0.7 <= time.monotonic() - began < 5
-    assert statuses(run) == {"the row": "failed"}
+    check_put_off(run, status)
     assert faulty.sends("the row") == 2
+
+
+def check_put_off(run, status):
+    """A row that alone gets an error fails; a service that puts off everybody stops the run."""
+    if status == 500:
+        assert statuses(run) == {"the row": "failed"}
+    else:
+        assert statuses(run) == {"the row": "pending"}
+        assert (run.status, run.stopped_because) == ("stopped", "unavailable")
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_row_that_alone_is_put_off_fails_and_the_run_goes_on(faulty, speak, quick, status):
+    faulty.forever = {"the row": (status, 0)}
+    faulty.delay_s = 0.02
+    run = speak(faulty, ["the row", *(f"line {i}" for i in range(150))], patience_s=0.4)
+    assert statuses(run).pop("the row") == "failed"
+    assert set(statuses(run).values()) == {"failed", "done"}
+    check_books(run, faulty)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_an_outage_of_everything_costs_no_row(faulty, speak, quick, status):
+    faulty.scripts = {"*": [status] * 60}
+    run = speak(faulty, [f"line {i}" for i in range(12)], max_attempts=2)
+    assert set(statuses(run).values()) == {"done"}
+    check_books(run, faulty)
 
 
 @pytest.mark.parametrize("status", [429, 503, 500])
 def test_a_retry_after_of_nothing_is_no_leave_to_hammer(faulty, speak, quick, status):
     faulty.forever = {"the row": (status, 0)}
     run = speak(faulty, ["the row"], patience_s=0.5)
-    assert statuses(run) == {"the row": "failed"}
+    check_put_off(run, status)
     assert 2 <= faulty.sends("the row") <= 120
     assert faulty.seen[-1].at - faulty.seen[0].at > 0.01
 

@@ -1,16 +1,21 @@
 """The service a run talks to: where it is, what it offers, which voices it has."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
 
+from speechframe.batch.cap import Cap
 from speechframe.batch.catalogue import VoiceBook
-from speechframe.batch.limiter import START_CONCURRENCY, Lane
+from speechframe.batch.limiter import MOST_CONCURRENCY, START_CONCURRENCY, Lane
 from speechframe.client import Client
 from speechframe.settings import GLOBAL_REGION, Settings, fingerprint
+from speechframe.spec.limits import REGIONS
 
 LOCAL_PREFIX = "local/"
 """How the identity of an embedded local service begins."""
+
+LARGEST_CAP = max(region.streaming_concurrency or START_CONCURRENCY for region in REGIONS.values())
+"""The largest concurrency the document gives any region."""
 
 
 @dataclass
@@ -100,7 +105,7 @@ class Connection:
         return bool(self.limits.get("take_header"))
 
     def lanes(self, pool: str, most: int | None) -> list[Lane]:
-        """Return one lane a region.
+        """Return one lane a region, the global address as the last resort where regions are named.
 
         Parameters
         ----------
@@ -111,6 +116,36 @@ class Connection:
         """
         published = self.limits.get("pools", {}).get(pool)
         offered = published if isinstance(published, int) and published > 0 else None
-        cap = min(most, offered) if most and offered else most or offered or START_CONCURRENCY
-        regions = self.client.settings.regions or (GLOBAL_REGION,)
-        return [Lane(region, cap, pool) for region in regions if region in self.client.regions]
+        cap = first_cap(offered, most)
+        names = self.client.settings.regions or self.client.regions
+        lanes = [Lane(region, replace(cap), pool) for region in names]
+        if GLOBAL_REGION in self.client.regions and GLOBAL_REGION not in names:
+            lanes.append(Lane(GLOBAL_REGION, replace(cap), pool, stands_in_for=tuple(lanes)))
+        return lanes
+
+
+def first_cap(offered: int | None, most: int | None) -> Cap:
+    """Return the cap a lane starts with.
+
+    Parameters
+    ----------
+    offered
+        What the service publishes: known, and never passed.
+    most
+        What the caller allows. Up to the largest cap of the document it is taken as known; above, it is
+        an end, and what lies below it is learned.
+
+    Examples
+    --------
+    >>> cap = first_cap(None, 100)
+    >>> cap.start, cap.most
+    (15, 100)
+    >>> first_cap(5, 9).limit, first_cap(None, None).limit
+    (5, 2)
+    """
+    if offered is not None:
+        known = offered if most is None else min(offered, most)
+        return Cap(known, known)
+    if most is not None:
+        return Cap(min(most, LARGEST_CAP), most)
+    return Cap(START_CONCURRENCY, MOST_CONCURRENCY)

@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from speechframe._loop import INTERRUPT
+from speechframe.batch.accounts import Accounts
 from speechframe.batch.books import Before, Identity, read_before
 from speechframe.batch.budget import Budget
 from speechframe.batch.connection import Connection
@@ -21,6 +22,7 @@ from speechframe.batch.operation import Operation
 from speechframe.batch.options import Options, option_names
 from speechframe.batch.outcome import HEARD
 from speechframe.batch.plan import Plan, calls
+from speechframe.batch.planner import ROW_ID
 from speechframe.batch.prepare import Prepared, prepare
 from speechframe.batch.progress import Bar, Progress, counted, say
 from speechframe.batch.run import FINISHED, RUNNING, STATE_KEY, STOP_KEY, STOPPED, Live, Run
@@ -217,7 +219,7 @@ class _Drive:
         kept = as_keys(self._not_sent_again())
         latency_ms = self.folder.manifest.extra.get(LATENCY_KEY)
         lanes = self.connection.lanes(self.operation.pool, self.options.max_concurrency)
-        width = sum(lane.cap for lane in lanes)
+        width = sum(lane.limit for lane in lanes if not lane.stands_in_for)
         plan = Plan.of(
             self.prepared.keys,
             self.prepared.costs,
@@ -253,7 +255,7 @@ class _Drive:
         log.info(
             "%s %s: %s; run folder %s", self.operation.name, service, plan.estimate.line(), self.folder.path
         )
-        self.progress.total = plan.estimate.calls
+        self.progress.total = plan.estimate.calls + plan.estimate.cached
         self.progress.planned_millis = round(plan.estimate.credits * CREDIT)
         self.progress.started = time.monotonic()
         self._note({STATE_KEY: RUNNING, STOP_KEY: None, BUDGET_KEY: _finite(self.options.max_credits)})
@@ -265,13 +267,16 @@ class _Drive:
     async def _make(self, plan: Plan) -> None:
         bar = Bar(self.progress, name=self.operation.name, shown=self.options.progress)
         writer = self.folder.writer(tags=self.options.tags)
-        self.engine = Engine(
+        accounts = Accounts(
             self.operation,
-            self.connection.client,
-            self.connection.lanes(self.operation.pool, self.options.max_concurrency),
-            self._budget(),
-            writer,
-            ways=Ways(
+            Identity(
+                run_id=self.run_.run_id,
+                operation=self.operation.name,
+                service=self.connection.identity,
+                key_fingerprint=self.connection.key_fingerprint,
+                tags=self.options.tags,
+            ),
+            Ways(
                 max_attempts=self.options.max_attempts,
                 patience_s=self.options.patience_s,
                 repeat_is_free=self.connection.repeat_is_free,
@@ -279,17 +284,17 @@ class _Drive:
                 timeout_s=self.options.timeout_s,
                 sends_takes=self.connection.takes,
             ),
-            identity=Identity(
-                run_id=self.run_.run_id,
-                operation=self.operation.name,
-                service=self.connection.identity,
-                key_fingerprint=self.connection.key_fingerprint,
-                tags=self.options.tags,
-            ),
-            progress=self.progress,
+            self._budget(),
+            writer,
+            self.progress,
+            on_outcome=self._on_outcome,
+        )
+        self.engine = Engine(
+            self.connection.client,
+            self.connection.lanes(self.operation.pool, self.options.max_concurrency),
+            accounts,
             bar=bar,
             before=self.before,
-            on_outcome=self._on_outcome,
         )
         if self._stop_asked is not None:
             self.engine.stop(self._stop_asked)
@@ -297,7 +302,13 @@ class _Drive:
             with (
                 self.folder.table() as file,
                 contextlib.closing(
-                    calls(file.iter_batches(), self.prepared.sources, self.operation, plan.todo)
+                    calls(
+                        file.iter_batches(),
+                        self.prepared.sources,
+                        self.operation,
+                        plan,
+                        row_id=self.folder.tables()[-1].name_of(ROW_ID),
+                    )
                 ) as source,
             ):
                 await self.engine.run(source)
@@ -333,7 +344,7 @@ class _Drive:
             STOP_KEY: None if ended else stopped,
         }
         if self.progress.done and self.progress.seconds and engine is not None:
-            busy = self.progress.seconds * sum(min(lane.most_in_flight, lane.cap) for lane in engine.lanes)
+            busy = self.progress.seconds * sum(lane.most_in_flight for lane in engine.lanes)
             extra[LATENCY_KEY] = round(1000 * busy / self.progress.ended, 1)
         self._note(extra)
 

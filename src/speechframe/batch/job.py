@@ -7,12 +7,16 @@ from speechframe.batch.operation import Planned
 from speechframe.errors import SpeechframeError
 
 
-@dataclass
+@dataclass(slots=True)
 class Job:
     """A call on its way: what was tried so far and what is reserved for it.
 
     Attributes
     ----------
+    row_id
+        The first row of the table with this call.
+    is_cached
+        The cache had its answer when the run was planned.
     sends
         Attempts made, each with its row in the ledger.
     uncounted
@@ -26,6 +30,8 @@ class Job:
     """
 
     planned: Planned
+    row_id: str = ""
+    is_cached: bool = False
     is_paid: bool = False
     is_unknown: bool = False
     sends: int = 0

@@ -1,35 +1,108 @@
 """Lanes: how many calls may be in flight, and where.
 
 A lane is a key, a region and a pool of the service (section 8: contexts and
-streams share one pool, everything else the other). Its cap is fixed here: what
-the caller says, else what the service publishes, else the document's default.
+streams share one pool, everything else the other). It learns its cap
+(:mod:`speechframe.batch.cap`) and, where that does not explain what is refused,
+a rate (:mod:`speechframe.batch.rate`); its places may be shared by all
+processes of the machine that use the key (:mod:`speechframe.batch.permits`).
 """
 
 import asyncio
-import contextlib
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections import deque
 from dataclasses import dataclass, field
+from typing import Protocol
 
+from speechframe.batch.cap import Cap, Ticket
+from speechframe.batch.rate import Rate
 from speechframe.batch.retry import delay_s
 
 START_CONCURRENCY = 2
 """Calls in flight where nobody says how many are allowed: the least any region of the document allows."""
 
+MOST_CONCURRENCY = 256
+"""Calls in flight where nobody says an end and nothing is refused."""
+
+_POLL_S = 0.005
+_STAND_BY_S = 0.05
+_ALONE_MOST = 5
+
+
+class Places(Protocol):
+    """Where a lane's places are counted: in this process, or by all processes with the key."""
+
+    def try_take(self, limit: int) -> int | None:
+        """Return a place when fewer than `limit` are taken, else None."""
+
+    def give(self, place: int) -> None:
+        """Give a place back."""
+
+    def held(self) -> int:
+        """Return how many places are taken by everybody."""
+
+    def others(self) -> int:
+        """Return how many other processes take places now."""
+
+    def learned(self) -> int | None:
+        """Return the cap another process has learned since this was asked last, None when none has."""
+
+    def publish(self, cap: int) -> None:
+        """Tell the other processes what was learned."""
+
+
+@dataclass
+class OwnPlaces:
+    """Places of one lane of one process."""
+
+    taken: int = 0
+
+    def try_take(self, limit: int) -> int | None:
+        """Return a place when fewer than `limit` are taken, else None."""
+        if self.taken >= limit:
+            return None
+        self.taken += 1
+        return 0
+
+    def give(self, place: int) -> None:
+        """Give a place back."""
+        del place
+        self.taken -= 1
+
+    def held(self) -> int:
+        """Return how many places are taken."""
+        return self.taken
+
+    @staticmethod
+    def others() -> int:
+        """Return 0: nobody else takes places."""
+        return 0
+
+    @staticmethod
+    def learned() -> int | None:
+        """Return None: nobody else learns."""
+        return None
+
+    @staticmethod
+    def publish(cap: int) -> None:
+        """Tell nobody."""
+
 
 @dataclass
 class Lane:
-    """Permits of one key in one region and pool.
+    """Places of one key in one region and pool.
 
     Parameters
     ----------
     region
         The region's name.
     cap
-        Calls in flight at most.
+        How many calls may be in flight.
     pool
         ``"other"`` or ``"streaming"``.
+    places
+        Who else takes places.
+    stands_in_for
+        Lanes that must all rest before this one takes a row: the global address comes last.
 
     Attributes
     ----------
@@ -39,25 +112,28 @@ class Lane:
         Rests in a row, each longer than the one before; 0 after an answer.
     silences
         How many of those in a row came without any answer.
+    passed_at
+        When the last answer came that was neither a refusal nor a rest (``time.monotonic()``).
     """
 
     region: str
-    cap: int
+    cap: Cap
     pool: str = "other"
+    places: Places = field(default_factory=OwnPlaces)
+    stands_in_for: "tuple[Lane, ...]" = ()
     in_flight: int = 0
     most_in_flight: int = 0
     refusals: int = 0
     rests: int = 0
     silences: int = 0
+    passed_at: float = float("-inf")
+    rate: Rate = field(default_factory=Rate)
     _paused_until: float = 0.0
     _rested_at: float = 0.0
     _silent_since: float = 0.0
-    _free: asyncio.Semaphore = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        if self.cap < 1:
-            raise ValueError(f"a lane needs a cap of at least 1, not {self.cap}")
-        self._free = asyncio.Semaphore(self.cap)
+    _alone: int = 0
+    _alarm: asyncio.TimerHandle | None = field(default=None, repr=False)
+    _waiters: "deque[asyncio.Future[None]]" = field(default_factory=deque, repr=False)
 
     @property
     def name(self) -> str:
@@ -65,29 +141,141 @@ class Lane:
         return f"{self.region}/{self.pool}"
 
     @property
+    def limit(self) -> int:
+        """How many calls may be in flight now."""
+        return self.cap.limit if self.rate.per_second is None else self.cap.most
+
+    @property
     def is_paused(self) -> bool:
         """Whether no call may start now."""
         return self._paused_until > time.monotonic()
 
-    async def ready(self, finished: asyncio.Event) -> bool:
-        """Wait until a call may start; False when `finished` was set before."""
-        # A loop, because another answer may prolong the pause while this one waits.
-        while not finished.is_set() and (left_s := self._paused_until - time.monotonic()) > 0:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(left_s):
-                    await finished.wait()
-        return not finished.is_set()
+    @property
+    def silent_s(self) -> float:
+        """Seconds since the first of the attempts that all came to nothing."""
+        return time.monotonic() - self._silent_since if self.silences else 0.0
 
-    @asynccontextmanager
-    async def permit(self) -> AsyncIterator[None]:
-        """Wait for a free place and hold it for one attempt."""
-        async with self._free:
-            self.in_flight += 1
-            self.most_in_flight = max(self.most_in_flight, self.in_flight)
-            try:
-                yield
-            finally:
-                self.in_flight -= 1
+    # -- in and out -----------------------------------------------------------------
+
+    async def enter(self, finished: asyncio.Event) -> int | None:
+        """Wait for a place and return it; None when `finished` was set before."""
+        while not finished.is_set():
+            wait_s: float | None = self._wait_s(time.monotonic())
+            if not wait_s:
+                if (found := self.places.learned()) is not None:
+                    self.cap.adopt(found)
+                place = self.places.try_take(self.limit)
+                if place is not None:
+                    # Whoever waits next looks after the clock from here on.
+                    self._wake()
+                    return place
+                # One of ours wakes us; of others' we hear nothing.
+                wait_s = _POLL_S if self.places.others() or not self.in_flight else None
+            await self._sleep(wait_s)
+        return None
+
+    def begin(self) -> Ticket:
+        """Note that a call starts on the place that was taken last."""
+        shared = self.places.others()
+        self.rate.begin(time.monotonic())
+        ticket = self.cap.start_call(self.places.held() - 1 if shared else self.in_flight)
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        return ticket
+
+    def leave(self, place: int, ticket: Ticket | None) -> None:
+        """Give a place back, with the call that was on it."""
+        self.places.give(place)
+        if ticket is not None:
+            self.in_flight -= 1
+            self.cap.forget_probe(ticket)
+        self._wake()
+
+    def wake_all(self) -> None:
+        """Let everybody who waits look again."""
+        while self._waiters:
+            self._wake()
+
+    def _wait_s(self, now: float) -> float:
+        if any(not lane.is_paused for lane in self.stands_in_for):
+            return _STAND_BY_S
+        return max(self._paused_until - now, self.rate.wait_s(now), 0.0)
+
+    async def _sleep(self, seconds: float | None) -> None:
+        loop = asyncio.get_running_loop()
+        if seconds is not None:
+            self._set_alarm(loop, loop.time() + seconds)
+        waiter = loop.create_future()
+        self._waiters.append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            # Woken and cancelled at once: the next one must not sleep on.
+            self._wake()
+            raise
+        finally:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+
+    def _set_alarm(self, loop: asyncio.AbstractEventLoop, at: float) -> None:
+        # One for all who wait: it wakes one of them, who sets it again or takes a place and wakes the next.
+        if self._alarm is not None:
+            if self._alarm.when() <= at:
+                return
+            self._alarm.cancel()
+        self._alarm = loop.call_at(at, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        self._wake()
+
+    def _wake(self) -> None:
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+    # -- what answers tell -----------------------------------------------------------
+
+    def passed(self, ticket: Ticket) -> None:
+        """Note an answer that is neither a refusal nor a sign that the region is down."""
+        self.passed_at = now = time.monotonic()
+        self.rests = self.silences = self._alone = 0
+        self.rate.passed(now)
+        before = self.cap.held
+        self.cap.passed(ticket, beside=self._beside())
+        self._learned(before)
+
+    def refused(self, ticket: Ticket, *, told_s: float | None = None) -> None:
+        """Note a refusal by a cap or a rate.
+
+        Parameters
+        ----------
+        ticket
+            The call's.
+        told_s
+            Seconds the service asked the call to wait.
+        """
+        self.refusals += 1
+        self.rests = self.silences = 0
+        beside, before, now = self._beside(), self.cap.held, time.monotonic()
+        if self.rate.per_second is not None:
+            self.rate.refused(now)
+        elif self.cap.refused(ticket, beside=beside):
+            self.rate.fell(now)
+        if beside == 0:
+            # Refused alone: it is not about what is in flight here, and the next would be refused as well.
+            self._alone = min(self._alone + 1, _ALONE_MOST)
+            self.pause(delay_s(self._alone, told_s=told_s))
+        self._learned(before)
+
+    def _beside(self) -> int:
+        return (self.places.held() if self.places.others() else self.in_flight) - 1
+
+    def _learned(self, before: int) -> None:
+        if self.cap.held != before:
+            self.places.publish(self.cap.held)
 
     def pause(self, seconds: float) -> None:
         """Start no call for `seconds`: the service asked for it, or the region is down."""
@@ -115,12 +303,3 @@ class Lane:
             self.silences = self.silences + 1 if silent else 0
             self.pause(delay_s(self.rests, told_s=told_s))
         self.pause(told_s or 0.0)
-
-    @property
-    def silent_s(self) -> float:
-        """Seconds since the first of the attempts that all came to nothing."""
-        return time.monotonic() - self._silent_since if self.silences else 0.0
-
-    def answered(self) -> None:
-        """Note that the region works."""
-        self.rests = self.silences = 0

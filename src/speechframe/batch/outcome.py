@@ -23,12 +23,29 @@ HEARD = frozenset({DONE, CACHED, SUSPECT})
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The answer is on disk."""
+    """The answer is on disk.
+
+    Attributes
+    ----------
+    request_key, row_id
+        The call, and the first row of the table that has it.
+    attempts
+        Attempts that counted.
+    audio_seconds, credits_millis
+        What came and what it cost.
+    status
+        ``done``, ``cached`` or ``suspect``.
+    reason
+        Why it is suspect.
+    """
 
     request_key: str
+    row_id: str
     attempts: int
     audio_seconds: float
     credits_millis: int
+    status: str = DONE
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +53,10 @@ class Failed:
     """Every allowed attempt failed, or the request was refused for good."""
 
     request_key: str
+    row_id: str
     attempts: int
     error: SpeechframeError
+    status: str = FAILED
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +64,14 @@ class ChargedUnknown:
     """Sent, no answer: it may have been billed, so it is not silently sent again."""
 
     request_key: str
+    row_id: str
     attempts: int
     error: SpeechframeError
     credits_millis: int
+    status: str = CHARGED_UNKNOWN
 
 
-@dataclass(frozen=True, slots=True)
-class Pending:
-    """Not made: the run stopped before this call."""
-
-    request_key: str
-    attempts: int = 0
-
-
-Outcome = Done | Failed | ChargedUnknown | Pending
+Outcome = Done | Failed | ChargedUnknown
 
 
 def error_fields(error: SpeechframeError) -> dict[str, Any]:

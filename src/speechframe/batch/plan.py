@@ -1,6 +1,6 @@
 """What a run would do and cost, and the calls it makes."""
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,10 +29,12 @@ class Estimate:
         Different calls among them.
     finished
         Calls that an earlier run of this folder has made: they cost nothing.
+    cached
+        Calls whose answer is in the cache: they cost nothing either.
     invalid
         Rows that cannot be sent.
     calls
-        Calls still to make.
+        Calls still to make, cached ones left out.
     credits
         Price of those calls.
     balance
@@ -51,12 +53,15 @@ class Estimate:
     concurrency: int | None = None
     identical_retakes: int = 0
     seconds_at_cap: float | None = None
+    cached: int = 0
 
     def line(self) -> str:
         """Return the one line a run opens with."""
         parts = [counted(self.rows, "row"), f"{self.unique:,} unique"]
         if self.finished:
             parts.append(f"{self.finished:,} done before")
+        if self.cached:
+            parts.append(f"{self.cached:,} cached")
         if self.invalid:
             parts.append(f"{self.invalid:,} invalid")
         parts += [counted(self.calls, "call"), f"{self.credits:,.10g} credits"]
@@ -83,6 +88,7 @@ class Plan:
 
     keys: Keys
     todo: Mask
+    cached: Mask
     estimate: Estimate
 
     @classmethod
@@ -93,6 +99,7 @@ class Plan:
         finished: Keys,
         *,
         invalid: int,
+        cached: Callable[[Keys], Mask] | None = None,
         **known: Any,
     ) -> "Plan":
         """Return the plan for `keys`, leaving out what is `finished`.
@@ -107,37 +114,72 @@ class Plan:
             Keys that need no call.
         invalid
             Rows without a call.
+        cached
+            Says which keys the cache has.
         **known
             Further fields of :class:`Estimate`.
         """
         first = first_of_each(keys)
         before = among(keys, finished)
         todo = first & ~before
-        total = int(np.asarray(costs, dtype=np.int64)[todo].sum()) if len(keys) else 0
+        held = np.zeros(len(keys), dtype=bool)
+        if cached is not None:
+            held[todo] = cached(keys[todo])
+        to_call = todo & ~held
+        total = int(np.asarray(costs, dtype=np.int64)[to_call].sum()) if len(keys) else 0
         estimate = Estimate(
             rows=len(keys),
             unique=int(first.sum()),
             finished=int((first & before).sum()),
             invalid=invalid,
-            calls=int(todo.sum()),
+            calls=int(to_call.sum()),
             credits=to_credits(total),
+            cached=int(held.sum()),
             **known,
         )
-        return cls(keys, todo, estimate)
+        return cls(keys, todo, held, estimate)
+
+
+@dataclass(frozen=True, slots=True)
+class Todo:
+    """A call to make, the first row that has it, and whether the cache had its answer."""
+
+    planned: Planned
+    row_id: str
+    is_cached: bool
 
 
 def calls(
-    batches: Iterable[pa.RecordBatch], sources: Mapping[str, Source], operation: Operation, todo: Mask
-) -> Generator[Planned, None, None]:
-    """Yield the calls to make, reading the spooled table lazily."""
+    batches: Iterable[pa.RecordBatch],
+    sources: Mapping[str, Source],
+    operation: Operation,
+    plan: Plan,
+    *,
+    row_id: str,
+) -> Generator[Todo, None, None]:
+    """Yield the calls to make, reading the spooled table lazily.
+
+    Parameters
+    ----------
+    batches, sources, operation
+        The table, where the verb's arguments come from, the verb.
+    plan
+        Which rows are to be made.
+    row_id
+        The table's column of row ids.
+    """
     start = 0
     for batch in batches:
-        wanted = np.flatnonzero(todo[start : start + batch.num_rows])
+        here = slice(start, start + batch.num_rows)
         start += batch.num_rows
+        wanted = np.flatnonzero(plan.todo[here])
         if not len(wanted):
             continue
-        for values in row_values(batch.take(pa.array(wanted, pa.int64())), sources):
+        rows = batch.take(pa.array(wanted, pa.int64()))
+        ids = rows.column(row_id).to_pylist()
+        cached = plan.cached[here][wanted].tolist()
+        for values, name, is_cached in zip(row_values(rows, sources), ids, cached, strict=True):
             take = int(values.pop("take", 0))
             planned = operation.check(values, take).planned
             if planned is not None:
-                yield planned
+                yield Todo(planned, str(name), is_cached)

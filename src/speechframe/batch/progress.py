@@ -8,12 +8,19 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from speechframe.batch.outcome import CHARGED_UNKNOWN, DONE, FAILED
+from speechframe.batch.outcome import CACHED, CHARGED_UNKNOWN, DONE, FAILED, SUSPECT
 from speechframe.spec.billing import Millicredits, to_credits
 
 _REDRAW_S = 0.2
 _MINUTE_S = 60
 _LINE_S = 15.0
+_COUNTER = {
+    DONE: "done",
+    CACHED: "cached",
+    SUSPECT: "suspect",
+    FAILED: "failed",
+    CHARGED_UNKNOWN: "unknown",
+}
 
 
 @dataclass
@@ -24,7 +31,7 @@ class Progress:
     ----------
     total
         Calls this run has to make.
-    done, failed, unknown
+    done, cached, suspect, failed, unknown
         Calls by outcome.
     retries
         Attempts beyond each call's first.
@@ -40,6 +47,8 @@ class Progress:
 
     total: int = 0
     done: int = 0
+    cached: int = 0
+    suspect: int = 0
     failed: int = 0
     unknown: int = 0
     retries: int = 0
@@ -55,7 +64,7 @@ class Progress:
     @property
     def ended(self) -> int:
         """Calls with an outcome."""
-        return self.done + self.failed + self.unknown
+        return self.done + self.cached + self.suspect + self.failed + self.unknown
 
     @property
     def seconds(self) -> float:
@@ -74,12 +83,8 @@ class Progress:
 
     def count(self, status: str) -> None:
         """Count one outcome."""
-        if status == DONE:
-            self.done += 1
-        elif status == FAILED:
-            self.failed += 1
-        elif status == CHARGED_UNKNOWN:
-            self.unknown += 1
+        name = _COUNTER[status]
+        setattr(self, name, getattr(self, name) + 1)
 
     def retried(self, code: str) -> None:
         """Count one attempt that will be repeated."""
@@ -91,6 +96,8 @@ class Progress:
         return {
             "total": self.total,
             "done": self.done,
+            "cached": self.cached,
+            "suspect": self.suspect,
             "failed": self.failed,
             "charged_unknown": self.unknown,
             "retries": self.retries,
@@ -143,8 +150,7 @@ class Bar:
             figures["left"] = f"{p.balance:,}"
         if p.retries:
             figures["retries"] = str(p.retries)
-        if p.failed:
-            figures["failed"] = str(p.failed)
+        figures |= {name: str(n) for name in ("cached", "suspect", "failed") if (n := getattr(p, name))}
         self._bar.set_postfix(figures, refresh=False)
         self._bar.update(p.ended - self._bar.n)
 
@@ -152,7 +158,7 @@ class Bar:
         p = self.progress
         credits = f"{to_credits(p.credits_millis):,.10g} credits"
         figures = [f"{p.ended:,}/{p.total:,} calls", f"{p.rate:,.1f} a second", credits]
-        figures += [f"{p.failed:,} failed"] if p.failed else []
+        figures += [f"{n:,} {name}" for name in ("cached", "suspect", "failed") if (n := getattr(p, name))]
         figures += [f"about {p.eta_s:,.0f} s to go"] if p.eta_s is not None else []
         return f"{self.name}: {', '.join(figures)}"
 

@@ -18,9 +18,9 @@ class RowQueue(Generic[T]):
     """Hands out jobs one by one; memory does not grow with the source.
 
     A job that is handed out is *open* until :meth:`done`, :meth:`front`,
-    :meth:`later` or :meth:`hold` is called for it; :meth:`next` waits while
-    open jobs may still come back and returns None when nothing can come any
-    more.
+    :meth:`later` or :meth:`hold` is called for it. :meth:`take` never waits,
+    :meth:`next` waits while open jobs may still come back; both return None,
+    and `finished` is set, when nothing can come any more.
 
     Parameters
     ----------
@@ -44,19 +44,21 @@ class RowQueue(Generic[T]):
         self._changed = asyncio.Event()
         self.finished = asyncio.Event()
 
+    def take(self) -> T | None:
+        """Return the next job, None when there is none now."""
+        job = None if self._closed else self._ready()
+        if job is not None:
+            self._open += 1
+        elif self._closed or not (self._later or self._held or self._open):
+            self.finished.set()
+            self._changed.set()
+        return job
+
     async def next(self) -> T | None:
         """Return the next job, waiting for one that is due later; None at the end."""
-        while not self._closed:
-            job = self._ready()
-            if job is not None:
-                self._open += 1
-                return job
-            if not (self._later or self._held or self._open):
-                break
-            await self._wait()
-        self.finished.set()
-        self._changed.set()
-        return None
+        while (job := self.take()) is None and not self.finished.is_set():
+            await self.changed()
+        return job
 
     def _ready(self) -> T | None:
         if self._front:
@@ -68,7 +70,10 @@ class RowQueue(Generic[T]):
             return None
         return next(self._source, None)
 
-    async def _wait(self) -> None:
+    async def changed(self) -> None:
+        """Wait until another :meth:`take` may give more than the last one."""
+        if self.finished.is_set():
+            return
         self._changed.clear()
         timeout_s = self._later[0][0] - time.monotonic() if self._later else None
         try:

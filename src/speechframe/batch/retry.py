@@ -15,9 +15,12 @@ from speechframe.errors import (
     SpeechframeError,
     Unavailable,
 )
+from speechframe.spec.codes import Status
 
 FIRST_DELAY_S = 0.25
 LONGEST_DELAY_S = 30.0
+_OF_PROXIES = frozenset({502, 504, *range(520, 600)})
+"""Bad gateway, gateway timeout, and the numbers that content networks made up for the same."""
 
 _backoff = wait_random_exponential(multiplier=FIRST_DELAY_S, max=LONGEST_DELAY_S)
 
@@ -70,17 +73,21 @@ def decide(error: SpeechframeError, *, repeat_is_free: bool, retry_unknown: bool
     >>> decide(TimedOut("", sent=True), repeat_is_free=True, retry_unknown=False).verdict.name
     'AGAIN_LATER'
     """
+    again = repeat_is_free or retry_unknown
+    unknown = Decision(Verdict.AGAIN_LATER if again else Verdict.UNKNOWN, Charge.UNKNOWN)
     if isinstance(error, ServiceError):
-        return _of_status(error)
+        return unknown if _is_between(error) else _of_status(error)
     if isinstance(error, ConnectionFailed):
-        if not error.sent:
-            return Decision(Verdict.UNREACHED)
-        again = repeat_is_free or retry_unknown
-        return Decision(Verdict.AGAIN_LATER if again else Verdict.UNKNOWN, Charge.UNKNOWN)
+        return unknown if error.sent else Decision(Verdict.UNREACHED)
     if isinstance(error, BadAnswer):
         # A 200 was billed; asking again costs again unless the repeat is free.
         return Decision(Verdict.AGAIN_LATER, Charge.COMPUTED)
     return Decision(Verdict.FAIL)
+
+
+def _is_between(error: ServiceError) -> bool:
+    # What the service behind a proxy did with the call, the proxy does not know.
+    return error.status in _OF_PROXIES and Status.of(error.status) is None
 
 
 def _of_status(error: ServiceError) -> Decision:

@@ -107,7 +107,7 @@ class Run:
 
     @property
     def stopped_because(self) -> str | None:
-        """Why it ended early: ``quota key budget unreachable stopped interrupted``; None if it did not."""
+        """Why it ended early: ``quota key budget unreachable unavailable stopped interrupted``, or None."""
         reason = self._folder.manifest.extra.get(STOP_KEY)
         if reason is None and self.status == STOPPED:
             return "interrupted"

