@@ -7,11 +7,14 @@ through here and nowhere else.
 """
 
 import asyncio
+import contextlib
 import functools
 import os
+import signal
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
+from types import FrameType
 from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -20,8 +23,34 @@ T = TypeVar("T")
 INTERRUPT = "interrupted from the keyboard"
 """The message of the cancellation that Ctrl-C causes: a verb that sees it returns what it has."""
 
+TERM_DRAIN_S = 8.0
+"""Seconds calls in flight are given after SIGTERM: containers are killed ten seconds after it."""
+
 _WAKE_S = 0.1
 _PATIENT_INTERRUPTS = 2
+
+
+class Terminated(SystemExit):
+    """SIGTERM came while a verb was at work; the process ends when the verb has stopped in good order."""
+
+
+@contextlib.contextmanager
+def gentle_termination() -> Iterator[None]:
+    """Raise :class:`Terminated` at SIGTERM during the block, where nobody else handles that signal."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def terminated(number: int, frame: FrameType | None) -> None:
+        del frame
+        raise Terminated(128 + number)
+
+    signal.signal(signal.SIGTERM, terminated)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 class _LoopThread:
@@ -75,7 +104,8 @@ def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
     ``KeyboardInterrupt`` is raised, so that what it was writing is whole. A
     coroutine that answers its cancellation with a result (a run that stops in
     good order does) has that result returned instead. A second Ctrl-C cancels
-    once more, a third does not wait.
+    once more, a third does not wait. SIGTERM does the same, cancels once more
+    after :data:`TERM_DRAIN_S`, and then ends the process with exit code 143.
 
     Raises
     ------
@@ -96,24 +126,47 @@ def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
         task.add_done_callback(functools.partial(_copy, done))
         started.set_result(task)
 
+    with gentle_termination():
+        return _through(loop, start, started, done)
+
+
+def _through(
+    loop: asyncio.AbstractEventLoop,
+    start: Callable[[], None],
+    started: "Future[asyncio.Task[T]]",
+    done: "Future[T]",
+) -> T:
     interrupts, asked = 0, False
+    ends: Terminated | None = None
     while True:
         try:
             if not asked:
                 # Inside the block: Ctrl-C may come between the start and the wait.
                 loop.call_soon_threadsafe(start)
                 asked = True
-            return _wait(done)
-        except KeyboardInterrupt:
+            result = _wait(done)
+        except (KeyboardInterrupt, Terminated) as order:
             interrupts += 1
             if interrupts > _PATIENT_INTERRUPTS:
                 raise
             loop.call_soon_threadsafe(start)
-            loop.call_soon_threadsafe(started.result().cancel, INTERRUPT)
+            _cancel(loop, started.result(), again=isinstance(order, Terminated))
+            ends = order if isinstance(order, Terminated) else ends
         except (asyncio.CancelledError, CancelledError):
-            if interrupts:
-                raise KeyboardInterrupt from None
-            raise
+            if not interrupts:
+                raise
+            raise ends or KeyboardInterrupt from None
+        else:
+            if ends is not None:
+                raise ends
+            return result
+
+
+def _cancel(loop: asyncio.AbstractEventLoop, task: "asyncio.Task[Any]", *, again: bool) -> None:
+    loop.call_soon_threadsafe(task.cancel, INTERRUPT)
+    if again:
+        # Whoever sends SIGTERM does not wait for ever.
+        loop.call_soon_threadsafe(loop.call_later, TERM_DRAIN_S, task.cancel, INTERRUPT)
 
 
 def _wait(done: "Future[T]") -> T:

@@ -58,6 +58,7 @@ def speak(tmp_path):
         given = {"service": server.settings, "run_dir": tmp_path / "run", **fixed, **options}
         return spf.generate(texts, **given)
 
+    call.folder = tmp_path / "run"
     return call
 
 

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq  # noqa: F401 - same
 from pydantic import SecretStr
 
 import speechframe as spf
+from speechframe import _loop
 from speechframe.settings import Settings
 
 
@@ -43,6 +44,7 @@ def main():
         if pid == 0:
             _redirect(order["out"])
             signal.signal(signal.SIGINT, signal.default_int_handler)
+            _loop.TERM_DRAIN_S = order["options"].pop("term_drain_s", _loop.TERM_DRAIN_S)
             speak(order)
             return
         _say({"pid": pid})

@@ -27,8 +27,8 @@ def spawn(lab, tmp_path):
     """Start a client as a process of its own, as a person does in a terminal."""
     clients = []
 
-    def start(settings, texts=LINES):
-        clients.append(lab.start(texts, settings, tmp_path / "run"))
+    def start(settings, texts=LINES, **options):
+        clients.append(lab.start(texts, settings, tmp_path / "run", **options))
         return clients[-1]
 
     yield start
@@ -153,6 +153,25 @@ def options(tmp_path):
         return {**fixed, "service": server.settings, "run_dir": tmp_path / "run", **more}
 
     return of
+
+
+@pytest.mark.parametrize("step", ["ok", "hang billed"])
+def test_sigterm_drains_within_its_limit_and_then_ends_the_process(faulty, spawn, speak, step):
+    faulty.delay_s = 0.3
+    faulty.forever = {LINES[2]: step}
+    process = spawn(faulty.settings, term_drain_s=1.0)
+    faulty.until(lambda s: len(s.seen) >= 6 and s.in_flight >= 4, 20)
+    process.signal(signal.SIGTERM)
+    out, err, code = process.end()
+    assert (out, err, code) == ("", "", 143)
+    sent = len(faulty.seen)
+    assert 6 <= sent < 24
+    run = spf.open_run(speak.folder)
+    assert (run.status, run.stopped_because) == ("stopped", "interrupted")
+    states = list(statuses(run).values())
+    unknown = int(step != "ok")
+    assert (states.count("done"), states.count("charged_unknown")) == (sent - unknown, unknown)
+    assert set(states) <= {"done", "pending", "charged_unknown"}
 
 
 async def test_cancellation_drains_and_is_raised_again(faulty, options, speak):

@@ -20,12 +20,13 @@ from speechframe.batch.job import Ways
 from speechframe.batch.keys import Keys, as_keys
 from speechframe.batch.operation import Operation
 from speechframe.batch.options import Options, option_names
-from speechframe.batch.outcome import HEARD
+from speechframe.batch.outcome import HEARD, Outcome
 from speechframe.batch.plan import Plan, calls
 from speechframe.batch.planner import ROW_ID
 from speechframe.batch.prepare import Prepared, prepare
 from speechframe.batch.progress import Bar, Progress, counted, say
 from speechframe.batch.run import FINISHED, RUNNING, STATE_KEY, STOP_KEY, STOPPED, Live, Run
+from speechframe.batch.stream import MOST_KEPT, Outcomes
 from speechframe.batch.verbs import VERBS
 from speechframe.errors import SettingsError, SpeechframeError
 from speechframe.settings import Settings
@@ -106,7 +107,7 @@ async def carry_out(
     _tasks.add(task)
     task.add_done_callback(_tasks.discard)
     task.add_done_callback(lambda ended: _mark(run, drive, started, ended))
-    run._live = Live(task, asyncio.get_running_loop(), drive.stop, drive.progress)  # noqa: SLF001 - the two are made for each other
+    run._live = Live(task, asyncio.get_running_loop(), drive.stop, drive.progress, drive.outcomes)  # noqa: SLF001 - the two are made for each other
     await _through(started, task, drive)
     if options.wait:
         await _to_the_end(task, drive)
@@ -126,6 +127,7 @@ def _mark(run: Run, drive: "_Drive", started: "asyncio.Future[bool]", task: "asy
             live.ended.set_exception(error)
         else:
             live.ended.set_result(None)
+    drive.outcomes.close()
 
 
 async def _through(started: "asyncio.Future[bool]", task: "asyncio.Task[None]", drive: "_Drive") -> None:
@@ -170,6 +172,7 @@ class _Drive:
         self.connection = connection
         self.options = options
         self.progress = Progress(balance=connection.balance)
+        self.outcomes = Outcomes(0 if options.wait else MOST_KEPT, loop=asyncio.get_running_loop())
         self.first_error: SpeechframeError | None = None
         self.engine: Engine | None = None
         self.before = Before()
@@ -320,7 +323,8 @@ class _Drive:
             finally:
                 self._note_end()
 
-    def _on_outcome(self, outcome: Any) -> None:
+    def _on_outcome(self, outcome: Outcome) -> None:
+        self.outcomes.tell(outcome)
         error = getattr(outcome, "error", None)
         if error is not None and self.first_error is None:
             self.first_error = error

@@ -2,7 +2,7 @@
 
 import hashlib
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,6 +95,10 @@ def column_map(schema: pa.Schema) -> dict[str, str]:
     return mapped
 
 
+class PlanningStopped(Exception):
+    """The caller did not want to wait for the rest of the table."""
+
+
 @dataclass
 class Planner:
     """Reads a table once; afterwards it knows every row's key and every problem.
@@ -129,6 +133,7 @@ class Planner:
     invalid: int = 0
     identical_retakes: int = 0
     costs: "array[int]" = field(default_factory=lambda: array("q"))
+    is_stopped: Callable[[], bool] = bool
     _id_texts: list["pa.Array[Any]"] = field(default_factory=list)
     _constants_said: set[tuple[str, str]] = field(default_factory=set)
     _digest: Any = field(default_factory=lambda: hashlib.blake2b(digest_size=8))
@@ -174,6 +179,8 @@ class Planner:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows with id, key and problem beside the caller's columns."""
         for batch in self.table.batches:
+            if self.is_stopped():
+                raise PlanningStopped
             yield self._plan(batch)
         self._check_ids()
         for name, values in self._arguments.items():

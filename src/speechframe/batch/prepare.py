@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import shutil
 import tempfile
+import threading
 import uuid
 from array import array
 from collections.abc import Callable, Mapping, Sequence
@@ -89,7 +90,18 @@ async def prepare(
         When the folder holds something else or cannot be written.
     """
     # In a thread: a hundred thousand rows take seconds, and other runs share this loop.
-    return await asyncio.to_thread(_prepare, table, arguments, operation, connection, options, known)
+    told = threading.Event()
+    planning = asyncio.ensure_future(
+        asyncio.to_thread(_prepare, table, arguments, operation, connection, options, known, told)
+    )
+    try:
+        return await asyncio.shield(planning)
+    except asyncio.CancelledError:
+        told.set()
+        # Its draft must be gone before the caller goes on.
+        await asyncio.wait({planning})
+        planning.exception()
+        raise
 
 
 def _prepare(
@@ -99,9 +111,11 @@ def _prepare(
     connection: Connection,
     options: Options,
     known: Mapping[str, Source] | None,
+    told: threading.Event,
 ) -> Prepared:
     _check_takes(options, connection)
     planner = plan_table(table, arguments, operation, options, known)
+    planner.is_stopped = told.is_set
     if options.run_dir is None:
         return _in_default_folder(planner, operation, connection, options)
     target = Path(options.run_dir).expanduser()

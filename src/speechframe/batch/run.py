@@ -1,6 +1,7 @@
 """A run: what was asked and what came back, live while it goes and from its folder ever after."""
 
 import asyncio
+import contextlib
 import html
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
@@ -9,11 +10,13 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from speechframe._loop import TERM_DRAIN_S, Terminated, gentle_termination
 from speechframe.batch.clip import Clip
 from speechframe.batch.outcome import DONE, FAILED, HEARD, INVALID, PENDING, STATES
 from speechframe.batch.plan import Estimate
 from speechframe.batch.planner import ROW_ID
 from speechframe.batch.progress import Progress, counted, duration
+from speechframe.batch.stream import Outcomes, is_running_here
 from speechframe.errors import StoreError
 from speechframe.spec.speech import Format
 from speechframe.store import RunFolder
@@ -39,6 +42,7 @@ class Live:
     loop: asyncio.AbstractEventLoop
     stop: Callable[[bool], None]
     progress: Progress
+    outcomes: Outcomes
     ended: "Future[None]" = field(default_factory=Future)
 
 
@@ -118,6 +122,31 @@ class Run:
         """Counters of the last run in this process; None when there was none."""
         return self._live.progress if self._live is not None else None
 
+    def outcomes(self) -> Outcomes:
+        """Return the outcomes of a live run's calls as they come, for ``for`` and ``async for``.
+
+        The iteration begins with the run's first call, whenever it is asked for, and ends with the run. An
+        outcome has ``row_id`` (of the first row with the call), ``status``, ``attempts`` and, as it fits,
+        ``audio_seconds``, ``credits_millis``, ``reason`` or ``error``.
+
+        Raises
+        ------
+        RuntimeError
+            For a run that is not live in this process (``wait=False`` makes one), and for a plain ``for``
+            in the loop that makes the run.
+
+        Examples
+        --------
+        >>> run = generate(frame, voice="nora", wait=False)  # doctest: +SKIP
+        >>> for outcome in run.outcomes():  # doctest: +SKIP
+        ...     print(outcome.row_id, outcome.status)
+        """
+        if self._live is None or not self._live.outcomes.is_kept:
+            raise RuntimeError(
+                "only a live run has outcomes to come: start it with wait=False, or read run.batches()"
+            )
+        return self._live.outcomes
+
     def stop(self, *, drain: bool = True) -> None:
         """Start no further call.
 
@@ -144,12 +173,23 @@ class Run:
             When it has not ended by then; it goes on.
         SpeechframeError
             What ended the run, with ``on_error="raise"`` or when its folder failed.
+        SystemExit
+            At SIGTERM, when the run has stopped: calls in flight are given 8 s to finish.
         """
         if self._live is None:
             return self
-        if not self._live.ended.done() and _is_running_here(self._live.loop):
+        if not self._live.ended.done() and is_running_here(self._live.loop):
             raise RuntimeError("run.wait() would block the loop that makes the run: use `await run`")
-        self._live.ended.result(timeout_s)
+        with gentle_termination():
+            try:
+                self._live.ended.result(timeout_s)
+            except Terminated:
+                self.stop()
+                with contextlib.suppress(TimeoutError):
+                    self._live.ended.result(TERM_DRAIN_S)
+                self.stop(drain=False)
+                self._live.ended.result()
+                raise
         return self
 
     def __await__(self) -> "Generator[Any, None, Run]":
@@ -359,10 +399,3 @@ def open_run(path: str | PathLike[str]) -> Run:
         When a newer version of speechframe made it.
     """
     return Run(RunFolder.open(path))
-
-
-def _is_running_here(loop: asyncio.AbstractEventLoop) -> bool:
-    try:
-        return asyncio.get_running_loop() is loop
-    except RuntimeError:
-        return False

@@ -1,0 +1,118 @@
+"""`run.outcomes()`: every outcome once, in threads and in loops, early and late, fast and slow."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+from faulty import statuses
+
+import speechframe as spf
+from speechframe import aio
+from speechframe.batch.outcome import ChargedUnknown, Done, Failed
+from speechframe.batch.stream import Outcomes
+
+LINES = [f"This is line {i}." for i in range(30)]
+
+
+def done(number):
+    return Done(f"{number:032x}", str(number), 1, 1.0, 1000)
+
+
+def test_each_row_once_while_it_happens(faulty, speak):
+    faulty.delay_s = 0.02
+    faulty.forever = {LINES[3]: 400}
+    run = speak(faulty, LINES, wait=False)
+    seen = []
+    for outcome in run.outcomes():
+        if len(seen) < 15:
+            assert run.status == "running"
+        seen.append(outcome)
+    assert sorted(int(o.row_id) for o in seen) == list(range(30))
+    by_row = {o.row_id: o for o in seen}
+    assert isinstance(by_row["3"], Failed)
+    assert by_row["3"].error.status == 400
+    assert {type(o) for o in seen} == {Done, Failed}
+    assert all(o.audio_seconds > 0 and o.credits_millis > 0 for o in seen if isinstance(o, Done))
+    assert {o.row_id: o.status for o in seen} == {str(LINES.index(t)): s for t, s in statuses(run).items()}
+    # Once more, from the beginning, when it has ended.
+    assert [o.row_id for o in run.outcomes()] == [o.row_id for o in seen]
+
+
+async def test_async_and_in_another_loop_than_the_run(faulty, tmp_path):
+    faulty.delay_s = 0.005
+    options = {"voice": "nora", "sample_rate": 8000, "progress": False, "service": faulty.settings}
+    run = await aio.generate(LINES, run_dir=tmp_path / "a", wait=False, **options)
+    assert len([o async for o in run.outcomes()]) == 30
+    with pytest.raises(RuntimeError, match="async for"):
+        next(iter(run.outcomes()))
+    other = spf.generate(LINES, run_dir=tmp_path / "b", wait=False, **options)
+    assert len([o async for o in other.outcomes()]) == 30
+
+
+def test_ended_by_stop_it_ends_too(faulty, speak):
+    faulty.delay_s = 0.1
+    faulty.forever = {LINES[0]: "hang billed"}
+    run = speak(faulty, LINES, wait=False)
+    found = []
+    for outcome in run.outcomes():
+        found.append(outcome)
+        if len(found) == 4:
+            run.stop(drain=False)
+    assert any(isinstance(o, ChargedUnknown) and o.row_id == "0" for o in found)
+    assert len(found) < 30
+
+
+def test_only_a_live_run_has_outcomes(faulty, speak):
+    run = speak(faulty, LINES[:2])
+    for opened in (run, spf.open_run(run.path)):
+        with pytest.raises(RuntimeError, match="wait=False"):
+            opened.outcomes()
+
+
+def test_many_readers_in_threads_get_everything():
+    outcomes, found = Outcomes(), [[] for _ in range(5)]
+
+    def read(into):
+        into.extend(int(o.row_id) for o in outcomes)
+
+    threads = [threading.Thread(target=read, args=(into,)) for into in found]
+    for i, thread in enumerate(threads):
+        thread.start()
+        for number in range(200 * i, 200 * (i + 1)):
+            outcomes.tell(done(number))
+    outcomes.close()
+    for thread in threads:
+        thread.join(10)
+    assert found == [list(range(1000))] * 5
+
+
+async def test_readers_in_a_loop_are_woken_from_another_thread():
+    outcomes = Outcomes()
+
+    async def read():
+        return [int(o.row_id) async for o in outcomes]
+
+    readers = [asyncio.create_task(read()) for _ in range(3)]
+
+    def tell():
+        for number in range(300):
+            outcomes.tell(done(number))
+            if number % 100 == 0:
+                time.sleep(0.01)
+        outcomes.close()
+
+    await asyncio.to_thread(tell)
+    assert await asyncio.wait_for(asyncio.gather(*readers), 10) == [list(range(300))] * 3
+
+
+def test_a_reader_that_is_too_slow_goes_on_with_what_is_kept(caplog):
+    outcomes = Outcomes(most_kept=10)
+    reader = iter(outcomes)
+    outcomes.tell(done(0))
+    assert next(reader).row_id == "0"
+    for number in range(1, 30):
+        outcomes.tell(done(number))
+    outcomes.close()
+    assert [int(o.row_id) for o in reader] == list(range(20, 30))
+    assert "19 are only in the run's folder" in caplog.text
