@@ -7,6 +7,7 @@ from typing import Any
 
 from speechframe.batch.books import ERROR, REFUSED, Identity
 from speechframe.batch.budget import Budget
+from speechframe.batch.drift import Drift, Quiet
 from speechframe.batch.job import Job, Ways
 from speechframe.batch.operation import Context, Operation
 from speechframe.batch.outcome import (
@@ -26,6 +27,11 @@ from speechframe.batch.retry import Charge, Decision, Verdict
 from speechframe.client import Spoken
 from speechframe.errors import BudgetExceeded, SpeechframeError
 from speechframe.store import LedgerRow, Record, RunWriter
+
+SETTLED = "settled"
+"""Status of a ledger row that is no attempt: the balance said what an earlier one cost."""
+REPORTED = "reported"
+NOT_BILLED = "not_billed"
 
 
 def _nobody(outcome: Outcome) -> None:
@@ -50,6 +56,8 @@ class Accounts:
         Looks at every answer; None for no look.
     cache
         Answers of other runs; None for none.
+    drift
+        What the balance says beside these accounts.
     on_outcome
         Called with every outcome.
     """
@@ -62,6 +70,7 @@ class Accounts:
     progress: Progress
     truth: Any = None
     cache: Any = None
+    drift: Drift[Job] = field(default_factory=Drift)
     on_outcome: Callable[[Outcome], None] = field(default=_nobody)
 
     # -- before an attempt -------------------------------------------------------------
@@ -119,6 +128,8 @@ class Accounts:
             ),
         )
         self._settle(job, price)
+        self.drift.billed(planned.characters if price else 0)
+        self.drift.seen(answer.remaining_characters)
         self.progress.audio_seconds += answer.audio_seconds
         if answer.remaining_characters is not None:
             self.progress.balance = answer.remaining_characters
@@ -154,6 +165,10 @@ class Accounts:
         )
         job.last_error = error
         job.is_unknown |= decision.charge is Charge.UNKNOWN
+        if decision.charge is Charge.UNKNOWN and spent:
+            self.drift.doubtful(job, job.planned.characters)
+        elif spent:
+            self.drift.billed(job.planned.characters)
         if decision.charge is not Charge.NONE:
             # It may have been billed: the budget must count it as if it was.
             self._settle(job, spent)
@@ -182,6 +197,35 @@ class Accounts:
         if job.is_unknown and job.last_error is not None:
             self.give_up(job, job.last_error, None)
 
+    # -- at quiet points ----------------------------------------------------------------
+
+    def quiet(self, balance: int | None = None) -> None:
+        """Compare with the balance, now that nothing is in flight, and settle the one charge in doubt."""
+        found = self.drift.quiet(balance)
+        if found is not None and found.call is not None and not self.ways.repeat_is_free:
+            self._lay_to(found.call, found)
+
+    def _lay_to(self, job: Job, found: Quiet[Job]) -> None:
+        """Write down what the balance said of a call that may have been billed."""
+        back = 0 if found.was_billed else -job.planned.millicredits
+        row = self._ledger(
+            job, status=SETTLED, latency_ms=None, credits_millis=back, credits_basis=REPORTED, error_code=None
+        )
+        self.writer.attempt(row)
+        self.budget.settle(reserved=0, spent=back)
+        self.progress.credits_millis += back
+        job.spent += back
+        if found.was_billed or job.last_error is None or not job.has_ended:
+            return
+        # It never was billed: an ordinary failure, which a resume may send again.
+        record = self.identity.failure(
+            job.planned, job.last_error, status=FAILED, lane=job.lane, attempts=job.sends, spent=job.spent
+        )
+        record.error_code = NOT_BILLED
+        self.writer.answer(record)
+        self.progress.unknown -= 1
+        self.progress.failed += 1
+
     def _settle(self, job: Job, spent: int) -> None:
         self.budget.settle(reserved=job.reserved, spent=spent)
         job.reserved = 0
@@ -193,6 +237,7 @@ class Accounts:
         job.reserved = 0
 
     def _end(self, job: Job, record: Record, error: SpeechframeError | None = None) -> None:
+        job.has_ended = True
         self.progress.count(record.status)
         self.progress.ended_millis += job.planned.millicredits
         self.on_outcome(_outcome(job, record, error))

@@ -1,5 +1,6 @@
 """The service a run talks to: where it is, what it offers, which voices it has."""
 
+import contextlib
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
@@ -8,6 +9,7 @@ from speechframe.batch.cap import Cap
 from speechframe.batch.catalogue import VoiceBook
 from speechframe.batch.limiter import MOST_CONCURRENCY, START_CONCURRENCY, Lane
 from speechframe.client import Client
+from speechframe.errors import SpeechframeError
 from speechframe.settings import GLOBAL_REGION, Settings, fingerprint
 from speechframe.spec.limits import REGIONS
 
@@ -87,6 +89,15 @@ class Connection:
         """Characters left on the key, if the service says."""
         value = self.limits.get("remaining_characters")
         return value if isinstance(value, int) else None
+
+    async def asked_balance(self) -> int | None:
+        """Return the characters that are left now, where the service can be asked."""
+        if self.balance is None:
+            return None
+        with contextlib.suppress(SpeechframeError):
+            self.limits = await self.client.limits() or self.limits
+            return self.balance
+        return None
 
     @property
     def repeat_is_free(self) -> bool:

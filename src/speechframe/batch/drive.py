@@ -10,22 +10,26 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
+
 from speechframe._loop import INTERRUPT
 from speechframe.batch.accounts import Accounts
 from speechframe.batch.books import Before, Identity, read_before
 from speechframe.batch.budget import Budget
 from speechframe.batch.connection import Connection
+from speechframe.batch.drift import Drift
 from speechframe.batch.engine import Engine
 from speechframe.batch.job import Ways
 from speechframe.batch.keys import Keys, as_keys
 from speechframe.batch.operation import Operation
 from speechframe.batch.options import Options, option_names
-from speechframe.batch.outcome import HEARD, Outcome
+from speechframe.batch.outcome import HEARD, SUSPECT, Outcome
 from speechframe.batch.plan import Plan, calls
 from speechframe.batch.planner import ROW_ID
 from speechframe.batch.prepare import Prepared, prepare
 from speechframe.batch.progress import Bar, Progress, counted, say
-from speechframe.batch.run import FINISHED, RUNNING, STATE_KEY, STOP_KEY, STOPPED, Live, Run
+from speechframe.batch.redo import with_new_takes
+from speechframe.batch.run import DRIFT_KEY, FINISHED, RUNNING, STATE_KEY, STOP_KEY, STOPPED, Live, Run
 from speechframe.batch.stream import MOST_KEPT, Outcomes
 from speechframe.batch.verbs import VERBS
 from speechframe.errors import SettingsError, SpeechframeError
@@ -201,14 +205,34 @@ class _Drive:
 
     async def run(self, started: "asyncio.Future[bool]") -> None:
         async with self.connection:
-            with self.folder.lock():
-                recovered = await asyncio.to_thread(self.folder.recover)
-                plan = await asyncio.to_thread(self.plan, recovered)
-                self.run_.estimate = plan.estimate
-                self._open(plan)
-                started.set_result(True)
-                await self._make(plan)
+            await self._once(started)
+            for _ in range(self.options.max_retakes if self.connection.takes else 0):
+                if self._stop_asked or not self.progress.suspect or not await self._retake():
+                    break
         self._close()
+
+    async def _once(self, started: "asyncio.Future[bool]") -> None:
+        with self.folder.lock():
+            recovered = await asyncio.to_thread(self.folder.recover)
+            plan = await asyncio.to_thread(self.plan, recovered)
+            self._open(plan)
+            if not started.done():
+                self.run_.estimate = plan.estimate
+                started.set_result(True)
+            await self._make(plan)
+
+    async def _retake(self) -> bool:
+        """Make another take of what is suspect; False when nothing is, or nothing can vary."""
+        table, known = await asyncio.to_thread(with_new_takes, self.folder, SUSPECT)
+        options = replace(self.options, run_dir=self.folder.path)
+        before = self.prepared.keys
+        self.prepared = await prepare(table, {}, self.operation, self.connection, options, known=known)
+        if np.array_equal(before, self.prepared.keys):
+            return False
+        started: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        started.set_result(True)
+        await self._once(started)
+        return True
 
     def plan(self, recovered: Recovered) -> Plan:
         self.before = read_before(
@@ -258,9 +282,11 @@ class _Drive:
         log.info(
             "%s %s: %s; run folder %s", self.operation.name, service, plan.estimate.line(), self.folder.path
         )
-        self.progress.total = plan.estimate.calls + plan.estimate.cached
-        self.progress.planned_millis = round(plan.estimate.credits * CREDIT)
-        self.progress.started = time.monotonic()
+        progress = self.progress
+        if progress.total == 0:
+            progress.started = time.monotonic()
+        progress.total = progress.ended + plan.estimate.calls + plan.estimate.cached
+        progress.planned_millis = progress.ended_millis + round(plan.estimate.credits * CREDIT)
         self._note({STATE_KEY: RUNNING, STOP_KEY: None, BUDGET_KEY: _finite(self.options.max_credits)})
 
     def _renamed(self) -> list[str]:
@@ -290,6 +316,7 @@ class _Drive:
             self._budget(),
             writer,
             self.progress,
+            drift=Drift(self.progress.balance),
             on_outcome=self._on_outcome,
         )
         self.engine = Engine(
@@ -315,6 +342,7 @@ class _Drive:
                 ) as source,
             ):
                 await self.engine.run(source)
+            accounts.quiet(await self.connection.asked_balance())
         finally:
             self.progress.finished = time.monotonic()
             bar.close()
@@ -347,6 +375,14 @@ class _Drive:
             STATE_KEY: FINISHED if ended else STOPPED,
             STOP_KEY: None if ended else stopped,
         }
+        if engine is not None:
+            drift = engine.accounts.drift.total
+            extra[DRIFT_KEY] = self.folder.manifest.extra.get(DRIFT_KEY, 0) + drift
+            if drift:
+                words = (
+                    "the balance fell by %d characters more than this run explains (colleagues on the key?)"
+                )
+                log.info(words, drift)
         if self.progress.done and self.progress.seconds and engine is not None:
             busy = self.progress.seconds * sum(lane.most_in_flight for lane in engine.lanes)
             extra[LATENCY_KEY] = round(1000 * busy / self.progress.ended, 1)
@@ -373,6 +409,4 @@ def _finite(budget: float | None) -> float | None:
 
 
 def _joined(first: Keys, second: Keys) -> Keys:
-    import numpy as np
-
     return np.concatenate([first.view("V16"), second.view("V16")]) if len(second) else first

@@ -217,8 +217,13 @@ class Engine:
         else:
             lane.passed(ticket)
             self.accounts.answered(job, answer)
+            if self.accounts.drift.has_doubt and self._is_alone(lane):
+                self.accounts.quiet()
             self._queue.release()
             self._queue.done()
+
+    def _is_alone(self, lane: Lane) -> bool:
+        return lane.in_flight == 1 and not any(other.in_flight for other in self.lanes if other is not lane)
 
     def _failed(self, job: Job, lane: Lane, ticket: Ticket, error: SpeechframeError, began: float) -> None:
         decision = decide(

@@ -27,6 +27,8 @@ class Job:
         The ledger has it as billed, or perhaps billed, and its repeat is free.
     is_unknown
         An attempt may have been billed without an answer.
+    has_ended
+        It has its outcome.
     """
 
     planned: Planned
@@ -34,6 +36,7 @@ class Job:
     is_cached: bool = False
     is_paid: bool = False
     is_unknown: bool = False
+    has_ended: bool = False
     sends: int = 0
     uncounted: int = 0
     reserved: int = 0

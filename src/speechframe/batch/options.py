@@ -26,6 +26,8 @@ class RunOptions(TypedDict, total=False):
         The run's budget over all its calls, resumes included: no call is made that would pass it.
     take
         Another take of every row: 1, 2, ...
+    max_retakes
+        Further takes that suspect answers get by themselves, each billed (default 0).
     tags
         Words that are written beside every attempt in the ledger.
     max_attempts
@@ -55,6 +57,7 @@ class RunOptions(TypedDict, total=False):
     max_concurrency: int | None
     max_credits: float | None
     take: Any
+    max_retakes: int
     tags: list[str]
     max_attempts: int
     patience_s: float
@@ -77,6 +80,7 @@ class Options:
     max_concurrency: int | None = None
     max_credits: float | None = None
     take: Any = 0
+    max_retakes: int = 0
     tags: tuple[str, ...] = ()
     max_attempts: int = 6
     patience_s: float = 900.0
@@ -149,6 +153,7 @@ def _check(options: Options) -> None:
             raise SettingsError(f"{name}={getattr(options, name)!r}; allowed: {', '.join(allowed)}")
     _at_least(options, "max_concurrency", 1, whole=True)
     _at_least(options, "max_attempts", 1, whole=True)
+    _at_least(options, "max_retakes", 0, whole=True)
     _at_least(options, "max_credits", 0, whole=False)
     _at_least(options, "patience_s", 0, whole=False)
     _at_least(options, "timeout_s", 0.001, whole=False)

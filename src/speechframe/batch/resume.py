@@ -14,7 +14,7 @@ from speechframe.batch.drive import BUDGET_KEY, carry_out, settings_of
 from speechframe.batch.operation import Operation
 from speechframe.batch.options import Options, RunOptions
 from speechframe.batch.outcome import HEARD
-from speechframe.batch.planner import ARGUMENT, COST, PROBLEM, ROW_ID, row_values
+from speechframe.batch.planner import ROW_ID, row_values
 from speechframe.batch.prepare import (
     ID,
     Prepared,
@@ -25,6 +25,7 @@ from speechframe.batch.prepare import (
     reopen,
     sources_of,
 )
+from speechframe.batch.redo import with_new_takes
 from speechframe.batch.run import PLANNED, STATE_KEY, Run
 from speechframe.batch.table import problem
 from speechframe.batch.verbs import VERBS
@@ -34,8 +35,6 @@ from speechframe.store import RunFolder
 
 if TYPE_CHECKING:
     import pandas as pd
-
-REDO_STATES = ("failed", "suspect", "done")
 
 
 async def resume(
@@ -80,6 +79,10 @@ async def resume(
         raise RunMismatch(
             f"{folder.path} holds a {manifest.operation} run; this version knows {', '.join(VERBS)}"
         )
+    if redo is not None and table is not None:
+        raise InvalidRows(
+            [problem("redo", "is for the run's own table", allowed="redo= or table=, one at a time")]
+        )
     given = Options.of(**{**options, "run_dir": folder.path})
     budget = given.max_credits if given.max_credits is not None else manifest.extra.get(BUDGET_KEY)
     given = replace(given, id=given.id or manifest.options.get(ID), max_credits=budget)
@@ -88,7 +91,7 @@ async def resume(
         operation = VERBS[manifest.operation].operation(connection.book, connection.identity)
         check_same(folder, manifest.operation, connection)
         if redo is not None:
-            table, known = await asyncio.to_thread(_with_new_takes, folder, table, redo)
+            table, known = await asyncio.to_thread(with_new_takes, folder, redo)
             prepared = await prepare(table, {}, operation, connection, given, known=known)
         elif table is not None:
             prepared = await prepare(table, {}, operation, connection, given, known=sources_of(folder))
@@ -110,53 +113,6 @@ def _refuse_planned_invalid(prepared: Prepared, options: Options) -> None:
 
 def _folder(run: Run | str | PathLike[str]) -> RunFolder:
     return RunFolder.open(run.path if isinstance(run, Run) else run)
-
-
-def _with_new_takes(
-    folder: RunFolder, table: Any, redo: str | Sequence[Any]
-) -> tuple[pa.Table, Mapping[str, Source]]:
-    """Return the run's table with the next take for the rows of `redo`."""
-    if table is not None:
-        raise InvalidRows(
-            [problem("redo", "is for the run's own table", allowed="redo= or table=, one at a time")]
-        )
-    entry = folder.tables()[-1]
-    with folder.table() as file:
-        whole = file.read()
-    ids = [str(row_id) for row_id in whole.column(entry.name_of(ROW_ID)).to_pylist()]
-    chosen = _chosen(folder, ids, redo)
-    sources = sources_of(folder)
-    takes = [
-        int(values.get("take", 0)) + (row_id in chosen)
-        for row_id, values in zip(
-            ids,
-            (v for batch in whole.to_batches() for v in row_values(batch, _only(sources, "take"))),
-            strict=True,
-        )
-    ]
-    ours = [entry.name_of(name) for name in (ROW_ID, "request_key", PROBLEM, COST)]
-    column = ARGUMENT + "take"
-    kept = whole.drop_columns([name for name in whole.column_names if name in {*ours, column}])
-    kept = kept.append_column(column, pa.array(takes, pa.int64()))
-    return kept, {**sources, "take": Source("take", column=column)}
-
-
-def _only(sources: Mapping[str, Source], name: str) -> dict[str, Source]:
-    return {name: sources[name]} if name in sources else {}
-
-
-def _chosen(folder: RunFolder, ids: Sequence[str], redo: str | Sequence[Any]) -> set[str]:
-    if isinstance(redo, str):
-        if redo not in REDO_STATES:
-            raise InvalidRows([problem("redo", "is no status", value=redo, allowed=", ".join(REDO_STATES))])
-        status = folder.tables()[-1].name_of("status")
-        states = [s for batch in folder.joined([status]) for s in batch.column(0).to_pylist()]
-        return {row_id for row_id, state in zip(ids, states, strict=True) if state == redo}
-    asked = {str(row_id) for row_id in redo}
-    unknown = sorted(asked - set(ids))
-    if unknown:
-        raise InvalidRows([problem("redo", "names no row of the run", value=row_id) for row_id in unknown])
-    return asked
 
 
 @dataclass(frozen=True)

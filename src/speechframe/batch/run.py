@@ -32,6 +32,7 @@ MOST_AUDIO_BYTES = 2 * 2**30
 PLANNED, RUNNING, FINISHED, STOPPED = "planned", "running", "finished", "stopped"
 STATE_KEY = "state"
 STOP_KEY = "stopped_because"
+DRIFT_KEY = "drift_characters"
 
 
 @dataclass
@@ -347,7 +348,8 @@ class Run:
             **{name: n for name, n in counts.items() if n or name in {DONE, FAILED, PENDING}},
             "audio_seconds": round(seconds, 3),
             "credits": round(sum(c for c in ledger.column("credits").to_pylist() if c is not None), 3),
-            "attempts": ledger.num_rows,
+            "attempts": sum(1 for s in ledger.column("status").to_pylist() if s != "settled"),
+            DRIFT_KEY: self._folder.manifest.extra.get(DRIFT_KEY, 0),
             "retries": sum(1 for s in ledger.column("status").to_pylist() if s in {"error", "refused"}),
         }
 

@@ -1,0 +1,112 @@
+"""The balance beside our own count: named only where the figures leave no other reading."""
+
+from faulty import check_audio, statuses
+from hypothesis import given
+from hypothesis import strategies as st
+
+import speechframe as spf
+from speechframe.batch.drift import Drift, Quiet
+from speechframe.spec.billing import billed_characters
+
+LINES = [f"This is line {i}." for i in range(12)]
+
+
+@given(
+    st.integers(0, 10**6),
+    st.lists(
+        st.tuples(st.sampled_from(["billed", "doubt, billed", "doubt, not"]), st.integers(1, 500)),
+        max_size=30,
+    ),
+    st.integers(-300, 300),
+)
+def test_what_is_explained_drifts_by_nothing_and_only_one_doubt_is_named(start, calls, colleagues):
+    drift, balance = Drift(start), start
+    for number, (fate, price) in enumerate(calls):
+        balance -= 0 if fate == "doubt, not" else price
+        if fate == "billed":
+            drift.billed(price)
+            drift.seen(balance)
+        else:
+            drift.doubtful(number, price)
+    balance -= colleagues
+    found = drift.quiet(balance)
+    doubts = [(n, fate, price) for n, (fate, price) in enumerate(calls) if fate != "billed"]
+    unexplained = colleagues + sum(price for _, fate, price in doubts if fate == "doubt, billed")
+    if len(doubts) == 1 and not colleagues:
+        number, fate, _ = doubts[0]
+        assert found == Quiet(0, number, was_billed=fate == "doubt, billed")
+    elif len(doubts) != 1:
+        assert found == Quiet(unexplained)
+    assert drift.balance == balance
+    assert not drift.has_doubt
+
+
+def test_answers_overtake_each_other():
+    drift = Drift(100)
+    for price, balance in ((10, 80), (20, 70), (10, 60), (5, 65)):
+        drift.billed(price)
+        drift.seen(balance)
+    # 60 is 5 too low: somebody else used 0 to 5 characters, whatever came last.
+    assert drift.quiet() == Quiet(-5)
+
+
+def test_a_service_that_does_not_say_tells_nothing():
+    drift = Drift()
+    drift.billed(5)
+    assert drift.quiet() is None
+    drift.seen(50)
+    assert drift.quiet() is None
+    drift.billed(5)
+    drift.seen(45)
+    assert drift.quiet() == Quiet(0)
+
+
+def test_a_call_in_doubt_that_was_not_billed_is_free_to_be_sent_again(make_faulty, speak):
+    server = make_faulty(idempotent=False, quota=10_000)
+    server.forever = {LINES[4]: "reset unbilled"}
+    run = speak(server, LINES, max_concurrency=1)
+    frame = run.to_pandas().set_index("text")
+    assert frame.loc[LINES[4], "status"] == "failed"
+    assert frame.loc[LINES[4], "error_code"] == "not_billed"
+    assert run.ledger["credits"].sum() == server.characters
+    assert run.stats["drift_characters"] == 0
+    server.forever = {}
+    again = spf.resume(run, service=server.settings, progress=False)
+    assert set(statuses(again).values()) == {"done"}
+    assert again.ledger["credits"].sum() == server.characters
+    check_audio(again)
+
+
+def test_a_call_in_doubt_that_was_billed_stays_in_doubt_and_is_counted(make_faulty, speak):
+    server = make_faulty(idempotent=False, quota=10_000)
+    server.forever = {LINES[4]: "reset billed"}
+    run = speak(server, LINES, max_concurrency=1)
+    assert statuses(run)[LINES[4]] == "charged_unknown"
+    assert run.ledger["credits"].sum() == server.characters
+    assert set(
+        run.ledger.query("request_key == @key", local_dict={"key": _key(run, LINES[4])})["credits_basis"]
+    ) >= {"reported"}
+
+
+def test_two_in_doubt_name_nobody(make_faulty, speak):
+    server = make_faulty(idempotent=False, quota=10_000)
+    server.forever = {LINES[4]: "reset unbilled", LINES[5]: "reset billed"}
+    run = speak(server, LINES, max_concurrency=4)
+    both = {statuses(run)[LINES[4]], statuses(run)[LINES[5]]}
+    assert both <= {"charged_unknown", "failed"}
+    # What is not certain is counted as if it was billed.
+    assert run.ledger["credits"].sum() >= server.characters
+
+
+def test_colleagues_on_the_same_key_are_drift_and_name_no_row(make_faulty, speak):
+    server = make_faulty(idempotent=False, quota=10_000)
+    server.colleagues = {LINES[6]: 123}
+    run = speak(server, LINES)
+    assert set(statuses(run).values()) == {"done"}
+    assert run.ledger["credits"].sum() == sum(map(billed_characters, LINES))
+    assert run.stats["drift_characters"] == 123
+
+
+def _key(run, text):
+    frame = run.to_pandas()
+    return frame[frame["text"] == text]["request_key"].item()
