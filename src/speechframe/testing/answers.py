@@ -1,0 +1,188 @@
+"""Bytes of answers (sections 2.3, 2.4 and 7.1): put together from pieces that never change."""
+
+import functools
+import json
+from collections.abc import Sequence
+from http import HTTPStatus
+
+from pydantic import TypeAdapter
+
+from speechframe.spec.chosen import IDEMPOTENCY_SECONDS, TAKE_HEADER, TRACE_HEADER
+from speechframe.spec.codes import HttpErrorCode, Status
+from speechframe.spec.pauses import strip_pauses
+from speechframe.spec.speech import Gender, Model, StyleDetails, Voice
+
+__all__ = ["error", "http", "limits_page", "spoken", "voice_listing", "word_durations"]
+
+JSON = "application/json"
+
+Piece = bytes | memoryview
+
+_CODES = {code.status: code for code in HttpErrorCode}
+_VOICES = {
+    Model.GEN2: (
+        ("en-US-nora", "Nora", Gender.FEMALE, {"en-US": "English (US)", "de-DE": "German"}),
+        ("en-GB-finley", "Finley", Gender.MALE, {"en-GB": "English (UK)", "fr-FR": "French"}),
+        ("de-DE-greta", "Greta", Gender.FEMALE, {"de-DE": "German", "en-US": "English (US)"}),
+    ),
+    Model.FALCON_2: (
+        ("en-US-nora", "Nora", Gender.FEMALE, {"en-US": "English (US)", "es-ES": "Spanish"}),
+        ("fr-FR-luc", "Luc", Gender.MALE, {"fr-FR": "French"}),
+    ),
+}
+_STYLES = ["Conversational", "Narration"]
+
+
+def http(
+    status: int, body: Sequence[Piece], *, trace: str, content_type: str = JSON, headers: str = ""
+) -> bytes:
+    r"""Return an answer as it goes onto the wire.
+
+    Parameters
+    ----------
+    status
+        The status.
+    body
+        Pieces of the body.
+    trace
+        The service's id of the answer.
+    content_type
+        Of the body.
+    headers
+        Further lines, each with its line end.
+
+    Examples
+    --------
+    >>> http(200, [b"{}"], trace="7").split(b"\r\n")[0]
+    b'HTTP/1.1 200 OK'
+    """
+    head = (
+        f"HTTP/1.1 {status} {_reason(status)}\r\nContent-Type: {content_type}\r\n"
+        f"{TRACE_HEADER}: {trace}\r\n{headers}Content-Length: {sum(map(len, body))}\r\n\r\n"
+    )
+    return b"".join((head.encode("latin-1"), *body))
+
+
+@functools.cache
+def _reason(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "Unknown"
+
+
+def error(status: int, message: str, *, trace: str, headers: str = "") -> bytes:
+    """Return an error answer in the shape our service gives it (chosen: http-error-body)."""
+    known = Status.of(status)
+    code = _CODES.get(known, HttpErrorCode.INTERNAL_ERROR) if known is not None else "SCRIPTED"
+    fields = {"error_message": message, "error_code": str(code), "trace_id": trace}
+    return http(status, [json.dumps(fields).encode()], trace=trace, headers=headers)
+
+
+def spoken(
+    *,
+    audio_url: str = "",
+    encoded_audio: Sequence[Piece] = (),
+    audio_seconds: float,
+    remaining: int,
+    used: int,
+    words: str,
+    warning: str | None,
+) -> list[Piece]:
+    """Return the pieces of the body of a good answer (section 2.3).
+
+    Parameters
+    ----------
+    audio_url
+        ``audioFile``.
+    encoded_audio
+        Pieces of Base64; none, and the field is left out.
+    audio_seconds
+        Length of the audio.
+    remaining, used
+        Characters left and used in the billing cycle.
+    words
+        JSON of ``wordDurations``.
+    warning
+        Left out when None.
+    """
+    encoded = (b'"encodedAudio":"', *encoded_audio, b'",') if encoded_audio else ()
+    said = "" if warning is None else f',"warning":{json.dumps(warning)}'
+    rest = (
+        f'"audioFile":"{audio_url}","audioLengthInSeconds":{audio_seconds!r},'
+        f'"remainingCharacterCount":{remaining},"consumedCharacterCount":{used},'
+        f'"wordDurations":{words}{said}}}'
+    )
+    return [b"{", *encoded, rest.encode()]
+
+
+def word_durations(text: str, audio_seconds: float) -> str:
+    """Return the JSON of a text's words: each as long as its share of the text, without a gap between them.
+
+    Examples
+    --------
+    >>> word_durations("Oh no!", 1.0)
+    '[{"word":"Oh","startMs":0,"endMs":400},{"word":"no!","startMs":400,"endMs":1000}]'
+    """
+    words = strip_pauses(text).split()
+    total_ms, characters = int(audio_seconds * 1000), sum(map(len, words)) or 1
+    found, said, start_ms = [], 0, 0
+    for word in words:
+        said += len(word)
+        end_ms = total_ms * said // characters
+        found.append(f'{{"word":{json.dumps(word)},"startMs":{start_ms},"endMs":{end_ms}}}')
+        start_ms = end_ms
+    return f"[{','.join(found)}]"
+
+
+@functools.cache
+def voice_listing(model: Model) -> bytes:
+    """Return the voices of a model's catalogue (section 2.4): several, in several locales."""
+    voices = [
+        Voice.model_validate(
+            {
+                "voice_id": voice_id,
+                "display_name": name,
+                "description": f"A canned voice called {name}.",
+                "gender": gender,
+                "locale": next(iter(supported)),
+                "supported_locales": {
+                    locale: StyleDetails(available_styles=_STYLES, detail=detail)
+                    for locale, detail in supported.items()
+                },
+            }
+        )
+        for voice_id, name, gender, supported in _VOICES[model]
+    ]
+    return TypeAdapter(list[Voice]).dump_json(voices, by_alias=True, exclude_none=True)
+
+
+def limits_page(
+    *, identity: str, cap: int | None, remaining: int | None, idempotent: bool, takes: bool, region: str
+) -> bytes:
+    """Return the page of limits, our own addition, with what a toolkit reads of it.
+
+    Parameters
+    ----------
+    identity
+        What the service is as a source of speech.
+    cap
+        The published cap; None keeps it secret.
+    remaining
+        Characters left; None where there is no quota.
+    idempotent, takes
+        What is announced.
+    region
+        The region that answers.
+    """
+    page = {
+        "service": "speechframe",
+        "identity": identity,
+        "region": region,
+        "pools": {} if cap is None else {"other": cap},
+        "idempotency": idempotent,
+        "idempotency_seconds": IDEMPOTENCY_SECONDS if idempotent else 0,
+        "take_header": TAKE_HEADER if takes else None,
+        "remaining_characters": remaining,
+    }
+    return json.dumps(page).encode()

@@ -1,0 +1,271 @@
+"""Canned audio that says which text it belongs to, made of pieces that are encoded once.
+
+A clip is a head of a few bytes, which holds the tag of its text, and a tail,
+which is the same for every clip of a shape. A head's size is a multiple of
+three, and so is what comes before a tail's end: Base64 of the whole is Base64
+of the pieces, and the tail's is never made again.
+
+The sound is a hum with syllables: some 150 Hz, loud and soft four times a
+second. It is no speech, but neither silent nor clipped, and as long as its
+text would take.
+"""
+
+import functools
+import hashlib
+import io
+import struct
+from binascii import b2a_base64
+from typing import NamedTuple
+
+import numpy as np
+import soundfile
+from numpy.typing import NDArray
+
+from speechframe.errors import AudioError
+from speechframe.spec.speech import Format
+
+__all__ = ["Shape", "clip", "clip_base64", "shape_of", "tag_in", "tag_of"]
+
+SECONDS_PER_CHARACTER = 0.06
+VARIANTS = 8
+"""Pitches; a text has one, and the next take of it the next."""
+
+_PERIOD_S = 3
+_QUANTUM_S = 0.15
+"""At every sample rate of the document a multiple of three frames, so that Base64 can be cut there."""
+_SAMPLE_BYTES = 2
+_FULL_SCALE = 32767
+_PEAK = 0.5
+_LEAST_FRAMES = 300
+
+_TAG = struct.Struct("<QIH")  # tag, take, variant
+_WAV_TAG = b"spfT"
+_WAV_HEAD = struct.Struct("<4sI4s 4sIHHIIHH 4sI14s 4sI")
+_CHUNK = struct.Struct("<4sI")
+_FLAC_MAGIC = b"fLaC"
+_FLAC_TAG = b"spfT"
+_FLAC_APPLICATION = 2
+_FLAC_LAST = 0x80
+_FLAC_INFO_BYTES = 42
+"""Magic and STREAMINFO, which always comes first."""
+_FLAC_FILL = b"\0\0"
+
+
+class Shape(NamedTuple):
+    """What clips have in common beside their tag: container, rate, channels, length and pitch."""
+
+    format: Format
+    rate_hz: int
+    channels: int
+    frames: int
+    variant: int
+
+    @property
+    def seconds(self) -> float:
+        """The length in seconds."""
+        return self.frames / self.rate_hz
+
+
+def tag_of(text: str) -> int:
+    """Return the number that stands for a text in audio and books: 64 bits, the same everywhere.
+
+    Parameters
+    ----------
+    text
+        The text exactly as it was sent, pause markers included.
+
+    Examples
+    --------
+    >>> tag_of("Hello") == tag_of("Hello") != tag_of("hello")
+    True
+    """
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "little")
+
+
+def tag_in(audio: bytes) -> int:
+    """Return the tag of the text that a clip of a :class:`~speechframe.testing.FaultyService` belongs to.
+
+    Parameters
+    ----------
+    audio
+        The WAV or FLAC bytes as the service sent them.
+
+    Raises
+    ------
+    AudioError
+        When there is no tag: other audio, or audio that was encoded again.
+
+    Examples
+    --------
+    >>> shape = shape_of(Format.FLAC, 24000, 1, characters=5, audio_bytes=None, variant=0)
+    >>> tag_in(clip(shape, tag_of("Hello"), take=0)) == tag_of("Hello")
+    True
+    """
+    payload = _flac_tag(audio) if audio.startswith(_FLAC_MAGIC) else _wav_tag(audio)
+    if payload is None or len(payload) < _TAG.size:
+        raise AudioError(
+            "the audio carries no tag; only bytes exactly as a FaultyService sent them do (WAV or FLAC)"
+        )
+    tag: int = _TAG.unpack_from(payload)[0]
+    return tag
+
+
+def shape_of(
+    format: Format, rate_hz: int, channels: int, *, characters: int, audio_bytes: int | None, variant: int
+) -> Shape:
+    """Return the shape of a clip.
+
+    Parameters
+    ----------
+    format
+        WAV or FLAC.
+    rate_hz, channels
+        As asked for.
+    characters
+        Of the text; the length follows it when `audio_bytes` is None.
+    audio_bytes
+        About the size of the clip, instead.
+    variant
+        Any number; pitches repeat.
+
+    Examples
+    --------
+    >>> shape_of(Format.WAV, 8000, 1, characters=100, audio_bytes=None, variant=0).seconds
+    6.0
+    >>> len(clip(shape_of(Format.WAV, 44100, 2, characters=9, audio_bytes=60_000, variant=0), 1, 0))
+    59994
+    """
+    if audio_bytes is None:
+        quanta = max(1, round(characters * SECONDS_PER_CHARACTER / _QUANTUM_S))
+        frames = quanta * round(_QUANTUM_S * rate_hz)
+    elif format is Format.FLAC:
+        frames = _flac_frames(rate_hz, channels, audio_bytes)
+    else:
+        frames = _cuttable((audio_bytes - _WAV_HEAD.size) // (_SAMPLE_BYTES * channels))
+    return Shape(format, rate_hz, channels, frames, variant % VARIANTS)
+
+
+def clip(shape: Shape, tag: int, take: int) -> bytes:
+    """Return the bytes of a clip."""
+    if shape.format is Format.FLAC:
+        flac = _flac(shape)
+        return _flac_head(shape, flac, tag, take) + flac.tail
+    return b"".join((_wav_head(shape, tag, take), *_repeated(_period(*shape[1:3], shape.variant), shape)))
+
+
+def clip_base64(shape: Shape, tag: int, take: int) -> tuple[bytes | memoryview, ...]:
+    """Return the Base64 of a clip, in pieces; only the head is encoded anew."""
+    if shape.format is Format.FLAC:
+        flac = _flac(shape)
+        return b2a_base64(_flac_head(shape, flac, tag, take), newline=False), flac.tail_base64
+    period = _period_base64(*shape[1:3], shape.variant)
+    return b2a_base64(_wav_head(shape, tag, take), newline=False), *_repeated(period, shape, 4, 3)
+
+
+def _cuttable(frames: int) -> int:
+    return max(_LEAST_FRAMES, frames // 3 * 3)
+
+
+def _wav_head(shape: Shape, tag: int, take: int) -> bytes:
+    frame_bytes = _SAMPLE_BYTES * shape.channels
+    data_bytes = shape.frames * frame_bytes
+    return _WAV_HEAD.pack(
+        b"RIFF", _WAV_HEAD.size - 8 + data_bytes, b"WAVE",
+        b"fmt ", 16, 1, shape.channels, shape.rate_hz, shape.rate_hz * frame_bytes, frame_bytes, 16,
+        _WAV_TAG, _TAG.size, _TAG.pack(tag, take, shape.variant),
+        b"data", data_bytes,
+    )  # fmt: skip
+
+
+def _repeated(period: bytes, shape: Shape, over: int = 1, under: int = 1) -> list[bytes | memoryview]:
+    size = shape.frames * _SAMPLE_BYTES * shape.channels * over // under
+    times, rest = divmod(size, len(period))
+    return [*[period] * times, memoryview(period)[:rest]]
+
+
+@functools.cache
+def _samples(rate_hz: int, variant: int) -> NDArray[np.int16]:
+    """Return one period: it ends where it begins, so that any number of them sounds as one."""
+    time_s = np.arange(_PERIOD_S * rate_hz) / rate_hz
+    pitch_hz = 120 + 10 * variant
+    hum = sum(np.sin(2 * np.pi * pitch_hz * k * time_s) / k for k in range(1, 6))
+    syllables = 0.3 + 0.7 * np.sin(2 * np.pi * 2 * time_s) ** 2
+    # A breath of noise, as recordings have it: FLAC shrinks them by half, not to nothing.
+    breath = np.random.default_rng(variant).uniform(-0.02, 0.02, len(time_s))
+    sound = (hum + breath) * syllables
+    samples: NDArray[np.int16] = np.rint(sound * (_PEAK * _FULL_SCALE / np.abs(sound).max())).astype("<i2")
+    return samples
+
+
+@functools.cache
+def _period(rate_hz: int, channels: int, variant: int) -> bytes:
+    return np.repeat(_samples(rate_hz, variant), channels).tobytes()
+
+
+@functools.cache
+def _period_base64(rate_hz: int, channels: int, variant: int) -> bytes:
+    return b2a_base64(_period(rate_hz, channels, variant), newline=False)
+
+
+class _Flac(NamedTuple):
+    info: bytes
+    tail: bytes
+    tail_base64: bytes
+
+
+# Bounded: where the length follows the text there are as many shapes as lengths.
+@functools.lru_cache(maxsize=256)
+def _flac(shape: Shape) -> _Flac:
+    data = _flac_bytes(shape)
+    tail = data[_FLAC_INFO_BYTES:]
+    return _Flac(data[:_FLAC_INFO_BYTES], tail, b2a_base64(tail, newline=False))
+
+
+def _flac_bytes(shape: Shape) -> bytes:
+    samples = np.resize(_samples(shape.rate_hz, shape.variant), shape.frames)
+    buffer = io.BytesIO()
+    wide = np.repeat(samples[:, None], shape.channels, axis=1)
+    soundfile.write(buffer, wide, shape.rate_hz, format="FLAC", subtype="PCM_16")
+    return buffer.getvalue()
+
+
+@functools.cache
+def _flac_frames(rate_hz: int, channels: int, audio_bytes: int) -> int:
+    # How much FLAC shrinks is only known afterwards.
+    frames = _cuttable(audio_bytes // channels)
+    for _ in range(3):
+        size = len(_flac_bytes(Shape(Format.FLAC, rate_hz, channels, frames, 0)))
+        frames = _cuttable(frames * audio_bytes // size)
+    return frames
+
+
+def _flac_head(shape: Shape, flac: _Flac, tag: int, take: int) -> bytes:
+    data = _FLAC_TAG + _TAG.pack(tag, take, shape.variant) + _FLAC_FILL
+    start = len(_FLAC_MAGIC)
+    last = flac.info[start] & _FLAC_LAST
+    block = bytes((last | _FLAC_APPLICATION,)) + len(data).to_bytes(3, "big") + data
+    return _FLAC_MAGIC + bytes((flac.info[start] & ~_FLAC_LAST,)) + flac.info[start + 1 :] + block
+
+
+def _wav_tag(audio: bytes) -> bytes | None:
+    place = 12
+    while place + _CHUNK.size <= len(audio):
+        name, size = _CHUNK.unpack_from(audio, place)
+        place += _CHUNK.size
+        if name == _WAV_TAG:
+            return audio[place : place + size]
+        place += size + size % 2
+    return None
+
+
+def _flac_tag(audio: bytes) -> bytes | None:
+    place, last = len(_FLAC_MAGIC), False
+    while not last and place + 4 <= len(audio):
+        kind, size = audio[place], int.from_bytes(audio[place + 1 : place + 4], "big")
+        place += 4
+        if kind & ~_FLAC_LAST == _FLAC_APPLICATION and audio.startswith(_FLAC_TAG, place):
+            return audio[place + len(_FLAC_TAG) : place + size]
+        last = bool(kind & _FLAC_LAST)
+        place += size
+    return None

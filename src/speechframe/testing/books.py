@@ -1,0 +1,242 @@
+"""What the service saw: counted while it runs (`Keeper`, `Gauge`), handed over as a value (`Books`)."""
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple, Self
+
+__all__ = ["Billed", "Books", "Gauge", "Keeper"]
+
+_EARLY_S = 0.001
+"""Two clocks of one machine agree to less than this."""
+
+
+class Billed(NamedTuple):
+    """How often a text was billed, and how many characters that made."""
+
+    times: int
+    characters: int
+
+
+@dataclass(frozen=True)
+class Books:
+    """The books of a :class:`~speechframe.testing.FaultyService` at one moment.
+
+    What was billed is exact over kills and restarts; everything else counts
+    from the last start of the service.
+
+    Attributes
+    ----------
+    requests
+        Calls of the generate endpoint, whatever came of them.
+    answered
+        Good answers that were handed to the network whole.
+    statuses
+        Status to how many such answers; resets, hangs and truncated answers have none.
+    faults
+        Step to how often it was played.
+    refused
+        Answers 429 because of the cap or the rate; those of `faults` are not among them.
+    repeats
+        Calls that cost nothing, because their ``Idempotency-Key`` was known.
+    early_retries
+        Calls with a text that had been told to wait, and came before the wait was over.
+    billed
+        Tag of a text to :class:`Billed`: how many times, how many characters.
+    billed_characters
+        Sum over all texts and keys.
+    remaining
+        Key fingerprint to characters left; empty without a quota.
+    in_flight, most_in_flight
+        Calls being worked on now, and at the most.
+    most_in_flight_of
+        Region to the most calls of one key at once.
+    utilisation
+        Region to the mean over time of ``min(in flight, cap) / cap``, from the first call that was let in
+        to the last that was answered; a region that had no cap is left out.
+    started_at, last_at
+        Unix time of the first call and of the last answer; None before there was one.
+    """
+
+    requests: int = 0
+    answered: int = 0
+    statuses: Mapping[int, int] = field(default_factory=dict)
+    faults: Mapping[str, int] = field(default_factory=dict)
+    refused: int = 0
+    repeats: int = 0
+    early_retries: int = 0
+    billed: Mapping[int, Billed] = field(default_factory=dict)
+    billed_characters: int = 0
+    remaining: Mapping[str, int] = field(default_factory=dict)
+    in_flight: int = 0
+    most_in_flight: int = 0
+    most_in_flight_of: Mapping[str, int] = field(default_factory=dict)
+    utilisation: Mapping[str, float] = field(default_factory=dict)
+    started_at: float | None = None
+    last_at: float | None = None
+
+    @property
+    def duplicates(self) -> dict[int, int]:
+        """Tags that were billed more than once, and how often; another take of a text is one as well."""
+        return {tag: billed.times for tag, billed in self.billed.items() if billed.times > 1}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the books as JSON values."""
+        return asdict(self) | {"billed": {str(tag): billed for tag, billed in self.billed.items()}}
+
+    @classmethod
+    def of_json(cls, value: dict[str, Any]) -> Self:
+        """Return the books from what :meth:`to_json` made, after JSON turned its numbers into names."""
+        return cls(
+            **value
+            | {
+                "statuses": {int(status): times for status, times in value["statuses"].items()},
+                "billed": {int(tag): Billed(*billed) for tag, billed in value["billed"].items()},
+            }
+        )
+
+
+class Gauge:
+    """How busy one key keeps one region: what is in flight, and that over time.
+
+    Examples
+    --------
+    >>> gauge = Gauge(cap=2)
+    >>> gauge.enter(10.0)
+    >>> gauge.leave(11.0)
+    >>> gauge.utilisation, gauge.most
+    (0.5, 1)
+    """
+
+    __slots__ = ("_area", "_at_s", "_timed_s", "cap", "in_flight", "most")
+
+    def __init__(self, cap: int | None) -> None:
+        self.cap = cap
+        self.in_flight = 0
+        self.most = 0
+        self._area = 0.0
+        self._timed_s = 0.0
+        self._at_s: float | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether one more would be too many."""
+        return self.cap is not None and self.in_flight >= self.cap
+
+    @property
+    def utilisation(self) -> float | None:
+        """The mean share of the cap that was used up to the last change; None where there was no cap."""
+        return self._area / self._timed_s if self._timed_s else None
+
+    def enter(self, now_s: float) -> None:
+        """Count one in."""
+        self._advance(now_s)
+        self.in_flight += 1
+        self.most = max(self.most, self.in_flight)
+
+    def leave(self, now_s: float) -> None:
+        """Count one out."""
+        self._advance(now_s)
+        self.in_flight -= 1
+
+    def set_cap(self, cap: int | None, now_s: float) -> None:
+        """Change the cap; what was in flight before counts against the old one."""
+        # Not before the first call and not after the last: that time belongs to nobody.
+        if self.in_flight:
+            self._advance(now_s)
+        self.cap = cap
+
+    def _advance(self, now_s: float) -> None:
+        if self._at_s is not None and self.cap is not None:
+            passed_s = now_s - self._at_s
+            self._timed_s += passed_s
+            self._area += passed_s * min(self.in_flight, self.cap) / self.cap
+        self._at_s = now_s
+
+
+class Keeper:
+    """Counts; what it holds grows with texts, not with calls."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.answered = 0
+        self.refused = 0
+        self.repeats = 0
+        self.early_retries = 0
+        self.in_flight = 0
+        self.most_in_flight = 0
+        self.billed_characters = 0
+        self.statuses: Counter[int] = Counter()
+        self.faults: Counter[str] = Counter()
+        self.started_at: float | None = None
+        self.last_at: float | None = None
+        self._billed: dict[int, list[int]] = {}
+        self._due_s: dict[int, float] = {}
+
+    def came(self) -> bool:
+        """Count a call in; True for the first."""
+        self.requests += 1
+        if self.started_at is not None:
+            return False
+        self.started_at = time.time()
+        return True
+
+    def asked(self, tag: int, now_s: float) -> None:
+        """Note that a text was asked for: too early, if it had been told to wait longer."""
+        due_s = self._due_s.pop(tag, None) if self._due_s else None
+        if due_s is not None and now_s < due_s - _EARLY_S:
+            self.early_retries += 1
+            self._due_s[tag] = due_s
+
+    def told_to_wait(self, tag: int, until_s: float) -> None:
+        """Note that a text shall not come before `until_s`."""
+        self._due_s[tag] = until_s
+
+    def entered(self) -> None:
+        """Count a call into what is being worked on."""
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+
+    def replied(self, status: int) -> None:
+        """Count an answer out."""
+        self.statuses[status] += 1
+        self.last_at = time.time()
+
+    def bill(self, tag: int, characters: int) -> None:
+        """Count a bill."""
+        billed = self._billed.setdefault(tag, [0, 0])
+        billed[0] += 1
+        billed[1] += characters
+        self.billed_characters += characters
+
+    def books(self, gauges: Mapping[str, list[Gauge]], remaining: Mapping[str, int]) -> Books:
+        """Return everything as it stands.
+
+        Parameters
+        ----------
+        gauges
+            Region to one gauge a key.
+        remaining
+            Key fingerprint to characters left.
+        """
+        shares = {region: [g.utilisation for g in found] for region, found in gauges.items()}
+        known = {region: [s for s in of if s is not None] for region, of in shares.items()}
+        return Books(
+            requests=self.requests,
+            answered=self.answered,
+            statuses=dict(self.statuses),
+            faults=dict(self.faults),
+            refused=self.refused,
+            repeats=self.repeats,
+            early_retries=self.early_retries,
+            billed={tag: Billed(*billed) for tag, billed in self._billed.items()},
+            billed_characters=self.billed_characters,
+            remaining=dict(remaining),
+            in_flight=self.in_flight,
+            most_in_flight=self.most_in_flight,
+            most_in_flight_of={region: max(g.most for g in found) for region, found in gauges.items()},
+            utilisation={region: sum(of) / len(of) for region, of in known.items() if of},
+            started_at=self.started_at,
+            last_at=self.last_at,
+        )

@@ -1,0 +1,403 @@
+"""The service behind the wire: who may come in, what happens to a call, what it costs and what is answered.
+
+A call for speech passes, in this order: key, body, region, cap, rate; then it
+is in flight and its step is drawn; after its latency it is billed, on disk,
+and answered. A client that goes away in the meantime changes none of it, as
+with a service that is far away.
+"""
+
+import asyncio
+import base64
+import json
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from email.utils import formatdate
+from pathlib import Path
+from urllib.parse import parse_qs
+
+from pydantic import ValidationError
+
+from speechframe.errors import SettingsError
+from speechframe.spec.chosen import RETRY_AFTER_HEADER
+from speechframe.spec.codes import Status
+from speechframe.spec.endpoints import by_name
+from speechframe.spec.speech import VoicesQuery
+from speechframe.testing import answers, plan
+from speechframe.testing.accounts import Account, Bank, OtherBodyError, QuotaUsedUpError
+from speechframe.testing.audio import clip_base64, shape_of
+from speechframe.testing.books import Gauge, Keeper
+from speechframe.testing.journal import Journal
+from speechframe.testing.knobs import Knobs
+from speechframe.testing.plan import Fault, FaultTable, Step
+from speechframe.testing.protocol import API_KEY, IDEMPOTENCY_KEY, TAKE, Connection, Request
+from speechframe.testing.shelf import AUDIO_PATH, EXPIRED_PATH, audio_at, path_of
+from speechframe.testing.wanted import BadRequestError, Wanted, read_request
+from speechframe.wire.errors import retry_after_s
+
+__all__ = ["BOOKS_PATH", "CONTROL_PATH", "Desk", "identity_of"]
+
+BOOKS_PATH = "/books"
+CONTROL_PATH = "/control"
+
+_GENERATE, _VOICES, _LIMITS = (by_name(name) for name in ("generate", "voices", "limits"))
+_ROUTES = {
+    _GENERATE.path: _GENERATE.method,
+    _VOICES.path: _VOICES.method,
+    _LIMITS.path: _LIMITS.method,
+    BOOKS_PATH: "GET",
+    CONTROL_PATH: "POST",
+}
+_TOLD_TO_WAIT = frozenset({Status.TOO_MANY_REQUESTS, Status.SERVICE_UNAVAILABLE})
+_NO_AUDIO = base64.b64encode(b"no audio at all")
+
+
+def identity_of(seed: int) -> str:
+    """Return what a faulty service is as a source of speech: two with one seed speak alike."""
+    return f"faulty-{seed}"
+
+
+@dataclass(slots=True)
+class _Call:
+    """One call on its way."""
+
+    out: Connection
+    region: str
+    account: Account
+    gauge: Gauge
+    wanted: Wanted
+    step: Step
+    mark: tuple[str, bytes] | None
+    trace: str
+
+
+class Desk:
+    """Answers requests, all in one event loop.
+
+    Parameters
+    ----------
+    knobs
+        As they are at first.
+    data
+        Folder of the journal.
+    """
+
+    def __init__(self, knobs: Knobs, data: Path) -> None:
+        self._keeper = Keeper()
+        self._bank = Bank(knobs.keys, knobs.regions, knobs.cap, Journal(data), self._keeper)
+        self._cap = knobs.cap
+        self._number = 0
+        self._drawn = 0
+        self._refusals = 0
+        self._attempts: defaultdict[int, int] = defaultdict(int)
+        self._played: defaultdict[int, int] = defaultdict(int)
+        self._first_s: float | None = None
+        self._planned: list[asyncio.TimerHandle] = []
+        self._urls: Mapping[str, str] = {}
+        self._knobs = knobs
+        self._faults = FaultTable(knobs.faults)
+
+    def open(self, urls: Mapping[str, str]) -> None:
+        """Note the address of each region, which audio URLs begin with."""
+        self._urls = urls
+
+    def connection(self, region: str) -> Connection:
+        """Return the protocol of a new connection to a region."""
+        return Connection(lambda request, out: self._handle(request, out, region))
+
+    # -- the ways in -----------------------------------------------------------------
+
+    def _handle(self, request: Request, out: Connection, region: str) -> None:
+        self._number += 1
+        trace = f"{self._number:08x}"
+        if request.path.startswith(AUDIO_PATH):
+            out.reply(audio_at(request.path, trace=trace))
+            return
+        method = _ROUTES.get(request.path)
+        if method != request.method:
+            status, words = (
+                (404, "no such address") if method is None else (405, f"only {method} is answered")
+            )
+            out.reply(answers.error(status, words, trace=trace))
+            return
+        account = self._bank.account(request.header(API_KEY))
+        if request.path == _GENERATE.path:
+            self._generate(request, out, region, account, trace)
+        elif account is None:
+            out.reply(answers.error(403, "the key is missing or wrong", trace=trace))
+        else:
+            out.reply(self._other(request, region, account, trace))
+
+    def _other(self, request: Request, region: str, account: Account, trace: str) -> bytes:
+        if request.path == BOOKS_PATH:
+            books = self._keeper.books(self._bank.gauges(), self._bank.remaining(self._knobs.quota))
+            return answers.http(200, [json.dumps(books.to_json()).encode()], trace=trace)
+        if request.path == CONTROL_PATH:
+            return self._control(request, trace)
+        if region in self._knobs.down_regions:
+            return answers.error(503, "the region is down", trace=trace, headers=self._wait_headers(None))
+        if request.path == _VOICES.path:
+            return _voices(request, trace)
+        return self._limits(region, account, trace)
+
+    def _limits(self, region: str, account: Account, trace: str) -> bytes:
+        knobs = self._knobs
+        if not knobs.limits_page:
+            return answers.error(404, "no such address", trace=trace)
+        page = answers.limits_page(
+            identity=identity_of(knobs.seed),
+            cap=self._cap if knobs.publish_cap else None,
+            remaining=None if knobs.quota is None else account.remaining(knobs.quota),
+            idempotent=knobs.idempotent,
+            takes=knobs.takes,
+            region=region,
+        )
+        return answers.http(200, [page], trace=trace)
+
+    # -- knobs -----------------------------------------------------------------------
+
+    def _control(self, request: Request, trace: str) -> bytes:
+        try:
+            changes = json.loads(request.body)
+            self._knobs = self._knobs.changed(changes)
+        except (ValueError, TypeError, SettingsError) as error:
+            return answers.error(400, str(error), trace=trace)
+        self._faults = FaultTable(self._knobs.faults)
+        if "scripts" in changes:
+            self._played.clear()
+        if "cap" in changes:
+            self._set_cap(self._knobs.cap)
+        if "cap_plan" in changes:
+            self._plan_caps()
+        return answers.http(200, [b"{}"], trace=trace)
+
+    def _set_cap(self, cap: int | None) -> None:
+        self._cap = cap
+        now_s = _now_s()
+        for gauges in self._bank.gauges().values():
+            for gauge in gauges:
+                gauge.set_cap(cap, now_s)
+
+    def _plan_caps(self) -> None:
+        for timer in self._planned:
+            timer.cancel()
+        self._planned.clear()
+        if self._first_s is not None:
+            loop = asyncio.get_running_loop()
+            self._planned += [
+                loop.call_at(self._first_s + after_s, self._set_cap, cap)
+                for after_s, cap in self._knobs.cap_plan
+            ]
+
+    # -- a call for speech -------------------------------------------------------------
+
+    def _generate(
+        self, request: Request, out: Connection, region: str, account: Account | None, trace: str
+    ) -> None:
+        knobs = self._knobs
+        now_s = _now_s()
+        if self._keeper.came():
+            self._first_s = now_s
+            self._plan_caps()
+        if account is None:
+            self._refuse(out, 403, "the key is missing or wrong", trace)
+            return
+        try:
+            wanted = read_request(request.body, request.header(TAKE) if knobs.takes else None)
+        except BadRequestError as bad:
+            self._refuse(out, 400, str(bad), trace)
+            return
+        tag = wanted.tag
+        self._keeper.asked(tag, now_s)
+        gauge = account.gauges[region]
+        if region in knobs.down_regions:
+            self._refuse(out, 503, "the region is down", trace, tag)
+            return
+        if gauge.is_full or not (knobs.rate is None or account.may_pass(knobs.rate, knobs.burst, now_s)):
+            self._keeper.refused += 1
+            words = f"{self._cap} in flight are allowed" if gauge.is_full else f"{knobs.rate:g}/s are allowed"
+            self._refuse(out, 429, words, trace, tag)
+            return
+        step = self._step(wanted.text, tag)
+        if step is not plan.OK:
+            self._keeper.faults[step.name] += 1
+        if step.status == Status.TOO_MANY_REQUESTS:
+            # Too many: that is said at once, and nothing was worked on.
+            self._refuse(out, step.status, "played", trace, tag, step.retry_after)
+            return
+        key = request.header(IDEMPOTENCY_KEY) if knobs.idempotent else None
+        mark = (key, wanted.content) if key else None
+        gauge.enter(now_s)
+        self._keeper.entered()
+        self._drawn += 1
+        latency_s = knobs.latency.seconds_at(plan.draw(knobs.seed, "latency", self._drawn))
+        call = _Call(out, region, account, gauge, wanted, step, mark, trace)
+        if latency_s:
+            asyncio.get_running_loop().call_later(latency_s, self._work, call)
+        else:
+            self._work(call)
+
+    def _step(self, text: str, tag: int) -> Step:
+        """Return the next step of a text: of its script, or drawn."""
+        scripts = self._knobs.scripts
+        script = scripts.get(text) or scripts.get(plan.EVERY_TEXT) if scripts else None
+        if script:
+            self._played[tag] += 1
+            return plan.scripted_step(script, self._played[tag] - 1)
+        if not self._faults:
+            return plan.OK
+        self._attempts[tag] += 1
+        return self._faults.step_at(plan.draw(self._knobs.seed, "fault", tag, self._attempts[tag]))
+
+    def _work(self, call: _Call) -> None:
+        step, wanted = call.step, call.wanted
+        if step.status != Status.OK:
+            self._leave(call)
+            self._refuse(call.out, step.status, "played", call.trace, wanted.tag, step.retry_after)
+        elif step.fault is not None and not step.fault.billed:
+            self._lose(call)
+        elif self._paid(call):
+            if step.fault in {Fault.RESET_AFTER, Fault.HANG_BILLED}:
+                self._lose(call)
+            else:
+                self._answer(call)
+
+    def _lose(self, call: _Call) -> None:
+        """Let a call end without any answer."""
+        if call.step.fault in {Fault.RESET_BEFORE, Fault.RESET_AFTER}:
+            self._leave(call)
+            call.out.reset()
+        else:
+            call.out.hold(self._knobs.hang_s, lambda: self._leave(call))
+
+    def _paid(self, call: _Call) -> bool:
+        """Bill the call; False when it was refused instead."""
+        wanted, quota = call.wanted, self._knobs.quota
+        try:
+            new = self._bank.pay(call.account, wanted.tag, wanted.characters, quota=quota, mark=call.mark)
+        except QuotaUsedUpError:
+            left = call.account.remaining(quota)
+            words = f"the text has {wanted.characters} billed characters, and {left} are left"
+            status = Status.PAYMENT_REQUIRED
+        except OtherBodyError:
+            words, status = "the idempotency key was used for another request", Status.BAD_REQUEST
+        except OSError as full:
+            words, status = str(full), Status.INTERNAL_SERVER_ERROR
+        else:
+            self._keeper.repeats += not new
+            return True
+        self._leave(call)
+        self._refuse(call.out, status, words, call.trace)
+        return False
+
+    def _answer(self, call: _Call) -> None:
+        answer = answers.http(200, self._body(call), trace=call.trace)
+        fault = call.step.fault
+        if fault is Fault.SLOW_BYTES:
+            call.out.drip(answer, self._knobs.slow_s, lambda whole: self._dripped(call, whole=whole))
+            return
+        self._leave(call)
+        if fault is Fault.TRUNCATED:
+            call.out.cut(answer[: len(answer) // 2])
+            return
+        self._count_answer()
+        # Its last brace makes it JSON.
+        call.out.reply(answer[:-1] + b"]" if fault is Fault.BROKEN_JSON else answer)
+
+    def _dripped(self, call: _Call, *, whole: bool) -> None:
+        self._leave(call)
+        if whole:
+            self._count_answer()
+
+    def _count_answer(self) -> None:
+        self._keeper.answered += 1
+        self._keeper.replied(200)
+
+    def _body(self, call: _Call) -> list[bytes | memoryview]:
+        wanted, knobs, fault = call.wanted, self._knobs, call.step.fault
+        shape = shape_of(
+            wanted.format,
+            wanted.rate_hz,
+            wanted.channels,
+            characters=wanted.characters,
+            audio_bytes=knobs.audio_bytes,
+            variant=wanted.tag + wanted.take,
+        )
+        url = ""
+        encoded: tuple[bytes | memoryview, ...] = ()
+        if fault is Fault.EXPIRED_URL:
+            url = f"{self._urls[call.region]}{EXPIRED_PATH}/{wanted.tag:016x}"
+        elif fault is Fault.NO_AUDIO:
+            encoded = (_NO_AUDIO,)
+        elif wanted.as_base64 or fault is Fault.BROKEN_BASE64:
+            encoded = clip_base64(shape, wanted.tag, wanted.take)
+        else:
+            url = self._urls[call.region] + path_of(shape, wanted.tag, wanted.take)
+        if fault is Fault.BROKEN_BASE64:
+            encoded = (b"*" + bytes(encoded[0][1:]), *encoded[1:])
+        return answers.spoken(
+            audio_url=url,
+            encoded_audio=encoded,
+            audio_seconds=shape.seconds,
+            remaining=call.account.remaining(knobs.quota),
+            used=call.account.used,
+            words=answers.word_durations(wanted.text, shape.seconds),
+            warning=wanted.warning,
+        )
+
+    # -- the ways out -----------------------------------------------------------------
+
+    def _leave(self, call: _Call) -> None:
+        call.gauge.leave(_now_s())
+        self._keeper.in_flight -= 1
+
+    def _refuse(
+        self,
+        out: Connection,
+        status: int,
+        words: str,
+        trace: str,
+        tag: int | None = None,
+        wait: str | None = None,
+    ) -> None:
+        self._keeper.replied(status)
+        headers = ""
+        if wait is not None:
+            headers = self._own_wait(tag, wait)
+        elif status in _TOLD_TO_WAIT:
+            headers = self._wait_headers(tag)
+        out.reply(answers.error(status, words, trace=trace, headers=headers))
+
+    def _own_wait(self, tag: int | None, value: str) -> str:
+        """Return the header with a script's own value, which may be anything."""
+        wait_s = retry_after_s({RETRY_AFTER_HEADER: value})
+        if tag is not None and wait_s is not None:
+            self._keeper.told_to_wait(tag, _now_s() + wait_s)
+        return f"{RETRY_AFTER_HEADER}: {value}\r\n"
+
+    def _wait_headers(self, tag: int | None) -> str:
+        """Return the header that tells to wait, and note for a text until when."""
+        knobs, now_s = self._knobs, time.time()
+        self._refusals += 1
+        form = plan.form_of(knobs.retry_after, plan.draw(knobs.seed, "form", self._refusals))
+        value, wait_s = plan.retry_after(form, knobs.retry_after_s, now_s)
+        if value is None:
+            return ""
+        if tag is not None:
+            self._keeper.told_to_wait(tag, _now_s() + wait_s)
+        # A client measures a date against the service's own clock.
+        return f"Date: {formatdate(now_s, usegmt=True)}\r\n{RETRY_AFTER_HEADER}: {value}\r\n"
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _voices(request: Request, trace: str) -> bytes:
+    asked = parse_qs(request.query).get("model")
+    try:
+        query = VoicesQuery.model_validate({"model": asked[0]} if asked else {})
+    except ValidationError:
+        return answers.error(400, "model: allowed are falcon-2 and gen2", trace=trace)
+    return answers.http(200, [answers.voice_listing(query.model)], trace=trace)

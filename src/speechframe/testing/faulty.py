@@ -1,0 +1,84 @@
+"""The child process of a FaultyService: ``python -m speechframe.testing.faulty``.
+
+It is told what to be by one line of JSON on its standard input, says where it
+is by one line on its standard output, and ends when its standard input does:
+with the process that started it, however that one ends.
+"""
+
+import asyncio
+import contextlib
+import functools
+import gc
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from speechframe.errors import SpeechframeError
+from speechframe.testing.desk import Desk
+from speechframe.testing.knobs import Knobs
+
+__all__ = ["HOST", "main"]
+
+HOST = "127.0.0.1"
+
+_BACKLOG = 1024
+_CHUNK_BYTES = 4096
+
+
+def main() -> int:
+    """Run the service until standard input ends."""
+    told = json.loads(sys.stdin.buffer.readline())
+    try:
+        asyncio.run(_serve(Knobs.of(told["knobs"]), Path(told["data"]), told["ports"]))
+    except (OSError, SpeechframeError) as error:
+        _say({"error": str(error)})
+        return 1
+    return 0
+
+
+async def _serve(knobs: Knobs, data: Path, ports: dict[str, int]) -> None:
+    loop = asyncio.get_running_loop()
+    desk = Desk(knobs, data)
+    async with contextlib.AsyncExitStack() as servers:
+        urls = {}
+        for region in knobs.regions:
+            server = await loop.create_server(
+                functools.partial(desk.connection, region), HOST, ports.get(region, 0), backlog=_BACKLOG
+            )
+            servers.push_async_callback(_closed, server)
+            urls[region] = f"http://{HOST}:{server.sockets[0].getsockname()[1]}"
+        desk.open(urls)
+        # What is there now stays: the collector need not look at it again and again.
+        gc.freeze()
+        _say({"urls": urls, "pid": os.getpid()})
+        await _end_of_input()
+
+
+async def _closed(server: asyncio.Server) -> None:
+    # Not waited for: clients that hold their connections open must not hold up the end.
+    server.close()
+
+
+async def _end_of_input() -> None:
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    source = sys.stdin.fileno()
+
+    def read() -> None:
+        if not os.read(source, _CHUNK_BYTES):
+            ended.set()
+
+    loop.add_reader(source, read)
+    await ended.wait()
+    loop.remove_reader(source)
+
+
+def _say(value: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(value) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

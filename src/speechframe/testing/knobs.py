@@ -1,0 +1,118 @@
+"""What can be set on the service: one checked, frozen object, which goes to the child process as JSON."""
+
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+
+from speechframe.errors import SettingsError
+from speechframe.settings import GLOBAL_REGION
+from speechframe.spec.limits import REGIONS
+from speechframe.testing.plan import FaultTable, Fixed, Form, Latency, check_script
+
+__all__ = ["DEFAULT_KEY", "Knobs"]
+
+DEFAULT_KEY = "faulty-key"
+
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0)]
+RegionNames = tuple[str, ...]
+
+_FIXED_AT_START = frozenset({"seed", "regions", "keys"})
+
+
+def _as_latency(value: object) -> object:
+    return Fixed(float(value)) if isinstance(value, (int, float)) else value
+
+
+class Knobs(BaseModel):
+    """Every knob with its default; what each does is told where users meet them, in ``FaultyService``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    seed: int = 0
+    latency: Annotated[Latency, BeforeValidator(_as_latency)] = Fixed(0.0)
+    cap: Annotated[int, Field(ge=1)] | None = None
+    cap_plan: tuple[tuple[Seconds, Annotated[int, Field(ge=1)] | None], ...] = ()
+    rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    burst: Annotated[int, Field(ge=1)] = 1
+    quota: Count | None = None
+    faults: dict[str, float] = Field(default_factory=dict)
+    scripts: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    retry_after: Form = "seconds"
+    retry_after_s: Seconds = 1.0
+    audio_bytes: Annotated[int, Field(ge=1)] | None = None
+    regions: Annotated[RegionNames, Field(min_length=1)] = (GLOBAL_REGION,)
+    down_regions: frozenset[str] = frozenset()
+    publish_cap: bool = False
+    limits_page: bool = True
+    idempotent: bool = True
+    takes: bool = True
+    hang_s: Seconds = 3600.0
+    slow_s: Seconds = 1.0
+    keys: Annotated[tuple[str, ...], Field(min_length=1)] = (DEFAULT_KEY,)
+
+    @field_validator("cap_plan", mode="before")
+    @classmethod
+    def _no_plan(cls, value: object) -> object:
+        return () if value is None else value
+
+    @field_validator("faults", "scripts", mode="before")
+    @classmethod
+    def _none(cls, value: object) -> object:
+        return {} if value is None else value
+
+    @field_validator("faults")
+    @classmethod
+    def _known_faults(cls, value: dict[str, float]) -> dict[str, float]:
+        FaultTable(value)
+        return value
+
+    @field_validator("scripts")
+    @classmethod
+    def _playable(cls, value: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+        for script in value.values():
+            check_script(script)
+        return value
+
+    @field_validator("regions", "down_regions")
+    @classmethod
+    def _listed(cls, value: tuple[str, ...] | frozenset[str]) -> tuple[str, ...] | frozenset[str]:
+        unknown = sorted(set(value) - set(REGIONS))
+        if unknown:
+            raise ValueError(f"unknown region {unknown[0]!r}; the document lists {', '.join(REGIONS)}")
+        return value
+
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> Self:
+        """Return checked knobs.
+
+        Raises
+        ------
+        SettingsError
+            For an unknown knob or a value it cannot have.
+        """
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            raise SettingsError(_words(error)) from None
+
+    def changed(self, changes: dict[str, Any]) -> Self:
+        """Return knobs with some of them turned, as far as they turn while the service runs.
+
+        Raises
+        ------
+        SettingsError
+            For an unknown knob, one that is fixed when the service starts, or a value it cannot have.
+        """
+        fixed = sorted(_FIXED_AT_START & set(changes))
+        if fixed:
+            raise SettingsError(f"{fixed[0]} is fixed when a FaultyService starts; make a new one")
+        return self.of({name: getattr(self, name) for name in type(self).model_fields} | changes)
+
+
+def _words(error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_input=False)[0]
+    name = str(first["loc"][0])
+    if first["type"] == "extra_forbidden":
+        return f"a FaultyService has no {name!r}; it has {', '.join(Knobs.model_fields)}"
+    return f"{name}: {first['msg'].removeprefix('Value error, ')}"

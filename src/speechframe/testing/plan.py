@@ -1,0 +1,312 @@
+"""Which step a request gets, how long it takes and when it may come again: pure, decided by the seed.
+
+Nothing here has a state or reads a clock: equal arguments give equal answers,
+in every process and version. So a run against a service that fails is the
+same run twice, whatever the order in which its rows arrive.
+"""
+
+import functools
+import hashlib
+import itertools
+import math
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from email.utils import formatdate
+from enum import StrEnum
+from statistics import NormalDist
+from typing import Literal, NamedTuple, Self
+
+__all__ = [
+    "OK",
+    "Fault",
+    "FaultTable",
+    "Fixed",
+    "Form",
+    "Latency",
+    "Lognormal",
+    "Step",
+    "draw",
+    "form_of",
+    "parse_step",
+    "retry_after",
+    "scripted_step",
+]
+
+AND_SO_ON = "..."
+"""At the end of a script: its last step is played for ever."""
+EVERY_TEXT = "*"
+"""The text of a script that counts for every text without one of its own."""
+
+_BITS = 53
+_NORMAL = NormalDist()
+_ERROR_STATUSES = range(400, 600)
+_TOO_MANY = 1.0 + 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """A latency that is always the same.
+
+    Parameters
+    ----------
+    seconds
+        Time from the whole request to the answer.
+
+    Examples
+    --------
+    >>> Fixed(0.05).seconds_at(0.9)
+    0.05
+    """
+
+    seconds: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seconds < math.inf:
+            raise ValueError(f"a latency is 0 or more seconds, not {self.seconds}")
+
+    def seconds_at(self, place: float) -> float:
+        """Return the latency in seconds; `place` changes nothing."""
+        del place
+        return self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Lognormal:
+    """A latency with a long tail, as services on the network have it.
+
+    Parameters
+    ----------
+    mean_s
+        Its mean in seconds.
+    sigma
+        Standard deviation of its logarithm; 0.5 makes one in a hundred 2.8 times the mean.
+
+    Examples
+    --------
+    >>> round(Lognormal(mean_s=0.2, sigma=0.5).seconds_at(0.5), 4)
+    0.1765
+    """
+
+    mean_s: float
+    sigma: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not (0 < self.mean_s < math.inf and 0 <= self.sigma < math.inf):
+            raise ValueError(
+                f"a lognormal latency has a mean above 0 s and a sigma of 0 or more, not {self.mean_s} "
+                f"and {self.sigma}"
+            )
+
+    def seconds_at(self, place: float) -> float:
+        """Return the latency in seconds that a share `place` of all latencies stays below."""
+        deviation = _NORMAL.inv_cdf(min(max(place, 2.0**-_BITS), 1 - 2.0**-_BITS))
+        return self.mean_s * math.exp(self.sigma * deviation - self.sigma**2 / 2)
+
+
+Latency = Lognormal | Fixed
+
+
+class Fault(StrEnum):
+    """What can go wrong, beside the statuses; each with what the service does and whether it bills."""
+
+    billed: bool
+
+    def __new__(cls, value: str, billed: bool) -> Self:  # noqa: FBT001 - a row of a table
+        """Keep beside the name whether the call was billed."""
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.billed = billed
+        return member
+
+    RESET_BEFORE = "reset_before", False
+    """The connection is reset when the request is there."""
+    HANG = "hang", False
+    """No answer ever comes; the slot is held until the client goes."""
+    RESET_AFTER = "reset_after", True
+    """The connection is reset instead of an answer."""
+    HANG_BILLED = "hang_billed", True
+    """As ``hang``, after billing."""
+    TRUNCATED = "truncated", True
+    """The body ends half-way, and the connection with it."""
+    BROKEN_JSON = "broken_json", True
+    """The body is whole, but no JSON."""
+    BROKEN_BASE64 = "broken_base64", True
+    """``encodedAudio`` holds a letter that is none of Base64."""
+    EXPIRED_URL = "expired_url", True
+    """Instead of audio comes a URL that is gone, also when Base64 was asked for."""
+    NO_AUDIO = "no_audio", True
+    """``encodedAudio`` is good Base64 of something that is no audio."""
+    SLOW_BYTES = "slow_bytes", True
+    """A good answer, in drops."""
+
+
+class Step(NamedTuple):
+    """What one request gets: a good answer, a fault, or an error status with its own Retry-After."""
+
+    name: str
+    fault: Fault | None = None
+    status: int = 200
+    retry_after: str | None = None
+
+
+OK = Step("ok")
+
+
+@functools.lru_cache(maxsize=1024)
+def parse_step(words: str) -> Step:
+    """Return the step that is written as ``ok``, a fault's name, a status, or ``status:Retry-After``.
+
+    Raises
+    ------
+    ValueError
+        When it is none of them.
+
+    Examples
+    --------
+    >>> parse_step("reset_after").fault.billed
+    True
+    >>> parse_step("429:1.5")
+    Step(name='429', fault=None, status=429, retry_after='1.5')
+    """
+    if words == OK.name:
+        return OK
+    if words in Fault.__members__.values():
+        return Step(words, fault=Fault(words))  # type: ignore[call-arg]  # mypy reads __new__ as the look-up
+    status, _, wait = words.partition(":")
+    if status.isascii() and status.isdecimal() and int(status) in _ERROR_STATUSES:
+        return Step(status, status=int(status), retry_after=wait or None)
+    raise ValueError(
+        f"{words!r} is no step; allowed: ok, {', '.join(Fault)}, a status from 400 to 599, or such a status "
+        "with its Retry-After, as in 429:1.5"
+    )
+
+
+def scripted_step(script: Sequence[str], attempt: int) -> Step:
+    """Return the step of an attempt (from 0) of a text that has a script.
+
+    Examples
+    --------
+    >>> [scripted_step(["503", "hang"], attempt).name for attempt in range(3)]
+    ['503', 'hang', 'ok']
+    >>> [scripted_step(["503", "500", "..."], attempt).name for attempt in range(4)]
+    ['503', '500', '500', '500']
+    """
+    if script and script[-1] == AND_SO_ON:
+        steps = script[:-1]
+        return parse_step(steps[min(attempt, len(steps) - 1)])
+    return parse_step(script[attempt]) if attempt < len(script) else OK
+
+
+def check_script(script: Sequence[str]) -> None:
+    """Raise ValueError unless every step of a script can be played."""
+    steps = script[:-1] if script and script[-1] == AND_SO_ON else script
+    if len(steps) < len(script) and not steps:
+        raise ValueError(f"a script of {AND_SO_ON!r} alone has no step to stay at")
+    for words in steps:
+        parse_step(words)
+
+
+class FaultTable:
+    """Shares of attempts that go wrong, and which one does.
+
+    Parameters
+    ----------
+    shares
+        Step to its share, from 0 to 1; what is left to 1 is answered well.
+
+    Raises
+    ------
+    ValueError
+        For an unknown step, a share out of range, or shares that add up to more than 1.
+
+    Examples
+    --------
+    >>> table = FaultTable({"500": 0.25, "hang": 0.25})
+    >>> [table.step_at(place).name for place in (0.1, 0.3, 0.5, 0.99)]
+    ['500', 'hang', 'ok', 'ok']
+    """
+
+    def __init__(self, shares: Mapping[str, float]) -> None:
+        for name, part in shares.items():
+            if not 0 <= part <= 1:
+                raise ValueError(f"the share of {name!r} is {part}; allowed: 0 to 1")
+        self._steps = [parse_step(name) for name in shares]
+        self._ends = list(itertools.accumulate(shares.values()))
+        if self._ends and self._ends[-1] > _TOO_MANY:
+            raise ValueError(f"the shares of all faults add up to {self._ends[-1]:g}; allowed: at most 1")
+
+    def __bool__(self) -> bool:
+        return bool(self._steps)
+
+    def step_at(self, place: float) -> Step:
+        """Return the step of an attempt that falls on `place`, a number from 0 to below 1."""
+        index = bisect_right(self._ends, place)
+        return self._steps[index] if index < len(self._steps) else OK
+
+
+def draw(seed: int, what: str, *of: int) -> float:
+    """Return a number from 0 to below 1 that depends on nothing but the arguments, evenly spread.
+
+    Parameters
+    ----------
+    seed
+        The service's seed.
+    what
+        What is drawn, so that a fault and a latency of the same request have nothing in common.
+    *of
+        What it is drawn for: a text's tag and its attempt, or the number of a request.
+
+    Examples
+    --------
+    >>> draw(1, "fault", 77, 0) == draw(1, "fault", 77, 0) != draw(2, "fault", 77, 0)
+    True
+    """
+    digest = hashlib.blake2b(repr((seed, what, of)).encode(), digest_size=8).digest()
+    return (int.from_bytes(digest, "big") >> (64 - _BITS)) / (1 << _BITS)
+
+
+Form = Literal["seconds", "float", "date", "mixed"] | None
+"""How Retry-After is written; "mixed": every form and none, by turns of the seed."""
+
+_FORMS: tuple[Form, ...] = ("seconds", "float", "date", None)
+
+
+def form_of(form: Form, place: float) -> Form:
+    """Return the form a refusal that falls on `place` takes.
+
+    Examples
+    --------
+    >>> form_of("date", 0.9), form_of("mixed", 0.1), form_of("mixed", 0.99)
+    ('date', 'seconds', None)
+    """
+    return _FORMS[int(place * len(_FORMS))] if form == "mixed" else form
+
+
+def retry_after(form: Form, wait_s: float, now_s: float) -> tuple[str | None, float]:
+    """Return the value of a Retry-After header and the seconds it really tells to wait.
+
+    Parameters
+    ----------
+    form
+        Whole seconds, a decimal number, an HTTP date, or None.
+    wait_s
+        The wait that is meant; forms that know whole seconds alone round it up.
+    now_s
+        Unix time.
+
+    Examples
+    --------
+    >>> retry_after("seconds", 0.5, 1.75e9), retry_after("float", 0.5, 1.75e9)
+    (('1', 1.0), ('0.5', 0.5))
+    >>> retry_after("date", 0.5, 1.75e9 + 0.75)
+    ('Sun, 15 Jun 2025 15:06:42 GMT', 1.25)
+    """
+    if form is None:
+        return None, 0.0
+    if form == "date":
+        then_s = math.ceil(now_s + wait_s)
+        return formatdate(then_s, usegmt=True), then_s - now_s
+    if form == "seconds":
+        return str(math.ceil(wait_s)), float(math.ceil(wait_s))
+    return repr(float(wait_s)), float(wait_s)

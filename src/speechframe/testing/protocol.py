@@ -1,0 +1,197 @@
+"""HTTP/1.1 as far as a client of one kind needs it: heads found with `bytes.find`, connections kept alive.
+
+A connection hands each whole request to one function, which answers at once
+or later; until it has, further requests wait in the buffer. Beside good
+answers a connection knows the ways an answer can go wrong on the network.
+"""
+
+import asyncio
+import socket
+import struct
+from collections.abc import Callable
+from typing import NamedTuple
+
+from speechframe.spec.chosen import API_KEY_HEADER, IDEMPOTENCY_HEADER, TAKE_HEADER
+from speechframe.testing import answers
+
+__all__ = ["API_KEY", "IDEMPOTENCY_KEY", "TAKE", "Connection", "Request"]
+
+MAX_HEAD_BYTES = 64 * 1024
+MAX_BODY_BYTES = 16 * 1024 * 1024
+
+_END = b"\r\n\r\n"
+# Closing with a linger of 0 s sends a reset, which is what a client sees of a crashed or restarted peer.
+_NO_LINGER = struct.pack("ii", 1, 0)
+_DROPS = 20
+
+
+def _line(name: str) -> bytes:
+    return f"\r\n{name.lower()}:".encode()
+
+
+API_KEY = _line(API_KEY_HEADER)
+IDEMPOTENCY_KEY = _line(IDEMPOTENCY_HEADER)
+TAKE = _line(TAKE_HEADER)
+_LENGTH = _line("Content-Length")
+_TRANSFER = _line("Transfer-Encoding")
+_CLOSE = b"\r\nconnection: close"
+
+
+class Request(NamedTuple):
+    """A whole request."""
+
+    method: str
+    path: str
+    query: str
+    head: bytes
+    lowered: bytes
+    body: bytes
+
+    def header(self, line: bytes) -> str | None:
+        """Return the value of a header, given as this module's constants are."""
+        return _value(self.head, self.lowered, line)
+
+
+class Connection(asyncio.Protocol):
+    """One connection of a client.
+
+    Parameters
+    ----------
+    handle
+        Called with each request and this connection; it, or something it started, then calls exactly one of
+        :meth:`reply`, :meth:`reset`, :meth:`cut`, :meth:`drip` and :meth:`hold`.
+    """
+
+    def __init__(self, handle: Callable[[Request, "Connection"], None]) -> None:
+        self._handle = handle
+        self._transport: asyncio.Transport
+        self._buffer = b""
+        self._busy = False
+        self._reading = False
+        self._closing = False
+        self._gone: Callable[[], None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - a TCP server makes no other
+        self._transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell whoever holds the connection that nobody listens any more."""
+        del exc
+        self._let_go()
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes in, and handle what they make whole."""
+        self._buffer = self._buffer + data if self._buffer else data
+        self._read_on()
+
+    def reply(self, answer: bytes) -> None:
+        """Write an answer and go on to the next request."""
+        if not self._transport.is_closing():
+            self._transport.write(answer)
+            if self._closing:
+                self._transport.close()
+        self._busy = False
+        self._read_on()
+
+    def reset(self) -> None:
+        """Reset the connection: what was not yet read or written is lost."""
+        found = self._transport.get_extra_info("socket")
+        if found is not None and not self._transport.is_closing():
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+        self._transport.abort()
+
+    def cut(self, answer: bytes) -> None:
+        """Write the beginning of an answer and close the connection."""
+        if not self._transport.is_closing():
+            self._transport.write(answer)
+            self._transport.close()
+
+    def hold(self, seconds: float, done: Callable[[], None]) -> None:
+        """Say nothing until the client goes, or close the connection when the time is over; then `done`."""
+        if self._transport.is_closing():
+            done()
+            return
+        self._gone = done
+        asyncio.get_running_loop().call_later(seconds, self._transport.close)
+
+    def drip(self, answer: bytes, seconds: float, done: Callable[[bool], None]) -> None:
+        """Write an answer in drops that take `seconds` together; `done` is told whether the client stayed."""
+        size = max(1, -(-len(answer) // _DROPS))
+        loop = asyncio.get_running_loop()
+
+        def drop(start: int) -> None:
+            if self._transport.is_closing():
+                done(False)
+                return
+            end = start + size
+            if end < len(answer):
+                self._transport.write(answer[start:end])
+                loop.call_later(seconds / _DROPS, drop, end)
+            else:
+                done(True)
+                self.reply(answer[start:])
+
+        drop(0)
+
+    def _let_go(self) -> None:
+        gone, self._gone = self._gone, None
+        if gone is not None:
+            gone()
+
+    def _read_on(self) -> None:
+        # An answer that is given at once comes back here: the loop that is running already goes on.
+        if self._reading:
+            return
+        self._reading = True
+        while not self._busy and not self._transport.is_closing():
+            request = self._next()
+            if request is None:
+                break
+            self._busy = True
+            self._handle(request, self)
+        self._reading = False
+
+    def _next(self) -> Request | None:
+        """Return the next request and take it off the buffer; None while it is not whole."""
+        buffer = self._buffer
+        end = buffer.find(_END)
+        if end < 0:
+            if len(buffer) > MAX_HEAD_BYTES:
+                self._refuse(431)
+            return None
+        head = buffer[:end]
+        lowered = head.lower()
+        length = _value(head, lowered, _LENGTH) or "0"
+        words = head[: head.find(b"\r\n")].decode("latin-1").split(" ")
+        if len(words) != 3 or not (length.isascii() and length.isdecimal()):  # noqa: PLR2004 - method path version
+            self._refuse(400)
+            return None
+        if lowered.find(_TRANSFER) >= 0:
+            self._refuse(411)
+            return None
+        start = end + len(_END)
+        stop = start + int(length)
+        if stop - start > MAX_BODY_BYTES:
+            self._refuse(413)
+            return None
+        if len(buffer) < stop:
+            return None
+        self._buffer = buffer[stop:]
+        self._closing = lowered.find(_CLOSE) >= 0
+        path, _, query = words[1].partition("?")
+        return Request(words[0], path, query, head, lowered, buffer[start:stop])
+
+    def _refuse(self, status: int) -> None:
+        self._buffer = b""
+        self.cut(answers.error(status, "the request cannot be read", trace="-"))
+
+
+def _value(head: bytes, lowered: bytes, line: bytes) -> str | None:
+    start = lowered.find(line)
+    if start < 0:
+        return None
+    start += len(line)
+    end = lowered.find(b"\r\n", start)
+    return (head[start:] if end < 0 else head[start:end]).decode("latin-1").strip()
