@@ -87,7 +87,7 @@ def test_named_before_anything_is_spent(generate, spent, tmp_path, table, option
         ("nora", "The Arabic word مرحبا in English."),
         ("zh-CN-mei", "今天天气很好。"),
         ("nora", "a\u200bb\u00a0c\u2028d"),
-        ("nora", "x " * 2000),
+        ("nora", "yes no " * 570),
         ("nora", "5 < 6 & 7 > 3"),
         ("nora", "[[h@'loU]] {name} %s"),
         ("nora", "tab\tand\r\nline break"),

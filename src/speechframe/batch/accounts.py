@@ -24,6 +24,7 @@ from speechframe.batch.outcome import (
 )
 from speechframe.batch.progress import Progress
 from speechframe.batch.retry import Charge, Decision, Verdict
+from speechframe.batch.truth import Truth
 from speechframe.client import Spoken
 from speechframe.errors import BudgetExceeded, SpeechframeError
 from speechframe.store import LedgerRow, Record, RunWriter
@@ -68,7 +69,7 @@ class Accounts:
     budget: Budget
     writer: RunWriter
     progress: Progress
-    truth: Any = None
+    truth: Truth | None = None
     cache: Any = None
     drift: Drift[Job] = field(default_factory=Drift)
     on_outcome: Callable[[Outcome], None] = field(default=_nobody)
@@ -111,7 +112,7 @@ class Accounts:
         doubts = () if self.truth is None else self.truth.doubts(planned, answer)
         if doubts:
             record.status = SUSPECT
-            record.error_code = doubts[0].code
+            record.error_code = doubts[0].code.value
             record.error_message = "; ".join(doubt.words for doubt in doubts)
         self.writer.answer(
             record,

@@ -31,6 +31,7 @@ from speechframe.batch.progress import Bar, Progress, counted, say
 from speechframe.batch.redo import with_new_takes
 from speechframe.batch.run import DRIFT_KEY, FINISHED, RUNNING, STATE_KEY, STOP_KEY, STOPPED, Live, Run
 from speechframe.batch.stream import MOST_KEPT, Outcomes
+from speechframe.batch.truth import Truth
 from speechframe.batch.verbs import VERBS
 from speechframe.errors import SettingsError, SpeechframeError
 from speechframe.settings import Settings
@@ -316,6 +317,7 @@ class _Drive:
             self._budget(),
             writer,
             self.progress,
+            truth=Truth() if self.options.truth_checks else None,
             drift=Drift(self.progress.balance),
             on_outcome=self._on_outcome,
         )

@@ -26,6 +26,9 @@ class RunOptions(TypedDict, total=False):
         The run's budget over all its calls, resumes included: no call is made that would pass it.
     take
         Another take of every row: 1, 2, ...
+    truth_checks
+        Look at the audio and words of every answer (default); what cannot be true is ``suspect``, with the
+        reason. False takes answers as they come.
     max_retakes
         Further takes that suspect answers get by themselves, each billed (default 0).
     tags
@@ -57,6 +60,7 @@ class RunOptions(TypedDict, total=False):
     max_concurrency: int | None
     max_credits: float | None
     take: Any
+    truth_checks: bool
     max_retakes: int
     tags: list[str]
     max_attempts: int
@@ -80,6 +84,7 @@ class Options:
     max_concurrency: int | None = None
     max_credits: float | None = None
     take: Any = 0
+    truth_checks: bool = True
     max_retakes: int = 0
     tags: tuple[str, ...] = ()
     max_attempts: int = 6

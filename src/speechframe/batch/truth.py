@@ -1,0 +1,244 @@
+"""Whether an answer can be true: its audio, its words and its length against its text and each other.
+
+A service may answer 200 and still be wrong: the audio of another row, half of
+it, silence. Each check here is cheap and errs on the side of the answer; what
+it finds is told in figures, and the row is called suspect, not failed.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Self
+
+from speechframe.audio.levels import levels
+from speechframe.batch.operation import Planned
+from speechframe.batch.pace import Load, Pace, load_of
+from speechframe.batch.wording import Coverage, WordHabits, coverage
+from speechframe.client import Spoken
+from speechframe.errors import AudioError
+from speechframe.spec.speech import Format
+
+__all__ = ["Doubt", "Suspicion", "Truth"]
+
+_LOSSY = frozenset({Format.MP3, Format.OGG})
+_LENGTH_TOLERANCE = 0.01
+_LENGTH_TOLERANCE_S = 0.05
+_LOSSY_TOLERANCE_S = 0.15
+"""Lossy encoders fill up their last frame and the delay of their filters: up to 0.14 s at 8000 Hz."""
+_WORDS_TOLERANCE_MS = 100.0
+_AFTER_WORDS_S = 1.0
+_AFTER_WORDS = 0.2
+"""Of the audio: signs and emoji at the end of a text may have no entry."""
+_ASKED_TOLERANCE = 0.1
+_ASKED_TOLERANCE_S = 0.25
+_COVERED = 0.65
+_FEWEST_MISSING = 6
+"""Letters; fewer may be a matter of spelling ("OK", "Dr.")."""
+_SILENT_PEAK_DB = -40.0
+_SILENT_RMS_DB = -60.0
+_NOISE_CORRELATION = 0.05
+_CLIPPED_FRACTION = 0.0003
+
+
+class Suspicion(StrEnum):
+    """Why an answer is suspect, each with what it means.
+
+    Attributes
+    ----------
+    meaning : str
+        For people.
+
+    Examples
+    --------
+    >>> Suspicion("silent").meaning
+    'the audio is silent though there is something to say'
+    """
+
+    meaning: str
+
+    def __new__(cls, value: str, meaning: str) -> Self:
+        """Take the meaning beside the value."""
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.meaning = meaning
+        return member
+
+    UNDECODABLE = "undecodable", "the audio is damaged or ends before its header says so"
+    LENGTH = "length", "the answer says another length than the audio has"
+    WORDS_OUTSIDE = "words_outside", "words begin or end outside the audio"
+    WORDS_MISSING = "words_missing", "the words of the answer are not those of the text"
+    PACE = "pace", "the audio is too short or too long for the text"
+    SILENT = "silent", "the audio is silent though there is something to say"
+    NOISE = "noise", "the samples are noise, not a voice"
+    CLIPPED = "clipped", "the audio was made too loud and its peaks are cut off"
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Why an answer is suspect.
+
+    Parameters
+    ----------
+    code
+        What is wrong.
+    words
+        The same for people, with figures.
+    """
+
+    code: Suspicion
+    words: str
+
+
+class Truth:
+    """Looks at the answers of one run, one after the other.
+
+    What is usual for a voice is learned from the answers in which nothing was
+    found; so the same answers in the same order give the same doubts. Memory
+    does not grow with rows. Not thread-safe.
+
+    Examples
+    --------
+    >>> truth = Truth()
+    >>> truth.doubts(planned, answer)  # doctest: +SKIP
+    (Doubt(code=<Suspicion.LENGTH: 'length'>, words='the answer says 3.20 s, the audio holds 1.10 s'),)
+    """
+
+    def __init__(self) -> None:
+        self._pace = Pace()
+        self._habits = WordHabits()
+
+    def doubts(
+        self, planned: Planned, answer: Spoken, *, said_seconds: float | None = None
+    ) -> tuple[Doubt, ...]:
+        """Return everything that speaks against an answer; nothing as a rule.
+
+        Parameters
+        ----------
+        planned
+            What was asked for.
+        answer
+            What came.
+        said_seconds
+            The length the answer claims, ``audioLengthInSeconds``; None when it is not known.
+        """
+        request = planned.call.request
+        load = load_of(planned.text)
+        voice = (planned.model, planned.voice_id, planned.locale, request.style, request.rate)
+        locale = (planned.model, planned.locale)
+        keys = (voice, (*locale, request.rate))
+        covered = coverage(
+            planned.text, answer.words, except_for=(request.pronunciation_dictionary or {}).keys()
+        )
+        asked_s = request.audio_duration
+        found = [
+            *_of_length(answer, said_seconds),
+            *_of_word_times(answer),
+            *self._of_words(covered, answer, locale),
+            *(
+                _of_asked_length(answer, asked_s)
+                if asked_s
+                else (*_of_last_word(load, answer), *self._of_pace(load, answer, keys, request.rate))
+            ),
+            *_of_sound(answer),
+        ]
+        if not found:
+            if not asked_s:
+                self._pace.learn(load, keys, answer.audio_seconds)
+            if covered.letters:
+                self._habits.learn(locale, matched=covered.covered > 0)
+        return tuple(found)
+
+    def _of_words(self, covered: Coverage, answer: Spoken, locale: object) -> Iterator[Doubt]:
+        missing = covered.letters - covered.covered
+        if missing < _FEWEST_MISSING or covered.covered >= _COVERED * covered.letters:
+            return
+        if (covered.foreign or not answer.words) and not self._habits.usual(locale):
+            return
+        yield Doubt(
+            Suspicion.WORDS_MISSING,
+            f"{missing} of the text's {covered.letters} letters are not in the answer's words"
+            if answer.words
+            else "the answer has no words; others of this locale had some",
+        )
+
+    def _of_pace(
+        self, load: Load, answer: Spoken, keys: tuple[object, ...], rate: int | None
+    ) -> Iterator[Doubt]:
+        low_s, high_s = self._pace.bounds_s(load, keys, rate=rate or 0)
+        if not low_s <= answer.audio_seconds <= high_s:
+            yield Doubt(
+                Suspicion.PACE,
+                f"the audio lasts {answer.audio_seconds:.2f} s; "
+                f"such a text takes this voice {low_s:.2f} to {high_s:.2f} s",
+            )
+
+
+def _of_length(answer: Spoken, said_seconds: float | None) -> Iterator[Doubt]:
+    if said_seconds is None:
+        return
+    tolerance_s = _LOSSY_TOLERANCE_S if answer.format in _LOSSY else _LENGTH_TOLERANCE_S
+    if not abs(said_seconds - answer.audio_seconds) <= tolerance_s + _LENGTH_TOLERANCE * answer.audio_seconds:
+        yield Doubt(
+            Suspicion.LENGTH,
+            f"the answer says {said_seconds:.2f} s, the audio holds {answer.audio_seconds:.2f} s",
+        )
+
+
+def _of_asked_length(answer: Spoken, asked_s: float) -> Iterator[Doubt]:
+    if abs(asked_s - answer.audio_seconds) > _ASKED_TOLERANCE_S + _ASKED_TOLERANCE * asked_s:
+        yield Doubt(
+            Suspicion.PACE, f"{asked_s:.2f} s were asked for, the audio lasts {answer.audio_seconds:.2f} s"
+        )
+
+
+def _of_word_times(answer: Spoken) -> Iterator[Doubt]:
+    audio_ms = 1000 * answer.audio_seconds
+    limit_ms = (1 + _LENGTH_TOLERANCE) * audio_ms + _WORDS_TOLERANCE_MS
+    outside = [word for word in answer.words if word[1] < 0 or word[2] > limit_ms or word[1] > limit_ms]
+    if outside:
+        word, start_ms, end_ms = outside[0]
+        yield Doubt(
+            Suspicion.WORDS_OUTSIDE,
+            f"{len(outside)} of {len(answer.words)} words lie outside the audio of {audio_ms:.0f} ms, "
+            f"such as {word[:40]!r} from {start_ms} to {end_ms} ms",
+        )
+
+
+def _of_last_word(load: Load, answer: Spoken) -> Iterator[Doubt]:
+    """Doubt audio that goes on long after its last word."""
+    if not answer.words:
+        return
+    last_s = max(end_ms for _, _, end_ms in answer.words) / 1000
+    allowed_s = _AFTER_WORDS_S + _AFTER_WORDS * answer.audio_seconds + load.pause_s
+    if answer.audio_seconds - last_s > allowed_s:
+        yield Doubt(
+            Suspicion.WORDS_MISSING,
+            f"the last word ends at {last_s:.2f} s, the audio at {answer.audio_seconds:.2f} s",
+        )
+
+
+def _of_sound(answer: Spoken) -> Iterator[Doubt]:
+    try:
+        found = levels(
+            answer.audio,
+            format=answer.format,
+            channels=answer.channels,
+        )
+    except AudioError as error:
+        yield Doubt(Suspicion.UNDECODABLE, str(error))
+        return
+    if found.peak_db < _SILENT_PEAK_DB or found.rms_db < _SILENT_RMS_DB:
+        yield Doubt(
+            Suspicion.SILENT,
+            f"the loudest sample is at {found.peak_db:.0f} dB, the mean level at {found.rms_db:.0f} dB",
+        )
+    elif abs(found.correlation) < _NOISE_CORRELATION:
+        yield Doubt(
+            Suspicion.NOISE,
+            f"no sample says anything about the next (correlation {found.correlation:.2f}), as in noise",
+        )
+    elif found.clipped_fraction > _CLIPPED_FRACTION:
+        yield Doubt(
+            Suspicion.CLIPPED,
+            f"{found.clipped_fraction:.2%} of the samples stand in rows of three or more at full scale",
+        )

@@ -1,0 +1,184 @@
+"""Levels at a glance agree with the slow way, and what is cut out of FLAC is what stands there."""
+
+import io
+import itertools
+
+import numpy as np
+import pytest
+import soundfile
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speechframe.audio import _flac, codec, measure
+from speechframe.audio.levels import Levels, levels
+from speechframe.errors import AudioError
+from speechframe.spec.speech import ChannelType, Format
+
+RATE_HZ = 22050
+IN_PLACES = (Format.FLAC, Format.OGG)
+G711 = (Format.ALAW, Format.ULAW)
+
+
+@pytest.fixture(scope="module")
+def speech(speech_like):
+    """Ten seconds, all of it at the level of speech."""
+    return np.tile(speech_like, 6)
+
+
+def flac(samples, rate_hz=RATE_HZ, format="FLAC"):
+    buffer = io.BytesIO()
+    soundfile.write(buffer, samples, rate_hz, format=format, subtype="PCM_16")
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("format", Format)
+@pytest.mark.parametrize("seconds", [0.3, 10.0])
+def test_every_format_tells_the_level_of_what_it_holds(speech, format, seconds):
+    rate_hz = 8000 if format in G711 else 24000
+    samples = codec.resample(speech[: round(seconds * RATE_HZ)], RATE_HZ, rate_hz)
+    data = codec.encode(samples, rate_hz, format=format)
+    found = levels(data, format=format)
+    assert found.clipped_fraction == 0
+    if seconds < 1 or format not in IN_PLACES:
+        assert found.seen_fraction == 1
+        assert found.peak_db == pytest.approx(20 * np.log10(measure.peak(samples)), abs=1.0)
+        assert found.rms_db == pytest.approx(measure.rms_db(samples), abs=0.2)
+        assert found.correlation > 0.5
+    else:
+        # A place may hold a hiss alone, which is far below the vowels.
+        assert found.seen_fraction < 0.1
+        assert -40 < found.peak_db < 20 * np.log10(measure.peak(samples)) + 0.5
+
+
+@pytest.mark.parametrize("format", [Format.WAV, Format.FLAC, Format.PCM, Format.MP3, Format.OGG])
+def test_two_channels_sound_as_one(speech, format):
+    mono, stereo = (
+        levels(
+            codec.encode(speech, RATE_HZ, format=format, channel_type=kind),
+            format=format,
+            channels=kind.channels,
+        )
+        for kind in (ChannelType.MONO, ChannelType.STEREO)
+    )
+    assert stereo.rms_db == pytest.approx(mono.rms_db, abs=0.5)
+    assert stereo.seen_fraction == pytest.approx(mono.seen_fraction)
+    assert stereo.correlation == pytest.approx(mono.correlation, abs=0.05)
+
+
+@pytest.mark.parametrize("format", Format)
+def test_silence_is_silent_and_noise_does_not_know_the_next_sample(format):
+    rate_hz = 8000
+    hiss = np.random.default_rng(3).standard_normal(5 * rate_hz).astype(np.float32) * 0.1
+    silent, noise = (
+        levels(codec.encode(samples, rate_hz, format=format), format=format)
+        for samples in (np.zeros(5 * rate_hz, np.float32), hiss)
+    )
+    # ALAW has no code for nothing at all.
+    assert silent.peak_db < -70
+    assert silent.seen_fraction == 1
+    assert abs(noise.correlation) < 0.06
+
+
+def test_long_audio_is_seen_in_places_and_as_a_whole_where_a_place_is_odd(speech):
+    long = np.tile(speech, 4)
+    for format in IN_PLACES:
+        assert levels(codec.encode(long, RATE_HZ, format=format), format=format).seen_fraction < 0.1
+    loud = flac(np.clip(long * 4, -1, 1))
+    assert levels(loud, format=Format.FLAC).seen_fraction == 1
+    quiet = flac(long * 0.001)
+    assert levels(quiet, format=Format.FLAC).seen_fraction == 1
+
+
+@pytest.mark.parametrize("format", [Format.WAV, Format.FLAC])
+def test_flat_tops_count_and_single_peaks_do_not(speech, format):
+    data = flac(np.clip(speech * 8, -1, 1), format=format)
+    found = levels(data, format=format)
+    loud, _ = soundfile.read(io.BytesIO(data), dtype="int16")
+    at_full = np.abs(loud.astype(int)) >= 32767
+    runs = sum(max(0, len(list(group)) - 2) for full, group in itertools.groupby(at_full.tolist()) if full)
+    assert found.clipped_fraction == pytest.approx(runs / len(loud))
+    assert found.clipped_fraction > 0.005
+    normalised = flac(speech / np.abs(speech).max(), format=format)
+    assert levels(normalised, format=format).clipped_fraction == 0
+
+
+@pytest.mark.parametrize("subtype", ["PCM_24", "FLOAT", "PCM_U8", "ULAW"])
+def test_other_kinds_of_wav_are_read_too(speech, subtype):
+    buffer = io.BytesIO()
+    soundfile.write(buffer, speech, RATE_HZ, format="WAV", subtype=subtype)
+    found = levels(buffer.getvalue(), format=Format.WAV)
+    assert found.rms_db == pytest.approx(measure.rms_db(speech), abs=0.3)
+
+
+def test_a_chunk_before_the_samples_is_no_sound(speech):
+    plain = flac(speech, format="WAV")
+    note = b"LIST" + (5).to_bytes(4, "little") + b"hello\0"
+    assert levels(plain[:36] + note + plain[36:], format=Format.WAV) == levels(plain, format=Format.WAV)
+
+
+def test_a_stream_whose_header_knows_no_length_is_read_to_its_end(speech):
+    plain = flac(speech, format="WAV")
+    endless = plain[:40] + b"\xff" * 4 + plain[44:]
+    assert levels(endless, format=Format.WAV) == levels(plain, format=Format.WAV)
+
+
+@pytest.mark.parametrize("format", [Format.WAV, Format.FLAC, Format.OGG])
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.999])
+def test_audio_that_is_cut_off_is_refused(speech, format, share):
+    data = codec.encode(speech, RATE_HZ, format=format)
+    with pytest.raises(AudioError):
+        levels(data[: int(share * len(data))], format=format)
+
+
+def test_what_is_cut_out_is_what_stands_in_the_whole(speech):
+    data = flac(speech)
+    cuttings = []
+    for cutting in _flac.excerpts(data):
+        with soundfile.SoundFile(io.BytesIO(cutting)) as file:
+            cuttings.append(file.read(file.frames, dtype="int16"))
+    whole, _ = soundfile.read(io.BytesIO(data), dtype="int16")
+    frames = whole[: len(whole) // 4096 * 4096].reshape(-1, 4096)
+    assert (frames == cuttings[0]).all(axis=1).any()
+    assert np.array_equal(cuttings[1], whole[-((len(whole) - 1) % 4096 + 1) :])
+
+
+@pytest.mark.parametrize("frames", [1, 4096, 16384, 16385, 20480, 20481, 40960])
+def test_every_length_of_flac_can_be_read(speech, frames):
+    found = levels(flac(speech[:frames]), format=Format.FLAC)
+    assert found.seen_fraction <= 1
+
+
+def test_damage_in_a_frame_that_is_looked_at_is_seen(speech):
+    data = bytearray(flac(speech))
+    data[-200:-150] = bytes(50)
+    with pytest.raises(AudioError):
+        levels(bytes(data), format=Format.FLAC)
+
+
+def test_a_wav_file_of_numbers_that_are_none_is_refused(speech):
+    buffer = io.BytesIO()
+    soundfile.write(buffer, np.full(500, np.nan, np.float32), RATE_HZ, format="WAV", subtype="FLOAT")
+    with pytest.raises(AudioError):
+        levels(buffer.getvalue(), format=Format.WAV)
+
+
+HEADS = [flac(np.zeros(20000, np.int16), format=kind)[:60] for kind in ("WAV", "FLAC")]
+
+
+@given(
+    head=st.sampled_from([b"", b"OggS", b"\xff\xfb\x90", b"ID3", *HEADS]),
+    cut=st.integers(0, 60),
+    tail=st.binary(max_size=400),
+    format=st.sampled_from(Format),
+    channels=st.integers(1, 2),
+)
+def test_any_bytes_are_measured_or_refused(head, cut, tail, format, channels):
+    try:
+        found = levels(head[:cut] + tail, format=format, channels=channels)
+    except AudioError:
+        return
+    assert isinstance(found, Levels)
+    assert -120 <= found.rms_db <= found.peak_db + 1e-6
+    assert 0 <= found.clipped_fraction <= 1
+    assert -1.001 <= found.correlation <= 1.001
+    assert 0 < found.seen_fraction <= 1
