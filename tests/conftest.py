@@ -6,6 +6,7 @@ import pytest
 from hypothesis import settings as hypothesis_settings
 
 from speechframe import settings as settings_module
+from speechframe.batch import connection as connection_module
 from speechframe.batch import options as options_module
 from speechframe.local import local_service
 
@@ -20,6 +21,10 @@ def _own_settings(monkeypatch, tmp_path_factory):
     for name in [n for n in os.environ if n.startswith("SPEECHFRAME_") and n != "SPEECHFRAME_SOAK_ROUNDS"]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("SPEECHFRAME_SERVICE", str(tmp_path_factory.getbasetemp() / "service"))
+    monkeypatch.setenv("SPEECHFRAME_LEDGER", str(tmp_path_factory.getbasetemp() / "ledger"))
+    # Ports come again within the hour: what a test learned of one is nothing for the next test.
+    permits = tmp_path_factory.mktemp("permits")
+    monkeypatch.setattr(connection_module, "shared_folder", lambda: permits)
     monkeypatch.setattr(settings_module, "_configured", {})
     monkeypatch.setattr(options_module, "_configured", {})
 

@@ -15,7 +15,7 @@
     │   └── TimedOut
     ├── BadAnswer                   a 200 that cannot be used: truncated, undecodable, not audio
     ├── InvalidRows                 rows that must not be sent; ``problems`` lists every one
-    ├── BudgetExceeded              the next call would pass ``max_credits``
+    ├── BudgetExceeded              the next call would pass a limit: the run's, the month's, the balance
     ├── EngineError                 an engine of the local service cannot do what it was asked
     ├── AudioError                  bytes that are no audio, or audio that cannot be encoded
     ├── StoreError                  a run folder cannot be read or written
@@ -262,31 +262,48 @@ def _rebuild_rows(kind: type[InvalidRows], problems: list[Any], total: int) -> I
 
 
 class BudgetExceeded(SpeechframeError):
-    """The next call would pass the budget; it was not made.
+    """The next call would pass a limit; it was not made.
 
     Parameters
     ----------
     message
-        What is left and what the rest would cost.
+        What is left, what the rest would cost and what to do.
     max_credits, spent_credits, needed_credits
-        The budget, what is settled and reserved, and what the rest needs.
+        The limit, what is settled and reserved of it, and what the calls that remain need.
+    limit
+        Which limit: ``run`` (``max_credits``), ``month`` (``max_credits_per_month``) or ``balance`` (what the
+        service says is left on the key: the service would answer 402).
     """
 
     def __init__(
-        self, message: str, *, max_credits: float, spent_credits: float, needed_credits: float
+        self,
+        message: str,
+        *,
+        max_credits: float,
+        spent_credits: float,
+        needed_credits: float,
+        limit: str = "run",
     ) -> None:
         super().__init__(message)
+        self.limit = limit
         self.max_credits = max_credits
         self.spent_credits = spent_credits
         self.needed_credits = needed_credits
 
+    @property
+    def left_credits(self) -> float:
+        """What was left of the limit; 0 where it is passed already (it was lowered, or others spent too)."""
+        return max(0.0, self.max_credits - self.spent_credits)
+
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle with the figures."""
+        """Pickle with the figures, and with the notes that were added."""
         return (_rebuild_budget, (type(self), str(self), self.__dict__.copy()))
 
 
-def _rebuild_budget(kind: type[BudgetExceeded], message: str, figures: dict[str, float]) -> BudgetExceeded:
-    return kind(message, **figures)
+def _rebuild_budget(kind: type[BudgetExceeded], message: str, known: dict[str, Any]) -> BudgetExceeded:
+    error = kind(message, max_credits=0.0, spent_credits=0.0, needed_credits=0.0)
+    error.__dict__.update(known)
+    return error
 
 
 class EngineError(SpeechframeError):

@@ -1,6 +1,7 @@
 """The embedded service as a child process: started in a line, gone when the block ends or this process dies.
 
-The child runs what ``speechframe serve`` runs, on a free port of this machine.
+The child runs what ``speechframe serve`` runs, on a free port of this machine;
+a region is a child of its own, over the same data folder.
 This process holds the other end of its standard input: when that closes, by
 the end of the block or by this process being killed, the child ends, and its
 worker processes with it.
@@ -29,7 +30,8 @@ from typing import IO, Any, Self
 from pydantic import SecretStr
 
 from speechframe.errors import SettingsError
-from speechframe.settings import Settings, default_service_folder
+from speechframe.settings import GLOBAL_REGION, Settings, default_service_folder
+from speechframe.spec.limits import REGIONS
 
 __all__ = ["LocalService", "default_data_dir", "local_service", "shared_service"]
 
@@ -40,6 +42,7 @@ _STOP_S = 15.0
 _KILL_S = 5.0
 _KEPT_LINES = 40
 _LINE_BYTES = 65_536
+_MOST_WORKERS = 4
 
 
 def default_data_dir() -> Path:
@@ -58,32 +61,52 @@ class LocalService:
     Attributes
     ----------
     url
-        Its address.
+        Its address; with several regions that of the first.
     api_key
         Its first key; shown as stars.
     keys
         All of its keys.
+    regions
+        Names of the regions it was asked to play; none when it was not asked.
+    region_urls, pids
+        Address and process id of each region; it is ``global`` when none was asked for.
     pid
-        Its process id.
+        Its process id; with several regions that of the first.
     data
         Its data folder.
     """
 
     def __init__(
-        self, *, keys: Sequence[str], data: Path | None, workers: int | None, options: Sequence[str]
+        self,
+        *,
+        keys: Sequence[str],
+        data: Path | None,
+        workers: int | None,
+        options: Sequence[str],
+        regions: Sequence[str] = (),
     ) -> None:
         self._key_lines = list(keys)
         self._given_data = data
-        self._arguments = [*(() if workers is None else ("--workers", str(workers))), *options]
-        self._process: subprocess.Popen[bytes] | None = None
-        self._log_thread: threading.Thread | None = None
+        self._options = list(options)
+        self._workers = _divided(workers, max(1, len(regions)))
+        self._children: dict[str, _Child] = {}
         self._owner_pid = 0
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
-        self._last_words: deque[str] = deque(maxlen=_KEPT_LINES)
-        self.url = ""
+        self.regions = tuple(regions)
         self.keys: tuple[SecretStr, ...] = ()
-        self.pid = 0
         self.data = data
+        self.region_urls: dict[str, str] = {}
+        self.pids: dict[str, int] = {}
+
+    @property
+    def url(self) -> str:
+        """The address, of the first region; empty until it is started."""
+        return next(iter(self.region_urls.values()), "")
+
+    @property
+    def pid(self) -> int:
+        """The process id, of the first region; 0 until it is started."""
+        return next(iter(self.pids.values()), 0)
 
     @property
     def api_key(self) -> SecretStr:
@@ -94,26 +117,30 @@ class LocalService:
 
     @property
     def settings(self) -> Settings:
-        """Address and key, as a client takes them."""
-        return Settings(base_url=self.url, api_key=self.api_key)
+        """Addresses and key, as a client takes them."""
+        if not self.regions:
+            return Settings(base_url=self.url, api_key=self.api_key)
+        return Settings(api_key=self.api_key, regions=self.regions, region_urls=self.region_urls)
 
     @property
     def is_running(self) -> bool:
-        """Whether the child process lives and belongs to this process."""
-        return self._process is not None and self._owner_pid == os.getpid() and self._process.poll() is None
+        """Whether it serves and belongs to this process; with several regions, whether one of them serves."""
+        return self._owner_pid == os.getpid() and any(child.lives for child in self._children.values())
 
     def __repr__(self) -> str:
+        if self.regions and self.region_urls:
+            return f"<LocalService {', '.join(f'{name} {url}' for name, url in self.region_urls.items())}>"
         return f"<LocalService {self.url or 'not started'}>"
 
     def start(self) -> Self:
-        """Start the child and return when it answers.
+        """Start a child, or one a region, and return when all of them answer.
 
         Raises
         ------
         SettingsError
             When it cannot start, with its own words: a missing extra, a folder that cannot be used.
         """
-        if self._process is not None:
+        if self._children:
             raise SettingsError("this local service was started before; make a new one")
         if self._given_data is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="speechframe-", ignore_cleanup_errors=True)
@@ -121,87 +148,46 @@ class LocalService:
         self._owner_pid = os.getpid()
         _started.add(self)
         try:
-            self._spawn()
-            self._read_announcement()
+            # All at once: what each of them waits for is its own engines.
+            for region, workers in zip(self.regions or (GLOBAL_REGION,), self._workers, strict=True):
+                self._children[region] = _Child(self._command(region, workers), self._key_lines)
+            for region, child in self._children.items():
+                said = child.announcement()
+                self.region_urls[region] = said["url"]
+                self.pids[region] = said["pid"]
+                self.keys = tuple(map(SecretStr, said["keys"]))
         except BaseException:
             self.stop()
             raise
         return self
 
+    def _command(self, region: str, workers: int | None) -> list[str]:
+        return [
+            sys.executable, "-P", "-m", "speechframe.service",
+            "--port", "0", "--data", str(self.data), "--json", "--die-with-parent", "--keys-file", "-",
+            *(() if workers is None else ("--workers", str(workers))),
+            *self._options,
+            *(("--region", region) if self.regions else ()),
+        ]  # fmt: skip
+
     def stop(self) -> None:
-        """End the child, its workers and its temporary folder; calling it again does nothing."""
-        process, self._process = self._process, None
-        # A fork of this process holds a copy of this object, but the child is not its child.
+        """End its processes, their workers and its temporary folder; calling it again does nothing."""
+        children, self._children = self._children, {}
+        # A fork of this process holds a copy of this object, but the children are not its children.
         if os.getpid() != self._owner_pid:
             return
-        if process is not None:
-            _end(process)
+        for child in children.values():
+            child.terminate()
+        for child in children.values():
+            child.wait()
         if self._temporary is not None:
             self._temporary.cleanup()
             self._temporary = None
 
     def let_go(self) -> None:
-        """Close this process's copy of the child's standard input, after a fork."""
-        if self._process is not None and self._process.stdin is not None:
-            with contextlib.suppress(OSError):
-                self._process.stdin.close()
-
-    def _spawn(self) -> None:
-        command = [
-            sys.executable, "-P", "-m", "speechframe.service",
-            "--port", "0", "--data", str(self.data), "--json", "--die-with-parent", "--keys-file", "-",
-            *self._arguments,
-        ]  # fmt: skip
-        self._process = subprocess.Popen(  # noqa: S603 - our own module, with our own options
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            # Ctrl-C in a notebook or terminal is for this process; the child ends with the block.
-            start_new_session=True,
-        )
-        assert self._process.stdin is not None  # noqa: S101 - asked for as pipes
-        assert self._process.stderr is not None  # noqa: S101 - same
-        self._log_thread = threading.Thread(
-            target=_drain,
-            args=(self._process.stderr, self._last_words),
-            name="speechframe-local-log",
-            daemon=True,
-        )
-        self._log_thread.start()
-        with contextlib.suppress(BrokenPipeError):
-            # Keys go through the pipe: arguments could be read by every user of the machine.
-            self._process.stdin.write("".join(f"{key}\n" for key in self._key_lines).encode() + b"\n")
-            self._process.stdin.flush()
-
-    def _read_announcement(self) -> None:
-        process = self._process
-        assert process is not None  # noqa: S101 - just made
-        assert process.stdout is not None  # noqa: S101 - asked for as a pipe
-        line = _line_within(process.stdout, _START_S)
-        try:
-            said: dict[str, Any] = json.loads(line)
-        except ValueError:
-            code = process.poll()
-            how = (
-                f"ended with exit code {code}"
-                if code is not None
-                else f"did not answer within {_START_S:.0f} s"
-            )
-            raise SettingsError(
-                f"the local service {how}: {' / '.join(self._last_words) or 'it said nothing'}"
-            ) from None
-        if "error" in said:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_KILL_S)
-            if self._log_thread is not None:
-                self._log_thread.join(_KILL_S)
-            # What went wrong below the service itself is the last thing on its standard error.
-            hints = [line for line in self._last_words if said["error"] not in line][-1:]
-            raise SettingsError("; ".join((f"the local service cannot start: {said['error']}", *hints)))
-        self.url = said["url"]
-        self.keys = tuple(map(SecretStr, said["keys"]))
-        self.pid = said["pid"]
+        """Close this process's copies of the children's standard inputs, after a fork."""
+        for child in self._children.values():
+            child.let_go()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -235,6 +221,7 @@ def local_service(
     keys: Iterable[str] | None = None,
     data: str | os.PathLike[str] | None = None,
     workers: int | None = None,
+    regions: Iterable[str] | None = None,
     options: Sequence[str] = (),
 ) -> LocalService:
     """Return the embedded service, to be used as a context manager (``with`` or ``async with``).
@@ -244,35 +231,73 @@ def local_service(
     quota
         Characters in a billing cycle of the key that is made; the service's default when not given.
     concurrency
-        Requests in flight of the key that is made; the service's default when not given.
+        Requests in flight of the key that is made, in each region and pool; the service's default when
+        not given.
     keys
         Keys of your own as ``KEY[:QUOTA[:CONCURRENCY]]``, instead of one that is made. `quota` and
         `concurrency` then count for keys that do not say their own.
     data
         Folder of keys, balances and audio; a temporary one, removed at the end, when not given.
     workers
-        Speech processes; one a core, at most 4, when not given.
+        Speech processes; one a core, at most 4, when not given. Regions divide them, one each at least.
+    regions
+        Names of the regions to play (section 4.1), in order of preference: each has an address and caps of
+        its own (section 8); keys, balances, idempotency and audio are shared. One address when not given.
     options
         Further options of ``speechframe serve``.
 
     Raises
     ------
     SettingsError
-        On entering the block: the extra ``speechframe[local]`` is missing, or the folder cannot be used.
+        For a region the document does not know. On entering the block: the extra ``speechframe[local]`` is
+        missing, or the folder cannot be used.
 
     Examples
     --------
     >>> with local_service(quota=1000) as service:  # doctest: +SKIP
     ...     print(service.url)
     http://127.0.0.1:40123
+    >>> with local_service(regions=["us-east", "eu-central"]) as service:  # doctest: +SKIP
+    ...     print(service.settings.addresses())
+    {'us-east': 'http://127.0.0.1:40125', 'eu-central': 'http://127.0.0.1:40127'}
     """
     given = list(keys) if keys is not None else []
     if not given and (quota is not None or concurrency is not None):
         given = [_made_key()]
     lines = [_with_figures(key, quota, concurrency) for key in given]
     return LocalService(
-        keys=lines, data=Path(data) if data is not None else None, workers=workers, options=options
+        keys=lines,
+        data=Path(data) if data is not None else None,
+        workers=workers,
+        options=options,
+        regions=() if regions is None else _checked_regions(regions),
     )
+
+
+def _checked_regions(regions: Iterable[str]) -> tuple[str, ...]:
+    # A string with commas is read as SPEECHFRAME_REGIONS is.
+    names = Settings(regions=regions).regions  # type: ignore[arg-type]
+    unknown = [name for name in names if name not in REGIONS]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if unknown or twice or not names:
+        wrong = unknown or [f"{name} twice" for name in twice] or ["none at all"]
+        raise SettingsError(
+            f"regions cannot be {', '.join(map(str, wrong))}; allowed, each once: {', '.join(REGIONS)}"
+        )
+    return names
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _divided(workers: int | None, parts: int) -> list[int | None]:
+    if workers is None and parts > 1:
+        workers = min(_MOST_WORKERS, _cores())
+    if workers is None or workers < 1:
+        # What is no number of processes is the service's to take or to refuse.
+        return [workers] * parts
+    return [max(1, workers // parts + (part < workers % parts)) for part in range(parts)]
 
 
 def _made_key() -> str:
@@ -345,19 +370,87 @@ atexit.register(_stop_shared)
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    with contextlib.suppress(ProcessLookupError):
-        process.terminate()
-    try:
-        process.wait(_STOP_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_KILL_S)
-    for stream in (process.stdin, process.stdout):
-        if stream is not None:
+class _Child:
+    """One service process and the pipes to it."""
+
+    def __init__(self, command: Sequence[str], key_lines: Sequence[str]) -> None:
+        self._last_words: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._process = subprocess.Popen(  # noqa: S603 - our own module, with our own options
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            # Ctrl-C in a notebook or terminal is for this process; the child ends with the block.
+            start_new_session=True,
+        )
+        assert self._process.stdin is not None  # noqa: S101 - asked for as pipes
+        assert self._process.stderr is not None  # noqa: S101 - same
+        self._log_thread = threading.Thread(
+            target=_drain,
+            args=(self._process.stderr, self._last_words),
+            name="speechframe-local-log",
+            daemon=True,
+        )
+        self._log_thread.start()
+        with contextlib.suppress(BrokenPipeError):
+            # Keys go through the pipe: arguments could be read by every user of the machine.
+            self._process.stdin.write("".join(f"{key}\n" for key in key_lines).encode() + b"\n")
+            self._process.stdin.flush()
+
+    @property
+    def lives(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.poll() is None
+
+    def announcement(self) -> dict[str, Any]:
+        """Return what it says of itself once it answers, or raise SettingsError with its own words."""
+        process = self._process
+        assert process.stdout is not None  # noqa: S101 - asked for as a pipe
+        line = _line_within(process.stdout, _START_S)
+        try:
+            said: dict[str, Any] = json.loads(line)
+        except ValueError:
+            code = process.poll()
+            how = (
+                f"ended with exit code {code}"
+                if code is not None
+                else f"did not answer within {_START_S:.0f} s"
+            )
+            raise SettingsError(
+                f"the local service {how}: {' / '.join(self._last_words) or 'it said nothing'}"
+            ) from None
+        if "error" in said:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_KILL_S)
+            self._log_thread.join(_KILL_S)
+            # What went wrong below the service itself is the last thing on its standard error.
+            hints = [line for line in self._last_words if said["error"] not in line][-1:]
+            raise SettingsError("; ".join((f"the local service cannot start: {said['error']}", *hints)))
+        return said
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.terminate()
+
+    def wait(self) -> None:
+        """Wait for its end, by force if it takes too long, and close the pipes."""
+        try:
+            self._process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_KILL_S)
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+
+    def let_go(self) -> None:
+        """Close this process's copy of its standard input."""
+        if self._process.stdin is not None:
             with contextlib.suppress(OSError):
-                stream.close()
+                self._process.stdin.close()
 
 
 def _drain(stream: IO[bytes], kept: deque[str]) -> None:

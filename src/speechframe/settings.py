@@ -7,6 +7,7 @@ file are read at each call, so a notebook can change them without a restart.
 """
 
 import hashlib
+import math
 import os
 import tomllib
 from collections.abc import Mapping
@@ -31,6 +32,7 @@ ENVIRONMENT: Mapping[str, str] = MappingProxyType(
         "SPEECHFRAME_REGIONS": "regions",
         "SPEECHFRAME_PROFILE": "profile",
         "SPEECHFRAME_SERVICE": "service",
+        "SPEECHFRAME_LEDGER": "ledger",
     }
 )
 """Environment variable to the field of :class:`Settings` it sets."""
@@ -63,6 +65,12 @@ class Settings:
         Use the proxies of the environment (``HTTPS_PROXY`` and so on).
     ca_file
         File of certificate authorities to trust, instead of the system's.
+    max_credits_per_run
+        A house rule: no run may be given a larger ``max_credits``, and one without gets this one.
+    max_credits_per_month
+        Credits a key may spend in a calendar month (UTC), over all runs of this user on this machine.
+    ledger
+        Folder of the month's count (default: ``speechframe/ledger`` in the user's state folder).
     """
 
     api_key: SecretStr | None = None
@@ -74,6 +82,9 @@ class Settings:
     allow_http: bool = False
     trust_env: bool = True
     ca_file: Path | None = None
+    max_credits_per_run: float | None = None
+    max_credits_per_month: float | None = None
+    ledger: Path | None = None
 
     def __post_init__(self) -> None:
         """Take what people type (a plain string as a key, a list of regions) and hold the exact types."""
@@ -182,6 +193,18 @@ def default_service_folder() -> Path:
     return (Path(cache) if cache else Path.home() / ".cache") / "speechframe" / "service"
 
 
+def default_ledger_folder() -> Path:
+    """Return the folder of the month's count when nothing else is said.
+
+    ``SPEECHFRAME_LEDGER``, else ``speechframe/ledger`` in the user's state folder.
+    """
+    named = os.environ.get("SPEECHFRAME_LEDGER")
+    if named:
+        return Path(named).expanduser()
+    state = os.environ.get("XDG_STATE_HOME")
+    return (Path(state) if state else Path.home() / ".local" / "state") / "speechframe" / "ledger"
+
+
 _configured: dict[str, Any] = {}
 
 
@@ -191,13 +214,15 @@ def configure(**values: Any) -> None:
     Raises
     ------
     SettingsError
-        For a name that is no setting.
+        For a name that is no setting, or a limit that is no number of credits.
     """
     for name, value in values.items():
         _check_name(name, "configure()")
         if value is None:
             _configured.pop(name, None)
         else:
+            if name in _LIMITS:
+                _typed(name, value)
             _configured[name] = value
 
 
@@ -228,6 +253,100 @@ def resolve(**arguments: Any) -> Settings:
     return settings
 
 
+@dataclass(frozen=True)
+class SpendingRules:
+    """What runs may spend by the house's rules; made by :func:`spending_rules`.
+
+    Attributes
+    ----------
+    max_credits_per_run, max_credits_per_month
+        Credits; None for no limit.
+    run_rule_from, month_rule_from
+        Where the rule was set, in words.
+    ledger
+        Folder of the month's count.
+    """
+
+    max_credits_per_run: float | None
+    run_rule_from: str
+    max_credits_per_month: float | None
+    month_rule_from: str
+    ledger: Path
+
+    def of_run(self, max_credits: float | None) -> float | None:
+        """Return the credits a run may spend that asks for `max_credits`.
+
+        Raises
+        ------
+        SettingsError
+            When it asks for more than the house allows a run.
+
+        Examples
+        --------
+        >>> rules = SpendingRules(500.0, "configure()", None, "", Path("ledger"))
+        >>> rules.of_run(None), rules.of_run(20)
+        (500.0, 20)
+        """
+        most = self.max_credits_per_run
+        if most is None or max_credits is None:
+            return most if max_credits is None else max_credits
+        if max_credits > most:
+            raise SettingsError(
+                f"max_credits={max_credits:.15g}, but no run may be given more than "
+                f"max_credits_per_run={most:.15g} (set in {self.run_rule_from}); nothing was sent. "
+                "Ask for less, or have the rule changed there."
+            )
+        return max_credits
+
+
+def spending_rules(service: Settings) -> SpendingRules:
+    """Return the limits that hold for runs on `service`.
+
+    They hold for a service that is handed in too, and for the embedded local
+    one: what it does not say itself comes from :func:`configure`, the
+    environment and ``speechframe.toml``.
+
+    Parameters
+    ----------
+    service
+        Where the calls go.
+
+    Raises
+    ------
+    SettingsError
+        For a file that cannot be read, or a limit that is no number of credits.
+    """
+    profile = service.profile or _configured.get("profile") or os.environ.get("SPEECHFRAME_PROFILE")
+    from_file, places = _limits_of_file(profile)
+
+    def limit(name: str) -> tuple[float | None, str]:
+        known = (("configure()", _configured.get(name)), (places.get(name, ""), from_file.get(name)))
+        said = getattr(service, name)
+        if said is None:
+            where, said = next(((w, v) for w, v in known if v is not None), ("", None))
+        else:
+            # Settings do not remember where they come from; what stands in one of these places does.
+            where = next((w for w, v in known if v == said), "the settings given as service=")
+        found = None if said is None else _limit(name, said)
+        return (None if found == math.inf else found), where
+
+    named = service.ledger or _configured.get("ledger") or os.environ.get("SPEECHFRAME_LEDGER")
+    ledger = named or from_file.get("ledger") or default_ledger_folder()
+    run, run_from = limit("max_credits_per_run")
+    month, month_from = limit("max_credits_per_month")
+    return SpendingRules(run, run_from, month, month_from, Path(ledger).expanduser())
+
+
+def _limits_of_file(profile: str | None) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the spending settings of the file, and where in it each stands."""
+    content, profiles = _read_file()
+    # A profile that the file does not know is a name only, of a service that was handed in.
+    own = profiles.get(profile, {}) if profile is not None else {}
+    path = Path(FILE_NAME).resolve()
+    places = {name: f"{path}, [profiles.{profile}]" if name in own else str(path) for name in _LIMITS}
+    return {**content, **own}, places
+
+
 def _check_complete(settings: Settings) -> None:
     address = settings.base_url or settings.region_urls
     if settings.api_key is not None and not address:
@@ -246,20 +365,25 @@ def _check_complete(settings: Settings) -> None:
     settings.addresses()
 
 
-def _from_file(profile: str | None) -> dict[str, Any]:
+def _read_file() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what the file says for all, and its profiles by name; nothing where there is no file."""
     path = Path(FILE_NAME)
     try:
         with path.open("rb") as file:
             content = tomllib.load(file)
     except FileNotFoundError:
-        # A profile without a file is a name only: it stands for the service in run folders.
-        return {}
+        return {}, {}
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise SettingsError(f"{path.resolve()} cannot be read: {error}") from None
-    profiles = content.pop("profiles", {})
+    return content, content.pop("profiles", {})
+
+
+def _from_file(profile: str | None) -> dict[str, Any]:
+    # A profile without a file is a name only: it stands for the service in run folders.
+    content, profiles = _read_file()
     if profile is not None and profiles and profile not in profiles:
         raise SettingsError(f"{FILE_NAME} has no profile {profile!r}; it has {', '.join(profiles)}")
-    return {**content, **profiles.get(profile, {})}
+    return {**content, **(profiles.get(profile, {}) if profile is not None else {})}
 
 
 def _check_name(name: str, where: str) -> None:
@@ -276,8 +400,20 @@ def _typed(name: str, value: Any) -> Any:
         return tuple(n.strip() for n in names if n.strip())
     if name == "region_urls":
         return MappingProxyType(dict(value))
-    if name in {"service", "ca_file"}:
+    if name in {"service", "ca_file", "ledger"}:
         return Path(value).expanduser()
+    if name in _LIMITS:
+        return _limit(name, value)
+    return value
+
+
+_LIMITS = ("max_credits_per_run", "max_credits_per_month")
+
+
+def _limit(name: str, value: Any) -> float:
+    # Not a NaN either: no comparison with it is true, so it would be a limit that nothing passes.
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
+        raise SettingsError(f"{name}={value!r}; allowed: a number of credits, 0 or more")
     return value
 
 

@@ -1,10 +1,21 @@
-"""Where calls go: precedence, completeness, and keys that never show."""
+"""Where calls go and what they may cost: precedence, completeness, and keys that never show."""
+
+import math
+from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
 
 import speechframe as spf
-from speechframe.settings import ENVIRONMENT, Settings, check_address, fingerprint, resolve
+from speechframe.settings import (
+    ENVIRONMENT,
+    Settings,
+    check_address,
+    default_ledger_folder,
+    fingerprint,
+    resolve,
+    spending_rules,
+)
 
 KEY = "sk-very-secret"
 
@@ -44,6 +55,7 @@ def test_every_variable_sets_its_field(monkeypatch, tmp_path):
         "SPEECHFRAME_REGIONS": "global",
         "SPEECHFRAME_PROFILE": "team",
         "SPEECHFRAME_SERVICE": str(tmp_path),
+        "SPEECHFRAME_LEDGER": str(tmp_path / "ledger"),
     }
     assert set(values) == set(ENVIRONMENT)
     for name, value in values.items():
@@ -51,6 +63,7 @@ def test_every_variable_sets_its_field(monkeypatch, tmp_path):
     found = resolve()
     assert (found.regions, found.profile, found.service) == (("global",), "team", tmp_path)
     assert found.identity() == "team"
+    assert found.ledger == default_ledger_folder() == tmp_path / "ledger"
 
 
 def test_profiles_of_the_file(tmp_path):
@@ -124,3 +137,89 @@ def test_the_key_shows_nowhere():
     assert KEY not in repr(found) + str(found)
     assert len(fingerprint(KEY)) == 12
     assert KEY not in fingerprint(KEY)
+
+
+# -- what may be spent ---------------------------------------------------------------
+
+HANDED_IN = Settings(api_key=SecretStr(KEY), base_url="https://speech.example")
+
+
+def test_limits_hold_for_a_service_that_is_handed_in_too(tmp_path):
+    (tmp_path / "speechframe.toml").write_text("max_credits_per_run = 500\nmax_credits_per_month = 9000.5\n")
+    for service in (HANDED_IN, resolve()):
+        rules = spending_rules(service)
+        assert (rules.max_credits_per_run, rules.max_credits_per_month) == (500, 9000.5)
+        assert rules.run_rule_from == rules.month_rule_from == str(tmp_path / "speechframe.toml")
+
+
+def test_an_argument_beats_configure_beats_the_file_for_limits_too(tmp_path):
+    (tmp_path / "speechframe.toml").write_text("max_credits_per_run = 500\nmax_credits_per_month = 9000\n")
+    spf.configure(max_credits_per_run=300)
+    rules = spending_rules(HANDED_IN)
+    assert (rules.max_credits_per_run, rules.run_rule_from) == (300, "configure()")
+    assert rules.max_credits_per_month == 9000
+    assert spending_rules(resolve()).run_rule_from == "configure()"
+    own = spending_rules(Settings(max_credits_per_run=20))
+    assert (own.max_credits_per_run, own.run_rule_from) == (20, "the settings given as service=")
+    spf.configure(max_credits_per_run=None)
+    assert spending_rules(HANDED_IN).max_credits_per_run == 500
+
+
+def test_a_profile_may_have_limits_of_its_own(tmp_path):
+    (tmp_path / "speechframe.toml").write_text(
+        "max_credits_per_run = 500\n[profiles.team]\nmax_credits_per_run = 50\nmax_credits_per_month = 60\n"
+    )
+    rules = spending_rules(Settings(profile="team"))
+    assert (rules.max_credits_per_run, rules.max_credits_per_month) == (50, 60)
+    assert rules.run_rule_from == f"{tmp_path / 'speechframe.toml'}, [profiles.team]"
+    # The name of a service that is handed in need not stand in the file.
+    assert spending_rules(Settings(profile="other")).max_credits_per_run == 500
+
+
+def test_without_limits_there_are_none(tmp_path):
+    rules = spending_rules(HANDED_IN)
+    assert (rules.max_credits_per_run, rules.max_credits_per_month) == (None, None)
+    assert rules.of_run(None) is None
+    assert rules.of_run(7) == 7
+    assert spending_rules(Settings(max_credits_per_run=math.inf)).max_credits_per_run is None
+
+
+def test_a_run_that_asks_for_more_than_the_house_allows_is_refused_by_name(tmp_path):
+    (tmp_path / "speechframe.toml").write_text("max_credits_per_run = 1234567\n")
+    rules = spending_rules(HANDED_IN)
+    assert rules.of_run(None) == 1234567
+    assert rules.of_run(1234567) == 1234567
+    assert rules.of_run(0) == 0
+    for asked, words in ((1234567.5, "max_credits=1234567.5"), (math.inf, "max_credits=inf")):
+        with pytest.raises(spf.SettingsError, match=words) as caught:
+            rules.of_run(asked)
+        assert "max_credits_per_run=1234567 " in str(caught.value)
+        assert str(tmp_path / "speechframe.toml") in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [-1, math.nan, "100", True, [5]])
+@pytest.mark.parametrize("name", ["max_credits_per_run", "max_credits_per_month"])
+def test_a_limit_is_a_number_of_credits(name, value, tmp_path):
+    for make in (Settings, spf.configure):
+        with pytest.raises(spf.SettingsError, match=f"{name}=.*a number of credits"):
+            make(**{name: value})
+    if value == "100":
+        (tmp_path / "speechframe.toml").write_text(f'{name} = "100"\n')
+        with pytest.raises(spf.SettingsError, match=f"{name}=.*a number of credits"):
+            spending_rules(HANDED_IN)
+
+
+def test_the_month_s_count_lies_where_it_is_told_or_in_the_state_folder(tmp_path, monkeypatch):
+    for name in ("SPEECHFRAME_LEDGER", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert spending_rules(HANDED_IN).ledger == tmp_path / "home/.local/state/speechframe/ledger"
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    assert spending_rules(HANDED_IN).ledger == tmp_path / "state/speechframe/ledger"
+    (tmp_path / "speechframe.toml").write_text('ledger = "~/from-file"\n')
+    assert spending_rules(HANDED_IN).ledger == tmp_path / "home/from-file"
+    monkeypatch.setenv("SPEECHFRAME_LEDGER", "~/from-environment")
+    assert spending_rules(HANDED_IN).ledger == tmp_path / "home/from-environment"
+    spf.configure(ledger=tmp_path / "configured")
+    assert spending_rules(HANDED_IN).ledger == tmp_path / "configured"
+    assert spending_rules(Settings(ledger=Path("~/own"))).ledger == tmp_path / "home/own"

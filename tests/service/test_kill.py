@@ -62,7 +62,7 @@ async def test_what_a_killed_neighbour_had_reserved_is_free_as_soon_as_it_is_nee
         kill(dies)
         await asyncio.gather(flying, return_exceptions=True)
         # Until the last of its threads is gone, and with it the lock it held.
-        await asyncio.to_thread(dies._process.wait)
+        await asyncio.to_thread(dies._children["global"]._process.wait)
         assert (await http_to(lives).generate("x" * 50)).status == 200
 
 

@@ -162,7 +162,7 @@ async def test_the_parent_is_killed_and_service_and_workers_are_gone_in_the_midd
 
 async def test_also_when_another_child_of_the_parent_keeps_the_pipe_open(plugins, tools):
     then = (
-        "import os, subprocess; os.set_inheritable(service._process.stdin.fileno(), True); "
+        "import os, subprocess; os.set_inheritable(service._children['global']._process.stdin.fileno(), True); "
         "subprocess.Popen(['sleep', '60'], close_fds=False); print('ready', flush=True); sys.stdin.read()"
     )
     with run_parent(PARENT.replace("{then}", then)) as parent:

@@ -78,10 +78,14 @@ class Accounts:
 
     def reserve(self, job: Job) -> bool:
         """Set aside what `job` may cost; False where that does not fit."""
-        if not job.reserved:
-            if not self.budget.reserve(job.price):
-                return False
-            job.reserved = job.price
+        if job.reserved:
+            return True
+        # What is still set aside for a lost answer covers its repeat.
+        from_balance = 0 if job.from_balance else job.price
+        if not self.budget.reserve(job.price, from_balance=from_balance):
+            return False
+        job.reserved = job.price
+        job.from_balance += from_balance
         return True
 
     def exceeded(self, job: Job) -> BudgetExceeded:
@@ -92,6 +96,7 @@ class Accounts:
 
     def sent(self, job: Job, *, idempotency_key: str | None) -> None:
         """Note that an attempt is about to be made."""
+        job.mark = self.budget.mark()
         self.writer.sent(
             self.identity.sent(
                 job.planned,
@@ -128,6 +133,7 @@ class Accounts:
                 balance_after=answer.remaining_characters,
             ),
         )
+        self.budget.note_balance(answer.remaining_characters, job.mark, job.from_balance)
         self._settle(job, price)
         self.drift.billed(planned.characters if price else 0)
         self.drift.seen(answer.remaining_characters)
@@ -172,7 +178,9 @@ class Accounts:
             self.drift.billed(job.planned.characters)
         if decision.charge is not Charge.NONE:
             # It may have been billed: the budget must count it as if it was.
-            self._settle(job, spent)
+            left = getattr(error, "remaining_characters", None)
+            self.budget.note_balance(left, job.mark, job.from_balance)
+            self._settle(job, spent, repeats_free=self.ways.repeat_is_free)
             job.is_paid = self.ways.repeat_is_free
         elif decision.verdict is Verdict.STOP:
             self._release(job)
@@ -227,15 +235,23 @@ class Accounts:
         self.progress.unknown -= 1
         self.progress.failed += 1
 
-    def _settle(self, job: Job, spent: int) -> None:
-        self.budget.settle(reserved=job.reserved, spent=spent)
+    def _settle(self, job: Job, spent: int, *, repeats_free: bool = False) -> None:
+        # Where a repeat is free, a lost answer was billed already or its repeat will be: the balance stays
+        # set aside.
+        held = 0 if repeats_free else job.from_balance
+        self.budget.settle(reserved=job.reserved, spent=spent, balance_reserved=held, balance_spent=held)
         job.reserved = 0
+        job.from_balance -= held
         job.spent += spent
         self.progress.credits_millis += spent
 
     def _release(self, job: Job) -> None:
-        self.budget.settle(reserved=job.reserved, spent=0)
-        job.reserved = 0
+        # An answer that was lost and not made good counts as billed.
+        taken = job.from_balance if job.is_paid else 0
+        self.budget.settle(
+            reserved=job.reserved, spent=0, balance_reserved=job.from_balance, balance_spent=taken
+        )
+        job.reserved = job.from_balance = 0
 
     def _end(self, job: Job, record: Record, error: SpeechframeError | None = None) -> None:
         job.has_ended = True

@@ -6,7 +6,8 @@ nothing where the service honours ``Idempotency-Key``. So the sum over a ledger
 is what the service billed, or a little more where that is not known.
 """
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,6 +23,7 @@ from speechframe.spec.billing import CREDIT
 from speechframe.store import LedgerRow, Record, SentRecord
 from speechframe.store.ledger import ledger_files
 from speechframe.store.parts import open_part
+from speechframe.store.spending import month_of
 from speechframe.store.writer import host_name, user_name
 
 ERROR = "error"
@@ -133,6 +135,8 @@ class Before:
     ----------
     spent_millis
         Thousandths of a credit; what may have been billed counts as billed.
+    spent_by_month
+        The same by fingerprint of the key and month (UTC) of sending.
     paid
         Calls that are in the ledger as billed, or perhaps billed, and whose repeat is free.
     unknown
@@ -140,11 +144,16 @@ class Before:
     """
 
     spent_millis: int = 0
+    spent_by_month: Mapping[tuple[str, str], int] = field(default_factory=dict)
     paid: frozenset[str] = frozenset()
     unknown: frozenset[str] = frozenset()
 
 
-_COLUMNS = ("request_key", "status", "time", "idempotency", "credits", "credits_basis", "key_fingerprint")
+_COLUMNS = (
+    "request_key", "status", "time", "latency_ms", "idempotency", "credits", "credits_basis",
+    "key_fingerprint",
+)  # fmt: skip
+_MONTHS = 12
 
 
 def read_before(
@@ -163,23 +172,45 @@ def read_before(
     remembered
         How long the service surely remembers an ``Idempotency-Key``; nothing where it honours none.
     """
-    spent = 0
+    by_month: Counter[tuple[str, str]] = Counter()
     paid: dict[str, datetime] = {}
     for batch in _ledger(folder):
-        spent += round(CREDIT * (pc.sum(batch.column("credits")).as_py() or 0.0))
+        by_month.update(_by_month(batch))
         if remembered:
             for row in batch.filter(_may_be_paid(batch, key_fingerprint)).to_pylist():
                 key, time = row["request_key"], row["time"]
                 # The first of them counts: the service remembers from there.
                 paid[key] = min(time, paid.get(key, time))
     oldest = datetime.now(UTC) - remembered
-    return Before(spent, frozenset(key for key, time in paid.items() if time > oldest), unknown)
+    still_paid = frozenset(key for key, time in paid.items() if time > oldest)
+    return Before(sum(by_month.values()), by_month, still_paid, unknown)
 
 
 def _ledger(folder: Path) -> Iterator[pa.RecordBatch]:
     for path in ledger_files(folder):
         with open_part(path) as file:
             yield from file.iter_batches(columns=list(_COLUMNS))
+
+
+def _by_month(batch: pa.RecordBatch) -> dict[tuple[str, str], int]:
+    """Return fingerprint of the key and month of sending to thousandths of a credit."""
+    # A row is dated when its attempt ended; the attempt belongs to the month it was sent in.
+    took_us = pc.cast(pc.round(pc.multiply(batch.column("latency_ms").fill_null(0.0), 1000.0)), pa.int64())
+    sent: Any = pc.subtract(batch.column("time"), pc.cast(took_us, pa.duration("us")))
+    months = pc.add(pc.multiply(pc.year(sent), _MONTHS), pc.subtract(pc.month(sent), 1))
+    table = pa.table(
+        {
+            "key": batch.column("key_fingerprint").fill_null(""),
+            "month": months,
+            "credits": batch.column("credits").fill_null(0.0),
+        }
+    )
+    sums = table.group_by(["key", "month"]).aggregate([("credits", "sum")]).to_pylist()
+    return {(row["key"], _month_of(row["month"])): round(CREDIT * row["credits_sum"]) for row in sums}
+
+
+def _month_of(number: int) -> str:
+    return month_of(datetime(number // _MONTHS, number % _MONTHS + 1, 1, tzinfo=UTC))
 
 
 def _may_be_paid(batch: pa.RecordBatch, key_fingerprint: str) -> Any:

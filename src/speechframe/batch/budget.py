@@ -1,22 +1,39 @@
-"""What a run may spend: reserved before a call, settled after it, never passed."""
+"""What a run may spend: reserved before a call, settled after it, never passed.
 
-from dataclasses import dataclass
+Three limits hold at once, and a call is made only where it fits all of them:
+the run's ``max_credits``, the month's ``max_credits_per_month`` over all runs
+of the key, and the balance that the service says is left on the key, so that
+a run stops before it is refused with 402. All amounts are whole thousandths.
+"""
 
+from dataclasses import dataclass, field
+
+from speechframe.batch.balance import START, KnownBalance, Mark
+from speechframe.batch.month import MonthBudget
 from speechframe.errors import BudgetExceeded
 from speechframe.spec.billing import Millicredits, to_credits
+
+RUN = "run"
+MONTH = "month"
+BALANCE = "balance"
 
 
 @dataclass
 class Budget:
-    """A hard limit in our own count, whatever the concurrency.
+    """Hard limits in our own count, whatever the concurrency.
 
-    ``settled + reserved`` never passes ``limit``. The service's own count may
-    differ by what is in flight.
+    ``settled + reserved`` never passes ``limit``, nor the month's limit, nor
+    what the service says is left. The service's own count may differ by what
+    is in flight.
 
     Parameters
     ----------
     limit
         Thousandths of a credit this run may spend; None for no limit.
+    settled, reserved
+        What the run has spent, earlier drives included, and what is set aside.
+    month
+        The month's count; None where nothing is counted.
 
     Examples
     --------
@@ -31,33 +48,150 @@ class Budget:
     limit: Millicredits | None = None
     settled: Millicredits = 0
     reserved: Millicredits = 0
+    month: MonthBudget | None = None
+    balance: KnownBalance = field(default_factory=KnownBalance)
+    _refused_by: str = RUN
 
-    def reserve(self, amount: Millicredits) -> bool:
-        """Set `amount` aside for one call; False when it does not fit."""
-        if self.limit is not None and self.settled + self.reserved + amount > self.limit:
-            return False
+    def reserve(self, amount: Millicredits, *, from_balance: Millicredits | None = None) -> bool:
+        """Set `amount` aside for one call; False when it does not fit one of the limits.
+
+        Parameters
+        ----------
+        amount
+            Thousandths of a credit.
+        from_balance
+            Thousandths of a character it may take from the key's balance (default: `amount`, as the price
+            table has it). 0 for the repeat of a call that was billed, which the service does not refuse.
+
+        Raises
+        ------
+        StoreError
+            When the month's count cannot be used: the call must not be made.
+        """
+        if from_balance is None:
+            from_balance = amount
+        balance, left = self.balance, None
+        if self.limit is not None:
+            left = self.limit - self.settled - self.reserved
+            if amount > left:
+                return self._refuse(RUN)
+        if not balance.covers(from_balance):
+            return self._refuse(BALANCE)
+        if self.month is not None and not self.month.reserve(amount, most=left):
+            return self._refuse(MONTH)
         self.reserved += amount
+        balance.reserved += from_balance
         return True
 
-    def settle(self, *, reserved: Millicredits, spent: Millicredits) -> None:
-        """Give a reservation back and book what the call really cost."""
+    def settle(
+        self,
+        *,
+        reserved: Millicredits,
+        spent: Millicredits,
+        balance_reserved: Millicredits | None = None,
+        balance_spent: Millicredits | None = None,
+    ) -> None:
+        """Give a reservation back and book what the call really cost.
+
+        Parameters
+        ----------
+        reserved, spent
+            Thousandths of a credit; no more is spent than was reserved.
+        balance_reserved, balance_spent
+            The same of the key's balance, in thousandths of a character (default: as `reserved` and
+            `spent`). Both 0 for a call whose answer was lost and that will be repeated under its
+            ``Idempotency-Key``: it was billed already or its repeat will be, so it stays set aside.
+        """
         self.reserved -= reserved
         self.settled += spent
+        self.balance.reserved -= reserved if balance_reserved is None else balance_reserved
+        self.balance.settled += spent if balance_spent is None else balance_spent
+        if self.month is not None:
+            self.month.settle(reserved=reserved, spent=spent)
+
+    def mark(self) -> Mark:
+        """Return this moment; taken right before a call is sent, for :meth:`note_balance`."""
+        return self.balance.mark()
+
+    def note_balance(
+        self, remaining_characters: int | None, mark: Mark = START, charged: Millicredits = 0
+    ) -> None:
+        """Take in what the service says is left on the key.
+
+        Parameters
+        ----------
+        remaining_characters
+            What an answer said; None and negative figures say nothing.
+        mark
+            :meth:`mark` of when the call was sent. Left out: the balance was asked for before the first call.
+        charged
+            Thousandths of a character that the call itself took: they are in the figure.
+        """
+        if remaining_characters is not None:
+            self.balance.note(remaining_characters, mark, charged)
 
     @property
     def left(self) -> Millicredits | None:
-        """What may still be reserved; None without a limit."""
-        return None if self.limit is None else self.limit - self.settled - self.reserved
+        """What may still be reserved of the run's limit and the balance; None where neither is known."""
+        known = [] if self.limit is None else [self.limit - self.settled - self.reserved]
+        known += [] if self.balance.left is None else [self.balance.left]
+        return min(known, default=None)
 
     def exceeded(self, needed: Millicredits, remaining_rows: int) -> BudgetExceeded:
-        """Return the error that says what is left and what the rest would cost."""
-        limit = self.limit or 0
-        spent = self.settled + self.reserved
+        """Return the error that says which limit the last call did not fit, and what the rest would cost.
+
+        Parameters
+        ----------
+        needed
+            Thousandths of a credit that the calls that remain need.
+        remaining_rows
+            How many they are.
+        """
+        limit, spent, what, advice = self._refused()
+        left = max(0, limit - spent)
         return BudgetExceeded(
-            f"max_credits={to_credits(limit):g}: {to_credits(self.settled):g} are spent, "
-            f"{to_credits(limit - spent):g} are left, the {remaining_rows} calls that remain need "
-            f"{to_credits(needed):g}. Everything paid for is kept; resume the run with a higher max_credits.",
+            f"{what}{_credits(left)} are left, the {remaining_rows:,} calls that remain need "
+            f"{_credits(needed)}. Everything paid for is kept; {advice}.",
+            limit=self._refused_by,
             max_credits=to_credits(limit),
             spent_credits=to_credits(spent),
             needed_credits=to_credits(needed),
         )
+
+    def close(self) -> None:
+        """Give back what was taken of the month and not spent.
+
+        Raises
+        ------
+        StoreError
+            When the month's count cannot be used; see :meth:`MonthBudget.close`.
+        """
+        if self.month is not None:
+            self.month.close()
+
+    def _refuse(self, limit: str) -> bool:
+        self._refused_by = limit
+        return False
+
+    def _refused(self) -> tuple[Millicredits, Millicredits, str, str]:
+        """Return limit, spent, words and advice of the limit that refused."""
+        if self._refused_by == MONTH and self.month is not None:
+            limit, spent = self.month.limit or 0, self.month.total()
+            where = f" ({self.month.where})" if self.month.where else ""
+            words = (
+                f"max_credits_per_month={to_credits(limit):.15g}{where}: {_credits(spent)} are spent or set "
+                f"aside in {self.month.month} (UTC) by all runs of this key on this machine, "
+            )
+            return limit, spent, words, "resume the run next month, or with a higher max_credits_per_month"
+        if self._refused_by == BALANCE:
+            limit, spent = self.balance.low or 0, self.balance.settled + self.balance.reserved
+            words = "the service would refuse the next call (402): of the key's characters "
+            advice = "top up the key or wait for its next billing cycle, then resume the run"
+            return limit, spent, words, advice
+        limit, spent = self.limit or 0, self.settled + self.reserved
+        words = f"max_credits={to_credits(limit):.15g}: {_credits(self.settled)} are spent, "
+        return limit, spent, words, "resume the run with a higher max_credits"
+
+
+def _credits(millis: Millicredits) -> str:
+    return f"{to_credits(millis):,.15g}"

@@ -1,13 +1,14 @@
 """The service a run talks to: where it is, what it offers, which voices it has."""
 
 import contextlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
 from speechframe.batch.cap import Cap
 from speechframe.batch.catalogue import VoiceBook
 from speechframe.batch.limiter import MOST_CONCURRENCY, START_CONCURRENCY, Lane
+from speechframe.batch.permits import SharedPermits, shared_folder
 from speechframe.client import Client
 from speechframe.errors import SpeechframeError
 from speechframe.settings import GLOBAL_REGION, Settings, fingerprint
@@ -118,6 +119,8 @@ class Connection:
     def lanes(self, pool: str, most: int | None) -> list[Lane]:
         """Return one lane a region, the global address as the last resort where regions are named.
 
+        Their places are shared with other processes of this machine; to be closed at the end.
+
         Parameters
         ----------
         pool
@@ -125,14 +128,29 @@ class Connection:
         most
             The caller's ``max_concurrency``; it never raises what the service publishes.
         """
-        published = self.limits.get("pools", {}).get(pool)
-        offered = published if isinstance(published, int) and published > 0 else None
-        cap = first_cap(offered, most)
         names = self.client.settings.regions or self.client.regions
-        lanes = [Lane(region, replace(cap), pool) for region in names]
+        lanes = [self._lane(region, pool, most) for region in names]
         if GLOBAL_REGION in self.client.regions and GLOBAL_REGION not in names:
-            lanes.append(Lane(GLOBAL_REGION, replace(cap), pool, stands_in_for=tuple(lanes)))
+            last = self._lane(GLOBAL_REGION, pool, most)
+            last.stands_in_for = tuple(lanes)
+            lanes.append(last)
         return lanes
+
+    def width(self, pool: str, most: int | None) -> int:
+        """Return how many calls a run begins with, in all regions together; see :meth:`lanes`."""
+        regions = self.client.settings.regions or self.client.regions
+        return len(regions) * min(self._cap(pool, most).limit, most or MOST_CONCURRENCY)
+
+    def _lane(self, region: str, pool: str, most: int | None) -> Lane:
+        # The address tells the embedded services of two processes apart, each with caps of its own.
+        address = self.client.settings.addresses()[region]
+        name = f"{self.identity} {address} {self.key_fingerprint} {region} {pool}"
+        permits = SharedPermits(shared_folder(), name=name)
+        return Lane(region, self._cap(pool, most), pool, width=most or MOST_CONCURRENCY, permits=permits)
+
+    def _cap(self, pool: str, most: int | None) -> Cap:
+        published = self.limits.get("pools", {}).get(pool)
+        return first_cap(published if isinstance(published, int) and published > 0 else None, most)
 
 
 def first_cap(offered: int | None, most: int | None) -> Cap:
@@ -143,20 +161,16 @@ def first_cap(offered: int | None, most: int | None) -> Cap:
     offered
         What the service publishes: known, and never passed.
     most
-        What the caller allows. Up to the largest cap of the document it is taken as known; above, it is
-        an end, and what lies below it is learned.
+        What the caller allows: the first guess, up to the largest cap of the document.
 
     Examples
     --------
-    >>> cap = first_cap(None, 100)
-    >>> cap.start, cap.most
-    (15, 100)
-    >>> first_cap(5, 9).limit, first_cap(None, None).limit
-    (5, 2)
+    >>> first_cap(None, 100).limit, first_cap(None, 3).limit, first_cap(None, None).limit
+    (15, 3, 2)
+    >>> first_cap(5, 9).limit, first_cap(5, 9).most
+    (5, 5)
     """
     if offered is not None:
-        known = offered if most is None else min(offered, most)
-        return Cap(known, known)
-    if most is not None:
-        return Cap(min(most, LARGEST_CAP), most)
-    return Cap(START_CONCURRENCY, MOST_CONCURRENCY)
+        return Cap(offered, offered)
+    start = START_CONCURRENCY if most is None else min(most, LARGEST_CAP)
+    return Cap(start, max(MOST_CONCURRENCY, start))

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import logging
-import math
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,6 +13,7 @@ import numpy as np
 
 from speechframe._loop import INTERRUPT
 from speechframe.batch.accounts import Accounts
+from speechframe.batch.allowance import allowance, finite
 from speechframe.batch.books import Before, Identity, read_before
 from speechframe.batch.budget import Budget
 from speechframe.batch.connection import Connection
@@ -34,9 +34,9 @@ from speechframe.batch.stream import MOST_KEPT, Outcomes
 from speechframe.batch.truth import Truth
 from speechframe.batch.verbs import VERBS
 from speechframe.errors import SettingsError, SpeechframeError
-from speechframe.settings import Settings
+from speechframe.settings import Settings, spending_rules
 from speechframe.spec.billing import CREDIT
-from speechframe.store import Recovered, RunFolder
+from speechframe.store import Recovered, RunFolder, RunWriter
 from speechframe.store.failed import read_unknown
 
 log = logging.getLogger(__name__)
@@ -63,6 +63,7 @@ async def drive(verb: str, table: Any, arguments: Mapping[str, Any], given: Mapp
     """
     _check_given(verb, arguments, given)
     options = Options.of(**given)
+    check_rules(options)
     connection = await Connection.open(settings_of(options))
     try:
         operation = VERBS[verb].operation(connection.book, connection.identity)
@@ -89,6 +90,11 @@ def settings_of(options: Options) -> Settings:
             f"service={options.service!r} is no service: use local_service() or Settings(...)"
         )
     return options.service
+
+
+def check_rules(options: Options) -> None:
+    """Raise SettingsError when a run asks for more than the house allows; nothing was sent by then."""
+    spending_rules(settings_of(options)).of_run(options.max_credits)
 
 
 async def carry_out(
@@ -230,6 +236,7 @@ class _Drive:
         self.prepared = await prepare(table, {}, self.operation, self.connection, options, known=known)
         if np.array_equal(before, self.prepared.keys):
             return False
+        self.run_._folder = self.prepared.folder  # noqa: SLF001 - the two are made for each other
         started: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         started.set_result(True)
         await self._once(started)
@@ -246,8 +253,7 @@ class _Drive:
         finished = self.folder.index().packed(HEARD)
         kept = as_keys(self._not_sent_again())
         latency_ms = self.folder.manifest.extra.get(LATENCY_KEY)
-        lanes = self.connection.lanes(self.operation.pool, self.options.max_concurrency)
-        width = sum(lane.limit for lane in lanes if not lane.stands_in_for)
+        width = self.connection.width(self.operation.pool, self.options.max_concurrency)
         plan = Plan.of(
             self.prepared.keys,
             self.prepared.costs,
@@ -288,7 +294,7 @@ class _Drive:
             progress.started = time.monotonic()
         progress.total = progress.ended + plan.estimate.calls + plan.estimate.cached
         progress.planned_millis = progress.ended_millis + round(plan.estimate.credits * CREDIT)
-        self._note({STATE_KEY: RUNNING, STOP_KEY: None, BUDGET_KEY: _finite(self.options.max_credits)})
+        self._note({STATE_KEY: RUNNING, STOP_KEY: None, BUDGET_KEY: finite(self.options.max_credits)})
 
     def _renamed(self) -> list[str]:
         entry = self.folder.tables()[-1]
@@ -296,74 +302,77 @@ class _Drive:
 
     async def _make(self, plan: Plan) -> None:
         bar = Bar(self.progress, name=self.operation.name, shown=self.options.progress)
-        writer = self.folder.writer(tags=self.options.tags)
-        accounts = Accounts(
+        lanes = self.connection.lanes(self.operation.pool, self.options.max_concurrency)
+        budget = allowance(
+            self.connection,
+            spending_rules(settings_of(self.options)),
+            self.before,
+            run_id=self.run_.run_id,
+            max_credits=self.options.max_credits,
+        )
+        try:
+            async with budget as allowed:
+                writer = self.folder.writer(tags=self.options.tags)
+                accounts = self._accounts(allowed, writer)
+                self.engine = Engine(self.connection.client, lanes, accounts, bar=bar, before=self.before)
+                try:
+                    await self._send(plan, self.engine)
+                finally:
+                    await asyncio.shield(asyncio.to_thread(writer.close))
+        finally:
+            for lane in lanes:
+                lane.close()
+            self.progress.finished = time.monotonic()
+            bar.close()
+            self._note_end()
+
+    async def _send(self, plan: Plan, engine: Engine) -> None:
+        if self._stop_asked is not None:
+            engine.stop(self._stop_asked)
+        with self.folder.table() as file:
+            source = calls(
+                file.iter_batches(),
+                self.prepared.sources,
+                self.operation,
+                plan,
+                row_id=self.folder.tables()[-1].name_of(ROW_ID),
+            )
+            with contextlib.closing(source):
+                await engine.run(source)
+        engine.accounts.quiet(await self.connection.asked_balance())
+
+    def _accounts(self, budget: Budget, writer: RunWriter) -> Accounts:
+        connection, options = self.connection, self.options
+        return Accounts(
             self.operation,
             Identity(
                 run_id=self.run_.run_id,
                 operation=self.operation.name,
-                service=self.connection.identity,
-                key_fingerprint=self.connection.key_fingerprint,
-                tags=self.options.tags,
+                service=connection.identity,
+                key_fingerprint=connection.key_fingerprint,
+                tags=options.tags,
             ),
             Ways(
-                max_attempts=self.options.max_attempts,
-                patience_s=self.options.patience_s,
-                repeat_is_free=self.connection.repeat_is_free,
-                retry_unknown=self.options.on_unknown == "retry",
-                timeout_s=self.options.timeout_s,
-                sends_takes=self.connection.takes,
+                max_attempts=options.max_attempts,
+                patience_s=options.patience_s,
+                repeat_is_free=connection.repeat_is_free,
+                retry_unknown=options.on_unknown == "retry",
+                timeout_s=options.timeout_s,
+                sends_takes=connection.takes,
             ),
-            self._budget(),
+            budget,
             writer,
             self.progress,
-            truth=Truth() if self.options.truth_checks else None,
+            truth=Truth() if options.truth_checks else None,
             drift=Drift(self.progress.balance),
             on_outcome=self._on_outcome,
         )
-        self.engine = Engine(
-            self.connection.client,
-            self.connection.lanes(self.operation.pool, self.options.max_concurrency),
-            accounts,
-            bar=bar,
-            before=self.before,
-        )
-        if self._stop_asked is not None:
-            self.engine.stop(self._stop_asked)
-        try:
-            with (
-                self.folder.table() as file,
-                contextlib.closing(
-                    calls(
-                        file.iter_batches(),
-                        self.prepared.sources,
-                        self.operation,
-                        plan,
-                        row_id=self.folder.tables()[-1].name_of(ROW_ID),
-                    )
-                ) as source,
-            ):
-                await self.engine.run(source)
-            accounts.quiet(await self.connection.asked_balance())
-        finally:
-            self.progress.finished = time.monotonic()
-            bar.close()
-            try:
-                await asyncio.shield(asyncio.to_thread(writer.close))
-            finally:
-                self._note_end()
 
     def _on_outcome(self, outcome: Outcome) -> None:
         self.outcomes.tell(outcome)
         error = getattr(outcome, "error", None)
         if error is not None and self.first_error is None:
             self.first_error = error
-
-    def _budget(self) -> Budget:
-        budget = _finite(self.options.max_credits)
-        if budget is None:
-            return Budget()
-        return Budget(limit=round(budget * CREDIT), settled=self.before.spent_millis)
 
     def _note_end(self) -> None:
         engine = self.engine
@@ -404,10 +413,6 @@ class _Drive:
             )
             words = ", ".join(f"{counted(n, 'call')} {what}" for n, what in parts if n)
             log.warning("%s; run.failed shows them", words)
-
-
-def _finite(budget: float | None) -> float | None:
-    return None if budget is None or math.isinf(budget) else budget
 
 
 def _joined(first: Keys, second: Keys) -> Keys:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from speechframe.batch.accounts import Accounts
 from speechframe.batch.books import Before
+from speechframe.batch.budget import BALANCE
 from speechframe.batch.cap import Ticket
 from speechframe.batch.job import Job, Ways
 from speechframe.batch.limiter import Lane
@@ -191,7 +192,7 @@ class Engine:
             self._queue.hold(job)
         else:
             error = self.accounts.exceeded(job)
-            self.stop("budget", error)
+            self.stop("quota" if error.limit == BALANCE else "budget", error)
             self._queue.front(job)
         return False
 

@@ -3,6 +3,7 @@
 import time
 from dataclasses import dataclass, field
 
+from speechframe.batch.balance import START, Mark
 from speechframe.batch.operation import Planned
 from speechframe.errors import SpeechframeError
 
@@ -23,6 +24,10 @@ class Job:
         Those among them that were refused by a cap or never arrived: no attempt of the row is lost by them.
     reserved, spent
         Thousandths of a credit.
+    from_balance
+        Set aside of the key's balance, for a lost answer until its repeat ends.
+    mark
+        What the budget knew when the call was sent.
     is_paid
         The ledger has it as billed, or perhaps billed, and its repeat is free.
     is_unknown
@@ -40,6 +45,8 @@ class Job:
     sends: int = 0
     uncounted: int = 0
     reserved: int = 0
+    from_balance: int = 0
+    mark: Mark = START
     spent: int = 0
     lane: str = ""
     started: float = field(default_factory=time.monotonic)

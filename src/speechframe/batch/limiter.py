@@ -8,12 +8,14 @@ processes of the machine that use the key (:mod:`speechframe.batch.permits`).
 """
 
 import asyncio
+import sys
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Protocol
+from uuid import uuid4
 
 from speechframe.batch.cap import Cap, Ticket
+from speechframe.batch.permits import POLL_S, SharedPermits
 from speechframe.batch.rate import Rate
 from speechframe.batch.retry import delay_s
 
@@ -23,68 +25,10 @@ START_CONCURRENCY = 2
 MOST_CONCURRENCY = 256
 """Calls in flight where nobody says an end and nothing is refused."""
 
-_POLL_S = 0.005
+_TELL_EVERY_S = 0.25
+_LEARNED_LASTS_S = 3600.0
 _STAND_BY_S = 0.05
 _ALONE_MOST = 5
-
-
-class Places(Protocol):
-    """Where a lane's places are counted: in this process, or by all processes with the key."""
-
-    def try_take(self, limit: int) -> int | None:
-        """Return a place when fewer than `limit` are taken, else None."""
-
-    def give(self, place: int) -> None:
-        """Give a place back."""
-
-    def held(self) -> int:
-        """Return how many places are taken by everybody."""
-
-    def others(self) -> int:
-        """Return how many other processes take places now."""
-
-    def learned(self) -> int | None:
-        """Return the cap another process has learned since this was asked last, None when none has."""
-
-    def publish(self, cap: int) -> None:
-        """Tell the other processes what was learned."""
-
-
-@dataclass
-class OwnPlaces:
-    """Places of one lane of one process."""
-
-    taken: int = 0
-
-    def try_take(self, limit: int) -> int | None:
-        """Return a place when fewer than `limit` are taken, else None."""
-        if self.taken >= limit:
-            return None
-        self.taken += 1
-        return 0
-
-    def give(self, place: int) -> None:
-        """Give a place back."""
-        del place
-        self.taken -= 1
-
-    def held(self) -> int:
-        """Return how many places are taken."""
-        return self.taken
-
-    @staticmethod
-    def others() -> int:
-        """Return 0: nobody else takes places."""
-        return 0
-
-    @staticmethod
-    def learned() -> int | None:
-        """Return None: nobody else learns."""
-        return None
-
-    @staticmethod
-    def publish(cap: int) -> None:
-        """Tell nobody."""
 
 
 @dataclass
@@ -96,11 +40,13 @@ class Lane:
     region
         The region's name.
     cap
-        How many calls may be in flight.
+        How many calls may be in flight, of all processes with the key.
     pool
         ``"other"`` or ``"streaming"``.
-    places
-        Who else takes places.
+    width
+        How many of them may be this run's.
+    permits
+        Who else takes places; nobody, when not given.
     stands_in_for
         Lanes that must all rest before this one takes a row: the global address comes last.
 
@@ -119,7 +65,8 @@ class Lane:
     region: str
     cap: Cap
     pool: str = "other"
-    places: Places = field(default_factory=OwnPlaces)
+    width: int = sys.maxsize
+    permits: SharedPermits = field(default_factory=lambda: SharedPermits(None, name=uuid4().hex))
     stands_in_for: "tuple[Lane, ...]" = ()
     in_flight: int = 0
     most_in_flight: int = 0
@@ -132,6 +79,10 @@ class Lane:
     _rested_at: float = 0.0
     _silent_since: float = 0.0
     _alone: int = 0
+    _taken: int = 0
+    _told: int = 0
+    _told_at: float = float("-inf")
+    _heard: int = 0
     _alarm: asyncio.TimerHandle | None = field(default=None, repr=False)
     _waiters: "deque[asyncio.Future[None]]" = field(default_factory=deque, repr=False)
 
@@ -142,7 +93,11 @@ class Lane:
 
     @property
     def limit(self) -> int:
-        """How many calls may be in flight now."""
+        """How many calls of this run may be in flight now."""
+        return min(self._limit_of_all, self.width)
+
+    @property
+    def _limit_of_all(self) -> int:
         return self.cap.limit if self.rate.per_second is None else self.cap.most
 
     @property
@@ -162,34 +117,38 @@ class Lane:
         while not finished.is_set():
             wait_s: float | None = self._wait_s(time.monotonic())
             if not wait_s:
-                if (found := self.places.learned()) is not None:
-                    self.cap.adopt(found)
-                place = self.places.try_take(self.limit)
+                self._listen()
+                place = None if self._taken >= self.width else self.permits.try_take(self._limit_of_all)
                 if place is not None:
+                    self._taken += 1
                     # Whoever waits next looks after the clock from here on.
                     self._wake()
                     return place
                 # One of ours wakes us; of others' we hear nothing.
-                wait_s = _POLL_S if self.places.others() or not self.in_flight else None
+                wait_s = POLL_S if self._is_shared or not self._taken else None
             await self._sleep(wait_s)
         return None
 
     def begin(self) -> Ticket:
         """Note that a call starts on the place that was taken last."""
-        shared = self.places.others()
         self.rate.begin(time.monotonic())
-        ticket = self.cap.start_call(self.places.held() - 1 if shared else self.in_flight)
+        ticket = self.cap.start_call(self._beside() if self._is_shared else self.in_flight)
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         return ticket
 
     def leave(self, place: int, ticket: Ticket | None) -> None:
         """Give a place back, with the call that was on it."""
-        self.places.give(place)
+        self.permits.give(place)
+        self._taken -= 1
         if ticket is not None:
             self.in_flight -= 1
             self.cap.forget_probe(ticket)
         self._wake()
+
+    def close(self) -> None:
+        """Leave the places to others."""
+        self.permits.close()
 
     def wake_all(self) -> None:
         """Let everybody who waits look again."""
@@ -243,9 +202,8 @@ class Lane:
         self.passed_at = now = time.monotonic()
         self.rests = self.silences = self._alone = 0
         self.rate.passed(now)
-        before = self.cap.held
         self.cap.passed(ticket, beside=self._beside())
-        self._learned(before)
+        self._tell(now)
 
     def refused(self, ticket: Ticket, *, told_s: float | None = None) -> None:
         """Note a refusal by a cap or a rate.
@@ -259,7 +217,7 @@ class Lane:
         """
         self.refusals += 1
         self.rests = self.silences = 0
-        beside, before, now = self._beside(), self.cap.held, time.monotonic()
+        beside, now = self._beside(), time.monotonic()
         if self.rate.per_second is not None:
             self.rate.refused(now)
         elif self.cap.refused(ticket, beside=beside):
@@ -268,14 +226,33 @@ class Lane:
             # Refused alone: it is not about what is in flight here, and the next would be refused as well.
             self._alone = min(self._alone + 1, _ALONE_MOST)
             self.pause(delay_s(self._alone, told_s=told_s))
-        self._learned(before)
+        self._told_at = float("-inf")
+        self._tell(now)
+
+    @property
+    def _is_shared(self) -> bool:
+        return self.permits.others() > 0 or self.permits.held_here() > self._taken
 
     def _beside(self) -> int:
-        return (self.places.held() if self.places.others() else self.in_flight) - 1
+        """Return how many calls are in flight beside one of this run."""
+        return (self.permits.held() if self._is_shared else self.in_flight) - 1
 
-    def _learned(self, before: int) -> None:
-        if self.cap.held != before:
-            self.places.publish(self.cap.held)
+    # -- what others learn -------------------------------------------------------------
+
+    def _listen(self) -> None:
+        found = self.permits.learned
+        if found is not None and found.sequence != self._heard:
+            self._heard = found.sequence
+            if time.time() - found.at < _LEARNED_LASTS_S:
+                self.cap.adopt(found.cap)
+                self._told = self.cap.held
+
+    def _tell(self, now: float) -> None:
+        if self.cap.held != self._told and (self._is_shared or now - self._told_at >= _TELL_EVERY_S):
+            self._told, self._told_at = self.cap.held, now
+            found = self.permits.publish(self.cap.held, time.time())
+            if found is not None:
+                self._heard = found.sequence
 
     def pause(self, seconds: float) -> None:
         """Start no call for `seconds`: the service asked for it, or the region is down."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from speechframe.batch.columns import Source
 from speechframe.batch.connection import Connection
-from speechframe.batch.drive import BUDGET_KEY, carry_out, settings_of
+from speechframe.batch.drive import BUDGET_KEY, carry_out, check_rules, settings_of
 from speechframe.batch.operation import Operation
 from speechframe.batch.options import Options, RunOptions
 from speechframe.batch.outcome import HEARD
@@ -86,6 +86,7 @@ async def resume(
     given = Options.of(**{**options, "run_dir": folder.path})
     budget = given.max_credits if given.max_credits is not None else manifest.extra.get(BUDGET_KEY)
     given = replace(given, id=given.id or manifest.options.get(ID), max_credits=budget)
+    check_rules(given)
     connection = await Connection.open(settings_of(given))
     try:
         operation = VERBS[manifest.operation].operation(connection.book, connection.identity)

@@ -1,0 +1,195 @@
+"""local_service(regions=[...]): an address and caps for each, one balance and one memory of what was billed."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sqlite3
+from types import SimpleNamespace
+
+import aiohttp
+import pytest
+
+import speechframe as spf
+from speechframe.errors import SettingsError
+from speechframe.local import _divided, local_service
+from speechframe.service.database import FILE_NAME
+from speechframe.spec import chosen
+from speechframe.spec.limits import REGIONS
+
+PAIR = ["us-east", "eu-central"]
+
+
+@pytest.fixture(scope="module")
+def pair(start):
+    """Two regions that most tests share; the first key has one place in each."""
+    with start(regions=PAIR, keys=["main::1", "wide:100000:8", "poor:100"], workers=2) as running:
+        yield running
+
+
+@pytest.fixture
+def ask(http_to, pair):
+    """Give a client of each region."""
+
+    def make(key="main", service=pair):
+        return [http_to(SimpleNamespace(url=url), key) for url in service.region_urls.values()]
+
+    return make
+
+
+def test_settings_name_the_regions_in_order_and_url_is_the_first(pair):
+    assert pair.settings.regions == pair.regions == tuple(PAIR)
+    assert list(pair.settings.addresses()) == PAIR
+    assert pair.settings.addresses() == pair.region_urls
+    assert pair.url == pair.region_urls["us-east"] != pair.region_urls["eu-central"]
+    assert pair.pid == pair.pids["us-east"] != pair.pids["eu-central"]
+    assert pair.settings.api_key.get_secret_value() == "main"
+    assert all(f"{name} {url}" in repr(pair) for name, url in pair.region_urls.items())
+    assert "main" not in repr(pair)
+
+
+async def test_each_region_says_its_name_and_its_cap(ask):
+    said = [(await client.get("/v1/limits")).json for client in ask("main")]
+    assert [limits["region"] for limits in said] == PAIR
+    assert [limits["concurrency"] for limits in said] == [1, 1]
+    assert len({limits["identity"] for limits in said}) == 1, "regions are one service"
+
+
+@pytest.mark.rule("limit.concurrency-429")
+async def test_caps_count_in_each_region_alone(ask):
+    first, second = ask("main")
+    answers = await asyncio.gather(first.generate("sleep 0.5"), second.generate("sleep 0.5"))
+    assert [answer.status for answer in answers] == [200, 200]
+    answers = await asyncio.gather(*[first.generate(f"sleep 0.5 {n}") for n in range(2)])
+    assert sorted(answer.status for answer in answers) == [200, 429]
+
+
+async def test_one_balance_for_all_regions(ask):
+    clients = ask("wide")
+    before = await clients[0].remaining("wide")
+    answers = await asyncio.gather(*[clients[n % 2].generate("x" * 10) for n in range(16)])
+    assert {answer.status for answer in answers} == {200}
+    left = sorted((answer.json["remainingCharacterCount"] for answer in answers), reverse=True)
+    assert left == [before - 10 * n for n in range(1, 17)]
+    assert [await client.remaining() for client in clients] == [before - 160] * 2
+
+
+async def test_a_quota_is_never_passed_by_way_of_two_regions(ask):
+    clients = ask("poor")
+    answers = await asyncio.gather(*[clients[n % 2].generate("sleep .1 " + "x" * 51) for n in range(2)])
+    assert sorted(answer.status for answer in answers) == [200, 402]
+    assert await clients[1].remaining() == 40
+
+
+async def test_a_repeat_in_another_region_is_not_billed_again(ask):
+    first, second = ask("wide")
+    before = await first.remaining()
+    headers = {chosen.IDEMPOTENCY_HEADER: "one after the other"}
+    one, two = [await client.generate("hello again", headers=headers) for client in (first, second)]
+    assert [one.status, two.status] == [200, 200]
+    assert await second.remaining() == before - len("hello again")
+    other = await second.generate("another text", headers=headers)
+    assert other.status == 400
+    assert await first.remaining() == before - len("hello again")
+
+
+async def test_repeats_at_the_same_time_in_both_regions_are_billed_once(ask):
+    clients = ask("wide")
+    before = await clients[0].remaining()
+    texts = [f"sleep 0.0{n}" for n in range(1, 7)]
+
+    async def both(text):
+        headers = {chosen.IDEMPOTENCY_HEADER: f"at once {text}"}
+        return await asyncio.gather(*[client.generate(text, headers=headers) for client in clients])
+
+    answers = [answer for pairs in await asyncio.gather(*map(both, texts)) for answer in pairs]
+    assert {answer.status for answer in answers} == {200}
+    assert await clients[1].remaining() == before - sum(map(len, texts))
+
+
+async def test_audio_of_one_region_is_fetched_from_the_other(ask, pair):
+    first, second = ask("wide")
+    link = (await first.generate("hello")).json["audioFile"]
+    assert link.startswith(pair.region_urls["us-east"])
+    there = link.replace(pair.region_urls["us-east"], pair.region_urls["eu-central"])
+    assert (await first.get(link, key=None)).body == (await second.get(there, key=None)).body
+
+
+async def test_one_region_killed_the_other_goes_on_with_what_was_reserved_given_back(start, ask, tools):
+    with start(regions=PAIR, quota=20, workers=2) as service:
+        key = service.api_key.get_secret_value()
+        first, second = ask(key, service)
+        lost = asyncio.ensure_future(first.generate("sleep 30 " + "x" * 6))
+        with contextlib.closing(sqlite3.connect(service.data / FILE_NAME)) as books:
+            await tools.until(lambda: books.execute("SELECT SUM(millis) FROM reservations").fetchone()[0])
+        assert (await second.generate("x" * 6)).status == 402, "what is in flight there counts here"
+        os.kill(service.pids["us-east"], signal.SIGKILL)
+        with pytest.raises(aiohttp.ClientError):
+            await lost
+        assert (await second.generate("x" * 20)).status == 200
+        assert service.is_running
+        os.kill(service.pids["eu-central"], signal.SIGKILL)
+        await tools.until(lambda: not service.is_running)
+
+
+async def test_after_the_block_no_process_of_any_region_is_left(start, tools):
+    with start(regions=PAIR, workers=3) as service:
+        workers = [tools.worker_pids(pid) for pid in service.pids.values()]
+        assert [len(pids) for pids in workers] == [2, 1]
+        pids = [*service.pids.values(), *workers[0], *workers[1]]
+    assert not any(map(tools.alive, pids))
+    assert not service.is_running
+
+
+def test_when_a_region_cannot_start_the_others_end_too(start, tools, tmp_path):
+    before = set(tools.psutil.Process().children())
+    (tmp_path / "file").touch()
+    with pytest.raises(SettingsError, match="data folder"), start(regions=PAIR, data=tmp_path / "file"):
+        pass
+    assert set(tools.psutil.Process().children()) <= before
+
+
+@pytest.mark.parametrize(
+    ("regions", "wrong"),
+    [
+        (["us-east", "mars"], "mars"),
+        (["US-East"], "US-East"),
+        ("us-east,venus", "venus"),
+        (["us-east", "us-east"], "us-east twice"),
+        ([], "none at all"),
+    ],
+)
+def test_a_wrong_region_is_refused_before_anything_starts(tools, regions, wrong):
+    before = tools.psutil.Process().children()
+    with pytest.raises(SettingsError, match=wrong) as refused:
+        local_service(regions=regions)
+    assert all(name in str(refused.value) for name in REGIONS)
+    assert tools.psutil.Process().children() == before
+
+
+def test_the_document_names_every_region_that_can_be_played():
+    assert local_service(regions=REGIONS).regions == tuple(REGIONS)
+    assert local_service(regions="us-east, uk").regions == ("us-east", "uk")
+
+
+def test_workers_are_divided_and_no_region_has_none():
+    assert _divided(None, 1) == [None]
+    assert _divided(5, 2) == [3, 2]
+    assert _divided(1, 3) == [1, 1, 1]
+    assert _divided(0, 2) == [0, 0], "what the service makes of it"
+    assert all(1 <= workers <= 2 for workers in _divided(None, 2))
+
+
+async def test_one_region_alone_is_played_under_its_name(start, http_to):
+    with start(regions=["uk"], workers=1) as service:
+        assert (await http_to(service).get("/v1/limits")).json["region"] == "uk"
+        assert list(service.settings.addresses()) == ["uk"]
+
+
+def test_a_run_goes_on_when_its_first_region_is_gone(start, tmp_path):
+    with start(regions=PAIR, workers=2) as service:
+        os.kill(service.pids["us-east"], signal.SIGKILL)
+        run = spf.generate(
+            ["one", "two", "three"], voice="moody", service=service, run_dir=tmp_path / "run", progress=False
+        )
+        assert set(run.to_pandas()["status"]) == {"done"}
