@@ -33,6 +33,7 @@ ENVIRONMENT: Mapping[str, str] = MappingProxyType(
         "SPEECHFRAME_PROFILE": "profile",
         "SPEECHFRAME_SERVICE": "service",
         "SPEECHFRAME_LEDGER": "ledger",
+        "SPEECHFRAME_CACHE": "cache",
     }
 )
 """Environment variable to the field of :class:`Settings` it sets."""
@@ -42,7 +43,7 @@ GLOBAL_REGION = "global"
 
 @dataclass(frozen=True)
 class Settings:
-    """Where a hosted service is, and how to reach it.
+    """Where a hosted service is and how to reach it, and what is kept on this machine.
 
     Parameters
     ----------
@@ -71,6 +72,12 @@ class Settings:
         Credits a key may spend in a calendar month (UTC), over all runs of this user on this machine.
     ledger
         Folder of the month's count (default: ``speechframe/ledger`` in the user's state folder).
+    cache
+        Folder of answers that all runs share: a call that is in it costs nothing. None for none.
+    cache_max_gb
+        Size of that folder in GB (2**30 bytes); ``inf`` for no limit.
+    cache_max_age_days
+        Days after its last use an answer may leave that folder. None for no limit.
     """
 
     api_key: SecretStr | None = None
@@ -85,6 +92,9 @@ class Settings:
     max_credits_per_run: float | None = None
     max_credits_per_month: float | None = None
     ledger: Path | None = None
+    cache: Path | None = None
+    cache_max_gb: float | None = 10.0
+    cache_max_age_days: float | None = None
 
     def __post_init__(self) -> None:
         """Take what people type (a plain string as a key, a list of regions) and hold the exact types."""
@@ -189,8 +199,17 @@ def default_service_folder() -> Path:
     named = os.environ.get("SPEECHFRAME_SERVICE")
     if named:
         return Path(named).expanduser()
+    return _user_folder() / "service"
+
+
+def default_cache_folder() -> Path:
+    """Return the folder of a cache that is asked for without being named: ``speechframe/calls`` there."""
+    return _user_folder() / "calls"
+
+
+def _user_folder() -> Path:
     cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "speechframe" / "service"
+    return (Path(cache) if cache else Path.home() / ".cache") / "speechframe"
 
 
 def default_ledger_folder() -> Path:
@@ -240,6 +259,26 @@ def resolve(**arguments: Any) -> Settings:
         For a key without an address, an address without a key, an unknown
         region or profile, or a file that cannot be read.
     """
+    settings = read(**arguments)
+    _check_complete(settings)
+    return settings
+
+
+def read(**arguments: Any) -> Settings:
+    """Return the settings in force as :func:`resolve` does, whether or not they name a service.
+
+    For what needs none, such as the cache.
+
+    Parameters
+    ----------
+    **arguments
+        Fields of :class:`Settings`; ``None`` means not given.
+
+    Raises
+    ------
+    SettingsError
+        For an unknown name or profile, a value that is not allowed, or a file that cannot be read.
+    """
     given = {name: value for name, value in arguments.items() if value is not None}
     environment = {
         name: os.environ[variable] for variable, name in ENVIRONMENT.items() if os.environ.get(variable)
@@ -248,9 +287,7 @@ def resolve(**arguments: Any) -> Settings:
     merged = {**_from_file(named.get("profile")), **named}
     for name in merged:
         _check_name(name, "settings")
-    settings = Settings(**merged)
-    _check_complete(settings)
-    return settings
+    return Settings(**merged)
 
 
 @dataclass(frozen=True)
@@ -400,10 +437,12 @@ def _typed(name: str, value: Any) -> Any:
         return tuple(n.strip() for n in names if n.strip())
     if name == "region_urls":
         return MappingProxyType(dict(value))
-    if name in {"service", "ca_file", "ledger"}:
+    if name in {"service", "ca_file", "ledger", "cache"}:
         return Path(value).expanduser()
     if name in _LIMITS:
         return _limit(name, value)
+    if name in {"cache_max_gb", "cache_max_age_days"}:
+        return _typed_limit(name, value)
     return value
 
 
@@ -415,6 +454,12 @@ def _limit(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
         raise SettingsError(f"{name}={value!r}; allowed: a number of credits, 0 or more")
     return value
+
+
+def _typed_limit(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
+        raise SettingsError(f"{name}={value!r}; allowed: a number of at least 0, inf for no limit")
+    return float(value)
 
 
 def _typed_key(value: Any) -> SecretStr:

@@ -141,7 +141,7 @@ def test_the_shipped_verbs_are_found_without_importing_them():
     assert set(declared.shipped_verbs()) == here
     names = list(commands())
     assert names[:5] == ["demo", "serve", "voices", "say", "generate"]
-    assert names[-3:] == ["resume", "spec", "doctor"]
+    assert names[-5:] == ["resume", "runs", "cache", "spec", "doctor"]
 
 
 async def odd(
@@ -155,6 +155,7 @@ async def odd(
     how: Literal["fast", "slow"] = "fast",
     spelled: Mapping[str, Any] | None = None,
     place: str | PathLike[str] | None = None,
+    spot: str | PathLike[str] | bool | None = None,
     anything: Any = 3,
 ) -> None:
     """Do odd things."""
@@ -183,6 +184,8 @@ def test_what_is_not_given_is_not_handed_on():
         (["--how", "slow"], {"how": "slow"}),
         (["--spelled", '{"a": 1}'], {"spelled": {"a": 1}}),
         (["--place", "a/b"], {"place": "a/b"}),
+        (["--spot", "a/b"], {"spot": "a/b"}),
+        (["--no-spot"], {"spot": False}),
         (["--anything", "4"], {"anything": 4}),
     ],
 )
@@ -196,7 +199,8 @@ def test_words_become_values_of_the_declared_type(words, expected):
         [], ["--needed", "x", "--count", "many"], ["--needed", "x", "--how", "other"], ["--needed", "x", "--spelled", "[1]"],
         ["--needed", "x", "--spelled", "{"], ["--needed", "x", "--spelled", "@nowhere.json"],
         ["--needed", "x", "--count", "1", "--count-col", "n"], ["--needed", "x", "--share-col", "n"],
-        ["--need", "x"], ["--needed", "x", "--no-such-thing"],
+        ["--need", "x"], ["--needed", "x", "--no-such-thing"], ["--needed", "x", "--no-place"], ["--needed", "x", "--spot"],
+        ["--needed", "x", "--spot", "a", "--no-spot"],
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_a_usage_error(words, capsys):

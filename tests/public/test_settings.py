@@ -11,8 +11,10 @@ from speechframe.settings import (
     ENVIRONMENT,
     Settings,
     check_address,
+    default_cache_folder,
     default_ledger_folder,
     fingerprint,
+    read,
     resolve,
     spending_rules,
 )
@@ -56,6 +58,7 @@ def test_every_variable_sets_its_field(monkeypatch, tmp_path):
         "SPEECHFRAME_PROFILE": "team",
         "SPEECHFRAME_SERVICE": str(tmp_path),
         "SPEECHFRAME_LEDGER": str(tmp_path / "ledger"),
+        "SPEECHFRAME_CACHE": "~/calls",
     }
     assert set(values) == set(ENVIRONMENT)
     for name, value in values.items():
@@ -64,6 +67,7 @@ def test_every_variable_sets_its_field(monkeypatch, tmp_path):
     assert (found.regions, found.profile, found.service) == (("global",), "team", tmp_path)
     assert found.identity() == "team"
     assert found.ledger == default_ledger_folder() == tmp_path / "ledger"
+    assert found.cache == Path.home() / "calls"
 
 
 def test_profiles_of_the_file(tmp_path):
@@ -91,6 +95,10 @@ def test_profiles_of_the_file(tmp_path):
         ({"api_key": KEY, "base_url": "https://a.example", "regions": ["us-east"]}, "has no address"),
         ({"api_key": " ", "base_url": "https://a.example"}, "the api key is empty"),
         ({"colour": "red"}, "no setting 'colour'"),
+        ({"cache_max_gb": -1}, "cache_max_gb=-1; allowed: a number of at least 0"),
+        ({"cache_max_gb": "many"}, "a number of at least 0"),
+        ({"cache_max_age_days": True}, "a number of at least 0"),
+        ({"cache_max_age_days": float("nan")}, "a number of at least 0"),
     ],
 )
 def test_what_is_incomplete_says_what_to_set(given, words):
@@ -98,6 +106,46 @@ def test_what_is_incomplete_says_what_to_set(given, words):
         resolve(**given)
     assert KEY not in str(caught.value)
     assert "pw" not in str(caught.value)
+
+
+def test_no_cache_is_set_unless_it_is_asked_for_and_its_limits_are_stated():
+    found = resolve()
+    assert (found.cache, found.cache_max_gb, found.cache_max_age_days) == (None, 10, None)
+
+
+def test_the_file_sets_the_cache_and_its_limits(tmp_path, monkeypatch):
+    (tmp_path / "speechframe.toml").write_text(
+        'cache = "~/answers"\ncache_max_gb = inf\ncache_max_age_days = 30\n'
+    )
+    found = resolve()
+    assert found.cache == Path.home() / "answers"
+    assert (found.cache_max_gb, found.cache_max_age_days) == (float("inf"), 30)
+    monkeypatch.setenv("SPEECHFRAME_CACHE", str(tmp_path / "environment"))
+    assert resolve().cache == tmp_path / "environment"
+    assert resolve(cache="given").cache == Path("given")
+
+
+def test_settings_without_a_service_can_be_read_and_not_resolved(monkeypatch):
+    monkeypatch.setenv("SPEECHFRAME_API_KEY", KEY)
+    monkeypatch.setenv("SPEECHFRAME_CACHE", "here")
+    assert read().cache == Path("here")
+    with pytest.raises(spf.SettingsError, match="SPEECHFRAME_BASE_URL"):
+        resolve()
+
+
+def test_the_default_cache_lies_in_the_user_s_cache_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert default_cache_folder() == tmp_path / "speechframe" / "calls"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert default_cache_folder() == Path.home() / ".cache" / "speechframe" / "calls"
+
+
+@pytest.mark.parametrize("value", ["", 3, ["a"]])
+def test_the_run_option_of_the_cache_is_a_folder_or_a_switch(value):
+    for good in ("here", Path("here"), True, False):
+        spf.configure(cache=good)
+    with pytest.raises(spf.SettingsError, match="allowed: a folder, True or False"):
+        spf.configure(cache=value)
 
 
 def test_a_broken_file_is_named(tmp_path):

@@ -8,10 +8,10 @@ from typing import Any
 from speechframe.batch.books import ERROR, REFUSED, Identity
 from speechframe.batch.budget import Budget
 from speechframe.batch.drift import Drift, Quiet
+from speechframe.batch.filler import Filler
 from speechframe.batch.job import Job, Ways
 from speechframe.batch.operation import Context, Operation
 from speechframe.batch.outcome import (
-    CACHED,
     CHARGED_UNKNOWN,
     DONE,
     FAILED,
@@ -70,7 +70,7 @@ class Accounts:
     writer: RunWriter
     progress: Progress
     truth: Truth | None = None
-    cache: Any = None
+    cache: Filler | None = None
     drift: Drift[Job] = field(default_factory=Drift)
     on_outcome: Callable[[Outcome], None] = field(default=_nobody)
 
@@ -146,11 +146,11 @@ class Accounts:
 
     def found(self, job: Job) -> bool:
         """End a call with the cache's answer; False when the cache has none any more."""
-        record = None if self.cache is None else self.cache.get(job.planned.request_key)
+        record = None if self.cache is None else self.cache.cache.get(job.planned.request_key)
         job.is_cached = False
         if record is None:
             return False
-        record.status, record.text = CACHED, job.planned.text
+        record.text = job.planned.text
         self.writer.answer(record)
         self.progress.audio_seconds += record.audio_seconds or 0.0
         self._end(job, record)

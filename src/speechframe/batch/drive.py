@@ -19,6 +19,7 @@ from speechframe.batch.budget import Budget
 from speechframe.batch.connection import Connection
 from speechframe.batch.drift import Drift
 from speechframe.batch.engine import Engine
+from speechframe.batch.filler import Filler
 from speechframe.batch.job import Ways
 from speechframe.batch.keys import Keys, as_keys
 from speechframe.batch.operation import Operation
@@ -35,8 +36,10 @@ from speechframe.batch.truth import Truth
 from speechframe.batch.verbs import VERBS
 from speechframe.errors import SettingsError, SpeechframeError
 from speechframe.settings import Settings, spending_rules
+from speechframe.settings import read as read_settings
 from speechframe.spec.billing import CREDIT
 from speechframe.store import Recovered, RunFolder, RunWriter
+from speechframe.store.cache import open_cache
 from speechframe.store.failed import read_unknown
 
 log = logging.getLogger(__name__)
@@ -105,7 +108,11 @@ async def carry_out(
     The connection is closed at the end.
     """
     run = Run(prepared.folder, problems=prepared.problems)
-    drive = _Drive(run, prepared, operation, connection, options)
+    try:
+        drive = _Drive(run, prepared, operation, connection, options)
+    except BaseException:
+        await connection.client.close()
+        raise
     if options.dry_run:
         async with connection:
             run.estimate = drive.plan(Recovered(unknown=read_unknown(run.path))).estimate
@@ -188,6 +195,13 @@ class _Drive:
         self.engine: Engine | None = None
         self.before = Before()
         self._stop_asked: str | None = None
+        said = read_settings()
+        self.cache = open_cache(
+            options.cache,
+            folder=said.cache,
+            max_gb=said.cache_max_gb,
+            max_age_days=said.cache_max_age_days,
+        )
 
     @property
     def folder(self) -> RunFolder:
@@ -259,6 +273,7 @@ class _Drive:
             self.prepared.costs,
             _joined(finished, kept),
             invalid=self.prepared.invalid,
+            cached=None if self.cache is None else self.cache.holds,
             balance=self.connection.balance,
             concurrency=width,
             identical_retakes=self.prepared.identical_retakes,
@@ -313,12 +328,13 @@ class _Drive:
         try:
             async with budget as allowed:
                 writer = self.folder.writer(tags=self.options.tags)
-                accounts = self._accounts(allowed, writer)
+                filler = None if self.cache is None else Filler(self.cache)
+                accounts = self._accounts(allowed, writer, filler)
                 self.engine = Engine(self.connection.client, lanes, accounts, bar=bar, before=self.before)
                 try:
                     await self._send(plan, self.engine)
                 finally:
-                    await asyncio.shield(asyncio.to_thread(writer.close))
+                    await asyncio.shield(asyncio.to_thread(_close, writer, filler))
         finally:
             for lane in lanes:
                 lane.close()
@@ -341,7 +357,7 @@ class _Drive:
                 await engine.run(source)
         engine.accounts.quiet(await self.connection.asked_balance())
 
-    def _accounts(self, budget: Budget, writer: RunWriter) -> Accounts:
+    def _accounts(self, budget: Budget, writer: RunWriter, cache: Filler | None) -> Accounts:
         connection, options = self.connection, self.options
         return Accounts(
             self.operation,
@@ -364,6 +380,7 @@ class _Drive:
             writer,
             self.progress,
             truth=Truth() if options.truth_checks else None,
+            cache=cache,
             drift=Drift(self.progress.balance),
             on_outcome=self._on_outcome,
         )
@@ -413,6 +430,14 @@ class _Drive:
             )
             words = ", ".join(f"{counted(n, 'call')} {what}" for n, what in parts if n)
             log.warning("%s; run.failed shows them", words)
+
+
+def _close(writer: RunWriter, filler: Filler | None) -> None:
+    try:
+        writer.close()
+    finally:
+        if filler is not None:
+            filler.close()
 
 
 def _joined(first: Keys, second: Keys) -> Keys:

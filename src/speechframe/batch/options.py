@@ -33,6 +33,9 @@ class RunOptions(TypedDict, total=False):
         Further takes that suspect answers get by themselves, each billed (default 0).
     tags
         Words that are written beside every attempt in the ledger.
+    cache
+        Folder of answers that runs share: a call that is in it costs nothing (default: the settings' one,
+        if they name one; True for that or your own, False for none).
     max_attempts
         Attempts one row may take (default 6).
     patience_s
@@ -63,6 +66,7 @@ class RunOptions(TypedDict, total=False):
     truth_checks: bool
     max_retakes: int
     tags: list[str]
+    cache: str | PathLike[str] | bool | None
     max_attempts: int
     patience_s: float
     timeout_s: float | None
@@ -87,6 +91,7 @@ class Options:
     truth_checks: bool = True
     max_retakes: int = 0
     tags: tuple[str, ...] = ()
+    cache: str | PathLike[str] | bool | None = None
     max_attempts: int = 6
     patience_s: float = 900.0
     timeout_s: float | None = None
@@ -156,12 +161,18 @@ def _check(options: Options) -> None:
         allowed = get_args(literal)
         if getattr(options, name) not in allowed:
             raise SettingsError(f"{name}={getattr(options, name)!r}; allowed: {', '.join(allowed)}")
+    _check_cache(options.cache)
     _at_least(options, "max_concurrency", 1, whole=True)
     _at_least(options, "max_attempts", 1, whole=True)
     _at_least(options, "max_retakes", 0, whole=True)
     _at_least(options, "max_credits", 0, whole=False)
     _at_least(options, "patience_s", 0, whole=False)
     _at_least(options, "timeout_s", 0.001, whole=False)
+
+
+def _check_cache(value: Any) -> None:
+    if value is not None and not (isinstance(value, (bool, str, PathLike)) and value != ""):
+        raise SettingsError(f"cache={value!r}; allowed: a folder, True or False")
 
 
 def _at_least(options: Options, name: str, low: float, *, whole: bool) -> None:

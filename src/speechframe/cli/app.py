@@ -45,6 +45,8 @@ _LAST: Mapping[str, _Entry] = MappingProxyType(
         "resume": _Entry(
             "Go on with a run: what is missing is made, what is there is kept.", f"{_ROOM}.resume"
         ),
+        "runs": _Entry("List run folders, check that they are whole, remove them.", f"{_ROOM}.folders"),
+        "cache": _Entry("List the answers that runs share, and prune them.", f"{_ROOM}.cache"),
         "spec": _Entry("Print the service document as data.", f"{_ROOM}.spec"),
         "doctor": _Entry(
             "Say what is installed, what works and how to get what is missing.", f"{_ROOM}.doctor"

@@ -58,6 +58,8 @@ class Parameter:
         The only words allowed, if the type says so.
     is_path
         It names a folder or file.
+    can_be_off
+        It takes False too.
     """
 
     name: str
@@ -68,6 +70,7 @@ class Parameter:
     takes_column: bool = False
     choices: tuple[str, ...] = ()
     is_path: bool = False
+    can_be_off: bool = False
 
 
 def shipped_verbs() -> dict[str, tuple[str, str]]:
@@ -150,6 +153,7 @@ def _parameter(name: str, annotation: Any, words: str, *, default: Any, is_data:
         takes_column=takes_column,
         choices=tuple(c for m in plain if typing.get_origin(m) is typing.Literal for c in typing.get_args(m)),
         is_path=any(typing.get_origin(m) is PathLike or m is Path for m in plain),
+        can_be_off=len(kinds) > 1 and bool in kinds,
     )
 
 
@@ -185,6 +189,16 @@ def add(group: Any, parameters: Sequence[Parameter]) -> None:
                 default=argparse.SUPPRESS,
                 metavar="COLUMN",
                 help="the same from a column, row by row",
+            )
+        elif parameter.can_be_off:
+            either = group.add_mutually_exclusive_group(required=parameter.required)
+            _add(either, parameter, required=False)
+            either.add_argument(
+                f"--no-{option_name(parameter.name)[2:]}",
+                dest=f"{_PREFIX}.{parameter.name}",
+                action="store_false",
+                default=argparse.SUPPRESS,
+                help=f"turn {option_name(parameter.name)} off",
             )
         else:
             _add(group, parameter, required=parameter.required)

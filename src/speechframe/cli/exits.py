@@ -19,12 +19,12 @@ PIPE_CLOSED = 141
 EXIT_CODES: Mapping[int, str] = MappingProxyType(
     {
         OK: "everything was done",
-        ROWS_FAILED: "some rows failed or have no audio (doctor: something does not work)",
+        ROWS_FAILED: "some rows failed or have no audio (doctor, runs verify: something is not right)",
         USAGE: "wrong usage",
         INVALID: "rows are invalid; nothing was sent, nothing was spent",
         STOPPED: "stopped by the key's quota or by --max-credits; what was made is kept",
         SERVICE: "the service cannot be used: key, address, settings, not reachable",
-        FOLDER: "the run folder cannot be used: no run, in use, made by another service, not writable",
+        FOLDER: "a run's folder or the cache cannot be used: no run, in use, another service's, not writable",
         INTERRUPTED: "interrupted; what was made is kept",
         PIPE_CLOSED: "whoever read the output closed it early",
     }

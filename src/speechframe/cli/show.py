@@ -7,6 +7,7 @@ import shutil
 import sys
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ _GAP = "  "
 _SHORTEST = 8
 _PROBLEMS_SHOWN = 20
 _VALUE_WIDTH = 40
+_UNIT = 1024
 
 
 def note(words: str) -> None:
@@ -69,6 +71,50 @@ def _fitted(words: str, width: int) -> str:
     while words and _columns(words) >= width:
         words = words[:-1]
     return words + "…"
+
+
+def counted(number: int, one: str, many: str) -> str:
+    """Return a number with its noun.
+
+    Examples
+    --------
+    >>> counted(1, "run", "runs"), counted(2_000, "run", "runs")
+    ('1 run', '2,000 runs')
+    """
+    return f"{number:,} {one if number == 1 else many}"
+
+
+def size(number: float) -> str:
+    """Return bytes in a unit people read.
+
+    Examples
+    --------
+    >>> size(900), size(61_440), size(10 * 2**30), size(float("inf"))
+    ('900 B', '60.0 KB', '10.0 GB', 'no limit')
+    """
+    if number == float("inf"):
+        return "no limit"
+    for unit in ("B", "KB", "MB"):
+        if number < _UNIT:
+            return f"{number:,.0f} B" if unit == "B" else f"{number:,.1f} {unit}"
+        number /= _UNIT
+    return f"{number:,.1f} GB"
+
+
+def seconds(number: float | None) -> str | None:
+    """Return a length of audio.
+
+    Examples
+    --------
+    >>> seconds(2.345), seconds(None)
+    ('2.3 s', None)
+    """
+    return None if number is None else f"{number:,.1f} s"
+
+
+def when(time: datetime) -> str:
+    """Return a time as the clock on the wall has it."""
+    return time.astimezone().strftime("%Y-%m-%d %H:%M")
 
 
 def terminal_width() -> int | None:

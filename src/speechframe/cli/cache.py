@@ -1,0 +1,151 @@
+"""``speechframe cache``: what the folder of answers holds that runs share, and making it smaller."""
+
+import argparse
+import heapq
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from speechframe.cli import exits, show
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from speechframe.store.cache import Cache, Entry
+
+_SHOWN = 20
+_DESCRIPTION = (
+    "The cache is a folder of answers that runs share: a call that is in it costs nothing. Runs use it with "
+    "--cache, or when SPEECHFRAME_CACHE names it."
+)
+_HEAD = ("last_used", "size", "seconds", "format", "voice", "locale", "service", "request_key")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add ``ls`` and ``prune``."""
+    parser.description = _DESCRIPTION
+    below = parser.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
+    ls = _action(below, "ls", "List entries, the last used first, and what all of them take.")
+    ls.add_argument(
+        "--by",
+        choices=("used", "size"),
+        default="used",
+        help="the last used first, or the largest (%(default)s)",
+    )
+    ls.add_argument("--most", type=_count, default=_SHOWN, metavar="N", help="entries to list (%(default)s)")
+    prune = _action(below, "prune", "Remove entries until the limits hold, the least recently used first.")
+    prune.add_argument(
+        "--max-gb",
+        type=_limit,
+        metavar="NUMBER",
+        help="GB to leave at most (default: cache_max_gb of the settings)",
+    )
+    prune.add_argument(
+        "--max-age-days",
+        type=_limit,
+        metavar="NUMBER",
+        help="remove what was not used for so long (default: cache_max_age_days of the settings)",
+    )
+    prune.add_argument("--dry-run", action="store_true", help="only say what would go")
+
+
+def _action(below: Any, name: str, summary: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = below.add_parser(
+        name, help=summary, description=summary, allow_abbrev=False
+    )
+    parser.add_argument(
+        "--cache", metavar="PATH", help="the folder (default: the one of the settings, or your own)"
+    )
+    parser.add_argument("--json", action="store_true", help="print one line of JSON")
+    return parser
+
+
+def _count(words: str) -> int:
+    if not words.isdecimal():
+        raise argparse.ArgumentTypeError(f"{words!r} is no whole number")
+    return int(words)
+
+
+def _limit(words: str) -> float:
+    try:
+        number = float(words)
+    except ValueError:
+        number = -1.0
+    if not number >= 0:
+        raise argparse.ArgumentTypeError(f"{words!r} is no number of at least 0")
+    return number
+
+
+def run(options: argparse.Namespace) -> int:
+    """List or prune."""
+    from speechframe import settings
+    from speechframe.store.cache import open_cache
+
+    said = settings.read()
+    cache = open_cache(
+        options.cache or True,
+        folder=said.cache,
+        max_gb=said.cache_max_gb,
+        max_age_days=said.cache_max_age_days,
+    )
+    assert cache is not None  # noqa: S101 - only False gives none
+    return _list(cache, options) if options.action == "ls" else _prune(cache, options)
+
+
+def _list(cache: "Cache", options: argparse.Namespace) -> int:
+    count, seconds = 0, 0.0
+
+    def counted() -> "Iterator[Entry]":
+        nonlocal count, seconds
+        for entry in cache.entries():
+            count += 1
+            seconds += entry.audio_seconds or 0.0
+            yield entry
+
+    by_size = options.by == "size"
+    shown = heapq.nlargest(options.most, counted(), key=lambda e: e.bytes if by_size else e.last_used)
+    size = cache.size()
+    if options.json:
+        totals = {"entries": count, "bytes": size, "audio_seconds": round(seconds, 3)}
+        limits = {"max_bytes": _or_none(cache.max_bytes), "max_age_days": _or_none(cache.max_age_days)}
+        _print_json({"cache": str(cache.folder), **totals, **limits, "shown": [asdict(e) for e in shown]})
+        return exits.OK
+    if shown:
+        print(show.table(_HEAD, map(_cells, shown), width=show.terminal_width()))
+    if count > len(shown):
+        print(f"... and {count - len(shown):,} more")
+    limit = "" if cache.max_bytes is None else f" of {show.size(cache.max_bytes)}"
+    words = f"{show.counted(count, 'entry', 'entries')}, {seconds / 60:,.1f} minutes of audio"
+    print(f"{cache.folder}: {words}, {show.size(size)}{limit}")
+    return exits.OK
+
+
+def _cells(entry: "Entry") -> list[Any]:
+    return [
+        show.when(entry.last_used), show.size(entry.bytes), show.seconds(entry.audio_seconds), entry.format,
+        entry.voice_id, entry.locale, entry.service, entry.key,
+    ]  # fmt: skip
+
+
+def _prune(cache: "Cache", options: argparse.Namespace) -> int:
+    from speechframe.store.cache import GB
+
+    max_bytes = None if options.max_gb is None else options.max_gb * GB
+    done = cache.prune(max_bytes=max_bytes, max_age_days=options.max_age_days, dry_run=options.dry_run)
+    if options.json:
+        _print_json({"cache": str(cache.folder), "dry_run": options.dry_run, **asdict(done)})
+        return exits.OK
+    verb = "would go" if options.dry_run else "removed"
+    gone = f"{show.counted(done.entries, 'entry', 'entries')} {verb}, {show.size(done.bytes_freed)} freed"
+    left = f"{show.counted(done.entries_left, 'entry', 'entries')}, {show.size(done.bytes_left)} left"
+    print(f"{cache.folder}: {gone}; {left}")
+    return exits.OK
+
+
+def _or_none(limit: float | None) -> float | None:
+    # JSON has no infinity.
+    return None if limit == float("inf") else limit
+
+
+def _print_json(facts: dict[str, Any]) -> None:
+    print(json.dumps(facts, default=str, ensure_ascii=False))

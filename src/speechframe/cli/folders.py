@@ -1,0 +1,156 @@
+"""``speechframe runs``: which run folders there are, whether they are whole, and removing them."""
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from speechframe.cli import exits, show
+from speechframe.errors import NotARun, SpeechframeError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from speechframe.cli.run_facts import RunFacts
+
+_ROOTS = (Path("speechframe-runs"), Path("runs"))
+_HEAD = ("path", "verb", "done", "status", "credits", "audio", "size", "changed")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add ``ls``, ``verify`` and ``rm``."""
+    below = parser.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
+    ls = _action(below, "ls", "List run folders.")
+    roots = " and ".join(f"./{root}" for root in _ROOTS)
+    ls.add_argument(
+        "folders",
+        nargs="*",
+        type=Path,
+        metavar="FOLDER",
+        help=f"where to look, at any depth (default: {roots})",
+    )
+    verify = _action(
+        below, "verify", "Read every file of runs and say what is wrong; audio is checked by sha256."
+    )
+    verify.add_argument("folders", nargs="+", type=Path, metavar="RUN", help="a run's folder")
+    rm = _action(below, "rm", "Remove runs with all they hold.")
+    rm.add_argument("folders", nargs="+", type=Path, metavar="RUN", help="a run's folder")
+    rm.add_argument("--yes", action="store_true", help="do not ask; needed where there is no terminal")
+
+
+def _action(below: Any, name: str, summary: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = below.add_parser(
+        name, help=summary, description=summary, allow_abbrev=False
+    )
+    parser.add_argument("--json", action="store_true", help="print one line of JSON")
+    return parser
+
+
+def run(options: argparse.Namespace) -> int:
+    """List, verify or remove."""
+    return {"ls": _list, "verify": _verify, "rm": _remove}[options.action](options)
+
+
+# -- ls ------------------------------------------------------------------------------
+
+
+def _list(options: argparse.Namespace) -> int:
+    from speechframe.cli.run_facts import read_facts, run_folders
+
+    missing = [folder for folder in options.folders if not folder.is_dir()]
+    if missing:
+        raise NotARun(f"{missing[0]} is no folder: name a run, or a folder that holds runs")
+    found: list[RunFacts] = []
+    for folder in run_folders(options.folders or _ROOTS):
+        try:
+            found.append(read_facts(folder))
+        except SpeechframeError as error:
+            show.note(f"not listed: {error}")
+    found.sort(key=lambda facts: facts.changed_at, reverse=True)
+    if options.json:
+        _print_json({"runs": [asdict(facts) for facts in found], "exit_code": exits.OK})
+        return exits.OK
+    if found:
+        print(show.table(_HEAD, map(_cells, found), width=show.terminal_width()))
+    else:
+        where = ", ".join(map(str, options.folders or _ROOTS))
+        print(f"no runs below {where}")
+    return exits.OK
+
+
+def _cells(facts: "RunFacts") -> list[Any]:
+    return [
+        str(facts.path),
+        facts.operation,
+        f"{facts.done:,}/{facts.rows:,}",
+        facts.status,
+        f"{facts.credits:,.10g}",
+        show.seconds(facts.audio_seconds),
+        show.size(facts.bytes),
+        show.when(facts.changed_at),
+    ]
+
+
+# -- verify --------------------------------------------------------------------------
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from speechframe.store import RunFolder
+
+    runs = [RunFolder.open(folder) for folder in options.folders]
+    found = {str(run.path): run.verify() for run in runs}
+    code = exits.ROWS_FAILED if any(found.values()) else exits.OK
+    if options.json:
+        problems = {path: [asdict(problem) for problem in said] for path, said in found.items()}
+        _print_json({"runs": problems, "ok": code == exits.OK, "exit_code": code})
+        return code
+    for path, said in found.items():
+        count = show.counted(len(said), "problem", "problems") if said else "whole"
+        print(f"{path}: {count}")
+        if said:
+            rows = [[problem.file, problem.request_key, problem.words] for problem in said]
+            print(show.table(["file", "request_key", "problem"], rows))
+    return code
+
+
+# -- rm ------------------------------------------------------------------------------
+
+
+def _remove(options: argparse.Namespace) -> int:
+    from speechframe.cli.run_facts import check_removable, read_facts, remove
+
+    folders = list(dict.fromkeys(options.folders))
+    for folder in folders:
+        check_removable(folder)
+    facts = [read_facts(folder) for folder in folders]
+    for said in facts:
+        show.note(f"{said.path}: {_loss(said)}")
+    if not options.yes and not _agreed(options.parser, facts):
+        show.note("nothing was removed")
+        return exits.INTERRUPTED
+    for folder in folders:
+        remove(folder)
+    if options.json:
+        _print_json({"removed": [asdict(said) for said in facts], "exit_code": exits.OK})
+    else:
+        for folder in folders:
+            print(f"removed {folder}")
+    return exits.OK
+
+
+def _loss(facts: "RunFacts") -> str:
+    audio = f"{show.counted(facts.clips, 'clip', 'clips')}, {facts.audio_seconds / 60:,.1f} minutes of audio"
+    return f"{audio}, {facts.credits:,.10g} credits spent on {facts.service}, {show.size(facts.bytes)}"
+
+
+def _agreed(parser: argparse.ArgumentParser, facts: "Sequence[RunFacts]") -> bool:
+    if not sys.stdin.isatty():
+        parser.error("nobody can be asked here: --yes removes without asking")
+    show.note(f"Remove {show.counted(len(facts), 'run', 'runs')} for good? [y/N]")
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
+def _print_json(facts: dict[str, Any]) -> None:
+    print(json.dumps(facts, default=str, ensure_ascii=False))

@@ -1,0 +1,203 @@
+"""What a run folder holds, read without its verb, a service or a web client; and taking it away."""
+
+import fcntl
+import os
+import re
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from speechframe.errors import StoreError
+from speechframe.store import RunFolder
+from speechframe.store.ledger import ledger_files
+from speechframe.store.lock import HOLDER_NAME, LOCK_NAME
+from speechframe.store.manifest import FILE_NAME
+from speechframe.store.parts import open_part, part_files
+from speechframe.store.schema import FINISHED
+
+# As speechframe.batch.run has them; importing it loads the web client, which is a second before every list.
+STATE_KEY = "state"
+PLANNED, RUNNING, STOPPED = "planned", "running", "stopped"
+
+_OF_A_RUN = re.compile(
+    rf"{re.escape(FILE_NAME)}|{LOCK_NAME}|{re.escape(HOLDER_NAME)}"
+    r"|(input|parts|attempts)(/[^/]+\.parquet)?|log(/\w+(/\d+\.log)?)?"
+    r"|([\w/]+/)?\.[^/]+\.tmp"
+)
+"""Paths a run has below its folder; unfinished files begin with a dot."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What a run folder holds.
+
+    Parameters
+    ----------
+    path
+        The folder.
+    operation, service
+        The verb, and the identity of the service.
+    status
+        ``planned``, ``running``, ``finished`` or ``stopped``.
+    rows, done
+        Rows of the run's table, and those that have audio.
+    clips
+        Different audio files: equal rows share one, and rows of earlier tables keep theirs.
+    audio_seconds
+        Of all clips.
+    credits
+        Spent by all attempts.
+    bytes
+        Of all files.
+    changed_at
+        UTC; when a file was last written.
+    """
+
+    path: Path
+    operation: str
+    service: str | None
+    status: str
+    rows: int
+    done: int
+    clips: int
+    audio_seconds: float
+    credits: float
+    bytes: int
+    changed_at: datetime
+
+
+def run_folders(roots: Iterable[Path]) -> Iterator[Path]:
+    """Yield every run folder at or below `roots`; a root that is not there holds none."""
+    for root in roots:
+        for name, below, files in os.walk(root):
+            if FILE_NAME in files:
+                yield Path(name)
+                below.clear()
+            # Hidden folders hold what is not finished, or what others keep.
+            below[:] = sorted(folder for folder in below if not folder.startswith("."))
+
+
+def read_facts(folder: Path) -> RunFacts:
+    """Return what is in the run `folder`.
+
+    Raises
+    ------
+    NotARun, RunMismatch, StoreError
+        When it is no run, one of a newer version, or cannot be read.
+    """
+    run = RunFolder.open(folder)
+    status = str(run.manifest.extra.get(STATE_KEY, PLANNED))
+    if is_locked(folder):
+        status = RUNNING
+    elif status == RUNNING:
+        # Its process died: nobody wrote an end.
+        status = STOPPED
+    try:
+        rows, done = _rows(run)
+        seconds, clips = _total(part_files(folder), "audio_seconds")
+        credits, _ = _total(ledger_files(folder), "credits")
+    except (OSError, pa.ArrowException) as error:
+        raise StoreError(f"{folder} cannot be read ({error}): speechframe runs verify says more") from error
+    kept = [path.stat() for path in folder.rglob("*") if path.is_file()]
+    written = max(said.st_mtime for said in kept)
+    return RunFacts(
+        path=folder, operation=run.manifest.operation, service=run.manifest.service, status=status, rows=rows,
+        done=done, clips=clips, audio_seconds=round(seconds, 3), credits=round(credits, 3),
+        bytes=sum(said.st_size for said in kept), changed_at=datetime.fromtimestamp(written, UTC),
+    )  # fmt: skip
+
+
+def _rows(run: RunFolder) -> tuple[int, int]:
+    if not run.tables():
+        return 0, 0
+    counts: Counter[str] = Counter()
+    for batch in run.joined([run.tables()[-1].name_of("status")]):
+        found: Any = pc.value_counts(batch.column(0))
+        counts.update({item["values"]: item["counts"] for item in found.to_pylist()})
+    return counts.total(), sum(counts[status] for status in FINISHED)
+
+
+def _total(paths: Iterable[Path], column: str) -> tuple[float, int]:
+    """Return the sum of a column of many files, and its rows."""
+    total, rows = 0.0, 0
+    for path in paths:
+        with open_part(path) as file:
+            values = file.read(columns=[column], use_threads=False).column(0)
+        total += pc.sum(values).as_py() or 0.0
+        rows += len(values)
+    return total, rows
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether a living process has the run open for writing."""
+    try:
+        descriptor = os.open(folder / LOCK_NAME, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        # Shared: two that look do not see each other; and whoever holds the lock does not notice.
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def check_removable(folder: Path) -> None:
+    """Raise StoreError unless `folder` is a run that nobody writes to, and nothing else.
+
+    Raises
+    ------
+    NotARun, RunMismatch
+        When it is no run, or one whose files this version does not know.
+    RunLocked
+        When a living process has it open.
+    StoreError
+        When other files lie in it, or it is a symbolic link.
+    """
+    run = RunFolder.open(folder)
+    if folder.is_symlink():
+        raise StoreError(f"{folder} is a symbolic link: name the folder it points to, {folder.resolve()}")
+    names = (str(path.relative_to(folder)) for path in sorted(folder.rglob("*")))
+    others = [name for name in names if not _OF_A_RUN.fullmatch(name) or (folder / name).is_symlink()]
+    if others:
+        raise StoreError(
+            f"{folder} holds other files than a run's: {', '.join(others[:3])}"
+            f"{' ...' if others[3:] else ''}; move them away first, nothing was removed"
+        )
+    with run.lock():
+        pass
+
+
+def remove(folder: Path) -> None:
+    """Remove a run; what made it a run goes last, so that an interrupted removal can be repeated.
+
+    Raises
+    ------
+    StoreError
+        As :func:`check_removable`, and when a file cannot be removed.
+    """
+    check_removable(folder)
+    try:
+        with RunFolder.open(folder).lock():
+            for path in sorted(folder.iterdir()):
+                if path.is_dir():
+                    shutil.rmtree(path)
+            for name in (FILE_NAME, HOLDER_NAME, LOCK_NAME):
+                (folder / name).unlink(missing_ok=True)
+            shutil.rmtree(folder)
+    except OSError as error:
+        raise StoreError(
+            f"{folder} could not be removed whole ({error.strerror}: {error.filename}); make it writable and "
+            "repeat the command"
+        ) from error

@@ -1,0 +1,102 @@
+"""Answers shared by runs: a hit costs nothing, is counted, and is what was paid for."""
+
+import hashlib
+
+import pytest
+from faulty import audio_of, check_audio, statuses
+
+import speechframe as spf
+from speechframe.errors import StoreError
+from speechframe.store.cache import Cache
+
+LINES = [f"This is line {i}." for i in range(20)]
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return tmp_path / "calls"
+
+
+def spoken(speak, server, texts, tmp_path, name, **options):
+    return speak(server, texts, run_dir=tmp_path / name, **options)
+
+
+def test_what_one_run_paid_for_costs_the_next_one_nothing(faulty, speak, tmp_path, cache):
+    first = spoken(speak, faulty, LINES[:12], tmp_path, "a", cache=cache)
+    assert (first.estimate.cached, first.stats["done"]) == (0, 12)
+    sent = len(faulty.seen)
+    run = spoken(speak, faulty, LINES, tmp_path, "b", cache=cache)
+    assert len(faulty.seen) == sent + 8
+    assert (run.estimate.cached, run.estimate.calls) == (12, 8)
+    assert run.estimate.credits == run.ledger["credits"].sum() > 0
+    assert "12 cached" in run.estimate.line()
+    frame = run.to_pandas(audio=True).set_index("text")
+    assert (frame["status"].loc[LINES[:12]] == "cached").all()
+    assert (frame["status"].loc[LINES[12:]] == "done").all()
+    assert (frame["credits"].loc[LINES[:12]] == 0).all()
+    for text in LINES:
+        assert frame.loc[text, "audio"]["bytes"] == audio_of(text)
+        assert hashlib.sha256(audio_of(text)).hexdigest() == frame.loc[text, "sha256"]
+    assert (run.stats["cached"], run.progress.cached, run.status) == (12, 12, "finished")
+    assert set(run.ledger["status"]) == {"done"}
+    assert not run._folder.verify()
+    assert len(run.failed) == 0
+    # A row from the cache is done for good: with and without it nothing is called again.
+    assert spoken(speak, faulty, LINES, tmp_path, "b").estimate.calls == 0
+
+
+def test_without_a_cache_nothing_is_kept_or_taken(faulty, speak, tmp_path, cache):
+    spoken(speak, faulty, LINES[:4], tmp_path, "a", cache=cache)
+    run = spoken(speak, faulty, LINES[:4], tmp_path, "b")
+    assert (run.stats.get("cached", 0), run.stats["done"]) == (0, 4)
+    assert faulty.billed[LINES[0]] == 2
+
+
+def test_a_damaged_entry_is_paid_for_again_and_within_the_budget(faulty, speak, tmp_path, cache):
+    spoken(speak, faulty, LINES, tmp_path, "a", cache=cache)
+    for path in cache.rglob("*"):
+        if path.is_file() and path.name != "cache.json" and path.stat().st_size > 500:
+            path.write_bytes(path.read_bytes()[:-1] + b"?")
+    run = spoken(speak, faulty, LINES, tmp_path, "b", cache=cache)
+    assert set(statuses(run).values()) == {"done"}
+    assert set(faulty.billed.values()) == {2}
+    check_audio(run)
+
+
+def test_only_what_is_true_is_kept(faulty, speak, tmp_path, cache):
+    long = "This line is long enough for its words to be missed when they are not there."
+    faulty.audio_for = {long: "Hm."}
+    faulty.forever = {LINES[1]: 400}
+    run = spoken(speak, faulty, [long, *LINES[:3]], tmp_path, "a", cache=cache)
+    assert sorted(statuses(run).values()) == ["done", "done", "failed", "suspect"]
+    assert len(list(Cache(cache).entries())) == 2
+
+
+def test_the_cache_of_the_settings_and_of_the_environment(faulty, speak, tmp_path, cache, monkeypatch):
+    monkeypatch.setenv("SPEECHFRAME_CACHE", str(cache))
+    spoken(speak, faulty, LINES[:4], tmp_path, "a")
+    assert spoken(speak, faulty, LINES[:4], tmp_path, "b").estimate.cached == 4
+    assert spoken(speak, faulty, LINES[:4], tmp_path, "c", cache=False).estimate.cached == 0
+
+
+def test_another_take_is_another_answer(faulty, speak, tmp_path, cache):
+    spoken(speak, faulty, LINES[:4], tmp_path, "a", cache=cache)
+    assert spoken(speak, faulty, LINES[:4], tmp_path, "b", cache=cache, take=1).estimate.cached == 0
+
+
+def test_a_folder_that_is_no_cache_is_refused_before_anything_is_spent(faulty, speak, tmp_path):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").write_text("mine")
+    with pytest.raises(StoreError, match="other"):
+        spoken(speak, faulty, LINES[:2], tmp_path, "a", cache=tmp_path / "other")
+    assert not faulty.seen
+
+
+def test_a_stopped_run_of_cached_rows_goes_on(faulty, speak, tmp_path, cache):
+    spoken(speak, faulty, LINES, tmp_path, "a", cache=cache)
+    live = spoken(speak, faulty, LINES, tmp_path, "b", cache=cache, wait=False)
+    live.stop()
+    live.wait(20)
+    run = spf.resume(live, cache=cache, service=faulty.settings, progress=False)
+    assert set(statuses(run).values()) == {"cached"}
+    assert set(faulty.billed.values()) == {1}

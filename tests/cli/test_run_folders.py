@@ -1,0 +1,297 @@
+"""``speechframe runs``: which runs there are, whether they are whole, and removing them."""
+
+import json
+import os
+import pty
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import speechframe as spf
+from speechframe.batch.run import FINISHED, PLANNED, RUNNING, STATE_KEY, STOPPED, open_run
+from speechframe.cli import exits, run_facts
+from speechframe.store import RunFolder
+
+
+@pytest.fixture(scope="module")
+def finished_run(service, tmp_path_factory):
+    """A run of three rows, two of which are equal."""
+    path = tmp_path_factory.mktemp("made") / "run"
+    settings = spf.Settings(api_key=service.rich, base_url=service.url)
+    lines = ["Good morning.", "See you soon.", "Good morning."]
+    spf.generate(lines, voice="nora", run_dir=path, service=settings, progress=False)
+    return path
+
+
+@pytest.fixture
+def made(finished_run, tmp_path):
+    """Put a finished run into a folder below the test's; returns its path."""
+
+    def make(folder="runs/one"):
+        path = tmp_path / folder
+        shutil.copytree(finished_run, path)
+        return path
+
+    return make
+
+
+@pytest.fixture
+def nobody():
+    """The environment of somebody without a key, and without a place for a service."""
+    return {
+        "SPEECHFRAME_API_KEY": None,
+        "SPEECHFRAME_BASE_URL": None,
+        "SPEECHFRAME_SERVICE": "/dev/null/service",
+    }
+
+
+HOLDER = """
+import sys
+from speechframe.store import RunFolder
+
+with RunFolder.open(sys.argv[1]).lock():
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def hold():
+    """Hold a run's lock in another process."""
+    started = []
+
+    def starter(path):
+        process = subprocess.Popen(
+            [sys.executable, "-c", HOLDER, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        started.append(process)
+        assert process.stdout.readline() == "held\n"
+        return process
+
+    yield starter
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+# -- ls ------------------------------------------------------------------------------
+
+
+def test_ls_says_of_each_run_what_it_is(cli, here, made, nobody, table, tmp_path):
+    first = made("runs/one")
+    planned = tmp_path / "speechframe-runs" / "deep" / "two"
+    assert (
+        here("generate", table, "--text", "line", "--voice", "nora", "--run-dir", planned, "--dry-run").code
+        == 0
+    )
+    said = cli("runs", "ls", "--json", env=nobody)
+    assert said.code == exits.OK, said.err
+    found = {run["path"]: run for run in json.loads(said.out)["runs"]}
+    assert set(found) == {"runs/one", "speechframe-runs/deep/two"}
+    one, two = found["runs/one"], found["speechframe-runs/deep/two"]
+    stats = open_run(first).stats
+    assert (one["operation"], one["status"], one["rows"], one["done"]) == ("generate", "finished", 3, 3)
+    # Two of the three rows are equal: one clip for both.
+    assert one["clips"] == 2
+    assert one["credits"] == stats["credits"] == 26
+    assert 0 < one["audio_seconds"] < stats["audio_seconds"]
+    assert one["bytes"] == sum(p.stat().st_size for p in first.rglob("*") if p.is_file())
+    assert (two["status"], two["rows"], two["done"], two["credits"]) == ("planned", 3, 0, 0)
+    assert sorted(p.name for p in planned.iterdir()) == [
+        "attempts",
+        "input",
+        "lock",
+        "lock.json",
+        "log",
+        "parts",
+        "run.json",
+    ]
+    lines = cli("runs", "ls", env=nobody).out.splitlines()
+    assert lines[0].split() == ["PATH", "VERB", "DONE", "STATUS", "CREDITS", "AUDIO", "SIZE", "CHANGED"]
+    assert [line.split()[:4] for line in lines[1:]] == [
+        ["speechframe-runs/deep/two", "generate", "0/3", "planned"],
+        ["runs/one", "generate", "3/3", "finished"],
+    ]
+
+
+def test_ls_looks_where_it_is_told_and_passes_by_what_is_hidden(here, made, tmp_path):
+    made("elsewhere/one")
+    made("elsewhere/.planning-x")
+    (tmp_path / "elsewhere" / "broken").mkdir()
+    (tmp_path / "elsewhere" / "broken" / "run.json").write_text("{")
+    said = here("runs", "ls", "elsewhere")
+    assert said.code == exits.OK
+    assert [line.split()[0] for line in said.out.splitlines()[1:]] == ["elsewhere/one"]
+    assert "not listed: elsewhere/broken/run.json is damaged" in said.err
+    assert here("runs", "ls").out == "no runs below speechframe-runs, runs\n"
+    missing = here("runs", "ls", "nowhere")
+    assert missing.code == exits.FOLDER
+    assert "nowhere is no folder" in missing.err
+
+
+def test_ls_tells_a_run_that_is_being_made_from_one_that_was_cut_off(here, made, hold):
+    path = made()
+    RunFolder.open(path).update_manifest(extra={STATE_KEY: RUNNING})
+    holder = hold(path)
+
+    def status():
+        return json.loads(here("runs", "ls", "--json").out)["runs"][0]["status"]
+
+    assert status() == RUNNING
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    assert status() == STOPPED == open_run(path).status
+    RunFolder.open(path).update_manifest(extra={STATE_KEY: FINISHED})
+    assert status() == FINISHED
+
+
+def test_the_states_of_a_run_have_the_names_the_batch_gives_them():
+    assert (run_facts.STATE_KEY, run_facts.PLANNED, run_facts.RUNNING, run_facts.STOPPED) == (
+        STATE_KEY, PLANNED, RUNNING, STOPPED,
+    )  # fmt: skip
+
+
+def test_looking_at_a_run_leaves_it_as_it_is(made):
+    path = made()
+    before = {p: p.stat().st_mtime_ns for p in path.rglob("*")}
+    run_facts.read_facts(path)
+    assert {p: p.stat().st_mtime_ns for p in path.rglob("*")} == before
+
+
+# -- verify --------------------------------------------------------------------------
+
+
+def test_verify_reads_everything_and_names_what_is_wrong(cli, here, made, nobody):
+    whole, damaged = made("runs/whole"), made("runs/damaged")
+    assert here("runs", "verify", whole).out == f"{whole}: whole\n"
+    part = next((damaged / "parts").glob("*.parquet"))
+    content = bytearray(part.read_bytes())
+    content[100] ^= 1
+    part.write_bytes(content)
+    said = cli("runs", "verify", whole, damaged, env=nobody)
+    assert said.code == exits.ROWS_FAILED
+    lines = said.out.splitlines()
+    assert lines[:2] == [f"{whole}: whole", f"{damaged}: 1 problem"]
+    assert f"parts/{part.name}" in lines[3]
+    found = json.loads(here("runs", "verify", damaged, "--json").out)
+    assert (found["ok"], found["exit_code"], len(found["runs"][str(damaged)])) == (False, 1, 1)
+
+
+def test_verify_of_no_run_is_said(here, tmp_path):
+    said = here("runs", "verify", tmp_path)
+    assert said.code == exits.FOLDER
+    assert "is no run folder" in said.err
+
+
+# -- rm ------------------------------------------------------------------------------
+
+
+def test_rm_says_what_is_lost_and_removes_it(cli, made, nobody, tmp_path):
+    one, two = made("runs/one"), made("runs/two")
+    said = cli("runs", "rm", one, two, one, "--yes", env=nobody)
+    assert said.code == exits.OK
+    assert said.out == f"removed {one}\nremoved {two}\n"
+    assert "runs/one: 2 clips, 0.0 minutes of audio, 26 credits spent on local/espeak-" in said.err
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_rm_needs_yes_where_nobody_can_be_asked(cli, made, nobody):
+    path = made()
+    said = cli("runs", "rm", path, env=nobody)
+    assert said.code == exits.USAGE
+    assert "--yes" in said.err
+    assert open_run(path).stats["done"] == 3
+
+
+@pytest.mark.parametrize(("answer", "goes"), [("y\n", True), ("n\n", False), ("\n", False), ("\x04", False)])
+def test_rm_asks_on_a_terminal(start, made, nobody, answer, goes):
+    path = made()
+    ours, theirs = pty.openpty()
+    process = start("runs", "rm", path, env=nobody, stdin=theirs)
+    os.close(theirs)
+    os.write(ours, answer.encode())
+    out, err = process.communicate(timeout=60)
+    os.close(ours)
+    assert b"Remove 1 run for good? [y/N]" in err
+    assert path.exists() is not goes
+    assert process.returncode == (exits.OK if goes else exits.INTERRUPTED)
+    assert (b"nothing was removed" in err) is not goes
+    assert bool(out) is goes
+
+
+def test_rm_refuses_a_run_that_is_being_made(here, made, hold):
+    free, held = made("runs/free"), made("runs/held")
+    holder = hold(held)
+    said = here("runs", "rm", free, held, "--yes")
+    assert said.code == exits.FOLDER
+    assert f"process {holder.pid}" in said.err
+    # All are looked at before one is removed.
+    assert RunFolder.exists(free)
+    assert RunFolder.exists(held)
+    holder.kill()
+    holder.wait()
+    assert here("runs", "rm", held, "--yes").code == exits.OK
+
+
+@pytest.mark.parametrize(
+    "name", ["notes.txt", "parts/notes.txt", "log/a/b/c.log", "mine/run.json", "input/x.csv"]
+)
+def test_rm_refuses_a_folder_with_other_files(here, made, name):
+    path = made()
+    (path / name).parent.mkdir(parents=True, exist_ok=True)
+    (path / name).write_text("mine")
+    said = here("runs", "rm", path, "--yes")
+    assert said.code == exits.FOLDER
+    assert name.partition("/")[0] in said.err
+    assert (path / name).read_text() == "mine"
+    assert open_run(path).stats["done"] == 3
+
+
+def test_rm_refuses_links_and_what_is_no_run(here, made, tmp_path):
+    path = made()
+    (tmp_path / "link").symlink_to(path)
+    said = here("runs", "rm", "link", "--yes")
+    assert (said.code, RunFolder.exists(path)) == (exits.FOLDER, True)
+    assert "is a symbolic link" in said.err
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "a.txt").write_text("mine")
+    assert here("runs", "rm", "precious", "--yes").code == exits.FOLDER
+    ledger = next((path / "attempts").glob("*.parquet"))
+    outside = shutil.copy(ledger, tmp_path / "outside.parquet")
+    ledger.unlink()
+    ledger.symlink_to(outside)
+    said = here("runs", "rm", path, "--yes")
+    assert (said.code, RunFolder.exists(path)) == (exits.FOLDER, True)
+    assert f"holds other files than a run's: attempts/{ledger.name}" in said.err
+
+
+def test_a_run_with_everything_a_run_can_hold_is_removable(tmp_path):
+    """The folder of the first layout, whose every kind of file is there."""
+    source = Path(__file__).parents[1] / "store" / "layout-1"
+    run = next(p.parent for p in source.rglob("run.json"))
+    shutil.copytree(run, tmp_path / "run")
+    (tmp_path / "run" / "parts" / ".w-0001.parquet.tmp").write_bytes(b"half")
+    run_facts.remove(tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_removal_that_is_interrupted_can_be_repeated(made, monkeypatch):
+    path = made()
+    real = run_facts.shutil.rmtree
+
+    def rmtree(folder):
+        if Path(folder).name == "log":
+            raise OSError(13, "Permission denied", str(folder))
+        real(folder)
+
+    monkeypatch.setattr(run_facts.shutil, "rmtree", rmtree)
+    with pytest.raises(run_facts.StoreError, match="repeat the command"):
+        run_facts.remove(path)
+    assert RunFolder.exists(path)
+    monkeypatch.undo()
+    run_facts.remove(path)
+    assert not path.exists()
