@@ -180,6 +180,13 @@ def test_invalid_rows_can_be_left_out(generate):
     assert list(run.failed.index) == [1]
 
 
+@pytest.mark.parametrize("index", [None, pd.RangeIndex(10, 50, 10), pd.Index(["a", "b", "c", "d"])])
+def test_failed_keeps_the_index_of_the_table(generate, index):
+    frame = pd.DataFrame({"text": ["", "fine", "", "fine too"]}, index=index)
+    run = generate(frame, on_invalid="skip")
+    pd.testing.assert_index_equal(run.failed.index, frame.index[[0, 2]], exact="equiv")
+
+
 def test_invalid_rows_leave_nothing_behind(generate, tmp_path):
     with pytest.raises(spf.InvalidRows):
         generate(["fine", ""])

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from speechframe.batch.books import ERROR, REFUSED, Identity
+from speechframe.batch.books import ERROR, REFUSED, SETTLED, Identity
 from speechframe.batch.budget import Budget
 from speechframe.batch.drift import Drift, Quiet
 from speechframe.batch.filler import Filler
@@ -29,8 +29,6 @@ from speechframe.client import Spoken
 from speechframe.errors import BudgetExceeded, SpeechframeError
 from speechframe.store import LedgerRow, Record, RunWriter
 
-SETTLED = "settled"
-"""Status of a ledger row that is no attempt: the balance said what an earlier one cost."""
 REPORTED = "reported"
 NOT_BILLED = "not_billed"
 

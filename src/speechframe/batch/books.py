@@ -28,6 +28,8 @@ from speechframe.store.writer import host_name, user_name
 
 ERROR = "error"
 REFUSED = "refused"
+SETTLED = "settled"
+"""Status of a ledger row that is no attempt: the balance said what an earlier one cost."""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import pyarrow as pa
 from speechframe.batch.columns import Source
 from speechframe.batch.connection import Connection
 from speechframe.batch.drive import BUDGET_KEY, carry_out, check_rules, settings_of
+from speechframe.batch.keys import among, as_keys
 from speechframe.batch.operation import Operation
 from speechframe.batch.options import Options, RunOptions
 from speechframe.batch.outcome import HEARD
@@ -204,15 +205,16 @@ def _compare(folder: RunFolder, table: Any, operation: Operation, options: Optio
     changed = [
         row_id for row_id, (key, _) in new_rows.items() if row_id in old_rows and old_rows[row_id][0] != key
     ]
-    made = {key for key, status in folder.keys().items() if status in HEARD}
-    price = dict(zip((key for key, _ in new_rows.values()), planner.costs, strict=True))
+    price = {key: cost for (key, _), cost in zip(new_rows.values(), planner.costs, strict=True) if key}
+    made = among(as_keys(price), folder.index().packed(HEARD))
+    to_pay = sum(cost for cost, is_made in zip(price.values(), made, strict=True) if not is_made)
     return Changes(
         new=tuple(row_id for row_id in new_rows if row_id not in old_rows),
         changed=tuple(changed),
         removed=tuple(row_id for row_id in old_rows if row_id not in new_rows),
         unchanged=tuple(i for i, (key, _) in new_rows.items() if i in old_rows and old_rows[i][0] == key),
         columns={row_id: _differing(old_rows[row_id][1], new_rows[row_id][1]) for row_id in changed},
-        credits=to_credits(sum(cost for key, cost in price.items() if key not in made)),
+        credits=to_credits(to_pay),
     )
 
 

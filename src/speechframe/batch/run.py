@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import html
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from speechframe._loop import TERM_DRAIN_S, Terminated, gentle_termination
+from speechframe.batch.books import ERROR, REFUSED, SETTLED
 from speechframe.batch.clip import Clip
 from speechframe.batch.outcome import DONE, FAILED, HEARD, INVALID, PENDING, STATES
 from speechframe.batch.plan import Estimate
@@ -321,9 +323,24 @@ class Run:
     @property
     def failed(self) -> "pd.DataFrame":
         """The rows without audio that were sent or refused: their ids, status and errors."""
-        frame = self.to_pandas()
-        status = self._name_of("status")
-        return frame[~frame[status].isin([*HEARD, PENDING])]
+        import numpy as np
+        import pandas as pd
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        others, name = pa.array([*HEARD, PENDING]), self._name_of("status")
+        found, places, start = [], [], 0
+        for batch in self._folder.joined():
+            mask = pc.invert(pc.is_in(batch.column(name), value_set=others))
+            found.append(batch.filter(mask))
+            places.append(start + np.flatnonzero(mask.to_numpy(zero_copy_only=False)))
+            start += batch.num_rows
+        schema = self._folder.joined_schema()
+        frame = pa.Table.from_batches(found, schema).to_pandas()
+        if (step := _range_of(schema)) is not None and places:
+            # An index that is only counted is in no column: Arrow would count the rows that are left.
+            frame.index = pd.Index(step[0] + step[1] * np.concatenate(places))
+        return frame
 
     @property
     def ledger(self) -> "pd.DataFrame":
@@ -333,24 +350,24 @@ class Run:
     @property
     def stats(self) -> dict[str, Any]:
         """Rows by status, calls, credits, seconds of audio and attempts, as plain values."""
-        ours = ["status", "audio_seconds", "attempts", "request_key"]
-        names = [self._name_of(name) for name in ours]
-        counts = dict.fromkeys(STATES, 0)
+        import pyarrow.compute as pc
+
+        counts: Counter[str] = Counter()
         seconds, rows = 0.0, 0
-        for batch in self._folder.joined(names):
+        for batch in self._folder.joined([self._name_of("status"), self._name_of("audio_seconds")]):
             rows += batch.num_rows
-            for status in map(str, batch.column(0).to_pylist()):
-                counts[status] = counts.get(status, 0) + 1
-            seconds += sum(s for s in batch.column(1).to_pylist() if s is not None)
-        ledger = self._folder.ledger().select(["credits", "status", "time"])
+            counts.update(_counted(batch.column(0)))
+            seconds += pc.sum(batch.column(1)).as_py() or 0.0
+        ledger = self._folder.ledger()
+        attempts = _counted(ledger.column("status"))
         return {
             "rows": rows,
-            **{name: n for name, n in counts.items() if n or name in {DONE, FAILED, PENDING}},
+            **{name: counts[name] for name in STATES if counts[name] or name in {DONE, FAILED, PENDING}},
             "audio_seconds": round(seconds, 3),
-            "credits": round(sum(c for c in ledger.column("credits").to_pylist() if c is not None), 3),
-            "attempts": sum(1 for s in ledger.column("status").to_pylist() if s != "settled"),
+            "credits": round(pc.sum(ledger.column("credits")).as_py() or 0.0, 3),
+            "attempts": sum(n for status, n in attempts.items() if status != SETTLED),
             DRIFT_KEY: self._folder.manifest.extra.get(DRIFT_KEY, 0),
-            "retries": sum(1 for s in ledger.column("status").to_pylist() if s in {"error", "refused"}),
+            "retries": attempts.get(ERROR, 0) + attempts.get(REFUSED, 0),
         }
 
     def summary(self) -> str:
@@ -401,3 +418,16 @@ def open_run(path: str | PathLike[str]) -> Run:
         When a newer version of speechframe made it.
     """
     return Run(RunFolder.open(path))
+
+
+def _range_of(schema: "pa.Schema") -> tuple[int, int] | None:
+    """Return first value and step of an index that is counted, None for one that is stored."""
+    columns = (schema.pandas_metadata or {}).get("index_columns") or [
+        {"kind": "range", "start": 0, "step": 1}
+    ]
+    first = columns[0]
+    return (first["start"], first["step"]) if isinstance(first, dict) else None
+
+
+def _counted(column: Any) -> dict[str, int]:
+    return {str(one["values"]): one["counts"] for one in column.value_counts().to_pylist()}
