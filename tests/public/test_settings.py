@@ -16,8 +16,8 @@ from speechframe.settings import (
     fingerprint,
     read,
     resolve,
-    spending_rules,
 )
+from speechframe.settings.rules import spending_rules
 
 KEY = "sk-very-secret"
 

@@ -11,7 +11,7 @@ from speechframe.batch.budget import Budget
 from speechframe.batch.connection import Connection
 from speechframe.batch.month import MonthBudget
 from speechframe.errors import StoreError
-from speechframe.settings import SpendingRules
+from speechframe.settings.rules import SpendingRules
 from speechframe.spec.billing import CREDIT, Millicredits
 from speechframe.store.spending import Spending
 

@@ -35,8 +35,9 @@ from speechframe.batch.stream import MOST_KEPT, Outcomes
 from speechframe.batch.truth import Truth
 from speechframe.batch.verbs import VERBS
 from speechframe.errors import SettingsError, SpeechframeError
-from speechframe.settings import Settings, spending_rules
+from speechframe.settings import Settings
 from speechframe.settings import read as read_settings
+from speechframe.settings.rules import spending_rules
 from speechframe.spec.billing import CREDIT
 from speechframe.store import Recovered, RunFolder, RunWriter
 from speechframe.store.cache import open_cache

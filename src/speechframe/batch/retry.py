@@ -19,8 +19,7 @@ from speechframe.spec.codes import Status
 
 FIRST_DELAY_S = 0.25
 LONGEST_DELAY_S = 30.0
-_OF_PROXIES = frozenset({502, 504, *range(520, 600)})
-"""Bad gateway, gateway timeout, and the numbers that content networks made up for the same."""
+_SERVER_SIDE = 5
 
 _backoff = wait_random_exponential(multiplier=FIRST_DELAY_S, max=LONGEST_DELAY_S)
 
@@ -86,8 +85,9 @@ def decide(error: SpeechframeError, *, repeat_is_free: bool, retry_unknown: bool
 
 
 def _is_between(error: ServiceError) -> bool:
-    # What the service behind a proxy did with the call, the proxy does not know.
-    return error.status in _OF_PROXIES and Status.of(error.status) is None
+    # The document knows 500 and 503. Others are a proxy's (502, 504, 520 ...), which does not know what the
+    # service behind it did with the call.
+    return error.status // 100 == _SERVER_SIDE and Status.of(error.status) is None
 
 
 def _of_status(error: ServiceError) -> Decision:

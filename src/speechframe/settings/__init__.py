@@ -7,7 +7,6 @@ file are read at each call, so a notebook can change them without a restart.
 """
 
 import hashlib
-import math
 import os
 import tomllib
 from collections.abc import Mapping
@@ -227,6 +226,11 @@ def default_ledger_folder() -> Path:
 _configured: dict[str, Any] = {}
 
 
+def configured(name: str) -> Any:
+    """Return what :func:`configure` set, None when it did not."""
+    return _configured.get(name)
+
+
 def configure(**values: Any) -> None:
     """Set fields of :class:`Settings` for this process; ``None`` takes a field back.
 
@@ -240,7 +244,7 @@ def configure(**values: Any) -> None:
         if value is None:
             _configured.pop(name, None)
         else:
-            if name in _LIMITS:
+            if name in SPENDING_LIMITS:
                 _typed(name, value)
             _configured[name] = value
 
@@ -290,100 +294,6 @@ def read(**arguments: Any) -> Settings:
     return Settings(**merged)
 
 
-@dataclass(frozen=True)
-class SpendingRules:
-    """What runs may spend by the house's rules; made by :func:`spending_rules`.
-
-    Attributes
-    ----------
-    max_credits_per_run, max_credits_per_month
-        Credits; None for no limit.
-    run_rule_from, month_rule_from
-        Where the rule was set, in words.
-    ledger
-        Folder of the month's count.
-    """
-
-    max_credits_per_run: float | None
-    run_rule_from: str
-    max_credits_per_month: float | None
-    month_rule_from: str
-    ledger: Path
-
-    def of_run(self, max_credits: float | None) -> float | None:
-        """Return the credits a run may spend that asks for `max_credits`.
-
-        Raises
-        ------
-        SettingsError
-            When it asks for more than the house allows a run.
-
-        Examples
-        --------
-        >>> rules = SpendingRules(500.0, "configure()", None, "", Path("ledger"))
-        >>> rules.of_run(None), rules.of_run(20)
-        (500.0, 20)
-        """
-        most = self.max_credits_per_run
-        if most is None or max_credits is None:
-            return most if max_credits is None else max_credits
-        if max_credits > most:
-            raise SettingsError(
-                f"max_credits={max_credits:.15g}, but no run may be given more than "
-                f"max_credits_per_run={most:.15g} (set in {self.run_rule_from}); nothing was sent. "
-                "Ask for less, or have the rule changed there."
-            )
-        return max_credits
-
-
-def spending_rules(service: Settings) -> SpendingRules:
-    """Return the limits that hold for runs on `service`.
-
-    They hold for a service that is handed in too, and for the embedded local
-    one: what it does not say itself comes from :func:`configure`, the
-    environment and ``speechframe.toml``.
-
-    Parameters
-    ----------
-    service
-        Where the calls go.
-
-    Raises
-    ------
-    SettingsError
-        For a file that cannot be read, or a limit that is no number of credits.
-    """
-    profile = service.profile or _configured.get("profile") or os.environ.get("SPEECHFRAME_PROFILE")
-    from_file, places = _limits_of_file(profile)
-
-    def limit(name: str) -> tuple[float | None, str]:
-        known = (("configure()", _configured.get(name)), (places.get(name, ""), from_file.get(name)))
-        said = getattr(service, name)
-        if said is None:
-            where, said = next(((w, v) for w, v in known if v is not None), ("", None))
-        else:
-            # Settings do not remember where they come from; what stands in one of these places does.
-            where = next((w for w, v in known if v == said), "the settings given as service=")
-        found = None if said is None else _limit(name, said)
-        return (None if found == math.inf else found), where
-
-    named = service.ledger or _configured.get("ledger") or os.environ.get("SPEECHFRAME_LEDGER")
-    ledger = named or from_file.get("ledger") or default_ledger_folder()
-    run, run_from = limit("max_credits_per_run")
-    month, month_from = limit("max_credits_per_month")
-    return SpendingRules(run, run_from, month, month_from, Path(ledger).expanduser())
-
-
-def _limits_of_file(profile: str | None) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the spending settings of the file, and where in it each stands."""
-    content, profiles = _read_file()
-    # A profile that the file does not know is a name only, of a service that was handed in.
-    own = profiles.get(profile, {}) if profile is not None else {}
-    path = Path(FILE_NAME).resolve()
-    places = {name: f"{path}, [profiles.{profile}]" if name in own else str(path) for name in _LIMITS}
-    return {**content, **own}, places
-
-
 def _check_complete(settings: Settings) -> None:
     address = settings.base_url or settings.region_urls
     if settings.api_key is not None and not address:
@@ -402,7 +312,7 @@ def _check_complete(settings: Settings) -> None:
     settings.addresses()
 
 
-def _read_file() -> tuple[dict[str, Any], dict[str, Any]]:
+def read_file() -> tuple[dict[str, Any], dict[str, Any]]:
     """Return what the file says for all, and its profiles by name; nothing where there is no file."""
     path = Path(FILE_NAME)
     try:
@@ -417,7 +327,7 @@ def _read_file() -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _from_file(profile: str | None) -> dict[str, Any]:
     # A profile without a file is a name only: it stands for the service in run folders.
-    content, profiles = _read_file()
+    content, profiles = read_file()
     if profile is not None and profiles and profile not in profiles:
         raise SettingsError(f"{FILE_NAME} has no profile {profile!r}; it has {', '.join(profiles)}")
     return {**content, **(profiles.get(profile, {}) if profile is not None else {})}
@@ -439,17 +349,18 @@ def _typed(name: str, value: Any) -> Any:
         return MappingProxyType(dict(value))
     if name in {"service", "ca_file", "ledger", "cache"}:
         return Path(value).expanduser()
-    if name in _LIMITS:
-        return _limit(name, value)
+    if name in SPENDING_LIMITS:
+        return credit_limit(name, value)
     if name in {"cache_max_gb", "cache_max_age_days"}:
         return _typed_limit(name, value)
     return value
 
 
-_LIMITS = ("max_credits_per_run", "max_credits_per_month")
+SPENDING_LIMITS = ("max_credits_per_run", "max_credits_per_month")
 
 
-def _limit(name: str, value: Any) -> float:
+def credit_limit(name: str, value: Any) -> float:
+    """Return a number of credits, or raise SettingsError."""
     # Not a NaN either: no comparison with it is true, so it would be a limit that nothing passes.
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
         raise SettingsError(f"{name}={value!r}; allowed: a number of credits, 0 or more")
