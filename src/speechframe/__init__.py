@@ -15,6 +15,7 @@ from speechframe._version import __version__
 
 if TYPE_CHECKING:
     from speechframe import aio
+    from speechframe._allocator import tune_allocator
     from speechframe.api import changes, configure, generate, open_run, resume, say, voices
     from speechframe.batch.clip import Clip
     from speechframe.batch.columns import col
@@ -57,6 +58,7 @@ _MODULES = {
     "speechframe.api": ("changes", "configure", "generate", "open_run", "resume", "say", "voices"),
     "speechframe.batch.clip": ("Clip",),
     "speechframe.batch.columns": ("col",),
+    "speechframe._allocator": ("tune_allocator",),
     "speechframe.batch.options": ("RunOptions",),
     "speechframe.batch.plan": ("Estimate",),
     "speechframe.batch.resume": ("Changes",),
@@ -131,6 +133,7 @@ __all__ = [
     "open_run",
     "resume",
     "say",
+    "tune_allocator",
     "voices",
 ]
 

@@ -12,8 +12,8 @@ def test_the_audio_of_another_row_is_suspect_and_its_neighbours_are_not(faulty, 
     run = speak(faulty, LINES)
     frame = run.to_pandas(audio=True).set_index("text")
     row = frame.loc[LINES[3]]
-    assert (row["status"], row["error_code"]) == ("suspect", "words_outside")
-    assert "outside the audio" in row["error_message"]
+    assert (row["status"], row["error_code"]) == ("suspect", "length")
+    assert "the audio holds" in row["error_message"]
     # What was paid for is kept, suspect or not.
     assert row["audio"]["bytes"] == audio_of("Hm.")
     assert set(frame["status"].drop(LINES[3])) == {"done"}

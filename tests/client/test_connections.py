@@ -8,6 +8,7 @@ import socket
 import pytest
 from yarl import URL
 
+from speechframe._version import __version__
 from speechframe.client import Client, Patience, Timeouts
 from speechframe.client.transport import AiohttpTransport
 from speechframe.errors import BadAnswer, ConnectionFailed, TimedOut
@@ -273,4 +274,55 @@ async def test_dropping_does_not_hit_a_connection_that_serves_another(odd, call,
     (await second).drop()
     assert (await transport.exchange("POST", url, **send)).ok
     assert odd.seen[2].peer != odd.seen[1].peer
+    await transport.close()
+
+
+# What is written.
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"X-Team": "a\r\nX-Evil: 1"},
+        {"X-Team": "a\nb"},
+        {"X-Team": "a\0"},
+        {"X-Team\r\nX-Evil": "1"},
+        {"X Team": "1"},
+        {"": "1"},
+        {"Content-Length": "5"},
+        {"transfer-encoding": "chunked"},
+        {"Host": "elsewhere.example.com"},
+        {"Connection": "close"},
+    ],
+)
+async def test_no_header_of_a_caller_is_more_than_one(odd, client, call, header):
+    with pytest.raises(ValueError, match="cannot be sent"):
+        await client.send_once(call, headers=header)
+    await client.send_once(call)
+    assert len(odd.seen) == 1
+
+
+async def test_a_request_says_who_sends_it_and_nothing_twice(odd, client, call):
+    await client.send_once(call)
+    assert odd.seen[0].headers["User-Agent"] == f"speechframe/{__version__}"
+    assert odd.seen[0].headers["Host"] == f"127.0.0.1:{odd.port}"
+    assert odd.seen[0].headers["Content-Length"] == str(len(call.body))
+
+
+async def test_a_truncated_answer_still_tells_its_trace_id(odd, client, call):
+    body = json.dumps(odd.fields()).encode()
+    head = b"HTTP/1.1 200 OK\r\nX-Trace-Id: trace-7\r\nContent-Length: %d\r\n\r\n" % len(body)
+    odd.script(odd.raw(head + body[:-30]))
+    with pytest.raises(BadAnswer, match="truncated") as caught:
+        await client.send_once(call)
+    assert caught.value.trace_id == "trace-7"
+
+
+async def test_origins_are_remembered_in_bounded_number(odd, key):
+    transport = AiohttpTransport()
+    for number in range(300):
+        url = URL(f"http://127.0.{number // 250}.{number % 250 + 3}:9/")
+        with pytest.raises(ConnectionFailed):
+            await transport.exchange("GET", url, headers={}, timeout_s=5, max_bytes=9, max_error_bytes=9)
+    assert len(transport._targets) <= 256
     await transport.close()

@@ -25,13 +25,17 @@ LOCAL = ["http://127.0.0.1:8099"]
         (LOCAL, "https://cdn.example.com/x.wav"),
         (LOCAL, "/v1/audio/x.wav"),
         (["http://10.0.0.5:80"], "http://10.0.0.5/x.wav"),
+        (["http://10.0.0.5:80"], "https://10.0.0.6/x.wav"),
+        (["https://api.example.com:25"], "https://[2606:4700:4700::1111]/x.wav"),
+        (HOSTED, "https://8.8.8.8/x.wav"),
+        (HOSTED, "https://3.example.com/x.wav"),
         (HOSTED, "https://api.example.com/x.wav"),
         (HOSTED, "https://cdn.elsewhere.net:444/x.wav?sig=a%2Fb"),
         (HOSTED, "/x.wav"),
     ],
 )
 def test_addresses_that_are_fetched(addresses, url):
-    downloader = Downloader(AiohttpTransport(), addresses, Bounds())
+    downloader = Downloader(AiohttpTransport(), addresses, 1000)
     assert str(downloader.checked(url, URL(addresses[0]))).endswith(url)
 
 
@@ -45,6 +49,39 @@ def test_addresses_that_are_fetched(addresses, url):
         (HOSTED, "https://127.0.0.1/x.wav", "this machine"),
         (HOSTED, "https://localhost/x.wav", "this machine"),
         (HOSTED, "https://[::1]/x.wav", "this machine"),
+        (HOSTED, "https://127.1.2.3/x.wav", "this machine"),
+        (HOSTED, "https://LOCALHOST./x.wav", "this machine"),
+        (HOSTED, "https://a.localhost/x.wav", "this machine"),
+        (HOSTED, "https://0.0.0.0/x.wav", "this machine"),
+        (HOSTED, "https://[::]/x.wav", "this machine"),
+        (HOSTED, "https://[::ffff:127.0.0.1]/x.wav", "this machine"),
+        (HOSTED, "https://[64:ff9b::7f00:1]/x.wav", "this machine"),
+        (HOSTED, "https://[2002:7f00:1::]/x.wav", "this machine"),
+        (HOSTED, "https://2130706433/x.wav", "number"),
+        (HOSTED, "https://127.1/x.wav", "number"),
+        (HOSTED, "https://0x7f.0.0.1/x.wav", "number"),
+        (HOSTED, "https://0177.0.0.1/x.wav", "number"),
+        (HOSTED, "https://１２７.0.0.1/x.wav", "this machine"),
+        (HOSTED, "https://ⓛocalhost/x.wav", "this machine"),
+        (HOSTED, "https://10.0.0.1/x.wav", "private network"),
+        (HOSTED, "https://192.168.1.1/x.wav", "private network"),
+        (HOSTED, "https://172.16.0.1/x.wav", "private network"),
+        (HOSTED, "https://100.64.0.1/x.wav", "private network"),
+        (HOSTED, "https://169.254.169.254/latest/meta-data", "private network"),
+        (HOSTED, "https://[fe80::1]/x.wav", "private network"),
+        (HOSTED, "https://[fd00:ec2::254]/x.wav", "private network"),
+        (HOSTED, "https://[::ffff:a9fe:a9fe]/x.wav", "private network"),
+        (HOSTED, "https://224.0.0.1/x.wav", "private network"),
+        (["http://10.0.0.5:80"], "https://169.254.169.254/x.wav", "private network"),
+        (LOCAL, "https://10.0.0.1/x.wav", "private network"),
+        (HOSTED, "https://cdn.example.com:22/x.wav", "port 22"),
+        (LOCAL, "http://127.0.0.1:25/x.wav", "port 25"),
+        (LOCAL, "http://127.0.0.1:6379/x.wav", "port 6379"),
+        (LOCAL, "http://127.0.0.1:0/x.wav", "port 0|no URL"),
+        (HOSTED, "https://cdn.example.com:70000/x.wav", "no URL"),
+        (HOSTED, "https://cdn.example.com:-1/x.wav", "no URL"),
+        (HOSTED, "javascript:alert(1)", "neither http nor https"),
+        (HOSTED, "gopher://api.example.com/x", "neither http nor https"),
         (HOSTED, "ftp://api.example.com/x.wav", "neither http nor https"),
         (HOSTED, "file:///etc/passwd", "neither http nor https"),
         (HOSTED, "data:audio/wav;base64,AAAA", "neither http nor https"),
@@ -56,7 +93,7 @@ def test_addresses_that_are_fetched(addresses, url):
     ],
 )
 def test_addresses_that_are_not(addresses, url, words):
-    downloader = Downloader(AiohttpTransport(), addresses, Bounds())
+    downloader = Downloader(AiohttpTransport(), addresses, 1000)
     with pytest.raises(BadAnswer, match=words):
         downloader.checked(url, URL(addresses[0]))
 

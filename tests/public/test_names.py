@@ -21,7 +21,8 @@ PUBLIC = """
     AudioError BadAnswer BadRequest BudgetExceeded Changes Client Clip ConnectionFailed EngineError Estimate
     InvalidRows LocalService NotARun PaymentRequired PermissionDenied RateLimited RequestTimeout Run RunLocked
     RunMismatch RunOptions ServerError ServiceError Settings SettingsError SpeechframeError StoreError SyncClient
-    TimedOut Unavailable __version__ aio changes col configure generate local_service open_run resume say voices
+    TimedOut Unavailable __version__ aio changes col configure generate local_service open_run resume say
+    tune_allocator voices
 """
 
 

@@ -7,8 +7,10 @@ from speechframe.audio import _ogg
 from speechframe.errors import AudioError
 from speechframe.spec.speech import Format
 
-_UNKNOWN_LENGTH = 0x7FFF_0000
+UNKNOWN_LENGTH = 0x7FFF_0000
 """A stream's header cannot know its length: whoever writes one puts a size near the largest there is."""
+
+_MAX_CHUNKS = 10_000
 
 _READABLE = "WAV, MP3, FLAC and OGG, or raw PCM, ALAW and ULAW when the format is given"
 
@@ -46,8 +48,8 @@ def refuse_truncated(data: bytes, found: Format) -> None:
     their length in frames, which :mod:`speechframe.audio.codec` compares.
     """
     if found is Format.WAV:
-        for name, size, present in _wav_chunks(data):
-            if name == b"data" and present < size < _UNKNOWN_LENGTH:
+        for name, _, size, present in wav_chunks(data):
+            if name == b"data" and present < size < UNKNOWN_LENGTH:
                 raise AudioError(
                     f"the WAV file is truncated: {present} bytes of samples where its header says {size}"
                 )
@@ -67,10 +69,19 @@ def _container(data: bytes) -> Format | None:
     return Format.MP3 if data[:3] == b"ID3" or mp3_frame else None
 
 
-def _wav_chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
-    """Yield name, declared size and present size of every chunk."""
+def wav_chunks(data: bytes) -> Iterator[tuple[bytes, int, int, int]]:
+    """Yield name, start, declared size and present size of every chunk.
+
+    Raises
+    ------
+    AudioError
+        More chunks than any writer makes: looking at millions of empty ones takes minutes.
+    """
     at = 12
-    while at + 8 <= len(data):
+    for _ in range(_MAX_CHUNKS):
+        if at + 8 > len(data):
+            return
         name, size = struct.unpack_from("<4sI", data, at)
-        yield name, size, min(size, len(data) - at - 8)
+        yield name, at + 8, size, min(size, len(data) - at - 8)
         at += 8 + size + size % 2
+    raise AudioError(f"the WAV file is damaged: it has more than {_MAX_CHUNKS:,} chunks")

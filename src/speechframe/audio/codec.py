@@ -13,7 +13,7 @@ import numpy as np
 import soundfile
 from numpy.typing import ArrayLike, NDArray
 
-from speechframe.audio import _containers, _ogg
+from speechframe.audio import _containers, _headers, _ogg
 from speechframe.audio._samples import Samples, checked, fitted, mono, seconds_to_frames
 from speechframe.errors import AudioError
 from speechframe.spec.chosen import RAW_G711_RATE_HZ
@@ -33,6 +33,9 @@ __all__ = [
 
 PEAK_CEILING = 0.99
 """Louder samples are turned down as a whole before they are written, so that nothing clips."""
+
+MAX_DECODED_BYTES = 1 << 30
+"""What :func:`decode` unpacks at most: an hour and a half of mono at 44100 Hz."""
 
 _SUBTYPES = {
     Format.WAV: "PCM_16",
@@ -174,7 +177,7 @@ def decode(
     """
     with _opened(data, format, sample_rate_hz, channels) as file:
         try:
-            blocks = list(_blocks(file))
+            blocks = list(_bounded(_blocks(file), file.format))
         except soundfile.LibsndfileError as error:
             raise AudioError(f"the {file.format} data is damaged or truncated") from error
         samples = np.concatenate(blocks) if blocks else np.zeros((0, file.channels), np.float32)
@@ -196,12 +199,26 @@ def inspect(
 ) -> AudioInfo:
     """Return what the headers of a file say, without decoding it.
 
-    The parameters and errors are those of :func:`decode`; damage behind the
-    headers is not seen.
+    The parameters and errors are those of :func:`decode`. Seen are a container that is cut off (of FLAC: at
+    the last frame), and pages of OGG that were changed; damage to the samples of WAV, MP3 and FLAC is seen by
+    decoding alone.
+
+    Examples
+    --------
+    >>> inspect(bytes(4000), format=Format.ALAW).audio_seconds
+    0.5
     """
-    with _opened(data, format, sample_rate_hz, channels) as file:
-        found = format if format in _RAW else _containers.recognise(data)
-        return AudioInfo(found, file.samplerate, file.channels, file.frames / file.samplerate)
+    if format is not None and format in _RAW:
+        rate_hz, frame_bytes = _raw_shape(data, format, sample_rate_hz, channels)
+        return AudioInfo(format, rate_hz, channels, len(data) // frame_bytes / rate_hz)
+    found = _recognised(data, format)
+    shape = _headers.shape_of(data, found)
+    if shape is None:
+        with _opened_file(data, found) as file:
+            shape = _headers.Shape(file.samplerate, file.channels, file.frames)
+    else:
+        _refuse_odd(shape.sample_rate_hz, shape.channels)
+    return AudioInfo(found, shape.sample_rate_hz, shape.channels, shape.frames / shape.sample_rate_hz)
 
 
 def resample(samples: ArrayLike, rate_in_hz: int, rate_out_hz: int) -> Samples:
@@ -269,23 +286,51 @@ def _written(samples: NDArray[np.int16] | Samples, rate_hz: int, format: Format)
 def _opened(
     data: bytes, asked: Format | None, sample_rate_hz: int | None, channels: int
 ) -> soundfile.SoundFile:
-    if asked in _RAW:
+    if asked is not None and asked in _RAW:
         return _opened_raw(data, asked, sample_rate_hz, channels)
+    return _opened_file(data, _recognised(data, asked))
+
+
+def _recognised(data: bytes, asked: Format | None) -> Format:
     found = _containers.recognise(data)
     if asked is not None and asked is not found:
         raise AudioError(f"asked to read {asked}, but the bytes are {found}")
+    return found
+
+
+def _opened_file(data: bytes, found: Format) -> soundfile.SoundFile:
     _containers.refuse_truncated(data, found)
     try:
         file = soundfile.SoundFile(io.BytesIO(data))
     except soundfile.LibsndfileError as error:
         raise AudioError(f"the bytes begin like {found}, but no audio can be read from them") from error
-    if file.samplerate not in _RATES_HZ or file.channels > _MAX_CHANNELS:
+    try:
+        _refuse_odd(file.samplerate, file.channels)
+    except AudioError:
         file.close()
-        raise AudioError(f"{file.channels} channels at {file.samplerate} Hz are not read here")
+        raise
     return file
 
 
+def _refuse_odd(rate_hz: int, channels: int) -> None:
+    if rate_hz not in _RATES_HZ or not 0 < channels <= _MAX_CHANNELS:
+        raise AudioError(f"{channels} channels at {rate_hz} Hz are not read here")
+
+
 def _opened_raw(data: bytes, asked: Format, sample_rate_hz: int | None, channels: int) -> soundfile.SoundFile:
+    rate_hz, _ = _raw_shape(data, asked, sample_rate_hz, channels)
+    return soundfile.SoundFile(
+        io.BytesIO(data),
+        samplerate=rate_hz,
+        channels=channels,
+        format="RAW",
+        subtype=_SUBTYPES[asked],
+        endian="LITTLE",
+    )
+
+
+def _raw_shape(data: bytes, asked: Format, sample_rate_hz: int | None, channels: int) -> tuple[int, int]:
+    """Return rate in Hz and bytes a frame of raw samples."""
     _containers.refuse_container(data, asked)
     if sample_rate_hz is None:
         if asked is Format.PCM:
@@ -294,17 +339,22 @@ def _opened_raw(data: bytes, asked: Format, sample_rate_hz: int | None, channels
     frame_bytes = channels * (2 if asked is Format.PCM else 1)
     if len(data) % frame_bytes:
         raise AudioError(f"the {asked} data is truncated: {len(data)} bytes in frames of {frame_bytes}")
-    return soundfile.SoundFile(
-        io.BytesIO(data),
-        samplerate=sample_rate_hz,
-        channels=channels,
-        format="RAW",
-        subtype=_SUBTYPES[asked],
-        endian="LITTLE",
-    )
+    return sample_rate_hz, frame_bytes
 
 
 def _blocks(file: soundfile.SoundFile) -> Iterator[Samples]:
     # In pieces, because a header may claim more frames than memory holds.
     while len(block := file.read(_BLOCK_FRAMES, dtype="float32", always_2d=True)):
+        yield block
+
+
+def _bounded(blocks: Iterator[Samples], format: str) -> Iterator[Samples]:
+    # A kilobyte of FLAC can stand for hours of silence in eight channels.
+    size = 0
+    for block in blocks:
+        size += block.nbytes
+        if size > MAX_DECODED_BYTES:
+            raise AudioError(
+                f"the {format} data unpacks to more than {MAX_DECODED_BYTES:,} bytes of samples; split it"
+            )
         yield block

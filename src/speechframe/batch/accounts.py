@@ -10,7 +10,7 @@ from speechframe.batch.budget import Budget
 from speechframe.batch.drift import Drift, Quiet
 from speechframe.batch.filler import Filler
 from speechframe.batch.job import Job, Ways
-from speechframe.batch.operation import Context, Operation
+from speechframe.batch.operation import Context, Operation, Planned
 from speechframe.batch.outcome import (
     CHARGED_UNKNOWN,
     DONE,
@@ -24,7 +24,7 @@ from speechframe.batch.outcome import (
 )
 from speechframe.batch.progress import Progress
 from speechframe.batch.retry import Charge, Decision, Verdict
-from speechframe.batch.truth import Truth
+from speechframe.batch.truth import Doubt, Truth
 from speechframe.client import Spoken
 from speechframe.errors import BudgetExceeded, SpeechframeError
 from speechframe.store import LedgerRow, Record, RunWriter
@@ -112,7 +112,7 @@ class Accounts:
         planned, price = job.planned, job.price
         context = Context(attempts=job.sends, lane=job.lane, service=self.identity.service)
         record = self.operation.record(planned, answer, context)
-        doubts = () if self.truth is None else self.truth.doubts(planned, answer)
+        doubts = self._doubts(planned, answer)
         if doubts:
             record.status = SUSPECT
             record.error_code = doubts[0].code.value
@@ -141,6 +141,11 @@ class Accounts:
         if self.cache is not None and record.status == DONE:
             self.cache.put(record)
         self._end(job, record)
+
+    def _doubts(self, planned: Planned, answer: Spoken) -> tuple[Doubt, ...]:
+        if self.truth is None:
+            return ()
+        return self.truth.doubts(planned, answer, said_seconds=answer.said_seconds)
 
     def found(self, job: Job) -> bool:
         """End a call with the cache's answer; False when the cache has none any more."""

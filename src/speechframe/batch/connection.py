@@ -17,6 +17,10 @@ from speechframe.spec.limits import REGIONS
 LOCAL_PREFIX = "local/"
 """How the identity of an embedded local service begins."""
 
+_LONGEST_IDENTITY = 200
+_LONGEST_MEMORY_S = 366 * 86_400.0
+_LARGEST_OFFER = 100_000
+
 LARGEST_CAP = max(region.streaming_concurrency or START_CONCURRENCY for region in REGIONS.values())
 """The largest concurrency the document gives any region."""
 
@@ -42,15 +46,24 @@ class Connection:
     book: VoiceBook
 
     @classmethod
-    async def open(cls, settings: Settings) -> Self:
+    async def open(cls, settings: Settings, *, most: int | None = None) -> Self:
         """Return a connection to the service of `settings`.
+
+        Parameters
+        ----------
+        settings
+            Where it is.
+        most
+            The caller's ``max_concurrency``: so many connections a region may be open at once.
 
         Raises
         ------
         ServiceError, ConnectionFailed, SettingsError
             When the service cannot be used: nothing was spent.
         """
-        client = Client(settings)
+        client = Client(
+            settings, max_connections=(most or MOST_CONCURRENCY) * max(1, len(settings.addresses()))
+        )
         try:
             limits = await client.limits() or {}
             voices = await client.voices()
@@ -72,7 +85,10 @@ class Connection:
     @property
     def identity(self) -> str:
         """What stands for the service in request keys and run.json: never an address or port."""
-        return str(self.limits.get("identity") or self.client.settings.identity())
+        said = self.limits.get("identity")
+        if isinstance(said, str) and 0 < len(said) <= _LONGEST_IDENTITY and said.isprintable():
+            return said
+        return self.client.settings.identity()
 
     @property
     def is_local(self) -> bool:
@@ -89,7 +105,7 @@ class Connection:
     def balance(self) -> int | None:
         """Characters left on the key, if the service says."""
         value = self.limits.get("remaining_characters")
-        return value if isinstance(value, int) else None
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
 
     async def asked_balance(self) -> int | None:
         """Return the characters that are left now, where the service can be asked."""
@@ -109,7 +125,10 @@ class Connection:
     def repeat_seconds(self) -> float:
         """How long the service remembers an ``Idempotency-Key``."""
         value = self.limits.get("idempotency_seconds")
-        return float(value) if self.repeat_is_free and isinstance(value, (int, float)) else 0.0
+        if not self.repeat_is_free or isinstance(value, bool) or not isinstance(value, (int, float)):
+            return 0.0
+        # A page may hold anything, NaN too: no comparison with it is true.
+        return min(float(value), _LONGEST_MEMORY_S) if value > 0 else 0.0
 
     @property
     def takes(self) -> bool:
@@ -149,8 +168,11 @@ class Connection:
         return Lane(region, self._cap(pool, most), pool, width=most or MOST_CONCURRENCY, permits=permits)
 
     def _cap(self, pool: str, most: int | None) -> Cap:
-        published = self.limits.get("pools", {}).get(pool)
-        return first_cap(published if isinstance(published, int) and published > 0 else None, most)
+        pools = self.limits.get("pools")
+        published = pools.get(pool) if isinstance(pools, dict) else None
+        if not isinstance(published, int) or isinstance(published, bool) or published < 1:
+            return first_cap(None, most)
+        return first_cap(min(published, _LARGEST_OFFER), most)
 
 
 def first_cap(offered: int | None, most: int | None) -> Cap:

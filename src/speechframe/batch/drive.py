@@ -68,7 +68,7 @@ async def drive(verb: str, table: Any, arguments: Mapping[str, Any], given: Mapp
     _check_given(verb, arguments, given)
     options = Options.of(**given)
     check_rules(options)
-    connection = await Connection.open(settings_of(options))
+    connection = await Connection.open(settings_of(options), most=options.max_concurrency)
     try:
         operation = VERBS[verb].operation(connection.book, connection.identity)
         prepared = await prepare(table, arguments, operation, connection, options)

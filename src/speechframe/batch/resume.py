@@ -88,7 +88,7 @@ async def resume(
     budget = given.max_credits if given.max_credits is not None else manifest.extra.get(BUDGET_KEY)
     given = replace(given, id=given.id or manifest.options.get(ID), max_credits=budget)
     check_rules(given)
-    connection = await Connection.open(settings_of(given))
+    connection = await Connection.open(settings_of(given), most=given.max_concurrency)
     try:
         operation = VERBS[manifest.operation].operation(connection.book, connection.identity)
         check_same(folder, manifest.operation, connection)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, Protocol, cast
 
+from speechframe._allocator import tune_allocator
 from speechframe._version import __version__
 from speechframe.cli import declared, exits, show
 from speechframe.errors import InvalidRows, SpeechframeError
@@ -106,6 +107,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         The words after ``speechframe``; those of this process when not given.
     """
     show.settle_output()
+    if argv is None:
+        # The process is ours alone.
+        tune_allocator()
     try:
         code = _main(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()

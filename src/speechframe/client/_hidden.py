@@ -38,16 +38,18 @@ class Redactor:
     'no such key: ***'
     """
 
-    __slots__ = ("_pattern",)
+    __slots__ = ("_pattern", "_shortest")
 
     def __init__(self, *secrets: str) -> None:
         # Longest first: a short secret may be a part of a long one.
         patterns = [_pattern(secret) for secret in sorted(secrets, key=len, reverse=True)]
         self._pattern = _Pattern("|".join(patterns))
+        self._shortest = min(map(len, secrets), default=0)
 
     def clean(self, text: str) -> str:
         """Return `text` with every spelling of every secret masked."""
-        return self._pattern.compiled.sub(MASK, text)
+        # No spelling of a secret is shorter than it is.
+        return text if len(text) < self._shortest else self._pattern.compiled.sub(MASK, text)
 
 
 class _Pattern:

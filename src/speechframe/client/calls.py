@@ -89,6 +89,8 @@ class Spoken:
         The region that answered.
     attempts
         How many attempts it took; always 1 from ``send_once``.
+    said_seconds
+        The length the answer claims, whatever its audio holds.
     """
 
     audio: bytes = field(repr=False)
@@ -104,6 +106,7 @@ class Spoken:
     latency_ms: float
     region: str
     attempts: int = 1
+    said_seconds: float | None = None
 
 
 def make_call(

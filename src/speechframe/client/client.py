@@ -1,8 +1,10 @@
 """The client: one attempt (`send_once`), a call that keeps trying (`call`), and a method per endpoint."""
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -13,7 +15,7 @@ from speechframe.client._hidden import Hidden, Redactor
 from speechframe.client.audio import inspected
 from speechframe.client.calls import Call, Spoken, make_call
 from speechframe.client.download import Downloader
-from speechframe.client.limits import Bounds, Timeouts
+from speechframe.client.limits import MIB, Bounds, Timeouts
 from speechframe.client.regions import Regions
 from speechframe.client.retry import Patience, persist
 from speechframe.client.transport import AiohttpTransport, Reply, Transport
@@ -33,6 +35,7 @@ T = TypeVar("T")
 _JSON = "application/json"
 _LIMITS_SERVICE = "speechframe"
 _REDIRECT = 3
+_LARGE_BYTES = 4 * MIB
 
 
 class Client:
@@ -97,7 +100,7 @@ class Client:
             trust_env=settings.trust_env,
             ca_file=settings.ca_file,
         )
-        self._downloader = Downloader(self._transport, addresses.values(), self._bounds)
+        self._downloader = Downloader(self._transport, addresses.values(), self._bounds.error_bytes)
         self._redactor = Redactor(key)
         self._key_header = {API_KEY_HEADER: key}
         # Base64 audio does not shrink: packing it would cost both ends time.
@@ -185,7 +188,7 @@ class Client:
                 timeout_s=self._timeouts.attempt_s(len(call.request.text))
                 if timeout_s is None
                 else timeout_s,
-                max_bytes=self._bounds.answer_bytes,
+                max_bytes=self._bounds.answer_bytes_for(call.request),
                 max_error_bytes=self._bounds.error_bytes,
             )
             if not reply.ok:
@@ -320,6 +323,8 @@ class Client:
         return found
 
     def _headers_of(self, call: Call, further: Mapping[str, str] | None) -> dict[str, str]:
+        if call.idempotency_key is None and not call.take and not further:
+            return self._post_headers
         headers = dict(self._post_headers)
         if call.idempotency_key is not None:
             headers[IDEMPOTENCY_HEADER] = call.idempotency_key
@@ -360,13 +365,13 @@ class Client:
         trace_id = trace_id_of(reply.headers)
         generated: Generated | None = None
         try:
-            generated = decode_generate(reply.body)
-            audio = (
-                generated.audio
-                if generated.audio is not None
-                else await self._fetched(generated, call, region)
-            )
-            info, differences = inspected(audio, call.request, generated.audio_seconds)
+            size, text = len(reply.body), call.request.text
+            generated = await _aside(size, partial(decode_generate, reply.body, characters=len(text)))
+            audio = generated.audio
+            if audio is None:
+                audio = await self._fetched(generated, call, region)
+            look = partial(inspected, audio, call.request, generated.audio_seconds)
+            info, differences = await _aside(len(audio), look)
         except BadAnswer as error:
             # Whatever came on this connection, nothing more is expected of it.
             reply.drop()
@@ -388,12 +393,18 @@ class Client:
             trace_id=None if trace_id is None else self._redactor.clean(trace_id),
             latency_ms=(time.perf_counter() - started_s) * 1000,
             region=region,
+            said_seconds=generated.audio_seconds,
         )
 
     async def _fetched(self, generated: Generated, call: Call, region: str) -> bytes:
         address = generated.audio_url or ""
         base = self._url(region, call.operation)
-        return await self._downloader.fetch(address, base, timeout_s=self._timeouts.download_s)
+        return await self._downloader.fetch(
+            address,
+            base,
+            timeout_s=self._timeouts.download_s,
+            max_bytes=self._bounds.download_bytes_for(call.request),
+        )
 
     def _decoded(self, decode: Callable[[bytes], T], reply: Reply) -> T:
         try:
@@ -403,6 +414,11 @@ class Client:
             error.trace_id = trace_id_of(reply.headers)
             failure = _without_secrets(error, self._redactor)
         raise failure
+
+
+async def _aside(size: int, work: Callable[[], T]) -> T:
+    """Return what `work` returns; a large answer is looked at in a thread, while other calls go on."""
+    return work() if size < _LARGE_BYTES else await asyncio.to_thread(work)
 
 
 def _refusal(reply: Reply, redactor: Redactor) -> ServiceError:

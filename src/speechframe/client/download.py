@@ -4,9 +4,11 @@ The rule, for the URL and for every redirect on the way:
 
 - the key never goes along, to no host;
 - https may go anywhere but to this machine, unless the service itself is on this machine;
-- plain http may go only to the service's own host (any port), and only where the service itself is spoken
-  to in
-  plain http, so that https is never undone;
+- plain http may go only to the service's own host, and only where the service itself is spoken to in plain
+  http, so that https is never undone;
+- an address of a private network may be asked only where the service itself has such an address, and one of
+  the link (where cloud machines ask for their own secrets) never;
+- none of the ports that browsers refuse: behind them are programs that take orders, no web servers;
 - nothing but http(s), no user name in the address, at most 5 redirects.
 
 ``localhost``, ``127.0.0.1`` and ``::1`` are one host; ``127.0.0.2`` is another.
@@ -18,10 +20,17 @@ from collections.abc import Iterable, Mapping
 
 from yarl import URL
 
-from speechframe.client.limits import Bounds
+from speechframe.client._addresses import (
+    REFUSED_PORTS,
+    bare,
+    is_disguised,
+    is_link_local,
+    is_private,
+    is_this_machine,
+    machine,
+)
 from speechframe.client.transport import Reply, Transport
 from speechframe.errors import BadAnswer, ConnectionFailed
-from speechframe.settings import is_loopback
 from speechframe.spec.codes import Status
 
 MAX_REDIRECTS = 5
@@ -29,7 +38,8 @@ TRIES = 3
 FIRST_WAIT_S = 0.2
 MAX_URL_CHARACTERS = 8000
 
-_ONE_MACHINE = frozenset({"localhost", "127.0.0.1", "::1"})
+# 203 is a 200 that a proxy has touched; 206 is a part, and 202, 204, 205 are none of the audio.
+_WHOLE = frozenset({200, 203})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _HEADERS: Mapping[str, str] = {"Accept": "*/*", "Accept-Encoding": "identity"}
 
@@ -43,16 +53,18 @@ class Downloader:
         What exchanges the bytes.
     addresses
         The service's own addresses.
-    bounds
-        The largest audio, in bytes.
+    max_error_bytes
+        What is read of an error answer.
     """
 
-    def __init__(self, transport: Transport, addresses: Iterable[str], bounds: Bounds) -> None:
+    def __init__(self, transport: Transport, addresses: Iterable[str], max_error_bytes: int) -> None:
         self._transport = transport
-        self._bounds = bounds
+        self._max_error_bytes = max_error_bytes
         own = [URL(address) for address in addresses]
-        self._plain_hosts = frozenset(_machine(url.host) for url in own if url.scheme == "http")
-        self._on_this_machine = any(is_loopback(url.host) for url in own)
+        hosts = [bare(url.raw_host) for url in own]
+        self._plain_hosts = frozenset(machine(url.raw_host) for url in own if url.scheme == "http")
+        self._on_this_machine = any(map(is_this_machine, hosts))
+        self._in_private = any(is_private(host) and not is_this_machine(host) for host in hosts)
 
     def checked(self, address: str, base: URL) -> URL:
         """Return the URL to fetch, spelled exactly as it was given: a signature covers the spelling.
@@ -82,7 +94,7 @@ class Downloader:
             raise BadAnswer("the audio's address is no URL") from None
         return url
 
-    async def fetch(self, address: str, base: URL, *, timeout_s: float) -> bytes:
+    async def fetch(self, address: str, base: URL, *, timeout_s: float, max_bytes: int) -> bytes:
         """Return the bytes behind an address.
 
         A dropped connection and a 5xx are tried again, since fetching costs nothing and the call was paid
@@ -103,11 +115,11 @@ class Downloader:
             if time.monotonic() >= deadline_s:
                 break
             try:
-                reply = await self._followed(url, deadline_s)
+                reply = await self._followed(url, deadline_s, max_bytes)
             except ConnectionFailed as error:
                 problem = str(error)
                 continue
-            if reply.ok:
+            if reply.status in _WHOLE:
                 return reply.body
             problem = f"{url.host} answered {reply.status}"
             known = Status.of(reply.status)
@@ -116,15 +128,15 @@ class Downloader:
         expired = " (the link may have expired)" if problem.endswith(("403", "404", "410")) else ""
         raise BadAnswer(f"the audio could not be fetched: {problem}{expired}")
 
-    async def _followed(self, url: URL, deadline_s: float) -> Reply:
+    async def _followed(self, url: URL, deadline_s: float, max_bytes: int) -> Reply:
         for _ in range(MAX_REDIRECTS + 1):
             reply = await self._transport.exchange(
                 "GET",
                 url,
                 headers=_HEADERS,
                 timeout_s=max(0.001, deadline_s - time.monotonic()),
-                max_bytes=self._bounds.download_bytes,
-                max_error_bytes=self._bounds.error_bytes,
+                max_bytes=max_bytes,
+                max_error_bytes=self._max_error_bytes,
             )
             target = reply.headers.get("Location")
             if reply.status not in _REDIRECTS or not target:
@@ -133,18 +145,24 @@ class Downloader:
         raise BadAnswer(f"the audio could not be fetched: more than {MAX_REDIRECTS} redirects")
 
     def _refuse_foreign(self, url: URL) -> None:
-        host = url.host
+        # As it goes onto the wire: letters of other scripts may become digits on the way.
+        host = bare(url.raw_host)
         if url.scheme not in {"http", "https"} or not host:
             raise BadAnswer("the audio's address is neither http nor https")
         if url.user is not None or url.password is not None:
             raise BadAnswer(f"the audio's address at {host} holds a user name")
-        if url.scheme == "http" and _machine(host) not in self._plain_hosts:
+        if is_disguised(host):
+            raise BadAnswer(f"the audio's address {host} is a number and no host")
+        if url.scheme == "http" and machine(host) not in self._plain_hosts:
             raise BadAnswer(
                 f"the audio lies at {host} behind plain http, and that is not the service's own host"
             )
-        if is_loopback(host) and not self._on_this_machine:
+        if is_this_machine(host) and not self._on_this_machine:
             raise BadAnswer("the audio's address points to this machine, and the service is elsewhere")
+        if is_private(host) and not is_this_machine(host) and not self._is_in_reach(host):
+            raise BadAnswer(f"the audio's address {host} is in a private network, and the service is not")
+        if url.port is None or url.port in REFUSED_PORTS:
+            raise BadAnswer(f"the audio's address at {host} has port {url.port}, which is no web server's")
 
-
-def _machine(host: str | None) -> str:
-    return "localhost" if host in _ONE_MACHINE else (host or "").lower()
+    def _is_in_reach(self, host: str) -> bool:
+        return machine(host) in self._plain_hosts or (self._in_private and not is_link_local(host))

@@ -2,8 +2,20 @@
 
 from dataclasses import dataclass
 
+from speechframe.spec.chosen import PAUSE_SECONDS
+from speechframe.spec.speech import ChannelType, GenerateRequest
+
 KIB = 1024
 MIB = 1024 * KIB
+
+_SECONDS_A_CHARACTER = 1.0
+"""Speech takes about 0.07 s a character; slowed down, of a script with a word a character, perhaps 0.6."""
+_GRACE_S = 30.0
+_SAMPLE_BYTES = 2
+_LONGEST_S = 86_400.0
+_PAUSE_MARKER = "[pause "
+_JSON_BYTES_A_CHARACTER = 1000
+"""Words with their times and the fields nobody reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +55,41 @@ class Bounds:
     Parameters
     ----------
     answer_bytes
-        The body of a generate answer, Base64 audio included.
+        The body of a generate answer, Base64 audio included. One call's bound is lower still: no more than
+        its text can fill (:meth:`answer_bytes_for`).
     listing_bytes
         Any other body with status 200.
     error_bytes
         The body of an error answer; a longer one is read no further, and its status counts.
     download_bytes
-        Audio fetched from a URL.
+        Audio fetched from a URL; one call's bound is lower, as above.
+
+    Examples
+    --------
+    >>> request = GenerateRequest(text="Hello", voice_id="nora")
+    >>> Bounds().answer_bytes_for(request) < 20 * MIB
+    True
     """
 
     answer_bytes: int = 256 * MIB
     listing_bytes: int = 16 * MIB
     error_bytes: int = 64 * KIB
     download_bytes: int = 512 * MIB
+
+    def answer_bytes_for(self, request: GenerateRequest) -> int:
+        """Return the largest body a call can have for an answer: many in flight must fit into memory."""
+        text_bytes = _JSON_BYTES_A_CHARACTER * len(request.text)
+        return min(self.answer_bytes, MIB + text_bytes + _audio_bytes(request) * 4 // 3)
+
+    def download_bytes_for(self, request: GenerateRequest) -> int:
+        """Return the largest file a call's audio can be."""
+        return min(self.download_bytes, MIB + _audio_bytes(request))
+
+
+def _audio_bytes(request: GenerateRequest) -> int:
+    # As if it were uncompressed and in stereo, whatever was asked for: some services answer as they like.
+    pauses_s = PAUSE_SECONDS.high * request.text.count(_PAUSE_MARKER)
+    asked_s = min(request.audio_duration or 0.0, _LONGEST_S)
+    seconds = max(asked_s, _SECONDS_A_CHARACTER * len(request.text)) + pauses_s + _GRACE_S
+    rate_hz = max(44_100.0, request.sample_rate)
+    return int(seconds * rate_hz * ChannelType.STEREO.channels * _SAMPLE_BYTES)

@@ -1,53 +1,25 @@
-"""How bytes are exchanged: the Protocol, and the only place of the toolkit that knows aiohttp."""
+"""How bytes are exchanged: the Protocol, and the transport over aiohttp's pool of connections."""
 
 import asyncio
-import contextlib
 import ssl
-import weakref
-from collections.abc import Callable, Mapping
-from contextvars import ContextVar
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
+from aiohttp.http import HttpProcessingError
 from yarl import URL
 
+from speechframe.client._exchange import Attempt, Limits, NoAnswerError, Reply, Request
 from speechframe.errors import BadAnswer, ConnectionFailed, SettingsError, TimedOut
 from speechframe.settings import is_loopback
-from speechframe.wire.encoding import BadEncodingError, TooLargeError, unpack
+
+__all__ = ["AiohttpTransport", "Reply", "Transport"]
 
 KEEPALIVE_S = 4.0
 """Idle connections are closed by us after this. Common servers close theirs after 5 s, and a request written
 to a connection that is just being closed may or may not have been billed."""
-
-ERROR_BODY_S = 5.0
-"""Longest wait for the body of an error answer; its status is known by then."""
-
-_CONNECTION_IN_DOUBT = frozenset({408, 500, 502, 504})
-"""After these the other end may still be busy with the request: the connection is not used again."""
-
-
-def _nothing() -> None:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """An answer of any status, its body unpacked; of an error, as much of it as came."""
-
-    status: int
-    # Neither headers nor body are shown: they may echo what was sent.
-    headers: Mapping[str, str] = field(repr=False)
-    body: bytes = field(repr=False)
-    drop: Callable[[], None] = field(default=_nothing, repr=False, compare=False)
-    """Closes the connection the answer came on; for answers that turn out to be odd."""
-
-    @property
-    def ok(self) -> bool:
-        """Whether the request was carried out."""
-        return self.status // 100 == 2  # noqa: PLR2004
 
 
 class Transport(Protocol):
@@ -94,6 +66,10 @@ class Transport(Protocol):
 class AiohttpTransport:
     """The transport over aiohttp: one pool of connections, made on first use in the loop that uses it.
 
+    aiohttp gives what takes years to get right: the pool, names and addresses, TLS, proxies and the parser.
+    What is said on a connection is said in `_exchange`: so it is known exactly when a byte of a request may
+    have left, nothing is repeated behind a caller's back, and less work is done for each call.
+
     Parameters
     ----------
     connect_s
@@ -115,11 +91,12 @@ class AiohttpTransport:
         trust_env: bool = True,
         ca_file: Path | None = None,
     ) -> None:
-        self._connect_s = connect_s
+        self._connect = aiohttp.ClientTimeout(total=None, sock_connect=connect_s)
         self._max_connections = max_connections
         self._trust_env = trust_env
         self._ssl: ssl.SSLContext | bool = True if ca_file is None else _trusting(ca_file)
-        self._proxies: dict[tuple[str, str | None, int | None], URL | None] = {}
+        self._proxies: dict[_Origin, URL | None] = {}
+        self._targets: dict[_Origin, aiohttp.ClientRequest] = {}
         self._session: aiohttp.ClientSession | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
@@ -137,37 +114,30 @@ class AiohttpTransport:
     ) -> Reply:
         """Send one request once and return the answer; see :class:`Transport`."""
         session, proxy = self._opened(), self._proxy(url)
-        attempt = _Attempt(has_body=body is not None)
-        _ATTEMPT.set(attempt)
+        attempt = Attempt()
         # Raised after the except blocks: an error chained to aiohttp's would carry its frames, URL and
         # headers along.
         try:
-            async with (
-                asyncio.timeout(timeout_s),
-                session.request(
-                    method,
-                    url,
-                    data=None if body is None else _Body(body, attempt),
-                    headers=headers,
-                    allow_redirects=False,
-                    proxy=proxy,
-                ) as response,
-            ):
-                return await _read(response, attempt, max_bytes, max_error_bytes)
+            async with asyncio.timeout(timeout_s):
+                target = self._target(session, url, proxy)
+                await attempt.connect(session, target, self._connect)
+                request = Request(method, url, headers, body, is_proxied=proxy is not None)
+                return await attempt.make(request, target, Limits(max_bytes, max_error_bytes))
         except TimeoutError as error:
             words = "no answer from" if attempt.wrote else "no connection to"
-            limit_s = self._connect_s if isinstance(error, aiohttp.ConnectionTimeoutError) else timeout_s
+            early = isinstance(error, aiohttp.ConnectionTimeoutError)
+            limit_s = self._connect.sock_connect if early else timeout_s
             failure: Exception = TimedOut(f"{words} {_place(url)} within {limit_s:g} s", sent=attempt.wrote)
         except BadAnswer as error:
             failure = error
-        except (aiohttp.ClientError, OSError) as error:
+        except (aiohttp.ClientError, HttpProcessingError, NoAnswerError, OSError) as error:
             failure = ConnectionFailed(_words(error, url, proxy, attempt), sent=attempt.wrote)
-        attempt.drop()
         raise failure.with_traceback(None) from None
 
     async def close(self) -> None:
         """Close every connection; further exchanges raise RuntimeError."""
         self._closed = True
+        self._targets.clear()
         session, self._session = self._session, None
         if session is not None:
             await session.close()
@@ -179,18 +149,13 @@ class AiohttpTransport:
         if self._session is None:
             self._loop = loop
             self._session = aiohttp.ClientSession(
-                connector=_Connector(
+                connector=aiohttp.TCPConnector(
                     limit=self._max_connections,
                     keepalive_timeout=KEEPALIVE_S,
                     ssl=self._ssl,
                     ttl_dns_cache=60,
                 ),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                # The whole attempt is timed by asyncio.timeout: aiohttp's own total was seen not to end
-                # some requests.
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_s),
-                # Ours is bounded.
-                auto_decompress=False,
                 # Proxies are looked up here once an origin; aiohttp would do it a request, and add keys of
                 # ~/.netrc.
                 trust_env=False,
@@ -199,172 +164,34 @@ class AiohttpTransport:
             raise RuntimeError("a client belongs to the event loop that first used it; make one for each")
         return self._session
 
+    def _target(self, session: aiohttp.ClientSession, url: URL, proxy: URL | None) -> aiohttp.ClientRequest:
+        """Return what the pool has to know to find a connection: the origin, and the proxy on the way."""
+        origin = (url.scheme, url.host, url.port)
+        found = self._targets.get(origin)
+        # A proxy's password is added to the target when it is connected: such a target serves once.
+        if found is not None and proxy is None:
+            return found
+        target = aiohttp.ClientRequest("GET", url.origin(), loop=self._loop, session=session, proxy=proxy)
+        if len(self._targets) < _MAX_TARGETS:
+            self._targets[origin] = target
+        return target
+
     def _proxy(self, url: URL) -> URL | None:
         if not self._trust_env:
             return None
         origin = (url.scheme, url.host, url.port)
         if origin not in self._proxies:
-            self._proxies[origin] = None if is_loopback(url.host) else _proxy_of_environment(url)
+            proxy = None if is_loopback(url.host) else _proxy_of_environment(url)
+            if len(self._proxies) >= _MAX_TARGETS:
+                return proxy
+            self._proxies[origin] = proxy
         return self._proxies[origin]
 
 
-class _Attempt:
-    """What is known of one exchange while it runs."""
+_Origin = tuple[str, str | None, int | None]
 
-    __slots__ = ("_owners", "_protocol", "connects", "has_body", "transport", "written", "wrote")
-
-    def __init__(self, *, has_body: bool) -> None:
-        self.has_body = has_body
-        self.connects = 0
-        self.transport: asyncio.Transport | None = None
-        self.wrote = False
-        """Whether a byte of the request may have left."""
-        self.written = not has_body
-        """Whether the whole body was handed over."""
-        self._protocol: Any = None
-        self._owners: weakref.WeakKeyDictionary[Any, int] | None = None
-
-    def take(self, connection: Any, owners: "weakref.WeakKeyDictionary[Any, int]") -> None:
-        """Note the connection this exchange runs on."""
-        self.transport, self._protocol, self._owners = connection.transport, connection.protocol, owners
-        self.wrote = not self.has_body
-        owners[self._protocol] = id(self)
-
-    def drop(self) -> None:
-        """Close the connection for good, unless the pool gave it to another exchange in the meantime."""
-        if (
-            self.transport is not None
-            and self._owners is not None
-            and self._owners.get(self._protocol) == id(self)
-        ):
-            self.transport.abort()
-
-
-_ATTEMPT: ContextVar[_Attempt] = ContextVar("_ATTEMPT")
-
-
-class _Connector(aiohttp.TCPConnector):
-    """A pool that hands out a connection only when nothing came in on it while it lay idle.
-
-    A stray second answer, left on a kept-alive connection, would be taken for the answer of the next
-    request: a row would get its neighbour's audio without an error.
-    """
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self._owners: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-
-    async def connect(self, req: Any, traces: Any, timeout: Any) -> Any:  # noqa: ASYNC109 - aiohttp's name
-        attempt = _ATTEMPT.get()
-        attempt.connects += 1
-        if attempt.connects > 1:
-            # aiohttp repeats a GET by itself when its connection was dropped; attempts would be miscounted.
-            raise aiohttp.ServerDisconnectedError
-        while True:
-            connection = await super().connect(req, traces, timeout)
-            protocol = connection.protocol
-            if protocol is not None and not protocol.should_close:
-                attempt.take(connection, self._owners)
-                return connection
-            fresh = protocol not in self._owners
-            connection.close()
-            if fresh:
-                raise aiohttp.ClientConnectionError("the other end spoke before it was asked")
-
-
-class _Body(aiohttp.BytesPayload):
-    """A request body that notes when its first byte is about to leave."""
-
-    def __init__(self, value: bytes, attempt: _Attempt) -> None:
-        super().__init__(value, content_type="application/json")
-        self._attempt = attempt
-
-    async def write_with_length(self, writer: Any, content_length: int | None) -> None:
-        self._begin()
-        await super().write_with_length(writer, content_length)
-        self._attempt.written = True
-
-    async def write(self, writer: Any) -> None:
-        # The entry of aiohttp before 3.12.
-        self._begin()
-        await super().write(writer)
-        self._attempt.written = True
-
-    def _begin(self) -> None:
-        # On a closing connection the write raises without having written: the headers wait for the body.
-        transport = self._attempt.transport
-        self._attempt.wrote = transport is None or not transport.is_closing()
-
-
-async def _read(
-    response: aiohttp.ClientResponse, attempt: _Attempt, max_bytes: int, max_error_bytes: int
-) -> Reply:
-    status, headers = response.status, response.headers
-    if status in _CONNECTION_IN_DOUBT or not attempt.written:
-        _distrust(response, attempt)
-    if status // 100 == 2:  # noqa: PLR2004
-        body = await _read_good(response, max_bytes)
-    else:
-        body = await _read_error(response, max_error_bytes)
-    return Reply(status, headers, body, attempt.drop)
-
-
-def _distrust(response: aiohttp.ClientResponse, attempt: _Attempt) -> None:
-    # A body that came together with its headers has sent the connection back to the pool already.
-    connection = response.connection
-    if connection is not None and connection.protocol is not None:
-        connection.protocol.force_close()
-    else:
-        attempt.drop()
-
-
-async def _read_good(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
-    said = response.content_length
-    if said is not None and said > max_bytes:
-        raise BadAnswer(f"the answer is too large: {said:,} bytes, {max_bytes:,} are allowed")
-    try:
-        if said is not None:
-            body = await response.read()
-        else:
-            body, whole = await _read_bounded(response, max_bytes)
-            if not whole:
-                raise BadAnswer(f"the answer is too large: more than {max_bytes:,} bytes")
-        return unpack(body, response.headers.get("Content-Encoding", ""), max_bytes=max_bytes)
-    except TimeoutError:
-        raise
-    except (aiohttp.ClientError, OSError):
-        problem = "the answer is truncated: the connection ended within its body"
-    except (TooLargeError, BadEncodingError) as error:
-        problem = str(error)
-    raise BadAnswer(problem)
-
-
-async def _read_error(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
-    chunks: list[bytes] = []
-    with contextlib.suppress(TimeoutError, aiohttp.ClientError, OSError):
-        async with asyncio.timeout(ERROR_BODY_S):
-            await _collect(response, chunks, max_bytes)
-    packed = b"".join(chunks)[:max_bytes]
-    try:
-        return unpack(packed, response.headers.get("Content-Encoding", ""), max_bytes=max_bytes)
-    except (TooLargeError, BadEncodingError):
-        return b""
-
-
-async def _read_bounded(response: aiohttp.ClientResponse, max_bytes: int) -> tuple[bytes, bool]:
-    chunks: list[bytes] = []
-    whole = await _collect(response, chunks, max_bytes)
-    return b"".join(chunks), whole
-
-
-async def _collect(response: aiohttp.ClientResponse, chunks: list[bytes], max_bytes: int) -> bool:
-    size = 0
-    async for chunk in response.content.iter_any():
-        chunks.append(chunk)
-        size += len(chunk)
-        if size > max_bytes:
-            return False
-    return True
+_MAX_TARGETS = 256
+"""Origins that are remembered; answers may name any number of hosts."""
 
 
 def _trusting(ca_file: Path) -> ssl.SSLContext:
@@ -394,7 +221,7 @@ def _place(url: URL) -> str:
     return f"{url.host}:{url.port}"
 
 
-def _words(error: Exception, url: URL, proxy: URL | None, attempt: _Attempt) -> str:
+def _words(error: Exception, url: URL, proxy: URL | None, attempt: Attempt) -> str:
     """Say what failed, without aiohttp's words: they show whole URLs, signatures included."""
     place, gate = _place(url), _place(proxy or url)
     match error:
@@ -406,9 +233,11 @@ def _words(error: Exception, url: URL, proxy: URL | None, attempt: _Attempt) -> 
             text = f"no trusted TLS connection to {place}"
         case aiohttp.ClientConnectorError():
             text = f"{place} cannot be reached"
-        case aiohttp.ClientResponseError():
+        case HttpProcessingError():
             large = " with a header that is too large" if "more than" in error.message else ""
             return f"{place} sent what is no HTTP answer{large}"
+        case NoAnswerError():
+            return f"{place} {error}"
         case _ if attempt.wrote:
             text = f"{place} closed the connection before it answered"
         case _:

@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 
 from pydantic import TypeAdapter
 
+from speechframe._allocator import tune_allocator
 from speechframe.audio import codec
 from speechframe.engines import registry
 from speechframe.engines.base import Speaker, Utterance
@@ -40,6 +41,7 @@ _WORDS = TypeAdapter(list[WordDuration])
 def main() -> None:
     """Serve jobs from standard input until it ends."""
     _die_with_parent(int(sys.argv[1]))
+    tune_allocator()
     # Ctrl-C in a terminal goes to the whole group: the service decides when its workers end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     jobs, replies = _pipes()

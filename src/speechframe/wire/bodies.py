@@ -1,12 +1,10 @@
 """JSON bodies of speech calls: requests to bytes, answers to values (sections 2.1, 2.3, 2.4 and 2.7)."""
 
-import binascii
 import json
-import math
 import re
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -14,18 +12,14 @@ from pydantic import ValidationError
 from speechframe.errors import BadAnswer
 from speechframe.spec.auth import AuthToken
 from speechframe.spec.speech import GenerateRequest, Voice
+from speechframe.wire._base64 import decode_base64
 from speechframe.wire._json import NotJsonError, loads
 from speechframe.wire.errors import ErrorBody, decode_error, retry_after_s, warnings_of
-
-pybase64: Any
-try:
-    import pybase64
-except ModuleNotFoundError:  # the extra [speed]
-    pybase64 = None
 
 __all__ = [
     "ErrorBody",
     "Generated",
+    "balance_in",
     "decode_error",
     "decode_generate",
     "decode_object",
@@ -41,9 +35,11 @@ _AUDIO_KEY = b'"encodedAudio"'
 _PLACE = secrets.token_hex(16)
 _COLON = re.compile(rb'[ \t\r\n]*:[ \t\r\n]*"')
 _BALANCE = re.compile(rb'"remainingCharacterCount"[ \t\r\n]*:[ \t\r\n]*(-?[0-9]{1,19})[ \t\r\n]*[,}]')
-_BASE64_BLOCK = 4
 _MAX_INT64 = 2**63 - 1
+_MAX_SECONDS = 10**9
 _MAX_MS = 2**31 - 1
+_WORDS_AT_LEAST, _WORDS_A_CHARACTER = 100, 4
+_LETTERS_AT_LEAST, _LETTERS_A_CHARACTER = 1000, 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +88,22 @@ def encode_generate(request: GenerateRequest) -> bytes:
     return json.dumps(fields, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def decode_generate(body: bytes) -> Generated:
+def decode_generate(body: bytes, *, characters: int | None = None) -> Generated:
     r"""Return what a generate answer holds.
 
     The Base64 value is cut out before the rest is parsed, which is most of the speed; a body where that is
     not plainly possible is parsed as a whole, with the same result.
 
     Forgiven, and named in ``notes``: a missing or unusable balance or word list, single unusable words,
-    words that run backwards, text that is no valid Unicode. Unknown fields are ignored.
+    words that run backwards, far more words than the text can have, text that is no valid Unicode. Unknown
+    fields are ignored.
+
+    Parameters
+    ----------
+    body
+        The answer, unpacked.
+    characters
+        The length of the text that was spoken; without it, any number of words is taken.
 
     Raises
     ------
@@ -119,9 +123,24 @@ def decode_generate(body: bytes) -> Generated:
     """
     cut = _cut(body)
     if cut is None:
-        return _decode_whole(body)
+        return _bounded(_decode_whole(body), characters)
     fields, audio, repaired = cut
-    return _generated(fields, audio, _Notes(repaired))
+    return _bounded(_generated(fields, audio, _Notes(repaired)), characters)
+
+
+def balance_in(body: bytes) -> int | None:
+    """Return the balance in a body that cannot be read as a whole; None where none is found.
+
+    Examples
+    --------
+    >>> balance_in(b'{"remainingCharacterCount": 77, "encodedAudio": "AAAA')
+    77
+    """
+    found = _BALANCE.search(body)
+    if found is None:
+        return None
+    value = int(found[1])
+    return value if -_MAX_INT64 <= value <= _MAX_INT64 else None
 
 
 def decode_voices(body: bytes) -> list[Voice]:
@@ -181,11 +200,11 @@ def _cut(body: bytes) -> tuple[dict[str, Any], bytes, bool] | None:
     place = _audio_place(body)
     if place is None:
         return None
-    value = body[place]
-    if b"\\" in value:
+    value: bytes | memoryview = memoryview(body)[place]
+    if body.find(b"\\", place.start, place.stop) >= 0:
         # Many JSON writers escape the slash, which is a letter of Base64.
-        value = value.replace(b"\\/", b"/")
-    audio = _base64(value)
+        value = bytes(value).replace(b"\\/", b"/")
+    audio = decode_base64(value)
     if audio is None:
         return None
     try:
@@ -208,30 +227,17 @@ def _audio_place(body: bytes) -> slice | None:
     return slice(start, end) if end > start and body.find(_AUDIO_KEY, end) < 0 else None
 
 
-def _base64(value: bytes) -> bytes | None:
-    # One of the two decoders takes a fourth character that is padding too many.
-    if len(value) % _BASE64_BLOCK:
-        return None
-    try:
-        if pybase64 is not None:
-            decoded: bytes = pybase64.b64decode(value, validate=True)
-            return decoded
-        return binascii.a2b_base64(value, strict_mode=True)
-    except ValueError:
-        return None
-
-
 def _decode_whole(body: bytes) -> Generated:
     try:
         fields, repaired = loads(body)
     except NotJsonError as error:
-        raise BadAnswer(f"the answer is no JSON: {error}", remaining_characters=_balance_in(body)) from None
+        raise BadAnswer(f"the answer is no JSON: {error}", remaining_characters=balance_in(body)) from None
     if not isinstance(fields, dict):
         raise BadAnswer(f"the answer is no JSON object but {_kind(fields)}")
     encoded = fields.get("encodedAudio")
     if encoded is None or encoded == "":
         return _generated(fields, None, _Notes(repaired))
-    audio = _base64(encoded.encode()) if isinstance(encoded, str) else None
+    audio = decode_base64(encoded.encode()) if isinstance(encoded, str) else None
     if audio is None:
         raise BadAnswer(
             "encodedAudio is no Base64", remaining_characters=_whole(fields, "remainingCharacterCount")
@@ -247,9 +253,8 @@ def _generated(fields: Mapping[str, Any], audio: bytes | None, notes: list[str])
     if audio is None and url is None:
         raise BadAnswer("the answer holds neither audioFile nor encodedAudio", remaining_characters=remaining)
     seconds: Any = fields.get("audioLengthInSeconds")
-    if type(seconds) not in {float, int} or not 0 <= seconds < math.inf:
-        shown = repr(seconds)[:40] if "audioLengthInSeconds" in fields else "missing"
-        raise BadAnswer(f"audioLengthInSeconds is {shown}", remaining_characters=remaining)
+    if type(seconds) not in {float, int} or not 0 <= seconds <= _MAX_SECONDS:
+        raise BadAnswer(f"audioLengthInSeconds is {_shown(seconds)}", remaining_characters=remaining)
     if remaining is None:
         notes.append("the answer gives no usable remainingCharacterCount")
     warning = fields.get("warning")
@@ -264,13 +269,37 @@ def _generated(fields: Mapping[str, Any], audio: bytes | None, notes: list[str])
     )
 
 
+def _bounded(generated: Generated, characters: int | None) -> Generated:
+    # A text of one line with a million words, or one of a megabyte, is stored with the row otherwise.
+    words = generated.words
+    if characters is None or (
+        len(words) <= _WORDS_AT_LEAST + _WORDS_A_CHARACTER * characters
+        and sum([len(word) for word, _, _ in words]) <= _LETTERS_AT_LEAST + _LETTERS_A_CHARACTER * characters
+    ):
+        return generated
+    note = f"{len(words):,} wordDurations are too many or too long for {characters:,} characters of text"
+    return replace(generated, words=[], notes=(*generated.notes, f"{note} and were left out"))
+
+
+def _shown(value: Any) -> str:
+    # Numbers and short text only: the repr of anything else may be as large and as deep as the answer.
+    if value is None:
+        return "missing"
+    if isinstance(value, (bool, float)):
+        return str(value)
+    if isinstance(value, str):
+        return repr(value[:40])
+    return "out of range" if isinstance(value, int) else _kind(value)
+
+
 def _words(value: Any, notes: list[str]) -> list[tuple[str, int, int]]:
     if not isinstance(value, list):
         notes.append("the answer gives no wordDurations")
         return []
     words = _plain_words(value)
-    if words is None:
-        words = [word for item in value if (word := _word(item)) is not None]
+    if words is not None:
+        return words
+    words = [word for item in value if (word := _word(item)) is not None]
     if len(words) < len(value):
         notes.append(
             f"{len(value) - len(words)} of {len(value)} wordDurations are unusable and were left out"
@@ -285,16 +314,21 @@ def _words(value: Any, notes: list[str]) -> list[tuple[str, int, int]]:
 
 
 def _plain_words(value: list[Any]) -> list[tuple[str, int, int]] | None:
-    # As the document has them, which is nearly always: no function call a word.
+    # As the document has them and in order, which is nearly always: no function call a word.
+    words = []
+    previous_ms = 0
     try:
-        words = [(item["word"], item["startMs"], item["endMs"]) for item in value]
+        for item in value:
+            word, start_ms, end_ms = item["word"], item["startMs"], item["endMs"]
+            if type(word) is not str or type(start_ms) is not int or type(end_ms) is not int:
+                return None
+            if not previous_ms <= start_ms <= end_ms <= _MAX_MS:
+                return None
+            previous_ms = start_ms
+            words.append((word, start_ms, end_ms))
     except (KeyError, TypeError):
         return None
-    plain = all(
-        type(word) is str and type(start) is int and type(end) is int and 0 <= start <= end <= _MAX_MS
-        for word, start, end in words
-    )
-    return words if plain else None
+    return words
 
 
 def _word(item: Any) -> tuple[str, int, int] | None:
@@ -320,11 +354,6 @@ def _whole(fields: Mapping[str, Any], name: str) -> int | None:
     if type(value) is float and value.is_integer() and abs(value) <= _MAX_INT64:
         value = int(value)
     return value if type(value) is int and -_MAX_INT64 <= value <= _MAX_INT64 else None
-
-
-def _balance_in(body: bytes) -> int | None:
-    found = _BALANCE.search(body)
-    return int(found[1]) if found else None
 
 
 def _loaded(body: bytes) -> Any:

@@ -114,6 +114,8 @@ def warnings_of(headers: Mapping[str, str], *further: str | None) -> tuple[str, 
     said = [unquote(value) for value in _values(headers, WARNING_HEADER)]
     new = [text for text in further if text and not _only_repeats(text, said)]
     found = [*new, *said]
+    if not found:
+        return ()
     lines = (one_line(warning, MAX_MESSAGE_CHARACTERS) for warning in found if warning)
     return tuple(dict.fromkeys(line for line in lines if line))[:MAX_WARNINGS]
 
@@ -135,6 +137,9 @@ def one_line(text: str, max_characters: int) -> str:
 
 def _values(headers: Mapping[str, str], name: str) -> Iterator[str]:
     # Multidicts give a repeated header once a value; plain dicts may be spelled in any case.
+    getall = getattr(headers, "getall", None)
+    if getall is not None:
+        return iter(getall(name, ()))
     wanted = name.lower()
     return (value for found, value in headers.items() if found.lower() == wanted)
 

@@ -1,0 +1,178 @@
+"""What the headers of WAV and FLAC say, read here: opening a decoder for it takes longer than all the rest.
+
+Only what is plainly right is read; anything unusual is None, and the decoder is asked. Whether every sample
+can be decoded is seen by decoding alone.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from speechframe.audio._containers import UNKNOWN_LENGTH, wav_chunks
+from speechframe.errors import AudioError
+from speechframe.spec.speech import Format
+
+_PCM, _FLOAT = 1, 3
+_WAV_BITS = {_PCM: frozenset({8, 16, 24, 32}), _FLOAT: frozenset({32, 64})}
+_FMT = struct.Struct("<HHIIHH")
+_SIMPLE = struct.Struct("<12x4sIHHIIHH4sI")
+
+# FLAC, RFC 9639: a block of STREAMINFO opens the metadata; frames begin with 15 bits of sync and a bit that
+# says whether they count frames or samples.
+_STREAMINFO_SIZE = (34).to_bytes(3, "big")
+_FIRST_BLOCK_END = 42
+_SYNCS = frozenset({b"\xff\xf8", b"\xff\xf9"})
+_SHORTEST_FRAME_HEADER, _LONGEST_FRAME_HEADER = 6, 16
+_BLOCKS = {1: 192} | {code: 144 << code for code in range(2, 6)} | {code: 1 << code for code in range(8, 16)}
+_BLOCK_SIZE_BYTES = {6: 1, 7: 2}
+_RATE_BYTES = {12: 1, 13: 2, 14: 2}
+_MAX_BLOCKS = 1000
+_MAX_CANDIDATES = 10_000
+"""Places that are looked at because they look like the beginning of a frame; by chance one in 32 KB does."""
+
+
+class Shape(NamedTuple):
+    """Rate in Hz, channels and length in frames."""
+
+    sample_rate_hz: int
+    channels: int
+    frames: int
+
+
+def shape_of(data: bytes, found: Format) -> Shape | None:
+    """Return what the headers of a file say; None where only the decoder can tell.
+
+    Raises
+    ------
+    AudioError
+        A FLAC file that ends before the last of the frames its header announces.
+    """
+    if found is Format.WAV:
+        return _wav(data)
+    return _flac(data) if found is Format.FLAC else None
+
+
+def _wav(data: bytes) -> Shape | None:
+    if len(data) > _SIMPLE.size:
+        # As nearly every writer has it: a chunk of format, one of samples, and the end of the file.
+        fmt, size, kind, channels, rate_hz, byte_rate, frame_bytes, bits, name, samples = _SIMPLE.unpack_from(
+            data
+        )
+        if (fmt, size, name, samples) == (b"fmt ", _FMT.size, b"data", len(data) - _SIMPLE.size):
+            if not _is_plain(kind, channels, rate_hz, byte_rate, frame_bytes, bits):
+                return None
+            return Shape(rate_hz, channels, samples // frame_bytes)
+    return _wav_by_chunks(data)
+
+
+def _is_plain(kind: int, channels: int, rate_hz: int, byte_rate: int, frame_bytes: int, bits: int) -> bool:
+    right = bits in _WAV_BITS.get(kind, ()) and frame_bytes == channels * bits // 8
+    return right and byte_rate == rate_hz * frame_bytes and frame_bytes > 0
+
+
+def _wav_by_chunks(data: bytes) -> Shape | None:
+    shape: tuple[int, int, int] | None = None
+    for number, (name, start, size, present) in enumerate(wav_chunks(data)):
+        if name == b"fmt " and shape is None and present >= _FMT.size:
+            kind, channels, rate_hz, byte_rate, frame_bytes, bits = _FMT.unpack_from(data, start)
+            if not _is_plain(kind, channels, rate_hz, byte_rate, frame_bytes, bits):
+                return None
+            shape = rate_hz, channels, frame_bytes
+        elif name == b"data" and shape is not None:
+            rate_hz, channels, frame_bytes = shape
+            if present < size < UNKNOWN_LENGTH:
+                return None
+            return Shape(rate_hz, channels, present // frame_bytes)
+        elif name in {b"fmt ", b"data"} or number >= _MAX_BLOCKS:
+            return None
+    return None
+
+
+def _flac(data: bytes) -> Shape | None:
+    start = _first_frame(data)
+    if start is None:
+        return None
+    packed = int.from_bytes(data[18:26], "big")
+    rate_hz, channels, announced = packed >> 44, (packed >> 41 & 7) + 1, packed & (1 << 36) - 1
+    block_frames = int.from_bytes(data[10:12], "big")
+    if not rate_hz or not block_frames:
+        return None
+    ends = _ends_of_frames(data, start, block_frames)
+    last = next(ends, None)
+    if last is None:
+        return None
+    # A stream does not know its length when its header is written.
+    if announced and last != announced and announced not in ends:
+        raise AudioError(
+            f"the FLAC file is truncated: no frame ends at {announced} frames, which its header says it has"
+        )
+    return Shape(rate_hz, channels, announced or last)
+
+
+def _first_frame(data: bytes) -> int | None:
+    """Return where the first frame begins, behind the metadata that STREAMINFO opens."""
+    if len(data) < _FIRST_BLOCK_END or data[4] & 0x7F or data[5:8] != _STREAMINFO_SIZE:
+        return None
+    at, is_last = 4, False
+    for _ in range(_MAX_BLOCKS):
+        if is_last or at + 4 > len(data):
+            break
+        is_last = bool(data[at] & 0x80)
+        at += 4 + int.from_bytes(data[at + 1 : at + 4], "big")
+    return at if is_last and data[at : at + 2] in _SYNCS else None
+
+
+def _ends_of_frames(data: bytes, start: int, block_frames: int) -> Iterator[int]:
+    """Yield at which sample frame each frame ends, from the last in the file backwards."""
+    sync = data[start : start + 2]
+    at = len(data)
+    for _ in range(_MAX_CANDIDATES):
+        at = data.rfind(sync, start, at)
+        if at < 0:
+            return
+        end = _end_of_frame(data[at : at + _LONGEST_FRAME_HEADER], block_frames)
+        if end is not None:
+            yield end
+
+
+def _end_of_frame(header: bytes, block_frames: int) -> int | None:
+    """Return at which sample frame a frame ends; None where the bytes are no header of a frame."""
+    if len(header) < _SHORTEST_FRAME_HEADER or header[3] & 1:
+        return None
+    block_code, rate_code = header[2] >> 4, header[2] & 0x0F
+    # The number is written like a letter of UTF-8, of up to seven bytes.
+    first = header[4]
+    further = 0 if first < 0x80 else 7 - (first ^ 0xFF).bit_length()  # noqa: PLR2004
+    at = 5 + further
+    number = first if not further else first & 0x3F >> further
+    for byte in header[5:at]:
+        if byte & 0xC0 != 0x80:  # noqa: PLR2004
+            return None
+        number = number << 6 | byte & 0x3F
+    size_bytes = _BLOCK_SIZE_BYTES.get(block_code, 0)
+    crc_at = at + size_bytes + _RATE_BYTES.get(rate_code, 0)
+    if crc_at >= len(header) or _crc_8(header[:crc_at]) != header[crc_at]:
+        return None
+    frames = (
+        int.from_bytes(header[at : at + size_bytes], "big") + 1 if size_bytes else _BLOCKS.get(block_code)
+    )
+    if frames is None:
+        return None
+    is_sample_number = header[1] & 1
+    return (number if is_sample_number else number * block_frames) + frames
+
+
+def _crc_8(data: bytes) -> int:
+    crc = 0
+    for byte in data:
+        crc = _CRC_8[crc ^ byte]
+    return crc
+
+
+def _crc_8_of(byte: int) -> int:
+    for _ in range(8):
+        byte = byte << 1 ^ (0x107 if byte & 0x80 else 0)
+    return byte
+
+
+_CRC_8 = bytes(map(_crc_8_of, range(256)))
