@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from store_cases import done, failed, key_of, manifest
 
-from speechframe.store import RunFolder
+from speechframe.store import RunFolder, footer, parts
 from speechframe.store.index import halves_of
 
 # Keys that share their first half, keys that are no hex digits, and ordinary ones.
@@ -59,3 +59,27 @@ def test_slices_and_chunks_of_keys_are_read_like_whole_arrays():
     chunks = pa.chunked_array([whole.slice(30), pa.array([], pa.string()), whole.slice(0, 30)])
     assert halves_of(chunks)[1].tolist() == [*range(30, 50), *range(30)]
     assert halves_of(whole.cast(pa.large_string()))[1].tolist() == list(range(50))
+
+
+def test_a_part_without_keys_in_its_footer_or_with_others_is_read_by_its_columns(run, monkeypatch):
+    found = {}
+    wrong = footer.note([key_of(99)], ["done"])
+    for number, note in enumerate([None, {}, wrong]):
+        if note is not None:
+            monkeypatch.setattr(parts, "note", lambda keys, statuses, note=note: note)
+        with run.lock(), run.writer() as out:
+            for i in range(3):
+                out.answer(done(key_of(10 * number + i), status="suspect" if i else "done"))
+        assert len(list((run.path / "parts").iterdir())) == number + 1
+        found |= {key_of(10 * number + i): "suspect" if i else "done" for i in range(3)}
+    index = RunFolder.open(run.path).index()
+    assert [place and place.status for place in index.locate(list(found))] == list(found.values())
+    assert index.counts() == {"done": 3, "suspect": 6}
+    assert key_of(99) not in index
+
+
+def test_the_footer_is_what_is_read_of_a_part(run, monkeypatch):
+    with run.lock(), run.writer() as out:
+        out.answer(done(key_of(1)))
+    monkeypatch.setattr("pyarrow.parquet.ParquetFile.read", None)
+    assert key_of(1) in RunFolder.open(run.path).index()

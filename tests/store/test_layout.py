@@ -41,9 +41,12 @@ def test_it_is_readable_before_it_is_recovered(old):
         key_of(1): "done",
         key_of(2): "failed",
         key_of(3): "charged_unknown",
+        key_of(4): "done",
+        key_of(5): "suspect",
     }
-    assert old.clip_bytes(key_of(1)) == audio_of(key_of(1))
-    assert old.ledger().num_rows == 4
+    for number in (1, 4, 5):
+        assert old.clip_bytes(key_of(number)) == audio_of(key_of(number))
+    assert old.ledger().num_rows == 6
 
 
 def test_its_log_is_recovered(old):

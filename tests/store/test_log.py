@@ -1,5 +1,6 @@
 """The log gives back every whole entry, and nothing else, whatever happened to its end or middle."""
 
+import json
 import os
 import struct
 import subprocess
@@ -9,9 +10,9 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from store_cases import done, failed, key_of, sent, tried
+from store_cases import MOMENT, done, failed, key_of, sent, tried
 
-from speechframe.store import log
+from speechframe.store import CallStatus, log
 from speechframe.store.entries import FIELDS, Decoder, encode_answer, encode_attempt, encode_sent
 from speechframe.store.log import MAGIC, Kind, LogWriter, Segment, SegmentReader
 
@@ -253,3 +254,28 @@ def test_the_header_is_what_the_module_says(tmp_path):
     content = (tmp_path / "a").read_bytes()
     assert struct.unpack_from("<4sBIQ", content) == (MAGIC, Kind.SENT, 2, 2)
     assert content[-4:] == b"[]xy"
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text() | st.sampled_from(CallStatus),
+    lambda inner: st.lists(inner, max_size=4) | st.tuples(inner, inner),
+)  # fmt: skip
+
+
+@given(VALUES)
+def test_json_is_the_same_with_and_without_the_faster_library(value):
+    results = []
+    for encode in (log.encode_meta, log._plain_encode):
+        try:
+            results.append(json.loads(encode(value)))
+        except (UnicodeEncodeError, TypeError):
+            results.append("refused")
+    assert results[0] == results[1] or (results[0] == "refused" and "9223372036854775808" in str(value))
+
+
+@pytest.mark.parametrize("value", ["\ud800", MOMENT, b"bytes", {1, 2}])
+def test_what_json_cannot_hold_is_refused_by_both(value):
+    for encode in (log.encode_meta, log._plain_encode):
+        with pytest.raises((UnicodeEncodeError, TypeError)):
+            encode([value])

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from store_cases import audio_of, done, failed, key_of, tried
 
-from speechframe.store import Problem
+from speechframe.store import Problem, footer, parts
 from speechframe.store.ledger import ledger_files
 from speechframe.store.parts import part_files
 
@@ -55,6 +55,16 @@ def test_a_call_that_stands_twice_is_found(filled):
     (path,) = part_files(filled.path)
     shutil.copy(path, path.with_name("zz-0001.parquet"))
     assert words(filled) == [(key, f"stands in parts/{path.name} too") for key in KEYS[:4]]
+
+
+def test_keys_in_a_footer_that_are_not_those_of_the_rows_are_found(filled, monkeypatch):
+    monkeypatch.setattr(
+        parts, "note", lambda keys, statuses: footer.note([key_of(n) for n in (7, 8)], statuses)
+    )
+    with filled.lock(), filled.writer() as out:
+        out.answer(done(key_of(5)))
+        out.answer(done(key_of(6)))
+    assert words(filled) == [(None, "the keys in its footer are not those of its rows")]
 
 
 def test_a_part_of_other_columns_is_found(filled):

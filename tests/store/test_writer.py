@@ -144,12 +144,13 @@ def test_folders_that_an_archive_lost_are_made_again(run):
     assert set(check_whole(run)) == {KEYS[0]}
 
 
-def test_cut_shows_readers_what_was_acknowledged(run):
+def test_cut_puts_what_was_acknowledged_into_parts(run):
     with run.lock(), run.writer() as out:
         out.sent(sent(KEYS[1]))
         out.answer(done(KEYS[0]))
-        assert run.keys() == {}
+        assert list((run.path / "parts").iterdir()) == []
         out.cut()
+        assert [row["request_key"] for row in all_rows(run)] == [KEYS[0]]
         assert RunFolder.open(run.path).keys() == {KEYS[0]: "done"}
         assert run.clip_bytes(KEYS[0]) == audio_of(KEYS[0])
         out.answer(done(KEYS[1]))
@@ -321,7 +322,7 @@ def test_an_answer_waits_when_the_disk_lags_behind(run, monkeypatch):
 MEMORY = """
 import resource, sys
 sys.path.insert(0, sys.argv[2])
-from store_cases import done, key_of, manifest, sent, tried
+from store_cases import all_rows, done, key_of, manifest, sent, tried
 from speechframe.store import RunFolder
 
 audio = bytes(60_000)

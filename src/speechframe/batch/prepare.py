@@ -22,7 +22,7 @@ from speechframe.batch.planner import ARGUMENT, COST, PROBLEM, ROW_ID, Planner, 
 from speechframe.batch.run import PLANNED, STATE_KEY
 from speechframe.batch.table import open_table, problem
 from speechframe.errors import InvalidRows, RunMismatch, StoreError
-from speechframe.store import RunFolder, RunManifest
+from speechframe.store import RunFolder, RunManifest, draft_parent, locate
 
 DEFAULT_ROOT = Path("speechframe-runs")
 SOURCES = "arguments"
@@ -118,7 +118,7 @@ def _prepare(
     planner.is_stopped = told.is_set
     if options.run_dir is None:
         return _in_default_folder(planner, operation, connection, options)
-    target = Path(options.run_dir).expanduser()
+    target = locate(options.run_dir)
     if RunFolder.exists(target):
         return _in_existing(RunFolder.open(target), planner, operation, connection, options)
     check_free(target)
@@ -196,7 +196,7 @@ def _in_new_folder(
     is_default: bool = False,
 ) -> Prepared:
     # Written beside its place and renamed: an invalid table or a crash leaves no half-planned run behind.
-    parent = DEFAULT_ROOT if is_default else name(planner).absolute().parent
+    parent = DEFAULT_ROOT if is_default else draft_parent(name(planner))
     try:
         parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=".planning-", dir=parent))
@@ -219,8 +219,8 @@ def _in_new_folder(
 
 def _move(draft: Path, target: Path) -> Path:
     try:
-        return draft.rename(target)
-    except OSError:
+        return RunFolder.open(draft).move(target).path
+    except StoreError:
         check_free(target)
         if RunFolder.exists(target):  # made by another process while this one planned
             return target

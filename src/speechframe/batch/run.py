@@ -21,7 +21,7 @@ from speechframe.batch.progress import Progress, counted, duration
 from speechframe.batch.stream import Outcomes, is_running_here
 from speechframe.errors import StoreError
 from speechframe.spec.speech import Format
-from speechframe.store import RunFolder
+from speechframe.store import RunFolder, is_remote
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -263,7 +263,14 @@ class Run:
         """The finished calls as a pyarrow dataset over the part files."""
         from pyarrow import dataset
 
-        return dataset.dataset([str(path) for path in self.part_files], format="parquet")
+        files: list[Any] = self.part_files
+        if is_remote(self.path):
+            remote: Any = self.path
+            there: ds.Dataset = dataset.dataset(
+                [file.path for file in files], format="parquet", filesystem=remote.fs
+            )
+            return there
+        return dataset.dataset([str(file) for file in files], format="parquet")
 
     @property
     def part_files(self) -> list[Path]:

@@ -8,7 +8,7 @@ Layout 1 of a run folder::
                                     put beside them (row id, request_key, ...); the newest is the run's table
     log/<writer>/0001.log ...       what was sent and what came back, by one write each (store.log)
     parts/<writer>-0001.parquet     finished calls, status done or suspect: PART_SCHEMA, at most 2,048 rows or
-                                    128 MB, row groups of at most 64 rows and 32 MB
+                                    128 MB, row groups of at most 64 rows and 32 MB; the footer names its keys
     parts/failed.parquet            calls that are failed or charged_unknown now, without audio, in
                                     PART_SCHEMA: a glob over parts/ shows every request_key once
     attempts/<writer>-0001.parquet  the ledger: LEDGER_SCHEMA, one row an attempt
@@ -23,6 +23,17 @@ same number belong together. The segment goes only when both files, and
 carried over into the next segment before. So at any instant, after a SIGKILL
 or a power cut, :meth:`RunFolder.recover` finds every acknowledged record in the
 log or in a part; a ``sent`` without an answer comes back as ``charged_unknown``.
+
+Readers need no lock and disturb nobody. Each call sees what is acknowledged at that moment, in parts and in
+the logs of a writer at work or of a dead one, every call once (store.look); a ``sent`` without an answer is
+still ``pending`` to them.
+
+A run may lie on another machine (``s3://bucket/run``, or any filesystem of fsspec or pyarrow; store.remote).
+Then ``log/``, the lock and unfinished files lie on this machine, in
+``$XDG_STATE_HOME/speechframe/remote/<hash>``; a part is put whole or not at all, and a segment goes only
+when its part is there. So a process that dies or cannot reach the run loses nothing that was acknowledged:
+the next :meth:`RunFolder.recover` on the same machine puts it. Other machines see what is there. Who may
+write is said in store.holder.
 
 What a writer does, in order::
 
@@ -40,14 +51,19 @@ What a writer does, in order::
             writer.answer(Record(...), LedgerRow(...))
 
 :class:`RunFolder`
-    ``create(path, manifest)``, ``open(path)``, ``exists(path)``; ``path``, ``manifest``,
+    ``create(path, manifest)``, ``open(path)``, ``exists(path)``, ``move(path)``; ``path``, ``manifest``,
     ``update_manifest(**changes)``; ``lock()``; ``recover() -> Recovered``; ``writer() -> RunWriter``;
     ``add_table(schema, ...) -> TableWriter``, ``tables()``, ``table()``;
     ``keys()``, ``index() -> KeyIndex`` (compact), ``locate(keys)``, ``row(key)``, ``clip_bytes(key)``;
     ``joined(columns, audio=..., batch_rows=...)``, ``ledger()``, ``verify()``.
 :class:`RunWriter`
     ``sent``, ``attempt``, ``answer``, ``flush`` (on the disk, not only in the kernel), ``cut`` (into parts
-    now), ``close``; ``rows_written``, ``bytes_written``, ``backlogged``. Thread-safe; calls are cheap.
+    now, for other tools), ``close``; ``rows_written``, ``bytes_written``, ``backlogged``. Thread-safe; calls
+    are cheap.
+
+:func:`locate`
+    What ``path`` means: a :class:`~pathlib.Path`, or what the store uses of one elsewhere
+    (:func:`is_remote`).
 
 Errors are :class:`~speechframe.errors.StoreError` and its kinds ``NotARun``,
 ``RunLocked`` and ``RunMismatch``; they name the folder and what to do.
@@ -56,6 +72,7 @@ Errors are :class:`~speechframe.errors.StoreError` and its kinds ``NotARun``,
 from speechframe.store.index import KeyIndex, Location
 from speechframe.store.manifest import LAYOUT, RunManifest, TableEntry
 from speechframe.store.recover import Recovered
+from speechframe.store.remote import draft_parent, is_remote, locate
 from speechframe.store.run import RunFolder
 from speechframe.store.schema import (
     LEDGER_SCHEMA,
@@ -86,4 +103,7 @@ __all__ = [
     "SentRecord",
     "TableEntry",
     "TableWriter",
+    "draft_parent",
+    "is_remote",
+    "locate",
 ]

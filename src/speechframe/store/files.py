@@ -5,8 +5,10 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from speechframe.errors import StoreError
+from speechframe.store.remote import RangeFile, Remote, Unreachable
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _REFUSED = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
@@ -15,7 +17,10 @@ _NO_FOLDER = frozenset({errno.ENOTDIR, errno.ENOENT, errno.EEXIST})
 
 def store_error(folder: Path, doing: str, error: OSError) -> StoreError:
     """Return `error` in words that name the folder and say what to do."""
-    if error.errno in _FULL:
+    if isinstance(error, Unreachable):
+        what = str(error)
+        hint = "nothing that was acknowledged is lost, it is in this machine's log; go on when it answers"
+    elif error.errno in _FULL:
         what = os.strerror(error.errno)
         hint = "make room and run again: everything that was acknowledged is still in the folder"
     elif error.errno in _REFUSED:
@@ -39,7 +44,12 @@ def storing(folder: Path, doing: str) -> Iterator[None]:
 
 
 def temp_path(final: Path) -> Path:
-    """Return the name of a file while it is written: a dot keeps it out of every glob."""
+    """Return the name of a file while it is written: a dot keeps it out of every glob.
+
+    What goes to a remote folder is written on this machine.
+    """
+    if isinstance(final, Remote):
+        return final.draft()
     return final.with_name(f".{final.name}.tmp")
 
 
@@ -59,6 +69,10 @@ sync_folder = sync_file
 def publish(final: Path) -> None:
     """Give the finished temporary file of `final` its name; afterwards both survive a power cut."""
     temp = temp_path(final)
+    if isinstance(final, Remote):
+        final.put(temp)
+        temp.unlink()
+        return
     sync_file(temp)
     temp.replace(final)
     sync_folder(final.parent)
@@ -78,5 +92,15 @@ def write_whole(final: Path, content: bytes) -> None:
 
 def remove_unfinished(folder: Path) -> None:
     """Remove what a killed writer left under a temporary name."""
+    if isinstance(folder, Remote):
+        for draft in folder.draft().parent.iterdir():
+            draft.unlink()
     for path in folder.glob(".*.tmp"):
         path.unlink()
+
+
+def readable(path: Path) -> Any:
+    """Return what pyarrow reads `path` by."""
+    if isinstance(path, Remote):
+        return RangeFile(path)
+    return path

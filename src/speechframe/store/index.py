@@ -1,33 +1,25 @@
 """Where each call's record lies: 25 bytes a call, whatever the number of calls."""
 
-import hashlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from speechframe.store.parts import failed_file, open_part, part_files
+from speechframe.store.footer import Noted, packed, read_note
+from speechframe.store.parts import open_part
+from speechframe.store.remote import is_remote
+from speechframe.store.sources import PartSource, Source
 
-_HEX_DIGITS = 32
 _READERS = 2
-_BAD = 255
+_REMOTE_READERS = 8
 
-
-def _digit_values() -> npt.NDArray[np.uint8]:
-    table = np.full(256, _BAD, dtype=np.uint8)
-    for value, digit in enumerate(b"0123456789abcdef"):
-        table[digit] = value
-    return table
-
-
-_DIGIT = _digit_values()
-
+Strings: TypeAlias = "pa.Array[Any] | pa.ChunkedArray[Any]"
 Halves = tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]
 
 
@@ -38,6 +30,28 @@ class Location:
     path: Path
     row: int
     status: str
+
+
+class Columns(NamedTuple):
+    """The index itself: both halves of every key, its file, its row there, and its status as a number."""
+
+    high: npt.NDArray[np.uint64]
+    low: npt.NDArray[np.uint64]
+    files: npt.NDArray[np.uint32]
+    rows: npt.NDArray[np.uint32]
+    codes: npt.NDArray[np.uint8]
+
+    def ordered(self) -> "Columns":
+        """Return the columns by key; of equal keys the first stays first."""
+        order = np.argsort(self.high, kind="stable")
+        columns: list[Any] = [column[order] for column in self]
+        return Columns(*columns)
+
+    def merged(self, more: "Columns") -> "Columns":
+        """Return both as one; to sort a million keys again would take longer than reading the new ones."""
+        at = np.searchsorted(self.high, more.high, side="right")
+        pairs: Any = zip(self, more, strict=True)
+        return Columns(*(np.insert(mine, at, others) for mine, others in pairs))
 
 
 class KeyIndex:
@@ -64,34 +78,71 @@ class KeyIndex:
         codes: npt.NDArray[np.uint8],
         statuses: Sequence[str],
     ) -> None:
-        order = np.argsort(halves[0], kind="stable")
         self.paths = tuple(paths)
         self.statuses = tuple(statuses)
-        self._high, self._low = halves[0][order], halves[1][order]
-        self._file_numbers, self._rows, self._codes = file_numbers[order], rows[order], codes[order]
+        self.pinned: Mapping[int, Source] = {}
+        self.columns = Columns(*halves, file_numbers, rows, codes).ordered()
 
     @classmethod
-    def read(cls, folder: Path, *, failed: bool = True) -> "KeyIndex":
-        """Return the index of a run's parts, reading only the columns it needs."""
-        paths = part_files(folder)
-        if failed and failed_file(folder).exists():
-            paths.append(failed_file(folder))
+    def read(cls, paths: Sequence[Path]) -> "KeyIndex":
+        """Return the index of these files, the first of which win; reads only the columns it needs."""
         names: dict[str, int] = {}
         highs, lows, numbers, rows, codes = (
             [np.empty(0, d)] for d in (np.uint64, np.uint64, np.uint32, np.uint32, np.uint8)
         )
-        for number, table in enumerate(read_keys(paths)):
-            high, low = halves_of(table.column("request_key"))
+        for number, (keys, statuses, told) in enumerate(_noted(paths)):
+            high, low = _halves(keys)
             highs.append(high)
             lows.append(low)
             numbers.append(np.full(len(high), number, np.uint32))
             rows.append(np.arange(len(high), dtype=np.uint32))
-            codes.append(_codes(table.column("status"), names))
+            known = np.array([names.setdefault(name, len(names)) for name in told], np.uint8)
+            codes.append(known[statuses])
         joined = [np.concatenate(parts) for parts in (highs, lows, numbers, rows, codes)]
         return cls(paths, (joined[0], joined[1]), joined[2], joined[3], joined[4], list(names))
 
+    @classmethod
+    def of(
+        cls,
+        sources: Sequence[Source],
+        keys: Strings,
+        statuses: Strings,
+        file_numbers: npt.NDArray[np.uint32],
+        rows: npt.NDArray[np.uint32],
+    ) -> "KeyIndex":
+        """Return the index of these keys; it keeps the files open, whose names may soon be gone."""
+        names: dict[str, int] = {}
+        codes = _codes(statuses, names)
+        paths = [source.path for source in sources]
+        index = cls(paths, halves_of(keys), file_numbers, rows, codes, list(names))
+        index.pinned = dict(enumerate(sources))
+        return index
+
+    def extended(self, more: "KeyIndex") -> "KeyIndex":
+        """Return this index and `more` as one; `more` has no key that is here, and may be small beside it."""
+        if not more.paths or not self.paths:
+            return more if more.paths else self
+        both = copy(self)
+        both.paths = (*self.paths, *more.paths)
+        both.statuses = tuple(dict.fromkeys((*self.statuses, *more.statuses)))
+        numbered = {number + len(self.paths): source for number, source in more.pinned.items()}
+        both.pinned = {**self.pinned, **numbered}
+        codes = np.array([both.statuses.index(name) for name in more.statuses], np.uint8)
+        files = more.columns.files + np.uint32(len(self.paths))
+        renumbered = more.columns._replace(files=files, codes=codes[more.columns.codes])
+        both.columns = self.columns.merged(renumbered)
+        return both
+
+    def open(self, file_number: int) -> Source:
+        """Return a file of :attr:`paths`, to be closed; it holds what it held when this index was made."""
+        return self.pinned.get(file_number) or PartSource(self.paths[file_number])
+
+    def is_pinned(self, file_number: int) -> bool:
+        """Return whether a file stays open as long as this index is held."""
+        return file_number in self.pinned
+
     def __len__(self) -> int:
-        return len(self._high)
+        return len(self.columns.high)
 
     def __contains__(self, request_key: object) -> bool:
         return isinstance(request_key, str) and bool(self.find([request_key])[0] >= 0)
@@ -109,11 +160,11 @@ class KeyIndex:
         found = np.full(len(high), -1, np.int64)
         if not len(self):
             return found
-        at = np.searchsorted(self._high, high)
+        at = np.searchsorted(self.columns.high, high)
         looking = self._matches(at, high)
         while looking.any():
             here = np.minimum(at, len(self) - 1)
-            hit = looking & (self._low[here] == low)
+            hit = looking & (self.columns.low[here] == low)
             found[hit] = at[hit]
             at += 1
             looking &= ~hit & self._matches(at, high)
@@ -123,12 +174,12 @@ class KeyIndex:
 
     def _matches(self, at: npt.NDArray[np.int64], high: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
         inside = at < len(self)
-        found: npt.NDArray[np.bool_] = inside & (self._high[np.where(inside, at, 0)] == high)
+        found: npt.NDArray[np.bool_] = inside & (self.columns.high[np.where(inside, at, 0)] == high)
         return found
 
     def place(self, positions: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return file numbers (of :attr:`paths`) and rows for positions that :meth:`find` found."""
-        return self._file_numbers[positions].astype(np.int64), self._rows[positions].astype(np.int64)
+        return self.columns.files[positions].astype(np.int64), self.columns.rows[positions].astype(np.int64)
 
     def locate(self, request_keys: Sequence[str | None]) -> list[Location | None]:
         """Return where each key's record lies, None for a key without one."""
@@ -138,18 +189,18 @@ class KeyIndex:
         ]
 
     def _location(self, position: int) -> Location:
-        status = self.statuses[self._codes[position]]
-        return Location(self.paths[self._file_numbers[position]], int(self._rows[position]), status)
+        status = self.statuses[self.columns.codes[position]]
+        return Location(self.paths[self.columns.files[position]], int(self.columns.rows[position]), status)
 
     def counts(self) -> dict[str, int]:
         """Return how many calls have each status."""
-        numbers = np.bincount(self._codes, minlength=len(self.statuses)).tolist()
+        numbers = np.bincount(self.columns.codes, minlength=len(self.statuses)).tolist()
         return dict(zip(self.statuses, numbers, strict=True))
 
     def packed(self, statuses: Collection[str]) -> npt.NDArray[np.void]:
         """Return the keys with these statuses as 16 bytes each (the keys' hex digits), in no order."""
-        wanted = np.isin(self._codes, [i for i, name in enumerate(self.statuses) if name in statuses])
-        both = np.stack([self._high[wanted], self._low[wanted]], axis=1).astype(">u8")
+        wanted = np.isin(self.columns.codes, [i for i, name in enumerate(self.statuses) if name in statuses])
+        both = np.stack([self.columns.high[wanted], self.columns.low[wanted]], axis=1).astype(">u8")
         return both.view("V16").reshape(-1)
 
 
@@ -160,45 +211,47 @@ def read_keys(paths: Sequence[Path]) -> Iterator[pa.Table]:
 
 
 def _read_keys(path: Path) -> pa.Table:
-    with open_part(path) as file:
+    # A part never changes: mapped, its keys cost no reading ahead of the audio beside them.
+    with open_part(path, memory_map=True) as file:
         return file.read(columns=["request_key", "status"], use_threads=False)
+
+
+def _noted(paths: Sequence[Path]) -> Iterator[Noted]:
+    if not any(map(is_remote, paths)):
+        # A footer is read faster than two threads agree on whose turn it is.
+        yield from map(_noted_keys, paths)
+        return
+    with ThreadPoolExecutor(_REMOTE_READERS) as pool:
+        yield from pool.map(_noted_keys, paths)
+
+
+def _noted_keys(path: Path) -> Noted:
+    with open_part(path) as file:
+        noted = read_note(file.metadata.metadata or {}, file.metadata.num_rows)
+        if noted is not None:
+            return noted
+        table = file.read(columns=["request_key", "status"], use_threads=False)
+    names: dict[str, int] = {}
+    codes = _codes(table.column("status"), names)
+    keys = [packed(chunk) for chunk in table.column("request_key").chunks]
+    return np.concatenate([np.empty((0, 16), np.uint8), *keys]), codes, list(names)
 
 
 def halves_of(keys: "pa.Array[Any] | pa.ChunkedArray[Any]") -> Halves:
     """Return both halves of each key: 32 hex digits are 16 bytes, anything else is hashed to 16."""
     chunks = keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]
-    packed = np.concatenate([np.empty((0, 16), np.uint8), *map(_packed, chunks)])
-    both = np.ascontiguousarray(packed).view(">u8").astype(np.uint64)
+    whole = np.concatenate([np.empty((0, 16), np.uint8), *map(packed, chunks)])
+    return _halves(whole)
+
+
+def _halves(keys: npt.NDArray[np.uint8]) -> Halves:
+    both = np.ascontiguousarray(keys).view(">u8").astype(np.uint64)
     return both[:, 0].copy(), both[:, 1].copy()
 
 
-def _packed(keys: "pa.Array[Any]") -> npt.NDArray[np.uint8]:
-    plain: Any = keys.cast(pa.string()) if keys.type != pa.string() else keys
-    if (
-        len(plain)
-        and not plain.null_count
-        and pc.all(pc.equal(pc.binary_length(plain), pa.scalar(_HEX_DIGITS))).as_py()
-    ):
-        _, offset_bytes, letters = (memoryview(buffer or b"") for buffer in plain.buffers())
-        first = np.frombuffer(offset_bytes, np.int32)[plain.offset]
-        digits = np.frombuffer(letters, np.uint8, len(plain) * _HEX_DIGITS, first)
-        values = _DIGIT[digits.reshape(-1, _HEX_DIGITS)]
-        if (values != _BAD).all():
-            packed: npt.NDArray[np.uint8] = values[:, ::2] * np.uint8(16) + values[:, 1::2]
-            return packed
-    return np.frombuffer(b"".join(map(_packed_one, plain.to_pylist())), np.uint8).reshape(-1, 16)
-
-
-def _packed_one(key: str | None) -> bytes:
-    if key is None:
-        return bytes(16)
-    if len(key) == _HEX_DIGITS and set(key) <= set("0123456789abcdef"):
-        return bytes.fromhex(key)
-    return hashlib.blake2b(key.encode("utf-8", "replace"), digest_size=16).digest()
-
-
 def _codes(statuses: Any, names: dict[str, int]) -> npt.NDArray[np.uint8]:
-    encoded = statuses.combine_chunks().dictionary_encode()
+    whole = statuses.combine_chunks() if isinstance(statuses, pa.ChunkedArray) else statuses
+    encoded = whole.dictionary_encode()
     known = [names.setdefault(name or "", len(names)) for name in encoded.dictionary.to_pylist()]
     codes: npt.NDArray[np.uint8] = np.asarray([*known, 0], np.uint8)[
         np.asarray(encoded.indices.fill_null(len(known)))

@@ -10,13 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from speechframe.errors import StoreError
 from speechframe.store.index import KeyIndex
 from speechframe.store.manifest import TableEntry
-from speechframe.store.parts import open_part
 from speechframe.store.schema import AUDIO_COLUMN, PART_SCHEMA, CallStatus
+from speechframe.store.sources import Source
 from speechframe.store.table import PROBLEM, REQUEST_KEY, open_table
 
 CACHE_BYTES = 64 * 2**20
@@ -77,7 +76,7 @@ class Joiner:
         self._with_audio = AUDIO_COLUMN in self._ours.values()
         self.schema = pa.schema([available[name] for name in wanted], metadata=self._metadata(theirs))
         read = [f.name for f in PART_SCHEMA if f.name in {*self._ours.values(), "status"}]
-        self._groups = _Groups(index.paths, read, cache_bytes, whole_files=not self._with_audio)
+        self._groups = _Groups(index, read, cache_bytes, whole_files=not self._with_audio)
 
     def _default_names(
         self, theirs: pa.Schema, ours: "dict[str, pa.Field[Any]]", *, audio: bool
@@ -170,12 +169,10 @@ class _Groups:
     one read of them is cheaper than thirty.
     """
 
-    def __init__(
-        self, paths: Sequence[Path], columns: list[str], cache_bytes: int, *, whole_files: bool
-    ) -> None:
-        self._paths, self._columns = paths, columns
+    def __init__(self, index: KeyIndex, columns: list[str], cache_bytes: int, *, whole_files: bool) -> None:
+        self._index, self._columns = index, columns
         self._cache_bytes, self._whole_files = cache_bytes, whole_files
-        self._files: OrderedDict[int, pq.ParquetFile] = OrderedDict()
+        self._files: OrderedDict[int, Source] = OrderedDict()
         self._kept: OrderedDict[tuple[int, int], pa.Table] = OrderedDict()
         self._kept_bytes = 0
         self._starts: dict[int, Numbers] = {}
@@ -186,9 +183,8 @@ class _Groups:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for file in self._files.values():
-            file.close()
-        self._files.clear()
+        while self._files:
+            self._close(*self._files.popitem())
         self._kept.clear()
         self._kept_bytes = 0
 
@@ -218,35 +214,31 @@ class _Groups:
         if place in self._kept:
             self._kept.move_to_end(place)
             return self._kept[place]
-        file = self._file(file_number)
-        if self._whole_files:
-            table = file.read(columns=self._columns, use_threads=False)
-        else:
-            table = file.read_row_group(group, columns=self._columns, use_threads=False)
-        table = table.select(self._columns).replace_schema_metadata(self.empty.schema.metadata)
+        table = self._file(file_number).read(self._columns, None if self._whole_files else group)
+        table = table.replace_schema_metadata(self.empty.schema.metadata)
         self._kept[place] = table
         self._kept_bytes += table.nbytes
         while self._kept_bytes > self._cache_bytes and len(self._kept) > 1:
             self._kept_bytes -= self._kept.popitem(last=False)[1].nbytes
         return table
 
-    def _file(self, number: int) -> pq.ParquetFile:
+    def _file(self, number: int) -> Source:
         if number in self._files:
             self._files.move_to_end(number)
             return self._files[number]
-        self._files[number] = file = open_part(self._paths[number])
+        self._files[number] = file = self._index.open(number)
         if len(self._files) > _OPEN_FILES:
-            self._files.popitem(last=False)[1].close()
+            self._close(*self._files.popitem(last=False))
         return file
+
+    def _close(self, number: int, file: Source) -> None:
+        if not self._index.is_pinned(number):
+            file.close()
 
     def _group_starts(self, number: int) -> Numbers:
         if number not in self._starts:
-            metadata = self._file(number).metadata
-            groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-            counts = np.array([group.num_rows for group in groups], np.int64)
+            counts, sizes = (np.array(column, np.int64) for column in self._file(number).groups())
             self._starts[number] = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int64)
-            # The audio bytes are the first leaf of PART_SCHEMA.
-            sizes = np.array([group.column(0).total_uncompressed_size for group in groups], np.int64)
             self._row_bytes[number] = sizes // np.maximum(counts, 1)
         return self._starts[number]
 

@@ -33,10 +33,10 @@ def write_ledger(path: Path, rows: Sequence[LedgerRow]) -> None:
     files.publish(path)
 
 
-def read_ledger(folder: Path) -> pa.Table:
-    """Return every attempt that is in ``attempts/``, by time."""
+def read_ledger(paths: Sequence[Path]) -> pa.Table:
+    """Return every attempt in these files, by time."""
     tables = []
-    for path in ledger_files(folder):
+    for path in paths:
         with open_part(path) as file:
             tables.append(file.read(columns=LEDGER_SCHEMA.names))
     if not tables:

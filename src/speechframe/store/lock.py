@@ -3,8 +3,8 @@
 import json
 import os
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,14 +12,16 @@ from filelock import FileLock, Timeout
 
 from speechframe.errors import RunLocked
 from speechframe.store import files
+from speechframe.store.holder import held
+from speechframe.store.remote import Remote, work_folder
 
 LOCK_NAME = "lock"
 HOLDER_NAME = "lock.json"
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold the run's lock during the block.
+def locked(folder: Path) -> Iterator[Callable[[], None]]:
+    """Hold the run's lock during the block; yield what raises RunLocked should it have been lost.
 
     Raises
     ------
@@ -27,18 +29,31 @@ def locked(folder: Path) -> Iterator[None]:
         When it is held, by another process or by this one; the words name the holder.
     """
     # thread_local=False: the thread that closes a run is often not the one that opened it.
-    lock = FileLock(folder / LOCK_NAME, blocking=False, thread_local=False)
+    work = work_folder(folder)
+    lock = FileLock(work / LOCK_NAME, blocking=False, thread_local=False)
     with files.storing(folder, "taking the run's lock"):
         try:
             lock.acquire()
         except Timeout:
-            raise RunLocked(_held_by(folder)) from None
+            raise RunLocked(_held_by(folder, work)) from None
     try:
         with files.storing(folder, "taking the run's lock"):
-            _sign(folder / HOLDER_NAME)
-        yield
+            _sign(work / HOLDER_NAME)
+        with _held(folder) as check:
+            yield check
     finally:
         lock.release()
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[Callable[[], None]]:
+    if not isinstance(folder, Remote):
+        yield lambda: None
+        return
+    with ExitStack() as stack:
+        with files.storing(folder, "taking the run's lock"):
+            holder = stack.enter_context(held(folder))
+        yield holder.check
 
 
 def _sign(path: Path) -> None:
@@ -49,9 +64,9 @@ def _sign(path: Path) -> None:
     temp.replace(path)
 
 
-def _held_by(folder: Path) -> str:
+def _held_by(folder: Path, work: Path) -> str:
     try:
-        holder = json.loads((folder / HOLDER_NAME).read_bytes())
+        holder = json.loads((work / HOLDER_NAME).read_bytes())
         who = f"process {holder['pid']} on {holder['host']} since {holder['since']}"
     except (OSError, ValueError, KeyError, TypeError):
         who = "another process"

@@ -9,6 +9,7 @@ from typing import Any
 
 from speechframe.errors import NotARun, RunMismatch, StoreError
 from speechframe.store import files
+from speechframe.store.remote import Remote
 
 LAYOUT = 1
 """The layout of run folders this version writes, and the newest it reads."""
@@ -173,9 +174,22 @@ def read_manifest(folder: Path) -> RunManifest:
 
 def write_manifest(folder: Path, manifest: RunManifest) -> None:
     """Replace run.json; a reader sees the old or the new one."""
-    content = json.dumps(manifest.to_json(), indent=2, ensure_ascii=True, allow_nan=False) + "\n"
     with files.storing(folder, f"writing {FILE_NAME}"):
-        files.write_whole(folder / FILE_NAME, content.encode("ascii"))
+        files.write_whole(folder / FILE_NAME, _content(manifest))
+
+
+def claim_manifest(folder: Path, manifest: RunManifest) -> bool:
+    """Write the run.json of a new run; return False when a remote folder has one already."""
+    if not isinstance(folder, Remote):
+        write_manifest(folder, manifest)
+        return True
+    with files.storing(folder, f"writing {FILE_NAME}"):
+        return (folder / FILE_NAME).claim(_content(manifest))
+
+
+def _content(manifest: RunManifest) -> bytes:
+    content = json.dumps(manifest.to_json(), indent=2, ensure_ascii=True, allow_nan=False) + "\n"
+    return content.encode("ascii")
 
 
 def with_table(manifest: RunManifest, entry: TableEntry) -> RunManifest:

@@ -10,6 +10,8 @@ import pyarrow.parquet as pq
 from speechframe.errors import StoreError
 from speechframe.store import files
 from speechframe.store.arrow import record_batch
+from speechframe.store.footer import note
+from speechframe.store.remote import is_remote
 from speechframe.store.schema import AUDIO_COLUMN, LEDGER_SCHEMA, PART_SCHEMA, Record
 
 FOLDER_NAME = "parts"
@@ -75,6 +77,8 @@ class PartFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.rows = 0
+        self._keys: list[str] = []
+        self._statuses: list[str] = []
         self._file: pq.ParquetWriter | None = None
 
     def write(self, records: Sequence[Record]) -> None:
@@ -84,12 +88,16 @@ class PartFile:
             self._file = pq.ParquetWriter(files.temp_path(self.path), PART_SCHEMA, **PART_OPTIONS)
         self._file.write_batch(batch, row_group_size=len(records))
         self.rows += len(records)
+        self._keys += [record.request_key for record in records]
+        self._statuses += [str(record.status) for record in records]
 
     def publish(self) -> None:
         """Give the part its name, once it is on the disk; a part without rows has no file."""
         if self._file is not None:
+            self._file.add_key_value_metadata(note(self._keys, self._statuses))
             self._file.close()
             self._file = None
+            self._keys, self._statuses = [], []
             files.publish(self.path)
 
 
@@ -108,8 +116,17 @@ def failed_file(folder: Path) -> Path:
     return folder / FOLDER_NAME / FAILED_NAME
 
 
-def open_part(path: Path) -> pq.ParquetFile:
+def open_part(path: Path, *, memory_map: bool = False, pinned: bool = False) -> pq.ParquetFile:
     """Return a part for reading.
+
+    Parameters
+    ----------
+    path
+        The part.
+    memory_map
+        Map it, to read little of it.
+    pinned
+        It may be replaced while it is read: a remote one, which no open file keeps, is fetched whole.
 
     Raises
     ------
@@ -117,6 +134,7 @@ def open_part(path: Path) -> pq.ParquetFile:
         When it is no Parquet file.
     """
     try:
-        return pq.ParquetFile(path)
+        source = pa.BufferReader(path.read_bytes()) if pinned and is_remote(path) else files.readable(path)
+        return pq.ParquetFile(source, memory_map=memory_map)
     except (OSError, pa.ArrowInvalid) as error:
         raise StoreError(f"{path} cannot be read ({error}): restore it from a copy of the folder") from error

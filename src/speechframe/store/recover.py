@@ -4,18 +4,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from speechframe.store import files
 from speechframe.store import log as log_files
-from speechframe.store.entries import FIELDS, Decoder
 from speechframe.store.failed import Failure, read_unknown, replace_failed
 from speechframe.store.index import KeyIndex
 from speechframe.store.ledger import FOLDER_NAME as LEDGER_FOLDER
 from speechframe.store.ledger import ledger_path, write_ledger
 from speechframe.store.log import Kind, SegmentReader
 from speechframe.store.parts import FOLDER_NAME as PARTS_FOLDER
-from speechframe.store.parts import Batch, PartFile, part_path
+from speechframe.store.parts import Batch, PartFile, part_files, part_path
+from speechframe.store.remote import work_folder
+from speechframe.store.replay import Replay
 from speechframe.store.schema import Record, SentRecord
 from speechframe.store.table import FOLDER_NAME as INPUT_FOLDER
 from speechframe.store.tally import Origin, Tally
@@ -49,10 +49,10 @@ class Recovered:
 
 def recover(folder: Path, origin: Origin) -> Recovered:
     """Turn every log below `folder` into parts and ledger, and remove what was left unfinished."""
-    for name in (PARTS_FOLDER, LEDGER_FOLDER, INPUT_FOLDER, "."):
-        files.remove_unfinished(folder / name)
+    for place in (folder, *(folder / name for name in (PARTS_FOLDER, LEDGER_FOLDER, INPUT_FOLDER))):
+        files.remove_unfinished(place)
     recovery = _Recovery(folder, origin)
-    for writer in _writers(folder):
+    for writer in _writers(work_folder(folder)):
         recovery.take(writer)
     return replace(recovery.found, unknown=read_unknown(folder))
 
@@ -117,37 +117,20 @@ class _Recovery:
             part.publish()
 
     def _finished_records(self, path: Path, tally: Tally) -> Iterator[Record]:
-        """Replay a segment into `tally`, yielding the records that belong into its part."""
-        decoder = Decoder(FIELDS)
         reader = SegmentReader(path)
-        answers = 0
-        for entry in reader:
-            if entry.kind == Kind.OPENING:
-                decoder = Decoder(entry.meta["fields"])
-                tally.origin = _with_sender(self.origin, entry.meta)
-            elif entry.kind == Kind.CARRIED:
-                for values in entry.meta:
-                    tally.carry(decoder.flight(values))
-            elif entry.kind == Kind.SENT:
-                tally.sent(decoder.sent(entry.meta))
-            elif entry.kind == Kind.ATTEMPT:
-                tally.attempt(decoder.ledger(entry.meta))
-            elif entry.kind == Kind.ANSWER:
-                answers += 1
-                record, row = decoder.answer(entry.meta, entry.body)
-                if tally.answer(record, row):
-                    yield record
+        replayed = Replay(tally)
+        yield from replayed.finished(reader)
         found = self.found
         self.found = replace(
             found,
-            records=found.records + answers,
+            records=found.records + replayed.answers,
             torn_bytes=found.torn_bytes + reader.torn_bytes,
             damaged_bytes=found.damaged_bytes + reader.damaged_bytes,
         )
 
     def _is_finished(self, request_key: str) -> bool:
         if self._finished is None:
-            self._finished = KeyIndex.read(self.folder, failed=False)
+            self._finished = KeyIndex.read(part_files(self.folder))
         return request_key in self._seen or request_key in self._finished
 
     def _without_finished(self, changes: dict[str, Failure | None]) -> dict[str, Failure | None]:
@@ -156,8 +139,3 @@ class _Recovery:
             key: None if failure is not None and self._is_finished(key) else failure
             for key, failure in changes.items()
         }
-
-
-def _with_sender(origin: Origin, opening: Mapping[str, Any]) -> Origin:
-    tags = tuple(opening.get("tags") or ())
-    return replace(origin, user=opening.get("user"), host=opening.get("host"), tags=tags)

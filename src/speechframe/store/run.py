@@ -1,13 +1,13 @@
 """A run folder: open it, lock it, read it, write to it."""
 
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -18,25 +18,33 @@ from speechframe.store import verify as verification
 from speechframe.store.index import KeyIndex, Location, read_keys
 from speechframe.store.join import CACHE_BYTES, Joiner
 from speechframe.store.lock import locked
+from speechframe.store.look import Look, Looker
 from speechframe.store.manifest import (
     FILE_NAME,
     RunManifest,
     TableEntry,
+    claim_manifest,
     read_manifest,
     with_table,
     write_manifest,
 )
+from speechframe.store.move import move
+from speechframe.store.remote import is_remote, locate, work_folder, working
 from speechframe.store.schema import AUDIO_COLUMN, PART_SCHEMA
 from speechframe.store.tally import Origin
 from speechframe.store.writer import RunWriter, host_name, user_name
 
 _BATCH_ROWS = 4_096
 _AUDIO_BATCH_ROWS = 64
-_CLOCK_GRAIN_NS = 100_000_000
 
 
 class RunFolder:
-    """A run on disk. Reading needs no lock and sees what is in parts; writing needs :meth:`lock`.
+    """A run on disk. Reading needs no lock and sees all that is acknowledged; writing needs :meth:`lock`.
+
+    Each call of :meth:`keys`, :meth:`index`, :meth:`row`, :meth:`joined` and
+    :meth:`ledger` sees what is there at that moment, from any process: parts,
+    and the logs of a writer at work or of one that died. What :meth:`joined`
+    yields is all of one moment.
 
     Made by :meth:`create` or :meth:`open`.
 
@@ -64,29 +72,49 @@ class RunFolder:
         self.manifest = manifest
         self._locked = False
         self._writer: RunWriter | None = None
-        self._index: tuple[int | None, KeyIndex] | None = None
+        self._looker = Looker(path)
+        self._check_lock: Callable[[], None] = lambda: None
 
     @classmethod
-    def create(cls, path: str | PathLike[str], manifest: RunManifest) -> "RunFolder":
+    def create(
+        cls, path: str | PathLike[str], manifest: RunManifest, *, filesystem: Any = None
+    ) -> "RunFolder":
         """Return a new run in `path`, which is made if it is missing.
+
+        Parameters
+        ----------
+        path, filesystem
+            See :meth:`open`.
+        manifest
+            What the run is.
 
         Raises
         ------
         StoreError
             When the folder cannot be written or holds a run already.
         """
-        folder = Path(path)
-        if cls.exists(folder):
-            raise StoreError(f"{folder} holds a run already: open it, or choose another run_dir")
+        folder = working(locate(path, filesystem), manifest.run_id)
         with files.storing(folder, "making the run folder"):
-            _make_folders(folder)
-            files.sync_folder(folder.absolute().parent)
-        write_manifest(folder, manifest)
+            is_new = not cls.exists(folder)
+            if is_new:
+                _make_folders(folder)
+                if not is_remote(folder):
+                    files.sync_folder(folder.absolute().parent)
+        if not is_new or not claim_manifest(folder, manifest):
+            raise StoreError(f"{folder} holds a run already: open it, or choose another run_dir")
         return cls(folder, manifest)
 
     @classmethod
-    def open(cls, path: str | PathLike[str]) -> "RunFolder":
+    def open(cls, path: str | PathLike[str], *, filesystem: Any = None) -> "RunFolder":
         """Return the run in `path`.
+
+        Parameters
+        ----------
+        path
+            A folder, or the URL of one (``s3://bucket/run``) on a filesystem that fsspec knows. What is
+            not there yet, the log and the lock lie in ``$XDG_STATE_HOME/speechframe/remote`` then.
+        filesystem
+            Of fsspec or pyarrow, on which `path` is; without it fsspec finds options and credentials.
 
         Raises
         ------
@@ -95,13 +123,42 @@ class RunFolder:
         RunMismatch
             When its layout is newer than this version reads.
         """
-        folder = Path(path)
-        return cls(folder, read_manifest(folder))
+        folder = locate(path, filesystem)
+        manifest = read_manifest(folder)
+        return cls(working(folder, manifest.run_id), manifest)
 
     @staticmethod
-    def exists(path: str | PathLike[str]) -> bool:
-        """Return whether `path` holds a run."""
-        return (Path(path) / FILE_NAME).is_file()
+    def exists(path: str | PathLike[str], *, filesystem: Any = None) -> bool:
+        """Return whether `path` holds a run.
+
+        Raises
+        ------
+        StoreError
+            When a remote folder does not answer.
+        """
+        folder = locate(path, filesystem)
+        with files.storing(folder, f"looking for {FILE_NAME}"):
+            return (folder / FILE_NAME).is_file()
+
+    def move(self, path: str | PathLike[str], *, filesystem: Any = None) -> "RunFolder":
+        """Give a local run that nobody writes to another place, also a remote one, and return it there.
+
+        A remote place gets copies, its ``run.json`` last and only if it has none: nobody ever
+        finds half a run there.
+
+        Parameters
+        ----------
+        path, filesystem
+            See :meth:`open`.
+
+        Raises
+        ------
+        StoreError
+            When there is a run already, or the run cannot be put there.
+        """
+        target = locate(path, filesystem)
+        move(self.path, target)
+        return self.open(target)
 
     def update_manifest(self, **changes: Any) -> RunManifest:
         """Change fields of run.json, atomically, and return the new manifest."""
@@ -119,7 +176,7 @@ class RunFolder:
         RunLocked
             When it is held; the words name process, host and since when.
         """
-        with locked(self.path):
+        with locked(self.path) as self._check_lock:
             # What was read before may have been changed by the holder since.
             self.manifest = read_manifest(self.path)
             self._locked = True
@@ -153,7 +210,7 @@ class RunFolder:
         self._need_no_writer("writer")
         with files.storing(self.path, "starting to write"):
             _make_folders(self.path)
-        self._writer = RunWriter(self.path, self._origin(tags))
+        self._writer = RunWriter(self.path, self._origin(tags), self._check_lock)
         return self._writer
 
     def _origin(self, tags: Sequence[str]) -> Origin:
@@ -228,29 +285,22 @@ class RunFolder:
 
         For very large runs :meth:`index` holds the same in an eighth of the memory.
         """
+        look = self._look()
         found: dict[str, str] = {}
-        for keys in read_keys(self._record_files(finished_last=True)):
-            names, statuses = keys.column("request_key"), keys.column("status")
-            found.update(
-                cast("Iterator[tuple[str, str]]", zip(names.to_pylist(), statuses.to_pylist(), strict=True))
-            )
+        if look.failed is not None:
+            found.update(_pairs(look.failed.read(["request_key", "status"])))
+        found.update(look.live)
+        for keys in read_keys(look.parts):
+            found.update(_pairs(keys))
         return found
 
     def index(self) -> KeyIndex:
-        """Return where each call's record lies; kept until a part is added."""
-        folder = self.path / parts.FOLDER_NAME
-        with files.storing(self.path, "reading parts"):
-            changed_ns = folder.stat().st_mtime_ns if folder.exists() else 0
-        if self._index is None or self._index[0] != changed_ns:
-            # A part that is added within the clock's grain would not show: do not rely on a time so fresh.
-            settled = time.time_ns() - changed_ns > _CLOCK_GRAIN_NS
-            self._index = changed_ns if settled else None, KeyIndex.read(self.path)
-        return self._index[1]
+        """Return where each call's record lies now: in a part, in ``failed.parquet`` or in a log."""
+        return self._look().index
 
-    def _record_files(self, *, finished_last: bool = False) -> list[Path]:
-        finished = parts.part_files(self.path)
-        failed = [path for path in [parts.failed_file(self.path)] if path.exists()]
-        return [*failed, *finished] if finished_last else [*finished, *failed]
+    def _look(self) -> Look:
+        with files.storing(self.path, "reading the run"):
+            return self._looker.look()
 
     def locate(self, request_keys: Sequence[str | None]) -> list[Location | None]:
         """Return file, row and status of each call's record, None where there is none."""
@@ -266,21 +316,20 @@ class RunFolder:
         columns
             Of :data:`PART_SCHEMA`; None for all.
         """
-        location = self.locate([request_key])[0]
-        if location is None:
+        index = self.index()
+        position = int(index.find([request_key])[0])
+        if position < 0:
             return None
-        with parts.open_part(location.path) as file:
-            row = location.row
-            for group in range(file.metadata.num_row_groups):
-                rows = file.metadata.row_group(group).num_rows
-                if row < rows:
-                    wanted = list(PART_SCHEMA.names if columns is None else columns)
-                    found: dict[str, Any] = (
-                        file.read_row_group(group, columns=wanted).slice(row, 1).to_pylist()[0]
-                    )
-                    return found
-                row -= rows
-        raise StoreError(f"{location.path} has fewer rows than its keys: verify() says more")
+        (file_number,), (row,) = (numbers.tolist() for numbers in index.place(np.array([position])))
+        source = index.open(file_number)
+        try:
+            found: dict[str, Any] = source.read_row(
+                PART_SCHEMA.names if columns is None else columns, row
+            ).to_pylist()[0]
+            return found
+        finally:
+            if not index.is_pinned(file_number):
+                source.close()
 
     def clip_bytes(self, request_key: str) -> bytes | None:
         """Return the audio file of one call as the service sent it, or None; reads one row group."""
@@ -328,8 +377,9 @@ class RunFolder:
         return Joiner(self.path, self._entry(), self.index(), columns=columns, audio=audio).schema
 
     def ledger(self) -> pa.Table:
-        """Return every attempt and what it cost, by time; :data:`LEDGER_SCHEMA`."""
-        return ledger.read_ledger(self.path)
+        """Return every attempt that has ended and what it cost, by time; :data:`LEDGER_SCHEMA`."""
+        with files.storing(self.path, "reading the run"):
+            return self._looker.ledger(self._origin(()))
 
     def verify(self) -> list[verification.Problem]:
         """Return everything that is wrong with the folder's files; reads all of them, audio too."""
@@ -339,7 +389,15 @@ class RunFolder:
         return f"RunFolder({str(self.path)!r}, {self.manifest.operation!r})"
 
 
+def _pairs(keys: pa.Table) -> "Iterator[tuple[str, str]]":
+    names, statuses = keys.column("request_key").to_pylist(), keys.column("status").to_pylist()
+    return cast("Iterator[tuple[str, str]]", zip(names, statuses, strict=True))
+
+
 def _make_folders(folder: Path) -> None:
     # Again before every writing: archives and version control lose folders that are empty.
+    if is_remote(folder):
+        (work_folder(folder) / log.FOLDER_NAME).mkdir(parents=True, exist_ok=True)
+        return
     for name in (table.FOLDER_NAME, log.FOLDER_NAME, parts.FOLDER_NAME, ledger.FOLDER_NAME):
         (folder / name).mkdir(parents=True, exist_ok=True)

@@ -137,7 +137,7 @@ def open_table(folder: Path, entry: TableEntry) -> pq.ParquetFile:
     """Return a table of the run, to be read by batches."""
     path = folder / entry.file
     try:
-        return pq.ParquetFile(path)
+        return pq.ParquetFile(files.readable(path))
     except FileNotFoundError:
         raise StoreError(f"{path} is missing: restore it, or hand the table in again") from None
     except (OSError, pa.ArrowInvalid) as error:

@@ -9,9 +9,11 @@ import pyarrow as pa
 
 from speechframe.errors import StoreError
 from speechframe.store import log
+from speechframe.store.footer import Noted, packed, read_note
 from speechframe.store.ledger import ledger_files
 from speechframe.store.manifest import RunManifest
 from speechframe.store.parts import failed_file, open_part, part_files
+from speechframe.store.remote import work_folder
 from speechframe.store.schema import LEDGER_SCHEMA, PART_SCHEMA
 from speechframe.store.table import open_table
 
@@ -56,10 +58,11 @@ def _problems(folder: Path, manifest: RunManifest) -> Iterator[Problem]:
         else:
             if rows != entry.rows:
                 yield Problem(entry.file, None, f"has {rows} rows, run.json says {entry.rows}")
-    left = sorted((folder / log.FOLDER_NAME).glob("*/"))
+    work = work_folder(folder)
+    left = sorted((work / log.FOLDER_NAME).glob("*/"))
     for path in (segment for writer in left for segment in log.segment_files(writer)):
         words = "is the log of a run that is being written or was interrupted: the next run takes it up"
-        yield Problem(str(path.relative_to(folder)), None, words)
+        yield Problem(str(path.relative_to(work)), None, words)
 
 
 def _table_problems(folder: Path, path: Path, schema: pa.Schema) -> Iterator[Problem]:
@@ -83,6 +86,10 @@ def _part_problems(folder: Path, path: Path, seen: dict[str, str]) -> Iterator[P
         yield from unreadable
         return
     with open_part(path) as file:
+        keys = file.read(columns=["request_key", "status"])
+        noted = read_note(file.metadata.metadata or {}, file.metadata.num_rows)
+        if noted is not None and not _is_of(noted, keys):
+            yield Problem(name, None, "the keys in its footer are not those of its rows")
         for batch in file.iter_batches(batch_size=64, columns=["audio", "sha256", "request_key"]):
             for row in batch.to_pylist():
                 key = row["request_key"]
@@ -92,3 +99,10 @@ def _part_problems(folder: Path, path: Path, seen: dict[str, str]) -> Iterator[P
                 content = (row["audio"] or {}).get("bytes")
                 if content is not None and hashlib.sha256(content).hexdigest() != row["sha256"]:
                     yield Problem(name, key, "the audio is not what was answered: its sha256 differs")
+
+
+def _is_of(noted: Noted, table: pa.Table) -> bool:
+    keys, codes, names = noted
+    statuses = [names[code] if code < len(names) else None for code in codes.tolist()]
+    wanted = packed(pa.array(table.column(0).to_pylist(), pa.string()))
+    return bool((keys == wanted).all()) and statuses == table.column(1).to_pylist()

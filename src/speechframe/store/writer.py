@@ -5,7 +5,7 @@ import os
 import secrets
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -20,6 +20,7 @@ from speechframe.store.entries import FIELDS, carried_values, encode_answer, enc
 from speechframe.store.failed import Changes, replace_failed
 from speechframe.store.ledger import ledger_path, write_ledger
 from speechframe.store.parts import PART_BYTES, PART_ROWS, Batch, PartFile, part_path
+from speechframe.store.remote import work_folder
 from speechframe.store.schema import LedgerRow, Record, SentRecord
 from speechframe.store.tally import Origin, Tally
 
@@ -58,13 +59,15 @@ class RunWriter:
         The run folder, whose lock is held.
     origin
         What ledger rows say of attempts that nobody lived to describe.
+    check
+        Raises when the lock was lost; called before a segment becomes a part.
     """
 
-    def __init__(self, folder: Path, origin: Origin) -> None:
+    def __init__(self, folder: Path, origin: Origin, check: Callable[[], None] = lambda: None) -> None:
         self.name = secrets.token_hex(3)
         self.rows_written = 0
         self.bytes_written = 0
-        self._folder = folder
+        self._folder, self._work_folder, self._check_lock = folder, work_folder(folder), check
         self._lock = threading.RLock()
         self._tally = Tally(origin)
         self._batch = Batch()
@@ -74,7 +77,9 @@ class RunWriter:
         self._closed = False
         self._until_room_check = 0
         with files.storing(folder, "starting the log"):
-            self._log = log.LogWriter(folder / log.FOLDER_NAME / self.name, _opening(self.name, origin))
+            self._log = log.LogWriter(
+                self._work_folder / log.FOLDER_NAME / self.name, _opening(self.name, origin)
+            )
         self._queue: Queue[list[Record] | _Cut | None] = Queue(_WAITING_BATCHES)
         self._part = PartFile(part_path(folder, self.name, 1))
         self._thread = threading.Thread(target=self._write_parts, name="speechframe-parts", daemon=True)
@@ -152,7 +157,7 @@ class RunWriter:
             self._log.sync()
 
     def cut(self) -> None:
-        """Wait until everything acknowledged is in parts and ledger, where readers see it.
+        """Wait until everything acknowledged is in parts and ledger, where every tool sees it.
 
         Raises
         ------
@@ -223,7 +228,7 @@ class RunWriter:
         self._until_room_check -= 1
         if self._until_room_check < 0:
             self._until_room_check = _ROOM_EVERY
-            _check_room(self._folder)
+            _check_room(self._work_folder)
 
     def _append(self, kind: log.Kind, meta: bytes, body: bytes = b"") -> None:
         if self._closed:
@@ -266,6 +271,8 @@ class RunWriter:
                     self._work(item)
             except OSError as error:
                 self._trouble = files.store_error(self._folder, "writing parts", error)
+            except StoreError as error:
+                self._trouble = error
             except Exception as error:  # noqa: BLE001 - the caller must hear of whatever it is
                 words = f"writing parts failed ({error!r}); the log has everything, recover() tries again"
                 self._trouble = StoreError(f"{self._folder}: {words}")
@@ -282,6 +289,7 @@ class RunWriter:
             # The next segment holds the calls in flight: it must be safe before this one can go.
             item.following.sync()
             files.sync_folder(item.following.path.parent)
+        self._check_lock()
         write_ledger(ledger_path(self._folder, self.name, item.number), item.ledger)
         self._part.publish()
         replace_failed(self._folder, item.changes)

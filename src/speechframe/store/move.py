@@ -1,0 +1,31 @@
+"""A run folder goes elsewhere, whole: nobody finds half a run there."""
+
+from pathlib import Path
+
+from speechframe.errors import StoreError
+from speechframe.store import files, ledger, log, parts, table
+from speechframe.store.manifest import FILE_NAME
+from speechframe.store.remote import Remote
+
+
+def move(folder: Path, target: Path) -> None:
+    """Give the local run in `folder`, which nobody writes to, the place `target`.
+
+    Raises
+    ------
+    StoreError
+        When there is a run already, or it cannot be put there.
+    """
+    if not isinstance(target, Remote):
+        with files.storing(target, "moving the run"):
+            folder.rename(target)
+        return
+    if next((folder / log.FOLDER_NAME).glob("*/*.log"), None) is not None:
+        raise StoreError(f"{folder} has a log that is no part yet: run recover() on it before it is moved")
+    with files.storing(target, "putting the run"):
+        for name in (table.FOLDER_NAME, parts.FOLDER_NAME, ledger.FOLDER_NAME):
+            for path in sorted((folder / name).glob("[!.]*")):
+                (target / name / path.name).put(path)
+        # The last: a folder with this file is a run.
+        if not (target / FILE_NAME).claim((folder / FILE_NAME).read_bytes()):
+            raise StoreError(f"{target} holds a run already: open it, or choose another run_dir")

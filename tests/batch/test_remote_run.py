@@ -1,0 +1,112 @@
+"""A run folder on a remote filesystem: the same verbs, and nothing lost when a process or a put dies."""
+
+import os
+import subprocess
+import sys
+import textwrap
+import uuid
+from pathlib import Path
+
+import fsspec
+import pytest
+from faulty import RATE_HZ, audio_of, check_audio, check_books, statuses
+
+import speechframe as spf
+from speechframe.errors import StoreError
+
+LINES = [f"This is line {i}." for i in range(30)]
+SERVER = Path(__file__).parents[1] / "store" / "s3_server.py"
+
+
+@pytest.fixture(scope="module")
+def s3_port():
+    process = subprocess.Popen([sys.executable, str(SERVER), "0"], stdout=subprocess.PIPE, text=True)
+    yield int(process.stdout.readline())
+    process.kill()
+    process.wait(10)
+    process.stdout.close()
+
+
+@pytest.fixture
+def s3(s3_port, monkeypatch, tmp_path):
+    """The address of a run that is not there yet, on a local S3 server."""
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "AKLOCALTEST", "AWS_SECRET_ACCESS_KEY": "made-up-secret",
+        "AWS_DEFAULT_REGION": "us-east-1", "AWS_ENDPOINT_URL": f"http://127.0.0.1:{s3_port}",
+        "AWS_MAX_ATTEMPTS": "1", "AWS_EC2_METADATA_DISABLED": "true", "XDG_STATE_HOME": str(tmp_path / "state"),
+    }.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+    fsspec.filesystem("s3").clear_instance_cache()
+    fs = fsspec.filesystem("s3")
+    if not fs.exists("runs"):
+        fs.mkdir("runs")
+    return f"s3://runs/{uuid.uuid4().hex}"
+
+
+def test_everything_a_run_can_do(faulty, speak, s3):
+    faulty.forever = {LINES[3]: 400}
+    run = speak(faulty, LINES, run_dir=s3)
+    assert str(run.path) == s3
+    assert (run.status, run.stats["done"], run.stats["failed"]) == ("finished", 29, 1)
+    check_audio(run)
+    check_books(run, faulty)
+    assert list(run.failed["text"]) == [LINES[3]]
+    assert run.clip("7").audio == audio_of(LINES[7])
+    assert run.dataset.count_rows() == 29
+    assert s3 in run.summary()
+    assert sum(b.num_rows for b in run.batches()) == 30
+    # All of it is up, and nothing but what a run has.
+    names = {Path(name).parent.name for name in fsspec.filesystem("s3").find(s3)}
+    assert names <= {s3.rpartition("/")[2], "input", "parts", "attempts"}
+
+    opened = spf.open_run(s3)
+    assert statuses(opened) == statuses(run)
+    again = speak(faulty, LINES, run_dir=s3)
+    assert (again.estimate.finished, again.estimate.calls) == (29, 1)
+    faulty.forever = {}
+    more = spf.resume(s3, table=[*LINES, "One more."], service=faulty.settings, progress=False)
+    assert set(statuses(more).values()) == {"done"}
+    assert spf.changes(s3, LINES, service=faulty.settings).credits == 0
+
+
+def test_a_second_writer_is_refused(faulty, speak, s3):
+    faulty.delay_s = 0.1
+    live = speak(faulty, LINES, run_dir=s3, wait=False)
+    faulty.until(lambda s: len(s.seen) > 4)
+    with pytest.raises(spf.RunLocked):
+        spf.resume(s3, service=faulty.settings, progress=False)
+    live.stop()
+    live.wait(20)
+
+
+def test_killed_in_mid_run_it_goes_on_and_pays_once(faulty, speak, s3, tmp_path):
+    faulty.delay_s = 0.05
+    code = f"""
+        import speechframe as spf
+        from speechframe.settings import Settings
+        service = Settings(api_key="sk-faulty", base_url={faulty.url!r}, profile="faulty")
+        spf.generate({LINES!r}, voice="nora", sample_rate={RATE_HZ}, service=service, run_dir={s3!r},
+                     progress=False, max_concurrency=4)
+    """
+    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], env=os.environ, cwd=tmp_path)
+    faulty.until(lambda s: len(s.seen) >= 12, 60)
+    process.kill()
+    process.wait(10)
+    faulty.delay_s = 0
+    run = speak(faulty, LINES, run_dir=s3)
+    assert set(statuses(run).values()) == {"done"}
+    assert set(faulty.billed.values()) == {1}
+    check_audio(run)
+
+
+def test_without_the_extra_it_says_what_to_install(faulty, speak, monkeypatch):
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    with pytest.raises(StoreError, match=r"speechframe\[s3\]"):
+        speak(faulty, LINES[:2], run_dir="s3://runs/none")
+    assert not faulty.seen
+
+
+def test_a_bucket_that_is_not_there(faulty, speak, s3):
+    with pytest.raises(StoreError, match="nowhere"):
+        speak(faulty, LINES[:2], run_dir="s3://nowhere/run")
+    assert not faulty.seen
