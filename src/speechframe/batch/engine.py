@@ -4,7 +4,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 
 from speechframe.batch.accounts import Accounts
 from speechframe.batch.books import Before
@@ -17,7 +16,7 @@ from speechframe.batch.plan import Todo
 from speechframe.batch.progress import Bar
 from speechframe.batch.queue import RowQueue
 from speechframe.batch.retry import Charge, Decision, Verdict, decide, delay_s
-from speechframe.client import Client
+from speechframe.client import Call, Client
 from speechframe.errors import (
     ConnectionFailed,
     PaymentRequired,
@@ -203,7 +202,9 @@ class Engine:
         job.sends += 1
         job.lane = lane.name
         key = idempotency_key(self.accounts.identity.run_id, planned) if self.ways.repeat_is_free else None
-        call = replace(planned.call, idempotency_key=key, take=planned.take if self.ways.sends_takes else 0)
+        made = planned.call
+        take = planned.take if self.ways.sends_takes else 0
+        call = Call(made.operation, made.request, made.body, idempotency_key=key, take=take)
         began = time.monotonic()
         self.accounts.sent(job, idempotency_key=key)
         try:

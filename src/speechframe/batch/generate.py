@@ -19,6 +19,7 @@ from speechframe.spec.billing import billed_characters, generate_millicredits
 from speechframe.spec.check import FieldProblem, check
 from speechframe.spec.speech import Format, GenerateRequest, Model
 from speechframe.store import Record
+from speechframe.wire.bodies import encode_content
 
 ARGUMENTS: Mapping[str, str] = MappingProxyType(
     {
@@ -83,22 +84,22 @@ class GenerateOperation:
             problems += found
         if problems or checked.value is None:
             return Checked(None, tuple(problems))
-        return self._plan(checked.value.model_copy(update={"voice_id": voice}), take)
+        return self._plan(checked.value, voice, take)
 
-    def _plan(self, request: GenerateRequest, take: int) -> Checked:
+    def _plan(self, request: GenerateRequest, voice: str | None, take: int) -> Checked:
         note = None
         if take and request.variation == 0:
             # Without variation every take is the same: it is the first one, and costs nothing more.
             take, note = 0, "retake_identical"
-        content = request.model_copy(update={"encode_as_base64": None})
-        key = request_key(self.name, Call.of(content).body, model=Model.GEN2, take=take, service=self.service)
-        if request.encode_as_base64 is None:
-            # One round trip less than a URL, and the service keeps no copy.
-            request = request.model_copy(update={"encode_as_base64": True})
+        if voice != request.voice_id:
+            request = request.model_copy(update={"voice_id": voice})
+        # One round trip less than a URL, and the service keeps no copy.
+        content, body = encode_content(request, as_base64=True)
+        key = request_key(self.name, content, model=Model.GEN2, take=take, service=self.service)
         planned = Planned(
             request_key=key,
             take=take,
-            call=Call.of(request, take=take),
+            call=Call("generate", request, body, take=take),
             characters=billed_characters(request.text),
             millicredits=generate_millicredits(request.text),
             text=request.text,

@@ -33,6 +33,7 @@ __all__ = [
 _AUDIO_KEY = b'"encodedAudio"'
 # Stands for the audio while the rest is parsed. Random, so that no body can hold it by design.
 _PLACE = secrets.token_hex(16)
+_DELIVERY = "encodeAsBase64"
 _COLON = re.compile(rb'[ \t\r\n]*:[ \t\r\n]*"')
 _BALANCE = re.compile(rb'"remainingCharacterCount"[ \t\r\n]*:[ \t\r\n]*(-?[0-9]{1,19})[ \t\r\n]*[,}]')
 _MAX_INT64 = 2**63 - 1
@@ -83,9 +84,40 @@ def encode_generate(request: GenerateRequest) -> bytes:
     >>> encode_generate(GenerateRequest(text="Grüße", voice_id="greta", variation=1, sample_rate=8000))
     b'{"sampleRate":8000.0,"text":"Gr\xc3\xbc\xc3\x9fe","voiceId":"greta"}'
     """
-    fields = request.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
-    # Never the fast writer: these bytes enter request keys, which must not depend on what is installed.
-    return json.dumps(fields, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
+    return _canonical(_given(request))
+
+
+def encode_content(request: GenerateRequest, *, as_base64: bool) -> tuple[bytes, bytes]:
+    """Return what a request asks for, and the body that asks for it, both as canonical JSON.
+
+    Parameters
+    ----------
+    request
+        The request.
+    as_base64
+        How the audio is to be delivered where the request does not say: that is in the body, and no part of
+        what is asked for.
+
+    Examples
+    --------
+    >>> encode_content(GenerateRequest(text="Hi", voice_id="nora"), as_base64=True)
+    (b'{"text":"Hi","voiceId":"nora"}', b'{"encodeAsBase64":true,"text":"Hi","voiceId":"nora"}')
+    """
+    fields = _given(request)
+    delivery = fields.pop(_DELIVERY, as_base64)
+    return _canonical(fields), _canonical({**fields, _DELIVERY: delivery})
+
+
+# Never the fast writer: these bytes enter request keys, which must not depend on what is installed.
+_encoder = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+
+
+def _given(request: GenerateRequest) -> dict[str, Any]:
+    return request.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
+
+
+def _canonical(fields: dict[str, Any]) -> bytes:
+    return _encoder.encode(fields).encode()
 
 
 def decode_generate(body: bytes, *, characters: int | None = None) -> Generated:
