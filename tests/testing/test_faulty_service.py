@@ -522,7 +522,9 @@ def test_a_batch_over_many_faults_gets_every_row_its_own_audio_and_a_ledger_that
     )
     spf.configure(**{name: getattr(service.settings, name) for name in ("api_key", "base_url", "profile")})
     texts = [f"Sentence number {number}." for number in range(80)]
-    run = spf.generate(texts, voice="en-US-nora", run_dir=tmp_path / "run", max_concurrency=6)
+    run = spf.generate(
+        texts, voice="en-US-nora", run_dir=tmp_path / "run", max_concurrency=6, truth_checks=False
+    )
     frame = run.to_pandas(audio=True)
     assert set(frame["status"]) == {"done"}
     assert [tag_in(audio["bytes"]) for audio in frame["audio"]] == list(map(tag_of, texts))

@@ -1,24 +1,21 @@
 """A service that fails as it is told, for tests: a child process on a real port of this machine."""
 
-import asyncio
 import contextlib
 import json
 import os
-import selectors
 import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
+from speechframe._child import Running, line_within
 from speechframe.errors import ConnectionFailed, SettingsError
 from speechframe.settings import GLOBAL_REGION, Settings
 from speechframe.spec.chosen import API_KEY_HEADER
@@ -32,11 +29,10 @@ __all__ = ["FaultyService"]
 _START_S = 60.0
 _STOP_S = 5.0
 _ASK_S = 60.0
-_LINE_BYTES = 65_536
 _OK = 200
 
 
-class FaultyService:
+class FaultyService(Running):
     """A canned, fast speech service that fails as it is told and keeps books of everything it saw.
 
     It speaks ``POST /v1/speech/generate``, the voice listing, the page of
@@ -251,30 +247,6 @@ class FaultyService:
         self.kill()
         self.start()
 
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
-    async def __aenter__(self) -> Self:
-        starting = asyncio.ensure_future(asyncio.to_thread(self.start))
-        try:
-            return await asyncio.shield(starting)
-        except asyncio.CancelledError:
-            # The thread cannot be stopped half-way, and what it starts must not be left behind.
-            with contextlib.suppress(SettingsError):
-                await starting
-            await asyncio.to_thread(self.stop)
-            raise
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await asyncio.to_thread(self.stop)
-
     # -- while it runs -------------------------------------------------------------
 
     def books(self) -> Books:
@@ -334,7 +306,12 @@ class FaultyService:
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(self._told().encode() + b"\n")
             process.stdin.flush()
-        said = _first_line(process, _START_S)
+        assert process.stdout is not None  # noqa: S101 - same
+        line = line_within(process.stdout, _START_S)
+        try:
+            said = json.loads(line)
+        except ValueError:
+            said = {"error": f"it ended or said nothing within {_START_S:g} s; see its standard error"}
         if "error" in said:
             raise SettingsError(f"the faulty service cannot start: {said['error']}")
         self._urls = said["urls"]
@@ -356,22 +333,6 @@ def _tuple(values: Iterable[Any] | None) -> tuple[Any, ...]:
 
 def _dict(values: Mapping[str, Any] | None) -> dict[str, Any]:
     return dict(values or {})
-
-
-def _first_line(process: "subprocess.Popen[bytes]", limit_s: float) -> dict[str, Any]:
-    """Return what the child announces, or why it announces nothing."""
-    assert process.stdout is not None  # noqa: S101 - asked for as a pipe
-    line, end = bytearray(), time.monotonic() + limit_s
-    with selectors.DefaultSelector() as selector:
-        selector.register(process.stdout, selectors.EVENT_READ)
-        while not line.endswith(b"\n"):
-            ready = selector.select(max(0.0, end - time.monotonic()))
-            chunk = os.read(process.stdout.fileno(), _LINE_BYTES) if ready else b""
-            if not chunk:
-                return {"error": f"it ended or said nothing within {limit_s:g} s; see its standard error"}
-            line += chunk
-    said: dict[str, Any] = json.loads(line)
-    return said
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:

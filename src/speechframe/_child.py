@@ -1,0 +1,172 @@
+"""Child processes that serve on this machine: gone when the block ends or this process dies.
+
+A child announces itself with one line of JSON and lives while its standard
+input is open: when this process dies, in whatever way, the child ends.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import selectors
+import subprocess
+import threading
+import time
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Sequence
+from types import TracebackType
+from typing import IO, Any, Self
+
+from speechframe.errors import SettingsError
+
+log = logging.getLogger("speechframe.local")
+
+_START_S = 90.0
+_STOP_S = 15.0
+_KILL_S = 5.0
+_KEPT_LINES = 40
+_LINE_BYTES = 65_536
+
+
+class Running:
+    """What is started and stopped, and both by ``with`` and ``async with``."""
+
+    @abstractmethod
+    def start(self) -> Self:
+        """Start it and return when it answers."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End it; calling this again does nothing."""
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Self:
+        starting = asyncio.ensure_future(asyncio.to_thread(self.start))
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            # The thread cannot be stopped half-way, and what it starts must not be left behind.
+            with contextlib.suppress(SettingsError):
+                await starting
+            await asyncio.to_thread(self.stop)
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.stop)
+
+
+class Child:
+    """One service process and the pipes to it."""
+
+    def __init__(self, command: Sequence[str], key_lines: Sequence[str]) -> None:
+        self._last_words: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._process = subprocess.Popen(  # noqa: S603 - our own module, with our own options
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            # Ctrl-C in a notebook or terminal is for this process; the child ends with the block.
+            start_new_session=True,
+        )
+        assert self._process.stdin is not None  # noqa: S101 - asked for as pipes
+        assert self._process.stderr is not None  # noqa: S101 - same
+        self._log_thread = threading.Thread(
+            target=_drain,
+            args=(self._process.stderr, self._last_words),
+            name="speechframe-local-log",
+            daemon=True,
+        )
+        self._log_thread.start()
+        with contextlib.suppress(BrokenPipeError):
+            # Keys go through the pipe: arguments could be read by every user of the machine.
+            self._process.stdin.write("".join(f"{key}\n" for key in key_lines).encode() + b"\n")
+            self._process.stdin.flush()
+
+    @property
+    def lives(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.poll() is None
+
+    def announcement(self) -> dict[str, Any]:
+        """Return what it says of itself once it answers, or raise SettingsError with its own words."""
+        process = self._process
+        assert process.stdout is not None  # noqa: S101 - asked for as a pipe
+        line = line_within(process.stdout, _START_S)
+        try:
+            said: dict[str, Any] = json.loads(line)
+        except ValueError:
+            code = process.poll()
+            how = (
+                f"ended with exit code {code}"
+                if code is not None
+                else f"did not answer within {_START_S:.0f} s"
+            )
+            raise SettingsError(
+                f"the local service {how}: {' / '.join(self._last_words) or 'it said nothing'}"
+            ) from None
+        if "error" in said:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_KILL_S)
+            self._log_thread.join(_KILL_S)
+            # What went wrong below the service itself is the last thing on its standard error.
+            hints = [line for line in self._last_words if said["error"] not in line][-1:]
+            raise SettingsError("; ".join((f"the local service cannot start: {said['error']}", *hints)))
+        return said
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.terminate()
+
+    def wait(self) -> None:
+        """Wait for its end, by force if it takes too long, and close the pipes."""
+        try:
+            self._process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_KILL_S)
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+
+    def let_go(self) -> None:
+        """Close this process's copy of its standard input."""
+        if self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+
+
+def _drain(stream: IO[bytes], kept: deque[str]) -> None:
+    # Read to the end, or the child would stop at a full pipe.
+    with stream:
+        for line in stream:
+            words = line.decode(errors="replace").rstrip()
+            kept.append(words)
+            log.debug("%s", words)
+
+
+def line_within(stream: IO[bytes], limit_s: float) -> bytes:
+    """Return the first line, or what came of it until the stream ended or the time was over."""
+    line, end = bytearray(), time.monotonic() + limit_s
+    with selectors.DefaultSelector() as selector:
+        selector.register(stream, selectors.EVENT_READ)
+        while not line.endswith(b"\n"):
+            ready = selector.select(max(0.0, end - time.monotonic()))
+            chunk = os.read(stream.fileno(), _LINE_BYTES) if ready else b""
+            if not chunk:
+                break
+            line += chunk
+    return bytes(line)
