@@ -44,7 +44,7 @@ soak: $(VENV)/dev.done  ## kill client and service at random moments, many round
 	@SPEECHFRAME_SOAK_ROUNDS=$${ROUNDS:-40} $(BIN)/python -m pytest -m slow -k soak $(ARGS)
 
 bench: $(VENV)/dev.done  ## ratios against named references, in one run
-	@$(BIN)/python benchmarks/bench.py $(ARGS)
+	@$(BIN)/python -m benchmarks $(ARGS)
 
 lab: $(VENV)/dev.done  ## JupyterLab on notebooks/
 	@$(BIN)/jupyter lab notebooks

@@ -1,0 +1,72 @@
+"""The command: ``python -m benchmarks --only U15,W1 --rounds 3 --long --json out.json``."""
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import benchmarks
+from benchmarks import cost, memory, pace
+from benchmarks.lab import BrokenRowError, Lab
+from benchmarks.report import HEADER, Figure, machine, remarks, table_line
+
+ROWS = {**pace.ROWS, **cost.ROWS, **memory.ROWS}
+ORDER = ("U15", "U2", "U100", "C60", "C150", "E60", "M1", "M2", "W1", "W2", "W3", "W4", "R1", "K1")
+
+
+def main() -> int:
+    options = _options()
+    load, began = os.getloadavg()[0], time.monotonic()
+    figures: list[Figure] = []
+    broken: list[str] = []
+    print(f"{machine()}\nload {load:.2f} before; {options.rounds} rounds\n\n{HEADER}", flush=True)
+    with Lab(rounds=options.rounds, long=options.long, tiny=options.tiny, profiled=options.profile) as lab:
+        for name in options.only:
+            try:
+                for figure in ROWS[name](lab):
+                    figures.append(figure)
+                    print(table_line(figure.cells()), flush=True)
+            except BrokenRowError as error:
+                broken.append(name)
+                print(table_line([name, f"BROKEN: {error}", "", "", "", "", ""]), flush=True)
+    print(f"\nload {os.getloadavg()[0]:.2f} after {time.monotonic() - began:.0f} s")
+    for words in remarks(figures, load):
+        print(words)
+    if options.json:
+        found = {"machine": machine(), "load_before": load, "rounds": options.rounds, "broken": broken}
+        found["figures"] = [figure.to_json() for figure in figures]
+        Path(options.json).write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+    return 1 if broken else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description=benchmarks.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--only", type=_names, default=list(ORDER), help=f"some of {','.join(ORDER)}")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds a figure is the median of")
+    parser.add_argument("--long", action="store_true", help="a million rows in M2 and R1")
+    parser.add_argument("--json", metavar="FILE", help="write all figures there, too")
+    parser.add_argument(
+        "--tiny", action="store_true", help="show that every row works; its figures mean nothing"
+    )
+    parser.add_argument(
+        "--profile", action="store_true", help="profile every child; its figures mean nothing"
+    )
+    return parser.parse_args()
+
+
+def _names(words: str) -> list[str]:
+    names = words.split(",")
+    unknown = sorted(set(names) - set(ROWS))
+    if unknown:
+        raise argparse.ArgumentTypeError(f"there is no row {unknown[0]}; there are {', '.join(ORDER)}")
+    return names
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""A process that does one job and says what it took: ``python -m benchmarks.child``.
+
+Told by a line of JSON on standard input; when its imports are done it says so,
+and begins at the next line. So neither start-up nor imports are ever measured,
+and several can begin at once. It ends with its standard input, or waits for
+another job, which then finds it warm.
+"""
+
+import cProfile
+import importlib
+import json
+import pstats
+import resource
+import sys
+import time
+from pathlib import Path
+from typing import Any, Self
+
+MB = 2**20
+_TOP_FUNCTIONS = 30
+
+
+def status_mb(field: str) -> float:
+    """Return a field of /proc/self/status in MB: ``VmRSS`` is what is in use, ``VmHWM`` its highest."""
+    for text in Path("/proc/self/status").read_text("ascii").splitlines():
+        name, _, value = text.partition(":")
+        if name == field:
+            return int(value.split()[0]) * 1024 / MB
+    raise LookupError(field)
+
+
+class Clock:
+    """Measures its block: wall, the CPU of this process (user and system), memory."""
+
+    def __init__(self, *, profiled: bool) -> None:
+        self.found: dict[str, float] = {}
+        self._profile = cProfile.Profile(time.thread_time) if profiled else None
+
+    def __enter__(self) -> Self:
+        self.found["before_mb"] = status_mb("VmRSS")
+        self._cpu_s, self._wall_s = _cpu_s(), time.perf_counter()
+        if self._profile is not None:
+            self._profile.enable()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._profile is not None:
+            self._profile.disable()
+        self.found["wall_s"] = time.perf_counter() - self._wall_s
+        self.found["cpu_s"] = _cpu_s() - self._cpu_s
+        self.found["peak_mb"] = status_mb("VmHWM")
+        if self._profile is not None:
+            pstats.Stats(self._profile, stream=sys.stderr).sort_stats("tottime").print_stats(_TOP_FUNCTIONS)
+
+
+def _cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def main() -> None:
+    for line in sys.stdin:
+        _do(json.loads(line))
+
+
+def _do(told: dict[str, Any]) -> None:
+    for name in told["hide"]:
+        # An import of it now fails as if it were not installed.
+        sys.modules[name] = None  # type: ignore[assignment]
+    if told["tuned"]:
+        from speechframe._allocator import tune_allocator
+
+        tune_allocator()
+    module, _, name = told["job"].partition(".")
+    job = getattr(importlib.import_module(f"benchmarks.{module}"), name)
+    clock = Clock(profiled=told["profiled"])
+    _say({"ready": True})
+    if sys.stdin.readline():
+        result = job(clock, **told["arguments"])
+        _say({**clock.found, **result})
+
+
+def _say(value: dict[str, Any]) -> None:
+    print(json.dumps(value), flush=True)
+
+
+if __name__ == "__main__":
+    main()

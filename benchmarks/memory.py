@@ -1,0 +1,71 @@
+"""Rows about memory (M1, M2), and about going on with what is finished (R1)."""
+
+import statistics
+from collections.abc import Iterator
+
+from benchmarks.cost import IN_FLIGHT
+from benchmarks.lab import BrokenRowError, Lab, Ran
+from benchmarks.report import Figure, at_most
+from benchmarks.texts import CHARACTERS
+
+MILLION = 1_000_000
+
+
+def m1(lab: Lab) -> Iterator[Figure]:
+    few, many = lab.size(5_000, 40), lab.size(40_000, 80)
+    small, large = [], []
+    for _ in range(lab.rounds_up_to(2)):
+        small.append(_whole(lab, few, "WAV", 60_000))
+        large.append(_whole(lab, many, "WAV", 60_000))
+    shares = [one.service_share for one in (*small, *large)]
+    reference = f"{few:,} rows, {statistics.median(one.over_mb for one in small):.0f} MB"
+    what = f"peak memory over import, {many:,} rows of 60 KB"
+    yield Figure.of("M1", what, [one.over_mb for one in large], "MB", at_most(260), reference, shares)
+    growths = [100 * (more.over_mb / less.over_mb - 1) for more, less in zip(large, small, strict=True)]
+    yield Figure.of("M1", "the same: growth", growths, "%", at_most(5.0), reference, shares)
+
+
+def m2(lab: Lab) -> Iterator[Figure]:
+    last = lab.size(MILLION if lab.long else 150_000, 40)
+    first = lab.size(50_000, 0)
+    ran = _whole(lab, last, "FLAC", 2_000, from_row=first)
+    what = f"growth of memory from row {first:,} to {last:,}, 2 KB a row"
+    reference = f"at row {first:,}, {ran.more['late_mb']:.0f} MB"
+    yield Figure.of("M2", what, [ran.more["growth_mb"]], "MB", at_most(30), reference, [ran.service_share])
+
+
+def _whole(lab: Lab, rows: int, format: str, audio_bytes: int, from_row: int = 0) -> Ran:
+    with lab.serving(audio_bytes=audio_bytes) as service, lab.folder() as folder:
+        table = lab.table(rows, CHARACTERS[format, audio_bytes], folder)
+        return lab.child(
+            "jobs.generate_file", service, table=table, format=format, folder=folder, from_row=from_row,
+            max_concurrency=IN_FLIGHT, max_credits=10.0**9,
+        )  # fmt: skip
+
+
+def r1(lab: Lab) -> Iterator[Figure]:
+    rows = lab.size(MILLION if lab.long else 100_000, 100)
+    scans, raws, wholes = [], [], []
+    with lab.serving(audio_bytes=2_000) as service, lab.folder() as folder:
+        table = lab.table(rows, 8, folder)
+        path = lab.child("stored.build_finished", service, table=table, folder=folder).more["path"]
+        for _ in range(lab.rounds):
+            scans.append(lab.child("stored.scan", path=path))
+            raws.append(lab.child("references.raw_keys", path=path))
+            wholes.append(lab.child("stored.resume", service, path=path))
+        paid = service.books().requests
+    if paid or any(one.rows != rows for one in (*scans, *raws, *wholes)):
+        raise BrokenRowError(
+            f"a run of {rows} finished rows was not found whole, or {paid} calls were made for it"
+        )
+    what = f"CPU of scanning the keys of {rows:,} finished rows, for a million"
+    raw_s = statistics.median(one.cpu_s * MILLION / rows for one in raws)
+    per_million = [one.cpu_s * MILLION / rows for one in scans]
+    yield Figure.of("R1", what, per_million, "s", at_most(1.0), f"raw reader, {raw_s:.2f} s")
+    a_row = [one.cpu_s / rows * 1e6 for one in wholes]
+    yield Figure.of("R1", "CPU of the whole resume, a row", a_row, "us", at_most(20), "nothing is left to do")
+    over = [one.over_mb for one in wholes]
+    yield Figure.of("R1", "its peak memory over import", over, "MB", at_most(250), f"{rows:,} rows")
+
+
+ROWS = {"M1": m1, "M2": m2, "R1": r1}

@@ -1,0 +1,51 @@
+"""The naive notebook: gather over all rows, tenacity around every call, a DataFrame, to_parquet."""
+
+import asyncio
+from pathlib import Path
+
+import aiohttp
+import pandas as pd
+import pyarrow as pa  # noqa: F401 - to_parquet would import it while the clock runs
+import pyarrow.parquet as pq  # noqa: F401 - same
+from tenacity import retry, stop_after_attempt, wait_exponential
+
+from benchmarks.child import Clock
+from benchmarks.references import post
+from benchmarks.texts import lines
+
+
+def naive_notebook(
+    clock: Clock,
+    to: dict[str, str],
+    rows: int,
+    characters: int,
+    workers: int,
+    format: str,
+    folder: str,
+    warm: int = 0,
+):
+    """Every row a task, all audio in memory, one file at the end: nothing survives a crash."""
+    return asyncio.run(_naive(clock, to, rows, characters, workers, format, Path(folder), warm))
+
+
+async def _naive(clock, to, rows, characters, workers, format, folder, warm):
+    places = asyncio.Semaphore(workers)
+    async with aiohttp.ClientSession() as session:
+
+        @retry(wait=wait_exponential(), stop=stop_after_attempt(5))
+        async def one(text: str) -> dict[str, object]:
+            async with places:
+                audio, words = await post(session, to, text, format)
+            return {"text": text, "audio": audio, "words": words}
+
+        async def whole(first: int, count: int, name: str) -> int:
+            found = await asyncio.gather(*map(one, lines(count, characters, first)))
+            frame = pd.DataFrame(found)
+            frame.to_parquet(folder / name)
+            return len(frame)
+
+        if warm:
+            await whole(rows, warm, "warm.parquet")
+        with clock:
+            answered = await whole(0, rows, "naive.parquet")
+    return {"rows": answered}

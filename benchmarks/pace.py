@@ -1,0 +1,167 @@
+"""Rows about pace, as the service sees it: utilisation of a cap (U), caps nobody told (W)."""
+
+import contextlib
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.lab import BrokenRowError, Lab, Ran
+from benchmarks.report import Figure, at_least, at_most
+from benchmarks.texts import CHARACTERS
+from speechframe.testing import Books, Lognormal
+
+MEAN_S = 0.2
+ALLOWED, TRUE_CAP = 100, 15
+PROCESSES = 4
+_PHASE_S = 10.0
+_CAPS = (15, 30, 5, 15)
+_JOB: dict[str, Any] = {"characters": CHARACTERS["WAV", 60_000], "format": "WAV"}
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a service saw of a job, and what that took."""
+
+    books: Books
+    ran: list[Ran]
+
+    @property
+    def utilisation(self) -> float:
+        return next(iter(self.books.utilisation.values()))
+
+    @property
+    def refused_percent(self) -> float:
+        return 100 * self.books.refused / self.books.requests
+
+    @property
+    def seconds(self) -> float:
+        """From the first call to the last answer."""
+        return (self.books.last_at or 0.0) - (self.books.started_at or 0.0)
+
+
+def _seen(lab: Lab, job: str, knobs: dict[str, Any], *arguments: dict[str, Any]) -> Seen:
+    """Do a job, once for each of `arguments` at the same time, against a service of its own."""
+    latency = 0.02 if lab.tiny else MEAN_S
+    with contextlib.ExitStack() as stack:
+        service = stack.enter_context(lab.serving(**{"latency": Lognormal(latency), **knobs}))
+        own = [{**_JOB, **given} for given in arguments]
+        if job.startswith("jobs."):
+            own = [{**given, "folder": stack.enter_context(lab.folder())} for given in own]
+        ran = lab.children(job, service, own)
+        books = service.books()
+        wanted = sum(given["rows"] for given in arguments)
+        if books.answered < wanted:
+            raise BrokenRowError(f"the service answered {books.answered} calls of {wanted}")
+        return Seen(books, ran)
+
+
+def _told(
+    lab: Lab, id: str, cap: int, latencies: int, bound: float, least: float | None = None
+) -> Iterator[Figure]:
+    """Utilisation of a cap that the service tells, over so many latencies: start and end weigh little then."""
+    rows = lab.size(cap * latencies)
+    knobs = {"cap": cap, "publish_cap": True}
+    ours, bare = [], []
+    for _ in range(lab.rounds if latencies <= 100 else lab.rounds_up_to(2)):
+        ours.append(_seen(lab, "jobs.generate", knobs, {"rows": rows, "max_concurrency": cap}))
+        bare.append(_seen(lab, "references.bare_loop", knobs, {"rows": rows, "workers": cap}))
+    reference = f"bare loop of {cap} workers, {statistics.median(seen.utilisation for seen in bare):.3f}"
+    what = f"utilisation of a cap of {cap}, {rows:,} rows of {MEAN_S * 1000:.0f} ms"
+    shares = _shares(ours)
+    yield Figure.of(
+        id, what, [seen.utilisation for seen in ours], "share", at_least(bound), reference, shares
+    )
+    ratios = [one.utilisation / other.utilisation for one, other in zip(ours, bare, strict=True)]
+    target = None if least is None else at_least(least)
+    yield Figure.of(id, "the same against the bare loop", ratios, "x", target, reference, shares)
+
+
+def u15(lab: Lab) -> Iterator[Figure]:
+    return _told(lab, "U15", 15, 100, 0.97)
+
+
+def u2(lab: Lab) -> Iterator[Figure]:
+    return _told(lab, "U2", 2, 120, 0.985)
+
+
+def u100(lab: Lab) -> Iterator[Figure]:
+    return _told(lab, "U100", 100, 60, 0.90, least=1.0)
+
+
+def w1(lab: Lab) -> Iterator[Figure]:
+    rows = lab.size(TRUE_CAP * 60)
+    knobs = {"cap": TRUE_CAP}
+    ours, told, alone = [], [], []
+    for _ in range(lab.rounds_up_to(2)):
+        ours.append(_seen(lab, "jobs.generate", knobs, {"rows": rows, "max_concurrency": ALLOWED}))
+        told.append(_seen(lab, "jobs.generate", knobs, {"rows": rows, "max_concurrency": TRUE_CAP}))
+        alone.append(_seen(lab, "references.tenacity_alone", knobs, {"rows": rows, "workers": ALLOWED}))
+    refused, shares = [seen.refused_percent for seen in ours], _shares(ours)
+    what = f"cap unknown ({ALLOWED} allowed, true {TRUE_CAP}), {rows:,} rows: refused"
+    peer = f"tenacity alone, {statistics.median(seen.refused_percent for seen in alone):.0f} %"
+    yield Figure.of("W1", what, refused, "%", at_most(2.0), peer, shares)
+    slower = [one.seconds / other.seconds for one, other in zip(ours, told, strict=True)]
+    yield Figure.of(
+        "W1", "the same: time", slower, "x", at_most(1.05), f"told cap, {_seconds(told):.1f} s", shares
+    )
+    faster = [other.seconds / one.seconds for one, other in zip(ours, alone, strict=True)]
+    peer = f"tenacity alone, {_seconds(alone):.1f} s"
+    yield Figure.of("W1", "the same: times faster", faster, "x", at_least(2.7), peer, shares)
+
+
+def w2(lab: Lab) -> Iterator[Figure]:
+    phase_s = 0.3 if lab.tiny else _PHASE_S
+    # A little less than fits: the last phase must not end before the rows do.
+    rows = lab.size(int(0.92 * sum(_CAPS) * _PHASE_S / MEAN_S), tiny=60)
+    knobs = {"cap": _CAPS[0], "cap_plan": [(number * phase_s, cap) for number, cap in enumerate(_CAPS)]}
+    job = {"rows": rows, "max_concurrency": ALLOWED}
+    found = [_seen(lab, "jobs.generate", knobs, job) for _ in range(lab.rounds_up_to(2))]
+    what, reference = f"cap {'-'.join(map(str, _CAPS))}, unknown", f"what is allowed, {phase_s:g} s each"
+    used, refused = [seen.utilisation for seen in found], [seen.refused_percent for seen in found]
+    yield Figure.of("W2", f"{what}: utilisation", used, "share", at_least(0.85), reference, _shares(found))
+    yield Figure.of("W2", f"{what}: refused", refused, "%", at_most(2.5), "all calls", _shares(found))
+
+
+def w3(lab: Lab) -> Iterator[Figure]:
+    part = lab.size(TRUE_CAP * 60) // PROCESSES
+    knobs = {"cap": TRUE_CAP}
+    whole = {"rows": PROCESSES * part, "max_concurrency": ALLOWED}
+    parts = [{"rows": part, "first": n * part, "max_concurrency": ALLOWED} for n in range(PROCESSES)]
+    one, four = [], []
+    for _ in range(lab.rounds_up_to(2)):
+        one.append(_seen(lab, "jobs.generate", knobs, whole))
+        four.append(_seen(lab, "jobs.generate", knobs, *parts))
+    what, shares = f"{PROCESSES} processes, one key, unknown cap {TRUE_CAP}", _shares(four)
+    rates = [single.seconds / many.seconds for single, many in zip(one, four, strict=True)]
+    peer = f"one process, {_seconds(one):.1f} s"
+    yield Figure.of("W3", f"{what}: rate", rates, "x", at_least(0.95), peer, shares)
+    peer = f"one process, {statistics.median(seen.refused_percent for seen in one):.1f} %"
+    yield Figure.of(
+        "W3", f"{what}: refused", [seen.refused_percent for seen in four], "%", at_most(3.0), peer, shares
+    )
+
+
+def w4(lab: Lab) -> Iterator[Figure]:
+    knobs = {"cap": TRUE_CAP, "retry_after": "mixed", "faults": {"429": 0.08, "503": 0.02}}
+    # Fast answers: what counts here is how often somebody is told to wait, and that takes long enough.
+    knobs |= {"retry_after_s": 0.2 if lab.tiny else 1.0, "latency": Lognormal(MEAN_S / 10)}
+    job = {"rows": lab.size(240), "max_concurrency": ALLOWED}
+    found = [_seen(lab, "jobs.generate", knobs, job) for _ in range(lab.rounds_up_to(2))]
+    told = sum(seen.books.statuses.get(status, 0) for seen in found for status in (429, 503))
+    if not told:
+        raise BrokenRowError("nothing was told to wait, so that nothing could come too early")
+    early = [float(seen.books.early_retries) for seen in found]
+    what = "retries earlier than Retry-After (seconds, decimal, date)"
+    yield Figure.of("W4", what, early, "count", at_most(0), f"{told} answers 429 and 503", _shares(found))
+
+
+def _shares(found: list[Seen]) -> list[float]:
+    return [one.service_share for seen in found for one in seen.ran]
+
+
+def _seconds(found: list[Seen]) -> float:
+    return statistics.median(seen.seconds for seen in found)
+
+
+ROWS = {"U15": u15, "U2": u2, "U100": u100, "W1": w1, "W2": w2, "W3": w3, "W4": w4}

@@ -1,0 +1,112 @@
+"""What others do with the same service; nothing of ours is imported here."""
+
+import asyncio
+import base64
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import aiohttp
+from tenacity import retry, retry_if_exception_type, wait_random_exponential
+
+from benchmarks.child import Clock
+from benchmarks.texts import SAMPLE_RATE, VOICE, lines
+
+PATH = "/v1/speech/generate"
+_SYNC_EVERY = 64
+
+
+async def post(
+    session: aiohttp.ClientSession, to: dict[str, str], text: str, format: str
+) -> tuple[bytes, list]:
+    """Return audio and words of one text, by json and base64."""
+    body = {
+        "text": text,
+        "voiceId": VOICE,
+        "format": format,
+        "sampleRate": SAMPLE_RATE,
+        "encodeAsBase64": True,
+    }
+    async with session.post(to["url"] + PATH, json=body, headers={"api-key": to["key"]}) as answer:
+        answer.raise_for_status()
+        content = json.loads(await answer.read())
+    return base64.b64decode(content["encodedAudio"]), content["wordDurations"]
+
+
+def bare_loop(
+    clock: Clock, to: dict[str, str], rows: int, characters: int, workers: int, format: str, warm: int = 0
+):
+    """Workers over one iterator; the audio is decoded and thrown away."""
+    return asyncio.run(_bare_loop(clock, to, rows, characters, workers, format, warm))
+
+
+async def _bare_loop(clock, to, rows, characters, workers, format, warm):
+    audio_bytes = words = answered = 0
+
+    async def work(session: aiohttp.ClientSession, texts: Iterator[str]) -> None:
+        nonlocal audio_bytes, words, answered
+        for text in texts:
+            audio, found = await post(session, to, text, format)
+            audio_bytes, words, answered = audio_bytes + len(audio), words + len(found), answered + 1
+
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=workers)) as session:
+        early = lines(warm, characters, first=rows)
+        await asyncio.gather(*(work(session, early) for _ in range(workers)))
+        audio_bytes = words = answered = 0
+        todo = lines(rows, characters)
+        with clock:
+            await asyncio.gather(*(work(session, todo) for _ in range(workers)))
+    return {"rows": answered, "audio_bytes": audio_bytes, "words": words}
+
+
+def tenacity_alone(clock: Clock, to: dict[str, str], rows: int, characters: int, workers: int, format: str):
+    """Workers that know nothing of a cap: whatever is refused backs off exponentially and comes again."""
+    return asyncio.run(_tenacity_alone(clock, to, rows, characters, workers, format))
+
+
+async def _tenacity_alone(clock, to, rows, characters, workers, format):
+    persistent = retry(
+        wait=wait_random_exponential(multiplier=1, max=60),
+        retry=retry_if_exception_type(aiohttp.ClientResponseError),
+    )(post)
+    answered = 0
+
+    async def work(session: aiohttp.ClientSession, texts: Iterator[str]) -> None:
+        nonlocal answered
+        for text in texts:
+            await persistent(session, to, text, format)
+            answered += 1
+
+    todo = lines(rows, characters)
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=workers)) as session:
+        with clock:
+            await asyncio.gather(*(work(session, todo) for _ in range(workers)))
+    return {"rows": answered}
+
+
+def raw_append(clock: Clock, folder: str, rows: int, audio_bytes: int):
+    """The least a durable log can be: one write a row, on the disk every 64 rows."""
+    body = os.urandom(audio_bytes)
+    file = os.open(Path(folder) / "raw.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    with clock:
+        for number in range(rows):
+            os.writev(file, [f"{number:032x}".encode(), body])
+            if number % _SYNC_EVERY == _SYNC_EVERY - 1:
+                os.fdatasync(file)
+    os.close(file)
+    return {"rows": rows}
+
+
+def raw_keys(clock: Clock, path: str):
+    """The least a scan can be: both columns of every part, read by pyarrow one part after the other."""
+    import pyarrow.parquet as pq
+
+    def read(part: Path) -> int:
+        return pq.ParquetFile(part).read(columns=["request_key", "status"], use_threads=False).num_rows
+
+    parts = sorted(Path(path, "parts").glob("*.parquet"))
+    read(parts[0])
+    with clock:
+        rows = sum(map(read, parts))
+    return {"rows": rows}

@@ -1,0 +1,147 @@
+"""Figures, their targets, and the table they are printed in."""
+
+import importlib.metadata
+import os
+import platform
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+_SHOWN = {
+    "x": "{:.2f}x",
+    "share": "{:.3f}",
+    "%": "{:.1f} %",
+    "MB": "{:.0f} MB",
+    "us": "{:.1f} us",
+    "s": "{:.2f} s",
+    "count": "{:.0f}",
+}
+_LIBRARIES = ("speechframe", "aiohttp", "pandas", "pyarrow", "pydantic", "tenacity", "orjson", "pybase64")
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a figure shall be: at most, or at least, a bound."""
+
+    sign: str
+    bound: float
+
+
+def at_most(bound: float) -> Target:
+    return Target("<=", bound)
+
+
+def at_least(bound: float) -> Target:
+    return Target(">=", bound)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One line of the table.
+
+    `spread` is the least and the most of the rounds `value` is the median of; `service_share` the share of one
+    core that the busiest service used: near 1 it is the service that set the pace. Without a value, what was to
+    be measured is not there.
+    """
+
+    id: str
+    what: str
+    value: float | None
+    unit: str
+    target: Target | None
+    reference: str
+    spread: tuple[float, float] | None = None
+    service_share: float = 0.0
+
+    @classmethod
+    def of(
+        cls,
+        id: str,
+        what: str,
+        rounds: Sequence[float],
+        unit: str,
+        target: Target | None,
+        reference: str,
+        service_shares: Iterable[float] = (),
+    ) -> Self:
+        """Return the figure of some rounds, or of none where what was to be measured is not there."""
+        value, spread = (statistics.median(rounds), (min(rounds), max(rounds))) if rounds else (None, None)
+        return cls(id, what, value, unit, target, reference, spread, max(service_shares, default=0.0))
+
+    @property
+    def is_met(self) -> bool:
+        """Whether the figure, to the digits that are shown, is within its target."""
+        if self.target is None or self.value is None:
+            return True
+        digits = 2 if self.unit == "x" else 3 if self.unit == "share" else 1
+        value = round(self.value, digits)
+        return value <= self.target.bound if self.target.sign == "<=" else value >= self.target.bound
+
+    def cells(self) -> list[str]:
+        target, met = "", ""
+        if self.target is not None:
+            target = f"{self.target.sign} {_shown(self.target.bound, self.unit)}"
+            met = "" if self.value is None else "yes" if self.is_met else "NO"
+        value = "not there" if self.value is None else _shown(self.value, self.unit)
+        if self.spread is not None and len(set(self.spread)) > 1:
+            value += f" ({' - '.join(_shown(end, self.unit) for end in self.spread)})"
+        service = f"{100 * self.service_share:.0f} %" if self.service_share else ""
+        return [self.id, self.what, value, target, met, self.reference, service]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "id": self.id, "what": self.what, "value": self.value, "unit": self.unit,
+            "target": None if self.target is None else f"{self.target.sign} {self.target.bound}",
+            "met": self.is_met, "reference": self.reference, "spread": self.spread,
+            "service_share": self.service_share,
+        }  # fmt: skip
+
+
+def _shown(value: float, unit: str) -> str:
+    return _SHOWN[unit].format(value)
+
+
+HEADER = "| | what | figure (of all rounds) | target | met | reference | service's CPU |\n|---|---|---|---|---|---|---|"
+
+
+def table_line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+BUSY_SHARE = 0.98
+"""Of a core: a service that uses more is what everybody waits for."""
+
+
+def remarks(figures: Sequence[Figure], load_before: float) -> list[str]:
+    """Return what must be said beside the table for it not to mislead."""
+    said = []
+    if load_before > 0.5:
+        said.append(
+            f"Busy machine: the load was {load_before:.1f} on {os.cpu_count()} cores before this began. CPU ratios stand; "
+            "figures of time, pace and refusals do not."
+        )
+    for figure in figures:
+        if figure.service_share > BUSY_SHARE:
+            share = f"{100 * figure.service_share:.0f} %"
+            said.append(f"{figure.id} ({figure.what}): the service used {share} of a core, it set the pace.")
+    return said
+
+
+def machine() -> str:
+    """Return what this ran on, in one line."""
+    fields = (line.partition(":") for line in Path("/proc/meminfo").read_text("ascii").splitlines())
+    memory_kb = next(int(value.split()[0]) for name, _, value in fields if name == "MemTotal")
+    versions = ", ".join(f"{name} {_version(name)}" for name in _LIBRARIES)
+    return (
+        f"{platform.machine()}, {os.cpu_count()} cores, {memory_kb / 2**20:.0f} GB, {platform.system()} "
+        f"{platform.release()}, Python {platform.python_version()}; {versions}"
+    )
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"

@@ -1,0 +1,59 @@
+"""The bench is code that nothing else runs: here every row of it runs once, as small as it can be."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+FIGURES = {
+    "U15": 2, "U2": 2, "U100": 2, "C60": 3, "C150": 3, "E60": 12, "M1": 2, "M2": 1, "W1": 3, "W2": 2, "W3": 2,
+    "W4": 1, "R1": 3, "K1": 2,
+}  # fmt: skip
+
+
+def bench(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "benchmarks", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    path = tmp_path_factory.mktemp("bench") / "out.json"
+    ran = bench("--tiny", "--json", str(path))
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout, json.loads(path.read_text("utf-8"))
+
+
+@pytest.mark.parametrize("row", FIGURES)
+def test_every_row_of_the_bench_ends_with_its_figures(tiny, row):
+    figures = [figure for figure in tiny[1]["figures"] if figure["id"] == row]
+    assert len(figures) == FIGURES[row]
+    for figure in figures:
+        assert figure["value"] is not None or "tuned" in figure["what"]
+        assert figure["reference"]
+
+
+def test_the_table_prints_every_figure_with_what_it_is_measured_against(tiny):
+    printed = [
+        line.split(" | ") for line in tiny[0].splitlines() if line.split(" | ")[0].strip("| ") in FIGURES
+    ]
+    figures = tiny[1]["figures"]
+    assert len(printed) == len(figures)
+    for cells, figure in zip(printed, figures, strict=True):
+        assert cells[2]
+        assert cells[5] == figure["reference"]
+
+
+def test_a_row_that_does_not_exist_is_named():
+    ran = bench("--only", "U15,X9")
+    assert ran.returncode == 2
+    assert "there is no row X9" in ran.stderr
