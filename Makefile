@@ -40,7 +40,7 @@ test: lint  ## the tests of every commit, under 12 minutes on 2 cores
 test-all: lint  ## all tests, the long ones too
 	@$(BIN)/python -m pytest -n 2 --dist loadscope $(ARGS)
 
-soak: $(VENV)/dev.done  ## kill client and service at random moments, many rounds
+soak: $(VENV)/dev.done  ## thousands of rows, every fault, client and service killed at random moments (20 minutes)
 	@SPEECHFRAME_SOAK_ROUNDS=$${ROUNDS:-40} $(BIN)/python -m pytest -m slow -k soak $(ARGS)
 
 bench: $(VENV)/dev.done  ## ratios against named references, in one run

@@ -40,6 +40,7 @@ def test_a_storm_of_everything_loses_and_swaps_no_row(make_faulty, speak, quick)
     assert dict(ledger.groupby("request_key").size()) == dict(
         frame.drop_duplicates("text").set_index("request_key")["attempts"]
     )
+    assert run.stats["drift_characters"] == 0
     assert run.progress.retries == len(server.seen) - len(texts)
     assert (run.progress.total, run.progress.done, run.progress.ended) == (150, 150, 150)
     assert run.progress.credits_millis == 1000 * server.characters

@@ -7,7 +7,7 @@ from typing import Any
 
 from speechframe.batch.books import ERROR, REFUSED, SETTLED, Identity
 from speechframe.batch.budget import Budget
-from speechframe.batch.drift import Drift, Quiet
+from speechframe.batch.drift import Drift
 from speechframe.batch.filler import Filler
 from speechframe.batch.job import Job, Ways
 from speechframe.batch.operation import Context, Operation, Planned
@@ -30,7 +30,6 @@ from speechframe.errors import BudgetExceeded, SpeechframeError
 from speechframe.store import LedgerRow, Record, RunWriter
 
 REPORTED = "reported"
-NOT_BILLED = "not_billed"
 
 
 def _nobody(outcome: Outcome) -> None:
@@ -133,7 +132,7 @@ class Accounts:
         )
         self.budget.note_balance(answer.remaining_characters, job.mark, job.from_balance)
         self._settle(job, price)
-        self.drift.billed(planned.characters if price else 0)
+        self.drift.billed(planned.characters if price or job.is_due else 0)
         self.drift.seen(answer.remaining_characters)
         self.progress.audio_seconds += answer.audio_seconds
         if answer.remaining_characters is not None:
@@ -175,10 +174,11 @@ class Accounts:
         )
         job.last_error = error
         job.is_unknown |= decision.charge is Charge.UNKNOWN
-        if decision.charge is Charge.UNKNOWN and spent:
-            self.drift.doubtful(job, job.planned.characters)
+        if spent and self.ways.repeat_is_free:
+            # Of all its attempts one is billed: which, the end of the call says.
+            job.is_due = True
         elif spent:
-            self.drift.billed(job.planned.characters)
+            self._count_lost(job, is_sure=decision.charge is not Charge.UNKNOWN)
         if decision.charge is not Charge.NONE:
             # It may have been billed: the budget must count it as if it was.
             left = getattr(error, "remaining_characters", None)
@@ -195,6 +195,8 @@ class Accounts:
 
     def give_up(self, job: Job, error: SpeechframeError, row: LedgerRow | None) -> None:
         """End a call without an answer; what may have been billed is never just failed."""
+        if job.is_due:
+            self._count_lost(job, is_sure=not job.is_unknown)
         self._release(job)
         status = CHARGED_UNKNOWN if job.is_unknown else FAILED
         record = self.identity.failure(
@@ -209,34 +211,22 @@ class Accounts:
         if job.is_unknown and job.last_error is not None:
             self.give_up(job, job.last_error, None)
 
+    def _count_lost(self, job: Job, *, is_sure: bool) -> None:
+        if is_sure:
+            self.drift.billed(job.planned.characters)
+        else:
+            self.drift.doubtful(job, job.planned.characters)
+
     # -- at quiet points ----------------------------------------------------------------
 
-    def quiet(self, balance: int | None = None) -> None:
-        """Compare with the balance, now that nothing is in flight, and settle the one charge in doubt."""
+    def quiet(self, balance: int | None) -> None:
+        """Compare with the balance, now that nothing is in flight; see :meth:`Drift.quiet`."""
         found = self.drift.quiet(balance)
-        if found is not None and found.call is not None and not self.ways.repeat_is_free:
-            self._lay_to(found.call, found)
-
-    def _lay_to(self, job: Job, found: Quiet[Job]) -> None:
-        """Write down what the balance said of a call that may have been billed."""
-        back = 0 if found.was_billed else -job.planned.millicredits
-        row = self._ledger(
-            job, status=SETTLED, latency_ms=None, credits_millis=back, credits_basis=REPORTED, error_code=None
-        )
-        self.writer.attempt(row)
-        self.budget.settle(reserved=0, spent=back)
-        self.progress.credits_millis += back
-        job.spent += back
-        if found.was_billed or job.last_error is None or not job.has_ended:
-            return
-        # It never was billed: an ordinary failure, which a resume may send again.
-        record = self.identity.failure(
-            job.planned, job.last_error, status=FAILED, lane=job.lane, attempts=job.sends, spent=job.spent
-        )
-        record.error_code = NOT_BILLED
-        self.writer.answer(record)
-        self.progress.unknown -= 1
-        self.progress.failed += 1
+        if found is not None and found.billed is not None:
+            # It stays in doubt what came of it, but no longer what it cost.
+            self.writer.attempt(
+                self._ledger(found.billed, status=SETTLED, credits_millis=0, credits_basis=REPORTED)
+            )
 
     def _settle(self, job: Job, spent: int, *, repeats_free: bool = False) -> None:
         # Where a repeat is free, a lost answer was billed already or its repeat will be: the balance stays
@@ -257,7 +247,6 @@ class Accounts:
         job.reserved = job.from_balance = 0
 
     def _end(self, job: Job, record: Record, error: SpeechframeError | None = None) -> None:
-        job.has_ended = True
         self.progress.count(record.status)
         self.progress.ended_millis += job.planned.millicredits
         self.on_outcome(_outcome(job, record, error))

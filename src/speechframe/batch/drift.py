@@ -3,10 +3,11 @@
 While calls are in flight, or colleagues use the same key, a drop of the balance
 cannot name a row. Between two quiet points it must be what was billed for sure
 and what may have been billed; a charge is laid to a call only when exactly one
-is in doubt and the figures leave no other reading.
+is in doubt and the figures leave no other reading. That a call was *not* billed
+is never concluded: a service may be at work on it still, and bill it later.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -20,13 +21,12 @@ class Quiet(Generic[T]):
     ----------
     drift
         Characters the balance fell beyond what is explained; negative when it fell less or was topped up.
-    call, was_billed
-        The one call that was in doubt and whether it was billed; None when that is not certain.
+    billed
+        The one call that was in doubt, where the figures say that it was billed.
     """
 
     drift: int
-    call: T | None = None
-    was_billed: bool = False
+    billed: T | None = None
 
 
 @dataclass
@@ -43,9 +43,8 @@ class Drift(Generic[T]):
     >>> drift = Drift(balance=1000)
     >>> drift.billed(100)
     >>> drift.doubtful("row 7", 50)
-    >>> drift.seen(850)
-    >>> drift.quiet()
-    Quiet(drift=0, call='row 7', was_billed=True)
+    >>> drift.quiet(850)
+    Quiet(drift=0, billed='row 7')
     """
 
     balance: int | None = None
@@ -55,7 +54,7 @@ class Drift(Generic[T]):
     _billed: int = 0
     _doubts: int = 0
     _call: T | None = None
-    _price: int = field(default=0)
+    _price: int = 0
 
     @property
     def has_doubt(self) -> bool:
@@ -83,18 +82,21 @@ class Drift(Generic[T]):
         Parameters
         ----------
         balance
-            What is left, if it was asked just now.
+            What is left, where it is sure to be newer than every doubt: asked for now, or in the answer to
+            a call that was alone from its beginning to its end. Without it the lowest balance seen is
+            taken, and no charge is laid to any call.
         """
         now = balance if balance is not None else self._lowest
         if now is None:
             return None
-        found = None if self.balance is None else self._compared(self.balance - now - self._billed)
-        self.balance, self._lowest, self._billed, self._doubts, self._call = now, None, 0, 0, None
-        if found is not None:
+        found = None
+        if self.balance is not None:
+            found = self._compared(self.balance - now - self._billed, is_sure=balance is not None)
             self.total += found.drift
+        self.balance, self._lowest, self._billed, self._doubts, self._call = now, None, 0, 0, None
         return found
 
-    def _compared(self, drift: int) -> Quiet[T]:
-        if self._doubts == 1 and self._price > 0 and drift in {0, self._price}:
-            return Quiet(0, self._call, was_billed=drift == self._price)
+    def _compared(self, drift: int, *, is_sure: bool) -> Quiet[T]:
+        if is_sure and self._doubts == 1 and drift == self._price > 0:
+            return Quiet(0, self._call)
         return Quiet(drift)

@@ -66,6 +66,7 @@ class Engine:
         self._queue: RowQueue[Job] = RowQueue(iter(()))
         self._workers: dict[str, list[asyncio.Task[None]]] = {lane.name: [] for lane in lanes}
         self._trouble: Exception | None = None
+        self._attempts = 0
 
     @property
     def ways(self) -> Ways:
@@ -206,6 +207,8 @@ class Engine:
         take = planned.take if self.ways.sends_takes else 0
         call = Call(made.operation, made.request, made.body, idempotency_key=key, take=take)
         began = time.monotonic()
+        self._attempts += 1
+        number, was_alone = self._attempts, self._is_alone(lane)
         self.accounts.sent(job, idempotency_key=key)
         try:
             answer = await self.client.send_once(call, region=lane.region, timeout_s=self.ways.timeout_s)
@@ -219,8 +222,8 @@ class Engine:
         else:
             lane.passed(ticket)
             self.accounts.answered(job, answer)
-            if self.accounts.drift.has_doubt and self._is_alone(lane):
-                self.accounts.quiet()
+            if was_alone and self._attempts == number and self.accounts.drift.has_doubt:
+                self.accounts.quiet(answer.remaining_characters)
             self._queue.release()
             self._queue.done()
 

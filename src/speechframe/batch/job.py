@@ -30,18 +30,18 @@ class Job:
         What the budget knew when the call was sent.
     is_paid
         The ledger has it as billed, or perhaps billed, and its repeat is free.
+    is_due
+        An attempt of this drive was billed, or perhaps, and the repeat is free.
     is_unknown
         An attempt may have been billed without an answer.
-    has_ended
-        It has its outcome.
     """
 
     planned: Planned
     row_id: str = ""
     is_cached: bool = False
     is_paid: bool = False
+    is_due: bool = False
     is_unknown: bool = False
-    has_ended: bool = False
     sends: int = 0
     uncounted: int = 0
     reserved: int = 0
