@@ -247,3 +247,28 @@ def test_a_start_outside_its_bounds_is_refused():
         Cap(5, 4)
     with pytest.raises(ValueError, match="between 1 and"):
         Cap(0, 4)
+
+
+def test_a_refusal_that_later_calls_disprove_is_taken_back():
+    cap = Cap(15, 100)
+    burst = [cap.start_call(beside) for beside in range(15)]
+    cap.refused(burst[7], beside=14)
+    assert cap.held == 7
+    # The eighth was refused, the fifteenth let in beside more of them: it was not about their number.
+    cap.passed(burst[14], beside=13)
+    assert cap.held == 15
+    # One that started earlier tells nothing.
+    late = Cap(15, 100)
+    burst = [late.start_call(beside) for beside in range(15)]
+    late.refused(burst[7], beside=14)
+    late.passed(burst[6], beside=13)
+    assert late.held == 7
+
+
+def test_refused_again_after_others_were_let_in_the_cap_does_not_fall_further():
+    cap = Cap(15, 100)
+    cap.refused(cap.start_call(14), beside=14)
+    for _ in range(3):
+        last = cap.start_call(13)
+    assert not cap.refused(last, beside=13)
+    assert cap.held == 13

@@ -9,16 +9,16 @@ calls refused and three times the ideal time; this at about 1 % and 1.05 times.
 
 from dataclasses import dataclass, field
 
-FIRST_GAP = 20
-LONGEST_GAP = 128
+SHORTEST_GAP, FIRST_GAP, LONGEST_GAP = 3, 20, 128
 """Answers between two probes: one refused probe in 128 calls is under 1 %."""
 
 MOST_REFUSED = 0.02
-"""Share of refused calls above which nothing is probed."""
+"""Share of calls refused by looking for the cap above which nothing is probed."""
 
 _REMEMBERED_CALLS = 512
 _FALL = 0.7
 _SECOND = 2
+_ENOUGH_ACCEPTED = 2
 
 
 @dataclass(slots=True)
@@ -31,12 +31,15 @@ class Ticket:
         Calls that were in flight beside it.
     cut
         The number of cuts before it started.
+    number
+        Its number among all calls.
     is_probe
         It stands above the number held.
     """
 
     beside: int
     cut: int
+    number: int
     is_probe: bool = False
 
 
@@ -77,6 +80,11 @@ class Cap:
     sent: float = field(default=0.0, init=False)
     refusals: float = field(default=0.0, init=False)
     _cuts: int = field(default=0, init=False)
+    _started: int = field(default=0, init=False)
+    _cut_at: int = field(default=0, init=False)
+    """Calls that had started at the last cut."""
+    _refused: Ticket | None = field(default=None, init=False)
+    """The call whose refusal made it."""
     _falls: int = field(default=0, init=False)
     _gap: int = field(default=FIRST_GAP, init=False)
     _since: int = field(default=0, init=False)
@@ -112,13 +120,16 @@ class Cap:
             self.refusals /= 2
         is_probe = not self.grows and beside >= self.held
         self._probing |= is_probe
-        return Ticket(beside, self._cuts, is_probe)
+        self._started += 1
+        return Ticket(beside, self._cuts, self._started, is_probe)
 
     def passed(self, ticket: Ticket, *, beside: int) -> None:
         """Note an answer that is no refusal, with so many calls still in flight beside it."""
         self._since += 1
         if ticket.cut == self._cuts:
             self._falls = 0
+        if self._is_disproved_by(ticket):
+            self.held = min(max(self.held, ticket.beside + 1), self.most)
         if ticket.is_probe:
             self.forget_probe(ticket)
             if ticket.cut == self._cuts:
@@ -130,6 +141,15 @@ class Cap:
             self.held += 1
             self.grows = self.held < self.most
 
+    def _is_disproved_by(self, ticket: Ticket) -> bool:
+        """Whether a call passed that started later than the one refused last, beside as many: no cap did that."""
+        refused = self._refused
+        return (
+            refused is not None
+            and ticket.number > refused.number
+            and ticket.beside >= max(refused.beside, self.held)
+        )
+
     def refused(self, ticket: Ticket, *, beside: int) -> bool:
         """Note a refusal by the cap, with so many calls still in flight beside it.
 
@@ -139,16 +159,26 @@ class Cap:
             The number begins to fall: it was refused again before anything passed, which no cap that stands
             still does.
         """
-        self.refusals += 1
+        self._since = 0
         if ticket.is_probe:
             self.forget_probe(ticket)
             self._gap = min(2 * self._gap, LONGEST_GAP)
-        self._since = 0
+            self.refusals += 1
+        elif self.grows or ticket.cut != self._cuts:
+            self.refusals += 1
+        else:
+            # Refused below the number that was held: the cap has fallen, or some calls are refused whatever
+            # is in flight. A probe soon tells which.
+            self._gap = SHORTEST_GAP
         if ticket.cut != self._cuts:
             # It started before the last cut, and tells no more than that one did.
             self.held = max(1, min(self.held, ticket.beside))
             return False
+        if ticket.number - self._cut_at > _ENOUGH_ACCEPTED:
+            # Refusals come at once: those that started since the last cut and before this one were let in.
+            self._falls = 0
         self._cuts += 1
+        self._cut_at, self._refused = self._started, ticket
         self._falls += 1
         if self._falls == 1:
             self.held = max(1, min(self.held, ticket.beside))
