@@ -142,7 +142,7 @@ class Cap:
             self.grows = self.held < self.most
 
     def _is_disproved_by(self, ticket: Ticket) -> bool:
-        """Whether a call passed that started later than the one refused last, beside as many: no cap did that."""
+        """Whether a call passed that started after the one refused last, beside as many: no cap did that."""
         refused = self._refused
         return (
             refused is not None
