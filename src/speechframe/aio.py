@@ -54,6 +54,9 @@ async def resolve_service(service: Any = None) -> Settings:
         return service
     if isinstance(service, LocalService):
         return service.settings
+    if isinstance(found := getattr(service, "settings", None), Settings):
+        # Whatever serves and says where: a service of the user's own tests, for instance.
+        return found
     if service is not None:
         raise SettingsError(
             f"service={service!r} is no service; allowed: Settings(...), a local_service(), or None"

@@ -216,7 +216,7 @@ def test_a_run_stops_where_the_budget_ends_and_says_what_is_left(make_faulty, sp
     assert list(statuses(run).values()).count("done") == 10
     said = capsys.readouterr().err
     assert f"max_credits={10 * EACH + 3}: {10 * EACH} are spent, 3 are left" in said
-    assert f"the 20 calls that remain need {20 * EACH}" in said
+    assert f"the 20 calls to come would cost {20 * EACH}" in said
     with pytest.raises(BudgetExceeded) as caught:
         speak(server, LINES, max_credits=10 * EACH + 3, on_error="raise")
     assert caught.value.needed_credits == 20 * EACH
@@ -309,3 +309,25 @@ def test_it_holds_for_many_runs_at_once_each_with_its_own(make_faulty, tmp_path)
         assert run.ledger["credits"].sum() == cost
         assert run.stopped_because == "budget"
     assert server.characters == sum(cost for _, cost in runs)
+
+
+def test_a_dry_run_says_that_a_budget_would_not_do(make_faulty, speak, capsys):
+    server = make_faulty()
+    run = speak(server, LINES, max_credits=10 * EACH, dry_run=True, progress=True)
+    assert run.estimate.budget == 10 * EACH
+    assert f"more than the {10 * EACH} that its budget leaves" in run.estimate.line()
+    assert "its budget leaves" in capsys.readouterr().err
+    enough = speak(server, LINES, max_credits=30 * EACH, dry_run=True)
+    assert "budget" not in enough.estimate.line()
+
+
+def test_a_stop_by_the_house_rule_says_whose_rule_it_is(make_faulty, speak):
+    server = make_faulty()
+    spf.configure(max_credits_per_run=10.0 * EACH)
+    run = speak(server, LINES)
+    assert run.stopped_because == "budget"
+    assert repr(run).endswith("stopped (budget)>")
+    with pytest.raises(
+        BudgetExceeded, match=r"max_credits_per_run=.*have the rule changed \(configure\(\)\)"
+    ):
+        speak(server, LINES, on_error="raise")

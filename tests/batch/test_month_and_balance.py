@@ -381,7 +381,7 @@ def test_the_run_s_limit_says_what_is_left_and_what_the_rest_costs():
     assert not budget.reserve(568_000)
     error = budget.exceeded(2_000_000_500, 4000)
     assert str(error).startswith(
-        "max_credits=1234567: 0 are spent, 567 are left, the 4,000 calls that remain need 2,000,000.5. "
+        "max_credits=1234567: 0 are spent, 567 are left, the 4,000 calls to come would cost 2,000,000.5. "
     )
     assert "higher max_credits" in str(error)
     assert (error.limit, error.max_credits, error.spent_credits, error.left_credits, error.needed_credits) == (
@@ -409,7 +409,7 @@ def test_the_month_s_limit_counts_the_others_and_says_where_it_was_set(spending)
     assert words.startswith(
         "max_credits_per_month=1000 (/home/speechframe.toml): 915 are spent or set aside in 2026-11 (UTC)"
     )
-    assert "85 are left, the 4 calls that remain need 300." in words
+    assert "85 are left, the 4 calls to come would cost 300." in words
     assert "next month" in words
 
 
@@ -420,7 +420,7 @@ def test_the_balance_says_what_is_left_on_the_key():
     error = budget.exceeded(500 * CREDIT, 9)
     assert (error.limit, error.left_credits, error.needed_credits) == ("balance", 70, 500)
     assert "402" in str(error)
-    assert "70 are left, the 9 calls that remain need 500." in str(error)
+    assert "70 are left, the 9 calls to come would cost 500." in str(error)
     assert "top up the key" in str(error)
 
 

@@ -339,13 +339,16 @@ def test_four_busy_processes_use_the_places_as_well_as_one_and_all_alike(tmp_pat
 # -- objects, threads, forks ---------------------------------------------------------
 
 
-def test_objects_of_one_process_share_the_count_and_each_gives_back_its_own(tmp_path, permits, far):
+def test_objects_of_one_process_share_like_processes_and_each_gives_back_its_own(tmp_path, permits, far):
     second = SharedPermits(tmp_path, name="lane")
-    mine, other = permits.try_take(3), second.try_take(3)
-    assert second.held_here() == permits.held_here() == 2
-    assert far().others() == 1, "they are one process"
-    permits.give(other)
-    assert permits.held_here() == 2, "it is the other's to give"
+    mine, other = permits.try_take(2), second.try_take(2)
+    assert None not in {mine, other}
+    assert permits.try_take(2) is None
+    assert (permits.held_here(), second.held_here(), permits.held()) == (1, 1, 2)
+    assert far().others() == 2
+    if other != mine:
+        permits.give(other)
+    assert permits.held_here() == 1, "it is the other's to give"
     second.close()
     second.close()
     assert permits.held_here() == permits.held() == 1

@@ -406,3 +406,16 @@ def test_memory_does_not_grow_with_rows_that_wait(make_faulty, speak, quick, tmp
     assert len({s.text for s in server.seen}) <= 8
     live.stop()
     live.wait(20)
+
+
+def test_two_runs_in_one_process_share_the_lane_fairly(make_faulty, speak, quick, tmp_path):
+    server = make_faulty(published=4, delay_s=0.02)
+    first = speak(server, [f"first {i}" for i in range(300)], run_dir=tmp_path / "a", wait=False)
+    server.until(lambda s: len(s.seen) > 20)
+    second = speak(server, [f"second {i}" for i in range(6)], run_dir=tmp_path / "b", wait=False)
+    second.wait(30)
+    assert first.status == "running"
+    first.wait(30)
+    order = [s.text.split()[0] for s in server.seen]
+    assert order.index("second") < 200
+    assert server.most_in_flight <= 4

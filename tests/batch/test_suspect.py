@@ -1,5 +1,7 @@
 """Answers that cannot be true: suspect in their row, with the reason, and what can be done about it."""
 
+import pandas as pd
+import pytest
 from faulty import audio_of, check_books, statuses
 
 import speechframe as spf
@@ -67,7 +69,8 @@ def test_takes_by_themselves_are_capped_and_kept_within_the_budget(faulty, speak
         service=faulty.settings,
         progress=False,
     )
-    assert again.stopped_because == "budget"
+    assert again.stopped_because is None
+    assert statuses(again)[LINES[3]] == "suspect"
     assert faulty.sends(LINES[3]) == 5
 
 
@@ -77,3 +80,101 @@ def test_a_service_without_takes_is_not_asked_for_any(make_faulty, speak):
     run = speak(server, LINES, max_retakes=3)
     assert statuses(run)[LINES[3]] == "suspect"
     assert server.sends(LINES[3]) == 1
+
+
+def test_the_same_call_again_keeps_the_take_that_was_found_good(faulty, speak):
+    faulty.audio_for = {LINES[3]: "Hm."}
+    faulty.wrong_for = 1
+    for _ in range(3):
+        frame = speak(faulty, LINES, max_retakes=2).to_pandas().set_index("text")
+        assert (frame.loc[LINES[3], "status"], frame.loc[LINES[3], "take"]) == ("done", 1)
+    assert len(faulty.seen) == len(LINES) + 1
+    # And so does a table with more rows.
+    more = spf.resume(
+        speak.folder,
+        table=[*LINES, "And one more line of this kind."],
+        service=faulty.settings,
+        progress=False,
+    )
+    assert len(faulty.seen) == len(LINES) + 2
+    assert set(statuses(more).values()) == {"done"}
+    assert spf.changes(speak.folder, LINES, service=faulty.settings).credits == 0
+
+
+def test_another_take_of_a_row_that_was_retaken_is_a_new_one(faulty, speak):
+    faulty.audio_for = {LINES[3]: "Hm."}
+    faulty.wrong_for = 1
+    run = speak(faulty, LINES, max_retakes=2)
+    again = spf.resume(run, redo=["3"], service=faulty.settings, progress=False)
+    assert again.to_pandas().set_index("text").loc[LINES[3], "take"] == 2
+    assert faulty.sends(LINES[3]) == 3
+
+
+def test_a_retake_that_cannot_be_paid_leaves_the_suspect_audio_in_view(faulty, speak):
+    faulty.audio_for = {LINES[3]: "Hm."}
+    budget = sum(map(len, LINES))
+    run = speak(faulty, LINES, max_retakes=2, max_credits=budget, on_error="raise")
+    assert (run.status, run.stopped_because) == ("finished", None)
+    assert statuses(run)[LINES[3]] == "suspect"
+    assert run.clip("3").audio == audio_of("Hm.")
+    assert faulty.sends(LINES[3]) == 1
+
+
+def test_a_retake_that_fails_leaves_the_suspect_audio_in_view(faulty, speak):
+    faulty.audio_for = {LINES[3]: "Hm."}
+    faulty.scripts = {LINES[3]: ["ok", 400]}
+    run = speak(faulty, LINES, max_retakes=2)
+    assert (run.status, statuses(run)[LINES[3]]) == ("finished", "suspect")
+    assert faulty.sends(LINES[3]) == 2
+
+
+def test_a_key_that_is_refused_ends_retakes_too(faulty, speak):
+    faulty.audio_for = {LINES[0]: "Hm."}
+    faulty.scripts = {LINES[5]: [403]}
+    run = speak(faulty, LINES, max_retakes=2, max_concurrency=1)
+    assert run.stopped_because == "key"
+    assert len(faulty.seen) == 6
+
+
+def test_voices_that_cannot_vary_are_not_retaken_for_ever(faulty, speak):
+    faulty.audio_for = {LINES[3]: "Hm."}
+    run = speak(faulty, LINES, max_retakes=2, variation=0)
+    assert statuses(run)[LINES[3]] == "suspect"
+    assert faulty.sends(LINES[3]) == 1
+    assert set(statuses(speak(faulty, LINES, variation=0)).values()) == {"done", "suspect"}
+
+
+def test_rows_that_were_left_out_stay_out_when_others_are_redone(faulty, speak):
+    frame = pd.DataFrame({"text": LINES[:4], "take": [None, 1.0, 2.0, "x"]})
+    run = speak(faulty, frame, take=spf.col("take"), on_invalid="skip")
+    assert run.stats["invalid"] == 3
+    again = spf.resume(run, redo=["0"], on_invalid="skip", service=faulty.settings, progress=False)
+    assert (again.stats["done"], again.stats["invalid"]) == (1, 3)
+    assert len(faulty.seen) == 2
+
+
+@pytest.mark.parametrize("redo", [1, "0", 2.5])
+def test_redo_that_is_no_list(faulty, speak, redo):
+    run = speak(faulty, LINES[:2])
+    with pytest.raises(spf.InvalidRows, match="list of row ids"):
+        spf.resume(run, redo=redo, service=faulty.settings, progress=False)
+
+
+def test_after_a_redo_another_table_is_taken(faulty, speak):
+    run = speak(faulty, LINES[:4])
+    run = spf.resume(run, redo=["1"], service=faulty.settings, progress=False)
+    more = spf.resume(run, table=LINES[:6], service=faulty.settings, progress=False)
+    assert set(statuses(more).values()) == {"done"}
+    assert spf.changes(run, LINES[:6], service=faulty.settings).credits == 0
+
+
+def test_a_dry_run_changes_nothing_in_a_run_that_exists(faulty, speak):
+    run = speak(faulty, LINES[:4])
+    before = run.to_pandas()
+    look = spf.resume(run, redo=["1"], dry_run=True, service=faulty.settings, progress=False)
+    assert (look.estimate.calls, look.estimate.finished) == (1, 3)
+    look = speak(faulty, ["Quite another text.", ""], dry_run=True)
+    assert (look.estimate.calls, len(look.problems)) == (1, 1)
+    assert spf.open_run(run.path).to_pandas().equals(before)
+    assert spf.resume(run, service=faulty.settings, progress=False).estimate.calls == 0
+    assert len(faulty.seen) == 4

@@ -271,3 +271,10 @@ def test_the_month_s_count_lies_where_it_is_told_or_in_the_state_folder(tmp_path
     spf.configure(ledger=tmp_path / "configured")
     assert spending_rules(HANDED_IN).ledger == tmp_path / "configured"
     assert spending_rules(Settings(ledger=Path("~/own"))).ledger == tmp_path / "home/own"
+
+
+@pytest.mark.parametrize("name", ["cache", "ledger", "service", "ca_file"])
+@pytest.mark.parametrize("value", [True, "", "s3://bucket/folder", 5])
+def test_a_path_that_is_none_is_a_clear_error(name, value):
+    with pytest.raises(spf.SettingsError, match=f"{name}="):
+        Settings(**{name: value})

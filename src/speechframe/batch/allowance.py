@@ -5,8 +5,9 @@ import logging
 import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
-from speechframe.batch.books import Before
+from speechframe.batch.books import Before, read_spent
 from speechframe.batch.budget import Budget
 from speechframe.batch.connection import Connection
 from speechframe.batch.month import MonthBudget
@@ -31,14 +32,23 @@ def finite(credits: float | None) -> float | None:
 
 @asynccontextmanager
 async def allowance(
-    connection: Connection, rules: SpendingRules, before: Before, *, run_id: str, max_credits: float | None
+    connection: Connection,
+    rules: SpendingRules,
+    before: Before,
+    *,
+    folder: Path,
+    run_id: str,
+    max_credits: float | None,
 ) -> AsyncIterator[Budget]:
-    """Hold the budget of a drive; at its end what was taken of the month and not spent is given back.
+    """Hold the budget of a drive; at its end the month's count says what the run has spent.
+
+    With a month's limit, what a call may cost is taken from it before; without one, the count is written at
+    the end only, and no trouble with it can hold a run up.
 
     Parameters
     ----------
-    connection, run_id
-        Where the run goes, and its name in the month's count.
+    connection, folder, run_id
+        Where the run goes, where it lies, and its name in the month's count.
     rules
         The house's limits.
     before
@@ -51,35 +61,42 @@ async def allowance(
     StoreError
         When a month's limit is set and its count cannot be used: nothing was sent.
     """
-    spending = await asyncio.to_thread(_opened, connection, rules, before, run_id)
+    limited = rules.max_credits_per_month is not None
+    spending = await asyncio.to_thread(_opened, connection, rules, before, run_id) if limited else None
     month = None if spending is None else _month(spending, connection, rules, run_id)
-    budget = Budget(limit=_millis(rules.of_run(max_credits)), settled=before.spent_millis, month=month)
+    budget = Budget(
+        limit=_millis(rules.of_run(max_credits)),
+        settled=before.spent_millis,
+        month=month,
+        house_rule=rules.run_rule_from if max_credits is None else "",
+    )
     budget.note_balance(connection.balance)
     try:
         yield budget
     finally:
         if spending is not None:
             await asyncio.shield(asyncio.to_thread(_close, budget, spending))
+        elif not connection.is_local:
+            await asyncio.shield(asyncio.to_thread(_write_down, connection, rules, folder, run_id))
 
 
-def _opened(connection: Connection, rules: SpendingRules, before: Before, run_id: str) -> Spending | None:
-    limited = rules.max_credits_per_month is not None
-    if connection.is_local and not limited:
-        # Nobody pays for the embedded service.
-        return None
+def _opened(connection: Connection, rules: SpendingRules, before: Before, run_id: str) -> Spending:
+    spending = Spending(rules.ledger)
     try:
-        spending = Spending(rules.ledger)
-        try:
-            spending.correct(connection.identity, run_id, before.spent_by_month)
-        except BaseException:
-            spending.close()
-            raise
-    except StoreError as error:
-        if limited:
-            raise
-        log.warning("this run is missing in the month's count: %s", error)
-        return None
+        spending.correct(connection.identity, run_id, before.spent_by_month)
+    except BaseException:
+        spending.close()
+        raise
     return spending
+
+
+def _write_down(connection: Connection, rules: SpendingRules, folder: Path, run_id: str) -> None:
+    # Nobody pays for the embedded service, and without a limit the count is a record only.
+    try:
+        with Spending(rules.ledger) as spending:
+            spending.correct(connection.identity, run_id, read_spent(folder))
+    except StoreError as error:
+        log.warning("this run is missing in the month's count: %s", error)
 
 
 def _month(spending: Spending, connection: Connection, rules: SpendingRules, run_id: str) -> MonthBudget:

@@ -188,6 +188,14 @@ def read_before(
     return Before(sum(by_month.values()), by_month, still_paid, unknown)
 
 
+def read_spent(folder: Path) -> dict[tuple[str, str], int]:
+    """Return what a run has spent, by fingerprint of the key and month of sending."""
+    by_month: Counter[tuple[str, str]] = Counter()
+    for batch in _ledger(folder):
+        by_month.update(_by_month(batch))
+    return by_month
+
+
 def _ledger(folder: Path) -> Iterator[pa.RecordBatch]:
     for path in ledger_files(folder):
         with open_part(path) as file:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from speechframe.batch.balance import START, KnownBalance, Mark
 from speechframe.batch.month import MonthBudget
+from speechframe.batch.progress import counted
 from speechframe.errors import BudgetExceeded
 from speechframe.spec.billing import Millicredits, to_credits
 
@@ -34,6 +35,8 @@ class Budget:
         What the run has spent, earlier drives included, and what is set aside.
     month
         The month's count; None where nothing is counted.
+    house_rule
+        Where the rule stands that the limit comes from; empty for the run's own.
 
     Examples
     --------
@@ -50,6 +53,7 @@ class Budget:
     reserved: Millicredits = 0
     month: MonthBudget | None = None
     balance: KnownBalance = field(default_factory=KnownBalance)
+    house_rule: str = ""
     _refused_by: str = RUN
 
     def reserve(self, amount: Millicredits, *, from_balance: Millicredits | None = None) -> bool:
@@ -73,7 +77,8 @@ class Budget:
         balance, left = self.balance, None
         if self.limit is not None:
             left = self.limit - self.settled - self.reserved
-            if amount > left:
+            # The repeat of a call that was paid is free, however little is left.
+            if amount and amount > left:
                 return self._refuse(RUN)
         if not balance.covers(from_balance):
             return self._refuse(BALANCE)
@@ -150,7 +155,7 @@ class Budget:
         limit, spent, what, advice = self._refused()
         left = max(0, limit - spent)
         return BudgetExceeded(
-            f"{what}{_credits(left)} are left, the {remaining_rows:,} calls that remain need "
+            f"{what}{_credits(left)} are left, the {counted(remaining_rows, 'call')} to come would cost "
             f"{_credits(needed)}. Everything paid for is kept; {advice}.",
             limit=self._refused_by,
             max_credits=to_credits(limit),
@@ -189,8 +194,12 @@ class Budget:
             advice = "top up the key or wait for its next billing cycle, then resume the run"
             return limit, spent, words, advice
         limit, spent = self.limit or 0, self.settled + self.reserved
-        words = f"max_credits={to_credits(limit):.15g}: {_credits(self.settled)} are spent, "
-        return limit, spent, words, "resume the run with a higher max_credits"
+        name, advice = "max_credits", "resume the run with a higher max_credits"
+        if self.house_rule:
+            name = "max_credits_per_run"
+            advice = f"have the rule changed ({self.house_rule}), then resume the run"
+        words = f"{name}={to_credits(limit):.15g}: {_credits(self.settled)} are spent, "
+        return limit, spent, words, advice
 
 
 def _credits(millis: Millicredits) -> str:

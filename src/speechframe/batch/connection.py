@@ -1,5 +1,6 @@
 """The service a run talks to: where it is, what it offers, which voices it has."""
 
+import asyncio
 import contextlib
 from dataclasses import dataclass
 from types import TracebackType
@@ -17,6 +18,7 @@ from speechframe.spec.limits import REGIONS
 LOCAL_PREFIX = "local/"
 """How the identity of an embedded local service begins."""
 
+_ASK_S = 5.0
 _LONGEST_IDENTITY = 200
 _LONGEST_MEMORY_S = 366 * 86_400.0
 _LARGEST_OFFER = 100_000
@@ -111,8 +113,9 @@ class Connection:
         """Return the characters that are left now, where the service can be asked."""
         if self.balance is None:
             return None
-        with contextlib.suppress(SpeechframeError):
-            self.limits = await self.client.limits() or self.limits
+        with contextlib.suppress(SpeechframeError, TimeoutError):
+            async with asyncio.timeout(_ASK_S):
+                self.limits = await self.client.limits() or self.limits
             return self.balance
         return None
 

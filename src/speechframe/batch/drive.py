@@ -21,15 +21,15 @@ from speechframe.batch.drift import Drift
 from speechframe.batch.engine import Engine
 from speechframe.batch.filler import Filler
 from speechframe.batch.job import Ways
-from speechframe.batch.keys import Keys, as_keys
+from speechframe.batch.keys import Keys, among, as_keys
 from speechframe.batch.operation import Operation
 from speechframe.batch.options import Options, option_names
-from speechframe.batch.outcome import HEARD, SUSPECT, Outcome
+from speechframe.batch.outcome import HEARD, Outcome
 from speechframe.batch.plan import Plan, calls
 from speechframe.batch.planner import ROW_ID
-from speechframe.batch.prepare import Prepared, prepare
+from speechframe.batch.prepare import RETAKEN, Prepared, prepare, retaken_in, sources_of
 from speechframe.batch.progress import Bar, Progress, counted, say
-from speechframe.batch.redo import with_new_takes
+from speechframe.batch.redo import own_table, suspect_takes, without_ours
 from speechframe.batch.run import DRIFT_KEY, FINISHED, RUNNING, STATE_KEY, STOP_KEY, STOPPED, Live, Run
 from speechframe.batch.stream import MOST_KEPT, Outcomes
 from speechframe.batch.truth import Truth
@@ -196,6 +196,7 @@ class _Drive:
         self.engine: Engine | None = None
         self.before = Before()
         self._stop_asked: str | None = None
+        self._round = ""
         said = read_settings()
         self.cache = open_cache(
             options.cache,
@@ -228,8 +229,10 @@ class _Drive:
     async def run(self, started: "asyncio.Future[bool]") -> None:
         async with self.connection:
             await self._once(started)
-            for _ in range(self.options.max_retakes if self.connection.takes else 0):
-                if self._stop_asked or not self.progress.suspect or not await self._retake():
+            for number in range(self.options.max_retakes if self.connection.takes else 0):
+                self._round = f" (retake {number + 1} of {self.options.max_retakes})"
+                stopped = self._stop_asked or self.engine is None or self.engine.stopped_because
+                if stopped or not self.progress.suspect or not await self._retake():
                     break
         self._close()
 
@@ -245,17 +248,44 @@ class _Drive:
 
     async def _retake(self) -> bool:
         """Make another take of what is suspect; False when nothing is, or nothing can vary."""
-        table, known = await asyncio.to_thread(with_new_takes, self.folder, SUSPECT)
-        options = replace(self.options, run_dir=self.folder.path)
-        before = self.prepared.keys
-        self.prepared = await prepare(table, {}, self.operation, self.connection, options, known=known)
+        suspects = await asyncio.to_thread(suspect_takes, self.folder)
+        before, error = self.prepared.keys, self.first_error
+        await self._stand_for({key: take + 1 for key, take in suspects.items()})
         if np.array_equal(before, self.prepared.keys):
             return False
-        self.run_._folder = self.prepared.folder  # noqa: SLF001 - the two are made for each other
         started: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         started.set_result(True)
         await self._once(started)
+        lost = await asyncio.to_thread(self._not_heard, before)
+        if len(lost):
+            # A take that was not made, or failed, does not take the place of audio that was paid for.
+            await self._stand_for(dict.fromkeys(suspects.keys() & set(lost)))
+            self.first_error = error
+            self._note({STATE_KEY: FINISHED, STOP_KEY: None})
+            return False
         return True
+
+    async def _stand_for(self, takes: Mapping[str, int | None]) -> None:
+        """Let other takes stand for calls (None: their own again), and plan the run's table anew."""
+        retaken = {**retaken_in(self.folder), **takes}
+        self._note({RETAKEN: {key: take for key, take in retaken.items() if take is not None}})
+        table, _ = await asyncio.to_thread(own_table, self.folder)
+        options = replace(self.options, run_dir=self.folder.path, on_invalid="skip", dry_run=False)
+        self.prepared = await prepare(
+            without_ours(self.folder, table),
+            {},
+            self.operation,
+            self.connection,
+            options,
+            known=sources_of(self.folder),
+        )
+        self.run_._folder = self.prepared.folder  # noqa: SLF001 - the two are made for each other
+
+    def _not_heard(self, before: Keys) -> list[str]:
+        """Return the calls whose new take has no audio."""
+        heard = among(self.prepared.keys, self.folder.index().packed(HEARD))
+        changed = before.view("V16") != self.prepared.keys.view("V16")
+        return [bytes(key).hex() for key in before[changed & ~heard]]
 
     def plan(self, recovered: Recovered) -> Plan:
         self.before = read_before(
@@ -277,12 +307,17 @@ class _Drive:
             cached=None if self.cache is None else self.cache.holds,
             balance=self.connection.balance,
             concurrency=width,
+            budget=self._budget_left(),
             identical_retakes=self.prepared.identical_retakes,
         )
         if not latency_ms:
             return plan
         seconds = plan.estimate.calls * latency_ms / 1000 / width
         return replace(plan, estimate=replace(plan.estimate, seconds_at_cap=seconds))
+
+    def _budget_left(self) -> float | None:
+        limit = finite(spending_rules(settings_of(self.options)).of_run(self.options.max_credits))
+        return None if limit is None else max(0.0, limit - self.before.spent_millis / CREDIT)
 
     def _not_sent_again(self) -> frozenset[str]:
         """Return the calls that may have been billed and whose repeat might be billed too."""
@@ -297,7 +332,7 @@ class _Drive:
         )
         kind = " (the embedded local service)" if self.connection.is_local else ""
         service = f"on {self.connection.identity}{kind}"
-        say(f"{self.operation.name} {service}: {plan.estimate.line()}", shown=shown)
+        say(f"{self.operation.name}{self._round} {service}: {plan.estimate.line()}", shown=shown)
         if where:
             say(f"run folder: {where}", shown=shown)
         if renamed := self._renamed():
@@ -323,6 +358,7 @@ class _Drive:
             self.connection,
             spending_rules(settings_of(self.options)),
             self.before,
+            folder=self.folder.path,
             run_id=self.run_.run_id,
             max_credits=self.options.max_credits,
         )
@@ -353,10 +389,11 @@ class _Drive:
                 self.operation,
                 plan,
                 row_id=self.folder.tables()[-1].name_of(ROW_ID),
+                retaken=retaken_in(self.folder),
             )
             with contextlib.closing(source):
                 await engine.run(source)
-        engine.accounts.quiet(await self.connection.asked_balance())
+        engine.accounts.quiet(await self.connection.asked_balance() if self._stop_asked is None else None)
 
     def _accounts(self, budget: Budget, writer: RunWriter, cache: Filler | None) -> Accounts:
         connection, options = self.connection, self.options

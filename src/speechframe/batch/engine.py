@@ -303,7 +303,7 @@ class Engine:
         elif decision.verdict is Verdict.UNREACHED:
             job.uncounted += 1
             self._queue.front(job)
-        elif decision.pauses_lane:
+        elif decision.pauses_lane and any(not lane.is_paused for lane in self.lanes):
             # It is the lane that rests: another may take the row at once.
             self._queue.front(job)
         else:

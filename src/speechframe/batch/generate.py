@@ -207,8 +207,8 @@ async def generate(
     model_version, multi_native_locale
         As in the document; the latter is deprecated, use `locale`.
     **options
-        See :class:`RunOptions`: ``run_dir``, ``id``, ``max_concurrency``,
-        ``max_credits``, ``take``, ``on_invalid``, ``wait``, ``dry_run`` and more.
+        See :class:`RunOptions`: ``run_dir``, ``id``, ``max_concurrency``, ``max_credits``, ``cache``,
+        ``max_retakes``, ``truth_checks``, ``take``, ``on_invalid``, ``wait``, ``dry_run`` and more.
 
     Raises
     ------
@@ -217,7 +217,8 @@ async def generate(
     RunMismatch, RunLocked, StoreError
         When the folder cannot take this run.
     SettingsError, ServiceError, ConnectionFailed
-        When the service cannot be used at all. Later errors are columns of their rows.
+        When an option or a house rule forbids it, or the service cannot be used at all. Later errors are
+        columns of their rows.
 
     Examples
     --------

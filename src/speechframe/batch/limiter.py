@@ -17,7 +17,7 @@ from uuid import uuid4
 from speechframe.batch.cap import Cap, Ticket
 from speechframe.batch.permits import POLL_S, SharedPermits
 from speechframe.batch.rate import Rate
-from speechframe.batch.retry import delay_s
+from speechframe.batch.retry import LONGEST_DELAY_S, delay_s
 
 START_CONCURRENCY = 2
 """Calls in flight where nobody says how many are allowed: the least any region of the document allows."""
@@ -225,7 +225,7 @@ class Lane:
         if beside == 0:
             # Refused alone: it is not about what is in flight here, and the next would be refused as well.
             self._alone = min(self._alone + 1, _ALONE_MOST)
-            self.pause(delay_s(self._alone, told_s=told_s))
+            self.pause(max(delay_s(self._alone), min(told_s or 0.0, LONGEST_DELAY_S)))
         self._told_at = float("-inf")
         self._tell(now)
 
@@ -278,5 +278,6 @@ class Lane:
             if silent and not self.silences:
                 self._silent_since = began
             self.silences = self.silences + 1 if silent else 0
-            self.pause(delay_s(self.rests, told_s=told_s))
-        self.pause(told_s or 0.0)
+            self.pause(delay_s(self.rests))
+        # What one call was told holds for that call; the region is looked at again before long.
+        self.pause(min(told_s or 0.0, LONGEST_DELAY_S))

@@ -53,7 +53,7 @@ class RunOptions(TypedDict, total=False):
     wait
         False returns the live run at once.
     dry_run
-        Plan and price every row, send nothing.
+        Plan and price every row, send nothing; a run that exists keeps its table.
     service
         The service to use (default: settings, or the local one).
     """
@@ -162,6 +162,9 @@ def _check(options: Options) -> None:
         if getattr(options, name) not in allowed:
             raise SettingsError(f"{name}={getattr(options, name)!r}; allowed: {', '.join(allowed)}")
     _check_cache(options.cache)
+    for name in ("truth_checks", "progress", "wait", "dry_run"):
+        if not isinstance(getattr(options, name), bool):
+            raise SettingsError(f"{name}={getattr(options, name)!r}; allowed: True or False")
     _at_least(options, "max_concurrency", 1, whole=True)
     _at_least(options, "max_attempts", 1, whole=True)
     _at_least(options, "max_retakes", 0, whole=True)
@@ -173,6 +176,8 @@ def _check(options: Options) -> None:
 def _check_cache(value: Any) -> None:
     if value is not None and not (isinstance(value, (bool, str, PathLike)) and value != ""):
         raise SettingsError(f"cache={value!r}; allowed: a folder, True or False")
+    if isinstance(value, str) and "://" in value:
+        raise SettingsError(f"cache={value!r} is an address; allowed: a folder of this machine")
 
 
 def _at_least(options: Options, name: str, low: float, *, whole: bool) -> None:

@@ -62,10 +62,10 @@ def shared_folder() -> Path | None:
 class SharedPermits:
     """Places of one lane, shared by all processes of this user on this machine.
 
-    Several objects of one process with the same folder and name share one
-    count and one membership; each gives back its own places when it is closed.
-    May be used from several threads. In a forked child it holds no place and
-    counts as a process of its own.
+    Several objects of one process share like several processes, so that one run
+    does not keep another waiting; each gives back its own places when it is
+    closed. May be used from several threads. In a forked child it holds no
+    place and counts as a process of its own.
 
     Parameters
     ----------
@@ -117,11 +117,11 @@ class SharedPermits:
         return self._lane.held()
 
     def held_here(self) -> int:
-        """Return how many places this process holds."""
+        """Return how many places this object holds (without a shared file: this process)."""
         return len(self._lane.owners)
 
     def others(self) -> int:
-        """Return how many other live processes use this lane; looked up five times a second at most."""
+        """Return how many others use this lane now; looked up five times a second at most."""
         return self._lane.others()
 
     @property
@@ -182,10 +182,10 @@ class _Lane:
         assert self.folder is not None  # noqa: S101 - asked by every caller
         return self.folder / f"{stem}.{suffix}"
 
-    def join(self) -> None:
-        """Open the file, so that others see this process."""
+    def join(self) -> bool:
+        """Open the file, so that others see this process; False when there is none to share."""
         with self._mutex:
-            _ = self._file
+            return isinstance(self._file, SharedFile)
 
     @property
     def _file(self) -> SharedFile | PrivateFile:
@@ -344,9 +344,12 @@ class _Lane:
             self._opened = PrivateFile()
 
 
-# -- one lane a process -----------------------------------------------------------------
+# -- the lanes of this process ------------------------------------------------------------
 
-_lanes: dict[tuple[Path | None, str], _Lane] = {}
+_lanes: dict[str, _Lane] = {}
+"""Those without a file, counted in this process alone."""
+_files: set[_Lane] = set()
+"""Those with a file: each has a descriptor of its own, so two runs of a process share like two processes."""
 _lanes_mutex = threading.Lock()
 _said: set[str] = set()
 
@@ -359,9 +362,12 @@ def _say_private(why: str) -> None:
 
 def _enter(folder: Path | None, name: str) -> _Lane:
     with _lanes_mutex:
-        lane = _lanes.get((folder, name))
-        if lane is None:
-            lane = _lanes[folder, name] = _Lane(folder, name)
+        lane = None if folder is None else _Lane(folder, name)
+        if lane is not None and lane.join():
+            _files.add(lane)
+        else:
+            # Counted here alone: by one object for all that have the name.
+            lane = _lanes.setdefault(name, _Lane(None, name))
             lane.join()
         lane.users += 1
         return lane
@@ -373,13 +379,15 @@ def _leave(lane: _Lane, owner: object) -> None:
         lane.users -= 1
         if not lane.users:
             lane.close()
-            del _lanes[lane.folder, lane.name]
+            _files.discard(lane)
+            if lane.folder is None:
+                del _lanes[lane.name]
 
 
 def _after_fork() -> None:
     global _lanes_mutex  # noqa: PLW0603 - it may have been held by a thread that no longer exists
     _lanes_mutex = threading.Lock()
-    for lane in _lanes.values():
+    for lane in (*_lanes.values(), *_files):
         lane.leave_to_parent()
         lane.forget()
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pyarrow as pa
 from speechframe.batch.columns import Source
 from speechframe.batch.keys import Keys, Mask, among, first_of_each
 from speechframe.batch.operation import Operation, Planned
-from speechframe.batch.planner import row_values
+from speechframe.batch.planner import checked, row_values
 from speechframe.batch.progress import counted
 from speechframe.spec.billing import to_credits
 
@@ -39,6 +40,8 @@ class Estimate:
         Price of those calls.
     balance
         Characters left on the key; None if the service does not say.
+    budget
+        Credits that the run's limit leaves for them; None without a limit.
     seconds_at_cap
         Rough time at the concurrency allowed, from the time a call took so far; None before any call.
     """
@@ -54,6 +57,7 @@ class Estimate:
     identical_retakes: int = 0
     seconds_at_cap: float | None = None
     cached: int = 0
+    budget: float | None = None
 
     def line(self) -> str:
         """Return the one line a run opens with."""
@@ -67,6 +71,8 @@ class Estimate:
         parts += [counted(self.calls, "call"), f"{self.credits:,.10g} credits"]
         if self.balance is not None:
             parts.append(f"of {self.balance:,} left{self._share()}")
+        if self.budget is not None and self.credits > self.budget:
+            parts.append(f"more than the {self.budget:,.10g} that its budget leaves: it would stop there")
         if self.concurrency and self.calls:
             parts.append(f"{self.concurrency} at a time")
         if self.seconds_at_cap is not None and self.calls:
@@ -79,7 +85,7 @@ class Estimate:
         if not self.balance or not self.credits:
             return ""
         percent = 100 * self.credits / self.balance
-        return f" ({percent:.2g} %)" if percent >= _LEAST_PERCENT else f" (under {_LEAST_PERCENT} %)"
+        return f" ({percent:,.3g} %)" if percent >= _LEAST_PERCENT else f" (under {_LEAST_PERCENT} %)"
 
 
 @dataclass(frozen=True)
@@ -156,6 +162,7 @@ def calls(
     plan: Plan,
     *,
     row_id: str,
+    retaken: Mapping[str, int] = MappingProxyType({}),
 ) -> Generator[Todo, None, None]:
     """Yield the calls to make, reading the spooled table lazily.
 
@@ -167,6 +174,8 @@ def calls(
         Which rows are to be made.
     row_id
         The table's column of row ids.
+    retaken
+        Calls that another take stands for, and which.
     """
     start = 0
     for batch in batches:
@@ -180,6 +189,6 @@ def calls(
         cached = plan.cached[here][wanted].tolist()
         for values, name, is_cached in zip(row_values(rows, sources), ids, cached, strict=True):
             take = int(values.pop("take", 0))
-            planned = operation.check(values, take).planned
+            planned = checked(operation, values, take, retaken).planned
             if planned is not None:
                 yield Todo(planned, str(name), is_cached)

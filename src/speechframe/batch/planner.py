@@ -117,6 +117,8 @@ class Planner:
         The column of row ids, or None for the index.
     names
         Our column name to its name in this table (:func:`column_map`).
+    retaken
+        Calls that another take stands for, and which.
     """
 
     table: TableInput
@@ -134,6 +136,7 @@ class Planner:
     identical_retakes: int = 0
     costs: "array[int]" = field(default_factory=lambda: array("q"))
     is_stopped: Callable[[], bool] = bool
+    retaken: Mapping[str, int] = field(default_factory=dict)
     _id_texts: list["pa.Array[Any]"] = field(default_factory=list)
     _constants_said: set[tuple[str, str]] = field(default_factory=set)
     _digest: Any = field(default_factory=lambda: hashlib.blake2b(digest_size=8))
@@ -287,7 +290,7 @@ class Planner:
             return Checked(
                 None, (FieldProblem("take", "is no take", repr(take), "a whole number of at least 0"),)
             )
-        return self.operation.check(values, take)
+        return checked(self.operation, values, take, self.retaken)
 
     def _words(self, found: FieldProblem) -> str:
         allowed = f" (allowed: {found.allowed})" if found.allowed else ""
@@ -322,6 +325,19 @@ class Planner:
     def content_hash(self) -> str:
         """16 hex digits that name these rows, ids and calls in this order."""
         return str(self._digest.hexdigest())
+
+
+def checked(
+    operation: Operation, values: Mapping[str, Any], take: int, retaken: Mapping[str, int]
+) -> Checked:
+    """Return the call of one row, or its problems; of a retaken call, the take that stands for it."""
+    found = operation.check(values, take)
+    while found.planned is not None and (later := retaken.get(found.planned.request_key)) is not None:
+        again = operation.check(values, later)
+        if again.planned is None or again.planned.request_key == found.planned.request_key:
+            return again
+        found = again
+    return found
 
 
 def argument_of(wire_field: str, operation: Operation) -> str:

@@ -28,6 +28,8 @@ DEFAULT_ROOT = Path("speechframe-runs")
 SOURCES = "arguments"
 ID = "id"
 CONTENT = "content"
+RETAKEN = "retaken"
+FIRST_TAKE = "first_take"
 
 
 @dataclass(frozen=True)
@@ -120,9 +122,16 @@ def _prepare(
         return _in_default_folder(planner, operation, connection, options)
     target = locate(options.run_dir)
     if RunFolder.exists(target):
-        return _in_existing(RunFolder.open(target), planner, operation, connection, options)
+        folder = RunFolder.open(target)
+        planner.retaken = retaken_in(folder)
+        return _in_existing(folder, planner, operation, connection, options)
     check_free(target)
     return _in_new_folder(planner, operation, connection, options, lambda _: target)
+
+
+def retaken_in(folder: RunFolder) -> dict[str, int]:
+    """Return the calls of a run that a take made by itself stands for, and which take."""
+    return dict(folder.manifest.extra.get(RETAKEN, {}))
 
 
 def plan_table(
@@ -231,6 +240,12 @@ def _in_existing(
     folder: RunFolder, planner: Planner, operation: Operation, connection: Connection, options: Options
 ) -> Prepared:
     check_same(folder, operation.name, connection)
+    if options.dry_run and folder.tables():
+        # A run that exists is not changed by a look at what another table would cost.
+        for _ in planner.batches():
+            pass
+        _refuse_invalid(planner, options)
+        return _prepared(folder, planner)
     with folder.lock():
         _write_table(folder, planner, options)
     return _prepared(folder, planner)
@@ -268,12 +283,26 @@ def _write_table(folder: RunFolder, planner: Planner, options: Options) -> None:
         writer.abort()
         raise
     said = options_json(planner.sources, options.id, digest.hexdigest())
+    if (first := _first_take(folder, planner)) is not None:
+        said[FIRST_TAKE] = first
     if folder.manifest.tables and folder.manifest.options == said:
         writer.abort()
         return
     # One replacement of run.json takes both: arguments and table never disagree.
     folder.manifest = replace(folder.manifest, options=said)
     writer.close()
+
+
+def _first_take(folder: RunFolder, planner: Planner) -> dict[str, Any] | None:
+    """Return where takes came from before rows were redone, so that another table finds the way back."""
+    take = planner.sources.get("take")
+    if take is None or take.column != f"{ARGUMENT}take" or not folder.manifest.tables:
+        return None
+    before = sources_of(folder).get("take")
+    if before is None or before.column == take.column:
+        kept: dict[str, Any] | None = folder.manifest.options.get(FIRST_TAKE)
+        return kept
+    return before.to_json()
 
 
 def _working_columns(planner: Planner) -> list[str]:
@@ -306,6 +335,18 @@ def sources_of(folder: RunFolder) -> dict[str, Source]:
     """Return where the arguments of a run's newest table come from."""
     kept = folder.manifest.options.get(SOURCES, {})
     return {name: Source.from_json(name, source) for name, source in kept.items()}
+
+
+def first_sources(folder: RunFolder) -> dict[str, Source]:
+    """Return where the arguments of a run come from, without takes that were redone since."""
+    sources = sources_of(folder)
+    take = sources.get("take")
+    if take is not None and take.column == f"{ARGUMENT}take":
+        first = folder.manifest.options.get(FIRST_TAKE)
+        del sources["take"]
+        if first is not None:
+            sources["take"] = Source.from_json("take", first)
+    return sources
 
 
 def _manifest(planner: Planner, operation: Operation, connection: Connection) -> RunManifest:

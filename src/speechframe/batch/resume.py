@@ -20,11 +20,12 @@ from speechframe.batch.prepare import (
     ID,
     Prepared,
     check_same,
+    first_sources,
     plan_table,
     prepare,
     problems_of,
     reopen,
-    sources_of,
+    retaken_in,
 )
 from speechframe.batch.redo import with_new_takes
 from speechframe.batch.run import PLANNED, STATE_KEY, Run
@@ -96,7 +97,7 @@ async def resume(
             table, known = await asyncio.to_thread(with_new_takes, folder, redo)
             prepared = await prepare(table, {}, operation, connection, given, known=known)
         elif table is not None:
-            prepared = await prepare(table, {}, operation, connection, given, known=sources_of(folder))
+            prepared = await prepare(table, {}, operation, connection, given, known=first_sources(folder))
         else:
             prepared = await asyncio.to_thread(reopen, folder)
             _refuse_planned_invalid(prepared, given)
@@ -190,8 +191,9 @@ _Row = tuple[str | None, dict[str, Any]]
 
 
 def _compare(folder: RunFolder, table: Any, operation: Operation, options: Options) -> Changes:
-    sources = sources_of(folder)
+    sources = first_sources(folder)
     planner = plan_table(table, {}, operation, options, sources)
+    planner.retaken = retaken_in(folder)
     new_rows: dict[str, _Row] = {}
     for batch in planner.batches():
         new_rows.update(_rows(batch, planner.names[ROW_ID], planner.names["request_key"], sources))

@@ -1,7 +1,6 @@
 """A run: what was asked and what came back, live while it goes and from its folder ever after."""
 
 import asyncio
-import contextlib
 import html
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from speechframe._loop import TERM_DRAIN_S, Terminated, gentle_termination
 from speechframe.batch.books import ERROR, REFUSED, SETTLED
 from speechframe.batch.clip import Clip
-from speechframe.batch.outcome import DONE, FAILED, HEARD, INVALID, PENDING, STATES
+from speechframe.batch.outcome import DONE, FAILED, HEARD, INVALID, PENDING, STATES, SUSPECT
 from speechframe.batch.plan import Estimate
 from speechframe.batch.planner import ROW_ID
 from speechframe.batch.progress import Progress, counted, duration
@@ -109,8 +108,10 @@ class Run:
         if self._live is not None and not self._live.ended.done():
             return RUNNING
         state = str(self._folder.manifest.extra.get(STATE_KEY, PLANNED))
-        # Its process died: nobody wrote an end.
-        return STOPPED if state == RUNNING else state
+        if state == RUNNING and not self._folder.is_locked:
+            # Its process died: nobody wrote an end.
+            return STOPPED
+        return state
 
     @property
     def stopped_because(self) -> str | None:
@@ -130,7 +131,8 @@ class Run:
 
         The iteration begins with the run's first call, whenever it is asked for, and ends with the run. An
         outcome has ``row_id`` (of the first row with the call), ``status``, ``attempts`` and, as it fits,
-        ``audio_seconds``, ``credits_millis``, ``reason`` or ``error``.
+        ``audio_seconds``, ``credits_millis``, ``reason`` or ``error``. A row of which another take is made by
+        itself comes once for each take.
 
         Raises
         ------
@@ -176,8 +178,9 @@ class Run:
             When it has not ended by then; it goes on.
         SpeechframeError
             What ended the run, with ``on_error="raise"`` or when its folder failed.
-        SystemExit
-            At SIGTERM, when the run has stopped: calls in flight are given 8 s to finish.
+        KeyboardInterrupt, SystemExit
+            At Ctrl-C and SIGTERM, when the run has stopped: calls in flight finish first. A second Ctrl-C
+            cancels them, and so do 8 s after SIGTERM.
         """
         if self._live is None:
             return self
@@ -186,14 +189,19 @@ class Run:
         with gentle_termination():
             try:
                 self._live.ended.result(timeout_s)
-            except Terminated:
-                self.stop()
-                with contextlib.suppress(TimeoutError):
-                    self._live.ended.result(TERM_DRAIN_S)
-                self.stop(drain=False)
-                self._live.ended.result()
+            except (KeyboardInterrupt, Terminated) as order:
+                self._end_for(order, self._live.ended)
                 raise
         return self
+
+    def _end_for(self, order: BaseException, ended: "Future[None]") -> None:
+        """Stop a live run in good order, as an interrupted verb does; a second Ctrl-C cancels calls."""
+        self.stop()
+        try:
+            ended.result(TERM_DRAIN_S if isinstance(order, Terminated) else None)
+        except (KeyboardInterrupt, TimeoutError):
+            self.stop(drain=False)
+            ended.result()
 
     def __await__(self) -> "Generator[Any, None, Run]":
         """Wait for the end of a live run: ``await run``."""
@@ -329,7 +337,10 @@ class Run:
 
     @property
     def failed(self) -> "pd.DataFrame":
-        """The rows without audio that were sent or refused: their ids, status and errors."""
+        """The rows without audio that were sent or refused: their ids, status and errors.
+
+        A suspect row has audio: ``frame[frame["status"] == "suspect"]``.
+        """
         import numpy as np
         import pandas as pd
         import pyarrow as pa
@@ -396,6 +407,8 @@ class Run:
             lines.append("run.failed shows the rows without audio; resume(run) tries them again")
         elif s[PENDING]:
             lines.append("resume(run) goes on where it stopped")
+        if s.get(SUSPECT):
+            lines.append('error_message says what is suspect; resume(run, redo="suspect") makes another take')
         return "\n".join(lines)
 
     def _name_of(self, column: str) -> str:
@@ -403,7 +416,8 @@ class Run:
         return tables[-1].name_of(column) if tables else column
 
     def __repr__(self) -> str:
-        return f"<Run {str(self.path)!r}: {self.operation}, {self.status}>"
+        because = f" ({self.stopped_because})" if self.stopped_because else ""
+        return f"<Run {str(self.path)!r}: {self.operation}, {self.status}{because}>"
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(self.summary())}</pre>"

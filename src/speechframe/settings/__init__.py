@@ -336,7 +336,10 @@ def _from_file(profile: str | None) -> dict[str, Any]:
 def _check_name(name: str, where: str) -> None:
     allowed = [f.name for f in fields(Settings)]
     if name not in allowed:
-        raise SettingsError(f"{where} has no setting {name!r}; there are {', '.join(allowed)}")
+        raise SettingsError(
+            f"{where} has no setting {name!r}; there are {', '.join(allowed)}. Options of a run, such as "
+            "max_credits, go into its call or into speechframe.configure(...)"
+        )
 
 
 def _typed(name: str, value: Any) -> Any:
@@ -348,7 +351,7 @@ def _typed(name: str, value: Any) -> Any:
     if name == "region_urls":
         return MappingProxyType(dict(value))
     if name in {"service", "ca_file", "ledger", "cache"}:
-        return Path(value).expanduser()
+        return _typed_path(name, value)
     if name in SPENDING_LIMITS:
         return credit_limit(name, value)
     if name in {"cache_max_gb", "cache_max_age_days"}:
@@ -365,6 +368,14 @@ def credit_limit(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
         raise SettingsError(f"{name}={value!r}; allowed: a number of credits, 0 or more")
     return value
+
+
+def _typed_path(name: str, value: Any) -> Path:
+    if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
+        raise SettingsError(f"{name}={value!r}; allowed: a path of this machine")
+    if "://" in os.fspath(value):
+        raise SettingsError(f"{name}={value!r} is an address; allowed: a path of this machine")
+    return Path(value).expanduser()
 
 
 def _typed_limit(name: str, value: Any) -> float:

@@ -1,5 +1,6 @@
 """One writer a run: a lock the kernel frees when its holder dies, and a note of who holds it."""
 
+import fcntl
 import json
 import os
 import socket
@@ -17,6 +18,7 @@ from speechframe.store.remote import Remote, work_folder
 
 LOCK_NAME = "lock"
 HOLDER_NAME = "lock.json"
+_LOOK_S = 0.05
 
 
 @contextmanager
@@ -30,7 +32,8 @@ def locked(folder: Path) -> Iterator[Callable[[], None]]:
     """
     # thread_local=False: the thread that closes a run is often not the one that opened it.
     work = work_folder(folder)
-    lock = FileLock(work / LOCK_NAME, blocking=False, thread_local=False)
+    # Not at once refused: whoever only looks (is_held) holds it for a moment.
+    lock = FileLock(work / LOCK_NAME, timeout=_LOOK_S, poll_interval=_LOOK_S / 5, thread_local=False)
     with files.storing(folder, "taking the run's lock"):
         try:
             lock.acquire()
@@ -43,6 +46,24 @@ def locked(folder: Path) -> Iterator[Callable[[], None]]:
             yield check
     finally:
         lock.release()
+
+
+def is_held(folder: Path) -> bool:
+    """Return whether a living process of this machine has the run open for writing."""
+    try:
+        descriptor = os.open(work_folder(folder) / LOCK_NAME, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        # Shared: two that look do not see each other.
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
 
 
 @contextmanager

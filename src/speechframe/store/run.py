@@ -17,7 +17,7 @@ from speechframe.store import recover as recovery
 from speechframe.store import verify as verification
 from speechframe.store.index import KeyIndex, Location, read_keys
 from speechframe.store.join import CACHE_BYTES, Joiner
-from speechframe.store.lock import locked
+from speechframe.store.lock import is_held, locked
 from speechframe.store.look import Look, Looker
 from speechframe.store.manifest import (
     FILE_NAME,
@@ -186,6 +186,11 @@ class RunFolder:
                 self._locked = False
                 if self._writer is not None and not self._writer.closed:
                     self._writer.close()
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether a living process of this machine writes to the run."""
+        return is_held(self.path)
 
     def recover(self) -> recovery.Recovered:
         """Turn what dead writers left into parts and ledger; under the lock, before :meth:`writer`.
