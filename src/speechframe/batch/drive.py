@@ -419,7 +419,7 @@ class _Drive:
             self.progress,
             truth=Truth() if options.truth_checks else None,
             cache=cache,
-            drift=Drift(self.progress.balance),
+            drift=Drift(self.connection.balance),
             on_outcome=self._on_outcome,
         )
 
