@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from speechframe.batch.columns import Source
 from speechframe.batch.connection import Connection
-from speechframe.batch.drive import BUDGET_KEY, carry_out, check_rules, settings_of
+from speechframe.batch.drive import carry_out, check_rules
+from speechframe.batch.driver import BUDGET_KEY, settings_of
 from speechframe.batch.keys import among, as_keys
 from speechframe.batch.operation import Operation
 from speechframe.batch.options import Options, RunOptions

@@ -1,0 +1,373 @@
+"""One drive of one run: recover, plan, send what is missing, retake what is suspect, leave all in order."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+
+from speechframe.batch.accounts import Accounts
+from speechframe.batch.allowance import allowance, finite
+from speechframe.batch.books import Before, Identity, read_before
+from speechframe.batch.budget import Budget
+from speechframe.batch.connection import Connection
+from speechframe.batch.drift import Drift
+from speechframe.batch.engine import Engine
+from speechframe.batch.filler import Filler
+from speechframe.batch.job import Ways
+from speechframe.batch.keys import Keys, among, as_keys
+from speechframe.batch.operation import Operation
+from speechframe.batch.options import Options
+from speechframe.batch.outcome import HEARD, Outcome
+from speechframe.batch.plan import Plan, calls
+from speechframe.batch.planner import ROW_ID
+from speechframe.batch.prepare import RETAKEN, Prepared, prepare, retaken_in, sources_of
+from speechframe.batch.progress import Bar, Progress, counted, say
+from speechframe.batch.redo import own_table, suspect_takes, without_ours
+from speechframe.batch.run import DRIFT_KEY, FINISHED, RUNNING, STATE_KEY, STOP_KEY, STOPPED, Run
+from speechframe.batch.stream import MOST_KEPT, Outcomes
+from speechframe.batch.truth import Truth
+from speechframe.errors import SettingsError, SpeechframeError
+from speechframe.settings import Settings
+from speechframe.settings import read as read_settings
+from speechframe.settings.rules import spending_rules
+from speechframe.spec.billing import CREDIT
+from speechframe.store import Recovered, RunFolder, RunWriter
+from speechframe.store.cache import open_cache
+
+log = logging.getLogger(__name__)
+
+LATENCY_KEY = "mean_latency_ms"
+BUDGET_KEY = "max_credits"
+INTERRUPTED = "interrupted"
+
+
+def settings_of(options: Options) -> Settings:
+    """Return the settings of the service to use."""
+    if not isinstance(options.service, Settings):
+        raise SettingsError(
+            f"service={options.service!r} is no service: use local_service() or Settings(...)"
+        )
+    return options.service
+
+
+class Driver:
+    """One drive of one run, from its lock to its last line.
+
+    Parameters
+    ----------
+    run, prepared
+        The run, and its table as it was checked.
+    operation, connection, options
+        The verb, the service, the run options.
+    """
+
+    def __init__(
+        self, run: Run, prepared: Prepared, operation: Operation, connection: Connection, options: Options
+    ) -> None:
+        self.run_ = run
+        self.prepared = prepared
+        self.operation = operation
+        self.connection = connection
+        self.options = options
+        self.progress = Progress(balance=connection.balance)
+        self.outcomes = Outcomes(0 if options.wait else MOST_KEPT, loop=asyncio.get_running_loop())
+        self.first_error: SpeechframeError | None = None
+        self.engine: Engine | None = None
+        self.before = Before()
+        self._stop_asked: str | None = None
+        self._round = ""
+        said = read_settings()
+        self.cache = open_cache(
+            options.cache,
+            folder=said.cache,
+            max_gb=said.cache_max_gb,
+            max_age_days=said.cache_max_age_days,
+        )
+
+    @property
+    def folder(self) -> RunFolder:
+        """The run's folder."""
+        return self.prepared.folder
+
+    def error_to_raise(self) -> SpeechframeError | None:
+        """Return the first error, where the caller wants it raised at the end."""
+        if self.options.on_error == "column" or self.first_error is None:
+            return None
+        if not hasattr(self.first_error, "__notes__"):
+            self.first_error.add_note(f"everything that was made is kept in {self.run_.path}")
+        return self.first_error
+
+    def stop(self, drain: bool, because: str = "stopped") -> None:  # noqa: FBT001 - called across threads
+        """Start no further call; those in flight finish, or (no `drain`) are cancelled."""
+        self._stop_asked = because if drain else INTERRUPTED
+        if self.engine is None:
+            return
+        if drain:
+            self.engine.stop(self._stop_asked)
+        else:
+            self.engine.abort()
+
+    async def run(self, started: "asyncio.Future[bool]") -> None:
+        """Make the run; `started` is told True when it is planned."""
+        async with self.connection:
+            await self._once(started)
+            for number in range(self.options.max_retakes if self.connection.takes else 0):
+                self._round = f" (retake {number + 1} of {self.options.max_retakes})"
+                stopped = self._stop_asked or self.engine is None or self.engine.stopped_because
+                if stopped or not await self._retake():
+                    break
+        self._close()
+
+    async def _once(self, started: "asyncio.Future[bool]") -> None:
+        with self.folder.lock():
+            recovered = await asyncio.to_thread(self.folder.recover)
+            plan = await asyncio.to_thread(self.plan, recovered)
+            self._open(plan)
+            if not started.done():
+                self.run_.estimate = plan.estimate
+                started.set_result(True)
+            await self._make(plan)
+
+    async def _retake(self) -> bool:
+        """Make another take of what is suspect; False when nothing is, or nothing can vary."""
+        suspects = await asyncio.to_thread(suspect_takes, self.folder)
+        if not suspects:
+            return False
+        before, error = self.prepared.keys, self.first_error
+        await self._stand_for({key: take + 1 for key, take in suspects.items()})
+        if np.array_equal(before, self.prepared.keys):
+            return False
+        started: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        started.set_result(True)
+        await self._once(started)
+        lost = await asyncio.to_thread(self._not_heard, before)
+        if len(lost):
+            # A take that was not made, or failed, does not take the place of audio that was paid for.
+            await self._stand_for(dict.fromkeys(suspects.keys() & set(lost)))
+            self.first_error = error
+            self._note({STATE_KEY: FINISHED, STOP_KEY: None})
+            return False
+        return True
+
+    async def _stand_for(self, takes: Mapping[str, int | None]) -> None:
+        """Let other takes stand for calls (None: their own again), and plan the run's table anew."""
+        retaken = {**retaken_in(self.folder), **takes}
+        self._note({RETAKEN: {key: take for key, take in retaken.items() if take is not None}})
+        table, _ = await asyncio.to_thread(own_table, self.folder)
+        options = replace(self.options, run_dir=self.folder.path, on_invalid="skip", dry_run=False)
+        self.prepared = await prepare(
+            without_ours(self.folder, table),
+            {},
+            self.operation,
+            self.connection,
+            options,
+            known=sources_of(self.folder),
+        )
+        self.run_._folder = self.prepared.folder  # noqa: SLF001 - the two are made for each other
+
+    def _not_heard(self, before: Keys) -> list[str]:
+        """Return the calls whose new take has no audio."""
+        heard = among(self.prepared.keys, self.folder.index().packed(HEARD))
+        changed = before.view("V16") != self.prepared.keys.view("V16")
+        return [bytes(key).hex() for key in before[changed & ~heard]]
+
+    def plan(self, recovered: Recovered) -> Plan:
+        """Return what is to be made, after what earlier drives left."""
+        self.before = read_before(
+            self.folder.path,
+            frozenset(recovered.unknown),
+            key_fingerprint=self.connection.key_fingerprint,
+            # A margin, so that the service's memory does not end between this look and the repeat.
+            remembered=timedelta(seconds=self.connection.repeat_seconds * 0.9),
+        )
+        finished = self.folder.index().packed(HEARD)
+        kept = as_keys(self._not_sent_again())
+        latency_ms = self.folder.manifest.extra.get(LATENCY_KEY)
+        width = self.connection.width(self.operation.pool, self.options.max_concurrency)
+        plan = Plan.of(
+            self.prepared.keys,
+            self.prepared.costs,
+            _joined(finished, kept),
+            invalid=self.prepared.invalid,
+            cached=None if self.cache is None else self.cache.holds,
+            balance=self.connection.balance,
+            concurrency=width,
+            budget=self._budget_left(),
+            identical_retakes=self.prepared.identical_retakes,
+        )
+        if not latency_ms:
+            return plan
+        seconds = plan.estimate.calls * latency_ms / 1000 / width
+        return replace(plan, estimate=replace(plan.estimate, seconds_at_cap=seconds))
+
+    def _budget_left(self) -> float | None:
+        limit = finite(spending_rules(settings_of(self.options)).of_run(self.options.max_credits))
+        return None if limit is None else max(0.0, limit - self.before.spent_millis / CREDIT)
+
+    def _not_sent_again(self) -> frozenset[str]:
+        """Return the calls that may have been billed and whose repeat might be billed too."""
+        if self.options.on_unknown == "retry":
+            return frozenset()
+        return self.before.unknown - self.before.paid
+
+    def _open(self, plan: Plan) -> None:
+        shown = self.options.progress
+        where = (
+            f"{self.folder.path} (the same call again costs nothing)" if self.prepared.is_default_dir else ""
+        )
+        kind = " (the embedded local service)" if self.connection.is_local else ""
+        service = f"on {self.connection.identity}{kind}"
+        say(f"{self.operation.name}{self._round} {service}: {plan.estimate.line()}", shown=shown)
+        if where:
+            say(f"run folder: {where}", shown=shown)
+        if renamed := self._renamed():
+            say(f"your columns keep their names; ours are called {', '.join(renamed)}", shown=shown)
+        log.info(
+            "%s %s: %s; run folder %s", self.operation.name, service, plan.estimate.line(), self.folder.path
+        )
+        progress = self.progress
+        if progress.total == 0:
+            progress.started = time.monotonic()
+        progress.total = progress.ended + plan.estimate.calls + plan.estimate.cached
+        progress.planned_millis = progress.ended_millis + round(plan.estimate.credits * CREDIT)
+        self._note({STATE_KEY: RUNNING, STOP_KEY: None, BUDGET_KEY: finite(self.options.max_credits)})
+
+    def _renamed(self) -> list[str]:
+        entry = self.folder.tables()[-1]
+        return sorted(set(entry.column_map.values()) - set(entry.hidden))
+
+    async def _make(self, plan: Plan) -> None:
+        bar = Bar(self.progress, name=self.operation.name, shown=self.options.progress)
+        lanes = self.connection.lanes(self.operation.pool, self.options.max_concurrency)
+        budget = allowance(
+            self.connection,
+            spending_rules(settings_of(self.options)),
+            self.before,
+            folder=self.folder.path,
+            run_id=self.run_.run_id,
+            max_credits=self.options.max_credits,
+        )
+        try:
+            async with budget as allowed:
+                writer = self.folder.writer(tags=self.options.tags)
+                filler = None if self.cache is None else Filler(self.cache)
+                accounts = self._accounts(allowed, writer, filler)
+                self.engine = Engine(self.connection.client, lanes, accounts, bar=bar, before=self.before)
+                try:
+                    await self._send(plan, self.engine)
+                finally:
+                    await asyncio.shield(asyncio.to_thread(_close, writer, filler))
+        finally:
+            for lane in lanes:
+                lane.close()
+            self.progress.finished = time.monotonic()
+            bar.close()
+            self._note_end()
+
+    async def _send(self, plan: Plan, engine: Engine) -> None:
+        if self._stop_asked is not None:
+            engine.stop(self._stop_asked)
+        with self.folder.table() as file:
+            source = calls(
+                file.iter_batches(),
+                self.prepared.sources,
+                self.operation,
+                plan,
+                row_id=self.folder.tables()[-1].name_of(ROW_ID),
+                retaken=retaken_in(self.folder),
+            )
+            with contextlib.closing(source):
+                await engine.run(source)
+        engine.accounts.quiet(await self.connection.asked_balance() if self._stop_asked is None else None)
+
+    def _accounts(self, budget: Budget, writer: RunWriter, cache: Filler | None) -> Accounts:
+        connection, options = self.connection, self.options
+        return Accounts(
+            self.operation,
+            Identity(
+                run_id=self.run_.run_id,
+                operation=self.operation.name,
+                service=connection.identity,
+                key_fingerprint=connection.key_fingerprint,
+                tags=options.tags,
+            ),
+            Ways(
+                max_attempts=options.max_attempts,
+                patience_s=options.patience_s,
+                repeat_is_free=connection.repeat_is_free,
+                retry_unknown=options.on_unknown == "retry",
+                timeout_s=options.timeout_s,
+                sends_takes=connection.takes,
+            ),
+            budget,
+            writer,
+            self.progress,
+            truth=Truth() if options.truth_checks else None,
+            cache=cache,
+            drift=Drift(self.connection.balance),
+            on_outcome=self._on_outcome,
+        )
+
+    def _on_outcome(self, outcome: Outcome) -> None:
+        self.outcomes.tell(outcome)
+        error = getattr(outcome, "error", None)
+        if error is not None and self.first_error is None:
+            self.first_error = error
+
+    def _note_end(self) -> None:
+        engine = self.engine
+        stopped = engine.stopped_because if engine is not None else None
+        if engine is not None and engine.stopped_by is not None:
+            self.first_error = engine.stopped_by
+        # A call that was stopped in flight has an outcome, but not one anybody would call an end.
+        cut_off = stopped is not None and self.progress.unknown > 0
+        ended = self.progress.ended >= self.progress.total and not cut_off
+        extra: dict[str, Any] = {
+            STATE_KEY: FINISHED if ended else STOPPED,
+            STOP_KEY: None if ended else stopped,
+        }
+        if engine is not None:
+            drift = engine.accounts.drift.total
+            extra[DRIFT_KEY] = self.folder.manifest.extra.get(DRIFT_KEY, 0) + drift
+            if drift:
+                words = (
+                    "the balance fell by %d characters more than this run explains (colleagues on the key?)"
+                )
+                log.info(words, drift)
+        if self.progress.done and self.progress.seconds and engine is not None:
+            busy = self.progress.seconds * sum(lane.most_in_flight for lane in engine.lanes)
+            extra[LATENCY_KEY] = round(1000 * busy / self.progress.ended, 1)
+        self._note(extra)
+
+    def _note(self, extra: dict[str, Any]) -> None:
+        self.folder.update_manifest(extra={**self.folder.manifest.extra, **extra})
+
+    def _close(self) -> None:
+        engine, shown = self.engine, self.options.progress
+        if engine is not None and engine.stopped_by is not None:
+            say(f"stopped ({engine.stopped_because}): {engine.stopped_by}", shown=shown)
+        if self.progress.failed or self.progress.unknown:
+            parts = (
+                (self.progress.failed, "failed"),
+                (self.progress.unknown, "may have been billed without an answer"),
+            )
+            words = ", ".join(f"{counted(n, 'call')} {what}" for n, what in parts if n)
+            log.warning("%s; run.failed shows them", words)
+
+
+def _close(writer: RunWriter, filler: Filler | None) -> None:
+    try:
+        writer.close()
+    finally:
+        if filler is not None:
+            filler.close()
+
+
+def _joined(first: Keys, second: Keys) -> Keys:
+    return np.concatenate([first.view("V16"), second.view("V16")]) if len(second) else first
