@@ -1,11 +1,17 @@
-"""Real processes of the command, on a real embedded service that lives as long as the session."""
+"""Real processes of the command, on a real embedded service that lives as long as the session.
+
+Makes `faulty`, a tool of the tests of runs, importable too.
+"""
 
 import os
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "batch"))
 
 from speechframe.local import local_service
 

@@ -134,6 +134,21 @@ def test_every_option_of_generate_says_what_it_does():
     assert [p.name for p in parameters if len(p.help) < 5] == []
 
 
+def test_the_cache_is_explained_in_words_of_a_shell(here):
+    told = " ".join(here("generate", "--help").out.split())
+    shared = told.partition("--cache PATH ")[2].partition("--max-attempts")[0]
+    assert shared.startswith("Folder of answers that runs share: a call that is in it costs nothing")
+    assert "SPEECHFRAME_CACHE" in shared
+    assert "--no-cache no cache, whatever the settings say" in shared
+    assert not {"True", "False"} & set(shared.replace(",", " ").split())
+
+
+def test_a_table_after_the_cache_is_not_taken_for_its_folder(here, table):
+    said = here("generate", "--cache", table, "--voice", "nora")
+    assert said.code == 2
+    assert "required: TABLE" in said.err
+
+
 def test_the_shipped_verbs_are_found_without_importing_them():
     import speechframe.batch.generate  # noqa: F401 - declares itself
 

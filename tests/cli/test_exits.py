@@ -75,6 +75,39 @@ def test_2_usage(here, table, words):
     assert said.out == ""
 
 
+@pytest.mark.parametrize(
+    ("words", "usage", "refused"),
+    [
+        (["cache", "ls", "X"], "cache ls", "X"),
+        (["cache", "prune", "X"], "cache prune", "X"),
+        (["runs", "ls", "--deep"], "runs ls", "--deep"),
+        (
+            ["generate", "lines.csv", "--voice", "nora", "--max-credit", "5"],
+            "generate TABLE",
+            "--max-credit 5",
+        ),
+        (["resume", "run", "--max-credit=5"], "resume", "--max-credit=5"),
+        (["voices", "fr-FR"], "voices", "fr-FR"),
+    ],
+)
+def test_2_an_unknown_option_shows_the_usage_of_its_command(here, table, words, usage, refused):
+    said = here(*words)
+    assert (said.code, said.out) == (exits.USAGE, "")
+    command = usage.removesuffix(" TABLE")
+    assert said.err.startswith(f"usage: speechframe {usage} ")
+    assert (
+        f"error: unrecognized arguments: {refused}; what there is: speechframe {command} --help" in said.err
+    )
+    assert here(*command.split(), "--help").code == exits.OK
+
+
+def test_2_an_unknown_option_before_any_command_shows_the_usage_of_all(here):
+    said = here("--nonsense")
+    assert (said.code, said.out) == (exits.USAGE, "")
+    assert said.err.startswith("usage: speechframe [-h]")
+    assert "what there is: speechframe --help" in said.err
+
+
 def test_3_invalid_rows_and_nothing_spent(here, table, tmp_path):
     said = here("generate", table, "--text", "line", "--voice", "norah", "--run-dir", "run", "--id", "id")
     assert said.code == exits.INVALID

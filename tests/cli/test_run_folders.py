@@ -121,12 +121,12 @@ def test_ls_says_of_each_run_what_it_is(cli, here, made, nobody, table, tmp_path
 def test_ls_looks_where_it_is_told_and_passes_by_what_is_hidden(here, made, tmp_path):
     made("elsewhere/one")
     made("elsewhere/.planning-x")
-    (tmp_path / "elsewhere" / "broken").mkdir()
-    (tmp_path / "elsewhere" / "broken" / "run.json").write_text("{")
+    (tmp_path / "elsewhere" / "other").mkdir()
+    (tmp_path / "elsewhere" / "other" / "run.json").write_text("{}")
     said = here("runs", "ls", "elsewhere")
     assert said.code == exits.OK
     assert [line.split()[0] for line in said.out.splitlines()[1:]] == ["elsewhere/one"]
-    assert "not listed: elsewhere/broken/run.json is damaged" in said.err
+    assert "not listed: elsewhere/other is no run folder: run.json names no layout" in said.err
     assert here("runs", "ls").out == "no runs below speechframe-runs, runs\n"
     missing = here("runs", "ls", "nowhere")
     assert missing.code == exits.FOLDER
@@ -153,6 +153,55 @@ def test_the_states_of_a_run_have_the_names_the_batch_gives_them():
     assert (run_facts.STATE_KEY, run_facts.PLANNED, run_facts.RUNNING, run_facts.STOPPED) == (
         STATE_KEY, PLANNED, RUNNING, STOPPED,
     )  # fmt: skip
+
+
+def cut_part(path):
+    next((path / "parts").glob("*.parquet")).write_bytes(b"PAR1 half")
+
+
+def cut_ledger(path):
+    next((path / "attempts").glob("*.parquet")).write_bytes(b"")
+
+
+def no_table(path):
+    next((path / "input").glob("*.parquet")).unlink()
+
+
+def odd_table(path):
+    next((path / "input").glob("*.parquet")).write_bytes(b"PAR1" + bytes(100) + b"PAR1")
+
+
+def odd_columns(path):
+    shutil.copy(next((path / "input").glob("*.parquet")), next((path / "parts").glob("*.parquet")))
+
+
+DAMAGES = [cut_part, cut_ledger, no_table, odd_table, odd_columns]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_ls_lists_a_damaged_run_and_says_what_is_wrong(here, made, damage):
+    whole, damaged = made("runs/whole"), made("runs/damaged")
+    damage(damaged)
+    said = here("runs", "ls")
+    assert said.code == exits.OK
+    rows = {line.split()[0]: line.split()[1] for line in said.out.splitlines()[1:]}
+    assert rows == {"runs/whole": "generate", "runs/damaged": "damaged"}
+    assert said.err.startswith("damaged: runs/damaged")
+    listed = {run["path"]: run for run in json.loads(here("runs", "ls", "--json").out)["runs"]}
+    one, other = listed["runs/whole"], listed["runs/damaged"]
+    assert list(one) == list(other)
+    assert (one["problem"], other["status"], other["rows"]) == (None, "damaged", None)
+    assert "runs/damaged" in other["problem"]
+    assert other["bytes"] == sum(p.stat().st_size for p in damaged.rglob("*") if p.is_file())
+    assert open_run(whole).stats["done"] == 3
+
+
+def test_ls_lists_a_run_whose_first_file_is_cut_off(here, made):
+    path = made("runs/one")
+    (path / "run.json").write_text("{")
+    said = here("runs", "ls")
+    assert said.out.splitlines()[1].split()[:2] == ["runs/one", "damaged"]
+    assert "damaged: runs/one/run.json is damaged" in said.err
 
 
 def test_looking_at_a_run_leaves_it_as_it_is(made):
@@ -187,6 +236,29 @@ def test_verify_of_no_run_is_said(here, tmp_path):
     assert "is no run folder" in said.err
 
 
+def test_verify_takes_the_addresses_a_run_can_lie_at(here, made):
+    path, address = made("runs/one"), "memory://verified/run"
+    away = RunFolder.open(made("runs/two")).move(address).path
+    said = here("runs", "verify", f"file://{path}", address)
+    assert (said.code, said.out) == (exits.OK, f"{path}: whole\n{address}: whole\n")
+    next(iter((away / "parts").glob("*.parquet"))).replace_content(b"PAR1 half")
+    said = here("runs", "verify", f"file://{path}", address)
+    assert said.code == exits.ROWS_FAILED
+    assert said.out.splitlines()[:2] == [f"{path}: whole", f"{address}: 1 problem"]
+
+
+@pytest.mark.parametrize("address", ["s3://bucket/run", "file:///tmp/run", "memory://bucket/run"])
+@pytest.mark.parametrize(
+    ("words", "doing"), [(["ls"], "list"), (["rm"], "remove"), (["rm", "--yes"], "remove")]
+)
+def test_ls_and_rm_say_that_they_are_for_local_folders(here, address, words, doing):
+    said = here("runs", *words, address)
+    assert (said.code, said.out) == (exits.USAGE, "")
+    assert (
+        f"runs {words[0]} works on local folders; {doing} {address} with the tools of its store" in said.err
+    )
+
+
 # -- rm ------------------------------------------------------------------------------
 
 
@@ -197,6 +269,31 @@ def test_rm_says_what_is_lost_and_removes_it(cli, made, nobody, tmp_path):
     assert said.out == f"removed {one}\nremoved {two}\n"
     assert "runs/one: 2 clips, 0.0 minutes of audio, 26 credits spent on local/espeak-" in said.err
     assert list((tmp_path / "runs").iterdir()) == []
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_rm_removes_a_damaged_run_and_says_that_it_cannot_say_what_is_lost(here, made, damage):
+    whole, damaged = made("runs/whole"), made("runs/damaged")
+    damage(damaged)
+    asked = here("runs", "rm", damaged)
+    assert (asked.code, RunFolder.exists(damaged)) == (exits.USAGE, True)
+    said = here("runs", "rm", damaged, "--yes", "--json")
+    assert said.code == exits.OK
+    assert f"{damaged}: what it holds cannot be read ({damaged}" in said.err
+    (gone,) = json.loads(said.out)["removed"]
+    assert (gone["path"], gone["status"]) == (str(damaged), "damaged")
+    assert not damaged.exists()
+    assert open_run(whole).stats["done"] == 3
+
+
+@pytest.mark.parametrize("words", ["{", "{}", '{"layout": 99}'])
+def test_rm_leaves_what_may_be_no_run(here, made, words):
+    path = made()
+    (path / "run.json").write_text(words)
+    said = here("runs", "rm", path, "--yes")
+    assert said.code == exits.FOLDER
+    assert (path / "run.json").read_text() == words
+    assert len(list((path / "parts").iterdir())) == 1
 
 
 def test_rm_needs_yes_where_nobody_can_be_asked(cli, made, nobody):

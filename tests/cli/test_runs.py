@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
+from faulty import Faulty
 
 from speechframe import open_run
 from speechframe.batch import progress
@@ -145,6 +146,61 @@ def test_resume_names_the_service_that_was_chosen(here, service, table, monkeypa
     assert f"--base-url {service.url}" in command
     assert "--max-credits 26" in command
     assert here(*shlex.split(command)).code == exits.OK
+
+
+@pytest.mark.parametrize(
+    ("rules", "budget", "advised"),
+    [
+        ("", "15", " --max-credits 26"),
+        ("max_credits_per_run = 15\n", None, ""),
+        ("max_credits_per_run = 20\n", "15", ""),
+        ("max_credits_per_run = 26\n", "15", " --max-credits 26"),
+        ("max_credits_per_month = 15\n", None, ""),
+        ("max_credits_per_month = 15\n", "20", ""),
+        ("max_credits_per_month = 15\n", "100", ""),
+    ],
+)
+def test_a_higher_budget_is_advised_only_where_it_helps(
+    here, table, tmp_path, monkeypatch, rules, budget, advised
+):
+    monkeypatch.setenv("SPEECHFRAME_LEDGER", str(tmp_path / "ledger"))
+    (tmp_path / "speechframe.toml").write_text(rules)
+    own = [] if budget is None else ["--max-credits", budget]
+    said = here("generate", table, "--text", "line", "--voice", "nora", "--run-dir", "run", *own)
+    assert said.code == exits.STOPPED
+    assert re.search(r"go on with: speechframe (.*)", said.out).group(1) == f"resume run{advised}"
+
+
+def test_a_higher_budget_is_advised_to_the_last_digit(here, tmp_path):
+    (tmp_path / "long.csv").write_text("text\n" + "".join(f"{'a b ' * 120}{n:05}\n" for n in range(2_100)))
+    said = here("generate", "long.csv", "--voice", "nora", "--run-dir", "run", "--max-credits", "0")
+    assert f"--max-credits {2_100 * 485}" in said.out
+
+
+@pytest.fixture
+def faulty():
+    """A service whose answers a test may make wrong."""
+    server = Faulty()
+    server.up()
+    yield server
+    server.down()
+
+
+def test_suspect_rows_have_a_next_step_though_the_run_is_finished(here, faulty, tmp_path):
+    lines = [f"This is the line with the number {i}, and it is not short." for i in range(6)]
+    (tmp_path / "lines.csv").write_text("text\n" + "".join(f'"{line}"\n' for line in lines))
+    faulty.audio_for = {lines[3]: "Hm."}
+    words = ["generate", "lines.csv", "--voice", "nora", "--run-dir", "a run", "--base-url", faulty.url]
+    said = here(*words)
+    assert said.code == exits.OK
+    assert "6 rows: 5 done, 1 suspect" in said.out
+    assert "\n1 suspect: error_message says why; make another take with: speechframe resume " in said.out
+    command = re.search(r"make another take with: speechframe (.*)", said.out).group(1)
+    assert shlex.split(command) == ["resume", "a run", "--redo", "suspect", "--base-url", faulty.url]
+    faulty.audio_for = {}
+    again = here(*shlex.split(command))
+    assert "6 rows: 6 done" in again.out
+    assert "suspect" not in again.out
 
 
 def test_ctrl_c_finishes_what_is_in_flight_and_prints_how_to_go_on(start, many, tmp_path):

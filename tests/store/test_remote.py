@@ -29,6 +29,7 @@ from store_cases import (
     tried,
 )
 
+from speechframe.cli import main
 from speechframe.errors import NotARun, RunLocked, StoreError
 from speechframe.store import RunFolder, draft_parent, holder, is_remote, locate, remote, writer
 
@@ -535,6 +536,70 @@ def test_no_credential_is_written_anywhere(s3, tmp_path):
     said = b"".join([*held, repr(run).encode(), repr(run.path).encode(), repr(run._looker).encode()])
     assert b"made-up-secret" not in said
     assert b"AKLOCALTEST" not in said
+
+
+@pytest.fixture
+def planned(tmp_path):
+    """A run that was planned on this machine and lies nowhere else yet."""
+    return RunFolder.create(tmp_path / "planned", manifest())
+
+
+NOTHING_SENT = "nothing was sent; check the address and this machine's credentials"
+
+
+def test_a_bucket_that_is_missing_loses_nothing_because_nothing_was_sent(s3, planned):
+    address = f"s3://no-such-{BUCKET}/run"
+    for start in (lambda: planned.move(address), lambda: RunFolder.create(address, manifest())):
+        with pytest.raises(StoreError) as caught:
+            start()
+        assert str(caught.value).startswith(f"{address}: ")
+        assert "bucket does not exist" in str(caught.value)
+        assert str(caught.value).endswith(NOTHING_SENT)
+
+
+@pytest.mark.parametrize("start", ["move", "create", "open", "exists"])
+def test_without_credentials_nothing_is_said_to_be_kept(s3, planned, monkeypatch, tmp_path, start):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    fsspec.filesystem("s3").clear_instance_cache()
+    address = f"s3://{BUCKET}/{uuid.uuid4().hex}/run"
+    starts = {
+        "move": lambda: planned.move(address),
+        "create": lambda: RunFolder.create(address, manifest()),
+        "open": lambda: RunFolder.open(address),
+        "exists": lambda: RunFolder.exists(address),
+    }
+    with pytest.raises(StoreError, match="NoCredentialsError") as caught:
+        starts[start]()
+    assert str(caught.value).endswith(NOTHING_SENT)
+    assert planned.verify() == []
+
+
+def test_an_address_on_the_web_is_named_once(planned):
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}/run"
+    assert str(locate(address)) == address
+    assert str(locate(address) / "parts" / "a.parquet") == f"{address}/parts/a.parquet"
+    with pytest.raises(StoreError) as caught:
+        planned.move(address)
+    assert str(caught.value).startswith(f"{address}: putting the run failed (ClientConnectorError")
+    assert str(caught.value).count("http://") == 1
+    assert str(caught.value).endswith(NOTHING_SENT)
+
+
+@pytest.mark.parametrize("name", ["run", "my run"])
+def test_the_command_verifies_a_run_by_its_address(address, name, capsys):
+    address = f"{address}/{name}"
+    run = RunFolder.create(address, manifest())
+    answer(run, range(3))
+    assert main(["runs", "verify", address]) == 0
+    assert capsys.readouterr().out == f"{address}: whole\n"
+    part = next(path for path in (run.path / "parts").glob("*.parquet"))
+    part.replace_content(part.read_bytes()[:-9])
+    assert main(["runs", "verify", address]) == 1
+    assert capsys.readouterr().out.splitlines()[0] == f"{address}: 1 problem"
 
 
 def test_a_missing_library_is_named(monkeypatch):

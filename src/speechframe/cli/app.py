@@ -124,7 +124,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: list[str]) -> int:
     parser = make_parser(argv)
-    options = parser.parse_args(argv)
+    options, unknown = parser.parse_known_args(argv)
+    if unknown:
+        # argparse would show the usage of speechframe itself, which lists none of the options meant.
+        meant: argparse.ArgumentParser = getattr(options, "parser", parser)
+        meant.error(f"unrecognized arguments: {' '.join(unknown)}; what there is: {meant.prog} --help")
     if options.command is None:
         parser.print_help(sys.stderr)
         return exits.USAGE

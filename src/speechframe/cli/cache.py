@@ -57,6 +57,7 @@ def _action(below: Any, name: str, summary: str) -> argparse.ArgumentParser:
         "--cache", metavar="PATH", help="the folder (default: the one of the settings, or your own)"
     )
     parser.add_argument("--json", action="store_true", help="print one line of JSON")
+    parser.set_defaults(parser=parser)
     return parser
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from importlib import resources
 from os import PathLike
 from pathlib import Path
-from types import NoneType, UnionType
+from types import MappingProxyType, NoneType, UnionType
 from typing import Any
 
 from speechframe.batch.columns import Column, col
@@ -31,6 +31,14 @@ _DECORATOR = "@verb("
 
 NOT_OFFERED = frozenset({"wait", "service"})
 """Run options that make no sense in a shell: a command waits, and has options of its own for the service."""
+
+_SAID_HERE: Mapping[str, str] = MappingProxyType(
+    {
+        "cache": "Folder of answers that runs share: a call that is in it costs nothing (default: "
+        "SPEECHFRAME_CACHE, which holds for every run, or cache in speechframe.toml).",
+    }
+)
+"""Help of run options whose docstring speaks of Python values that no shell has."""
 
 _PREFIX = "value"
 _METAVARS = {int: "N", float: "NUMBER"}
@@ -131,7 +139,9 @@ def run_options(*, without: Sequence[str] = ()) -> list[Parameter]:
     said = docstrings.read(RunOptions.__doc__).parameters
     left_out = {*NOT_OFFERED, *without}
     return [
-        _parameter(name, hint, said.get(name, ""), default=getattr(Options, name, None))
+        _parameter(
+            name, hint, _SAID_HERE.get(name) or said.get(name, ""), default=getattr(Options, name, None)
+        )
         for name, hint in typing.get_type_hints(RunOptions).items()
         if name not in left_out
     ]
@@ -198,7 +208,7 @@ def add(group: Any, parameters: Sequence[Parameter]) -> None:
                 dest=f"{_PREFIX}.{parameter.name}",
                 action="store_false",
                 default=argparse.SUPPRESS,
-                help=f"turn {option_name(parameter.name)} off",
+                help=f"no {parameter.name.replace('_', ' ')}, whatever the settings say",
             )
         else:
             _add(group, parameter, required=parameter.required)

@@ -3,17 +3,17 @@
 import argparse
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from speechframe.cli import exits, show
-from speechframe.errors import NotARun, SpeechframeError
+from speechframe.errors import NotARun, RunMismatch, SpeechframeError, StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from speechframe.cli.run_facts import RunFacts
+    from speechframe.cli.run_facts import DamagedRun, RunFacts
 
 _ROOTS = (Path("speechframe-runs"), Path("runs"))
 _HEAD = ("path", "verb", "done", "status", "credits", "audio", "size", "changed")
@@ -27,16 +27,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ls.add_argument(
         "folders",
         nargs="*",
-        type=Path,
+        type=_local_folder("ls", "list"),
         metavar="FOLDER",
         help=f"where to look, at any depth (default: {roots})",
     )
     verify = _action(
         below, "verify", "Read every file of runs and say what is wrong; audio is checked by sha256."
     )
-    verify.add_argument("folders", nargs="+", type=Path, metavar="RUN", help="a run's folder")
+    verify.add_argument(
+        "folders", nargs="+", metavar="RUN", help="a run's folder, or its address (s3://bucket/run)"
+    )
     rm = _action(below, "rm", "Remove runs with all they hold.")
-    rm.add_argument("folders", nargs="+", type=Path, metavar="RUN", help="a run's folder")
+    rm.add_argument(
+        "folders", nargs="+", type=_local_folder("rm", "remove"), metavar="RUN", help="a run's folder"
+    )
     rm.add_argument("--yes", action="store_true", help="do not ask; needed where there is no terminal")
 
 
@@ -45,7 +49,19 @@ def _action(below: Any, name: str, summary: str) -> argparse.ArgumentParser:
         name, help=summary, description=summary, allow_abbrev=False
     )
     parser.add_argument("--json", action="store_true", help="print one line of JSON")
+    parser.set_defaults(parser=parser)
     return parser
+
+
+def _local_folder(action: str, doing: str) -> "Callable[[str], Path]":
+    def folder(words: str) -> Path:
+        if "://" in words:
+            raise argparse.ArgumentTypeError(
+                f"runs {action} works on local folders; {doing} {words} with the tools of its store"
+            )
+        return Path(words)
+
+    return folder
 
 
 def run(options: argparse.Namespace) -> int:
@@ -57,20 +73,24 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _list(options: argparse.Namespace) -> int:
-    from speechframe.cli.run_facts import read_facts, run_folders
+    from speechframe.cli.run_facts import run_folders
 
     missing = [folder for folder in options.folders if not folder.is_dir()]
     if missing:
         raise NotARun(f"{missing[0]} is no folder: name a run, or a folder that holds runs")
-    found: list[RunFacts] = []
+    found: list[RunFacts | DamagedRun] = []
     for folder in run_folders(options.folders or _ROOTS):
         try:
-            found.append(read_facts(folder))
+            said = _facts(folder)
         except SpeechframeError as error:
             show.note(f"not listed: {error}")
+            continue
+        if said.problem is not None:
+            show.note(f"damaged: {said.problem}")
+        found.append(said)
     found.sort(key=lambda facts: facts.changed_at, reverse=True)
     if options.json:
-        _print_json({"runs": [asdict(facts) for facts in found], "exit_code": exits.OK})
+        _print_json({"runs": list(map(_as_json, found)), "exit_code": exits.OK})
         return exits.OK
     if found:
         print(show.table(_HEAD, map(_cells, found), width=show.terminal_width()))
@@ -80,7 +100,29 @@ def _list(options: argparse.Namespace) -> int:
     return exits.OK
 
 
-def _cells(facts: "RunFacts") -> list[Any]:
+def _facts(folder: Path) -> "RunFacts | DamagedRun":
+    """Return what is in a run, or that it cannot be read; raise for what is no run of this version."""
+    from speechframe.cli.run_facts import damaged_run, read_facts
+
+    try:
+        return read_facts(folder)
+    except (NotARun, RunMismatch):
+        raise
+    except StoreError as error:
+        return damaged_run(folder, error)
+
+
+def _as_json(facts: "RunFacts | DamagedRun") -> dict[str, Any]:
+    """Return the same names for every run, so that scripts need not ask which kind it is."""
+    from speechframe.cli.run_facts import RunFacts
+
+    return {**dict.fromkeys(field.name for field in fields(RunFacts)), **asdict(facts)}
+
+
+def _cells(facts: "RunFacts | DamagedRun") -> list[Any]:
+    changed = show.when(facts.changed_at)
+    if facts.problem is not None:
+        return [str(facts.path), None, None, facts.status, None, None, show.size(facts.bytes), changed]
     return [
         str(facts.path),
         facts.operation,
@@ -89,7 +131,7 @@ def _cells(facts: "RunFacts") -> list[Any]:
         f"{facts.credits:,.10g}",
         show.seconds(facts.audio_seconds),
         show.size(facts.bytes),
-        show.when(facts.changed_at),
+        changed,
     ]
 
 
@@ -119,12 +161,12 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _remove(options: argparse.Namespace) -> int:
-    from speechframe.cli.run_facts import check_removable, read_facts, remove
+    from speechframe.cli.run_facts import check_removable, remove
 
     folders = list(dict.fromkeys(options.folders))
     for folder in folders:
         check_removable(folder)
-    facts = [read_facts(folder) for folder in folders]
+    facts = [_facts(folder) for folder in folders]
     for said in facts:
         show.note(f"{said.path}: {_loss(said)}")
     if not options.yes and not _agreed(options.parser, facts):
@@ -133,19 +175,21 @@ def _remove(options: argparse.Namespace) -> int:
     for folder in folders:
         remove(folder)
     if options.json:
-        _print_json({"removed": [asdict(said) for said in facts], "exit_code": exits.OK})
+        _print_json({"removed": list(map(_as_json, facts)), "exit_code": exits.OK})
     else:
         for folder in folders:
             print(f"removed {folder}")
     return exits.OK
 
 
-def _loss(facts: "RunFacts") -> str:
+def _loss(facts: "RunFacts | DamagedRun") -> str:
+    if facts.problem is not None:
+        return f"what it holds cannot be read ({facts.problem}), {show.size(facts.bytes)}"
     audio = f"{show.counted(facts.clips, 'clip', 'clips')}, {facts.audio_seconds / 60:,.1f} minutes of audio"
     return f"{audio}, {facts.credits:,.10g} credits spent on {facts.service}, {show.size(facts.bytes)}"
 
 
-def _agreed(parser: argparse.ArgumentParser, facts: "Sequence[RunFacts]") -> bool:
+def _agreed(parser: argparse.ArgumentParser, facts: "Sequence[RunFacts | DamagedRun]") -> bool:
     if not sys.stdin.isatty():
         parser.error("nobody can be asked here: --yes removes without asking")
     show.note(f"Remove {show.counted(len(facts), 'run', 'runs')} for good? [y/N]")

@@ -26,6 +26,9 @@ from speechframe.store.schema import FINISHED
 STATE_KEY = "state"
 PLANNED, RUNNING, STOPPED = "planned", "running", "stopped"
 
+DAMAGED = "damaged"
+"""The status of a run that cannot be read; a run folder never says so of itself."""
+
 _OF_A_RUN = re.compile(
     rf"{re.escape(FILE_NAME)}|{LOCK_NAME}|{re.escape(HOLDER_NAME)}"
     r"|(input|parts|attempts)(/[^/]+\.parquet)?|log(/\w+(/\d+\.log)?)?"
@@ -58,6 +61,8 @@ class RunFacts:
         Of all files.
     changed_at
         UTC; when a file was last written.
+    problem
+        None: all of it could be read; see :class:`DamagedRun`.
     """
 
     path: Path
@@ -71,6 +76,30 @@ class RunFacts:
     credits: float
     bytes: int
     changed_at: datetime
+    problem: None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedRun:
+    """A run folder whose files cannot be read.
+
+    Parameters
+    ----------
+    path
+        The folder.
+    problem
+        What is wrong, in words.
+    bytes, changed_at
+        As :class:`RunFacts` has them.
+    status
+        ``damaged``.
+    """
+
+    path: Path
+    problem: str
+    bytes: int
+    changed_at: datetime
+    status: str = DAMAGED
 
 
 def run_folders(roots: Iterable[Path]) -> Iterator[Path]:
@@ -103,15 +132,27 @@ def read_facts(folder: Path) -> RunFacts:
         rows, done = _rows(run)
         seconds, clips = _total(part_files(folder), "audio_seconds")
         credits, _ = _total(ledger_files(folder), "credits")
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, pa.ArrowException, LookupError, ValueError) as error:
+        # The last two: Parquet that can be read, of other columns or with a note nobody can decode.
         raise StoreError(f"{folder} cannot be read ({error}): speechframe runs verify says more") from error
-    kept = [path.stat() for path in folder.rglob("*") if path.is_file()]
-    written = max(said.st_mtime for said in kept)
+    size, changed_at = _on_disk(folder)
     return RunFacts(
         path=folder, operation=run.manifest.operation, service=run.manifest.service, status=status, rows=rows,
         done=done, clips=clips, audio_seconds=round(seconds, 3), credits=round(credits, 3),
-        bytes=sum(said.st_size for said in kept), changed_at=datetime.fromtimestamp(written, UTC),
+        bytes=size, changed_at=changed_at,
     )  # fmt: skip
+
+
+def damaged_run(folder: Path, error: StoreError) -> DamagedRun:
+    """Return what can be said of the run `folder` of which :func:`read_facts` raised `error`."""
+    size, changed_at = _on_disk(folder)
+    return DamagedRun(path=folder, problem=str(error), bytes=size, changed_at=changed_at)
+
+
+def _on_disk(folder: Path) -> tuple[int, datetime]:
+    kept = [path.stat() for path in folder.rglob("*") if path.is_file()]
+    written = max(said.st_mtime for said in kept)
+    return sum(said.st_size for said in kept), datetime.fromtimestamp(written, UTC)
 
 
 def _rows(run: RunFolder) -> tuple[int, int]:

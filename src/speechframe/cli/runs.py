@@ -103,6 +103,10 @@ def report(run: "Run", options: argparse.Namespace) -> int:
     if code != exits.OK:
         _show_failures(run)
         print(f"go on with: {resume_command(run, options)}")
+    if suspect := counts.get("suspect"):
+        # They have audio, so the run may be finished: nothing else would speak of them again.
+        command = _resume(run, " --redo suspect", options)
+        print(f"{suspect:,} suspect: error_message says why; make another take with: {command}")
     return code
 
 
@@ -123,17 +127,32 @@ def _report_plan(run: "Run", options: argparse.Namespace) -> int:
 
 def resume_command(run: "Run", options: argparse.Namespace) -> str:
     """Return what to type to go on with a run."""
-    return f"speechframe resume {shlex.quote(str(run.path))}{_higher_budget(run)}{selection.again(options)}"
+    return _resume(run, _higher_budget(run, options), options)
 
 
-def _higher_budget(run: "Run") -> str:
-    """Return the option without which a run that was stopped by its budget would stop again."""
+def _resume(run: "Run", more: str, options: argparse.Namespace) -> str:
+    return f"speechframe resume {shlex.quote(str(run.path))}{more}{selection.again(options)}"
+
+
+def _higher_budget(run: "Run", options: argparse.Namespace) -> str:
+    """Return the option without which a run that was stopped by its own budget would stop again.
+
+    Empty where it might not help: the house's rule allows no run so much, or the limit of the month may be
+    the one that stopped it.
+    """
     if run.stopped_because != "budget" or run.estimate is None or run.progress is None:
         return ""
+    from speechframe import settings
+    from speechframe.settings.rules import spending_rules
     from speechframe.spec.billing import to_credits
 
     before = run.stats["credits"] - to_credits(run.progress.credits_millis)
-    return f" --max-credits {before + run.estimate.credits:g}"
+    needed = before + run.estimate.credits
+    rules = spending_rules(settings.read(profile=options.profile))
+    most = rules.max_credits_per_run
+    if rules.max_credits_per_month is not None or (most is not None and needed > most):
+        return ""
+    return f" --max-credits {needed:.15g}"
 
 
 def _identity(run: "Run") -> dict[str, Any]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from speechframe.errors import StoreError
+from speechframe.store.holder import HOLDER_NAME
 from speechframe.store.remote import RangeFile, Remote, Unreachable
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -17,7 +18,9 @@ _NO_FOLDER = frozenset({errno.ENOTDIR, errno.ENOENT, errno.EEXIST})
 
 def store_error(folder: Path, doing: str, error: OSError) -> StoreError:
     """Return `error` in words that name the folder and say what to do."""
-    if isinstance(error, Unreachable):
+    if _is_untouched(folder) and error.errno not in _FULL:
+        what, hint = str(error), "nothing was sent; check the address and this machine's credentials"
+    elif isinstance(error, Unreachable):
         what = str(error)
         hint = "nothing that was acknowledged is lost, it is in this machine's log; go on when it answers"
     elif error.errno in _FULL:
@@ -32,6 +35,11 @@ def store_error(folder: Path, doing: str, error: OSError) -> StoreError:
     else:
         what, hint = str(error), "everything that was acknowledged is still in the folder"
     return StoreError(f"{folder}: {doing} failed ({what}); {hint}")
+
+
+def _is_untouched(folder: Path) -> bool:
+    """Return whether a folder is remote and this machine never wrote to a run there."""
+    return isinstance(folder, Remote) and (folder.work is None or not (folder.work / HOLDER_NAME).exists())
 
 
 @contextmanager

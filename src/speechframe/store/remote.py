@@ -369,7 +369,10 @@ def _on(fs: Any, path: str) -> Path:
     if "file" in protocols or (_is_wrapped(fs) and protocols == ("local",)):
         return Path(fs._strip_protocol(text))  # noqa: SLF001 - the name under which fsspec documents it
     stripped = str(fs._strip_protocol(text)).rstrip("/")  # noqa: SLF001
-    return cast("Path", Remote(fs, stripped, f"{protocols[0]}://{stripped.lstrip('/')}"))
+    # Paths on the web keep their protocol.
+    is_address = stripped.startswith(tuple(f"{protocol}://" for protocol in protocols))
+    address = stripped if is_address else f"{protocols[0]}://{stripped.lstrip('/')}"
+    return cast("Path", Remote(fs, stripped, address))
 
 
 def _wrapped(filesystem: Any) -> Any:
