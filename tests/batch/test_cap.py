@@ -272,3 +272,15 @@ def test_refused_again_after_others_were_let_in_the_cap_does_not_fall_further():
         last = cap.start_call(13)
     assert not cap.refused(last, beside=13)
     assert cap.held == 13
+
+
+def test_a_probe_that_was_refused_to_another_process_is_not_tried_here_at_once():
+    cap = Cap(8, 50)
+    cap.refused(cap.start_call(8), beside=8)
+    cap.adopt(8)
+    for _ in range(FIRST_GAP):
+        cap.passed(cap.start_call(7), beside=7)
+    assert cap.limit == 8
+    for _ in range(FIRST_GAP):
+        cap.passed(cap.start_call(7), beside=7)
+    assert cap.limit == 9

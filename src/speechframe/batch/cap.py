@@ -196,6 +196,8 @@ class Cap:
 
     def adopt(self, held: int) -> None:
         """Take over what another process with the same key has learned."""
+        # No more than we hold: a probe of theirs was refused, and ours would be as well.
+        self._gap = min(2 * self._gap, LONGEST_GAP) if held <= self.held else FIRST_GAP
         self.held = max(1, min(held, self.most))
         self.grows = False
         self._since = 0

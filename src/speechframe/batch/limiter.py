@@ -226,7 +226,8 @@ class Lane:
             # Refused alone: it is not about what is in flight here, and the next would be refused as well.
             self._alone = min(self._alone + 1, _ALONE_MOST)
             self.pause(max(delay_s(self._alone), min(told_s or 0.0, LONGEST_DELAY_S)))
-        self._told_at = float("-inf")
+        # Told even where the number stays as it is: the others need not find out the same.
+        self._told, self._told_at = 0, float("-inf")
         self._tell(now)
 
     @property
