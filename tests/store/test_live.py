@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -75,6 +76,14 @@ def start(folder, acks, first, calls=CALLS):
     return subprocess.Popen([sys.executable, script, folder, acks, str(first), str(calls)])
 
 
+def kill_half_way(process, acks):
+    while process.poll() is None:
+        if acks.exists() and acks.read_bytes().count(b"\n") > CALLS // 4:
+            process.send_signal(signal.SIGKILL)
+            return
+        time.sleep(0.001)
+
+
 def test_readers_beside_a_writer_that_is_killed_and_followed_by_another(run, add_rows, tmp_path):
     add_rows(run, [key_of(number) for number in range(2 * CALLS)])
     diary = Diary(tmp_path / "acks")
@@ -82,13 +91,16 @@ def test_readers_beside_a_writer_that_is_killed_and_followed_by_another(run, add
     looks = 0
     for life in range(2):
         process = start(run.path, diary.path, life * CALLS)
+        killer = threading.Thread(target=kill_half_way, args=(process, diary.path))
         try:
+            # From another thread: a look may take longer than the rest of the calls.
+            if life == 0:
+                killer.start()
             while process.poll() is None:
                 readers[looks % 2].look(diary)
                 looks += 1
-                if life == 0 and len(diary.read()[0]) > CALLS // 2:
-                    process.send_signal(signal.SIGKILL)
-                    process.wait(10)
+            if life == 0:
+                killer.join(10)
         finally:
             process.kill()
             process.wait(10)

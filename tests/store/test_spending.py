@@ -201,7 +201,8 @@ def test_many_processes_never_pass_the_limit_together_and_use_all_of_it(tmp_path
     assert total == sum(granted for lines in said for granted, _ in lines)
     # Each stopped for want of fewer than 40.
     assert limit - 40 < total <= limit
-    assert all(said)
+    # Whoever starts late may find nothing left; alone, nobody was.
+    assert sum(map(bool, said)) >= 2
 
 
 def test_a_killed_process_leaves_an_upper_bound_and_its_ledger_makes_it_exact(tmp_path):
