@@ -18,12 +18,17 @@ hypothesis_settings.load_profile("speechframe")
 PYTHONPATH = os.environ.get("PYTHONPATH")
 
 
+def pytest_runtest_setup(item):
+    """Let only the service's own tests know the engine they install; before any fixture is made."""
+    if item.path.parent.name != "service":
+        os.environ.pop("PYTHONPATH", None)
+        if PYTHONPATH is not None:
+            os.environ["PYTHONPATH"] = PYTHONPATH
+
+
 @pytest.fixture(autouse=True)
-def _own_settings(monkeypatch, tmp_path_factory, request):
+def _own_settings(monkeypatch, tmp_path_factory):
     """Forget what the environment or an earlier test configured; local data lies in a temp folder."""
-    if request.path.parent.name != "service":
-        # Tests of the service make an engine known for the whole session: no engine of other tests.
-        _set_or_not(monkeypatch, "PYTHONPATH", PYTHONPATH)
     for name in [n for n in os.environ if n.startswith("SPEECHFRAME_") and n != "SPEECHFRAME_SOAK_ROUNDS"]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("SPEECHFRAME_SERVICE", str(tmp_path_factory.getbasetemp() / "service"))
@@ -33,13 +38,6 @@ def _own_settings(monkeypatch, tmp_path_factory, request):
     monkeypatch.setattr(connection_module, "shared_folder", lambda: permits)
     monkeypatch.setattr(settings_module, "_configured", {})
     monkeypatch.setattr(options_module, "_configured", {})
-
-
-def _set_or_not(monkeypatch, name, value):
-    if value is None:
-        monkeypatch.delenv(name, raising=False)
-    else:
-        monkeypatch.setenv(name, value)
 
 
 @pytest.fixture(scope="session")

@@ -79,16 +79,23 @@ def install_engine(folder):
     return folder
 
 
+known = []
+"""The PYTHONPATH of these tests, once there is one."""
+
+
+def pytest_runtest_setup():
+    """Make the moody engine known again, after tests of other folders."""
+    if known:
+        os.environ["PYTHONPATH"] = known[0]
+
+
 @pytest.fixture(scope="session")
 def plugins(tmp_path_factory):
     """Make the moody engine known to every service that is started from here."""
     folder = install_engine(tmp_path_factory.mktemp("plugin"))
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), *([before] if before else [])])
-    yield folder
-    os.environ.pop("PYTHONPATH")
-    if before is not None:
-        os.environ["PYTHONPATH"] = before
+    known.append(os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")])))
+    os.environ["PYTHONPATH"] = known[0]
+    return folder
 
 
 @pytest.fixture(scope="session")
