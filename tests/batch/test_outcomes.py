@@ -116,3 +116,14 @@ def test_a_reader_that_is_too_slow_goes_on_with_what_is_kept(caplog):
     outcomes.close()
     assert [int(o.row_id) for o in reader] == list(range(20, 30))
     assert "19 are only in the run's folder" in caplog.text
+
+
+def test_a_run_that_is_being_made_says_so_to_whoever_opens_it(faulty, speak):
+    faulty.delay_s = 0.05
+    live = speak(faulty, LINES, wait=False)
+    faulty.until(lambda s: len(s.seen) >= 8)
+    opened = spf.open_run(live.path)
+    assert (opened.status, opened.stopped_because) == ("running", None)
+    live.stop()
+    live.wait(20)
+    assert (opened.status, spf.open_run(live.path).status) == ("stopped", "stopped")

@@ -1,6 +1,5 @@
 """What a run folder holds, read without its verb, a service or a web client; and taking it away."""
 
-import fcntl
 import os
 import re
 import shutil
@@ -123,7 +122,7 @@ def read_facts(folder: Path) -> RunFacts:
     """
     run = RunFolder.open(folder)
     status = str(run.manifest.extra.get(STATE_KEY, PLANNED))
-    if is_locked(folder):
+    if run.is_locked:
         status = RUNNING
     elif status == RUNNING:
         # Its process died: nobody wrote an end.
@@ -174,24 +173,6 @@ def _total(paths: Iterable[Path], column: str) -> tuple[float, int]:
         total += pc.sum(values).as_py() or 0.0
         rows += len(values)
     return total, rows
-
-
-def is_locked(folder: Path) -> bool:
-    """Whether a living process has the run open for writing."""
-    try:
-        descriptor = os.open(folder / LOCK_NAME, os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        # Shared: two that look do not see each other; and whoever holds the lock does not notice.
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    finally:
-        os.close(descriptor)
-    return False
 
 
 def check_removable(folder: Path) -> None:

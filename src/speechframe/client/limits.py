@@ -86,10 +86,13 @@ class Bounds:
         return min(self.download_bytes, MIB + _audio_bytes(request))
 
 
+_USUAL_RATE_HZ = float(GenerateRequest.model_fields["sample_rate"].get_default())
+
+
 def _audio_bytes(request: GenerateRequest) -> int:
     # As if it were uncompressed and in stereo, whatever was asked for: some services answer as they like.
     pauses_s = PAUSE_SECONDS.high * request.text.count(_PAUSE_MARKER)
     asked_s = min(request.audio_duration or 0.0, _LONGEST_S)
     seconds = max(asked_s, _SECONDS_A_CHARACTER * len(request.text)) + pauses_s + _GRACE_S
-    rate_hz = max(44_100.0, request.sample_rate)
+    rate_hz = max(_USUAL_RATE_HZ, request.sample_rate)
     return int(seconds * rate_hz * ChannelType.STEREO.channels * _SAMPLE_BYTES)
