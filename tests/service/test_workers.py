@@ -117,7 +117,8 @@ def job(text):
         "audio_duration_s": 0.0,
         "pronunciations": {},
     }
-    return Job("moody", utterance, "WAV", "MONO", 8000, None)
+    shape = {"format": "WAV", "channel_type": "MONO", "sample_rate_hz": 8000}
+    return Job("speak", {"engine": "moody", "utterance": utterance, **shape})
 
 
 @pytest.fixture

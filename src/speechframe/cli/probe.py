@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from speechframe.engines import registry
+from speechframe.engines import kinds, registry
 from speechframe.engines.base import EngineVoice, Speaker, Utterance
 from speechframe.spec.locales import language_of
 from speechframe.spec.speech import Model
@@ -36,7 +36,9 @@ def _catalogues() -> dict[str, Any]:
 
 
 def _tried(name: str) -> dict[str, Any]:
-    report = next(report for report in registry.describe() if report.name == name)
+    report = next(
+        report for report in registry.describe() if (report.kind, report.name) == (kinds.SPEAKERS.name, name)
+    )
     said = asdict(report)
     if report.works:
         try:

@@ -1,13 +1,16 @@
-"""What a speech engine takes and gives: the `Speaker` protocol and the values that go through it.
+"""What engines take and give: a protocol for each kind, and the values that go through it.
 
-An engine of your own is a class with this shape, named by an entry point::
+An engine of your own is a class with one of these shapes, named by an entry point::
 
     [project.entry-points."speechframe.speakers"]
     mine = "my_package:MySpeaker"
+
+The other groups are ``speechframe.changers``, ``speechframe.translators`` and ``speechframe.recognisers``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from types import MappingProxyType
 from typing import Protocol
 
@@ -17,7 +20,22 @@ from numpy.typing import NDArray
 from speechframe.spec.limits import AUDIO_DURATION, PITCH, RATE, VARIATION
 from speechframe.spec.speech import Gender, Model, Pronunciation, StyleDetails
 
-__all__ = ["Capabilities", "EngineVoice", "Speaker", "Speech", "Utterance", "Word"]
+__all__ = [
+    "Capabilities",
+    "Changer",
+    "Conversion",
+    "EngineVoice",
+    "Quality",
+    "Recogniser",
+    "Recording",
+    "Speaker",
+    "Speech",
+    "Transcript",
+    "TranslationPair",
+    "Translator",
+    "Utterance",
+    "Word",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,4 +189,193 @@ class Speaker(Protocol):
 
     def speak(self, utterance: Utterance) -> Speech:
         """Return the speech; raises EngineError for what only the engine can see."""
+        ...
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Recording:
+    """A clip that somebody brings, decoded.
+
+    Parameters
+    ----------
+    samples
+        float32 in [-1, 1], shape ``(frames,)``: mono.
+    sample_rate_hz
+        Their rate.
+    """
+
+    samples: NDArray[np.float32]
+    sample_rate_hz: int
+
+    @property
+    def audio_seconds(self) -> float:
+        """The length in seconds."""
+        return len(self.samples) / self.sample_rate_hz
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """How a clip is to sound in another voice (section 2.5, without what concerns files and accent).
+
+    Parameters
+    ----------
+    voice_id, locale, style
+        Whose voice, as in :class:`Utterance`.
+    pitch, rate
+        -50 to 50; 0 is the voice as it is, at the speed of the clip.
+    variation
+        0 to 5: how far pauses, pitch and speed may stray.
+    audio_duration_s
+        The length to have in seconds; 0 is the clip's own, as `rate` changes it.
+    retain_prosody
+        Keep the clip's intonation and rhythm; False flattens them towards the voice's own.
+    take
+        Another number gives another reading, unless ``variation`` is 0.
+    """
+
+    voice_id: str
+    locale: str
+    style: str | None = None
+    pitch: int = PITCH.default or 0
+    rate: int = RATE.default or 0
+    variation: int = VARIATION.default or 0
+    audio_duration_s: float = AUDIO_DURATION.default or 0.0
+    retain_prosody: bool = True
+    take: int = 0
+
+
+class Changer(Protocol):
+    """A voice changer: what is said stays, who says it changes.
+
+    Made without arguments, and cheaply. Equal calls give equal bytes, in whatever process and order.
+    """
+
+    name: str
+
+    @property
+    def version(self) -> str:
+        """The version of what changes; raises EngineError when it is not installed."""
+        ...
+
+    def change(
+        self, recording: Recording, conversion: Conversion, *, speak: Callable[[Utterance], Speech]
+    ) -> Speech:
+        """Return the clip in the other voice; ``words`` are empty.
+
+        Parameters
+        ----------
+        recording
+            The clip.
+        conversion
+            Whose voice, and how.
+        speak
+            Lets the other voice say something, to be measured.
+
+        Raises
+        ------
+        EngineError
+            For what only the engine can see: a clip without any voice in it, for instance.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """What was said in a clip.
+
+    Parameters
+    ----------
+    text
+        As one would write it.
+    language
+        Its language, such as ``en``; None when the engine cannot tell.
+    words
+        When each word is heard.
+    """
+
+    text: str
+    language: str | None
+    words: tuple[Word, ...] = ()
+
+
+class Recogniser(Protocol):
+    """A speech recogniser. Made without arguments, and cheaply; models load with the first clip."""
+
+    name: str
+
+    @property
+    def version(self) -> str:
+        """The version of what listens; raises EngineError when it, or a model for it, is not installed."""
+        ...
+
+    def recognise(
+        self, recording: Recording, *, language: str | None = None, words: bool = False
+    ) -> Transcript:
+        """Return what is said; an empty text for a clip without speech.
+
+        Parameters
+        ----------
+        recording
+            The clip.
+        language
+            The language it is in, such as ``en``; None to find out.
+        words
+            Whether word times are wanted.
+        """
+        ...
+
+
+class Quality(StrEnum):
+    """How good the translations of a pair are; a path is as good as its worst step."""
+
+    NEURAL = "neural"
+    RULES = "rules"
+    ROUGH = "rough"
+
+
+@dataclass(frozen=True, slots=True)
+class TranslationPair:
+    """One direction a translator knows.
+
+    Parameters
+    ----------
+    source, target
+        Locales in the house spelling, a language alone where the engine makes no difference
+        (``en``, ``pt-BR``).
+    quality
+        How good it is.
+    """
+
+    source: str
+    target: str
+    quality: Quality
+
+
+class Translator(Protocol):
+    """A translation engine. Made without arguments, and cheaply; models load with the first text.
+
+    Used by one thread of one process at a time, always the same.
+    """
+
+    name: str
+
+    @property
+    def version(self) -> str:
+        """The version of what translates; raises EngineError when it, or any model, is not installed."""
+        ...
+
+    def pairs(self) -> Sequence[TranslationPair]:
+        """Return every direction there is a model for, without loading one."""
+        ...
+
+    def translate(self, texts: Sequence[str], pair: TranslationPair) -> list[str]:
+        """Return the translations, in order, one a text; never invented text for what it cannot read.
+
+        Parameters
+        ----------
+        texts
+            What is to be translated.
+        pair
+            One of :meth:`pairs`.
+        """
         ...

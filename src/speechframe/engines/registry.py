@@ -1,39 +1,31 @@
-"""How engines and their voices are found: entry points of the group ``speechframe.speakers``.
-
-A plug-in that is broken is left out, said once in the log, and told by
-:func:`describe`; the others work on.
-"""
+"""Which engines there are, what doctor says of each, and the voices of the speakers among them."""
 
 import difflib
-import inspect
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from types import MappingProxyType
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple
 
-from speechframe.engines.base import EngineVoice, Speaker
+from speechframe.engines import kinds
+from speechframe.engines.base import Changer, EngineVoice, Recogniser, Speaker, Translator
 from speechframe.errors import EngineError
 from speechframe.spec.speech import Model
 
 __all__ = [
-    "GROUP",
     "CatalogueEntry",
     "EngineReport",
     "catalogue",
+    "changers",
     "describe",
     "find_voice",
     "nearest_voices",
+    "recognisers",
     "speakers",
+    "translators",
 ]
-
-GROUP = "speechframe.speakers"
-"""The entry point group of speech engines."""
-
-_PARTS = ("name", "version", "capabilities", "voices", "speak")
-"""What makes a Speaker; looked for without asking, because asking for the version loads the library."""
 
 _log = logging.getLogger("speechframe")
 
@@ -49,40 +41,50 @@ class CatalogueEntry(NamedTuple):
 class EngineReport:
     """What `doctor` says of one engine.
 
-    ``problem`` is None when it works; otherwise it says what is missing or
-    broken, and ``command`` what would help.
+    ``kind`` is a name of :data:`kinds.KINDS`. ``problem`` is None when it works; otherwise it says what is
+    missing or broken, and ``command`` what would help.
     """
 
+    kind: str
     name: str
     package: str
     version: str | None
-    voices: int
-    locales: int
+    voices: int = 0
+    locales: int = 0
+    pairs: int = 0
     problem: str | None = None
     command: str | None = None
 
     @property
     def works(self) -> bool:
-        """Whether the engine can speak."""
+        """Whether the engine can be used."""
         return self.problem is None
 
 
-@lru_cache(maxsize=1)
 def speakers() -> Mapping[str, Speaker]:
-    """Return every engine that could be made, by name.
+    """Return every speech engine that could be made, by name.
 
     Examples
     --------
     >>> "espeak" in speakers()
     True
     """
-    made = {}
-    for point in _entry_points():
-        try:
-            made[point.name] = _made(point)
-        except EngineError as error:
-            _log.warning("%s", error)
-    return MappingProxyType(made)
+    return kinds.found(kinds.SPEAKERS)
+
+
+def changers() -> Mapping[str, Changer]:
+    """Return every voice changer that could be made, by name."""
+    return kinds.found(kinds.CHANGERS)
+
+
+def translators() -> Mapping[str, Translator]:
+    """Return every translation engine that could be made, by name."""
+    return kinds.found(kinds.TRANSLATORS)
+
+
+def recognisers() -> Mapping[str, Recogniser]:
+    """Return every speech recogniser that could be made, by name."""
+    return kinds.found(kinds.RECOGNISERS)
 
 
 @lru_cache(maxsize=len(Model))
@@ -148,41 +150,30 @@ def nearest_voices(name_or_id: str, model: Model, *, count: int = 3) -> list[str
 
 def describe() -> tuple[EngineReport, ...]:
     """Return what is known of every engine that is installed or announced, working or not."""
-    return tuple(_report(point) for point in _entry_points())
+    return tuple(_report(kind, point) for kind in kinds.KINDS for point in kinds.points(kind))
 
 
-def _entry_points() -> list[EntryPoint]:
-    return sorted(entry_points(group=GROUP), key=lambda point: point.name)
-
-
-def _made(point: EntryPoint) -> Speaker:
-    called = f"the speech engine {point.name!r} ({point.value})"
-    try:
-        speaker: object = point.load()()
-        if all(inspect.getattr_static(speaker, part, None) is not None for part in _PARTS):
-            made = cast("Speaker", speaker)
-            made.voices()
-            return made
-    except Exception as error:  # a plug-in may fail in any way, and must not take the others with it
-        raise EngineError(f"{called} cannot be used: {type(error).__name__}: {error}") from error
-    raise EngineError(f"{called} is no Speaker: see speechframe.engines.base")
-
-
-def _report(point: EntryPoint) -> EngineReport:
+def _report(kind: kinds.Kind, point: EntryPoint) -> EngineReport:
     package = point.dist.name if point.dist else "?"
     try:
-        speaker = _made(point)
+        engine = kinds.made(kind, point)
     except EngineError as error:
         command = f"pip install --upgrade {package}"
-        return EngineReport(point.name, package, None, 0, 0, str(error), command)
-    voices = speaker.voices()
-    locales = len({voice.locale for voice in voices})
+        return EngineReport(kind.name, point.name, package, None, problem=str(error), command=command)
+    report = replace(_offers(kind, engine), name=point.name, package=package)
     try:
-        version = speaker.version
+        return replace(report, version=engine.version)
     except EngineError as error:
         _, _, command = str(error).rpartition(": ")
-        return EngineReport(point.name, package, None, len(voices), locales, str(error), command)
-    return EngineReport(point.name, package, version, len(voices), locales)
+        return replace(report, problem=str(error), command=command)
+
+
+def _offers(kind: kinds.Kind, engine: Any) -> EngineReport:
+    report = EngineReport(kind.name, engine.name, "", None)
+    if kind is kinds.SPEAKERS:
+        voices = engine.voices()
+        return replace(report, voices=len(voices), locales=len({voice.locale for voice in voices}))
+    return replace(report, pairs=len(engine.pairs())) if kind is kinds.TRANSLATORS else report
 
 
 @lru_cache(maxsize=len(Model))

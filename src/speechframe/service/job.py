@@ -1,8 +1,9 @@
 """What goes to a worker process and comes back: length-prefixed messages over its pipes.
 
 A job is one JSON message. A reply is three parts, so that the service never
-parses what it only passes on: facts as JSON, the word durations as JSON text
-ready for the answer, and the audio as Base64 (empty when it went to a file).
+parses what it only passes on: facts as JSON, words (of speech: the word
+durations) as JSON text ready for the answer, and the audio as Base64 (empty
+when it went to a file).
 """
 
 import json
@@ -17,30 +18,26 @@ REPLY_HEAD = struct.Struct(">III")
 
 @dataclass(frozen=True)
 class Job:
-    """One text to speak and what to make of it.
+    """One thing to do.
 
     Parameters
     ----------
-    engine
-        Name of the engine that has the voice.
-    utterance
-        Fields of :class:`speechframe.engines.base.Utterance`.
-    format, channel_type, sample_rate_hz
-        What the audio is to be, in the document's words.
+    kind
+        A name of :data:`speechframe.service.worker.TASKS`.
+    fields
+        What the task reads, as JSON values; where audio is made, ``format``, ``channel_type`` and
+        ``sample_rate_hz`` are among them.
     path
         File the audio is written to; ``None`` brings it back as Base64 and writes nothing.
     """
 
-    engine: str
-    utterance: Mapping[str, Any]
-    format: str
-    channel_type: str
-    sample_rate_hz: int
-    path: str | None
+    kind: str
+    fields: Mapping[str, Any]
+    path: str | None = None
 
     def encoded(self) -> bytes:
         """Return the job as a message."""
-        body = json.dumps(vars(self)).encode()
+        body = json.dumps({**self.fields, "kind": self.kind, "path": self.path}).encode()
         return JOB_HEAD.pack(len(body)) + body
 
 
@@ -75,7 +72,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Reply:
-    """A worker's reply: facts, word durations as JSON text, audio as Base64 text."""
+    """A worker's reply: facts, words as JSON text, audio as Base64 text."""
 
     facts: Facts
     words: bytes = b"[]"

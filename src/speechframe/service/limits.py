@@ -16,9 +16,19 @@ from speechframe.spec.codes import HttpErrorCode
 from speechframe.spec.render import openapi as openapi_document
 
 
-def identity(state: State) -> str:
-    """Return what this service is as a source of speech: its engines, never its address."""
-    return "local/" + "+".join(f"{name}-{version}" for name, version in sorted(state.pool.engines.items()))
+def identity(state: State, *kinds: str) -> str:
+    """Return what this service is as a source of something: its engines of some kinds, never its address."""
+    engines = [pair for kind in kinds for pair in sorted(state.pool.installed.get(kind, {}).items())]
+    return "local/" + "+".join(f"{name}-{version}" for name, version in engines)
+
+
+def identities(state: State) -> dict[str, str]:
+    """Return the identity of each operation: a new translator makes no run of speech another one."""
+    return {
+        "generate": identity(state, "speaker"),
+        "convert": identity(state, "changer", "speaker", "recogniser"),
+        "translate": identity(state, "translator"),
+    }
 
 
 async def limits(request: web.Request) -> web.Response:
@@ -30,7 +40,8 @@ async def limits(request: web.Request) -> web.Response:
         {
             "service": "speechframe",
             "version": __version__,
-            "identity": identity(state),
+            "identity": identity(state, "speaker"),
+            "identities": identities(state),
             "region": state.config.region,
             "concurrency": state.slots.cap(key, Pool.OTHER),
             "pools": {pool.value: state.slots.cap(key, pool) for pool in Pool},

@@ -5,9 +5,9 @@ is ready, so that nothing that stalls or cannot succeed takes one from others.
 """
 
 import asyncio
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from enum import StrEnum
 
 from speechframe.service.keys import Key
@@ -48,6 +48,7 @@ class Slots:
     def __init__(self, region: str) -> None:
         self._region = region
         self._taken: Counter[tuple[bytes, Pool]] = Counter()
+        self._queues: dict[tuple[bytes, Pool], deque[asyncio.Future[None]]] = {}
         self.idle = asyncio.Event()
         """Set while nothing is in flight."""
         self.idle.set()
@@ -69,17 +70,70 @@ class Slots:
         NoSlot
             When the key's cap is reached. Nothing waits here.
         """
+        place = self._take(key, pool)
+        try:
+            yield
+        finally:
+            self._give(place)
+
+    @asynccontextmanager
+    async def waited_for(self, key: Key, pool: Pool) -> AsyncIterator[None]:
+        """Hold a slot for the length of a block, after a short wait where all are taken, first come first.
+
+        Raises
+        ------
+        NoSlot
+            When as many wait already as may (the key's cap), or none was free within
+            :data:`chosen.QUEUE_SECONDS`.
+        """
+        try:
+            place = self._take(key, pool)
+        except NoSlot as full:
+            place = await self._turn(key, pool, full)
+        try:
+            yield
+        finally:
+            self._give(place)
+
+    async def _turn(self, key: Key, pool: Pool, full: NoSlot) -> tuple[bytes, Pool]:
+        """Wait for a slot that somebody gives back; it is handed over and never free in between."""
+        place = (key.key_hash, pool)
+        queue = self._queues.setdefault(place, deque())
+        if len(queue) >= full.concurrency:
+            raise full
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        queue.append(turn)
+        try:
+            async with asyncio.timeout(chosen.QUEUE_SECONDS):
+                await turn
+        except BaseException as error:
+            if turn.done() and not turn.cancelled():
+                self._give(place)
+            else:
+                queue.remove(turn)
+            if isinstance(error, TimeoutError):
+                raise full from None
+            raise
+        return place
+
+    def _take(self, key: Key, pool: Pool) -> tuple[bytes, Pool]:
         place = (key.key_hash, pool)
         cap = self.cap(key, pool)
         if self._taken[place] >= cap:
             raise NoSlot(cap)
         self._taken[place] += 1
         self.idle.clear()
-        try:
-            yield
-        finally:
-            self._taken[place] -= 1
-            if not self._taken[place]:
-                del self._taken[place]
-            if not self._taken:
-                self.idle.set()
+        return place
+
+    def _give(self, place: tuple[bytes, Pool]) -> None:
+        queue = self._queues.get(place, ())
+        while queue:
+            if not (turn := queue.popleft()).done():
+                turn.set_result(None)
+                return
+        self._queues.pop(place, None)
+        self._taken[place] -= 1
+        if not self._taken[place]:
+            del self._taken[place]
+        if not self._taken:
+            self.idle.set()

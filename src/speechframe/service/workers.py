@@ -65,7 +65,7 @@ class _Pending:
 class _Worker:
     """One worker process, ready for jobs."""
 
-    def __init__(self, process: asyncio.subprocess.Process, engines: Mapping[str, str]) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, engines: Mapping[str, Mapping[str, str]]) -> None:
         assert process.stdin is not None  # noqa: S101 - asked for as pipes
         assert process.stdout is not None  # noqa: S101 - same
         self.process = process
@@ -149,7 +149,7 @@ async def _hello(process: asyncio.subprocess.Process) -> dict[str, Any]:
     assert process.stdout is not None  # noqa: S101 - asked for as a pipe
     size = JOB_HEAD.unpack(await process.stdout.readexactly(JOB_HEAD.size))[0]
     hello: dict[str, Any] = json.loads(await process.stdout.readexactly(size))
-    if not hello["engines"]:
+    if not hello["engines"].get("speaker"):
         reasons = "; ".join(hello["broken"].values()) or "none is installed"
         raise SettingsError(f"no speech engine works: {reasons}")
     return hello
@@ -171,7 +171,7 @@ class WorkerPool:
     def __init__(self, count: int, waiting_limit: int, limits: WorkerLimits) -> None:
         self.count = count
         self.replaced = 0
-        self.engines: Mapping[str, str] = {}
+        self.installed: Mapping[str, Mapping[str, str]] = {}
         self._waiting_limit = waiting_limit
         self._limits = limits
         self._waiting: dict[_Pending, None] = {}
@@ -246,6 +246,11 @@ class WorkerPool:
         """About how long a job takes, in seconds (moving average): what a 429 tells."""
         return self._mean_s
 
+    @property
+    def engines(self) -> Mapping[str, str]:
+        """The speech engines that work here: name to version."""
+        return self.installed.get("speaker", {})
+
     def figures(self) -> dict[str, int]:
         """Return how the pool is doing, for the health page."""
         busy = len(self._alive) - len(self._idle)
@@ -275,7 +280,7 @@ class WorkerPool:
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
                 continue
-            self.engines = worker.engines
+            self.installed = worker.engines
             self._alive.add(worker)
             if not first.done():
                 first.set_result(None)

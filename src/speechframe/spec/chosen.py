@@ -42,6 +42,8 @@ DEFAULT_CONCURRENCY = 15
 """Calls at once of a key of the local service that says nothing else."""
 DEFAULT_QUOTA_CHARACTERS = 10_000_000
 """Characters in a billing cycle of a key of the local service that says nothing else."""
+QUEUE_SECONDS = 5.0
+"""How long a voice change or a translation waits for a place, over the cap, before it is refused."""
 SOCKETS_PER_CONCURRENCY = 10
 """Open WebSockets per key, as a multiple of its streaming concurrency."""
 GENERATION_REQUESTS_PER_S = 5

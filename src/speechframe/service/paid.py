@@ -1,0 +1,171 @@
+"""What calls that cost something have in common: take, idempotency key, reservation, refusals."""
+
+import contextlib
+import hashlib
+import sqlite3
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from speechframe.service import quota
+from speechframe.service.answers import Refusal
+from speechframe.service.idempotency import Mark, OtherBody
+from speechframe.service.keys import Key
+from speechframe.service.shelf import Clip
+from speechframe.service.state import STATE, State
+from speechframe.service.workers import PoolClosed, Saturated, WorkerLost
+from speechframe.spec import billing, chosen
+from speechframe.spec.check import shown
+from speechframe.spec.codes import HttpErrorCode
+
+_LONGEST_IDEMPOTENCY_KEY = 255
+_HIGHEST_TAKE = 2**31 - 1
+_STOPPING_RETRY_S = 2.0
+
+
+@dataclass(frozen=True)
+class Bill:
+    """What a call costs and who pays.
+
+    Parameters
+    ----------
+    key
+        Who pays.
+    mark
+        The request's idempotency key and what it is bound to, if it has one.
+    millis
+        Thousandths of a character.
+    words
+        What costs that, for a refusal: ``the text has 12 billed characters``.
+    """
+
+    key: Key
+    mark: Mark | None
+    millis: int
+    words: str
+
+
+def take_of(request: web.Request) -> int:
+    """Return the take a request asks for; 0 without the header (chosen: takes).
+
+    Raises
+    ------
+    Refusal
+        400 for a header that is no take.
+    """
+    header = request.headers.get(chosen.TAKE_HEADER)
+    if header is None:
+        return 0
+    words = header.strip()
+    if (
+        not (words.isascii() and words.isdecimal() and len(words) <= len(str(_HIGHEST_TAKE)))
+        or int(words) > _HIGHEST_TAKE
+    ):
+        raise Refusal(
+            HttpErrorCode.INVALID_REQUEST,
+            f"{chosen.TAKE_HEADER} is no take (got {shown(header)}); "
+            f"allowed: integer from 0 to {_HIGHEST_TAKE}",
+        )
+    return int(words)
+
+
+def mark_of(request: web.Request, operation: str, content: bytes, *, take: int = 0) -> Mark | None:
+    """Return what a request's idempotency key is bound to; None without the header (chosen: idempotency).
+
+    Parameters
+    ----------
+    operation
+        The endpoint's name.
+    content
+        What is asked for, canonically; how the answer is delivered is no part of it.
+    take
+        The take that is asked for.
+
+    Raises
+    ------
+    Refusal
+        400 for a key that is empty or too long.
+    """
+    header = request.headers.get(chosen.IDEMPOTENCY_HEADER)
+    if header is None:
+        return None
+    if not header or len(header) > _LONGEST_IDEMPOTENCY_KEY:
+        raise Refusal(
+            HttpErrorCode.INVALID_REQUEST,
+            f"{chosen.IDEMPOTENCY_HEADER} has {len(header)} characters; "
+            f"allowed: 1 to {_LONGEST_IDEMPOTENCY_KEY} characters",
+        )
+    body = hashlib.blake2b(operation.encode() + b"\0%d\0" % take + content, digest_size=32).digest()
+    return Mark(request.app[STATE].ring.hashed(header), body)
+
+
+@contextlib.contextmanager
+def refusals(state: State) -> Iterator[None]:
+    """Turn what can go wrong on the way into the answer it gets."""
+    try:
+        yield
+    except Saturated:
+        raise Refusal(
+            HttpErrorCode.UNAVAILABLE, "the service is saturated", retry_after_s=state.pool.wait_s
+        ) from None
+    except PoolClosed:
+        raise Refusal(
+            HttpErrorCode.UNAVAILABLE, "the service is stopping", retry_after_s=_STOPPING_RETRY_S, close=True
+        ) from None
+    except WorkerLost:
+        raise Refusal(
+            HttpErrorCode.INTERNAL_ERROR, "the engine crashed or took too long; nothing was billed"
+        ) from None
+    except OtherBody:
+        raise Refusal(
+            HttpErrorCode.INVALID_REQUEST,
+            f"{chosen.IDEMPOTENCY_HEADER} was used for another request; "
+            "allowed: the same request again, or a new key",
+        ) from None
+
+
+@contextlib.asynccontextmanager
+async def reserved(state: State, bill: Bill, clip: Clip | None = None) -> AsyncIterator[quota.Reservation]:
+    """Hold what a call costs; given back unless the block settles it (an error, a client that went away).
+
+    Parameters
+    ----------
+    state
+        The service.
+    bill
+        What is held.
+    clip
+        The file the audio goes to; removed when the call fails.
+
+    Raises
+    ------
+    Refusal
+        402 when the quota does not cover it.
+    """
+    reservation = quota.make_reservation(state.owner.name, bill.key, bill.mark)
+
+    def reserve(connection: sqlite3.Connection) -> None:
+        try:
+            quota.reserve(connection, reservation, bill.millis)
+        except quota.QuotaExhausted:
+            # What is missing may be what a service that was killed had reserved.
+            if not state.owner.reap(connection):
+                raise
+            quota.reserve(connection, reservation, bill.millis)
+
+    try:
+        await state.database.run(reserve)
+        yield reservation
+    except quota.QuotaExhausted as short:
+        raise Refusal(
+            HttpErrorCode.QUOTA_EXHAUSTED,
+            f"{bill.words}, and of this billing cycle's "
+            f"quota {short.left_millis // billing.CREDIT:,} are left (what is in flight counts as used)",
+        ) from None
+    except BaseException:
+        # After a settle that did happen this changes nothing: the reservation is gone by then.
+        state.database.post(lambda connection: quota.release(connection, reservation.id))
+        if clip is not None:
+            state.shelf.remove([clip.file_name])
+        raise

@@ -1,0 +1,97 @@
+"""A worker's job ``speak``: an utterance spoken and encoded."""
+
+import base64
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from speechframe.audio import codec
+from speechframe.engines import registry
+from speechframe.engines.base import Speech, Utterance
+from speechframe.service.job import Facts, Reply
+from speechframe.spec import chosen
+from speechframe.spec.speech import ChannelType, Format, Pronunciation, WordDuration
+
+_LOWEST_RATE_HZ = 8000
+
+_WORDS = TypeAdapter(list[WordDuration])
+
+
+def speak(job: dict[str, Any]) -> Reply:
+    """Return an utterance as audio; the job names ``engine`` and ``utterance``."""
+    started = time.process_time()
+    speech = registry.speakers()[job["engine"]].speak(utterance(job["utterance"]))
+    return encoded(speech, job, asked_s=job["utterance"]["audio_duration_s"], started=started)
+
+
+def encoded(speech: Speech, job: dict[str, Any], *, asked_s: float, started: float) -> Reply:
+    """Return speech as the job wants it: in its format, in its file or as Base64.
+
+    Parameters
+    ----------
+    speech
+        What an engine made.
+    job
+        Holds ``format``, ``channel_type``, ``sample_rate_hz`` and ``path``.
+    asked_s
+        The length that was asked for, 0 for none.
+    started
+        `time.process_time` before the engine began.
+    """
+    spoken = time.process_time()
+    asked = ChannelType(job["channel_type"]), job["sample_rate_hz"]
+    audio_format = Format(job["format"])
+    channel_type, rate_hz = codec.forced_shape(audio_format, *asked)
+    # A length that was asked for is kept to the sample at the rate that was asked for, not at the engine's.
+    seconds = asked_s if _is_close(asked_s, speech.audio_seconds, rate_hz) else speech.audio_seconds
+    data = codec.encode(
+        speech.samples,
+        speech.sample_rate_hz,
+        format=audio_format,
+        channel_type=channel_type,
+        output_rate_hz=rate_hz,
+        audio_seconds=seconds,
+    )
+    audio = b""
+    if job["path"] is None:
+        audio = base64.b64encode(data)
+    else:
+        _write(Path(job["path"]), data)
+    warnings = list(speech.warnings)
+    if (channel_type, rate_hz) != asked:
+        warnings.append(
+            f"{audio_format} is always {channel_type} at {rate_hz} Hz; channelType and sampleRate were set so"
+        )
+    facts = Facts(
+        audio_seconds=max(1, codec.seconds_to_frames(seconds, rate_hz)) / rate_hz,
+        content_type=chosen.content_type(audio_format, rate_hz, channel_type.channels),
+        size_bytes=len(data),
+        warnings=tuple(warnings),
+        engine_ms=(spoken - started) * 1000,
+        encode_ms=(time.process_time() - spoken) * 1000,
+    )
+    words = [
+        WordDuration.model_construct(word=word.word, start_ms=word.start_ms, end_ms=word.end_ms)
+        for word in speech.words
+    ]
+    return Reply(facts, _WORDS.dump_json(words, by_alias=True, exclude_none=True), audio)
+
+
+def utterance(fields: dict[str, Any]) -> Utterance:
+    """Return the utterance of a message's fields."""
+    spoken = {word: Pronunciation(**how) for word, how in fields.pop("pronunciations").items()}
+    return Utterance(**fields, pronunciations=spoken)
+
+
+def _is_close(asked_s: float, made_s: float, rate_hz: int) -> bool:
+    # Within what rounding at two rates can make: an engine that did not fit the length is believed.
+    return abs(asked_s - made_s) < 2 / min(rate_hz, _LOWEST_RATE_HZ)
+
+
+def _write(path: Path, data: bytes) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(file, "wb") as stream:
+        stream.write(data)
