@@ -55,7 +55,12 @@ def written(samples, format=Format.FLAC):
 
 def sounding(answer, samples, **fields):
     """The answer with other samples, and all that follows from them."""
-    return replace(answer, audio=written(samples), audio_seconds=len(samples) / RATE_HZ, **fields)
+    return replace(
+        answer,
+        audio=written(samples),
+        audio_seconds=len(samples) / RATE_HZ,
+        **{"said_seconds": None, **fields},
+    )
 
 
 def samples_of(answer):
@@ -88,12 +93,12 @@ def one(client):
 
 
 def doubts_of(planned, answer, said_seconds=None):
-    return codes(Truth().doubts(planned, answer, said_seconds=said_seconds))
+    return codes(Truth().doubts(planned, replace(answer, said_seconds=said_seconds)))
 
 
 def test_answers_of_the_real_service_raise_no_doubt(heard):
     truth = Truth()
-    found = {p.text: truth.doubts(p, a, said_seconds=a.audio_seconds) for p, a in heard}
+    found = {p.text: truth.doubts(p, replace(a, said_seconds=a.audio_seconds)) for p, a in heard}
     assert {text: doubts for text, doubts in found.items() if doubts} == {}
 
 
@@ -101,7 +106,7 @@ def test_answers_of_the_real_service_raise_no_doubt(heard):
 def test_no_format_raises_a_doubt(client, format):
     request = request_of(TEXT).model_copy(update={"format": format, "sample_rate": 24000.0})
     answer = client.call(Call.of(request))
-    assert Truth().doubts(planned_of(request), answer, said_seconds=answer.audio_seconds) == ()
+    assert Truth().doubts(planned_of(request), replace(answer, said_seconds=answer.audio_seconds)) == ()
 
 
 def test_an_asked_length_is_what_counts(client):
@@ -155,7 +160,7 @@ def test_audio_made_too_loud_is_clipped_and_audio_made_loud_is_not(one, format):
 def test_a_wrong_length_is_told_in_figures(one, factor):
     planned, answer = one
     said = answer.audio_seconds * factor
-    (doubt,) = Truth().doubts(planned, answer, said_seconds=said)
+    (doubt,) = Truth().doubts(planned, replace(answer, said_seconds=said))
     assert doubt.code is Suspicion.LENGTH
     assert doubt.words == f"the answer says {said:.2f} s, the audio holds {answer.audio_seconds:.2f} s"
 
@@ -325,6 +330,6 @@ def test_a_text_covers_itself(text):
 def test_no_answer_is_too_odd_to_be_judged(text, words, audio, format, seconds, said):
     request = request_of(TEXT).model_copy(update={"text": text})
     answer = Spoken(audio, format, RATE_HZ, 1, seconds, words, 0, None, (), None, 0.0, "global")
-    for doubt in Truth().doubts(planned_of(request), answer, said_seconds=said):
+    for doubt in Truth().doubts(planned_of(request), replace(answer, said_seconds=said)):
         assert doubt.words
         assert doubt.code.meaning

@@ -36,12 +36,12 @@ class ShoutOperation(GenerateOperation):
         values = {**values, "text": values["text"].upper() * values.pop("times", 1)}
         return super().check(values, take)
 
+    @classmethod
+    def on(cls, service):
+        return cls(service.book, service.identity, name="shout")
 
-def operation(book, service):
-    return ShoutOperation(book, service, name="shout")
 
-
-@verb(chapter="speech", operation=operation)
+@verb(chapter="speech", operation=ShoutOperation)
 async def shout(
     table: Any,
     *,

@@ -1,7 +1,7 @@
 """What an attempt costs and how a call ends: budget, log, ledger and counters, always together."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,7 @@ from speechframe.batch.budget import Budget
 from speechframe.batch.drift import Drift
 from speechframe.batch.filler import Filler
 from speechframe.batch.job import Job, Ways
-from speechframe.batch.operation import Context, Operation, Planned
+from speechframe.batch.operation import Context, Doubt, Looker, Operation, Planned
 from speechframe.batch.outcome import (
     CHARGED_UNKNOWN,
     DONE,
@@ -24,8 +24,7 @@ from speechframe.batch.outcome import (
 )
 from speechframe.batch.progress import Progress
 from speechframe.batch.retry import Charge, Decision, Verdict
-from speechframe.batch.truth import Doubt, Truth
-from speechframe.client import Spoken
+from speechframe.client import Answer
 from speechframe.errors import BudgetExceeded, SpeechframeError
 from speechframe.store import LedgerRow, Record, RunWriter
 
@@ -66,7 +65,7 @@ class Accounts:
     budget: Budget
     writer: RunWriter
     progress: Progress
-    truth: Truth | None = None
+    truth: Looker | None = None
     cache: Filler | None = None
     drift: Drift[Job] = field(default_factory=Drift)
     on_outcome: Callable[[Outcome], None] = field(default=_nobody)
@@ -94,42 +93,31 @@ class Accounts:
     def sent(self, job: Job, *, idempotency_key: str | None) -> None:
         """Note that an attempt is about to be made."""
         job.mark = self.budget.mark()
-        self.writer.sent(
-            self.identity.sent(
-                job.planned,
-                attempt=job.sends,
-                lane=job.lane,
-                price=job.price,
-                idempotency_key=idempotency_key,
+        for part in job.planned.parts:
+            self.writer.sent(
+                self.identity.sent(
+                    part,
+                    attempt=job.sends,
+                    lane=job.lane,
+                    price=job.price_of(part),
+                    idempotency_key=idempotency_key,
+                )
             )
-        )
 
     # -- how an attempt ends -----------------------------------------------------------
 
-    def answered(self, job: Job, answer: Spoken) -> None:
+    def answered(self, job: Job, answer: Answer) -> None:
         """End a call with its answer."""
         planned, price = job.planned, job.price
         context = Context(attempts=job.sends, lane=job.lane, service=self.identity.service)
-        record = self.operation.record(planned, answer, context)
+        records = self.operation.records(planned, answer, context)
         doubts = self._doubts(planned, answer)
-        if doubts:
-            record.status = SUSPECT
-            record.error_code = doubts[0].code.value
-            record.error_message = "; ".join(doubt.words for doubt in doubts)
-        self.writer.answer(
-            record,
-            self._ledger(
-                job,
-                status=record.status,
-                latency_ms=answer.latency_ms,
-                credits_millis=price,
-                credits_basis=(Charge.COMPUTED if price else Charge.NONE).value,
-                audio_seconds=answer.audio_seconds,
-                trace_id=answer.trace_id,
-                error_code=record.error_code,
-                balance_after=answer.remaining_characters,
-            ),
-        )
+        for part, record in zip(planned.parts, records, strict=True):
+            if doubts:
+                record.status = SUSPECT
+                record.error_code = str(doubts[0].code.value)
+                record.error_message = "; ".join(doubt.words for doubt in doubts)
+            self.writer.answer(record, self._answered_row(job, part, record, answer))
         self.budget.note_balance(answer.remaining_characters, job.mark, job.from_balance)
         self._settle(job, price)
         self.drift.billed(planned.characters if price or job.is_due else 0)
@@ -137,14 +125,28 @@ class Accounts:
         self.progress.audio_seconds += answer.audio_seconds
         if answer.remaining_characters is not None:
             self.progress.balance = answer.remaining_characters
-        if self.cache is not None and record.status == DONE:
-            self.cache.put(record)
-        self._end(job, record)
+        for number, record in enumerate(records):
+            if self.cache is not None and record.status == DONE:
+                self.cache.put(record)
+            self._end(job, number, record)
 
-    def _doubts(self, planned: Planned, answer: Spoken) -> tuple[Doubt, ...]:
-        if self.truth is None:
-            return ()
-        return self.truth.doubts(planned, answer, said_seconds=answer.said_seconds)
+    def _answered_row(self, job: Job, part: Planned, record: Record, answer: Answer) -> LedgerRow:
+        price = job.price_of(part)
+        return self._ledger(
+            job,
+            part,
+            status=record.status,
+            latency_ms=answer.latency_ms,
+            credits_millis=price,
+            credits_basis=(Charge.COMPUTED if price else Charge.NONE).value,
+            audio_seconds=answer.audio_seconds,
+            trace_id=answer.trace_id,
+            error_code=record.error_code,
+            balance_after=answer.remaining_characters,
+        )
+
+    def _doubts(self, planned: Planned, answer: Answer) -> Sequence[Doubt]:
+        return () if self.truth is None else self.truth.doubts(planned, answer)
 
     def found(self, job: Job) -> bool:
         """End a call with the cache's answer; False when the cache has none any more."""
@@ -155,23 +157,28 @@ class Accounts:
         record.text = job.planned.text
         self.writer.answer(record)
         self.progress.audio_seconds += record.audio_seconds or 0.0
-        self._end(job, record)
+        self._end(job, 0, record)
         return True
 
-    def failed(self, job: Job, error: SpeechframeError, decision: Decision, began: float) -> LedgerRow:
-        """Settle what a failed attempt cost, and return its row for the ledger."""
-        spent = job.price if decision.charge is not Charge.NONE else 0
+    def failed(self, job: Job, error: SpeechframeError, decision: Decision, began: float) -> list[LedgerRow]:
+        """Settle what a failed attempt cost, and return its rows for the ledger, one for each part."""
+        is_charged = decision.charge is not Charge.NONE
+        spent = job.price if is_charged else 0
         facts = error_fields(error)
         status = REFUSED if decision.verdict is Verdict.AGAIN_FIRST else ERROR
-        row = self._ledger(
-            job,
-            status=CHARGED_UNKNOWN if decision.charge is Charge.UNKNOWN else status,
-            latency_ms=1000 * (time.monotonic() - began),
-            credits_millis=spent,
-            credits_basis=decision.charge.value,
-            error_code=facts["error_code"],
-            trace_id=facts["trace_id"],
-        )
+        rows = [
+            self._ledger(
+                job,
+                part,
+                status=CHARGED_UNKNOWN if decision.charge is Charge.UNKNOWN else status,
+                latency_ms=1000 * (time.monotonic() - began),
+                credits_millis=job.price_of(part) if is_charged else 0,
+                credits_basis=decision.charge.value,
+                error_code=facts["error_code"],
+                trace_id=facts["trace_id"],
+            )
+            for part in job.planned.parts
+        ]
         job.last_error = error
         job.is_unknown |= decision.charge is Charge.UNKNOWN
         if spent and self.ways.repeat_is_free:
@@ -179,7 +186,7 @@ class Accounts:
             job.is_due = True
         elif spent:
             self._count_lost(job, is_sure=decision.charge is not Charge.UNKNOWN)
-        if decision.charge is not Charge.NONE:
+        if is_charged:
             # It may have been billed: the budget must count it as if it was.
             left = getattr(error, "remaining_characters", None)
             self.budget.note_balance(left, job.mark, job.from_balance)
@@ -187,29 +194,57 @@ class Accounts:
             job.is_paid = self.ways.repeat_is_free
         elif decision.verdict is Verdict.STOP:
             self._release(job)
-        return row
+        return rows
 
-    def tried(self, row: LedgerRow) -> None:
+    def tried(self, rows: Sequence[LedgerRow]) -> None:
         """Note an attempt that is not the call's last one."""
-        self.writer.attempt(row)
+        for row in rows:
+            self.writer.attempt(row)
 
-    def give_up(self, job: Job, error: SpeechframeError, row: LedgerRow | None) -> None:
+    def give_up(self, job: Job, error: SpeechframeError, rows: Sequence[LedgerRow] = ()) -> None:
         """End a call without an answer; what may have been billed is never just failed."""
         if job.is_due:
             self._count_lost(job, is_sure=not job.is_unknown)
         self._release(job)
         status = CHARGED_UNKNOWN if job.is_unknown else FAILED
-        record = self.identity.failure(
-            job.planned, error, status=status, lane=job.lane, attempts=job.sends, spent=job.spent
-        )
-        self.writer.answer(record, row)
-        self._end(job, record, error)
+        for number, part in enumerate(job.planned.parts):
+            record = self.identity.failure(
+                part, error, status=status, lane=job.lane, attempts=job.sends, spent=job.spent_on(part)
+            )
+            self.writer.answer(record, rows[number] if rows else None)
+            self._end(job, number, record, error)
+
+    def split(self, job: Job, rows: Sequence[LedgerRow]) -> list[Job]:
+        """Return the smaller packs to send instead of one that was refused; nothing for a call of its own.
+
+        Parameters
+        ----------
+        job
+            What was refused, for good and without a charge.
+        rows
+            Of the refused attempt.
+        """
+        packs = self.operation.split(job.planned)
+        if packs:
+            self._release(job)
+            self.tried(rows)
+        names = dict(zip((part.request_key for part in job.planned.parts), job.row_ids, strict=False))
+        return [
+            Job(
+                pack,
+                row_ids=tuple(names.get(part.request_key, "") for part in pack.parts),
+                sends=job.sends,
+                uncounted=job.sends,
+                started=job.started,
+            )
+            for pack in packs
+        ]
 
     def leave(self, job: Job) -> None:
         """Let go of a call the run does not come back to; what may have been billed is never just pending."""
         self._release(job)
         if job.is_unknown and job.last_error is not None:
-            self.give_up(job, job.last_error, None)
+            self.give_up(job, job.last_error)
 
     def _count_lost(self, job: Job, *, is_sure: bool) -> None:
         if is_sure:
@@ -224,9 +259,10 @@ class Accounts:
         found = self.drift.quiet(balance)
         if found is not None and found.billed is not None:
             # It stays in doubt what came of it, but no longer what it cost.
-            self.writer.attempt(
-                self._ledger(found.billed, status=SETTLED, credits_millis=0, credits_basis=REPORTED)
-            )
+            for part in found.billed.planned.parts:
+                self.writer.attempt(
+                    self._ledger(found.billed, part, status=SETTLED, credits_millis=0, credits_basis=REPORTED)
+                )
 
     def _settle(self, job: Job, spent: int, *, repeats_free: bool = False) -> None:
         # Where a repeat is free, a lost answer was billed already or its repeat will be: the balance stays
@@ -246,28 +282,31 @@ class Accounts:
         )
         job.reserved = job.from_balance = 0
 
-    def _end(self, job: Job, record: Record, error: SpeechframeError | None = None) -> None:
+    def _end(self, job: Job, number: int, record: Record, error: SpeechframeError | None = None) -> None:
+        part = job.planned.parts[number]
         self.progress.count(record.status)
-        self.progress.ended_millis += job.planned.millicredits
-        self.on_outcome(_outcome(job, record, error))
+        self.progress.ended_millis += part.millicredits
+        self.on_outcome(_outcome(job, number, record, error))
 
-    def _ledger(self, job: Job, **facts: Any) -> LedgerRow:
+    def _ledger(self, job: Job, part: Planned, **facts: Any) -> LedgerRow:
         free = self.ways.repeat_is_free
-        return self.identity.ledger_row(job.planned, lane=job.lane, idempotency=free, **facts)
+        return self.identity.ledger_row(part, lane=job.lane, idempotency=free, **facts)
 
 
-def _outcome(job: Job, record: Record, error: SpeechframeError | None) -> Outcome:
+def _outcome(job: Job, number: int, record: Record, error: SpeechframeError | None) -> Outcome:
     key, attempts = record.request_key, job.attempts
+    row_id = job.row_ids[number] if number < len(job.row_ids) else ""
+    spent = job.spent_on(job.planned.parts[number])
     if error is None:
         return Done(
             key,
-            job.row_id,
+            row_id,
             attempts,
             record.audio_seconds or 0.0,
-            job.spent,
+            spent,
             record.status,
             record.error_message,
         )
     if record.status == CHARGED_UNKNOWN:
-        return ChargedUnknown(key, job.row_id, attempts, error, job.spent)
-    return Failed(key, job.row_id, attempts, error)
+        return ChargedUnknown(key, row_id, attempts, error, spent)
+    return Failed(key, row_id, attempts, error)

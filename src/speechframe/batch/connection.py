@@ -9,6 +9,7 @@ from typing import Any, Self
 from speechframe.batch.cap import Cap
 from speechframe.batch.catalogue import VoiceBook
 from speechframe.batch.limiter import MOST_CONCURRENCY, START_CONCURRENCY, Lane
+from speechframe.batch.operation import Service
 from speechframe.batch.permits import SharedPermits, shared_folder
 from speechframe.client import Client
 from speechframe.errors import SpeechframeError
@@ -41,14 +42,17 @@ class Connection:
         The page of limits of a speechframe service, empty for any other.
     book
         The voices.
+    verb
+        What it is for.
     """
 
     client: Client
     limits: dict[str, Any]
     book: VoiceBook
+    verb: str = "generate"
 
     @classmethod
-    async def open(cls, settings: Settings, *, most: int | None = None) -> Self:
+    async def open(cls, settings: Settings, *, most: int | None = None, verb: str = "generate") -> Self:
         """Return a connection to the service of `settings`.
 
         Parameters
@@ -57,6 +61,8 @@ class Connection:
             Where it is.
         most
             The caller's ``max_concurrency``: so many connections a region may be open at once.
+        verb
+            What it is for: a service may be another one for another verb.
 
         Raises
         ------
@@ -72,7 +78,7 @@ class Connection:
         except BaseException:
             await client.close()
             raise
-        return cls(client, limits, VoiceBook(voices))
+        return cls(client, limits, VoiceBook(voices), verb)
 
     async def __aenter__(self) -> Self:
         """Return the connection."""
@@ -87,10 +93,17 @@ class Connection:
     @property
     def identity(self) -> str:
         """What stands for the service in request keys and run.json: never an address or port."""
-        said = self.limits.get("identity")
+        several = self.limits.get("identities")
+        said = several.get(self.verb) if isinstance(several, dict) else None
+        said = self.limits.get("identity") if said is None else said
         if isinstance(said, str) and 0 < len(said) <= _LONGEST_IDENTITY and said.isprintable():
             return said
         return self.client.settings.identity()
+
+    @property
+    def service(self) -> Service:
+        """What a verb's operation has to know of the service."""
+        return Service(self.identity, self.book, self.limits)
 
     @property
     def is_local(self) -> bool:

@@ -37,9 +37,9 @@ async def drive(verb: str, table: Any, arguments: Mapping[str, Any], given: Mapp
     _check_given(verb, arguments, given)
     options = Options.of(**given)
     check_rules(options)
-    connection = await Connection.open(settings_of(options), most=options.max_concurrency)
+    connection = await Connection.open(settings_of(options), most=options.max_concurrency, verb=verb)
     try:
-        operation = VERBS[verb].operation(connection.book, connection.identity)
+        operation = VERBS[verb].operation.on(connection.service)
         prepared = await prepare(table, arguments, operation, connection, options)
     except BaseException:
         await connection.client.close()

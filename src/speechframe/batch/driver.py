@@ -31,7 +31,6 @@ from speechframe.batch.progress import Bar, Progress, counted, say
 from speechframe.batch.redo import own_table, suspect_takes, without_ours
 from speechframe.batch.run import DRIFT_KEY, FINISHED, RUNNING, STATE_KEY, STOP_KEY, STOPPED, Run
 from speechframe.batch.stream import MOST_KEPT, Outcomes
-from speechframe.batch.truth import Truth
 from speechframe.errors import SettingsError, SpeechframeError
 from speechframe.settings import Settings
 from speechframe.settings import read as read_settings
@@ -283,7 +282,7 @@ class Driver:
                 retaken=retaken_in(self.folder),
             )
             with contextlib.closing(source):
-                await engine.run(source)
+                await engine.run(self.operation.packed(source))
         engine.accounts.quiet(await self.connection.asked_balance() if self._stop_asked is None else None)
 
     def _accounts(self, budget: Budget, writer: RunWriter, cache: Filler | None) -> Accounts:
@@ -308,7 +307,7 @@ class Driver:
             budget,
             writer,
             self.progress,
-            truth=Truth() if options.truth_checks else None,
+            truth=self.operation.looker() if options.truth_checks else None,
             cache=cache,
             drift=Drift(self.connection.balance),
             on_outcome=self._on_outcome,

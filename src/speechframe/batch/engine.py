@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 from speechframe.batch.accounts import Accounts
 from speechframe.batch.books import Before
@@ -11,13 +12,13 @@ from speechframe.batch.budget import BALANCE
 from speechframe.batch.cap import Ticket
 from speechframe.batch.job import Job, Ways
 from speechframe.batch.limiter import Lane
-from speechframe.batch.operation import Planned
-from speechframe.batch.plan import Todo
+from speechframe.batch.operation import Planned, Todo
 from speechframe.batch.progress import Bar
 from speechframe.batch.queue import RowQueue
 from speechframe.batch.retry import Charge, Decision, Verdict, decide, delay_s
-from speechframe.client import Call, Client
+from speechframe.client import Client
 from speechframe.errors import (
+    BadRequest,
     ConnectionFailed,
     PaymentRequired,
     RateLimited,
@@ -144,14 +145,14 @@ class Engine:
             raise self._trouble
 
     def _job(self, todo: Todo) -> Job:
-        key = todo.planned.request_key
-        paid = self.ways.repeat_is_free and key in self.before.paid
+        before = self.before
+        keys = [part.request_key for part in todo.planned.parts]
         return Job(
             todo.planned,
-            row_id=todo.row_id,
+            row_ids=todo.row_ids,
             is_cached=todo.is_cached,
-            is_paid=paid,
-            is_unknown=key in self.before.unknown,
+            is_paid=self.ways.repeat_is_free and all(key in before.paid for key in keys),
+            is_unknown=any(key in before.unknown for key in keys),
         )
 
     async def _work(self, lane: Lane) -> None:
@@ -203,9 +204,8 @@ class Engine:
         job.sends += 1
         job.lane = lane.name
         key = idempotency_key(self.accounts.identity.run_id, planned) if self.ways.repeat_is_free else None
-        made = planned.call
         take = planned.take if self.ways.sends_takes else 0
-        call = Call(made.operation, made.request, made.body, idempotency_key=key, take=take)
+        call = replace(planned.call, idempotency_key=key, take=take)
         began = time.monotonic()
         self._attempts += 1
         number, was_alone = self._attempts, self._is_alone(lane)
@@ -236,12 +236,16 @@ class Engine:
         )
         told_s = self._told_s(job, error)
         self._note_health(lane, ticket, error, began, told_s)
-        row = self.accounts.failed(job, error, decision, began)
+        rows = self.accounts.failed(job, error, decision, began)
         self._queue.release()
-        if decision.verdict in {Verdict.FAIL, Verdict.UNKNOWN} or self._is_spent(job, decision, error):
-            self._give_up(job, error, row)
+        if isinstance(error, BadRequest) and (packs := self.accounts.split(job, rows)):
+            # One bad row costs one row: the others of its pack go again.
+            self._queue.split(packs)
             return
-        self.accounts.tried(row)
+        if decision.verdict in {Verdict.FAIL, Verdict.UNKNOWN} or self._is_spent(job, decision, error):
+            self._give_up(job, error, rows)
+            return
+        self.accounts.tried(rows)
         if decision.verdict is Verdict.STOP:
             self.stop("quota" if isinstance(error, PaymentRequired) else "key", error)
             self._queue.front(job)
@@ -249,8 +253,8 @@ class Engine:
             self.accounts.progress.retried(getattr(error, "code", None) or type(error).__name__)
             self._again(job, decision, told_s)
 
-    def _give_up(self, job: Job, error: SpeechframeError, row: LedgerRow) -> None:
-        self.accounts.give_up(job, error, row)
+    def _give_up(self, job: Job, error: SpeechframeError, rows: list[LedgerRow]) -> None:
+        self.accounts.give_up(job, error, rows)
         self._queue.release()
         self._queue.done()
 

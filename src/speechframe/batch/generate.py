@@ -5,14 +5,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Any, Unpack
+from typing import Any, Self, Unpack
 
 from speechframe.batch.catalogue import VoiceBook
 from speechframe.batch.columns import Column
 from speechframe.batch.drive import drive
-from speechframe.batch.operation import Checked, Context, Planned, request_key
+from speechframe.batch.operation import Checked, Context, Planned, Service, Single, request_key
 from speechframe.batch.options import RunOptions
 from speechframe.batch.run import Run
+from speechframe.batch.truth import Truth
 from speechframe.batch.verbs import verb
 from speechframe.client import Call, Spoken
 from speechframe.spec.billing import billed_characters, generate_millicredits
@@ -48,7 +49,7 @@ _FIELD_OF = {argument: name for argument, name in ARGUMENTS.items() if argument 
 
 
 @dataclass
-class GenerateOperation:
+class GenerateOperation(Single):
     """How a row becomes a generate call and its answer a record.
 
     Parameters
@@ -65,6 +66,16 @@ class GenerateOperation:
     pool: str = "other"
     arguments: Mapping[str, str] = field(default_factory=lambda: ARGUMENTS)
     data_arguments: frozenset[str] = frozenset({"text"})
+
+    @classmethod
+    def on(cls, service: Service) -> Self:
+        """Return the verb as it is with a service."""
+        return cls(service.book, service.identity)
+
+    @staticmethod
+    def looker() -> Truth:
+        """Return what doubts spoken answers."""
+        return Truth()
 
     def check(self, values: Mapping[str, Any], take: int) -> Checked:
         """Return the call of one row, or everything that is wrong with it."""
@@ -111,9 +122,9 @@ class GenerateOperation:
         return Checked(planned, note=note)
 
     @staticmethod
-    def record(planned: Planned, answer: Spoken, context: Context) -> Record:
+    def records(planned: Planned, answer: Spoken, context: Context) -> tuple[Record]:
         """Return what is kept of an answer."""
-        return Record(
+        record = Record(
             request_key=planned.request_key,
             take=planned.take,
             status="done",
@@ -140,6 +151,7 @@ class GenerateOperation:
             sha256=hashlib.sha256(answer.audio).hexdigest(),
             finished_at=datetime.now(UTC),
         )
+        return (record,)
 
 
 @verb(chapter="speech", operation=GenerateOperation)

@@ -14,8 +14,8 @@ class Job:
 
     Attributes
     ----------
-    row_id
-        The first row of the table with this call.
+    row_ids
+        The first row of the table with this call; of a pack, of each member.
     is_cached
         The cache had its answer when the run was planned.
     sends
@@ -37,7 +37,7 @@ class Job:
     """
 
     planned: Planned
-    row_id: str = ""
+    row_ids: tuple[str, ...] = ()
     is_cached: bool = False
     is_paid: bool = False
     is_due: bool = False
@@ -66,6 +66,16 @@ class Job:
     def price(self) -> int:
         """What the next attempt may cost, in thousandths of a credit."""
         return 0 if self.is_paid else self.planned.millicredits
+
+    def price_of(self, part: Planned) -> int:
+        """Return what the next attempt may cost of one part, in thousandths of a credit."""
+        return 0 if self.is_paid else part.millicredits
+
+    def spent_on(self, part: Planned) -> int:
+        """Return what of :attr:`spent` is one part's: every attempt is billed for all parts or for none."""
+        if part is self.planned or not self.planned.millicredits:
+            return self.spent
+        return self.spent * part.millicredits // self.planned.millicredits
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,13 @@
 """What a verb must say of itself, so that one engine can plan, send and store every verb."""
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Protocol, Self
 
-from speechframe.client import Call, Spoken
+from speechframe.batch.catalogue import VoiceBook
+from speechframe.client import Call
 from speechframe.spec.billing import Millicredits
 from speechframe.spec.check import FieldProblem
 from speechframe.store import Record
@@ -13,9 +15,31 @@ from speechframe.store import Record
 KEY_BYTES = 16
 
 
+@dataclass(frozen=True)
+class Service:
+    """What an operation knows of the service its calls go to.
+
+    Parameters
+    ----------
+    identity
+        What stands for it in request keys.
+    book
+        Its voices.
+    limits
+        Its page of limits, empty where it has none.
+    """
+
+    identity: str = ""
+    book: VoiceBook = field(default_factory=lambda: VoiceBook(()))
+    limits: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+
 @dataclass(frozen=True, slots=True)
 class Planned:
     """One call that may be made: what is sent, what it costs, what its record will say.
+
+    A *pack* is one call for several rows: each of its members has a key, a price and a record of its own,
+    and characters and price of the pack are their sums.
 
     Parameters
     ----------
@@ -31,11 +55,13 @@ class Planned:
         Price in thousandths of a credit.
     voice_id, locale, model, format
         For the record and the ledger.
+    members
+        Of a pack; empty for a call of its own.
     """
 
     request_key: str
     take: int
-    call: Call
+    call: Call[Any]
     characters: int
     millicredits: Millicredits
     text: str
@@ -43,6 +69,31 @@ class Planned:
     locale: str | None = None
     model: str | None = None
     format: str | None = None
+    members: "tuple[Planned, ...]" = ()
+
+    @property
+    def parts(self) -> "tuple[Planned, ...]":
+        """What has a record of its own: the members of a pack, or the call itself."""
+        return self.members or (self,)
+
+
+@dataclass(frozen=True, slots=True)
+class Todo:
+    """A call to make and the row that has it.
+
+    Parameters
+    ----------
+    planned
+        The call.
+    row_ids
+        The first row of the table that has it; of a pack, of each member.
+    is_cached
+        The cache had its answer when the run was planned; never true of a pack.
+    """
+
+    planned: Planned
+    row_ids: tuple[str, ...]
+    is_cached: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +114,30 @@ class Context:
     service: str
 
 
+class Looker(Protocol):
+    """Says what speaks against an answer."""
+
+    def doubts(self, planned: Planned, answer: Any) -> Sequence["Doubt"]:
+        """Return everything that speaks against an answer; nothing as a rule."""
+
+
+class Doubt(Protocol):
+    """One thing that speaks against an answer."""
+
+    @property
+    def code(self) -> Any:
+        """A member of an enum of strings."""
+
+    @property
+    def words(self) -> str:
+        """What is odd, in words."""
+
+
 class Operation(Protocol):
-    """One verb: row to call, answer to record."""
+    """One verb: row to call, answer to records."""
 
     name: str
-    """The operation's name in run folders, ledgers and request keys."""
+    """The verb's name, in run folders, ledgers and request keys."""
     pool: str
     """The pool of the service whose concurrency it uses: ``"other"`` or ``"streaming"``."""
     arguments: Mapping[str, str]
@@ -75,11 +145,37 @@ class Operation(Protocol):
     data_arguments: frozenset[str]
     """Arguments whose bare string names a column."""
 
+    @classmethod
+    def on(cls, service: Service) -> Self:
+        """Return the verb as it is with a service."""
+
     def check(self, values: Mapping[str, Any], take: int) -> Checked:
         """Return the call of one row, or its problems."""
 
-    def record(self, planned: Planned, answer: Spoken, context: Context) -> Record:
-        """Return what is kept of an answer."""
+    def packed(self, todos: Iterator[Todo]) -> Iterator[Todo]:
+        """Yield the calls to make, lazily: as they are, or several in one where the service takes them so."""
+
+    def split(self, planned: Planned) -> tuple[Planned, ...]:
+        """Return smaller packs instead of one that was refused as a whole; nothing for a call of its own."""
+
+    def records(self, planned: Planned, answer: Any, context: Context) -> Sequence[Record]:
+        """Return what is kept of an answer: a record for each of ``planned.parts``, in their order."""
+
+    def looker(self) -> Looker | None:
+        """Return what doubts answers, fresh for a run; None where nothing can be told."""
+
+
+class Single:
+    """What operations have in common whose every row is a call of its own."""
+
+    def packed(self, todos: Iterator[Todo]) -> Iterator[Todo]:
+        """Yield the calls as they are."""
+        return todos
+
+    def split(self, planned: Planned) -> tuple[Planned, ...]:
+        """Return nothing: there is nothing smaller."""
+        del planned
+        return ()
 
 
 def request_key(operation: str, body: bytes, *, model: str, take: int, service: str) -> str:

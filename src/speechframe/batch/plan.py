@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from speechframe.batch.columns import Source
 from speechframe.batch.keys import Keys, Mask, among, first_of_each
-from speechframe.batch.operation import Operation, Planned
+from speechframe.batch.operation import Operation, Todo
 from speechframe.batch.planner import checked, row_values
 from speechframe.batch.progress import counted
 from speechframe.spec.billing import to_credits
@@ -146,15 +146,6 @@ class Plan:
         return cls(keys, todo, held, estimate)
 
 
-@dataclass(frozen=True, slots=True)
-class Todo:
-    """A call to make, the first row that has it, and whether the cache had its answer."""
-
-    planned: Planned
-    row_id: str
-    is_cached: bool
-
-
 def calls(
     batches: Iterable[pa.RecordBatch],
     sources: Mapping[str, Source],
@@ -191,4 +182,4 @@ def calls(
             take = int(values.pop("take", 0))
             planned = checked(operation, values, take, retaken).planned
             if planned is not None:
-                yield Todo(planned, str(name), is_cached)
+                yield Todo(planned, (str(name),), is_cached)

@@ -5,7 +5,7 @@ import heapq
 import itertools
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -90,6 +90,11 @@ class RowQueue(Generic[T]):
     def front(self, job: T) -> None:
         """Put an open job back before all others."""
         self._front.appendleft(job)
+        self.done()
+
+    def split(self, jobs: Sequence[T]) -> None:
+        """Put other jobs in the place of an open one, before all others."""
+        self._front.extendleft(reversed(jobs))
         self.done()
 
     def later(self, job: T, delay_s: float) -> None:

@@ -90,9 +90,11 @@ async def resume(
     budget = given.max_credits if given.max_credits is not None else manifest.extra.get(BUDGET_KEY)
     given = replace(given, id=given.id or manifest.options.get(ID), max_credits=budget)
     check_rules(given)
-    connection = await Connection.open(settings_of(given), most=given.max_concurrency)
+    connection = await Connection.open(
+        settings_of(given), most=given.max_concurrency, verb=manifest.operation
+    )
     try:
-        operation = VERBS[manifest.operation].operation(connection.book, connection.identity)
+        operation = VERBS[manifest.operation].operation.on(connection.service)
         check_same(folder, manifest.operation, connection)
         if redo is not None:
             table, known = await asyncio.to_thread(with_new_takes, folder, redo)
@@ -181,9 +183,9 @@ async def changes(run: Run | str | PathLike[str], table: Any, **options: Unpack[
     folder = _folder(run)
     given = Options.of(**{**options, "run_dir": folder.path})
     given = replace(given, id=given.id or folder.manifest.options.get(ID))
-    connection = await Connection.open(settings_of(given))
+    connection = await Connection.open(settings_of(given), verb=folder.manifest.operation)
     async with connection:
-        operation = VERBS[folder.manifest.operation].operation(connection.book, connection.identity)
+        operation = VERBS[folder.manifest.operation].operation.on(connection.service)
         check_same(folder, folder.manifest.operation, connection)
         return await asyncio.to_thread(_compare, folder, table, operation, given)
 

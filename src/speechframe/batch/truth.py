@@ -107,9 +107,7 @@ class Truth:
         self._pace = Pace()
         self._habits = WordHabits()
 
-    def doubts(
-        self, planned: Planned, answer: Spoken, *, said_seconds: float | None = None
-    ) -> tuple[Doubt, ...]:
+    def doubts(self, planned: Planned, answer: Spoken) -> tuple[Doubt, ...]:
         """Return everything that speaks against an answer; nothing as a rule.
 
         Parameters
@@ -118,8 +116,6 @@ class Truth:
             What was asked for.
         answer
             What came.
-        said_seconds
-            The length the answer claims, ``audioLengthInSeconds``; None when it is not known.
         """
         request = planned.call.request
         load = load_of(planned.text)
@@ -131,7 +127,7 @@ class Truth:
         )
         asked_s = request.audio_duration
         found = [
-            *_of_length(answer, said_seconds),
+            *_of_length(answer, answer.said_seconds),
             *_of_word_times(answer),
             *self._of_words(covered, answer, locale),
             *(

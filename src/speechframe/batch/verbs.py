@@ -4,7 +4,6 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
-from speechframe.batch.catalogue import VoiceBook
 from speechframe.batch.operation import Operation
 
 P = ParamSpec("P")
@@ -24,14 +23,14 @@ class Verb:
     function
         The async function; its signature and docstring are the verb's.
     operation
-        What makes the verb's operation from the service's voices and identity,
-        so that a resume finds it by the name in run.json.
+        The verb's operation; its ``on(service)`` is called, so that a resume finds it by the name in
+        run.json.
     """
 
     name: str
     chapter: str
     function: Callable[..., Coroutine[Any, Any, Any]]
-    operation: Callable[[VoiceBook, str], Operation]
+    operation: type[Operation]
 
 
 VERBS: dict[str, Verb] = {}
@@ -39,7 +38,7 @@ VERBS: dict[str, Verb] = {}
 
 
 def verb(
-    *, chapter: str, operation: Callable[[VoiceBook, str], Operation]
+    *, chapter: str, operation: type[Operation]
 ) -> Callable[[Callable[P, Coroutine[Any, Any, T]]], Callable[P, Coroutine[Any, Any, T]]]:
     """Declare an async function as a verb.
 

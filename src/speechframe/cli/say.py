@@ -23,10 +23,10 @@ _TRIES = 1000
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options: those of `generate` that concern one text, as constants."""
-    from speechframe.batch.catalogue import VoiceBook
     from speechframe.batch.generate import GenerateOperation, generate
+    from speechframe.batch.operation import Service
 
-    data = GenerateOperation(VoiceBook(()), "").data_arguments
+    data = GenerateOperation.on(Service()).data_arguments
     own = [
         replace(p, takes_column=False, help=docstrings.without_columns(p.help))
         for p in declared.parameters(generate, data)

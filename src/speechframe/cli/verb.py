@@ -51,8 +51,8 @@ def _verb(name: str) -> Any:
 
 
 def _data_arguments(verb: Any) -> frozenset[str]:
-    from speechframe.batch.catalogue import VoiceBook
+    from speechframe.batch.operation import Service
 
     # Which arguments name columns is the operation's to say; no service is needed for that.
-    found: frozenset[str] = verb.operation(VoiceBook(()), "").data_arguments
+    found: frozenset[str] = verb.operation.on(Service()).data_arguments
     return found

@@ -9,10 +9,10 @@
 - `limits`: time limits and sizes
 """
 
-from speechframe.client.calls import Call, Spoken
+from speechframe.client.calls import Answer, Call, Spoken
 from speechframe.client.client import Client
 from speechframe.client.limits import Bounds, Timeouts
 from speechframe.client.retry import Patience
 from speechframe.client.sync import SyncClient
 
-__all__ = ["Bounds", "Call", "Client", "Patience", "Spoken", "SyncClient", "Timeouts"]
+__all__ = ["Answer", "Bounds", "Call", "Client", "Patience", "Spoken", "SyncClient", "Timeouts"]

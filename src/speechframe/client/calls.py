@@ -1,9 +1,10 @@
 """What goes into a call and what comes out of it."""
 
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Generic, Protocol, TypeVar
 
 from speechframe.errors import InvalidRows
+from speechframe.spec._model import DocumentModel
 from speechframe.spec.check import check
 from speechframe.spec.deprecation import warn_deprecated
 from speechframe.spec.speech import Format, GenerateRequest
@@ -12,21 +13,23 @@ from speechframe.wire.bodies import encode_generate
 MAX_IDEMPOTENCY_KEY = 255
 """Characters; longer ones are cut or refused by the servers and proxies in between."""
 
+R = TypeVar("R", bound=DocumentModel)
+
 _OWN_ARGUMENTS = frozenset({"text", "voice_id", "model_version"})
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class Call(Generic[R]):
     """One call, ready to be sent any number of times.
 
     Parameters
     ----------
     operation
-        The endpoint's name in `spec.endpoints`; so far ``"generate"``.
+        The endpoint's name in `spec.endpoints`.
     request
         The checked request; its format and channels say how raw audio is read.
     body
-        The bytes on the wire; the same bytes go into a batch's ``request_key``.
+        The bytes on the wire.
     idempotency_key
         Sent as ``Idempotency-Key`` when given: a service that knows the header bills a repeat of the
         same key and body once.
@@ -42,8 +45,8 @@ class Call:
     """
 
     operation: str
-    request: GenerateRequest
-    body: bytes
+    request: R
+    body: bytes = field(repr=False)
     idempotency_key: str | None = None
     take: int = 0
 
@@ -57,9 +60,39 @@ class Call:
             raise ValueError(f"a take is 0 or above, not {self.take}")
 
     @classmethod
-    def of(cls, request: GenerateRequest, *, idempotency_key: str | None = None, take: int = 0) -> Self:
-        """Return the call of a request, with its body encoded."""
-        return cls("generate", request, encode_generate(request), idempotency_key, take)
+    def of(
+        cls, request: GenerateRequest, *, idempotency_key: str | None = None, take: int = 0
+    ) -> "Call[GenerateRequest]":
+        """Return the call of a request for speech, with its body encoded."""
+        return Call("generate", request, encode_generate(request), idempotency_key, take)
+
+
+class Answer(Protocol):
+    """What every answer says, whatever else it holds; see :class:`Spoken` for the words."""
+
+    @property
+    def audio_seconds(self) -> float:
+        """The length of the audio, 0 where there is none."""
+
+    @property
+    def remaining_characters(self) -> int | None:
+        """The balance after the call."""
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the service ignored or replaced."""
+
+    @property
+    def trace_id(self) -> str | None:
+        """The service's id of the answer."""
+
+    @property
+    def latency_ms(self) -> float:
+        """Time of the successful attempt."""
+
+    @property
+    def region(self) -> str:
+        """The region that answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +151,7 @@ def make_call(
     idempotency_key: str | None = None,
     stacklevel: int = 2,
     **fields: Any,
-) -> Call:
+) -> Call[GenerateRequest]:
     """Return a checked call from keyword arguments (section 2.1, snake_case names).
 
     Parameters

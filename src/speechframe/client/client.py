@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -26,7 +26,7 @@ from speechframe.spec.billing import billed_characters
 from speechframe.spec.chosen import API_KEY_HEADER, IDEMPOTENCY_HEADER, TAKE_HEADER, TOKEN_HEADER
 from speechframe.spec.codes import HttpErrorCode
 from speechframe.spec.endpoints import by_name
-from speechframe.spec.speech import Voice
+from speechframe.spec.speech import GenerateRequest, Voice
 from speechframe.wire.bodies import Generated, decode_generate, decode_object, decode_token, decode_voices
 from speechframe.wire.errors import decode_error, retry_after_s, trace_id_of, warnings_of
 
@@ -36,6 +36,25 @@ _JSON = "application/json"
 _LIMITS_SERVICE = "speechframe"
 _REDIRECT = 3
 _LARGE_BYTES = 4 * MIB
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """How the calls of one endpoint are sent and their answers read.
+
+    Parameters
+    ----------
+    timeout_s
+        The limit of one exchange with a call.
+    max_bytes
+        The largest answer to a call.
+    answer
+        Reads a good answer: call, reply, region, `time.perf_counter` at the beginning.
+    """
+
+    timeout_s: Callable[[Call[Any]], float]
+    max_bytes: Callable[[Call[Any]], int]
+    answer: Callable[[Call[Any], Reply, str, float], Awaitable[Any]]
 
 
 class Client:
@@ -111,6 +130,13 @@ class Client:
             **self._key_header,
         }
         self._urls: dict[tuple[str, str], URL] = {}
+        self._chapters: dict[str, Chapter] = {
+            "generate": Chapter(
+                timeout_s=lambda call: self._timeouts.attempt_s(len(call.request.text)),
+                max_bytes=lambda call: self._bounds.answer_bytes_for(call.request),
+                answer=self._spoken,
+            )
+        }
 
     def __repr__(self) -> str:
         """Return the service and its regions, never the key."""
@@ -146,12 +172,12 @@ class Client:
 
     async def send_once(
         self,
-        call: Call,
+        call: Call[Any],
         *,
         region: str | None = None,
         timeout_s: float | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Spoken:
+    ) -> Any:
         """Return the answer to one attempt, the download of a URL answer included.
 
         Parameters
@@ -178,6 +204,7 @@ class Client:
             be read.
         """
         name = region if region is not None else self._regions.names[0]
+        chapter = self._chapters[call.operation]
         started_s = time.perf_counter()
         try:
             reply = await self._transport.exchange(
@@ -185,20 +212,18 @@ class Client:
                 self._url(name, call.operation),
                 headers=self._headers_of(call, headers),
                 body=call.body,
-                timeout_s=self._timeouts.attempt_s(len(call.request.text))
-                if timeout_s is None
-                else timeout_s,
-                max_bytes=self._bounds.answer_bytes_for(call.request),
+                timeout_s=chapter.timeout_s(call) if timeout_s is None else timeout_s,
+                max_bytes=chapter.max_bytes(call),
                 max_error_bytes=self._bounds.error_bytes,
             )
             if not reply.ok:
                 raise _refusal(reply, self._redactor)
-            return await self._spoken(call, reply, name, started_s)
+            return await chapter.answer(call, reply, name, started_s)
         except SpeechframeError as error:
             failure = _without_secrets(error, self._redactor)
         raise failure
 
-    async def call(self, call: Call) -> Spoken:
+    async def call(self, call: Call[Any]) -> Any:
         """Return the answer, retrying and changing regions within this client's :class:`Patience`.
 
         Retried are 408, 429, 500, 503 and connections that failed before the request was sent. After a 503,
@@ -212,7 +237,7 @@ class Client:
             ``attempts``.
         """
 
-        async def send(region: str) -> Spoken:
+        async def send(region: str) -> Any:
             return await self.send_once(call, region=region)
 
         spoken, attempts = await persist(send, self._regions, self._patience)
@@ -259,7 +284,8 @@ class Client:
         made = make_call(
             text, voice=voice, model=model, take=take, idempotency_key=idempotency_key, stacklevel=3, **fields
         )
-        return await self.call(made)
+        spoken: Spoken = await self.call(made)
+        return spoken
 
     async def voices(self, model: str = "gen2", *, token: str | SecretStr | None = None) -> list[Voice]:
         """Return the voices of a model's catalogue (sections 2.4 and 4.1).
@@ -322,7 +348,7 @@ class Client:
             self._urls[region, endpoint] = found
         return found
 
-    def _headers_of(self, call: Call, further: Mapping[str, str] | None) -> dict[str, str]:
+    def _headers_of(self, call: Call[Any], further: Mapping[str, str] | None) -> dict[str, str]:
         if call.idempotency_key is None and not call.take and not further:
             return self._post_headers
         headers = dict(self._post_headers)
@@ -361,7 +387,9 @@ class Client:
         reply, _ = await persist(send, self._regions, replace(self._patience, repeat_unknown=True))
         return reply
 
-    async def _spoken(self, call: Call, reply: Reply, region: str, started_s: float) -> Spoken:
+    async def _spoken(
+        self, call: Call[GenerateRequest], reply: Reply, region: str, started_s: float
+    ) -> Spoken:
         trace_id = trace_id_of(reply.headers)
         generated: Generated | None = None
         try:
@@ -396,7 +424,7 @@ class Client:
             said_seconds=generated.audio_seconds,
         )
 
-    async def _fetched(self, generated: Generated, call: Call, region: str) -> bytes:
+    async def _fetched(self, generated: Generated, call: Call[GenerateRequest], region: str) -> bytes:
         address = generated.audio_url or ""
         base = self._url(region, call.operation)
         return await self._downloader.fetch(

@@ -66,16 +66,16 @@ class SyncClient:
 
     def send_once(
         self,
-        call: Call,
+        call: Call[Any],
         *,
         region: str | None = None,
         timeout_s: float | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Spoken:
+    ) -> Any:
         """Return the answer to one attempt; see :meth:`Client.send_once`."""
         return run_sync(self._client.send_once(call, region=region, timeout_s=timeout_s, headers=headers))
 
-    def call(self, call: Call) -> Spoken:
+    def call(self, call: Call[Any]) -> Any:
         """Return the answer, retrying within the client's patience; see :meth:`Client.call`."""
         return run_sync(self._client.call(call))
 
@@ -94,7 +94,8 @@ class SyncClient:
         made = make_call(
             text, voice=voice, model=model, take=take, idempotency_key=idempotency_key, stacklevel=3, **fields
         )
-        return run_sync(self._client.call(made))
+        spoken: Spoken = run_sync(self._client.call(made))
+        return spoken
 
     def voices(self, model: str = "gen2", *, token: str | SecretStr | None = None) -> list[Voice]:
         """Return the voices of a model's catalogue; see :meth:`Client.voices`."""

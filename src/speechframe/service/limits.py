@@ -23,10 +23,10 @@ def identity(state: State, *kinds: str) -> str:
 
 
 def identities(state: State) -> dict[str, str]:
-    """Return the identity of each operation: a new translator makes no run of speech another one."""
+    """Return the identity for each verb: a new translator makes no run of speech another one."""
     return {
         "generate": identity(state, "speaker"),
-        "convert": identity(state, "changer", "speaker", "recogniser"),
+        "change_voice": identity(state, "changer", "speaker", "recogniser"),
         "translate": identity(state, "translator"),
     }
 

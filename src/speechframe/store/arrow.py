@@ -13,7 +13,7 @@ import pyarrow as pa
 from speechframe.store.schema import (
     AUDIO_TYPE,
     LEDGER_SCHEMA,
-    PART_SCHEMA,
+    RECORD_SCHEMA,
     WORD_TYPE,
     WORDS_TYPE,
     LedgerRow,
@@ -24,12 +24,12 @@ from speechframe.store.schema import (
 _Row = TypeVar("_Row", Record, LedgerRow)
 
 _WORD_KINDS = [f.type for f in WORD_TYPE]
-_SCHEMAS: Mapping[type, pa.Schema] = {Record: PART_SCHEMA, LedgerRow: LEDGER_SCHEMA}
+_SCHEMAS: Mapping[type, pa.Schema] = {Record: RECORD_SCHEMA, LedgerRow: LEDGER_SCHEMA}
 
 
-def record_batch(records: Sequence[Record]) -> pa.RecordBatch:
-    """Return `records` as rows of :data:`PART_SCHEMA`."""
-    return _convert(records, PART_SCHEMA, _PART_COLUMNS)
+def record_batch(records: Sequence[Record], schema: pa.Schema) -> pa.RecordBatch:
+    """Return `records` as rows of `schema`, one of a part."""
+    return _convert(records, schema, _PART_COLUMNS)
 
 
 def ledger_batch(rows: Sequence[LedgerRow]) -> pa.RecordBatch:

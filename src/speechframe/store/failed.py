@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 from speechframe.store import files
 from speechframe.store.arrow import record_batch
 from speechframe.store.entries import SENT_NAMES, sent_from, sent_values
-from speechframe.store.parts import PART_OPTIONS, failed_file, open_part
-from speechframe.store.schema import PART_SCHEMA, Record, SentRecord
+from speechframe.store.parts import failed_file, open_part, part_options
+from speechframe.store.schema import Record, SentRecord
 
 _SENT_KEY = b"speechframe_sent"
 _GROUP_ROWS = 8_192
@@ -32,7 +32,7 @@ Changes = Mapping[str, Failure | None]
 """request_key to its new state; None when the call has audio now."""
 
 
-def replace_failed(folder: Path, changes: Changes) -> None:
+def replace_failed(folder: Path, changes: Changes, schema: pa.Schema) -> None:
     """Bring ``failed.parquet`` up to date in one step; memory does not grow with its rows."""
     path = failed_file(folder)
     new = {key: failure for key, failure in changes.items() if failure is not None}
@@ -45,15 +45,17 @@ def replace_failed(folder: Path, changes: Changes) -> None:
         return
     unknown = {key: sent for key, sent in read_unknown(folder).items() if key not in changes}
     unknown |= {key: failure.sent for key, failure in new.items() if failure.sent is not None}
-    metadata = {**(PART_SCHEMA.metadata or {}), _SENT_KEY: _to_json(unknown)}
+    metadata = {**(schema.metadata or {}), _SENT_KEY: _to_json(unknown)}
     path.parent.mkdir(exist_ok=True)
-    with pq.ParquetWriter(files.temp_path(path), PART_SCHEMA.with_metadata(metadata), **PART_OPTIONS) as file:
+    with pq.ParquetWriter(
+        files.temp_path(path), schema.with_metadata(metadata), **part_options(schema)
+    ) as file:
         if old is not None:
             with old:
-                _copy(old, file, gone)
+                _copy(old, file, gone, schema)
         failures = list(new.values())
         for start in range(0, len(failures), _GROUP_ROWS):
-            file.write_batch(record_batch([f.record for f in failures[start : start + _GROUP_ROWS]]))
+            file.write_batch(record_batch([f.record for f in failures[start : start + _GROUP_ROWS]], schema))
     files.publish(path)
 
 
@@ -83,8 +85,10 @@ def _holds_any(file: pq.ParquetFile, keys: "pa.Array[Any]") -> bool:
     )
 
 
-def _copy(source: pq.ParquetFile, target: pq.ParquetWriter, without: "pa.Array[Any]") -> None:
+def _copy(
+    source: pq.ParquetFile, target: pq.ParquetWriter, without: "pa.Array[Any]", schema: pa.Schema
+) -> None:
     for batch in source.iter_batches(batch_size=_GROUP_ROWS):
         kept = batch.filter(pc.invert(pc.is_in(batch.column("request_key"), value_set=without)))
         if kept.num_rows:
-            target.write_batch(kept.cast(PART_SCHEMA) if kept.schema != PART_SCHEMA else kept)
+            target.write_batch(kept.cast(schema) if kept.schema != schema else kept)

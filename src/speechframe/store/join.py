@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from speechframe.errors import StoreError
 from speechframe.store.index import KeyIndex
 from speechframe.store.manifest import TableEntry
-from speechframe.store.schema import AUDIO_COLUMN, PART_SCHEMA, CallStatus
+from speechframe.store.schema import AUDIO_COLUMN, CallStatus
 from speechframe.store.sources import Source
 from speechframe.store.table import PROBLEM, REQUEST_KEY, open_table
 
@@ -41,6 +41,8 @@ class Joiner:
         The table.
     index
         Where records lie.
+    schema
+        The columns of the run's parts.
     columns
         Names in the result; None for all but the hidden ones.
     audio
@@ -54,6 +56,7 @@ class Joiner:
         folder: Path,
         entry: TableEntry,
         index: KeyIndex,
+        schema: pa.Schema,
         *,
         columns: Sequence[str] | None = None,
         audio: bool = False,
@@ -65,7 +68,7 @@ class Joiner:
         self._key_name = entry.name_of(REQUEST_KEY)
         problem_name = entry.name_of(PROBLEM)
         self._problem_name = problem_name if problem_name in theirs.names else None
-        ours = {entry.name_of(f.name): f for f in PART_SCHEMA if f.name != REQUEST_KEY}
+        ours = {entry.name_of(f.name): f for f in schema if f.name != REQUEST_KEY}
         available = {**{f.name: f for f in theirs}, **{name: f.with_name(name) for name, f in ours.items()}}
         wanted = self._default_names(theirs, ours, audio=audio) if columns is None else list(columns)
         unknown = [name for name in wanted if name not in available]
@@ -75,7 +78,7 @@ class Joiner:
         self._theirs = [name for name in wanted if name not in ours]
         self._with_audio = AUDIO_COLUMN in self._ours.values()
         self.schema = pa.schema([available[name] for name in wanted], metadata=self._metadata(theirs))
-        read = [f.name for f in PART_SCHEMA if f.name in {*self._ours.values(), "status"}]
+        read = [f for f in schema if f.name in {*self._ours.values(), "status"}]
         self._groups = _Groups(index, read, cache_bytes, whole_files=not self._with_audio)
 
     def _default_names(
@@ -169,15 +172,17 @@ class _Groups:
     one read of them is cheaper than thirty.
     """
 
-    def __init__(self, index: KeyIndex, columns: list[str], cache_bytes: int, *, whole_files: bool) -> None:
-        self._index, self._columns = index, columns
+    def __init__(
+        self, index: KeyIndex, columns: "list[pa.Field[Any]]", cache_bytes: int, *, whole_files: bool
+    ) -> None:
+        self._index, self._columns = index, [f.name for f in columns]
         self._cache_bytes, self._whole_files = cache_bytes, whole_files
         self._files: OrderedDict[int, Source] = OrderedDict()
         self._kept: OrderedDict[tuple[int, int], pa.Table] = OrderedDict()
         self._kept_bytes = 0
         self._starts: dict[int, Numbers] = {}
         self._row_bytes: dict[int, Numbers] = {}
-        self.empty = pa.schema([PART_SCHEMA.field(name) for name in columns]).empty_table()
+        self.empty = pa.schema(columns).empty_table()
 
     def __enter__(self) -> Self:
         return self

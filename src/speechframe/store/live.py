@@ -23,7 +23,7 @@ from speechframe.store import log, parts
 from speechframe.store.arrow import record_batch
 from speechframe.store.entries import FIELDS, Decoder
 from speechframe.store.log import HEADER_BYTES, MAGIC, Entry, Head, Kind
-from speechframe.store.schema import AUDIO_COLUMN, PART_SCHEMA, Record
+from speechframe.store.schema import AUDIO_COLUMN, RECORD_SCHEMA, Record
 
 _CHUNK_BYTES = 2**20
 
@@ -215,7 +215,8 @@ class SegmentSource:
     def _rows(self, start: int, end: int, columns: Sequence[str]) -> pa.Table:
         audio = AUDIO_COLUMN in columns
         records = [self.segment.record(self.file, answer, audio=audio) for answer in range(start, end)]
-        return pa.Table.from_batches([record_batch(records)], PART_SCHEMA).select(list(columns))
+        schema = pa.schema([RECORD_SCHEMA.field(name) for name in columns])
+        return pa.Table.from_batches([record_batch(records, schema)], schema)
 
     def close(self) -> None:
         """Do nothing: the last who reads from it lets go."""

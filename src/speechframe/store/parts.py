@@ -12,7 +12,7 @@ from speechframe.store import files
 from speechframe.store.arrow import record_batch
 from speechframe.store.footer import note
 from speechframe.store.remote import is_remote
-from speechframe.store.schema import AUDIO_COLUMN, LEDGER_SCHEMA, PART_SCHEMA, Record
+from speechframe.store.schema import AUDIO_COLUMN, LEDGER_SCHEMA, Record
 
 FOLDER_NAME = "parts"
 FAILED_NAME = "failed.parquet"
@@ -51,9 +51,13 @@ def _leaves(path: str, kind: pa.DataType) -> Iterator[str]:
         yield path
 
 
-# Audio does not shrink. Keys and statuses are what a resume reads of every part: unpacking them would take as
-# long again as reading them.
-PART_OPTIONS = parquet_options(PART_SCHEMA, plain={AUDIO_COLUMN, "request_key", "status"})
+def part_options(schema: pa.Schema) -> Mapping[str, Any]:
+    """Return how parts of `schema` are written."""
+    # Audio does not shrink. Keys and statuses are what a resume reads of every part: unpacking them would
+    # take as long again as reading them.
+    return parquet_options(schema, plain={AUDIO_COLUMN, "request_key", "status"})
+
+
 LEDGER_OPTIONS = parquet_options(LEDGER_SCHEMA)
 
 
@@ -74,18 +78,21 @@ class Batch:
 class PartFile:
     """A part while it is written; it has a name only after :meth:`publish`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
         self.path = path
         self.rows = 0
+        self._schema = schema
         self._keys: list[str] = []
         self._statuses: list[str] = []
         self._file: pq.ParquetWriter | None = None
 
     def write(self, records: Sequence[Record]) -> None:
         """Write `records` as one row group."""
-        batch = record_batch(records)
+        batch = record_batch(records, self._schema)
         if self._file is None:
-            self._file = pq.ParquetWriter(files.temp_path(self.path), PART_SCHEMA, **PART_OPTIONS)
+            self._file = pq.ParquetWriter(
+                files.temp_path(self.path), self._schema, **part_options(self._schema)
+            )
         self._file.write_batch(batch, row_group_size=len(records))
         self.rows += len(records)
         self._keys += [record.request_key for record in records]

@@ -16,7 +16,7 @@ from speechframe.store.parts import FOLDER_NAME as PARTS_FOLDER
 from speechframe.store.parts import Batch, PartFile, part_files, part_path
 from speechframe.store.remote import work_folder
 from speechframe.store.replay import Replay
-from speechframe.store.schema import Record, SentRecord
+from speechframe.store.schema import Record, SentRecord, part_schema
 from speechframe.store.table import FOLDER_NAME as INPUT_FOLDER
 from speechframe.store.tally import Origin, Tally
 
@@ -74,6 +74,7 @@ class _Recovery:
         self.folder = folder
         self.origin = origin
         self.found = Recovered()
+        self._schema = part_schema(origin.operation)
         self._finished: KeyIndex | None = None
         self._seen: set[str] = set()
 
@@ -94,7 +95,7 @@ class _Recovery:
             if not attempts.exists():
                 write_ledger(attempts, ledger)
         # Only now, with everything under its name, may the log go: oldest first, as it was written.
-        replace_failed(self.folder, self._without_finished(changes))
+        replace_failed(self.folder, self._without_finished(changes), self._schema)
         for path in segments:
             files.discard(path)
         with suppress(OSError):  # somebody put a file of their own there
@@ -102,7 +103,7 @@ class _Recovery:
 
     def _take_segment(self, writer: str, number: int, path: Path, tally: Tally) -> None:
         target = part_path(self.folder, writer, number)
-        part = None if target.exists() else PartFile(target)
+        part = None if target.exists() else PartFile(target, self._schema)
         batch = Batch()
         for record in self._finished_records(path, tally):
             if part is None or self._is_finished(record.request_key):

@@ -30,7 +30,7 @@ from speechframe.store.manifest import (
 )
 from speechframe.store.move import move
 from speechframe.store.remote import is_remote, locate, work_folder, working
-from speechframe.store.schema import AUDIO_COLUMN, PART_SCHEMA
+from speechframe.store.schema import AUDIO_COLUMN, part_schema
 from speechframe.store.tally import Origin
 from speechframe.store.writer import RunWriter, host_name, user_name
 
@@ -307,6 +307,11 @@ class RunFolder:
         with files.storing(self.path, "reading the run"):
             return self._looker.look()
 
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of this run's parts."""
+        return part_schema(self.manifest.operation)
+
     def locate(self, request_keys: Sequence[str | None]) -> list[Location | None]:
         """Return file, row and status of each call's record, None where there is none."""
         return self.index().locate(request_keys)
@@ -319,7 +324,7 @@ class RunFolder:
         request_key
             The call's content key.
         columns
-            Of :data:`PART_SCHEMA`; None for all.
+            Of :attr:`schema`; None for all.
         """
         index = self.index()
         position = int(index.find([request_key])[0])
@@ -329,7 +334,7 @@ class RunFolder:
         source = index.open(file_number)
         try:
             found: dict[str, Any] = source.read_row(
-                PART_SCHEMA.names if columns is None else columns, row
+                self.schema.names if columns is None else columns, row
             ).to_pylist()[0]
             return found
         finally:
@@ -338,6 +343,8 @@ class RunFolder:
 
     def clip_bytes(self, request_key: str) -> bytes | None:
         """Return the audio file of one call as the service sent it, or None; reads one row group."""
+        if AUDIO_COLUMN not in self.schema.names:
+            return None
         found = self.row(request_key, [AUDIO_COLUMN])
         return found[AUDIO_COLUMN]["bytes"] if found and found[AUDIO_COLUMN] else None
 
@@ -371,15 +378,21 @@ class RunFolder:
         StoreError
             When the run has no table or no such column, or a file cannot be read.
         """
-        joiner = Joiner(
-            self.path, self._entry(), self.index(), columns=columns, audio=audio, cache_bytes=cache_bytes
-        )
+        joiner = self._joiner(columns, audio=audio, cache_bytes=cache_bytes)
         with_audio = self._entry().name_of(AUDIO_COLUMN) in joiner.schema.names
         return joiner.batches(batch_rows or (_AUDIO_BATCH_ROWS if with_audio else _BATCH_ROWS))
 
     def joined_schema(self, columns: Sequence[str] | None = None, *, audio: bool = False) -> pa.Schema:
         """Return the schema of :meth:`joined`'s batches."""
-        return Joiner(self.path, self._entry(), self.index(), columns=columns, audio=audio).schema
+        return self._joiner(columns, audio=audio).schema
+
+    def _joiner(
+        self, columns: Sequence[str] | None, *, audio: bool, cache_bytes: int = CACHE_BYTES
+    ) -> Joiner:
+        entry = self._entry()
+        return Joiner(
+            self.path, entry, self.index(), self.schema, columns=columns, audio=audio, cache_bytes=cache_bytes
+        )
 
     def ledger(self) -> pa.Table:
         """Return every attempt that has ended and what it cost, by time; :data:`LEDGER_SCHEMA`."""

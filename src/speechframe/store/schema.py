@@ -26,39 +26,74 @@ _TIME: pa.DataType = pa.timestamp("us", tz="UTC")
 _FEATURES = json.dumps({"info": {"features": {AUDIO_COLUMN: {"_type": "Audio"}}}})
 HUGGINGFACE_METADATA: Mapping[bytes | str, bytes | str] = {b"huggingface": _FEATURES.encode()}
 
-PART_SCHEMA = pa.schema(
-    [
-        (AUDIO_COLUMN, AUDIO_TYPE),
-        ("text", pa.string()),
-        ("word_durations", WORDS_TYPE),
-        ("format", pa.string()),
-        ("sample_rate", pa.int32()),
-        ("channels", pa.int32()),
-        ("audio_seconds", pa.float64()),
-        ("billed_characters", pa.int64()),
-        ("credits", pa.float64()),
-        ("balance_after", pa.int64()),
-        ("status", pa.string()),
-        ("error_code", pa.string()),
-        ("error_message", pa.string()),
-        ("error_status", pa.int32()),
-        ("trace_id", pa.string()),
-        ("attempts", pa.int32()),
-        ("latency_ms", pa.float64()),
-        ("lane", pa.string()),
-        ("service", pa.string()),
-        ("model", pa.string()),
-        ("voice_id", pa.string()),
-        ("locale", pa.string()),
-        ("warnings", pa.list_(pa.string())),
-        ("sha256", pa.string()),
-        ("request_key", pa.string()),
-        ("take", pa.int32()),
-        ("finished_at", _TIME),
-    ],
-    metadata=dict(HUGGINGFACE_METADATA),
+_AUDIO_COLUMNS: tuple[tuple[str, pa.DataType], ...] = (
+    (AUDIO_COLUMN, AUDIO_TYPE),
+    ("text", pa.string()),
+    ("word_durations", WORDS_TYPE),
+    ("format", pa.string()),
+    ("sample_rate", pa.int32()),
+    ("channels", pa.int32()),
+    ("audio_seconds", pa.float64()),
 )
-"""A row of a part: one call that has an outcome."""
+_CALL_COLUMNS: tuple[tuple[str, pa.DataType], ...] = (
+    ("billed_characters", pa.int64()),
+    ("credits", pa.float64()),
+    ("balance_after", pa.int64()),
+    ("status", pa.string()),
+    ("error_code", pa.string()),
+    ("error_message", pa.string()),
+    ("error_status", pa.int32()),
+    ("trace_id", pa.string()),
+    ("attempts", pa.int32()),
+    ("latency_ms", pa.float64()),
+    ("lane", pa.string()),
+    ("service", pa.string()),
+    ("model", pa.string()),
+    ("voice_id", pa.string()),
+    ("locale", pa.string()),
+    ("warnings", pa.list_(pa.string())),
+    ("sha256", pa.string()),
+    ("request_key", pa.string()),
+    ("take", pa.int32()),
+    ("finished_at", _TIME),
+)
+_TRANSCRIPTION: tuple[tuple[str, pa.DataType], ...] = (("transcription", pa.string()),)
+_TRANSLATION_COLUMNS: tuple[tuple[str, pa.DataType], ...] = (
+    ("text", pa.string()),
+    ("translated_text", pa.string()),
+    ("route", pa.string()),
+    ("length_ratio", pa.float64()),
+    ("placeholders_ok", pa.bool_()),
+    ("glossary_ok", pa.bool_()),
+)
+
+PART_SCHEMA = pa.schema([*_AUDIO_COLUMNS, *_CALL_COLUMNS], metadata=dict(HUGGINGFACE_METADATA))
+"""A row of a part: one call that has an outcome, as runs of speech keep it."""
+
+PART_SCHEMAS: Mapping[str, pa.Schema] = {
+    "change_voice": pa.schema(
+        [*_AUDIO_COLUMNS, *_TRANSCRIPTION, *_CALL_COLUMNS], metadata=dict(HUGGINGFACE_METADATA)
+    ),
+    "translate": pa.schema([*_TRANSLATION_COLUMNS, *_CALL_COLUMNS]),
+}
+"""Rows of parts of operations that keep something else."""
+
+RECORD_SCHEMA = pa.schema(
+    dict([*_AUDIO_COLUMNS, *_TRANSCRIPTION, *_TRANSLATION_COLUMNS, *_CALL_COLUMNS]).items()
+)
+"""Every column that any part may have."""
+
+
+def part_schema(operation: str | None) -> pa.Schema:
+    """Return the columns of an operation's parts.
+
+    Examples
+    --------
+    >>> part_schema("translate").names[:2]
+    ['text', 'translated_text']
+    """
+    return PART_SCHEMAS.get(operation or "", PART_SCHEMA)
+
 
 LEDGER_SCHEMA = pa.schema(
     [
@@ -151,6 +186,12 @@ class Record:
         Of the attempt that succeeded.
     finished_at
         UTC.
+    transcription
+        What was said in a clip.
+    translated_text, route, length_ratio
+        A translation, the languages it went through, its characters over those of the source.
+    placeholders_ok, glossary_ok
+        Whether what must not be translated, and what must be translated so, came back right.
     """
 
     request_key: str
@@ -181,6 +222,12 @@ class Record:
     sha256: str | None = None
     take: int = 0
     finished_at: datetime = field(default_factory=now)
+    transcription: str | None = None
+    translated_text: str | None = None
+    route: str | None = None
+    length_ratio: float | None = None
+    placeholders_ok: bool | None = None
+    glossary_ok: bool | None = None
 
 
 @dataclass(slots=True)

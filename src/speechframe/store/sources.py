@@ -49,7 +49,7 @@ class PartSource:
         """Return the rows and the bytes of audio of each row group."""
         metadata = self._file.metadata
         groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-        # The audio bytes are the first leaf of PART_SCHEMA.
+        # The audio bytes are the first leaf of a part that has any.
         return [group.num_rows for group in groups], [
             group.column(0).total_uncompressed_size for group in groups
         ]

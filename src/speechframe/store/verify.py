@@ -14,7 +14,7 @@ from speechframe.store.ledger import ledger_files
 from speechframe.store.manifest import RunManifest
 from speechframe.store.parts import failed_file, open_part, part_files
 from speechframe.store.remote import work_folder
-from speechframe.store.schema import LEDGER_SCHEMA, PART_SCHEMA
+from speechframe.store.schema import AUDIO_COLUMN, LEDGER_SCHEMA, part_schema
 from speechframe.store.table import open_table
 
 
@@ -44,9 +44,10 @@ def verify(folder: Path, manifest: RunManifest) -> list[Problem]:
 
 def _problems(folder: Path, manifest: RunManifest) -> Iterator[Problem]:
     seen: dict[str, str] = {}
+    schema = part_schema(manifest.operation)
     failed = [failed_file(folder)] if failed_file(folder).exists() else []
     for path in [*part_files(folder), *failed]:
-        yield from _part_problems(folder, path, seen)
+        yield from _part_problems(folder, path, schema, seen)
     for path in ledger_files(folder):
         yield from _table_problems(folder, path, LEDGER_SCHEMA)
     for entry in manifest.tables:
@@ -79,9 +80,9 @@ def _table_problems(folder: Path, path: Path, schema: pa.Schema) -> Iterator[Pro
             yield Problem(name, None, f"has no column {', '.join(missing)}")
 
 
-def _part_problems(folder: Path, path: Path, seen: dict[str, str]) -> Iterator[Problem]:
+def _part_problems(folder: Path, path: Path, schema: pa.Schema, seen: dict[str, str]) -> Iterator[Problem]:
     name = str(path.relative_to(folder))
-    unreadable = list(_table_problems(folder, path, PART_SCHEMA))
+    unreadable = list(_table_problems(folder, path, schema))
     if unreadable:
         yield from unreadable
         return
@@ -90,13 +91,14 @@ def _part_problems(folder: Path, path: Path, seen: dict[str, str]) -> Iterator[P
         noted = read_note(file.metadata.metadata or {}, file.metadata.num_rows)
         if noted is not None and not _is_of(noted, keys):
             yield Problem(name, None, "the keys in its footer are not those of its rows")
-        for batch in file.iter_batches(batch_size=64, columns=["audio", "sha256", "request_key"]):
+        wanted = [name for name in (AUDIO_COLUMN, "sha256", "request_key") if name in schema.names]
+        for batch in file.iter_batches(batch_size=64, columns=wanted):
             for row in batch.to_pylist():
                 key = row["request_key"]
                 if key in seen:
                     yield Problem(name, key, f"stands in {seen[key]} too")
                 seen[key] = name
-                content = (row["audio"] or {}).get("bytes")
+                content = (row.get(AUDIO_COLUMN) or {}).get("bytes")
                 if content is not None and hashlib.sha256(content).hexdigest() != row["sha256"]:
                     yield Problem(name, key, "the audio is not what was answered: its sha256 differs")
 

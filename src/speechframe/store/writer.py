@@ -21,7 +21,7 @@ from speechframe.store.failed import Changes, replace_failed
 from speechframe.store.ledger import ledger_path, write_ledger
 from speechframe.store.parts import PART_BYTES, PART_ROWS, Batch, PartFile, part_path
 from speechframe.store.remote import work_folder
-from speechframe.store.schema import LedgerRow, Record, SentRecord
+from speechframe.store.schema import LedgerRow, Record, SentRecord, part_schema
 from speechframe.store.tally import Origin, Tally
 
 SEGMENT_EVENTS = 16_384
@@ -81,7 +81,8 @@ class RunWriter:
                 self._work_folder / log.FOLDER_NAME / self.name, _opening(self.name, origin)
             )
         self._queue: Queue[list[Record] | _Cut | None] = Queue(_WAITING_BATCHES)
-        self._part = PartFile(part_path(folder, self.name, 1))
+        self._schema = part_schema(origin.operation)
+        self._part = PartFile(part_path(folder, self.name, 1), self._schema)
         self._thread = threading.Thread(target=self._write_parts, name="speechframe-parts", daemon=True)
         self._thread.start()
 
@@ -292,12 +293,12 @@ class RunWriter:
         self._check_lock()
         write_ledger(ledger_path(self._folder, self.name, item.number), item.ledger)
         self._part.publish()
-        replace_failed(self._folder, item.changes)
+        replace_failed(self._folder, item.changes, self._schema)
         item.segment.close()
         files.discard(item.segment.path)
         if item.following is None:
             item.segment.path.parent.rmdir()
-        self._part = PartFile(part_path(self._folder, self.name, item.number + 1))
+        self._part = PartFile(part_path(self._folder, self.name, item.number + 1), self._schema)
 
 
 def _check_room(folder: Path) -> None:
