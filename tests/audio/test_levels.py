@@ -130,16 +130,31 @@ def test_audio_that_is_cut_off_is_refused(speech, format, share):
         levels(data[: int(share * len(data))], format=format)
 
 
-def test_what_is_cut_out_is_what_stands_in_the_whole(speech):
-    data = flac(speech)
-    cuttings = []
-    for cutting in _flac.excerpts(data):
-        with soundfile.SoundFile(io.BytesIO(cutting)) as file:
-            cuttings.append(file.read(file.frames, dtype="int16"))
+def cut_out(data):
+    with soundfile.SoundFile(io.BytesIO(_flac.excerpt(data))) as file:
+        return file.read(file.frames, dtype="int16")
+
+
+# 200 frames and more: the numbers of the two are written in one byte, in two, and in one of each.
+@pytest.mark.parametrize("repeats", [1, 4, 16, 40])
+def test_what_is_cut_out_is_what_stands_in_the_whole(speech, repeats):
+    data = flac(np.tile(speech, repeats))
+    found = cut_out(data)
     whole, _ = soundfile.read(io.BytesIO(data), dtype="int16")
     frames = whole[: len(whole) // 4096 * 4096].reshape(-1, 4096)
-    assert (frames == cuttings[0]).all(axis=1).any()
-    assert np.array_equal(cuttings[1], whole[-((len(whole) - 1) % 4096 + 1) :])
+    assert (frames == found[:4096]).all(axis=1).any()
+    assert np.array_equal(found[4096:], whole[-((len(whole) - 1) % 4096 + 1) :])
+
+
+def test_damage_in_any_part_of_what_is_cut_out_is_still_damage(speech):
+    data = flac(speech)
+    middle = _flac.excerpt(data)[42 + 30 : 42 + 60]
+    at = data.index(middle)
+    for place in (*range(at, at + 30), *range(len(data) - 30, len(data))):
+        damaged = bytearray(data)
+        damaged[place] ^= 0x10
+        with pytest.raises(AudioError):
+            levels(bytes(damaged), format=Format.FLAC)
 
 
 @pytest.mark.parametrize("frames", [1, 4096, 16384, 16385, 20480, 20481, 40960])

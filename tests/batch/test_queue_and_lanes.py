@@ -13,6 +13,7 @@ from pydantic import SecretStr
 import speechframe as spf
 from speechframe.batch.cap import Cap
 from speechframe.batch.limiter import Lane
+from speechframe.batch.permits import SharedPermits
 from speechframe.batch.queue import MOST_WAITING, RowQueue
 from speechframe.settings import Settings
 
@@ -226,6 +227,42 @@ async def test_permits_are_never_more_than_the_cap():
 
     await asyncio.wait_for(asyncio.gather(*(hold() for _ in range(50))), 20)
     assert (lane.in_flight, lane.most_in_flight, lane.limit) == (0, 3, 3)
+
+
+async def test_a_place_is_kept_for_the_next_call_of_the_same_step_and_no_longer(tmp_path):
+    mine = SharedPermits(tmp_path, name="key")
+    lane = lane_of(1, permits=mine)
+    place = await lane.enter(asyncio.Event())
+    lane.leave(place, None)
+    late = SharedPermits(tmp_path, name="key")
+    assert late.try_take(1) is None
+    assert await lane.enter(asyncio.Event()) == place
+    lane.leave(place, None)
+    await asyncio.sleep(0)
+    assert late.try_take(1) is not None
+    late.close()
+    lane.close()
+
+
+async def test_beside_another_process_a_place_is_given_back_at_once(tmp_path):
+    other = SharedPermits(tmp_path, name="key")
+    lane = lane_of(1, permits=SharedPermits(tmp_path, name="key"))
+    lane.leave(await lane.enter(asyncio.Event()), None)
+    assert other.try_take(1) is not None
+    other.close()
+    lane.close()
+
+
+async def test_a_place_that_was_kept_is_none_when_the_cap_fell():
+    lane = lane_of(2)
+    first, second = [await lane.enter(asyncio.Event()) for _ in range(2)]
+    lane.cap.held = 1
+    lane.leave(second, None)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.03):
+            await lane.enter(asyncio.Event())
+    lane.leave(first, None)
+    assert await lane.enter(asyncio.Event()) is not None
 
 
 async def test_a_waiter_that_is_cancelled_takes_no_place_with_it():

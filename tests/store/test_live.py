@@ -16,7 +16,7 @@ import pytest
 from store_cases import audio_of, done, failed, key_of, sent, tried
 
 from speechframe.store import Record, RunFolder, log, look, parts, writer
-from speechframe.store.entries import FIELDS, encode_answer
+from speechframe.store.entries import FIELDS, encode_answer, sha256_of
 from speechframe.store.live import Segment, SegmentFile
 from speechframe.store.log import Kind
 
@@ -257,7 +257,7 @@ def entry(number, body=b"RIFF"):
     meta, record, _ = encode_answer(Record(key_of(number), "done", audio_bytes=body), None)
     path = Path(tempfile.mkdtemp()) / "entry"
     one = log.Segment(path)
-    one.append(Kind.ANSWER, meta, record.audio_bytes)
+    one.append(Kind.ANSWER, meta, record.audio_bytes, sha256=sha256_of(record))
     one.close()
     content = path.read_bytes()
     path.unlink()

@@ -1,5 +1,6 @@
 """The log gives back every whole entry, and nothing else, whatever happened to its end or middle."""
 
+import hashlib
 import json
 import os
 import struct
@@ -17,11 +18,12 @@ from speechframe.store.entries import FIELDS, Decoder, encode_answer, encode_att
 from speechframe.store.log import MAGIC, Kind, LogWriter, Segment, SegmentReader
 
 
-def written(path, *entries):
+def written(path, *entries, sealed=False):
     segment = Segment(path)
     ends = []
     for kind, meta, body in entries:
-        segment.append(kind, log.encode_meta(meta), body)
+        sha256 = hashlib.sha256(body).digest() if sealed else None
+        segment.append(kind, log.encode_meta(meta), body, sha256=sha256)
         ends.append(segment.size)
     segment.close()
     return ends
@@ -32,6 +34,8 @@ def read(path):
     return [(entry.kind, entry.meta, entry.body) for entry in reader], reader
 
 
+both_ways = pytest.mark.parametrize("sealed", [False, True], ids=["one checksum", "SHA-256 of the body"])
+
 ENTRIES = [
     (Kind.OPENING, {"writer": "w"}, b""),
     (Kind.SENT, ["key", 1], b""),
@@ -39,16 +43,18 @@ ENTRIES = [
 ]
 
 
-def test_entries_come_back(tmp_path):
-    written(tmp_path / "a", *ENTRIES)
+@both_ways
+def test_entries_come_back(tmp_path, sealed):
+    written(tmp_path / "a", *ENTRIES, sealed=sealed)
     found, reader = read(tmp_path / "a")
     assert found == ENTRIES
     assert (reader.torn_bytes, reader.damaged_bytes) == (0, 0)
 
 
-def test_a_log_cut_at_any_byte_of_its_last_entry_gives_all_entries_before_it(tmp_path):
+@both_ways
+def test_a_log_cut_at_any_byte_of_its_last_entry_gives_all_entries_before_it(tmp_path, sealed):
     path = tmp_path / "a"
-    ends = written(path, *ENTRIES)
+    ends = written(path, *ENTRIES, sealed=sealed)
     whole = path.read_bytes()
     for length in range(ends[-2], ends[-1]):
         path.write_bytes(whole[:length])
@@ -69,22 +75,32 @@ def test_what_a_lost_page_leaves_behind_is_no_entry(tmp_path, tail):
     assert reader.torn_bytes == len(tail)
 
 
-def test_an_entry_damaged_in_any_byte_is_left_out_and_the_others_stay(tmp_path):
+@both_ways
+def test_an_entry_damaged_in_any_byte_is_left_out_and_the_others_stay(tmp_path, sealed):
     path = tmp_path / "a"
-    ends = written(path, *ENTRIES)
+    entries = [ENTRIES[0], ENTRIES[2], ENTRIES[1]]
+    ends = written(path, *entries, sealed=sealed)
     whole = path.read_bytes()
     for i in range(ends[0], ends[1]):
         path.write_bytes(whole[:i] + bytes([whole[i] ^ 0x40]) + whole[i + 1 :])
         found, reader = read(path)
-        assert found == [ENTRIES[0], ENTRIES[2]], i
+        assert found == [entries[0], entries[2]], i
         assert reader.damaged_bytes == ends[1] - ends[0]
 
 
-def test_audio_that_looks_like_an_entry_is_not_taken_for_one(tmp_path):
-    written(tmp_path / "inner", *ENTRIES)
+def test_a_log_may_hold_entries_of_both_ways(tmp_path):
+    written(tmp_path / "a", *ENTRIES)
+    written(tmp_path / "b", *ENTRIES, sealed=True)
+    (tmp_path / "c").write_bytes((tmp_path / "a").read_bytes() + (tmp_path / "b").read_bytes())
+    assert read(tmp_path / "c")[0] == ENTRIES * 2
+
+
+@both_ways
+def test_audio_that_looks_like_an_entry_is_not_taken_for_one(tmp_path, sealed):
+    written(tmp_path / "inner", *ENTRIES, sealed=sealed)
     inside = (tmp_path / "inner").read_bytes()
     entries = [(Kind.ANSWER, ["outer"], inside), (Kind.SENT, ["after"], b"")]
-    written(tmp_path / "a", *entries)
+    written(tmp_path / "a", *entries, sealed=sealed)
     assert read(tmp_path / "a")[0] == entries
 
 
@@ -99,11 +115,12 @@ def test_an_empty_log_has_no_entries(tmp_path):
             st.sampled_from(Kind), st.lists(st.text(st.characters(codec="utf-8"))), st.binary(max_size=200)
         )
     ),
+    st.booleans(),
     st.data(),
 )
-def test_any_cut_of_any_log_gives_a_beginning_of_it(tmp_path_factory, entries, data):
+def test_any_cut_of_any_log_gives_a_beginning_of_it(tmp_path_factory, entries, sealed, data):
     path = tmp_path_factory.mktemp("log") / "a"
-    ends = [0, *written(path, *entries)]
+    ends = [0, *written(path, *entries, sealed=sealed)]
     length = data.draw(st.integers(0, ends[-1]))
     os.truncate(path, length)
     found, _ = read(path)

@@ -72,6 +72,25 @@ def test_answers_behind_a_damaged_stretch_are_kept(run, tmp_path):
     assert set(found.unknown) == {B}
 
 
+def test_audio_whose_last_page_never_came_to_the_disk_is_not_taken_for_whole(run, tmp_path):
+    path = dead_log(tmp_path, "b", done(A), done(B))
+    log = path / "0001.log"
+    # The length is there, as a file system gives it, and zeros where the end of the audio was to be.
+    log.write_bytes(log.read_bytes()[:-200] + bytes(200))
+    found, status = recovered(run, path)
+    assert status == {A: "done", B: "charged_unknown"}
+    assert (set(found.unknown), found.records) == ({B}, 1)
+    assert found.torn_bytes > 900
+
+
+def test_a_record_that_names_no_sha256_of_its_audio_is_kept_all_the_same(run, tmp_path):
+    path = dead_log(tmp_path, "b", done(A, sha256="unknown"), done(B, sha256=""))
+    path.rename(run.path / "log" / path.name)
+    with run.lock():
+        assert run.recover().records == 2
+    assert [run.clip_bytes(key) for key in (A, B)] == [audio_of(A), audio_of(B)]
+
+
 def test_a_log_whose_beginning_is_lost_is_read_nevertheless(run, tmp_path):
     path = dead_log(tmp_path, "b", done(A))
     content = bytearray((path / "0001.log").read_bytes())

@@ -1,10 +1,18 @@
-"""Short FLAC files cut out of a long one: single frames, each under a header that counts only it.
+"""A short FLAC file cut out of a long one: two of its frames under a header that counts only them.
 
-Decoding is most of what it costs to look at FLAC, and a seek costs as much as
-two frames. Frames stand on their own, each with its own checksum: so any of
-them is a file again, and the decoder says whether it is whole. Two in one file
-would not do: the decoder fills what is missing between them with silence.
+Decoding is most of what it costs to look at FLAC, a seek costs as much as two
+frames, and opening a file nearly as much as one. Frames stand on their own, each
+with its own checksums: so some of them are a file again, and the decoder says
+whether they are whole. It fills what is missing between two numbers with
+silence, so the first gets the number before the second's. Its checksums then
+change by what the new number changes, and one that was wrong stays wrong.
+
+Source: RFC 9639, sections 9 and 9.1.
 """
+
+from functools import cache
+
+from speechframe.audio._headers import BLOCK_SIZE_BYTES, RATE_BYTES, crc_8
 
 _MAGIC = b"fLaC"
 _SYNC = b"\xff\xf8"
@@ -20,6 +28,10 @@ _HIGHEST_NUMBER = 0xD000
 _SHORTEST = 4
 _PLACES = (0.2, 0.35, 0.5, 0.65, 0.8)
 _TRIES = 64
+_LEADS = (0xC0, 0xE0)
+"""From here on the first byte of a number says that it has one more."""
+_CRC_BYTES = 2
+_CRC_POLYNOMIAL = 0x18005
 
 
 def total_frames(data: bytes) -> int:
@@ -27,8 +39,8 @@ def total_frames(data: bytes) -> int:
     return int.from_bytes(data[18:26], "big") & ((1 << _TOTAL_BITS) - 1)
 
 
-def excerpts(data: bytes) -> tuple[bytes, bytes] | None:
-    """Return a FLAC file of one frame from the middle of `data`, and one of its last.
+def excerpt(data: bytes) -> bytes | None:
+    """Return a FLAC file of two frames: one from the middle of `data`, and its last.
 
     Of five in the middle it is the one with most bytes: what is loud or rich
     takes many, silence next to none. None when frames cannot be told apart by
@@ -47,18 +59,76 @@ def excerpts(data: bytes) -> tuple[bytes, bytes] | None:
     frame, total = int.from_bytes(info[:2], "big"), total_frames(data)
     if info[:2] != info[2:4] or not _SHORTEST * frame <= total < _HIGHEST_NUMBER * frame:
         return None
-    last = _last_frame(data, first, (total - 1) // frame)
+    number = (total - 1) // frame
+    last = _last_frame(data, first, number)
     middle = None if last is None else _richest(data, first, last)
+    middle = None if middle is None else _renumbered(middle, number - 1)
     if middle is None:
         return None
     rest = (total - 1) % frame + 1
-    return _file(info, frame, middle), _file(info, rest, data[last:])
+    return _file(info, frame + rest, middle + data[last:])
 
 
-def _file(info: bytes, frames: int, frame: bytes) -> bytes:
+def _file(info: bytes, frames: int, content: bytes) -> bytes:
     head = int.from_bytes(info[10:18], "big") >> _TOTAL_BITS << _TOTAL_BITS
     # Zeros for the checksum of all samples say that there is none.
-    return b"".join((_INFO_BLOCKS[1], info[:10], (head | frames).to_bytes(8, "big"), bytes(16), frame))
+    return b"".join((_INFO_BLOCKS[1], info[:10], (head | frames).to_bytes(8, "big"), bytes(16), content))
+
+
+def _renumbered(frame: bytes, number: int) -> bytes | None:
+    """Return a frame under another number; None when it is too short to be one."""
+    digits = 1 + sum(frame[_NUMBER_AT] >= lead for lead in _LEADS)
+    behind = _NUMBER_AT + digits
+    end = behind + BLOCK_SIZE_BYTES.get(frame[2] >> 4, 0) + RATE_BYTES.get(frame[2] & 0x0F, 0)
+    if end + 1 + _CRC_BYTES > len(frame):
+        return None
+    head = frame[:_NUMBER_AT] + chr(number).encode() + frame[behind:end]
+    head += bytes((crc_8(head),))
+    samples = frame[end + 1 : -_CRC_BYTES]
+    # Checksums are linear: they differ by what the headers' differ by, carried on over all that follows.
+    change = _carried(_crc_16(head) ^ _crc_16(frame[: end + 1]), len(samples))
+    crc = int.from_bytes(frame[-_CRC_BYTES:], "big") ^ change
+    return head + samples + crc.to_bytes(_CRC_BYTES, "big")
+
+
+def _crc_16(data: bytes) -> int:
+    crc = 0
+    for byte in data:
+        crc = crc << 8 & 0xFFFF ^ _of_byte(crc >> 8 ^ byte)
+    return crc
+
+
+@cache
+def _of_byte(byte: int) -> int:
+    return _carried(byte, 2)
+
+
+def _carried(crc: int, count: int) -> int:
+    """Return a checksum after so many more bytes of zeros: times x to the power of eight for each."""
+    step = 0
+    while count:
+        if count & 1:
+            crc = _product(crc, _power(step))
+        count >>= 1
+        step += 1
+    return crc
+
+
+@cache
+def _power(step: int) -> int:
+    return 1 << 8 if not step else _product(_power(step - 1), _power(step - 1))
+
+
+def _product(left: int, right: int) -> int:
+    product = 0
+    while right:
+        if right & 1:
+            product ^= left
+        left <<= 1
+        if left > 0xFFFF:  # noqa: PLR2004
+            left ^= _CRC_POLYNOMIAL
+        right >>= 1
+    return product
 
 
 def _first_frame(data: bytes) -> int | None:

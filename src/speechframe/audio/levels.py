@@ -9,6 +9,7 @@ import io
 import struct
 from dataclasses import dataclass
 from functools import cache
+from math import isfinite, log10
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,8 @@ _LOSSY_FULL = 0.99
 _WINDOW_FRAMES = 4096
 _WHOLE_FRAMES = 4 * _WINDOW_FRAMES
 _BLOCK_FRAMES = 1 << 16
+_PRODUCT_SAMPLES = 8192
+"""What is multiplied at once: it stays in the cache, and is too little for several threads to share."""
 _RUN = 3
 """Samples in a row; one at full scale is a peak, three are a flat top."""
 _HEARD_DB = -40.0
@@ -121,15 +124,15 @@ class _Forward(soundfile.SoundFile):  # type: ignore[misc]  # the library is unt
 
 
 def _of_flac(data: bytes) -> Levels:
-    cuttings = _flac.excerpts(data)
-    if cuttings is not None:
+    excerpt = _flac.excerpt(data)
+    if excerpt is not None:
         try:
-            (middle, channels), (end, _) = (_read(cutting, "int16") for cutting in cuttings)
+            samples, channels = _read(excerpt, "int16")
         except AudioError:
             pass  # what looked like a frame may be none: only the whole can be damaged
         else:
-            seen = (len(middle) + len(end)) / channels / _flac.total_frames(data)
-            found = _measured(np.concatenate((middle, end)), channels, seen=seen)
+            seen = len(samples) / channels / _flac.total_frames(data)
+            found = _measured(samples, channels, seen=seen)
             if not _looks_wrong(found):
                 return found
     return _measured(*_read(data, "int16"))
@@ -222,18 +225,28 @@ def _measured(
     if not len(samples):
         raise AudioError("no audio: there are no samples")
     peak = max(float(samples.max()), -float(samples.min()))
-    floats = samples.astype(np.float32, copy=False)
-    power = float(floats @ floats)
-    if not np.isfinite(power):
+    power, following = _products(samples, channels)
+    if not isfinite(power):
         raise AudioError("samples hold NaN or infinite values")
-    following = float(floats[channels:] @ floats[:-channels])
     return Levels(
         peak_db=_decibels((peak / unit) ** 2),
-        rms_db=_decibels(power / len(floats) / unit**2),
+        rms_db=_decibels(power / len(samples) / unit**2),
         clipped_fraction=_flat_tops(samples, channels, full) if peak >= full else 0.0,
         correlation=following / power if power else 1.0,
         seen_fraction=min(1.0, seen),
     )
+
+
+def _products(samples: NDArray[Any], channels: int) -> tuple[float, float]:
+    """Return the sums of all samples times themselves, and times what follows in their channel."""
+    power = following = 0.0
+    for start in range(0, len(samples), _PRODUCT_SAMPLES):
+        # With those that follow the last: they are counted in the next piece.
+        floats = samples[start : start + _PRODUCT_SAMPLES + channels].astype(np.float32, copy=False)
+        here = floats[:_PRODUCT_SAMPLES]
+        power += float(here @ here)
+        following += float(floats[channels:] @ floats[: len(floats) - channels])
+    return power, following
 
 
 def _flat_tops(samples: NDArray[Any], channels: int, full: float) -> float:
@@ -244,4 +257,4 @@ def _flat_tops(samples: NDArray[Any], channels: int, full: float) -> float:
 
 
 def _decibels(power: float) -> float:
-    return 10 * float(np.log10(max(power, 1e-12)))
+    return 10 * log10(max(power, 1e-12))

@@ -136,6 +136,7 @@ class Accounts:
             job,
             part,
             status=record.status,
+            attempt=job.sends,
             latency_ms=answer.latency_ms,
             credits_millis=price,
             credits_basis=(Charge.COMPUTED if price else Charge.NONE).value,
@@ -170,6 +171,7 @@ class Accounts:
             self._ledger(
                 job,
                 part,
+                attempt=job.sends,
                 status=CHARGED_UNKNOWN if decision.charge is Charge.UNKNOWN else status,
                 latency_ms=1000 * (time.monotonic() - began),
                 credits_millis=job.price_of(part) if is_charged else 0,

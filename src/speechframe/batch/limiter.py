@@ -80,6 +80,7 @@ class Lane:
     _silent_since: float = 0.0
     _alone: int = 0
     _taken: int = 0
+    _kept: list[int] = field(default_factory=list, repr=False)
     _told: int = 0
     _told_at: float = float("-inf")
     _heard: int = 0
@@ -118,7 +119,7 @@ class Lane:
             wait_s: float | None = self._wait_s(time.monotonic())
             if not wait_s:
                 self._listen()
-                place = None if self._taken >= self.width else self.permits.try_take(self._limit_of_all)
+                place = self._take()
                 if place is not None:
                     self._taken += 1
                     # Whoever waits next looks after the clock from here on.
@@ -139,15 +140,39 @@ class Lane:
 
     def leave(self, place: int, ticket: Ticket | None) -> None:
         """Give a place back, with the call that was on it."""
-        self.permits.give(place)
+        if self._is_shared:
+            self.permits.give(place)
+        else:
+            self._keep(place)
         self._taken -= 1
         if ticket is not None:
             self.in_flight -= 1
             self.cap.forget_probe(ticket)
         self._wake()
 
+    def _take(self) -> int | None:
+        if self._taken >= self.width:
+            return None
+        limit = self._limit_of_all
+        if self._kept and self.permits.held_here() <= limit:
+            return self._kept.pop()
+        self._give_kept()
+        return self.permits.try_take(limit)
+
+    def _keep(self, place: int) -> None:
+        # Whoever gives a place back nearly always takes the next row at once: to ask the kernel for the same
+        # place again would cost more than all the rest of a lane.
+        if not self._kept:
+            asyncio.get_running_loop().call_soon(self._give_kept)
+        self._kept.append(place)
+
+    def _give_kept(self) -> None:
+        while self._kept:
+            self.permits.give(self._kept.pop())
+
     def close(self) -> None:
         """Leave the places to others."""
+        self._kept.clear()
         self.permits.close()
 
     def wake_all(self) -> None:
@@ -232,7 +257,7 @@ class Lane:
 
     @property
     def _is_shared(self) -> bool:
-        return self.permits.others() > 0 or self.permits.held_here() > self._taken
+        return self.permits.others() > 0 or self.permits.held_here() > self._taken + len(self._kept)
 
     def _beside(self) -> int:
         """Return how many calls are in flight beside one of this run."""

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -166,8 +166,7 @@ def _word(value: Any) -> tuple[str, int, int] | None:
 def microseconds(time: datetime) -> int:
     """Return the time as whole microseconds since 1970 UTC; a time without a zone is taken as UTC."""
     aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
-    passed = aware - _EPOCH
-    return (passed.days * 86_400 + passed.seconds) * 1_000_000 + passed.microseconds
+    return (aware - _EPOCH) // _MICROSECOND
 
 
 def from_microseconds(value: int) -> datetime:
@@ -177,3 +176,4 @@ def from_microseconds(value: int) -> datetime:
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)

@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Any
 
 from speechframe.store.arrow import from_microseconds, microseconds, repaired, text
-from speechframe.store.log import encode_meta
+from speechframe.store.log import SHA256_BYTES, encode_meta
 from speechframe.store.schema import LedgerRow, Record, SentRecord, names
 
 SENT_NAMES = names(SentRecord)
@@ -89,6 +89,17 @@ def encode_answer(record: Record, row: LedgerRow | None) -> tuple[bytes, Record,
     except (UnicodeEncodeError, TypeError, ValueError, AttributeError):
         record, row = repaired(record), row and repaired(row)
         return _answer_meta(record, row), record, row
+
+
+def sha256_of(record: Record) -> bytes | None:
+    """Return the SHA-256 that a record says its audio has; None where it says none that could be one."""
+    if not record.audio_bytes or record.sha256 is None:
+        return None
+    try:
+        digest = bytes.fromhex(record.sha256)
+    except ValueError:
+        return None
+    return digest if len(digest) == SHA256_BYTES else None
 
 
 def _answer_meta(record: Record, row: LedgerRow | None) -> bytes:

@@ -8,7 +8,6 @@ a writer whose disk is full takes back half an entry, and a mapping would die of
 import json
 import os
 import weakref
-import zlib
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -64,14 +63,16 @@ class SegmentFile:
         head = self.head(offset)
         if head is None or offset + head.size > size:
             return None
-        checksum, at, end = head.started, offset + HEADER_BYTES, offset + head.size
+        front = self.read(head.body_at - HEADER_BYTES, offset + HEADER_BYTES)
+        return head if head.holds(front, self._pieces(offset + head.body_at, offset + head.size)) else None
+
+    def _pieces(self, at: int, end: int) -> Iterator[bytes]:
         while at < end:
-            chunk = self.read(min(_CHUNK_BYTES, end - at), at)
-            if not chunk:  # it was taken back
-                return None
-            checksum = zlib.crc32(chunk, checksum)
-            at += len(chunk)
-        return head if checksum == head.checksum else None
+            piece = self.read(min(_CHUNK_BYTES, end - at), at)
+            if not piece:  # it was taken back
+                return
+            yield piece
+            at += len(piece)
 
 
 class Segment:
@@ -163,7 +164,7 @@ class Segment:
         """Return an answer by its number; its audio is None unless asked for."""
         offset = self._answers[answer]
         head = _there(file, offset)
-        body = file.read(head.body_bytes, offset + HEADER_BYTES + head.meta_bytes) if audio else b""
+        body = file.read(head.body_bytes, offset + head.body_at) if audio else b""
         record, _ = self._decoder.answer(file.meta(offset, head), body)
         return record if audio else replace(record, audio_bytes=None)
 

@@ -4,18 +4,22 @@ A segment is a file of entries, appended by one write each::
 
     magic 4 | kind 1 | length of meta 4 | length of body 8 | crc32 4 | meta (JSON) | body (audio bytes)
 
-little-endian; the checksum covers everything but itself. It is read by walking
-the lengths. A torn entry can only be the last one, unless the disk itself lost
-pages: then the walk goes on at the next entry whose checksum holds.
+little-endian; the checksum covers everything but itself. Where the SHA-256 of
+the body is known anyway, the highest bit of the kind is set, the 32 bytes of it
+stand between meta and body, and the checksum ends with them: a body is not
+summed twice (since format 2; both ways are read). It is read by walking the
+lengths. A torn entry can only be the last one, unless the disk itself lost
+pages: then the walk goes on at the next entry whose checksums hold.
 """
 
+import hashlib
 import json
 import mmap
 import os
 import struct
 import threading
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -26,11 +30,14 @@ from typing import Any
 from speechframe.store import files
 
 FOLDER_NAME = "log"
+FORMAT = 2
 MAGIC = b"\xa5SFL"
 _HEAD = struct.Struct("<4sBIQ")
 _CRC = struct.Struct("<I")
 HEADER_BYTES = _HEAD.size + _CRC.size
 _LONGEST_META = 2**26
+_IS_SEALED = 0x80
+SHA256_BYTES = 32
 
 SYNC_RECORDS = 64
 SYNC_SECONDS = 0.25
@@ -93,18 +100,30 @@ class Segment:
         )
         self._closing = threading.Lock()
 
-    def append(self, kind: Kind, meta: bytes, body: bytes = b"") -> None:
+    def append(self, kind: Kind, meta: bytes, body: bytes = b"", *, sha256: bytes | None = None) -> None:
         """Write one entry; when it returns, the entry survives the death of the process.
+
+        Parameters
+        ----------
+        kind, meta, body
+            The entry.
+        sha256
+            Of the body, 32 bytes, where it is known already; with a wrong one the entry counts as damaged.
 
         Raises
         ------
         OSError
             When it could not be written; the segment is then as it was before.
         """
-        head = _HEAD.pack(MAGIC, kind, len(meta), len(body))
-        checksum = zlib.crc32(body, zlib.crc32(meta, zlib.crc32(head)))
-        whole = HEADER_BYTES + len(meta) + len(body)
+        if sha256 is None:
+            head = _HEAD.pack(MAGIC, kind, len(meta), len(body))
+            checksum = zlib.crc32(body, zlib.crc32(meta, zlib.crc32(head)))
+        else:
+            head = _HEAD.pack(MAGIC, kind | _IS_SEALED, len(meta), len(body))
+            meta += sha256
+            checksum = zlib.crc32(meta, zlib.crc32(head))
         front = head + _CRC.pack(checksum) + meta
+        whole = len(front) + len(body)
         try:
             written = os.writev(self._descriptor, (front, body))
             if written != whole:
@@ -164,9 +183,9 @@ class LogWriter:
         self._thread = threading.Thread(target=self._sync_now_and_then, name="speechframe-log", daemon=True)
         self._thread.start()
 
-    def append(self, kind: Kind, meta: bytes, body: bytes = b"") -> None:
-        """Write one entry to the current segment."""
-        self.segment.append(kind, meta, body)
+    def append(self, kind: Kind, meta: bytes, body: bytes = b"", *, sha256: bytes | None = None) -> None:
+        """Write one entry to the current segment; see :meth:`Segment.append`."""
+        self.segment.append(kind, meta, body, sha256=sha256)
         self._unsynced += 1
         if not self._some.is_set():
             self._some.set()
@@ -277,7 +296,7 @@ def segment_files(folder: Path) -> list[Path]:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What the first bytes of an entry say: its kind, its lengths and the checksum of the whole."""
+    """What the first bytes of an entry say: its kind, its lengths and its checksum."""
 
     kind: int
     meta_bytes: int
@@ -285,11 +304,18 @@ class Head:
     checksum: int
     started: int
     """The checksum so far, of the head alone."""
+    is_sealed: bool
+    """Whether the body has a SHA-256 of its own."""
+
+    @property
+    def body_at(self) -> int:
+        """Where the body begins, from the beginning of the entry."""
+        return HEADER_BYTES + self.meta_bytes + (SHA256_BYTES if self.is_sealed else 0)
 
     @property
     def size(self) -> int:
         """Bytes of the whole entry."""
-        return HEADER_BYTES + self.meta_bytes + self.body_bytes
+        return self.body_at + self.body_bytes
 
     @classmethod
     def of(cls, content: bytes) -> "Head | None":
@@ -300,19 +326,41 @@ class Head:
         if magic != MAGIC or meta_bytes > _LONGEST_META:
             return None
         (checksum,) = _CRC.unpack_from(content, _HEAD.size)
-        return cls(kind, meta_bytes, body_bytes, checksum, zlib.crc32(content[: _HEAD.size]))
+        started, is_sealed = zlib.crc32(content[: _HEAD.size]), bool(kind & _IS_SEALED)
+        return cls(kind & ~_IS_SEALED, meta_bytes, body_bytes, checksum, started, is_sealed)
+
+    def holds(self, front: bytes, body: Iterable[bytes]) -> bool:
+        """Return whether an entry is as it was written.
+
+        Parameters
+        ----------
+        front
+            What stands between its head and its body.
+        body
+            Its body, in pieces.
+        """
+        checksum = zlib.crc32(front, self.started)
+        if not self.is_sealed:
+            for piece in body:
+                checksum = zlib.crc32(piece, checksum)
+            return checksum == self.checksum
+        if checksum != self.checksum:
+            return False
+        found = hashlib.sha256()
+        for piece in body:
+            found.update(piece)
+        return found.digest() == front[self.meta_bytes :]
 
 
 def _entry_at(content: mmap.mmap, offset: int) -> tuple[Entry, int] | None:
     head = Head.of(content[offset : offset + HEADER_BYTES])
     if head is None or offset + head.size > len(content):
         return None
-    body_at = offset + HEADER_BYTES + head.meta_bytes
-    end = offset + head.size
-    meta, body = content[offset + HEADER_BYTES : body_at], content[body_at:end]
-    if zlib.crc32(body, zlib.crc32(meta, head.started)) != head.checksum:
+    body_at, end = offset + head.body_at, offset + head.size
+    front, body = content[offset + HEADER_BYTES : body_at], content[body_at:end]
+    if not head.holds(front, (body,)):
         return None
-    return Entry(head.kind, json.loads(meta), body, offset), end
+    return Entry(head.kind, json.loads(front[: head.meta_bytes]), body, offset), end
 
 
 def _next_entry(content: mmap.mmap, start: int) -> int:

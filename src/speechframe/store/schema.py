@@ -181,7 +181,7 @@ class Record:
     balance_after
         Characters left on the key after this call, where the service said so.
     sha256
-        Of `audio_bytes`, 64 hex digits; computed when left out.
+        Of `audio_bytes`, 64 hex digits; computed when left out. A wrong one counts as damage of the log.
     latency_ms
         Of the attempt that succeeded.
     finished_at

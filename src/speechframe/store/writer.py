@@ -5,8 +5,7 @@ import os
 import secrets
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +15,14 @@ from typing import Self
 
 from speechframe.errors import StoreError
 from speechframe.store import files, log
-from speechframe.store.entries import FIELDS, carried_values, encode_answer, encode_attempt, encode_sent
+from speechframe.store.entries import (
+    FIELDS,
+    carried_values,
+    encode_answer,
+    encode_attempt,
+    encode_sent,
+    sha256_of,
+)
 from speechframe.store.failed import Changes, replace_failed
 from speechframe.store.ledger import ledger_path, write_ledger
 from speechframe.store.parts import PART_BYTES, PART_ROWS, Batch, PartFile, part_path
@@ -46,6 +52,22 @@ class _Cut:
     done: threading.Event = field(default_factory=threading.Event)
 
 
+class _Whole:
+    """A block that keeps log and books in step; it tells when it was left in the middle (Ctrl-C)."""
+
+    def __init__(self, interrupted: Callable[[], None]) -> None:
+        self._interrupted = interrupted
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None and not issubclass(kind, StoreError):
+            self._interrupted()
+
+
 class RunWriter:
     """Takes the events of a run's calls; each is on disk when its method returns.
 
@@ -69,6 +91,7 @@ class RunWriter:
         self.bytes_written = 0
         self._folder, self._work_folder, self._check_lock = folder, work_folder(folder), check
         self._lock = threading.RLock()
+        self._whole = _Whole(self._interrupted)
         self._tally = Tally(origin)
         self._batch = Batch()
         self._segment_rows = 0
@@ -95,7 +118,7 @@ class RunWriter:
             When the folder takes no more: the attempt must not be made.
         """
         meta, sent = encode_sent(sent)
-        with self._event():
+        with self._lock, self._whole:
             self._check()
             self._append(log.Kind.SENT, meta)
             self._tally.sent(sent)
@@ -112,7 +135,7 @@ class RunWriter:
             When the folder takes no more.
         """
         meta, row = encode_attempt(row)
-        with self._event():
+        with self._lock, self._whole:
             self._append(log.Kind.ATTEMPT, meta)
             self._tally.attempt(row)
             if len(self._tally.ledger) >= SEGMENT_EVENTS:
@@ -136,8 +159,9 @@ class RunWriter:
         """
         meta, record, attempt = encode_answer(record, attempt)
         body = record.audio_bytes or b""
-        with self._event():
-            self._append(log.Kind.ANSWER, meta, body)
+        seal = sha256_of(record)
+        with self._lock, self._whole:
+            self._append(log.Kind.ANSWER, meta, body, seal)
             self.rows_written += 1
             self.bytes_written += len(body)
             self._segment_bytes += len(body) + len(meta)
@@ -209,18 +233,6 @@ class RunWriter:
     ) -> None:
         self.close()
 
-    @contextmanager
-    def _event(self) -> Iterator[None]:
-        with self._lock:
-            try:
-                yield
-            except StoreError:
-                raise
-            except BaseException:
-                # Ctrl-C between the log and the books: only the log is right now, so it must not be removed.
-                self._trouble = StoreError(f"{self._folder}: writing was interrupted; run recover() on it")
-                raise
-
     def _check(self) -> None:
         if self._trouble is not None:
             raise self._trouble
@@ -231,14 +243,20 @@ class RunWriter:
             self._until_room_check = _ROOM_EVERY
             _check_room(self._work_folder)
 
-    def _append(self, kind: log.Kind, meta: bytes, body: bytes = b"") -> None:
+    def _append(self, kind: log.Kind, meta: bytes, body: bytes = b"", sha256: bytes | None = None) -> None:
         if self._closed:
             raise StoreError(f"{self._folder}: this writer is closed; open the run again to write")
-        with files.storing(self._folder, "writing the log"):
-            self._log.append(kind, meta, body)
+        try:
+            self._log.append(kind, meta, body, sha256=sha256)
+        except OSError as error:
+            raise files.store_error(self._folder, "writing the log", error) from error
+
+    def _interrupted(self) -> None:
+        # Ctrl-C between the log and the books: only the log is right now, so it must not be removed.
+        self._trouble = StoreError(f"{self._folder}: writing was interrupted; run recover() on it")
 
     def _finish(self) -> None:
-        with self._event():
+        with self._lock, self._whole:
             self._log.close()
             if self._trouble is None:
                 self._tally.settle()
@@ -314,7 +332,7 @@ def _check_room(folder: Path) -> None:
 
 def _opening(name: str, origin: Origin) -> dict[str, object]:
     return {
-        "format": 1, "writer": name, "pid": os.getpid(), "started_at": datetime.now(UTC).isoformat(),
+        "format": log.FORMAT, "writer": name, "pid": os.getpid(), "started_at": datetime.now(UTC).isoformat(),
         "user": origin.user, "host": origin.host, "tags": origin.tags, "fields": FIELDS,
     }  # fmt: skip
 

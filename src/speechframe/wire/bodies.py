@@ -232,11 +232,10 @@ def _cut(body: bytes) -> tuple[dict[str, Any], bytes, bool] | None:
     place = _audio_place(body)
     if place is None:
         return None
-    value: bytes | memoryview = memoryview(body)[place]
-    if body.find(b"\\", place.start, place.stop) >= 0:
+    audio = decode_base64(memoryview(body)[place])
+    if audio is None and body.find(b"\\", place.start, place.stop) >= 0:
         # Many JSON writers escape the slash, which is a letter of Base64.
-        value = bytes(value).replace(b"\\/", b"/")
-    audio = decode_base64(value)
+        audio = decode_base64(body[place].replace(b"\\/", b"/"))
     if audio is None:
         return None
     try:
