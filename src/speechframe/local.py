@@ -186,6 +186,9 @@ def local_service(
     data: str | os.PathLike[str] | None = None,
     workers: int | None = None,
     regions: Iterable[str] | None = None,
+    voices: Iterable[str | os.PathLike[str]] = (),
+    translation_models: Iterable[str | os.PathLike[str]] = (),
+    allow_private_urls: bool = False,
     options: Sequence[str] = (),
 ) -> LocalService:
     """Return the embedded service, to be used as a context manager (``with`` or ``async with``).
@@ -207,6 +210,14 @@ def local_service(
     regions
         Names of the regions to play (section 4.1), in order of preference: each has an address and caps of
         its own (section 8); keys, balances, idempotency and audio are shared. One address when not given.
+    voices
+        Folders of Piper voices for the gen2 catalogue; those of ``SPEECHFRAME_VOICES`` when not given. The
+        voices need the extra ``speechframe[neural]``.
+    translation_models
+        Folders of Firefox-Translations models, beside the pairs that are installed; those of
+        ``SPEECHFRAME_TRANSLATION_MODELS`` when not given. They need the extra ``speechframe[translate]``.
+    allow_private_urls
+        Whether a ``file_url`` may lead to this machine and its network, as files on a server of your own do.
     options
         Further options of ``speechframe serve``.
 
@@ -214,7 +225,7 @@ def local_service(
     ------
     SettingsError
         For a region the document does not know. On entering the block: the extra ``speechframe[local]`` is
-        missing, or the folder cannot be used.
+        missing, or a folder cannot be used.
 
     Examples
     --------
@@ -233,9 +244,19 @@ def local_service(
         keys=lines,
         data=Path(data) if data is not None else None,
         workers=workers,
-        options=options,
+        options=[
+            *_repeated("--voices", voices),
+            *_repeated("--translation-models", translation_models),
+            *(("--allow-private-urls",) if allow_private_urls else ()),
+            *options,
+        ],
         regions=() if regions is None else _checked_regions(regions),
     )
+
+
+def _repeated(option: str, folders: Iterable[str | os.PathLike[str]]) -> list[str]:
+    given = [folders] if isinstance(folders, str | os.PathLike) else folders
+    return [f"{option}={os.fspath(folder)}" for folder in given]
 
 
 def _checked_regions(regions: Iterable[str]) -> tuple[str, ...]:

@@ -101,6 +101,116 @@ def test_what_does_not_work_ends_with_1(cli, local, tmp_path):
     assert (folders["service data"]["state"], folders["working folder"]["state"]) == ("failed", "ok")
 
 
+OTHERS = """
+import numpy as np
+from speechframe.engines.base import Quality, Transcript, TranslationPair
+from speechframe.errors import EngineError
+
+
+class Shifter:
+    name = "shifter"
+    version = "2.0"
+
+    def change(self, recording, conversion, *, speak):
+        raise AssertionError("nobody asked for a change")
+
+
+class Words:
+    name = "words"
+    version = "3.1"
+
+    def pairs(self):
+        return [TranslationPair("pt-BR", "en", Quality.ROUGH), TranslationPair("en", "pt-BR", Quality.ROUGH)]
+
+    def translate(self, texts, pair):
+        return [f"{text} em {pair.target}" for text in texts]
+
+
+class Absent(Words):
+    name = "absent"
+
+    @property
+    def version(self):
+        raise EngineError("no models here: pip install 'speechframe[translate]'")
+
+
+class Ear:
+    name = "ear"
+    version = "4"
+
+    def recognise(self, recording, *, language=None, words=False):
+        return Transcript("", None)
+
+
+class Liar(Ear):
+    name = "liar"
+
+    def recognise(self, recording, *, language=None, words=False):
+        return Transcript("Thanks for watching!", "en")
+
+
+class Dying(Ear):
+    name = "dying"
+
+    def recognise(self, recording, *, language=None, words=False):
+        import os
+
+        os.abort()
+"""
+OTHER_POINTS = """
+[speechframe.changers]
+shifter = other_engines:Shifter
+gone = other_engines:Gone
+
+[speechframe.translators]
+absent = other_engines:Absent
+words = other_engines:Words
+
+[speechframe.recognisers]
+dying = other_engines:Dying
+ear = other_engines:Ear
+liar = other_engines:Liar
+"""
+
+
+def test_engines_of_every_kind_are_told_and_what_is_missing_with_its_command(cli, local, tmp_path):
+    install(tmp_path, "other-engines", "1.0", entry_points=OTHER_POINTS)
+    (tmp_path / "other_engines.py").write_text(OTHERS)
+    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+    ended = cli("doctor", "--json", env={**local, "PYTHONPATH": path})
+    said = json.loads(ended.out)
+    assert ended.code == 1
+    changers, translators, recognisers = (
+        of(said, f"{kind}s") for kind in ("changer", "translator", "recogniser")
+    )
+    assert (changers["shifter"]["state"], changers["shifter"]["words"]) == ("ok", "2.0")
+    assert changers["gone"]["state"] == "failed"
+    assert changers["gone"]["command"] == "pip install --upgrade other-engines"
+    assert translators["words"]["words"] == "3.1: 2 pairs; 'Hello' is 'Hello em pt-BR' in pt-BR"
+    # Not installed is not broken: nobody needs it until it is asked for.
+    assert translators["absent"]["state"] == "missing"
+    assert translators["absent"]["command"] == installed.install_command("translate")
+    assert recognisers["ear"]["words"] == "4; heard nothing in silence"
+    assert recognisers["liar"]["state"] == "failed"
+    assert "Thanks for watching" in recognisers["liar"]["words"]
+    assert "crashed with SIGABRT" in recognisers["dying"]["words"]
+
+
+def test_a_neural_extra_that_is_missing_breaks_nothing_and_is_told(cli, local, tmp_path):
+    # A path hook that knows no piper: what an install without the extra looks like.
+    (tmp_path / "sitecustomize.py").write_text(
+        "import importlib.util as u\n"
+        "find = u.find_spec\n"
+        "u.find_spec = lambda name, package=None: None if name == 'piper' else find(name, package)\n"
+    )
+    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+    ended = cli("doctor", "--json", env={**local, "PYTHONPATH": path})
+    said = json.loads(ended.out)
+    assert ended.code == 0, ended.out
+    piper = of(said, "engines")["piper"]
+    assert (piper["state"], piper["command"]) == ("missing", installed.install_command("neural"))
+
+
 def test_settings_that_contradict_are_told(here, monkeypatch):
     monkeypatch.delenv("SPEECHFRAME_BASE_URL")
     ended = here("doctor")

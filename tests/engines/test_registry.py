@@ -95,7 +95,9 @@ def test_a_plug_in_joins_and_broken_ones_are_left_out(with_plug_ins):
         print(registry.find_voice("nora", Model.GEN2).engine)
         """
     )
-    assert told == ["espeak tone", "en-US-hum tone", "espeak"]
+    assert {"espeak", "tone"} <= set(told[0].split())
+    assert not {"absent", "broken", "half", "listless"} & set(told[0].split())
+    assert told[1:] == ["en-US-hum tone", "espeak"]
     assert "'absent' (no_such_package:Speaker) cannot be used: ModuleNotFoundError" in log
     assert "'broken' (tone_plug_in:BrokenSpeaker) cannot be used: RuntimeError: model file not found" in log
     assert "'half' (tone_plug_in:HalfSpeaker) is no Speaker" in log
@@ -111,10 +113,11 @@ def test_doctor_hears_of_all_of_them(with_plug_ins):
             print(report.name, report.package, report.version, report.works, report.command)
         """
     )
-    assert told[0] == "absent tone-plug-in None False pip install --upgrade tone-plug-in"
-    assert told[2].startswith("espeak speechframe 1.")
-    assert told[2].endswith("True None")
-    assert told[-1] == "tone tone-plug-in 7.1 True None"
+    reports = {line.split()[0]: line for line in told}
+    assert reports["absent"] == "absent tone-plug-in None False pip install --upgrade tone-plug-in"
+    assert reports["espeak"].startswith("espeak speechframe 1.")
+    assert reports["espeak"].endswith("True None")
+    assert reports["tone"] == "tone tone-plug-in 7.1 True None"
 
 
 def test_doctor_says_what_is_missing_and_the_command(with_plug_ins):

@@ -1,4 +1,4 @@
-"""A real service on a real port; its engines are real processes."""
+"""A real service on a real port; its engines are real processes. `convert_lab` is importable for the tests."""
 
 import asyncio
 import base64
@@ -14,6 +14,8 @@ from types import SimpleNamespace
 import aiohttp
 import psutil
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 from speechframe.local import local_service
 from speechframe.spec import chosen

@@ -89,7 +89,13 @@ def test_a_missing_extra_names_it(start, tmp_path, monkeypatch):
 
 
 def test_without_a_working_engine_it_says_what_is_wrong_with_each(tmp_path, monkeypatch):
-    # Installed, but broken: the library cannot be loaded.
+    # Installed, but broken: the library cannot be loaded; and nothing else speaks.
+    (tmp_path / "sitecustomize.py").write_text(
+        "import importlib.util as u\n"
+        "find = u.find_spec\n"
+        "u.find_spec = lambda name, package=None: None if name == 'piper' else find(name, package)\n",
+        encoding="utf-8",
+    )
     (tmp_path / "espeakng_loader.py").write_text("raise OSError('no such library here')\n", encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with (

@@ -10,11 +10,12 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, entry_points
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
 from speechframe.cli import installed
+from speechframe.engines.kinds import KINDS, SPEAKERS, Kind, points
 from speechframe.errors import AudioError, SettingsError, SpeechframeError
 from speechframe.settings import FILE_NAME, Settings, default_service_folder, fingerprint, resolve
 
@@ -22,7 +23,7 @@ OK, INFO, MISSING, FAILED = "ok", "info", "missing", "failed"
 
 _PROBE = "speechframe.cli.probe"
 _PROBE_S = 60.0
-_ENGINES = "speechframe.speakers"
+_NEEDED = "pip install 'speechframe[local]'"
 _TONE_HZ, _RATE_HZ = 440.0, 44_100
 
 
@@ -109,7 +110,7 @@ def service_folder(settings: Settings | None) -> Path:
 
 
 def engines(*, needed: bool) -> Iterator[Check]:
-    """Yield whether each speech engine can say a word, tried in a process of its own.
+    """Yield whether each engine of each kind works, tried in a process of its own.
 
     Parameters
     ----------
@@ -117,18 +118,39 @@ def engines(*, needed: bool) -> Iterator[Check]:
         The embedded service is what would be used, so that an engine that fails matters.
     """
     trouble = FAILED if needed else MISSING
-    names = sorted(point.name for point in entry_points(group=_ENGINES))
-    if not names:
-        command = installed.install_command("local")
-        yield Check("engines", "none", trouble, "no speech engine is installed", command)
-    for name in names:
-        said = _probe(name)
-        if said.get("problem"):
-            yield Check("engines", name, trouble, said["problem"], installed.exact(said.get("command")))
-        else:
-            has = f"{said['version']}: {said['voices']} voices, {said['locales']} locales"
-            spoke = f"{said['voice_id']} said {said['text']!r} ({said['audio_seconds']:.1f} s)"
-            yield Check("engines", name, OK, f"{has}; {spoke} in {said['milliseconds']:.0f} ms")
+    for kind in KINDS:
+        names = sorted(point.name for point in points(kind))
+        if not names and kind is SPEAKERS:
+            command = installed.install_command("local")
+            yield Check(_group(kind), "none", trouble, "no speech engine is installed", command)
+        for name in names:
+            said = _probe(kind.name, name)
+            if said.get("problem"):
+                state = MISSING if _is_optional(said.get("command")) else trouble
+                yield Check(_group(kind), name, state, said["problem"], installed.exact(said.get("command")))
+            else:
+                yield Check(_group(kind), name, OK, _works(kind, said))
+
+
+def _group(kind: Kind) -> str:
+    # The engines everything stands on have the plain name.
+    return "engines" if kind is SPEAKERS else f"{kind.name}s"
+
+
+def _is_optional(command: str | None) -> bool:
+    """Return whether a command installs what is not there, beyond what the service itself needs."""
+    if command is None or not command.startswith("pip install "):
+        return False
+    return "--upgrade" not in command and command != _NEEDED
+
+
+def _works(kind: Kind, said: dict[str, Any]) -> str:
+    has = ""
+    if kind is SPEAKERS:
+        has = f": {said['voices']} voices, {said['locales']} locales"
+    elif said["pairs"]:
+        has = f": {said['pairs']} pairs"
+    return f"{said['version']}{has}" + (f"; {said['tried']}" if "tried" in said else "")
 
 
 def catalogues() -> Iterator[Check]:

@@ -2,20 +2,18 @@
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from speechframe.audio import measure, stretch
+from speechframe.audio import measure
 from speechframe.engines import espeak_library
 from speechframe.engines.espeak_prosody import Reading
-from speechframe.engines.espeak_text import SpokenText
+from speechframe.engines.pieces import Chunk, Piece
 from speechframe.engines.word_times import Heard, time_tokens
-from speechframe.engines.words import Token
 
-__all__ = ["SAMPLE_RATE_HZ", "SPARE_S", "Chunk", "Piece", "speak_pieces"]
+__all__ = ["SAMPLE_RATE_HZ", "speak_pieces"]
 
 SAMPLE_RATE_HZ = 22050
 """What espeak makes, always."""
@@ -25,44 +23,10 @@ _SILENT_BELOW_DB = 45.0
 """espeak's silence is digital; this far below the loudest nothing of a word is heard any more."""
 _LEAD_MS, _TAIL_MS = 10.0, 30.0
 """The silence at the ends: enough not to cut a breath, little enough that a pause is its length."""
-SPARE_S = 0.02
-"""What the silence at the end of a chunk can be shortened by."""
 _PAUSE_FROM_MS = 60.0
 """Shorter silences are the closures of plosives."""
 
 Samples = NDArray[np.float32]
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A text between two pause markers: the caller's words in it and what the engine is given."""
-
-    tokens: tuple[Token, ...]
-    spoken: SpokenText
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Chunk:
-    """A piece as audio: float32 samples ``(frames,)`` and its words in frames from the chunk's start."""
-
-    samples: Samples
-    words: tuple[Heard, ...]
-
-    def stretched(self, frames: int) -> "Chunk":
-        """Return the chunk with another number of frames, its pitch kept and its words in proportion."""
-        if frames == len(self.samples) or not len(self.samples):
-            return self
-        factor = frames / len(self.samples)
-        words = tuple(
-            Heard(word.token, round(word.start * factor), round(word.end * factor)) for word in self.words
-        )
-        return Chunk(stretch.fit_frames(self.samples, SAMPLE_RATE_HZ, frames), words)
-
-    def with_silence(self, frames: int) -> "Chunk":
-        """Return the chunk with more silence at its end, or less when ``frames`` is negative."""
-        if frames < 0:
-            return Chunk(self.samples[:frames], self.words)
-        return Chunk(np.pad(self.samples, (0, frames)), self.words)
 
 
 def speak_pieces(pieces: Sequence[Piece], reading: Reading, speed: float) -> list[Chunk]:

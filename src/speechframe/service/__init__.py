@@ -16,12 +16,18 @@ not fit is the answer:
 10. synthesis in a worker: what only the engine sees (400), crash or hang (500)
 11. settle: balance, shelf index and idempotency record in one transaction, then the answer
 
+The voice changer looks at its form in steps 5 and 6, which it reads to disk; over the cap it waits in a
+short queue before it is refused (503) in step 7; between 8 and 9 it fetches a ``file_url`` and has the
+clip decoded in a worker (400), because the clip's length is its price. What section 7.2 does not list for
+it is told otherwise: a stalled body is 400 there.
+
 Nothing is billed before step 11, and everything reserved is given back when it is not reached: an
 error, a client that went away, or a service that was killed.
 
 Files: ``app`` puts the room together, ``connection`` is HTTP below the
-application, ``middleware`` errors and trace ids, ``body`` what arrives,
-``generate`` ``voices`` ``auth`` ``limits`` ``audio`` the calls; ``database``
-``keys`` ``quota`` ``idempotency`` ``shelf`` ``owners`` what is kept;
+application, ``middleware`` errors and trace ids, ``body`` ``forms`` ``multipart``
+what arrives, ``fetch`` ``addresses`` what is fetched;
+``generate`` ``convert`` ``voices`` ``auth`` ``limits`` ``audio`` the calls; ``database``
+``keys`` ``quota`` ``idempotency`` ``shelf`` ``uploads`` ``owners`` what is kept;
 ``slots`` ``workers`` ``worker`` what runs; ``config`` and ``serve`` the way in.
 """

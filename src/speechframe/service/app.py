@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler
 
-from speechframe.service import audio, auth, generate, limits, middleware, voices
+from speechframe.service import audio, auth, convert, generate, limits, middleware, translate, voices
 from speechframe.service.config import ServiceConfig
 from speechframe.service.state import STATE, opened
 from speechframe.spec.endpoints import by_name
@@ -13,6 +13,8 @@ from speechframe.spec.endpoints import by_name
 # Name of an endpoint to its handler. What the document has and this does not is 404 until its issue comes.
 HANDLERS: dict[str, Handler] = {
     "generate": generate.generate,
+    "translate": translate.translate,
+    "convert": convert.convert,
     "voices": voices.voices,
     "token": auth.token,
     "limits": limits.limits,

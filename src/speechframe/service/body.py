@@ -31,29 +31,43 @@ _BOM = b"\xef\xbb\xbf"
 _SHOWN_PROBLEMS = 10
 _SHOWN_NAMES = 10
 _NAME_CHARACTERS = 60
+_SIZE_HINT = f"a text may have at most {chosen.MAX_TEXT_CHARACTERS:,} characters"
 
 
-async def read_json(request: web.Request, config: ServiceConfig) -> dict[str, Any]:
+async def read_json(
+    request: web.Request, config: ServiceConfig, *, max_bytes: int | None = None, hint: str = _SIZE_HINT
+) -> dict[str, Any]:
     """Return the JSON object of a request's body.
+
+    Parameters
+    ----------
+    request
+        The request.
+    config
+        Says how long a body may take, and how large it may be.
+    max_bytes
+        Another size, for a call whose contents are larger.
+    hint
+        What is said of the size of contents when the body is too large.
 
     Raises
     ------
     Refusal
         400 for a body that is too large or no JSON object, 408 for one that does not arrive in time.
     """
-    return parse_object(await _read(request, config))
+    return parse_object(await _read(request, config, max_bytes or config.max_body_bytes, hint))
 
 
-async def _read(request: web.Request, config: ServiceConfig) -> bytes:
-    if (request.content_length or 0) > config.max_body_bytes:
-        _too_large(config.max_body_bytes)
+async def _read(request: web.Request, config: ServiceConfig, max_bytes: int, hint: str) -> bytes:
+    if (request.content_length or 0) > max_bytes:
+        _too_large(max_bytes, hint)
     data = bytearray()
     try:
         async with asyncio.timeout(config.body_timeout_s):
             async for chunk in request.content.iter_any():
                 data += chunk
-                if len(data) > config.max_body_bytes:
-                    _too_large(config.max_body_bytes)
+                if len(data) > max_bytes:
+                    _too_large(max_bytes, hint)
     except TimeoutError:
         raise Refusal(
             HttpErrorCode.REQUEST_TIMEOUT,
@@ -67,12 +81,8 @@ async def _read(request: web.Request, config: ServiceConfig) -> bytes:
     return bytes(data)
 
 
-def _too_large(limit_bytes: int) -> NoReturn:
-    raise Refusal(
-        HttpErrorCode.PAYLOAD_TOO_LARGE,
-        f"the body is larger than {limit_bytes:,} bytes; a text may have at most "
-        f"{chosen.MAX_TEXT_CHARACTERS:,} characters",
-    )
+def _too_large(limit_bytes: int, hint: str) -> NoReturn:
+    raise Refusal(HttpErrorCode.PAYLOAD_TOO_LARGE, f"the body is larger than {limit_bytes:,} bytes; {hint}")
 
 
 def parse_object(data: bytes) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from speechframe.engines import registry
 from speechframe.engines.base import EngineVoice
 from speechframe.service.answers import Refusal
 from speechframe.spec import locales
+from speechframe.spec.changer import ConvertRequest
 from speechframe.spec.check import shown
 from speechframe.spec.codes import HttpErrorCode
 from speechframe.spec.speech import GenerateRequest, Model, StyleDetails, Voice
@@ -60,32 +61,34 @@ class Catalogue:
         self.listing = _LISTING.dump_json(list(map(_listed, self._voices)), by_alias=True, exclude_none=True)
         """The answer of the voice listing: it never changes while the service runs."""
 
-    def cast(self, request: GenerateRequest) -> Casting:
-        """Return who is to speak a request.
+    def cast(self, request: GenerateRequest | ConvertRequest) -> Casting:
+        """Return who is to speak a request; refusals name its fields as it calls them.
 
         Raises
         ------
         Refusal
             400 for a voice, locale or style that there is not, with the nearest that there are.
         """
+        names = {name: field.alias or name for name, field in type(request).model_fields.items()}
         try:
             voice, engine = registry.find_voice(request.voice_id, self._model)
         except KeyError:
-            self._refuse_voice(request.voice_id)
+            self._refuse_voice(names["voice_id"], request.voice_id)
         if engine not in self._engines:
-            self._refuse_voice(request.voice_id)
-        field = "locale" if request.locale is not None else "multiNativeLocale"
-        asked = request.locale if request.locale is not None else request.multi_native_locale
-        locale = _locale(voice, field, asked)
+            self._refuse_voice(names["voice_id"], request.voice_id)
+        # The voice changer has the former name alone.
+        newer = request.locale if isinstance(request, GenerateRequest) else None
+        field = names["locale" if newer is not None else "multi_native_locale"]
+        locale = _locale(voice, field, newer if newer is not None else request.multi_native_locale)
         return Casting(voice, engine, locale, _style(voice, locale, request.style))
 
-    def _refuse_voice(self, asked: str) -> NoReturn:
+    def _refuse_voice(self, field: str, asked: str) -> NoReturn:
         ids = [voice.voice_id for voice in self._voices]
         near = [voice_id for voice_id in registry.nearest_voices(asked, self._model) if voice_id in ids]
         language = asked.replace("_", "-").partition("-")[0].casefold()
         same = [voice_id for voice_id in ids if voice_id.casefold().startswith(f"{language}-")]
         hint = "the voice listing has all"
-        _refuse("voiceId", asked, "is no voice of this model", near or same or ids, hint)
+        _refuse(field, asked, "is no voice of this model", near or same or ids, hint)
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,8 @@ class WorkerLimits:
         Seconds a worker may take until it is ready.
     base_s, per_character_s, per_audio_second_s
         The time limit of a job grows with its text and with the length of audio asked for.
+    per_changed_second_s
+        What a second of audio that is changed, and listened to where that is needed, adds to it.
     jobs
         Jobs after which a worker is replaced, so that no leak of a native library adds up.
     memory_bytes
@@ -55,6 +57,7 @@ class WorkerLimits:
     base_s: float = 20.0
     per_character_s: float = 0.02
     per_audio_second_s: float = 0.1
+    per_changed_second_s: float = 2.0
     jobs: int = 10_000
     memory_bytes: int = 1024 * MEBI
 
@@ -67,6 +70,16 @@ class WorkerLimits:
         15.0
         """
         return self.base_s + self.per_character_s * characters + self.per_audio_second_s * audio_seconds
+
+    def change_s(self, characters: int, changed_seconds: float, audio_seconds: float) -> float:
+        """Return the seconds that changing a clip of this length into one of that length may take.
+
+        Examples
+        --------
+        >>> WorkerLimits(base_s=10).change_s(0, 60.0, 0.0)
+        130.0
+        """
+        return self.job_s(characters, audio_seconds) + self.per_changed_second_s * changed_seconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,8 +104,15 @@ class ServiceConfig:
         Requests of all keys that may wait for a worker before 503; 0 is 32 a worker.
     max_body_bytes
         Bytes of a request body that are read before 400.
+    max_upload_bytes
+        Bytes of a file in a form, or behind a ``file_url``, that are read before 400.
     max_audio_seconds
-        The longest ``audioDuration`` that is served: the document names no end, a machine's memory does.
+        The longest ``audioDuration`` that is served, and the longest clip that is taken: the document names
+        no end, a machine's memory does.
+    allow_private_urls
+        Whether a ``file_url`` may lead to addresses that are not on the public Internet.
+    changer, recogniser
+        Names of the engines to use where several of a kind are installed; the first by name without one.
     shelf_bytes
         Bytes of audio kept for ``audioFile`` links; the oldest go first.
     region
@@ -111,7 +131,11 @@ class ServiceConfig:
     grace_s: float = 10.0
     queue_limit: int = 0
     max_body_bytes: int = MEBI
+    max_upload_bytes: int = chosen.MAX_UPLOAD_BYTES
     max_audio_seconds: float = 1800.0
+    allow_private_urls: bool = False
+    changer: str | None = None
+    recogniser: str | None = None
     shelf_bytes: int = 2048 * MEBI
     region: str = "global"
     limits: WorkerLimits = field(default_factory=WorkerLimits)

@@ -31,6 +31,24 @@ def identities(state: State) -> dict[str, str]:
     }
 
 
+def translation(state: State) -> dict[str, list[str] | list[dict[str, str]]]:
+    """Return which languages are translated into which here, how well, and which way."""
+    routes = state.routes.supported()
+    return {
+        "sources": sorted({route.locales[0] for route in routes}),
+        "targets": sorted({route.target for route in routes}),
+        "pairs": [
+            {
+                "source": route.locales[0],
+                "target": route.target,
+                "quality": route.quality.value,
+                "route": str(route),
+            }
+            for route in routes
+        ],
+    }
+
+
 async def limits(request: web.Request) -> web.Response:
     """Answer ``GET /v1/limits``."""
     state = request.app[STATE]
@@ -46,10 +64,15 @@ async def limits(request: web.Request) -> web.Response:
             "concurrency": state.slots.cap(key, Pool.OTHER),
             "pools": {pool.value: state.slots.cap(key, pool) for pool in Pool},
             "max_text_characters": chosen.MAX_TEXT_CHARACTERS,
+            "max_texts_per_call": chosen.MAX_TEXTS_PER_CALL,
+            "max_translate_characters": chosen.MAX_TRANSLATE_CHARACTERS,
             "max_audio_seconds": state.config.max_audio_seconds,
+            "max_upload_bytes": state.config.max_upload_bytes,
             "idempotency": True,
             "idempotency_seconds": chosen.IDEMPOTENCY_SECONDS,
             "take_header": chosen.TAKE_HEADER,
+            "source_language": True,
+            "translation": translation(state),
             "quota_characters": key.quota_millis // billing.CREDIT,
             "remaining_characters": balance.remaining_characters,
             "billing_cycle": quota.cycle_of(now()),

@@ -43,13 +43,14 @@ class Owner:
     def reap(self, connection: sqlite3.Connection) -> int:
         """Give back what dead processes reserved; return how many of them there were."""
         others = connection.execute("SELECT owner FROM owners WHERE owner != ?", (self.name,)).fetchall()
-        dead = [name for (name,) in others if self._is_dead(name)]
+        dead = [name for (name,) in others if self.is_dead(name)]
         for name in dead:
             release_owner(connection, name)
             connection.execute("DELETE FROM owners WHERE owner = ?", (name,))
         return len(dead)
 
-    def _is_dead(self, name: str) -> bool:
+    def is_dead(self, name: str) -> bool:
+        """Whether the process of this name is no more."""
         path = self._folder / name
         try:
             file = os.open(path, os.O_RDWR | os.O_CLOEXEC)

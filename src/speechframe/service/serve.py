@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from speechframe.errors import SettingsError
+from speechframe.service import folders
 from speechframe.service.config import KeySpec, ServiceConfig, WorkerLimits, parse_key, parse_keys
 from speechframe.settings import default_service_folder, is_loopback
 from speechframe.spec import chosen
@@ -62,6 +63,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--region", choices=sorted(REGIONS), default="global", help="region to play (%(default)s)"
     )
     parser.add_argument(
+        "--voices",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="DIR",
+        help="folder of Piper voices (NAME.onnx with NAME.onnx.json) for the gen2 catalogue; repeatable. "
+        "Instead of SPEECHFRAME_VOICES",
+    )
+    parser.add_argument(
         "--body-timeout-s",
         type=_seconds,
         default=ServiceConfig.body_timeout_s,
@@ -86,12 +96,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--queue", type=int, default=0, metavar="N", help="requests that may wait for a worker (32 a worker)"
     )
     parser.add_argument(
+        "--translation-models",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="DIR",
+        help="folder of Firefox-Translations models, one or several; repeatable",
+    )
+    parser.add_argument(
         "--shelf-mb",
         type=int,
         default=ServiceConfig.shelf_bytes >> 20,
         metavar="MB",
         help="audio kept for links, at most (%(default)s)",
     )
+    parser.add_argument(
+        "--max-upload-mb",
+        type=int,
+        default=ServiceConfig.max_upload_bytes >> 20,
+        metavar="MB",
+        help="size of an uploaded or fetched file, at most (%(default)s)",
+    )
+    parser.add_argument(
+        "--allow-private-urls",
+        action="store_true",
+        help="let a file_url lead to this machine and its network; only where every caller may go there too",
+    )
+    for kind in ("changer", "recogniser"):
+        parser.add_argument(
+            f"--{kind}", metavar="NAME", help=f"{kind} to use where several are installed (the first by name)"
+        )
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="warning")
     parser.add_argument(
         "--die-with-parent", action="store_true", help="end when standard input ends or the parent does"
@@ -125,6 +159,8 @@ def run(options: argparse.Namespace) -> int:
     os.umask(0o077)
     try:
         _check_extra()
+        folders.set_voices(options.voices)
+        folders.set_translation_models(options.translation_models)
         return asyncio.run(_serve(config_of(options), options))
     except SettingsError as error:
         if options.json:
@@ -164,6 +200,8 @@ def config_of(options: argparse.Namespace) -> ServiceConfig:
     for name in ("workers", "queue", "shelf_mb"):
         if getattr(options, name) < 0:
             raise SettingsError(f"--{name.replace('_', '-')} must not be negative")
+    if options.max_upload_mb < 1:
+        raise SettingsError("--max-upload-mb must be at least 1")
     return ServiceConfig(
         data=options.data or default_service_folder(),
         keys=(*map(parse_key, options.key), *_keys_in(options.keys_file)),
@@ -175,6 +213,10 @@ def config_of(options: argparse.Namespace) -> ServiceConfig:
         grace_s=options.grace_s,
         queue_limit=options.queue,
         shelf_bytes=options.shelf_mb << 20,
+        max_upload_bytes=options.max_upload_mb << 20,
+        allow_private_urls=options.allow_private_urls,
+        changer=options.changer,
+        recogniser=options.recogniser,
         region=options.region,
         limits=WorkerLimits(base_s=options.job_timeout_s),
     )

@@ -7,7 +7,7 @@ is ready, so that nothing that stalls or cannot succeed takes one from others.
 import asyncio
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from enum import StrEnum
 
 from speechframe.service.keys import Key
@@ -110,7 +110,11 @@ class Slots:
             if turn.done() and not turn.cancelled():
                 self._give(place)
             else:
-                queue.remove(turn)
+                # It may be out already: a slot that came in the meantime passed over whoever had given up.
+                with suppress(ValueError):
+                    queue.remove(turn)
+                if not queue and self._queues.get(place) is queue:
+                    del self._queues[place]
             if isinstance(error, TimeoutError):
                 raise full from None
             raise

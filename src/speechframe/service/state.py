@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
+from speechframe.engines import registry
+from speechframe.engines.translation import Routes
 from speechframe.errors import SettingsError
 from speechframe.service import idempotency, keys, shelf
 from speechframe.service.catalogue import Catalogues
@@ -16,6 +18,7 @@ from speechframe.service.database import FILE_NAME, Database
 from speechframe.service.keys import KeyRing
 from speechframe.service.owners import Owner
 from speechframe.service.slots import Slots
+from speechframe.service.uploads import Uploads
 from speechframe.service.workers import WorkerPool
 
 log = logging.getLogger("speechframe.service")
@@ -33,12 +36,14 @@ class State:
         What the process was told.
     specs
         The keys in force, as they were given or found.
-    database, ring, owner, shelf
-        What is kept in the data folder.
+    database, ring, owner, shelf, uploads
+        What is kept in the data folder; uploads only as long as their requests take.
     slots, pool
         What is in flight.
     catalogues
         The voices, by model.
+    routes
+        Which languages can be translated into which, by the translators that work here.
     stopping
         True from the moment the service is asked to end: new requests get 503.
     """
@@ -49,9 +54,11 @@ class State:
     ring: KeyRing
     owner: Owner
     shelf: shelf.Shelf
+    uploads: Uploads
     slots: Slots
     pool: WorkerPool
     catalogues: Catalogues
+    routes: Routes
     stopping: bool = field(default=False)
 
 
@@ -73,6 +80,8 @@ async def opened(config: ServiceConfig) -> AsyncIterator[State]:
             owner = Owner(config.data)
             stack.callback(owner.close)
             folder = shelf.Shelf(config.data, config.shelf_bytes)
+            uploads = Uploads(config.data, owner.name)
+            stack.callback(uploads.close)
         except OSError as error:
             raise SettingsError(
                 f"the data folder {config.data} cannot be used: {error.strerror or error}. Give another one "
@@ -85,26 +94,41 @@ async def opened(config: ServiceConfig) -> AsyncIterator[State]:
         await database.run(lambda c: keys.record_keys(c, ring))
         await database.run(owner.register)
         stack.push_async_callback(database.run, owner.leave)
-        await _tidy(database, owner, folder)
+        await _tidy(database, owner, folder, uploads)
         pool = WorkerPool(config.worker_count, config.waiting_limit, config.limits)
         stack.push_async_callback(pool.close)
         await pool.start()
+        _check_engines(config, pool)
         catalogues = Catalogues.load(pool.engines)
-        tidying = asyncio.create_task(_tidy_often(database, owner, folder))
+        working = pool.installed.get("translator", {})
+        translators = {name: engine for name, engine in registry.translators().items() if name in working}
+        routes = await asyncio.to_thread(Routes, translators)
+        tidying = asyncio.create_task(_tidy_often(database, owner, folder, uploads))
         stack.callback(tidying.cancel)
-        yield State(config, specs, database, ring, owner, folder, Slots(config.region), pool, catalogues)
+        slots = Slots(config.region)
+        yield State(config, specs, database, ring, owner, folder, uploads, slots, pool, catalogues, routes)
 
 
-async def _tidy_often(database: Database, owner: Owner, folder: shelf.Shelf) -> None:
+def _check_engines(config: ServiceConfig, pool: WorkerPool) -> None:
+    for kind, asked in (("changer", config.changer), ("recogniser", config.recogniser)):
+        there = pool.installed.get(kind, {})
+        if asked is not None and asked not in there:
+            raise SettingsError(
+                f"--{kind} {asked}: there is none of that name; {', '.join(there) or 'none'} works"
+            )
+
+
+async def _tidy_often(database: Database, owner: Owner, folder: shelf.Shelf, uploads: Uploads) -> None:
     while True:
         await asyncio.sleep(_TIDY_S)
         try:
-            await _tidy(database, owner, folder)
+            await _tidy(database, owner, folder, uploads)
         except Exception:
             log.exception("tidying the data folder failed; it is tried again in a minute")
 
 
-async def _tidy(database: Database, owner: Owner, folder: shelf.Shelf) -> None:
+async def _tidy(database: Database, owner: Owner, folder: shelf.Shelf, uploads: Uploads) -> None:
+    await asyncio.to_thread(uploads.sweep, owner.is_dead)
     if dead := await database.run(owner.reap):
         log.info("gave back what %d service process(es) that ended abruptly had reserved", dead)
     await database.run(idempotency.drop_old)

@@ -21,14 +21,22 @@ from speechframe._allocator import tune_allocator
 from speechframe.engines import registry
 from speechframe.engines.kinds import KINDS
 from speechframe.errors import EngineError
-from speechframe.service import worker_speech
+from speechframe.service import worker_changer, worker_speech, worker_translate
 from speechframe.service.job import JOB_HEAD, Facts, Reply
 
 _PR_SET_PDEATHSIG = 1
 _PIPE_BYTES = 1 << 20
 _F_SETPIPE_SZ = 1031
 
-TASKS: Mapping[str, Callable[[dict[str, Any]], Reply]] = MappingProxyType({"speak": worker_speech.speak})
+TASKS: Mapping[str, Callable[[dict[str, Any]], Reply]] = MappingProxyType(
+    {
+        "speak": worker_speech.speak,
+        "measure": worker_changer.measure,
+        "change": worker_changer.change,
+        "translate": worker_translate.translate,
+        "tell_languages": worker_translate.tell_languages,
+    }
+)
 """What a worker can do, by the job's ``kind``."""
 
 

@@ -27,7 +27,15 @@ def speak(job: dict[str, Any]) -> Reply:
     return encoded(speech, job, asked_s=job["utterance"]["audio_duration_s"], started=started)
 
 
-def encoded(speech: Speech, job: dict[str, Any], *, asked_s: float, started: float) -> Reply:
+def encoded(
+    speech: Speech,
+    job: dict[str, Any],
+    *,
+    asked_s: float,
+    started: float,
+    shape_names: tuple[str, str] = ("channelType", "sampleRate"),
+    base64_too: bool = False,
+) -> Reply:
     """Return speech as the job wants it: in its format, in its file or as Base64.
 
     Parameters
@@ -40,13 +48,18 @@ def encoded(speech: Speech, job: dict[str, Any], *, asked_s: float, started: flo
         The length that was asked for, 0 for none.
     started
         `time.process_time` before the engine began.
+    shape_names
+        What the request calls channel type and sample rate, for warnings.
+    base64_too
+        Whether the audio comes back as Base64 beside its file.
     """
     spoken = time.process_time()
     asked = ChannelType(job["channel_type"]), job["sample_rate_hz"]
     audio_format = Format(job["format"])
     channel_type, rate_hz = codec.forced_shape(audio_format, *asked)
     # A length that was asked for is kept to the sample at the rate that was asked for, not at the engine's.
-    seconds = asked_s if _is_close(asked_s, speech.audio_seconds, rate_hz) else speech.audio_seconds
+    fits = asked_s > 0 and _is_close(asked_s, speech.audio_seconds, rate_hz)
+    seconds = asked_s if fits else speech.audio_seconds
     data = codec.encode(
         speech.samples,
         speech.sample_rate_hz,
@@ -55,16 +68,13 @@ def encoded(speech: Speech, job: dict[str, Any], *, asked_s: float, started: flo
         output_rate_hz=rate_hz,
         audio_seconds=seconds,
     )
-    audio = b""
-    if job["path"] is None:
-        audio = base64.b64encode(data)
-    else:
+    if job["path"] is not None:
         _write(Path(job["path"]), data)
+    audio = base64.b64encode(data) if job["path"] is None or base64_too else b""
     warnings = list(speech.warnings)
     if (channel_type, rate_hz) != asked:
-        warnings.append(
-            f"{audio_format} is always {channel_type} at {rate_hz} Hz; channelType and sampleRate were set so"
-        )
+        names = " and ".join(shape_names)
+        warnings.append(f"{audio_format} is always {channel_type} at {rate_hz} Hz; {names} were set so")
     facts = Facts(
         audio_seconds=max(1, codec.seconds_to_frames(seconds, rate_hz)) / rate_hz,
         content_type=chosen.content_type(audio_format, rate_hz, channel_type.channels),

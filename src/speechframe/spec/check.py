@@ -177,6 +177,8 @@ def _problem(field: str, details: ErrorDetails, fact: FieldFact, allowed: str) -
         )
     if kind == "value_error":
         return FieldProblem(field, "is refused", shown(value), str(context["error"]))
+    if kind == "too_long":
+        allowed = f"{allowed}, at most {context['max_length']:,}"
     return FieldProblem(field, _words(kind) + _meant(value, fact), shown(value), allowed)
 
 

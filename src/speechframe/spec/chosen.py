@@ -5,6 +5,8 @@ mistakes ours for theirs. `certainty` is `sure` (seen in public clients of servi
 `likely`, `ours` (a choice that no outside fact can settle) or `guess`.
 """
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from speechframe.spec._enums import Format, Model
@@ -20,6 +22,8 @@ MAX_TRANSLATE_CHARACTERS = 100_000
 """Characters of all texts of one translation call together."""
 MAX_UPLOAD_BYTES = 500 * 1024 * 1024
 """Size of an uploaded medium."""
+MAX_REDIRECTS = 5
+"""How often a `file_url` may lead elsewhere."""
 PAUSE_SECONDS = Range(0.1, 5.0)
 """Length of a pause marker, in seconds."""
 US_EAST_STREAM_MODEL = Model.GEN2
@@ -61,6 +65,8 @@ TRACE_HEADER = "X-Trace-Id"
 """On every answer of the local service."""
 WARNING_HEADER = "X-Speech-Warning"
 """Repeatable; one warning each."""
+ROUTE_WARNING = "route: "
+"""How a warning begins that tells a translation's route; :func:`route_warning` writes it whole."""
 IDEMPOTENCY_HEADER = "Idempotency-Key"
 """Understood by the local service."""
 TAKE_HEADER = "X-Take"
@@ -98,6 +104,65 @@ def content_type(audio_format: Format, sample_rate_hz: int, channels: int) -> st
     """
     name = CONTENT_TYPES[audio_format]
     return f"{name};rate={sample_rate_hz};channels={channels}" if audio_format is Format.PCM else name
+
+
+def route_warning(route: str, texts: Iterable[int]) -> str:
+    """Return the warning that tells which of a call's texts went which way.
+
+    Parameters
+    ----------
+    route
+        The languages on the way, such as ``en>pt-BR``.
+    texts
+        Places in the request's list, from 0.
+
+    Examples
+    --------
+    >>> route_warning("en>pt-BR>es", [0, 1, 2, 5])
+    'route: en>pt-BR>es; texts 0-2,5'
+    """
+    return f"{ROUTE_WARNING}{route}; texts {ranges(texts)}"
+
+
+def read_route(warning: str) -> tuple[str, list[int]] | None:
+    """Return what :func:`route_warning` was given; None for any other warning.
+
+    Examples
+    --------
+    >>> read_route("route: en>pt-BR>es; texts 0-2,5")
+    ('en>pt-BR>es', [0, 1, 2, 5])
+    """
+    found = _ROUTE.fullmatch(warning)
+    if found is None:
+        return None
+    texts: list[int] = []
+    for words in found[2].split(","):
+        first, _, last = words.partition("-")
+        # However a service came to write it: no list is longer than a call can be.
+        texts += range(int(first), min(int(last or first), MAX_TEXTS_PER_CALL - 1) + 1)
+    return found[1], texts
+
+
+_ROUTE = re.compile(
+    rf"{ROUTE_WARNING}([^\s;]+); texts (\d{{1,9}}(?:-\d{{1,9}})?(?:,\d{{1,9}}(?:-\d{{1,9}})?)*)"
+)
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Return numbers as people write them.
+
+    Examples
+    --------
+    >>> ranges([0, 1, 2, 5])
+    '0-2,5'
+    """
+    runs: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if runs and runs[-1][1] == number - 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(f"{first}-{last}" if first < last else str(first) for first, last in runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,6 +481,22 @@ OPEN_POINTS: tuple[OpenPoint, ...] = (
         "ours",
     ),
     OpenPoint(
+        "file-url",
+        "Where a file_url may lead",
+        "http and https on the public Internet, without credentials in the address and without our key; at "
+        f"most {MAX_REDIRECTS} redirects; 400 by the kind of failure. The operator of a local service may "
+        "allow private addresses.",
+        "A service must not reach, for a stranger, what only its own machine and network may.",
+        "ours",
+    ),
+    OpenPoint(
+        "empty-form-field",
+        "A form field that is empty",
+        "Counts as not given.",
+        "Forms send every field they have, filled in or not.",
+        "ours",
+    ),
+    OpenPoint(
         "update-while-running",
         "Project update while jobs run",
         "Running jobs keep their targets.",
@@ -494,6 +575,23 @@ OPEN_POINTS: tuple[OpenPoint, ...] = (
         "SSML in a text",
         "400 with a hint at [pause 1s], rate and pitch.",
         "Read aloud it would be billed and worthless.",
+        "ours",
+    ),
+    OpenPoint(
+        "source-language",
+        "Language of the texts to translate",
+        "sourceLanguage, else told from each text, in doubt as most of the call's; a text that is in the "
+        "target's language already comes back as it is, with a warning, and is billed.",
+        "The document names the target only, and a text of one word does not tell its language.",
+        "ours",
+    ),
+    OpenPoint(
+        "translation-route",
+        "Translation through a third language",
+        f"The best route is taken, and told in {WARNING_HEADER} as {ROUTE_WARNING}en>pt-BR>es; texts 0-2,5 "
+        "(places in the list, from 0), one for each route; a region that is not known is answered in another "
+        "of its language, with a warning.",
+        "What went through a third language reads differently, and nobody could see it.",
         "ours",
     ),
 )

@@ -68,6 +68,34 @@ def language_of(tag: str) -> str:
 
 
 @lru_cache(maxsize=4096)
+def script_of(tag: str) -> str:
+    """Return the script that a locale is written in, said or understood.
+
+    Examples
+    --------
+    >>> script_of("pt-BR"), script_of("zh-TW"), script_of("zh")
+    ('Latn', 'Hant', 'Hans')
+    """
+    return langcodes.Language.get(normalise(tag)).maximize().script or ""
+
+
+def shortest(code: str) -> str:
+    """Return a language code in its shortest form: two letters where there are two.
+
+    Raises
+    ------
+    ValueError
+        The code is no language.
+
+    Examples
+    --------
+    >>> shortest("por"), shortest("ast")
+    ('pt', 'ast')
+    """
+    return normalise(langcodes.Language.get(normalise(code)).to_tag())
+
+
+@lru_cache(maxsize=4096)
 def display_name(tag: str) -> str:
     """Return what a locale is called in English.
 

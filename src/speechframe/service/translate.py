@@ -1,0 +1,283 @@
+"""``POST /v1/text/translate`` (section 2.6): texts in one list, their translations in the same order.
+
+The order of checks is that of generate. What differs, by section 7.2: over the
+cap a call waits for a short while and is then 503, and a body that stalls is
+400. A call is done in slices, as many at once as there are workers, so that a
+long one neither keeps others waiting nor outlives its caller.
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from speechframe.engines.translation import Route, UnknownPair, is_same_language, region_warning
+from speechframe.engines.translation_text import portions
+from speechframe.service import quota
+from speechframe.service.answers import JSON, Refusal, add_warnings
+from speechframe.service.auth import require_key
+from speechframe.service.body import checked, read_json, unknown_warning
+from speechframe.service.job import Job
+from speechframe.service.keys import Key
+from speechframe.service.middleware import NOTE
+from speechframe.service.paid import Bill, mark_of, refusals, reserved
+from speechframe.service.slots import NoSlot, Pool
+from speechframe.service.state import STATE, State
+from speechframe.service.worker_translate import fields_of
+from speechframe.service.workers import Saturated
+from speechframe.spec import billing, chosen, locales
+from speechframe.spec.codes import HttpErrorCode
+from speechframe.spec.translate import (
+    CharacterCount,
+    TranslateMetadata,
+    TranslateRequest,
+    TranslateResponse,
+    Translation,
+)
+
+# A character may be written as two escapes of six bytes each; what stands around the texts is little.
+_MAX_BODY_BYTES = 12 * chosen.MAX_TRANSLATE_CHARACTERS + (1 << 16)
+_SIZE_HINT = f"the texts may have at most {chosen.MAX_TRANSLATE_CHARACTERS:,} characters together"
+
+_SLICE_CHARACTERS = 1500
+_SLICE_TEXTS = 50
+_ROOM_LOOK_S = 0.05
+
+
+@dataclass(frozen=True)
+class Call:
+    """A request that is good: what is to be done and what it costs."""
+
+    request: TranslateRequest
+    target: str
+    bill: Bill
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which text goes which way.
+
+    Parameters
+    ----------
+    routes
+        One a text, in order; None for a text that is in the target's language already.
+    target
+        The locale that comes out.
+    warnings
+        What is to be said of it.
+    """
+
+    routes: tuple[Route | None, ...]
+    target: str
+    warnings: tuple[str, ...]
+
+
+async def translate(request: web.Request) -> web.Response:
+    """Answer a translation request."""
+    state = request.app[STATE]
+    key = require_key(request)
+    call = _call(request, state, key, await _body(request, state))
+    try:
+        async with state.slots.waited_for(key, Pool.OTHER):
+            with refusals(state):
+                return await _answer(request, state, call)
+    except NoSlot as full:
+        raise Refusal(
+            HttpErrorCode.UNAVAILABLE,
+            f"this key has {full.concurrency} in flight, which is its limit, and none ended in time",
+            retry_after_s=state.pool.mean_s,
+        ) from None
+
+
+async def _body(request: web.Request, state: State) -> dict[str, object]:
+    try:
+        return await read_json(request, state.config, max_bytes=_MAX_BODY_BYTES, hint=_SIZE_HINT)
+    except Refusal as refusal:
+        if refusal.code is not HttpErrorCode.REQUEST_TIMEOUT:
+            raise
+        # Section 7.2 has no 408 for this call.
+        raise Refusal(HttpErrorCode.INVALID_REQUEST, refusal.message, close=True) from None
+
+
+def _call(request: web.Request, state: State, key: Key, fields: dict[str, object]) -> Call:
+    wanted, result = checked(TranslateRequest, fields)
+    target = _locale(wanted.target_language, "targetLanguage")
+    try:
+        state.routes.reach(target)
+        if wanted.source_language is not None:
+            source = _locale(wanted.source_language, "sourceLanguage")
+            if not is_same_language(source, target):
+                state.routes.route(source, target)
+    except UnknownPair as unknown:
+        raise Refusal(HttpErrorCode.INVALID_REQUEST, str(unknown)) from None
+    content = json.dumps(
+        wanted.model_dump(mode="json", by_alias=True, exclude_none=True),
+        sort_keys=True,
+        ensure_ascii=False,
+        separators=(",", ":"),
+    ).encode()
+    characters = sum(map(len, wanted.texts))
+    bill = Bill(
+        key,
+        mark_of(request, "translate", content),
+        billing.translate_millicredits(wanted.texts),
+        f"the texts have {characters:,} characters",
+    )
+    warnings = (unknown_warning(result.unknown),)
+    return Call(wanted, target, bill, tuple(words for words in warnings if words))
+
+
+def _locale(words: str, field: str) -> str:
+    try:
+        return locales.normalise(words)
+    except ValueError as error:
+        raise Refusal(HttpErrorCode.INVALID_REQUEST, f"{field}: {error}") from None
+
+
+async def _answer(request: web.Request, state: State, call: Call) -> web.Response:
+    state.pool.check_room()
+    async with reserved(state, call.bill) as reservation:
+        plan = await _plan(state, call)
+        said = await _translated(state, call.request.texts, plan.routes)
+        await state.database.run(lambda c: quota.settle(c, reservation, call.bill.millis))
+    request[NOTE] = (
+        f"key {call.bill.key.fingerprint} texts {len(said)} characters {call.bill.millis // billing.CREDIT}"
+    )
+    answer = TranslateResponse(
+        translations=[
+            Translation(source_text=source, translated_text=words)
+            for source, words in zip(call.request.texts, said, strict=True)
+        ],
+        metadata=TranslateMetadata(
+            target_language=plan.target,
+            credits_used=billing.to_credits(call.bill.millis),
+            character_count=CharacterCount(
+                total_source_text_length=sum(map(len, call.request.texts)),
+                total_translated_text_length=sum(map(len, said)),
+            ),
+        ),
+    )
+    response = web.Response(
+        body=answer.model_dump_json().encode(), content_type=JSON, headers={"Cache-Control": "no-store"}
+    )
+    add_warnings(response, (*call.warnings, *plan.warnings))
+    return response
+
+
+async def _plan(state: State, call: Call) -> Plan:
+    """Return the route of each text, by the language that is given or found."""
+    texts = call.request.texts
+    if call.request.source_language is not None:
+        languages = [call.request.source_language] * len(texts)
+    else:
+        known = {locales.language_of(source) for source in state.routes.sources_of(call.target)}
+        asked = {"texts": texts, "languages": sorted(known | {locales.language_of(call.target)})}
+        languages = await _done(state, "tell_languages", asked, sum(map(len, texts)))
+    ways = {
+        language: None
+        if is_same_language(language, call.target)
+        else state.routes.route(language, call.target)
+        for language in dict.fromkeys(languages)
+    }
+    routes = tuple(ways[language] for language in languages)
+    target = next((route.target for route in routes if route is not None), call.target)
+    return Plan(routes, target, tuple(_told(routes, call.target)))
+
+
+def _told(routes: Sequence[Route | None], target: str) -> list[str]:
+    places: dict[Route | None, list[int]] = {}
+    for place, route in enumerate(routes):
+        places.setdefault(route, []).append(place)
+    said = []
+    for route, where in places.items():
+        if route is None:
+            said.append(f"already in {target} and returned as they are: texts {chosen.ranges(where)}")
+            continue
+        said.append(chosen.route_warning(str(route), where))
+        if (words := region_warning(target, route.target)) is not None:
+            said.append(words)
+    return list(dict.fromkeys(said))
+
+
+@dataclass
+class _Slice:
+    """Portions of texts that go one way, and the places (text, portion) that each of them has."""
+
+    route: Route
+    portions: list[str]
+    places: list[list[tuple[int, int]]]
+    characters: int = 0
+
+    def has_room(self, portion: str) -> bool:
+        return (
+            len(self.portions) < _SLICE_TEXTS and self.characters + len(portion) <= _SLICE_CHARACTERS
+        ) or not self.portions
+
+    def add(self, portion: str, places: list[tuple[int, int]]) -> None:
+        self.portions.append(portion)
+        self.places.append(places)
+        self.characters += len(portion)
+
+
+def _slices(cut: Sequence[Sequence[str]], routes: Sequence[Route | None]) -> list[_Slice]:
+    """Gather the portions of texts into slices; what is there several times goes once."""
+    places: dict[tuple[Route, str], list[tuple[int, int]]] = {}
+    for text, (pieces, route) in enumerate(zip(cut, routes, strict=True)):
+        if route is not None:
+            for number, piece in enumerate(pieces):
+                places.setdefault((route, piece), []).append((text, number))
+    found: list[_Slice] = []
+    filling: dict[Route, _Slice] = {}
+    for (route, piece), where in places.items():
+        if route not in filling or not filling[route].has_room(piece):
+            filling[route] = _Slice(route, [], [])
+            found.append(filling[route])
+        filling[route].add(piece, where)
+    return found
+
+
+async def _translated(state: State, texts: Sequence[str], routes: Sequence[Route | None]) -> list[str]:
+    cut = [portions(text) for text in texts]
+    slices = _slices(cut, routes)
+    todo = iter(slices)
+
+    async def work() -> None:
+        # Slices are taken one by one: those of other calls come between them in the workers' queue.
+        for part in todo:
+            steps = [fields_of(step) for step in part.route.steps]
+            job = {"texts": part.portions, "steps": steps}
+            for where, words in zip(
+                part.places, await _done(state, "translate", job, part.characters * len(steps)), strict=True
+            ):
+                for text, number in where:
+                    cut[text][number] = words
+
+    tasks = [asyncio.create_task(work()) for _ in range(min(state.pool.count, len(slices)))]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return ["".join(pieces) for pieces in cut]
+
+
+async def _done(state: State, kind: str, fields: Mapping[str, object], characters: int) -> list[str]:
+    limit_s = state.config.limits.job_s(characters, 0.0)
+    while True:
+        try:
+            reply = await state.pool.run(Job(kind, fields), limit_s=limit_s)
+            break
+        except Saturated:
+            # The call was let in when there was room: what it has done by now is not thrown away.
+            await asyncio.sleep(max(_ROOM_LOOK_S, state.pool.wait_s))
+    problem = reply.facts.refused or reply.facts.failed
+    if problem is not None:
+        raise Refusal(
+            HttpErrorCode.INTERNAL_ERROR, f"the translation engine failed: {problem}; nothing was billed"
+        )
+    said: list[str] = json.loads(reply.words)
+    return said

@@ -1,0 +1,186 @@
+"""Media that somebody brings, on disk while a request needs them: a folder per service process, nothing kept.
+
+Files are in no index and are never served. Each is removed with the request it
+came with; the folder of a process that was killed goes when another one starts.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import secrets
+import shutil
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+FOLDER = "uploads"
+
+_BLOCK_BYTES = 1 << 18
+_SLOWEST_BYTES_S = 16 * 1024
+
+
+class TooLarge(Exception):
+    """What comes is larger than the limit."""
+
+
+class TooSlow(Exception):
+    """What comes has stalled, or comes so slowly that it would hold its place for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """A file that arrived whole.
+
+    Parameters
+    ----------
+    path
+        Where it is; it has no extension, so that nobody decides by one what is in it.
+    size_bytes, sha256
+        Of its content.
+    """
+
+    path: Path
+    size_bytes: int
+    sha256: bytes
+
+
+class Uploads:
+    """The folder of one service process.
+
+    Parameters
+    ----------
+    data
+        The data folder.
+    owner
+        The name of the process, as in :mod:`~speechframe.service.owners`.
+    """
+
+    def __init__(self, data: Path, owner: str) -> None:
+        self._all = data / FOLDER
+        self._own = self._all / owner
+        self._own.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    @contextlib.contextmanager
+    def lent(self) -> Iterator[Path]:
+        """Lend a name for a file; whatever is there at the end of the block is removed."""
+        path = self._own / secrets.token_hex(16)
+        try:
+            yield path
+        finally:
+            path.unlink(missing_ok=True)
+
+    def sweep(self, is_dead: Callable[[str], bool]) -> int:
+        """Remove what processes left behind that are no more; return of how many there was something."""
+        left = [path for path in self._all.iterdir() if path != self._own and is_dead(path.name)]
+        for path in left:
+            shutil.rmtree(path, ignore_errors=True)
+        return len(left)
+
+    def close(self) -> None:
+        """Remove the folder."""
+        shutil.rmtree(self._own, ignore_errors=True)
+
+
+class Receiver:
+    """Writes a file as it comes, and no further than its limit.
+
+    Parameters
+    ----------
+    path
+        A name that :meth:`Uploads.lent` lent.
+    limit_bytes
+        The largest that is taken.
+    """
+
+    def __init__(self, path: Path, limit_bytes: int) -> None:
+        self._path = path
+        self._limit_bytes = limit_bytes
+        self._hash = hashlib.sha256()
+        self._size_bytes = 0
+        self._waiting = bytearray()
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        self._file = os.fdopen(file, "wb", buffering=0)
+
+    def check(self, declared_bytes: int) -> None:
+        """Raise :class:`TooLarge` for a size that is only announced."""
+        if declared_bytes > self._limit_bytes:
+            raise TooLarge
+
+    async def write(self, data: bytes) -> None:
+        """Take a piece.
+
+        Raises
+        ------
+        TooLarge
+            With the piece that passes the limit; nothing of it is written.
+        """
+        self._size_bytes += len(data)
+        if self._size_bytes > self._limit_bytes:
+            raise TooLarge
+        self._waiting += data
+        if len(self._waiting) >= _BLOCK_BYTES:
+            await self._flush()
+
+    async def finish(self) -> Upload:
+        """Return the file, whole."""
+        await self._flush()
+        self.close()
+        return Upload(self._path, self._size_bytes, self._hash.digest())
+
+    async def _flush(self) -> None:
+        block, self._waiting = bytes(self._waiting), bytearray()
+        # In a thread, because a disk that is behind makes its writers wait.
+        writing = asyncio.ensure_future(asyncio.to_thread(self._keep, block))
+        try:
+            await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            # The thread cannot be stopped, and the file may not be closed under it.
+            await asyncio.wait([writing])
+            raise
+
+    def _keep(self, block: bytes) -> None:
+        self._hash.update(block)
+        left = memoryview(block)
+        while left:
+            left = left[self._file.write(left) :]
+
+    def close(self) -> None:
+        """Close the file, whole or not."""
+        self._file.close()
+
+
+class Pace:
+    """How long to wait for the next piece of something that comes over a network.
+
+    Parameters
+    ----------
+    pause_s
+        The longest pause. On the whole it may take as long as its size takes at 16 KB a second, and this.
+    """
+
+    def __init__(self, pause_s: float) -> None:
+        self._pause_s = pause_s
+        self._started = asyncio.get_running_loop().time()
+        self._size_bytes = 0
+
+    @contextlib.asynccontextmanager
+    async def kept(self) -> AsyncIterator[None]:
+        """Bound the wait of a block.
+
+        Raises
+        ------
+        TooSlow
+            When it takes longer.
+        """
+        now = asyncio.get_running_loop().time()
+        end = self._started + self._pause_s + self._size_bytes / _SLOWEST_BYTES_S
+        try:
+            async with asyncio.timeout_at(min(now + self._pause_s, end)):
+                yield
+        except TimeoutError:
+            raise TooSlow from None
+
+    def count(self, size_bytes: int) -> None:
+        """Say how much has come since."""
+        self._size_bytes += size_bytes

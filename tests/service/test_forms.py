@@ -1,0 +1,408 @@
+"""Forms from the wire: multipart in whatever pieces, bounded in every direction, refused in words that say which."""
+
+import asyncio
+import contextlib
+import io
+import os
+import time
+from types import SimpleNamespace
+from urllib.parse import urlencode
+
+import aiohttp
+import psutil
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer as Server
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speechframe.service.answers import Refusal, error_response
+from speechframe.service.config import ServiceConfig
+from speechframe.service.forms import received
+from speechframe.service.multipart import MAX_PARTS, BrokenForm, End, MultipartParser, Part, boundary_of
+from speechframe.service.uploads import Uploads
+
+MIB = 1 << 20
+BOUNDARY = b"x-boundary-x"
+KIND = "multipart/form-data; boundary=x-boundary-x"
+
+
+def part(name, value, *, file_name=None, kind=None, extra=b""):
+    disposition = f'form-data; name="{name}"' + (f'; filename="{file_name}"' if file_name is not None else "")
+    head = f"Content-Disposition: {disposition}\r\n" + (f"Content-Type: {kind}\r\n" if kind else "")
+    return b"--" + BOUNDARY + b"\r\n" + head.encode() + extra + b"\r\n" + value + b"\r\n"
+
+
+END = b"--" + BOUNDARY + b"--\r\n"
+
+
+def parsed(body, sizes=(), boundary=BOUNDARY):
+    """Return the parts of a body that is fed in pieces of these sizes, the rest at once."""
+    parser = MultipartParser(boundary)
+    found = []
+    for size in (*sizes, len(body)):
+        for event in parser.feed(body[:size]):
+            if isinstance(event, Part):
+                found.append([event, b""])
+            elif event is not End.PART:
+                found[-1][1] += event
+        body = body[size:]
+    parser.close()
+    return found
+
+
+# The parser
+
+names = st.text(
+    st.characters(codec="utf-8", exclude_characters='"\\\r\n\0', exclude_categories=["Cc", "Zl", "Zp"]),
+    min_size=1,
+    max_size=20,
+).filter(lambda name: name == name.strip() and "%" not in name and len(name.splitlines()) == 1)
+contents = st.binary(max_size=300) | st.lists(
+    st.sampled_from([b"\r\n", b"--", BOUNDARY, b"\r\n--x", b"\r", b"\n", b"\r\n--" + BOUNDARY[:-1], b"a"]),
+    max_size=12,
+).map(b"".join)
+
+
+@given(
+    st.lists(st.tuples(names, contents, st.booleans()), max_size=6),
+    st.lists(st.integers(1, 40), max_size=30),
+    st.binary(max_size=40),
+)
+def test_whatever_is_in_the_parts_and_however_the_bytes_come(parts, sizes, epilogue):
+    parts = [(name, value, file) for name, value, file in parts if b"--" + BOUNDARY not in value]
+    body = b"".join(part(name, value, file_name="a" if file else None) for name, value, file in parts)
+    found = parsed(body + END + epilogue, sizes)
+    assert [(head.name, value, head.file_name is not None) for head, value in found] == parts
+
+
+@given(st.binary(max_size=200), st.lists(st.integers(1, 9), max_size=30))
+def test_any_bytes_are_a_form_or_broken_and_nothing_else(data, sizes):
+    for body in (data, b"--" + BOUNDARY + data, part("a", data) + data):
+        with contextlib.suppress(BrokenForm):
+            parsed(body, sizes)
+
+
+@given(st.integers(0, len(part("a", b"12345") + part("b", b"6") + END) - 3))
+def test_a_body_that_is_cut_off_anywhere_is_broken(at):
+    with pytest.raises(BrokenForm):
+        parsed((part("a", b"12345") + part("b", b"6") + END)[:at])
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"", "its boundary is nowhere in it"),
+        (b"hello", "its boundary is nowhere in it"),
+        (part("a", b"1"), "its closing boundary is missing"),
+        (b"--" + BOUNDARY + b"\r\n\r\nvalue\r\n" + END, "part 1 has no name"),
+        (part("a", b"1") + part("", b"2") + END, "part 2 has no name"),
+        (b"--" + BOUNDARY + b'\r\nContent-Disposition: attachment; name="a"\r\n\r\n1\r\n' + END, "part 1 has no name"),
+        (part("a", b"1", extra=b"Content-Transfer-Encoding: base64\r\n") + END, "Content-Transfer-Encoding"),
+        (part("a", b"1", extra=b"X: " + b"x" * 9000 + b"\r\n") + END, "longer than 8,192 bytes"),
+        (b"--" + BOUNDARY + b"\r\nX: " + b"x" * 20_000, "longer than 8,192 bytes"),
+        (part("a", b"1", extra=b"X: \xff\r\n") + END, "not UTF-8"),
+        (part("a", b"1").replace(BOUNDARY, BOUNDARY + b"yz") + END, "followed by something else"),
+        (b"--" + BOUNDARY + b" " * 400 + b"\r\n", "followed by something else"),
+        (part("a", b"1") * (MAX_PARTS + 1) + END, f"more than {MAX_PARTS} parts"),
+    ],
+)  # fmt: skip
+def test_what_is_broken_is_said(body, words):
+    for sizes in ((), (1,) * len(body[:3000])):
+        with pytest.raises(BrokenForm, match=words):
+            parsed(body, sizes)
+
+
+def test_headers_as_clients_write_them():
+    head = parsed(
+        b"preamble\r\n--" + BOUNDARY + b" \t\r\ncontent-type: AUDIO/Wav; rate=1\r\n"
+        b"CONTENT-DISPOSITION: Form-Data; filename*=UTF-8''%c3%a4.wav; name=file\r\n\r\n1\r\n" + END
+    )[0][0]
+    assert head == Part("file", "ä.wav", "audio/wav")
+    raw = parsed(part("datei", b"1", file_name="größe.wav") + END)[0][0]
+    assert (raw.file_name, raw.is_file) == ("größe.wav", True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "boundary"),
+    [
+        ("multipart/form-data; boundary=abc", b"abc"),
+        ('multipart/form-data; charset=utf-8; boundary="a b:c"', b"a b:c"),
+        ("multipart/form-data; BOUNDARY=abc; x=y", b"abc"),
+    ],
+)
+def test_the_boundary_of_a_content_type(kind, boundary):
+    assert boundary_of(kind) == boundary
+
+
+@pytest.mark.parametrize("kind", ["multipart/form-data", "multipart/form-data; boundary=", "multipart/form-data; boundary=" + "x" * 71, "multipart/form-data; boundary=ä"])  # fmt: skip
+def test_a_boundary_that_is_missing_or_cannot_be(kind):
+    with pytest.raises(BrokenForm, match="boundary"):
+        boundary_of(kind)
+
+
+# The reader, on a real port
+
+
+@pytest.fixture
+async def reading(tmp_path):
+    """Serve a form reader that tells what it read and what was on disk meanwhile."""
+    uploads = Uploads(tmp_path, "me")
+    config = ServiceConfig(data=tmp_path, body_timeout_s=0.5, max_upload_bytes=2 * MIB, max_body_bytes=20_000)
+
+    async def read(request):
+        try:
+            async with received(request, config, uploads, files=("file",)) as form:
+                there = [path for path in (tmp_path / "uploads").rglob("*") if path.is_file()]
+                said = {
+                    "fields": {name: value or "(file)" for name, value in form.fields(lists=request.query.getall("list", ())).items()},
+                    "files": {name: [file.path.stat().st_size, file.size_bytes, file.sha256.hex()] for name, file in form.files.items()},
+                    "modes": [oct(path.stat().st_mode & 0o777) for path in there],
+                }  # fmt: skip
+            return web.json_response(said)
+        except Refusal as refusal:
+            return error_response(refusal, "trace")
+
+    app = web.Application(client_max_size=0)
+    app.router.add_post("/", read)
+    async with Server(app) as server, aiohttp.ClientSession() as session:
+
+        async def post(data=None, kind=KIND, **options):
+            data = io.BytesIO(data) if isinstance(data, bytes) else data
+            headers = {"Content-Type": kind} if kind else {}
+            skip = () if kind else ("Content-Type",)
+            async with session.post(
+                server.make_url("/"), data=data, headers=headers, skip_auto_headers=skip, **options
+            ) as answer:
+                said = await answer.json()
+                assert answer.status in {200, 400}
+                return SimpleNamespace(status=answer.status, said=said, message=said.get("error_message", ""))
+
+        yield SimpleNamespace(post=post, server=server, session=session, folder=tmp_path / "uploads" / "me")
+
+
+def left(reading):
+    return list(reading.folder.iterdir())
+
+
+async def test_fields_and_a_file_arrive_and_nothing_is_left(reading):
+    body = part("voice_id", "größe".encode()) + part("file", b"\r\n--x" * 1000, file_name="a.wav") + END
+    answer = await reading.post(body)
+    assert answer.said["fields"] == {"voice_id": "größe", "file": "(file)"}
+    assert answer.said["files"]["file"][:2] == [5000, 5000]
+    assert answer.said["modes"] == ["0o600"]
+    assert left(reading) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (part("file", b"hello") + END, "file is a text"),
+        (part("file", b"hello", kind="text/plain") + END, "file is a text"),
+        (part("file", b"1", file_name="a") * 2 + END, "file is given more than once"),
+        (part("voice_id", b"1") * 2 + END, "voice_id is given 2 times"),
+        (part("voice_id", b"\xff") + END, "voice_id is not UTF-8 (byte 0)"),
+        (part("voice_id", b"1"), "cut off"),
+        (part("file", b"1" * 70_000, file_name="a"), "cut off"),
+        (b"hello", "its boundary is nowhere in it"),
+        (part("text", b"1" * 20_001) + END, "too large"),
+        (part("text", b"1" * 10_001) * 2 + END, "too large"),
+        (part("file", b"1" * (2 * MIB + 1), file_name="a") + END, "too large"),
+        (part("other", b"1" * (2 * MIB + 20_001), file_name="a") + END, "too large"),
+    ],
+)
+async def test_what_is_no_good_form_is_400_that_says_which(reading, body, words):
+    answer = await reading.post(body)
+    assert answer.status == 400
+    assert words in answer.message
+    assert left(reading) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (None, "the Content-Type is missing"),
+        ("application/json", "the Content-Type is 'application/json'"),
+        ("multipart/mixed; boundary=x", "the Content-Type is 'multipart/mixed'"),
+        ("multipart/form-data", "names no boundary"),
+    ],
+)
+async def test_another_content_type_is_400(reading, kind, words):
+    answer = await reading.post(b"{}", kind=kind)
+    assert answer.status == 400
+    assert words in answer.message
+
+
+async def test_a_file_of_exactly_the_limit_is_taken(reading):
+    answer = await reading.post(part("file", bytes(2 * MIB), file_name="a") + END)
+    assert answer.said["files"]["file"][0] == 2 * MIB
+
+
+async def test_a_file_needs_no_name_when_its_type_says_that_it_is_one(reading):
+    answer = await reading.post(part("file", b"RIFF", kind="application/octet-stream") + END)
+    assert answer.said["files"]["file"][0] == 4
+
+
+async def test_a_file_that_nobody_chose_is_not_given(reading):
+    answer = await reading.post(part("file", b"", file_name="", kind="application/octet-stream") + END)
+    assert answer.said == {"fields": {}, "files": {}, "modes": []} | {"modes": answer.said["modes"]}
+    assert left(reading) == []
+
+
+async def test_a_file_where_none_is_wanted_is_read_past(reading):
+    answer = await reading.post(part("other", bytes(MIB), file_name="a") + part("b", b"1") + END)
+    assert answer.said == {"fields": {"b": "1", "other": "(file)"}, "files": {}, "modes": []}
+
+
+async def test_repeated_fields_are_known(reading):
+    body = part("target_locales", b"fr") + part("target_locales", b"de") + part("a", b"1") + END
+    assert "target_locales is given 2 times" in (await reading.post(body)).message
+    answer = await reading.post(body, params={"list": "target_locales"})
+    assert answer.said["fields"] == {"target_locales": ["fr", "de"], "a": "1"}
+
+
+async def test_an_urlencoded_form_without_a_file(reading):
+    kind = "application/x-www-form-urlencoded"
+    fields = {"voice_id": "größe & co", "file_url": "http://x/?a=b%2Fc", "empty": ""}
+    answer = await reading.post(urlencode(fields).encode(), kind=f"{kind}; charset=utf-8")
+    del fields["empty"]
+    assert answer.said["fields"] == fields
+    assert "too large" in (await reading.post(b"a=" + b"1" * 20_000, kind=kind)).message
+    assert "is no" in (await reading.post(b"a=%ff", kind=kind)).message
+    assert "is no" in (await reading.post(b"a=1&" * (MAX_PARTS + 1) + b"b=2", kind=kind)).message
+    assert "2 times" in (await reading.post(b"a=1&a=2", kind=kind)).message
+
+
+async def test_a_compressed_form_is_refused(reading):
+    answer = await reading.post(part("a", b"1") + END, compress="gzip")
+    assert "Content-Encoding" in answer.message
+
+
+@pytest.mark.parametrize("pause_s", [0.2, 30])
+async def test_a_body_that_stalls_is_400_and_one_that_only_pauses_is_not(reading, pause_s):
+    async def slowly():
+        yield part("file", bytes(100_000), file_name="a")
+        for _ in range(2 if pause_s < 1 else 1):
+            await asyncio.sleep(pause_s)
+            yield part(f"b{time.monotonic_ns()}", b"1")
+        yield END
+
+    started = time.monotonic()
+    answer = await reading.post(slowly())
+    assert answer.status == (200 if pause_s < 1 else 400)
+    if pause_s > 1:
+        assert "the body stalled" in answer.message
+        assert time.monotonic() - started < 10
+    assert left(reading) == []
+
+
+async def test_a_body_that_drips_for_ever_is_400_all_the_same(reading):
+    async def dripping():
+        yield part("file", b"", file_name="a")[:-2]
+        for _ in range(300):
+            await asyncio.sleep(0.1)
+            yield b"x"
+
+    started = time.monotonic()
+    answer = await reading.post(dripping())
+    assert answer.status == 400
+    assert time.monotonic() - started < 10
+
+
+async def test_a_sender_that_goes_away_leaves_nothing_behind(reading, tools):
+    _, writer = await asyncio.open_connection(reading.server.host, reading.server.port)
+    writer.write(
+        f"POST / HTTP/1.1\r\nHost: x\r\nContent-Type: {KIND}\r\nContent-Length: 999999\r\n\r\n".encode()
+    )
+    writer.write(part("file", bytes(300_000), file_name="a"))
+    await writer.drain()
+    await tools.until(lambda: left(reading))
+    writer.close()
+    await tools.until(lambda: not left(reading))
+
+
+@pytest.mark.parametrize("beginning", [part("file", b"", file_name="a")[:-2], part("other", b"", file_name="a")[:-2],
+                                       part("text", b"")[:-2], b"", part("a", b"1") + END])  # fmt: skip
+async def test_too_much_is_refused_while_it_comes_whatever_it_is(reading, beginning):
+    sent = 0
+
+    async def endless():
+        nonlocal sent
+        yield beginning
+        for _ in range(1000):
+            sent += MIB
+            yield bytes(MIB)
+
+    with contextlib.suppress(aiohttp.ClientError, ConnectionError):
+        answer = await reading.post(endless())
+        assert "too large" in answer.message
+    assert sent < 500 * MIB
+    assert left(reading) == []
+
+
+# Folders
+
+
+def test_what_a_dead_process_left_is_swept_and_what_a_live_one_uses_is_not(tmp_path):
+    live, dead, own = (Uploads(tmp_path, name) for name in ("live", "dead", "own"))
+    kept = []
+    for uploads in (live, dead, own):
+        lent = uploads.lent().__enter__()  # never left, as by a process that was killed
+        lent.write_bytes(b"1")
+        kept.append(lent)
+    assert own.sweep(lambda name: name == "dead") == 1
+    assert [path.exists() for path in kept] == [True, False, True]
+    assert own.sweep(lambda name: name == "dead") == 0
+    own.close()
+    assert [path.exists() for path in kept] == [True, False, False]
+
+
+async def test_a_service_that_starts_removes_what_a_killed_one_left(start, tmp_path, tools):
+    with (
+        start(data=tmp_path, keys=["main"], workers=1) as first,
+        start(data=tmp_path, keys=["main"], workers=1) as second,
+    ):
+        mine = list((tmp_path / "uploads").iterdir())
+        assert len(mine) == 2
+        for folder in mine:
+            assert folder.stat().st_mode & 0o777 == 0o700
+            (folder / "clip").write_bytes(b"1")
+        os.kill(first.pid, 9)
+        await tools.until(lambda: not tools.alive(first.pid))
+        with start(data=tmp_path, keys=["main"], workers=1):
+            assert len([folder for folder in mine if (folder / "clip").exists()]) == 1, "that of the living"
+        assert second.is_running
+    assert list((tmp_path / "uploads").rglob("clip")) == []
+
+
+# Memory
+
+
+async def test_a_large_upload_does_not_grow_the_service(start, session, tmp_path):
+    size = 60 * MIB
+    path = tmp_path / "large"
+    with path.open("wb") as file:
+        file.truncate(size)
+
+    async def upload(service):
+        data = aiohttp.FormData()
+        data.add_field("voice_id", "moody")
+        with path.open("rb") as file:
+            data.add_field("file", file, filename="a.bin")
+            async with session.post(
+                f"{service.url}/v1/voice-changer/convert", data=data, headers={"api-key": "main"}
+            ) as answer:
+                assert answer.status == 400, "zeros are no audio"
+                return (await answer.json())["error_message"]
+
+    with start(keys=["main"], workers=1) as service:
+        await upload(service)
+        process = psutil.Process(service.pid)
+        before = process.memory_info().rss
+        peak = before
+        uploading = asyncio.ensure_future(upload(service))
+        while not uploading.done():
+            peak = max(peak, process.memory_info().rss)
+            await asyncio.sleep(0.005)
+        assert uploading.result()
+        assert peak - before < 8 * MIB

@@ -1,0 +1,202 @@
+"""Slots of a key: handed from one to the next, first come first, and never lost by whoever gives up waiting."""
+
+import asyncio
+import contextlib
+import random
+
+import pytest
+
+from speechframe.service.keys import Key
+from speechframe.service.slots import NoSlot, Pool, Slots
+from speechframe.spec import chosen
+
+
+def key(concurrency=1, name=b"k"):
+    return Key(name, "f", 1_000_000, concurrency)
+
+
+class Floor:
+    """Slots of one key, and who came in, in order."""
+
+    def __init__(self, concurrency=1):
+        self.slots, self.key = Slots("global"), key(concurrency)
+        self.came, self.inside, self.most = [], 0, 0
+
+    async def visit(self, name, leave=None):
+        async with self.slots.waited_for(self.key, Pool.OTHER):
+            self.came.append(name)
+            self.inside += 1
+            self.most = max(self.most, self.inside)
+            try:
+                if leave is not None:
+                    await leave.wait()
+            finally:
+                self.inside -= 1
+
+    def start(self, name, leave=None):
+        return asyncio.ensure_future(self.visit(name, leave))
+
+    def is_clean(self):
+        return self.slots.idle.is_set() and not self.slots._taken and not self.slots._queues
+
+
+async def settle():
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def short_wait(monkeypatch):
+    monkeypatch.setattr(chosen, "QUEUE_SECONDS", 0.05)
+
+
+async def test_who_waits_comes_in_first_come_first():
+    floor, leave = Floor(3), asyncio.Event()
+    held = [floor.start(f"held {n}", leave) for n in range(3)]
+    await settle()
+    waiting = [floor.start(n) for n in range(3)]
+    await settle()
+    assert len(floor.came) == 3
+    assert not floor.slots.idle.is_set()
+    leave.set()
+    await asyncio.gather(*held, *waiting)
+    assert floor.came[3:] == [0, 1, 2]
+    assert floor.is_clean()
+
+
+async def test_a_slot_is_handed_over_and_nobody_slips_in_between():
+    floor, leave, stay = Floor(1), asyncio.Event(), asyncio.Event()
+    held = floor.start("held", leave)
+    await settle()
+    waiting = floor.start("waiting", stay)
+    await settle()
+    leave.set()
+    await held
+    # The slot was given back a moment ago, and whoever waits has not yet run.
+    with pytest.raises(NoSlot), floor.slots.taken(floor.key, Pool.OTHER):
+        pass
+    stay.set()
+    await waiting
+    assert floor.came == ["held", "waiting"]
+    assert floor.is_clean()
+
+
+async def test_as_many_may_wait_as_may_be_inside():
+    floor, leave = Floor(2), asyncio.Event()
+    held = [floor.start(n, leave) for n in range(2)]
+    await settle()
+    waiting = [floor.start(n) for n in range(2, 4)]
+    await settle()
+    with pytest.raises(NoSlot) as full:
+        await floor.visit("one too many")
+    assert full.value.concurrency == 2
+    leave.set()
+    await asyncio.gather(*held, *waiting)
+    assert floor.is_clean()
+
+
+@pytest.mark.usefixtures("short_wait")
+async def test_who_waits_too_long_is_sent_away_and_leaves_the_queue():
+    floor, leave = Floor(1), asyncio.Event()
+    held = floor.start("held", leave)
+    await settle()
+    with pytest.raises(NoSlot):
+        await floor.visit("late")
+    assert floor.came == ["held"]
+    leave.set()
+    await held
+    assert floor.is_clean()
+    await floor.visit("next")
+    assert floor.came == ["held", "next"]
+
+
+async def test_who_gives_up_is_passed_over():
+    floor, leave = Floor(2), asyncio.Event()
+    held = [floor.start(f"held {n}", leave) for n in range(2)]
+    await settle()
+    first, second = floor.start("first"), floor.start("second")
+    await settle()
+    first.cancel()
+    await settle()
+    leave.set()
+    await asyncio.gather(*held, second)
+    assert first.cancelled()
+    assert floor.came[2:] == ["second"]
+    assert floor.is_clean()
+
+
+async def test_who_gives_up_as_a_slot_is_given_back_loses_nothing():
+    # Cancelled first, then a slot comes, before the cancelled one has run: it is no error and goes to the next.
+    floor, leave = Floor(1), asyncio.Event()
+    slot = floor.slots.taken(floor.key, Pool.OTHER)
+    slot.__enter__()
+    waiting = floor.start("waiting", leave)
+    await settle()
+    waiting.cancel()
+    slot.__exit__(None, None, None)
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert floor.is_clean()
+
+
+async def test_who_gives_up_after_the_slot_was_handed_over_hands_it_on():
+    floor = Floor(2)
+    places = [floor.slots.taken(floor.key, Pool.OTHER) for _ in range(2)]
+    for place in places:
+        place.__enter__()
+    first, second = floor.start("first"), floor.start("second")
+    await settle()
+    places[0].__exit__(None, None, None)
+    first.cancel()
+    await asyncio.gather(first, second, return_exceptions=True)
+    assert first.cancelled()
+    assert floor.came == ["second"]
+    places[1].__exit__(None, None, None)
+    assert floor.is_clean()
+
+
+async def test_keys_and_pools_have_queues_of_their_own():
+    floor, leave = Floor(1), asyncio.Event()
+    held = floor.start("held", leave)
+    await settle()
+    async with floor.slots.waited_for(key(name=b"other"), Pool.OTHER):
+        pass
+    async with floor.slots.waited_for(floor.key, Pool.STREAMING):
+        pass
+    assert not held.done()
+    leave.set()
+    await held
+    assert floor.is_clean()
+
+
+@pytest.mark.usefixtures("short_wait")
+@pytest.mark.parametrize("seed", range(20))
+async def test_whatever_happens_the_cap_holds_and_no_slot_is_lost(seed):
+    rng = random.Random(seed)
+    cap = rng.randint(1, 4)
+    floor = Floor(cap)
+    outcomes = []
+
+    async def visitor():
+        await asyncio.sleep(rng.random() * 0.1)
+        leave = asyncio.Event()
+        asyncio.get_running_loop().call_later(rng.random() * 0.06, leave.set)
+        try:
+            await floor.visit("x", leave)
+            outcomes.append("in")
+        except NoSlot:
+            outcomes.append("away")
+
+    visitors = [asyncio.ensure_future(visitor()) for _ in range(40)]
+    for one in rng.sample(visitors, 15):
+        asyncio.get_running_loop().call_later(rng.random() * 0.15, one.cancel)
+    done = await asyncio.gather(*visitors, return_exceptions=True)
+    assert all(result is None or isinstance(result, asyncio.CancelledError) for result in done)
+    assert floor.most <= cap
+    assert floor.is_clean()
+    with contextlib.ExitStack() as stack:
+        for _ in range(cap):
+            stack.enter_context(floor.slots.taken(floor.key, Pool.OTHER))
+        with pytest.raises(NoSlot), floor.slots.taken(floor.key, Pool.OTHER):
+            pass
+    assert "in" in outcomes
