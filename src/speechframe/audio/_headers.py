@@ -26,6 +26,9 @@ _SHORTEST_FRAME_HEADER, _LONGEST_FRAME_HEADER = 6, 16
 _BLOCKS = {1: 192} | {code: 144 << code for code in range(2, 6)} | {code: 1 << code for code in range(8, 16)}
 BLOCK_SIZE_BYTES = {6: 1, 7: 2}
 RATE_BYTES = {12: 1, 13: 2, 14: 2}
+_MOST_FLAC_FRAMES = (1 << 36) - 1
+_MP3_TAG_BYTES = 64
+"""From the beginning of a first frame: how far in its tag can begin."""
 _MAX_BLOCKS = 1000
 _MAX_CANDIDATES = 10_000
 """Places that are looked at because they look like the beginning of a frame; by chance one in 32 KB does."""
@@ -50,6 +53,45 @@ def shape_of(data: bytes, found: Format) -> Shape | None:
     if found is Format.WAV:
         return _wav(data)
     return _flac(data) if found is Format.FLAC else None
+
+
+def with_length(data: bytes, found: Format) -> bytes:
+    """Return a file whose header says how long it is, where the one of a stream leaves it open.
+
+    WAV and FLAC are meant; of other formats, and where the length is told already, the bytes come back as
+    they are.
+
+    Raises
+    ------
+    AudioError
+        A WAV file with more chunks than any writer makes.
+    """
+    if found is Format.FLAC and len(data) > _FIRST_BLOCK_END:
+        packed = int.from_bytes(data[18:26], "big")
+        shape = None if packed & _MOST_FLAC_FRAMES else _flac(data)
+        if shape is None or not 0 < shape.frames <= _MOST_FLAC_FRAMES:
+            return data
+        return data[:18] + (packed | shape.frames).to_bytes(8, "big") + data[26:]
+    if found is Format.WAV:
+        for name, start, size, present in wav_chunks(data):
+            if name == b"data" and present < size and size >= UNKNOWN_LENGTH:
+                told = struct.pack("<I", len(data) - 8)
+                return b"".join(
+                    (data[:4], told, data[8 : start - 4], struct.pack("<I", present), data[start:])
+                )
+    return data
+
+
+def tells_length(data: bytes, found: Format) -> bool:
+    """Return whether a file's header says how long it is; of streamed MP3 decoders only guess it."""
+    if found is not Format.MP3:
+        return True
+    # The size of what an ID3 tag holds is written in seven bits a byte.
+    skipped = 10 + sum(
+        (byte & 0x7F) << shift for byte, shift in zip(data[6:10], (21, 14, 7, 0), strict=False)
+    )
+    start = skipped if data[:3] == b"ID3" else 0
+    return any(name in data[start : start + _MP3_TAG_BYTES] for name in (b"Xing", b"Info", b"VBRI"))
 
 
 def _wav(data: bytes) -> Shape | None:
@@ -93,7 +135,7 @@ def _flac(data: bytes) -> Shape | None:
     if start is None:
         return None
     packed = int.from_bytes(data[18:26], "big")
-    rate_hz, channels, announced = packed >> 44, (packed >> 41 & 7) + 1, packed & (1 << 36) - 1
+    rate_hz, channels, announced = packed >> 44, (packed >> 41 & 7) + 1, packed & _MOST_FLAC_FRAMES
     block_frames = int.from_bytes(data[10:12], "big")
     if not rate_hz or not block_frames:
         return None

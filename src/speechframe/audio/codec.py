@@ -29,6 +29,7 @@ __all__ = [
     "inspect",
     "resample",
     "seconds_to_frames",
+    "with_length",
 ]
 
 PEAK_CEILING = 0.99
@@ -181,7 +182,7 @@ def decode(
         except soundfile.LibsndfileError as error:
             raise AudioError(f"the {file.format} data is damaged or truncated") from error
         samples = np.concatenate(blocks) if blocks else np.zeros((0, file.channels), np.float32)
-        if len(samples) < file.frames:
+        if len(samples) < file.frames and _headers.tells_length(data, Format(file.format)):
             raise AudioError(
                 f"the {file.format} file is truncated: it has {len(samples)} of {file.frames} frames"
             )
@@ -219,6 +220,28 @@ def inspect(
     else:
         _refuse_odd(shape.sample_rate_hz, shape.channels)
     return AudioInfo(found, shape.sample_rate_hz, shape.channels, shape.frames / shape.sample_rate_hz)
+
+
+def with_length(data: bytes) -> bytes:
+    """Return a file with its length in its header, which the header of a stream cannot know.
+
+    For WAV and FLAC; every other file, and every one that says its length, comes back as it is. Many readers
+    want the length of a file, so what was streamed is kept like this.
+
+    Raises
+    ------
+    AudioError
+        No bytes, or bytes that are none of the files that are read here.
+
+    Examples
+    --------
+    >>> from speechframe.audio.streams import StreamEncoder
+    >>> encoder = StreamEncoder(Format.WAV, ChannelType.MONO, 8000)
+    >>> streamed = encoder.add(np.zeros(800, np.float32)) + encoder.finish()
+    >>> with_length(streamed) == encode(np.zeros(800, np.float32), 8000, format=Format.WAV)
+    True
+    """
+    return _headers.with_length(data, _containers.recognise(data))
 
 
 def resample(samples: ArrayLike, rate_in_hz: int, rate_out_hz: int) -> Samples:
@@ -301,7 +324,8 @@ def _recognised(data: bytes, asked: Format | None) -> Format:
 def _opened_file(data: bytes, found: Format) -> soundfile.SoundFile:
     _containers.refuse_truncated(data, found)
     try:
-        file = soundfile.SoundFile(io.BytesIO(data))
+        # The decoder cannot read to the end of FLAC whose header does not say where that is.
+        file = soundfile.SoundFile(io.BytesIO(_headers.with_length(data, found)))
     except soundfile.LibsndfileError as error:
         raise AudioError(f"the bytes begin like {found}, but no audio can be read from them") from error
     try:

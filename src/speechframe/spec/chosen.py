@@ -52,6 +52,10 @@ SOCKETS_PER_CONCURRENCY = 10
 """Open WebSockets per key, as a multiple of its streaming concurrency."""
 GENERATION_REQUESTS_PER_S = 5
 """Per context; beyond it comes TOO_MANY_GENERATION_REQUESTS."""
+MAX_FRAME_BYTES = 1024 * 1024
+"""Size of a frame of the WebSocket client, in UTF-8; a larger one is INVALID_JSON."""
+MAX_CONTEXT_ID_CHARACTERS = 256
+"""Length of a `context_id`; a longer one is ignored, since it comes back with every piece of audio."""
 WEBHOOK_TRIES = 5
 """Deliveries of a webhook that is not answered with a 2xx status."""
 WEBHOOK_SECONDS = 600

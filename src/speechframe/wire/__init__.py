@@ -3,4 +3,8 @@
 - `bodies`: JSON bodies of requests and answers
 - `errors`: what an error answer and its headers say
 - `encoding`: compressed bodies, unpacked within a bound
+- `frames`: WebSocket messages of both ends
+- `chunking`: text in pieces, cut into sentences and clauses
+- `contexts`, `turns`: the service's side of WebSocket contexts
+- `client_contexts`: the client's side of them
 """

@@ -1,0 +1,308 @@
+"""Samples to bytes as they come: one continuous file in each of the seven formats (section 2.2).
+
+The first bytes leave with the first samples, before anyone knows how many there will be:
+
+* WAV has its 44 bytes of header with the length that says "unknown", PCM, ALAW and ULAW have none.
+* FLAC has short blocks and a header without length and checksum, as its format allows for streams.
+* MP3 has frames alone: the frame that would tell the length of a file comes first and is known last.
+* OGG has its headers at once, but pages of 4 KB: of the sound itself, the first comes after as many bytes.
+
+How samples are divided into calls changes nothing: the bytes are the same.
+"""
+
+import io
+import struct
+from typing import Any
+
+import numpy as np
+import soundfile
+from numpy.typing import ArrayLike, NDArray
+
+from speechframe.audio import _ogg
+from speechframe.audio._samples import Samples, checked, fitted, mono, seconds_to_frames
+from speechframe.audio.codec import forced_shape
+from speechframe.errors import AudioError
+from speechframe.spec.speech import ChannelType, Format
+
+__all__ = ["StreamEncoder"]
+
+WAV_HEADER_BYTES = 44
+"""Of every stream of WAV, whatever its shape."""
+
+_HEADER = struct.Struct("<4sI4s4sIHHIIHH4sI")
+_UNKNOWN_SIZE = 0xFFFF_FFFF
+_PCM_TAG, _FMT_BYTES, _SAMPLE_BYTES = 1, 16, 2
+_FULL_SCALE = 32767
+_MP3_HEADER_BYTES = 4
+_MOST_FRAMES = 1 << 16
+_VORBIS_FRAMES = 256
+"""Always as many at once: how Vorbis divides sound depends on it."""
+_FASTEST_FLAC = 0.0
+"""Has the shortest blocks: 1152 frames instead of 4096."""
+_MP3_LEVEL = 0.6
+"""Some 64 kbit/s of mono at 24000 Hz. Constant, so that players can tell times without a table."""
+_OPTIONS: dict[Format, dict[str, Any]] = {
+    Format.FLAC: {"format": "FLAC", "subtype": "PCM_16", "compression_level": _FASTEST_FLAC},
+    Format.MP3: {
+        "format": "MP3",
+        "subtype": "MPEG_LAYER_III",
+        "bitrate_mode": "CONSTANT",
+        "compression_level": _MP3_LEVEL,
+    },
+    Format.OGG: {"format": "OGG", "subtype": "VORBIS"},
+    Format.ALAW: {"format": "RAW", "subtype": "ALAW"},
+    Format.ULAW: {"format": "RAW", "subtype": "ULAW"},
+}
+_LOSSY = frozenset({Format.MP3, Format.OGG})
+
+
+class StreamEncoder:
+    """Gives the bytes of a file while its samples are still being made.
+
+    Parameters
+    ----------
+    format
+        One of the seven formats. ALAW and ULAW come out as mono 8000 Hz whatever is asked
+        (:func:`speechframe.audio.codec.forced_shape` says so beforehand).
+    channel_type
+        MONO mixes channels, STEREO doubles a single one.
+    input_rate_hz, output_rate_hz
+        The rate of the samples and of the file; the same when only the first is given.
+
+    Raises
+    ------
+    AudioError
+        A rate that the format does not know, or no resampler installed.
+
+    Notes
+    -----
+    A file is turned down as a whole where it would clip; a stream has been heard by then, so what lies
+    outside [-1, 1] is cut off. Of samples up to 0.99 the lossless formats hold what ``codec.encode`` gives.
+
+    Examples
+    --------
+    >>> encoder = StreamEncoder(Format.WAV, ChannelType.MONO, 22050)
+    >>> len(encoder.add(np.zeros(100, np.float32))), len(encoder.finish())
+    (244, 0)
+    """
+
+    def __init__(
+        self,
+        format: Format,
+        channel_type: ChannelType,
+        input_rate_hz: int,
+        output_rate_hz: int | None = None,
+    ) -> None:
+        channel_type, rate_hz = forced_shape(format, channel_type, output_rate_hz or input_rate_hz)
+        self.format = format
+        self.channels = channel_type.channels
+        self.sample_rate_hz = rate_hz
+        self._rate = _Rate(input_rate_hz, rate_hz)
+        self._sink = _Sink(without_tag=format is Format.MP3)
+        self._file: soundfile.SoundFile | None = None
+        self._waiting: list[NDArray[np.generic]] = []
+        self._begun = self._finished = False
+
+    def add(self, samples: ArrayLike) -> bytes:
+        """Return the bytes that can be sent once these samples are known; there may be none yet.
+
+        Parameters
+        ----------
+        samples
+            float32 in [-1, 1], shape ``(frames,)`` or ``(frames, channels)``; no frames at all are allowed.
+
+        Raises
+        ------
+        AudioError
+            Unusable samples, or a stream that is finished.
+        """
+        if self._finished:
+            raise AudioError("the stream is finished; a new one needs a new StreamEncoder")
+        array = np.asarray(samples)
+        # Mono until the end: what doubles one channel need not be resampled twice.
+        return self._written(self._rate.add(self._narrowed(array))) if array.size else self._written(None)
+
+    def finish(self) -> bytes:
+        """Return what is still to be sent; the file is whole then. Once more, it is nothing.
+
+        Raises
+        ------
+        AudioError
+            There were no samples: an empty file is none that plays.
+        """
+        if self._finished:
+            return b""
+        self._finished = True
+        if not self._rate.frames_in:
+            self._close()
+            raise AudioError("no audio: the stream was finished before there were samples")
+        data = self._written(self._rate.rest())
+        self._close()
+        return data + self._taken()
+
+    def _narrowed(self, array: NDArray[np.generic]) -> Samples:
+        if self.channels == 1 or array.ndim == 1 or array.shape[1] != self.channels:
+            return mono(array)
+        return checked(array)
+
+    def _written(self, samples: Samples | None) -> bytes:
+        head = b"" if self._begun else self._begin()
+        if samples is None or not len(samples):
+            return head + self._taken()
+        if self.channels > samples.ndim:
+            samples = np.repeat(samples[:, None], self.channels, axis=1)
+        clipped = np.clip(samples, -1.0, 1.0)
+        data = clipped if self.format in _LOSSY else np.rint(clipped * np.float32(_FULL_SCALE)).astype("<i2")
+        if self._file is None:
+            return head + data.tobytes()
+        self._waiting.append(data)
+        self._write_blocks(last=False)
+        return head + self._taken()
+
+    def _write_blocks(self, *, last: bool) -> None:
+        if self._file is None or not self._waiting:
+            return
+        data = np.concatenate(self._waiting)
+        block = _VORBIS_FRAMES if self.format is Format.OGG else min(len(data), _MOST_FRAMES) or 1
+        whole = len(data) if last else len(data) // block * block
+        for start in range(0, whole, block):
+            self._file.write(data[start : min(start + block, whole)])
+        self._waiting = [data[whole:]]
+
+    def _begin(self) -> bytes:
+        self._begun = True
+        if self.format is Format.WAV:
+            return _wav_header(self.sample_rate_hz, self.channels)
+        if self.format is not Format.PCM:
+            try:
+                self._file = soundfile.SoundFile(
+                    self._sink, "w", self.sample_rate_hz, self.channels, **_OPTIONS[self.format]
+                )
+            except soundfile.LibsndfileError as error:
+                raise AudioError(
+                    f"{self.format} cannot have {self.channels} channels at {self.sample_rate_hz} Hz"
+                ) from error
+        return b""
+
+    def _close(self) -> None:
+        self._write_blocks(last=True)
+        if self._file is not None:
+            self._file.close()
+
+    def _taken(self) -> bytes:
+        data = self._sink.take()
+        # Pages leave the encoder whole, so each can be given its number on the way.
+        return _ogg.with_fixed_serial(data) if self.format is Format.OGG else data
+
+
+class _Rate:
+    """Samples at another rate, as they come: the same as of the whole, and as many."""
+
+    def __init__(self, input_rate_hz: int, output_rate_hz: int) -> None:
+        self._rates_hz = input_rate_hz, output_rate_hz
+        self._stream: Any = None
+        self._shape: tuple[int, ...] = ()
+        self.frames_in = self._frames_out = 0
+
+    def add(self, samples: Samples) -> Samples:
+        """Return what is certain already."""
+        if not self.frames_in:
+            self._open(samples)
+        elif samples.shape[1:] != self._shape:
+            raise AudioError("a stream keeps its number of channels from the first samples on")
+        self.frames_in += len(samples)
+        return self._changed(samples, last=False)
+
+    def rest(self) -> Samples:
+        """Return what is left, to the length that the whole has."""
+        missing = self._frames_whole() - self._frames_out
+        return fitted(self._changed(np.zeros((0, *self._shape), np.float32), last=True), missing)
+
+    def _open(self, samples: Samples) -> None:
+        self._shape = samples.shape[1:]
+        rate_in_hz, rate_out_hz = self._rates_hz
+        if rate_in_hz == rate_out_hz:
+            return
+        try:
+            import soxr
+        except ModuleNotFoundError as error:
+            raise AudioError("soxr is needed to resample: pip install 'speechframe[local]'") from error
+        self._stream = soxr.ResampleStream(rate_in_hz, rate_out_hz, *(self._shape or (1,)), dtype="float32")
+
+    def _changed(self, samples: Samples, *, last: bool) -> Samples:
+        if self._stream is None:
+            changed = samples
+        else:
+            # Never past the length that the whole would have if this were all.
+            made = self._stream.resample_chunk(np.ascontiguousarray(samples), last=last)
+            changed = made[: self._frames_whole() - self._frames_out]
+        self._frames_out += len(changed)
+        return changed
+
+    def _frames_whole(self) -> int:
+        rate_in_hz, rate_out_hz = self._rates_hz
+        return max(1, seconds_to_frames(self.frames_in / rate_in_hz, rate_out_hz))
+
+
+class _Sink(io.RawIOBase):
+    """A file of which only what was not yet taken is kept; what is written before that is lost.
+
+    Encoders go back to their headers at the end, with the length: a stream's header is sent by then.
+    """
+
+    def __init__(self, *, without_tag: bool) -> None:
+        self._bytes = bytearray()
+        self._taken = self._at = 0
+        self._without_tag = without_tag
+
+    def seekable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._taken + len(self._bytes)}[whence]
+        self._at = start + offset
+        return self._at
+
+    def write(self, data: object) -> int:
+        given = bytes(data)  # type: ignore[call-overload]
+        if self._without_tag:
+            # The first frame of MP3 is kept free for the length and would be heard as one of silence.
+            self._without_tag = False
+            self._taken = 0 if any(given[_MP3_HEADER_BYTES:]) else len(given)
+        where = self._at - self._taken
+        if where >= 0:
+            self._bytes[where : where + len(given)] = given
+        self._at += len(given)
+        return len(given)
+
+    def take(self) -> bytes:
+        """Return the bytes since the last time."""
+        data = bytes(self._bytes)
+        self._bytes.clear()
+        self._taken += len(data)
+        return data
+
+
+def _wav_header(rate_hz: int, channels: int) -> bytes:
+    frame_bytes = channels * _SAMPLE_BYTES
+    return _HEADER.pack(
+        b"RIFF",
+        _UNKNOWN_SIZE,
+        b"WAVE",
+        b"fmt ",
+        _FMT_BYTES,
+        _PCM_TAG,
+        channels,
+        rate_hz,
+        rate_hz * frame_bytes,
+        frame_bytes,
+        _SAMPLE_BYTES * 8,
+        b"data",
+        _UNKNOWN_SIZE,
+    )

@@ -1,0 +1,186 @@
+"""Text that arrives in pieces, cut into what is synthesised at once (section 6: `predictive_chunking`).
+
+Strict cuts behind whole sentences, lenient behind clauses too. A cut that is missing is a wait, a cut in the
+wrong place is heard: so wherever a full stop may be something else (``Dr.``, ``e.g.``, ``3.14``, ``3. Mai``)
+there is none. Where a cut falls depends on the text alone and never on how it was split over frames; for that
+the character behind a mark is waited for.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterator
+
+from speechframe.spec.chosen import MAX_TEXT_CHARACTERS
+from speechframe.spec.limits import BUFFER_SIZE
+from speechframe.spec.pauses import strip_pauses
+from speechframe.spec.socket import PredictiveChunking
+
+__all__ = ["Chunker"]
+
+# Marks that are certain without a space behind them: of Chinese, Japanese, Devanagari, Urdu, Arabic, Khmer,
+# Burmese and Ethiopic, and the doubled exclamation mark.
+_OWN_SPACE = "\u3002\uff01\uff1f\uff61\u0964\u0965\u06d4\u061f\u17d4\u104b\u1362\u203c"
+_OWN_SPACE_CLAUSE = "\uff0c\u3001\uff1b\uff1a\u060c\u061b\u1363\u104a"
+_SENTENCE = f".!?\u2026{_OWN_SPACE}"
+_CLAUSE = f",;:\u2013\u2014{_OWN_SPACE_CLAUSE}"
+_CLOSERS = "\"'\u2019\u201d\u00bb\u203a)\\]}\u300d\u300f\u3011\u3015\uff09\uff3d\u300b\u3009\uff63"
+
+
+def _breaks(marks: str, certain: str) -> re.Pattern[str]:
+    # Marks, what closes behind them, one space. Or without space where the last mark is certain; then what
+    # follows must continue neither the marks nor what closes.
+    return re.compile(
+        rf"(?P<marks>[{marks}]+)[{_CLOSERS}]*\s"
+        rf"|[{marks}]*[{certain}][{_CLOSERS}]*(?=[^\s{marks}{_CLOSERS}])"
+        r"|\n"
+    )
+
+
+_BREAKS = {
+    PredictiveChunking.STRICT: _breaks(_SENTENCE, _OWN_SPACE),
+    PredictiveChunking.LENIENT: _breaks(f"{_SENTENCE}{_CLAUSE}", f"{_OWN_SPACE}{_OWN_SPACE_CLAUSE}"),
+}
+
+# What precedes a full stop that ends no sentence, in small letters and without its last stop.
+_SHORT_FORMS = """
+    dr mr mrs ms mx prof st jr sr rev hon gen col capt lt sgt gov sen rep messrs mt ft vs approx ca cf al fig
+    figs no nos vol vols pp ch sec ed eds dept univ inc ltd corp co bros e.g i.e a.m p.m ph.d u.s u.k
+    jan feb mar apr jun jul aug sep sept oct nov dec mon tue wed thu fri sat sun
+    bzw usw evtl ggf inkl bspw vgl str hr fr nr abs z.b d.h u.a
+    mme mlle mm av bd env p.ex sra srta ud uds vd n\u00fam p\u00e1g p.ej dra sig dott ing avv ecc
+"""
+_ABBREVIATIONS = frozenset(_SHORT_FORMS.split())
+_TOKEN_BEFORE = re.compile(r"[^\s\"'(\[{\u201c\u2018\u00ab\u201e]*\Z")
+_LONGEST_TOKEN = 40
+_ORDINAL_DIGITS = 2
+
+_MARKERS = re.compile(r"\[pause [0-9]{0,15}(?:\.[0-9]{0,15})?s\]")
+_UNFINISHED_MARKER = re.compile(r"\[(?:p(?:a(?:u(?:s(?:e(?: [0-9]{0,15}(?:\.[0-9]{0,15})?s?)?)?)?)?)?)?\Z")
+_MARKER_TAIL = 48
+"""Longer than any marker: where an unfinished one can begin, from the end."""
+
+
+class Chunker:
+    r"""Takes text as it comes and gives out what may be synthesised.
+
+    What is given out, joined, is what was taken: no character is lost, added or moved.
+
+    Parameters
+    ----------
+    min_buffer_size
+        Characters that a chunk has at least, unless it is flushed.
+    mode
+        Strict cuts behind sentences, lenient behind clauses too.
+    longest
+        Characters that a chunk has at most; text without a mark is cut there, between words.
+
+    Examples
+    --------
+    >>> chunker = Chunker(min_buffer_size=0)
+    >>> chunker.add("Dr. Who is in. He s"), chunker.add("aw 3.14 "), chunker.flush()
+    (['Dr. Who is in. '], [], 'He saw 3.14 ')
+    """
+
+    def __init__(
+        self,
+        *,
+        min_buffer_size: int = BUFFER_SIZE.default or 0,
+        mode: PredictiveChunking = PredictiveChunking.STRICT,
+        longest: int = MAX_TEXT_CHARACTERS,
+    ) -> None:
+        self.min_buffer_size = min_buffer_size
+        self.mode = mode
+        self.longest = longest
+        self._buffer = ""
+
+    @property
+    def waiting(self) -> str:
+        """The text that was taken and not given out."""
+        return self._buffer
+
+    @property
+    def in_marker(self) -> bool:
+        """Whether what waits is the beginning of a pause marker and nothing else."""
+        return len(self._buffer) <= _MARKER_TAIL and _UNFINISHED_MARKER.match(self._buffer) is not None
+
+    def add(self, text: str) -> list[str]:
+        """Take text and return what may be synthesised now, in order."""
+        self._buffer += text
+        return self.ready()
+
+    def ready(self) -> list[str]:
+        """Return what may be synthesised now; to be asked where a setting has changed."""
+        chunks: list[str] = []
+        start = 0
+        # One slice a chunk and one for the rest: a frame may be a megabyte of short sentences.
+        while (end := self._next_cut(start)) is not None:
+            chunks.append(self._buffer[start:end])
+            start = end
+        self._buffer = self._buffer[start:]
+        return chunks
+
+    def expire(self) -> str:
+        """Return what goes because the longest wait is over: all but a pause marker that has only begun.
+
+        One that is all there is goes too, as text: it has been waited for already.
+        """
+        marker = _UNFINISHED_MARKER.search(self._buffer, max(0, len(self._buffer) - _MARKER_TAIL))
+        if marker is None or self.in_marker:
+            return self.flush()
+        chunk, self._buffer = self._buffer[: marker.start()], self._buffer[marker.start() :]
+        return chunk
+
+    def flush(self) -> str:
+        """Return all that waits: no more text will come."""
+        chunk, self._buffer = self._buffer, ""
+        return chunk
+
+    def drop(self) -> int:
+        """Forget what waits, and return how many characters that was."""
+        return len(self.flush())
+
+    def _next_cut(self, start: int) -> int | None:
+        bound = start + self.longest
+        at_least = start + max(1, min(self.min_buffer_size, self.longest))
+        for end in self._breaks(start, bound):
+            if end >= at_least and _speaks(self._buffer[start:end]):
+                return end
+        return self._forced_cut(start, bound) if len(self._buffer) > bound else None
+
+    def _breaks(self, start: int, bound: int) -> Iterator[int]:
+        # One character more than fits: it is what a certain mark is recognised by.
+        for match in _BREAKS[self.mode].finditer(self._buffer, start, bound + 1):
+            if match.end() <= bound and not self._is_none(match, start):
+                yield match.end()
+
+    def _is_none(self, match: re.Match[str], start: int) -> bool:
+        """Say whether a full stop belongs to an abbreviation, an initial or a number."""
+        if match["marks"] != "." or match.end() - match.start() > len(". "):
+            return False
+        before = self._buffer[max(start, match.start() - _LONGEST_TOKEN) : match.start()]
+        token = found.group() if (found := _TOKEN_BEFORE.search(before)) else ""
+        return (
+            token.lower() in _ABBREVIATIONS
+            or (len(token) == 1 and token.isalpha())
+            or (token.isdecimal() and len(token) <= _ORDINAL_DIGITS)
+        )
+
+    def _forced_cut(self, start: int, bound: int) -> int:
+        # Only what fits and one character more is looked at: the cut may not depend on what came already.
+        text = self._buffer[start : bound + 1]
+        markers = [match.span() for match in _MARKERS.finditer(text)]
+        if (begun := _UNFINISHED_MARKER.search(text, max(0, len(text) - _MARKER_TAIL))) is not None:
+            markers.append((begun.start(), len(text) + 1))
+        whole = [
+            at
+            for at in range(self.longest, self.longest // 2, -1)
+            if not any(first < at < end for first, end in markers)
+        ]
+        spaces = (at for at in whole if text[at - 1].isspace())
+        # A mark that stands above or below a letter stays with it, unless there are more than anyone writes.
+        letters = (at for at in whole if not unicodedata.combining(text[at]))
+        return start + next(spaces, next(letters, self.longest))
+
+
+def _speaks(text: str) -> bool:
+    return any(character.isalnum() for character in strip_pauses(text))

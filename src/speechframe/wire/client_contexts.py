@@ -1,0 +1,364 @@
+"""The rules of WebSocket contexts as a client keeps them (sections 3, 6, 7.3 to 7.5): no I/O, no clocks.
+
+`ClientContexts` is one socket, or what is left of it until the next. A turn is what its user sees: text in,
+audio out, one end. On the wire a turn is an attempt with an id of its own, so that whatever still comes for
+an attempt that was given up is told apart. What is decided here, always by code and never by wording:
+
+* No more contexts are active than there are slots; the turns beyond wait, and begin in their order.
+* A turn that the service refuses for its number waits until another ends, or a moment, and is sent again.
+* A turn that fails with INTERNAL_ERROR, or whose connection is lost, is sent again from its beginning, unless
+  some of it was heard: then it has failed, since nobody wants to hear half of it twice.
+* After a close with 1000 a turn goes on when it has text: a new connection is wanted then, and not before.
+* Every attempt that was begun gets its `end`, whatever happens.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any
+
+from speechframe.spec.codes import CloseCode, ErrorCode, WarningCode
+from speechframe.spec.socket import ClientFrame, ErrorFrame, FinalFrame, VoiceConfig, WarningFrame
+from speechframe.wire.frames import UnknownFrame, parse_server_frame
+from speechframe.wire.turns import SlotPool
+
+__all__ = ["Audio", "ClientContexts", "Ended", "Event", "Failed", "Odd", "Retried", "Warned"]
+
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Audio:
+    """Audio of a turn. With WAV a header stands wherever the bytes begin with RIFF, and nowhere else."""
+
+    turn: int
+    audio: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """All audio of a turn has come."""
+
+    turn: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A turn will have no more audio; `code` is the service's, None where the connection was lost."""
+
+    turn: int
+    code: str | None
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Retried:
+    """A turn is sent again from its beginning."""
+
+    turn: int
+    code: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """The service ignored or replaced something; `turn` is None where it belongs to none."""
+
+    turn: int | None
+    code: WarningCode | str
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Odd:
+    """The service said what nobody knows, or something about no turn: to be logged, and nothing else."""
+
+    turn: int | None
+    words: str
+
+
+Event = Audio | Ended | Failed | Retried | Warned | Odd
+
+
+@dataclass(eq=False, slots=True)
+class _Turn:
+    number: int
+    opening: dict[str, Any]
+    frames: list[dict[str, Any]] = field(default_factory=list)
+    """What is to be sent, and what was sent while it may have to be sent again."""
+    sent: int = 0
+    wire_id: str | None = None
+    attempts: int = 0
+    has_slot: bool = False
+    ended: bool = False
+    heard: bool = False
+    not_before_s: float = -inf
+    refused_since_s: float | None = None
+    wait_s: float = _FIRST_WAIT_S
+
+    @property
+    def has_text(self) -> bool:
+        return any("text" in one for one in self.frames[self.sent :])
+
+
+class ClientContexts:
+    """The turns that are spoken over one socket, on the side of the client.
+
+    Parameters
+    ----------
+    slots
+        Where active contexts are counted, shared by the sockets of a key.
+    max_attempts
+        How often a turn is sent at most when it fails.
+    patience_s
+        How long a turn waits while the service says that too many contexts are active.
+
+    Examples
+    --------
+    >>> from speechframe.wire.turns import Slots
+    >>> contexts = ClientContexts(Slots(1))
+    >>> turn = contexts.open(VoiceConfig(voice_id="nora"))
+    >>> contexts.send(turn, "Hello.")
+    >>> contexts.end(turn)
+    []
+    >>> contexts.wants_connection
+    True
+    >>> contexts.connected()
+    >>> [frame.context_id for frame in contexts.frames(now_s=0.0)]
+    ['1.1', '1.1', '1.1']
+    """
+
+    def __init__(self, slots: SlotPool, *, max_attempts: int = 3, patience_s: float = 60.0) -> None:
+        self._slots = slots
+        self._max_attempts = max_attempts
+        self._patience_s = patience_s
+        self._numbers = 0
+        self._turns: dict[int, _Turn] = {}
+        self._by_wire_id: dict[str, _Turn] = {}
+        # Attempts that were given up and are still to be ended, with whether they hold a slot till then.
+        self._closing: list[tuple[str, bool]] = []
+        self._connected = False
+
+    @property
+    def wants_connection(self) -> bool:
+        """Whether there is something to send and no connection to send it over."""
+        return not self._connected and any(turn.has_text for turn in self._turns.values())
+
+    @property
+    def due_s(self) -> float | None:
+        """When to ask for `frames` again though nothing has happened; None if there is no such time."""
+        waits = [turn.not_before_s for turn in self._turns.values() if turn.not_before_s > -inf]
+        return min(waits, default=None)
+
+    @property
+    def open_turns(self) -> tuple[int, ...]:
+        """The turns that are not over."""
+        return tuple(self._turns)
+
+    def open(self, voice_config: VoiceConfig, settings: Mapping[str, Any] | None = None) -> int:
+        """Begin a turn and return its number; nothing is sent before it has text.
+
+        Parameters
+        ----------
+        voice_config
+            The voice of the turn.
+        settings
+            min_buffer_size, max_buffer_delay_in_ms, predictive_chunking; those that are given.
+        """
+        self._numbers += 1
+        opening = {"voice_config": voice_config, **(settings or {})}
+        self._turns[self._numbers] = _Turn(self._numbers, opening)
+        return self._numbers
+
+    def send(self, turn: int, text: str) -> None:
+        """Add text to a turn; what comes for one that is over is dropped, as it would be on the wire."""
+        found = self._turns.get(turn)
+        if found is not None and not found.ended and text:
+            found.frames.append({"text": text})
+
+    def clear(self, turn: int) -> None:
+        """Drop the text of a turn that is not spoken yet."""
+        found = self._turns.get(turn)
+        if found is None:
+            return
+        ending = [{"end": True}] if found.ended else []
+        # An end that has gone cannot be taken back; clear reaches what the service still holds.
+        found.frames = ([{"clear": True}] if found.wire_id else []) + ending
+        found.sent = 0
+
+    def end(self, turn: int) -> list[Event]:
+        """Say that a turn has no more text."""
+        found = self._turns.get(turn)
+        if found is None or found.ended:
+            return []
+        found.ended = True
+        if found.wire_id is None and not found.has_text:
+            # Nothing of it is known to the service, or no longer: there is nothing to wait for.
+            return self._over(found, Ended(turn))
+        found.frames.append({"end": True})
+        return []
+
+    def abandon(self, turn: int) -> None:
+        """Give a turn up: nobody waits for it any more. What the service knows of it is cleared and ended."""
+        found = self._turns.get(turn)
+        if found is not None:
+            self._give_up(found)
+            del self._turns[turn]
+
+    def connected(self) -> None:
+        """Take that there is a connection."""
+        self._connected = True
+
+    def disconnected(self, code: int | None) -> list[Event]:
+        """Take that the connection is closed, with a code or without one, and say what that means."""
+        self._connected = False
+        for _, has_slot in self._closing:
+            if has_slot:
+                self._slots.free()
+        self._closing.clear()
+        events: list[Event] = []
+        for turn in list(self._turns.values()):
+            events += self._lost(turn, code)
+        return events
+
+    def frames(self, *, now_s: float) -> list[ClientFrame]:
+        """Return what is to be sent now, in order; it counts as sent."""
+        if not self._connected:
+            return []
+        frames: list[ClientFrame] = []
+        for wire_id, has_slot in self._closing:
+            frames += [
+                _frame(wire_id, {"clear": True}),
+                _frame(wire_id, {"end": True}),
+            ]
+            if has_slot:
+                self._slots.free()
+        self._closing.clear()
+        for turn in self._turns.values():
+            if turn.wire_id is None and not self._begins(turn, frames, now_s):
+                continue
+            for fields in turn.frames[turn.sent :]:
+                frames.append(_frame(turn.wire_id, fields))
+                if fields.get("end"):
+                    self._free(turn)
+            turn.sent = len(turn.frames)
+            if turn.heard:
+                turn.frames, turn.sent = [], 0
+        return frames
+
+    def receive(self, message: str | bytes, *, now_s: float) -> list[Event]:
+        """Take a message of the service and return what it means."""
+        frame = parse_server_frame(message)
+        turn = self._by_wire_id.get(frame.context_id or "")
+        number = turn.number if turn is not None else None
+        if isinstance(frame, WarningFrame):
+            return [Warned(number, frame.warning_code, frame.warning)]
+        if isinstance(frame, UnknownFrame):
+            return [Odd(number, frame.why)]
+        if isinstance(frame, ErrorFrame):
+            return self._error(turn, frame, now_s)
+        if turn is None:
+            return [Odd(None, f"a frame for the context {frame.context_id!r}, which is not open")]
+        if isinstance(frame, FinalFrame):
+            return self._final(turn)
+        self._hear(turn)
+        return [Audio(turn.number, frame.audio), *(self._final(turn) if frame.final else [])]
+
+    def _begins(self, turn: _Turn, frames: list[ClientFrame], now_s: float) -> bool:
+        """Begin an attempt where there is text and a slot for it."""
+        if not turn.has_text or now_s < turn.not_before_s or not self._slots.take():
+            return False
+        turn.has_slot = True
+        turn.attempts += 1
+        turn.not_before_s = -inf
+        turn.wire_id = f"{turn.number}.{turn.attempts}"
+        self._by_wire_id[turn.wire_id] = turn
+        frames.append(_frame(turn.wire_id, turn.opening))
+        return True
+
+    def _hear(self, turn: _Turn) -> None:
+        if not turn.heard:
+            turn.heard = True
+            turn.frames, turn.sent = turn.frames[turn.sent :], 0
+
+    def _final(self, turn: _Turn) -> list[Event]:
+        if not turn.ended or turn.has_slot:
+            return [Odd(turn.number, "a final frame before the turn was ended")]
+        return self._over(turn, Ended(turn.number))
+
+    def _error(self, turn: _Turn | None, frame: ErrorFrame, now_s: float) -> list[Event]:
+        code, words = frame.error_code, frame.error
+        if turn is None:
+            return [Odd(None, f"an error of no open context: {code} {words}")]
+        if code == ErrorCode.ACTIVE_CONTEXT_LIMIT_EXCEEDED and not turn.heard:
+            return self._refused(turn, words, now_s)
+        if code == ErrorCode.INTERNAL_ERROR and not turn.heard and turn.attempts < self._max_attempts:
+            self._give_up(turn)
+            return [Retried(turn.number, str(code))]
+        if frame.fatal or code in {ErrorCode.INTERNAL_ERROR, ErrorCode.INVALID_VOICE}:
+            self._give_up(turn)
+            return self._over(turn, Failed(turn.number, str(code), words))
+        return [Odd(turn.number, f"an error that is not fatal: {code} {words}")]
+
+    def _refused(self, turn: _Turn, words: str, now_s: float) -> list[Event]:
+        turn.refused_since_s = now_s if turn.refused_since_s is None else turn.refused_since_s
+        self._give_up(turn)
+        if now_s - turn.refused_since_s >= self._patience_s:
+            code = ErrorCode.ACTIVE_CONTEXT_LIMIT_EXCEEDED
+            return self._over(turn, Failed(turn.number, str(code), words))
+        # A refusal is no failure of the turn.
+        turn.not_before_s = now_s + turn.wait_s
+        turn.wait_s = min(2 * turn.wait_s, _LONGEST_WAIT_S)
+        return [Retried(turn.number, str(ErrorCode.ACTIVE_CONTEXT_LIMIT_EXCEEDED))]
+
+    def _lost(self, turn: _Turn, code: int | None) -> list[Event]:
+        if code == CloseCode.POLICY_VIOLATION:
+            self._detach(turn)
+            return self._over(turn, Failed(turn.number, None, CloseCode.POLICY_VIOLATION.cause))
+        if turn.wire_id is None:
+            return []
+        self._detach(turn)
+        if not turn.heard:
+            turn.sent = 0
+            turn.frames = [one for one in turn.frames if "clear" not in one]
+            if code != CloseCode.NORMAL and turn.attempts >= self._max_attempts:
+                return self._over(turn, Failed(turn.number, None, "the connection was lost"))
+            return [Retried(turn.number, None)] if turn.has_text else self._over_if_ended(turn)
+        if turn.ended or code != CloseCode.NORMAL:
+            words = "the connection was lost before all of the audio had come"
+            return self._over(turn, Failed(turn.number, None, words))
+        return []
+
+    def _over_if_ended(self, turn: _Turn) -> list[Event]:
+        return self._over(turn, Ended(turn.number)) if turn.ended else []
+
+    def _give_up(self, turn: _Turn) -> None:
+        """Leave an attempt, to be ended on the wire; what it was to say is to be sent from the beginning."""
+        if turn.wire_id is not None:
+            self._closing.append((turn.wire_id, turn.has_slot))
+            turn.has_slot = False
+        self._detach(turn)
+        turn.sent = 0
+        turn.frames = [one for one in turn.frames if "clear" not in one]
+
+    def _detach(self, turn: _Turn) -> None:
+        self._free(turn)
+        if turn.wire_id is not None:
+            del self._by_wire_id[turn.wire_id]
+            turn.wire_id = None
+
+    def _free(self, turn: _Turn) -> None:
+        if turn.has_slot:
+            turn.has_slot = False
+            self._slots.free()
+
+    def _over(self, turn: _Turn, event: Ended | Failed) -> list[Event]:
+        self._detach(turn)
+        del self._turns[turn.number]
+        # What was refused for the number of contexts need not wait any longer.
+        for other in self._turns.values():
+            other.not_before_s = -inf
+        return [event]
+
+
+def _frame(wire_id: str | None, fields: Mapping[str, Any]) -> ClientFrame:
+    return ClientFrame.model_validate({**fields, "context_id": wire_id})

@@ -1,0 +1,396 @@
+"""The rules of WebSocket contexts as the service keeps them (sections 3, 6, 7.3 to 7.5): no I/O, no clocks.
+
+`Contexts` is one socket. Messages, pieces of audio and the time go in, actions come out; whoever owns the
+socket carries them out and says what became of them::
+
+    receive(message) ─► Send(frame)               to the client, in this order
+                     ─► Generate(generation, ...) then audio(...) as often as it comes, at last generated(...)
+                     ─► Finish(turn)              then finished(...) with what the encoder still held
+                     ─► Cancel(generation)        nobody wants it any more
+                     ─► Close(code)
+
+A context's life from its first frame to its final frame is a turn. What the document leaves open:
+
+* `end` frees the slot with the frame that holds it. The audio still to come is sent, then the final frame.
+* The next turn of an id may begin before that; its audio comes after the final frame of the one before.
+* One chunk of a turn is generated at a time; so `clear` can drop all others, and contexts take turns.
+* Buffer settings without `context_id` hold for every context of the socket that has none of its own.
+* `end` or `clear` alone, and settings without `context_id`, make no context.
+* After a fatal error what was under way is dropped: the id is taken again from the frame that has a
+  voice_config, or behind the one that has `end`.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from itertools import chain
+from typing import Any
+
+from speechframe.spec.chosen import GENERATION_REQUESTS_PER_S
+from speechframe.spec.codes import CloseCode, ErrorCode, WarningCode
+from speechframe.spec.limits import SOCKET_IDLE_S
+from speechframe.spec.socket import (
+    ClientFrame,
+    ErrorFrame,
+    FinalFrame,
+    VoiceConfig,
+    WarningFrame,
+)
+from speechframe.wire.chunking import Chunker
+from speechframe.wire.frames import audio_frame, parse_client_frame
+from speechframe.wire.turns import Action, Cancel, Close, Finish, Generate, Send, SlotPool, Slots, Turn
+
+__all__ = ["Action", "Cancel", "Close", "Contexts", "Finish", "Generate", "Send", "SlotPool", "Slots"]
+
+_REMEMBERED_FAILURES = 1000
+"""Ids whose last turn failed; the oldest is forgotten beyond."""
+_SETTINGS = ("min_buffer_size", "max_buffer_delay_in_ms", "predictive_chunking")
+
+
+class Contexts:
+    """The contexts of one socket, on the side of the service.
+
+    Parameters
+    ----------
+    slots
+        Where active contexts are counted, shared by the sockets of a key.
+    now_s
+        The time, in seconds of any clock that never goes back; all other times are of the same clock.
+    trace_id
+        Stands on every frame; a turn's frames have its number behind it.
+    voice_problem
+        Says in words why the catalogue has no such voice, or None where it has one; asked for every
+        voice_config that names one.
+    idle_s
+        Seconds without traffic after which the socket is closed.
+    requests_per_s
+        Generation requests a second and context, beyond which the client is asked to slow down.
+
+    Examples
+    --------
+    >>> contexts = Contexts(Slots(2), now_s=0.0, trace_id="t")
+    >>> message = '{"voice_config": {"voiceId": "nora"}, "text": "Hi.", "end": true}'
+    >>> for action in contexts.receive(message, now_s=0.0):
+    ...     print(action.text, action.voice_config.voice_id)
+    Hi. nora
+    """
+
+    def __init__(
+        self,
+        slots: SlotPool,
+        *,
+        now_s: float,
+        trace_id: str,
+        voice_problem: Callable[[VoiceConfig], str | None] = lambda _: None,
+        idle_s: float = SOCKET_IDLE_S,
+        requests_per_s: int = GENERATION_REQUESTS_PER_S,
+    ) -> None:
+        self._slots = slots
+        self._trace_id = trace_id
+        self._voice_problem = voice_problem
+        self._idle_s = idle_s
+        self._requests_per_s = requests_per_s
+        self._heard_s = now_s
+        self._numbers = 0
+        self._settings: dict[str, Any] = {}
+        # Of each id the turns that are not over: only the last can be active, only the first is heard.
+        self._turns: dict[str | None, deque[Turn]] = {}
+        self._failed: OrderedDict[str | None, None] = OrderedDict()
+        self._generating: dict[int, Turn] = {}
+        self._closed = False
+
+    @property
+    def active(self) -> int:
+        """How many contexts of this socket hold a slot."""
+        return sum(not turns[-1].ended for turns in self._turns.values())
+
+    @property
+    def backlog_characters(self) -> int:
+        """How much text waits for its synthesis: above some bound the socket is better not read."""
+        return sum(
+            len(turn.chunker.waiting) + sum(len(text) for text, _ in turn.queue)
+            for turn in chain.from_iterable(self._turns.values())
+        )
+
+    @property
+    def due_s(self) -> float | None:
+        """When `tick` is to be called next; None once the socket is closed."""
+        if self._closed:
+            return None
+        delays = [turns[-1].due_s for turns in self._turns.values() if turns[-1].due_s is not None]
+        if not self._at_work():
+            delays.append(self._heard_s + self._idle_s)
+        return min(delays, default=None)
+
+    def receive(self, message: str | bytes, *, now_s: float) -> list[Action]:
+        """Take a message of the client. Whatever it holds, the socket stays open."""
+        if self._closed:
+            return []
+        self._heard_s = now_s
+        parsed = parse_client_frame(message)
+        frame = parsed.frame
+        if frame is None:
+            return [self._error(ErrorCode.INVALID_JSON, parsed.error or "", None, fatal=False)]
+        key = frame.context_id
+        turn = self._active(key)
+        actions: list[Action] = []
+        if turn is None and self._opens(frame):
+            if not self._slots.take():
+                words = "too many contexts are active; end one, or use its id again for the next turn"
+                actions += [self._warning(one.code, one.words, key) for one in parsed.warnings]
+                actions.append(self._error(ErrorCode.ACTIVE_CONTEXT_LIMIT_EXCEEDED, words, key, fatal=False))
+                return actions
+            turn = self._open(key)
+        actions += [self._warning(one.code, one.words, key, turn) for one in parsed.warnings]
+        self._set(frame, turn)
+        if frame.clear:
+            actions += self._cleared(key, now_s)
+        if turn is not None:
+            actions += self._taken(turn, frame, now_s)
+        elif frame.end:
+            self._failed.pop(key, None)
+        return actions + self._expired(now_s)
+
+    def audio(self, generation: int, data: bytes, *, now_s: float) -> list[Action]:
+        """Take audio of a chunk, encoded: the next bytes of its turn's file."""
+        turn = self._generating.get(generation)
+        if turn is None or not data:
+            return []
+        self._heard_s = now_s
+        return [Send(audio_frame(data, **turn.about()))]
+
+    def generated(self, generation: int, *, now_s: float) -> list[Action]:
+        """Take that a chunk is synthesised and all of its audio was given to `audio`."""
+        turn = self._generating.pop(generation, None)
+        if turn is None:
+            return []
+        turn.generation = None
+        return self._next(turn.context_id, now_s)
+
+    def finished(self, turn: int, data: bytes, *, now_s: float) -> list[Action]:
+        """Take the last bytes of a turn's file, and end the turn with its final frame."""
+        first = next((turns[0] for turns in self._turns.values() if turns[0].number == turn), None)
+        if first is None or not first.finishing:
+            return []
+        self._heard_s = now_s
+        audio: list[Action] = [Send(audio_frame(data, **first.about()))] if data else []
+        return audio + self._final(first) + self._next(first.context_id, now_s)
+
+    def failed(
+        self, turn: int, words: str, *, now_s: float, code: ErrorCode = ErrorCode.INTERNAL_ERROR
+    ) -> list[Action]:
+        """Take that a turn cannot go on: a fatal error ends it, and with it what its id has begun since."""
+        found = next((turns for turns in self._turns.values() if turns[0].number == turn), None)
+        if found is None:
+            return []
+        self._heard_s = now_s
+        first, *behind = found
+        for one in behind:
+            self._end(one, failed=True)
+            self._forget(one)
+        self._fail(first, code, words)
+        return self._next(first.context_id, now_s)
+
+    def tick(self, *, now_s: float) -> list[Action]:
+        """Do what is due: text that has waited longest is synthesised, an idle socket is closed."""
+        actions = self._expired(now_s)
+        if not self._closed and not self._at_work() and self._heard_s + self._idle_s <= now_s:
+            actions += [*self.close(), Close(CloseCode.NORMAL)]
+        return actions
+
+    def close(self) -> list[Action]:
+        """Free everything: the socket is gone, or about to be."""
+        turns = list(chain.from_iterable(self._turns.values()))
+        actions: list[Action] = [
+            Cancel(turn.generation, turn.number) for turn in turns if turn.generation is not None
+        ]
+        for turn in turns:
+            if not turn.ended:
+                self._slots.free()
+        self._turns.clear()
+        self._failed.clear()
+        self._generating.clear()
+        self._closed = True
+        return actions
+
+    def _at_work(self) -> bool:
+        return any(turns[0].generation is not None or turns[0].finishing for turns in self._turns.values())
+
+    def _expired(self, now_s: float) -> list[Action]:
+        actions: list[Action] = []
+        for turn in [turns[-1] for turns in self._turns.values()]:
+            if turn.due_s is not None and turn.due_s <= now_s:
+                actions += self._queued(turn, [turn.chunker.expire()], now_s)
+        return actions
+
+    def _active(self, key: str | None) -> Turn | None:
+        turns = self._turns.get(key)
+        return turns[-1] if turns and not turns[-1].ended else None
+
+    def _opens(self, frame: ClientFrame) -> bool:
+        """Say whether a frame for an id without an active context begins a turn."""
+        if frame.voice_config is not None:
+            return True
+        if frame.context_id in self._failed:
+            return False
+        names_settings = frame.context_id is not None and bool(frame.model_fields_set.intersection(_SETTINGS))
+        return frame.text is not None or names_settings or frame.model_fields_set == {"context_id"}
+
+    def _open(self, key: str | None) -> Turn:
+        self._failed.pop(key, None)
+        self._numbers += 1
+        turn = Turn(self._numbers, key, f"{self._trace_id}-{self._numbers}", Chunker())
+        self._turns.setdefault(key, deque()).append(turn)
+        turn.apply(self._settings)
+        return turn
+
+    def _set(self, frame: ClientFrame, turn: Turn | None) -> None:
+        """Take settings: those of a context count before those of the socket."""
+        given = {name: getattr(frame, name) for name in _SETTINGS if name in frame.model_fields_set}
+        if frame.context_id is None:
+            self._settings |= given
+            for turns in self._turns.values():
+                turns[-1].apply(self._settings)
+        elif turn is not None:
+            turn.settings |= given
+            turn.apply(self._settings)
+
+    def _cleared(self, key: str | None, now_s: float) -> list[Action]:
+        """Drop what is not being synthesised, of the turns that have ended too: they are interrupted."""
+        for turn in self._turns.get(key, ()):
+            turn.drop()
+        return self._next(key, now_s)
+
+    def _taken(self, turn: Turn, frame: ClientFrame, now_s: float) -> list[Action]:
+        """Take what a frame says to an active context: its voice, then text, then the end."""
+        actions: list[Action] = []
+        if frame.voice_config is not None:
+            # What came before keeps the voice that it came under.
+            actions += self._queued(turn, [turn.chunker.flush()], now_s)
+            problem = self._voice_problem(frame.voice_config) if frame.voice_config.voice_id else None
+            if problem is not None:
+                self._fail(turn, ErrorCode.INVALID_VOICE, problem)
+                return actions + self._next(turn.context_id, now_s)
+            turn.voice_config = frame.voice_config
+            if not frame.voice_config.voice_id:
+                words = "voice_config has no voiceId; the default voice is used"
+                actions.append(self._warning(WarningCode.NO_VOICE_ID, words, turn.context_id, turn))
+        if frame.text:
+            if turn.voice_config is None and not turn.warned_no_config:
+                turn.warned_no_config = True
+                words = "text came before a voice_config; the default voice is used"
+                actions.append(self._warning(WarningCode.NO_VOICE_CONFIG, words, turn.context_id, turn))
+            actions += self._queued(turn, turn.chunker.add(frame.text), now_s)
+        elif turn.chunker.waiting:
+            # A setting may have changed what is ready.
+            actions += self._queued(turn, turn.chunker.ready(), now_s)
+        if frame.end:
+            rest = turn.chunker.flush()
+            self._end(turn)
+            actions += self._queued(turn, [rest], now_s)
+        return actions
+
+    def _queued(self, turn: Turn, chunks: list[str], now_s: float) -> list[Action]:
+        """Put chunks behind those that wait, arm the delay for what is not ready, and go on."""
+        # Blanks alone cannot be spoken.
+        ready = [(chunk, turn.voice_config) for chunk in chunks if chunk and not chunk.isspace()]
+        turn.queue.extend(ready)
+        turn.arm(now_s, anew=any(chunks))
+        actions = self._slowed(turn, now_s) if ready else []
+        return actions + self._next(turn.context_id, now_s)
+
+    def _slowed(self, turn: Turn, now_s: float) -> list[Action]:
+        """Count a generation request, and ask for fewer, once a second, where there are too many."""
+        # Frames are counted that have something generated, not chunks: more text at a time is what is wanted.
+        turn.requests_s.append(now_s)
+        while turn.requests_s[0] <= now_s - 1:
+            turn.requests_s.popleft()
+        if len(turn.requests_s) <= self._requests_per_s:
+            return []
+        turn.requests_s.popleft()
+        if turn.warned_rate_s is not None and now_s < turn.warned_rate_s + 1:
+            return []
+        turn.warned_rate_s = now_s
+        words = f"more than {self._requests_per_s} generation requests a second; send more text at a time"
+        return [self._warning(WarningCode.TOO_MANY_GENERATION_REQUESTS, words, turn.context_id, turn)]
+
+    def _next(self, key: str | None, now_s: float) -> list[Action]:
+        """Go on with an id's first turn: its next chunk, its end, or the turn behind it."""
+        actions: list[Action] = []
+        while turns := self._turns.get(key):
+            turn = turns[0]
+            if turn.failure is not None:
+                actions += self._failure(turn, turn.failure)
+                continue
+            if turn.generation is not None or turn.finishing:
+                break
+            if turn.queue:
+                text, voice_config = turn.queue.popleft()
+                self._numbers += 1
+                turn.generation, turn.has_file = self._numbers, True
+                self._generating[turn.generation] = turn
+                actions.append(Generate(turn.generation, turn.number, key, text, voice_config))
+                break
+            if not turn.ended:
+                break
+            if turn.has_file:
+                turn.finishing = True
+                actions.append(Finish(turn.number))
+                break
+            self._heard_s = now_s
+            actions += self._final(turn)
+        return actions
+
+    def _final(self, turn: Turn) -> list[Action]:
+        self._forget(turn)
+        return [Send(FinalFrame(**turn.about()))]
+
+    def _fail(self, turn: Turn, code: ErrorCode, words: str) -> None:
+        """End a turn; its error is told when the turns before it are over, since nothing may follow it."""
+        turn.failure = ErrorFrame(error=words, error_code=code, fatal=True, **turn.about())
+        turn.drop()
+        self._end(turn, failed=True)
+
+    def _failure(self, turn: Turn, frame: ErrorFrame) -> list[Action]:
+        actions: list[Action] = [Send(frame)]
+        if turn.generation is not None:
+            del self._generating[turn.generation]
+            actions.append(Cancel(turn.generation, turn.number))
+        self._forget(turn)
+        return actions
+
+    def _end(self, turn: Turn, *, failed: bool = False) -> None:
+        if turn.ended:
+            return
+        turn.ended = True
+        self._slots.free()
+        if failed:
+            # What the client has sent meanwhile belongs to this turn and not to a new one.
+            self._failed[turn.context_id] = None
+            if len(self._failed) > _REMEMBERED_FAILURES:
+                self._failed.popitem(last=False)
+
+    def _forget(self, turn: Turn) -> None:
+        turns = self._turns[turn.context_id]
+        turns.remove(turn)
+        if not turns:
+            del self._turns[turn.context_id]
+
+    def _warning(
+        self, code: WarningCode, words: str, context_id: str | None, turn: Turn | None = None
+    ) -> Action:
+        trace_id = turn.trace_id if turn is not None else self._trace_id
+        return Send(WarningFrame(warning=words, warning_code=code, context_id=context_id, trace_id=trace_id))
+
+    def _error(
+        self,
+        code: ErrorCode,
+        words: str,
+        context_id: str | None,
+        turn: Turn | None = None,
+        *,
+        fatal: bool,
+    ) -> Action:
+        trace_id = turn.trace_id if turn is not None else self._trace_id
+        return Send(
+            ErrorFrame(error=words, error_code=code, fatal=fatal, context_id=context_id, trace_id=trace_id)
+        )

@@ -1,0 +1,298 @@
+"""WebSocket frames: messages to values and back (section 6), for both ends.
+
+A frame of the client is read as far as it can be: a field that is wrong is left out with a warning, and the
+rest of the frame counts (section 7.4). Only what is no single JSON object is an error (section 7.3). A frame
+of the server is read leniently: what nobody knows yet is told, never a crash.
+"""
+
+import json
+import re
+from binascii import b2a_base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from pydantic import ValidationError
+
+from speechframe.spec.check import shown
+from speechframe.spec.chosen import MAX_CONTEXT_ID_CHARACTERS, MAX_FRAME_BYTES
+from speechframe.spec.codes import WarningCode
+from speechframe.spec.limits import BUFFER_DELAY_MS, BUFFER_SIZE
+from speechframe.spec.socket import (
+    AudioFrame,
+    ClientFrame,
+    ErrorFrame,
+    FinalFrame,
+    PredictiveChunking,
+    VoiceConfig,
+    WarningFrame,
+)
+from speechframe.wire._base64 import decode_base64
+from speechframe.wire._json import NotJsonError, loads
+
+__all__ = [
+    "AudioReceived",
+    "FrameWarning",
+    "ParsedFrame",
+    "ServerFrame",
+    "UnknownFrame",
+    "audio_frame",
+    "encode_frame",
+    "parse_client_frame",
+    "parse_server_frame",
+]
+
+_MAX_DEPTH = 32
+_MAX_WORDS = 500
+_TOO_DEEP = f"the frame is nested more than {_MAX_DEPTH} levels deep"
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_BRACKETS = {"[": 1, "{": 1, "]": -1, "}": -1}
+_NUMBER = re.compile(r"\s*[+-]?[0-9]{1,20}(?:\.0{0,20})?\s*", re.ASCII)
+_BUFFERS = ("min_buffer_size", "max_buffer_delay_in_ms")
+_WARNINGS = {
+    "min_buffer_size": (WarningCode.INVALID_BUFFER_SIZE, f"a whole number from {BUFFER_SIZE}"),
+    "max_buffer_delay_in_ms": (
+        WarningCode.INVALID_BUFFER_DELAY,
+        f"a whole number of milliseconds from {BUFFER_DELAY_MS}",
+    ),
+    "predictive_chunking": (WarningCode.INVALID_PREDICTIVE_CHUNKING, " or ".join(PredictiveChunking)),
+}
+_ALLOWED = {
+    "voice_config": "an object",
+    "text": "text",
+    "context_id": f"text of at most {MAX_CONTEXT_ID_CHARACTERS} characters",
+    "end": "true or false",
+}
+_VOICE_ID_NAMES = frozenset({"voiceId", "voice_id"})
+
+
+@dataclass(frozen=True, slots=True)
+class FrameWarning:
+    """Something in a frame that was ignored: the code, and words for people."""
+
+    code: WarningCode
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedFrame:
+    """What came of a client's message.
+
+    Parameters
+    ----------
+    frame
+        What could be read; None when the message was no single JSON object, and then `error` says why.
+    warnings
+        What was ignored, in the order of the frame.
+    error
+        Words for INVALID_JSON.
+    """
+
+    frame: ClientFrame | None
+    warnings: tuple[FrameWarning, ...] = ()
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AudioReceived:
+    """An audio frame as the client sees it: the bytes, and whose they are.
+
+    `final` where a service puts the last audio and the final frame into one.
+    """
+
+    audio: bytes
+    context_id: str | None
+    trace_id: str | None
+    final: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownFrame:
+    """A message of the server that is none of its frames; `why` says so, `fields` are what could be read."""
+
+    why: str
+    fields: Mapping[str, Any]
+    context_id: str | None = None
+
+
+ServerFrame = AudioReceived | FinalFrame | ErrorFrame | WarningFrame | UnknownFrame
+
+
+def parse_client_frame(message: str | bytes) -> ParsedFrame:
+    """Return what a client's WebSocket message says, with everything in it that is ignored.
+
+    Parameters
+    ----------
+    message
+        The text of the message; bytes are a binary message, which no frame is.
+
+    Examples
+    --------
+    >>> parse_client_frame('{"text": "Hi", "min_buffer_size": "7", "end": "yes"}').frame.min_buffer_size
+    7
+    >>> parse_client_frame('{"text": "a"}{"text": "b"}').error
+    'the message is no single JSON object: Extra data'
+    """
+    try:
+        fields = _object(message)
+    except ValueError as error:
+        return ParsedFrame(None, error=str(error)[:_MAX_WORDS])
+    given = {name: value for name, value in fields.items() if value is not None}
+    warnings = [_warning("context_id", given.pop("context_id"))] if _has_long_id(given) else []
+    warnings += [_warning(name, given.pop(name)) for name in _BUFFERS if not _is_number(given.get(name, 0))]
+    warnings += _without_wrong(given)
+    if given.get("clear", False) is not False and "text" in given:
+        del given["text"]
+        words = "text beside clear is dropped; send it in the next frame"
+        warnings.append(FrameWarning(WarningCode.TEXT_IGNORED_WITH_CLEAR, words))
+    return ParsedFrame(ClientFrame.model_validate(given), tuple(warnings))
+
+
+def encode_frame(frame: ClientFrame | AudioFrame | FinalFrame | ErrorFrame | WarningFrame) -> str:
+    """Return the text of a frame, of either end: what is not set is not sent.
+
+    Examples
+    --------
+    >>> encode_frame(ClientFrame(text="Hi", end=True))
+    '{"text":"Hi","end":true}'
+    >>> encode_frame(FinalFrame(context_id="a", trace_id="t-1"))
+    '{"final":true,"context_id":"a","trace_id":"t-1"}'
+    """
+    if isinstance(frame, ClientFrame):
+        return frame.model_dump_json(exclude_unset=True, exclude_none=True)
+    # Every frame of the server has a trace_id, and an error says whether it is fatal: defaults are sent too.
+    return frame.model_dump_json(exclude_none=True)
+
+
+def audio_frame(audio: bytes, *, context_id: str | None, trace_id: str) -> AudioFrame:
+    """Return the frame that carries a chunk of audio."""
+    text = b2a_base64(audio, newline=False).decode("ascii")
+    return AudioFrame(audio=text, context_id=context_id, trace_id=trace_id)
+
+
+def parse_server_frame(message: str | bytes) -> ServerFrame:
+    r"""Return what a server's WebSocket message is; whatever is new or broken is an `UnknownFrame`.
+
+    Unknown codes stay text, missing fields are None, further fields are ignored.
+
+    Examples
+    --------
+    >>> parse_server_frame('{"audio": "AAE=", "context_id": "a"}')
+    AudioReceived(audio=b'\x00\x01', context_id='a', trace_id=None, final=False)
+    >>> parse_server_frame('{"error": "new", "error_code": "NEW"}').error_code
+    'NEW'
+    """
+    try:
+        fields, _ = loads(message if isinstance(message, bytes) else message.encode("utf-8", "replace"))
+    except NotJsonError as error:
+        return UnknownFrame(f"no JSON: {error}", {})
+    if not isinstance(fields, dict):
+        return UnknownFrame("no JSON object", {})
+    context_id, trace_id = _text(fields.get("context_id")), _text(fields.get("trace_id"))
+    about: dict[str, Any] = {"context_id": context_id, "trace_id": trace_id}
+    if "error" in fields or "error_code" in fields:
+        return ErrorFrame(
+            error=_text(fields.get("error")) or "",
+            error_code=_text(fields.get("error_code")) or "",
+            # Only what is certainly fatal ends a context: who goes on finds out, who stops does not.
+            fatal=fields.get("fatal") is True,
+            **about,
+        )
+    if "warning" in fields or "warning_code" in fields:
+        return WarningFrame(
+            warning=_text(fields.get("warning")) or "",
+            warning_code=_text(fields.get("warning_code")) or "",
+            **about,
+        )
+    if isinstance(fields.get("audio"), str):
+        audio = decode_base64(fields["audio"].encode("utf-8", "replace"))
+        if audio is None:
+            return UnknownFrame("audio is no Base64", fields, context_id)
+        return AudioReceived(audio, context_id, trace_id, final=fields.get("final") is True)
+    if fields.get("final"):
+        return FinalFrame(**about)
+    return UnknownFrame("none of the frames that are known", fields, context_id)
+
+
+def _object(message: str | bytes) -> dict[str, Any]:
+    """Return the fields of a message, or raise ValueError with words for the client."""
+    if isinstance(message, bytes | bytearray | memoryview):
+        raise ValueError("the message is binary; send JSON as text")  # noqa: TRY004 - told to the client
+    if len(message) > MAX_FRAME_BYTES or len(message.encode("utf-8", "replace")) > MAX_FRAME_BYTES:
+        raise ValueError(f"the frame is larger than {MAX_FRAME_BYTES:,} bytes; send the text in several")
+    if _depth(message) > _MAX_DEPTH:
+        raise ValueError(_TOO_DEEP)
+    try:
+        fields = json.loads(message, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"the message is no single JSON object: {error.msg}") from None
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+    if not isinstance(fields, dict):
+        raise ValueError("the message is no single JSON object")  # noqa: TRY004 - told to the client
+    return fields
+
+
+def _depth(message: str) -> int:
+    # The parser refuses depth by the interpreter's own stack, which is used up differently in every caller.
+    depth = deepest = 0
+    for character in _QUOTED.sub("", message):
+        depth += _BRACKETS.get(character, 0)
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"the message is no single JSON object: {name} is no JSON")
+
+
+def _has_long_id(given: Mapping[str, Any]) -> bool:
+    # It is sent back with every piece of audio.
+    context_id = given.get("context_id")
+    return isinstance(context_id, str) and len(context_id) > MAX_CONTEXT_ID_CHARACTERS
+
+
+def _is_number(value: Any) -> bool:
+    # What JSON or a person calls a number; Python would take "1_0" as well.
+    return _NUMBER.fullmatch(value) is not None if isinstance(value, str) else isinstance(value, int | float)
+
+
+def _without_wrong(given: dict[str, Any]) -> list[FrameWarning]:
+    """Take the fields that are wrong out of a frame, and out of its voice_config, and say which."""
+    warnings = []
+    config = given.get("voice_config")
+    if isinstance(config, dict):
+        given["voice_config"] = config = _one_voice_id(config)
+        for name in _wrong(VoiceConfig, config):
+            value = config.pop(name)
+            words = f"voice_config.{name} is not what it must be (got {shown(value)}) and is ignored"
+            warnings.append(FrameWarning(WarningCode.INVALID_FIELD_TYPE, words))
+    return warnings + [_warning(name, given.pop(name)) for name in _wrong(ClientFrame, given)]
+
+
+def _one_voice_id(config: Mapping[str, Any]) -> dict[str, Any]:
+    # Both spellings are taken; with both of them the document's own counts.
+    both = config.keys() >= _VOICE_ID_NAMES
+    return {
+        name: value
+        for name, value in config.items()
+        if value is not None and not (both and name == "voice_id")
+    }
+
+
+def _wrong(model: type[VoiceConfig | ClientFrame], given: Mapping[str, Any]) -> list[str]:
+    try:
+        model.model_validate(given)
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_input=False, include_context=False)
+        return list(dict.fromkeys(str(one["loc"][0]) for one in details))
+    return []
+
+
+def _warning(name: str, value: Any) -> FrameWarning:
+    code, allowed = _WARNINGS.get(name, (WarningCode.INVALID_FIELD_TYPE, _ALLOWED.get(name, "")))
+    return FrameWarning(code, f"{name} is ignored (got {shown(value)}); allowed: {allowed}")
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None

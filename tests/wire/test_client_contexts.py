@@ -1,0 +1,340 @@
+import json
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from speechframe.spec.codes import CloseCode, WarningCode
+from speechframe.spec.socket import VoiceConfig
+from speechframe.wire.client_contexts import Audio, ClientContexts, Ended, Failed, Odd, Retried, Warned
+from speechframe.wire.contexts import Cancel, Contexts, Finish, Generate, Send, Slots
+from speechframe.wire.frames import encode_frame
+
+NORA = VoiceConfig(voice_id="nora")
+
+
+def client(cap=2, **options):
+    contexts = ClientContexts(Slots(cap), **options)
+    contexts.connected()
+    return contexts
+
+
+def sent(contexts, now_s=0.0):
+    return [json.loads(encode_frame(frame)) for frame in contexts.frames(now_s=now_s)]
+
+
+def got(contexts, now_s=0.0, **fields):
+    return contexts.receive(json.dumps(fields), now_s=now_s)
+
+
+@pytest.mark.rule("socket.config-before-text")
+def test_the_voice_goes_first_then_text_as_it_comes_and_at_last_the_end():
+    contexts = client()
+    turn = contexts.open(NORA, {"min_buffer_size": 0})
+    assert sent(contexts) == []
+    contexts.send(turn, "Hi ")
+    assert sent(contexts) == [
+        {"voice_config": {"voiceId": "nora"}, "context_id": "1.1", "min_buffer_size": 0},
+        {"text": "Hi ", "context_id": "1.1"},
+    ]
+    contexts.send(turn, "you")
+    contexts.end(turn)
+    assert sent(contexts) == [{"text": "you", "context_id": "1.1"}, {"end": True, "context_id": "1.1"}]
+    assert got(contexts, audio="AAE=", context_id="1.1") == [Audio(turn, b"\0\1")]
+    assert got(contexts, final=True, context_id="1.1") == [Ended(turn)]
+    assert contexts.open_turns == ()
+
+
+def test_turns_over_the_cap_wait_until_one_was_ended():
+    contexts = client(cap=1)
+    first, second = contexts.open(NORA), contexts.open(NORA)
+    contexts.send(second, "two")
+    contexts.send(first, "one")
+    assert {frame["context_id"] for frame in sent(contexts)} == {"1.1"}
+    contexts.end(first)
+    assert [frame["context_id"] for frame in sent(contexts)] == ["1.1", "2.1", "2.1"]
+
+
+@pytest.mark.rule("socket.error-context-limit", "socket.decide-by-code")
+def test_a_refused_turn_is_ended_and_sent_again_when_another_is_over():
+    contexts = client(cap=2)
+    for text in ("one", "two"):
+        contexts.send(contexts.open(NORA), text)
+    sent(contexts)
+    events = got(contexts, error="any words", error_code="ACTIVE_CONTEXT_LIMIT_EXCEEDED", context_id="2.1")
+    assert events == [Retried(2, "ACTIVE_CONTEXT_LIMIT_EXCEEDED")]
+    assert sent(contexts) == [{"clear": True, "context_id": "2.1"}, {"end": True, "context_id": "2.1"}]
+    contexts.end(1)
+    sent(contexts)
+    got(contexts, final=True, context_id="1.1")
+    assert [frame["context_id"] for frame in sent(contexts)] == ["2.2", "2.2"]
+
+
+def test_a_refused_turn_is_tried_again_after_a_moment_and_given_up_after_a_while():
+    contexts = client(patience_s=10)
+    turn = contexts.open(NORA)
+    contexts.send(turn, "one")
+    now_s, tries = 0.0, 0
+    while contexts.open_turns and tries < 100:
+        frames = sent(contexts, now_s)
+        if any("text" in frame for frame in frames):
+            tries += 1
+            events = got(
+                contexts,
+                now_s,
+                error="",
+                error_code="ACTIVE_CONTEXT_LIMIT_EXCEEDED",
+                context_id=frames[-1]["context_id"],
+            )
+        now_s = max(now_s + 0.01, contexts.due_s or 0)
+    assert events == [Failed(turn, "ACTIVE_CONTEXT_LIMIT_EXCEEDED", "")]
+    assert 4 < tries < 20
+
+
+@pytest.mark.rule("socket.error-internal")
+def test_an_internal_error_is_retried_unless_some_was_heard():
+    contexts = client(max_attempts=2)
+    for text in ("one", "two"):
+        contexts.send(contexts.open(NORA), text)
+    sent(contexts)
+    assert got(contexts, audio="AAE=", context_id="1.1") == [Audio(1, b"\0\1")]
+    error = {"error": "", "error_code": "INTERNAL_ERROR", "fatal": True}
+    assert got(contexts, **error, context_id="1.1") == [Failed(1, "INTERNAL_ERROR", "")]
+    assert got(contexts, **error, context_id="2.1") == [Retried(2, "INTERNAL_ERROR")]
+    assert [frame.get("text", frame.get("end")) for frame in sent(contexts)] == [
+        None,
+        True,
+        None,
+        True,
+        None,
+        "two",
+    ]
+    assert got(contexts, **error, context_id="2.2") == [Failed(2, "INTERNAL_ERROR", "")]
+
+
+@pytest.mark.rule("socket.close-1000-idle")
+def test_after_a_close_with_1000_a_turn_goes_on_when_it_has_text():
+    contexts = client()
+    turn = contexts.open(NORA)
+    contexts.send(turn, "One. ")
+    sent(contexts)
+    got(contexts, audio="AAE=", context_id="1.1")
+    assert contexts.disconnected(CloseCode.NORMAL) == []
+    assert not contexts.wants_connection
+    contexts.send(turn, "Two.")
+    assert contexts.wants_connection
+    contexts.connected()
+    assert [frame.get("text") for frame in sent(contexts)] == [None, "Two."]
+    contexts.end(turn)
+    sent(contexts)
+    assert got(contexts, final=True, context_id="1.2") == [Ended(turn)]
+
+
+def test_a_turn_that_only_has_to_be_ended_wants_no_new_connection():
+    contexts = client()
+    turn = contexts.open(NORA)
+    contexts.send(turn, "One. ")
+    sent(contexts)
+    got(contexts, audio="AAE=", context_id="1.1")
+    contexts.disconnected(CloseCode.NORMAL)
+    assert contexts.end(turn) == [Ended(turn)]
+    assert not contexts.wants_connection
+
+
+@pytest.mark.parametrize("code", [None, 1006, 1000])
+def test_a_connection_lost_before_anything_was_heard_is_as_if_nothing_was_sent(code):
+    contexts = client()
+    turn = contexts.open(NORA)
+    contexts.send(turn, "One. ")
+    sent(contexts)
+    contexts.send(turn, "Two.")
+    contexts.end(turn)
+    assert contexts.disconnected(code) == [Retried(turn, None)]
+    contexts.connected()
+    assert [frame.get("text") for frame in sent(contexts)] == [None, "One. ", "Two.", None]
+
+
+@pytest.mark.parametrize(("ends", "code"), [(True, None), (True, 1000), (False, None)])
+def test_a_connection_lost_in_the_middle_of_the_audio_fails_the_turn(ends, code):
+    contexts = client()
+    turn = contexts.open(NORA)
+    contexts.send(turn, "One. ")
+    if ends:
+        contexts.end(turn)
+    sent(contexts)
+    got(contexts, audio="AAE=", context_id="1.1")
+    (event,) = contexts.disconnected(code)
+    assert (event.turn, event.code) == (turn, None)
+    assert contexts.open_turns == ()
+
+
+@pytest.mark.rule("socket.close-1008")
+def test_a_bad_key_fails_every_turn():
+    contexts = client()
+    turns = [contexts.open(NORA) for _ in range(3)]
+    contexts.send(turns[0], "One.")
+    sent(contexts)
+    assert [event.turn for event in contexts.disconnected(CloseCode.POLICY_VIOLATION)] == turns
+    assert not contexts.wants_connection
+
+
+def test_a_turn_that_is_abandoned_is_cleared_and_ended_and_no_longer_heard():
+    contexts = client(cap=1)
+    turn, other = contexts.open(NORA), contexts.open(NORA)
+    contexts.send(turn, "One.")
+    contexts.send(other, "Two.")
+    sent(contexts)
+    contexts.abandon(turn)
+    frames = sent(contexts)
+    assert frames[:2] == [{"clear": True, "context_id": "1.1"}, {"end": True, "context_id": "1.1"}]
+    assert [frame["context_id"] for frame in frames[2:]] == ["2.1", "2.1"]
+    assert isinstance(got(contexts, audio="AAE=", context_id="1.1")[0], Odd)
+
+
+@pytest.mark.rule("socket.decide-by-code", "context.warning-continues")
+def test_warnings_and_what_nobody_knows_are_told_and_change_nothing():
+    contexts = client()
+    turn = contexts.open(NORA)
+    contexts.send(turn, "One.")
+    sent(contexts)
+    assert got(contexts, warning="w", warning_code="NEW", context_id="1.1") == [Warned(turn, "NEW", "w")]
+    assert got(contexts, warning="w", warning_code="NO_VOICE_ID") == [
+        Warned(None, WarningCode.NO_VOICE_ID, "w")
+    ]
+    assert isinstance(got(contexts, error="e", error_code="NEW", context_id="1.1")[0], Odd)
+    assert isinstance(got(contexts, hello=1)[0], Odd)
+    assert got(contexts, error="e", error_code="NEW", fatal=True, context_id="1.1") == [
+        Failed(turn, "NEW", "e")
+    ]
+
+
+class BothEnds(RuleBasedStateMachine):
+    """A client and a service that allows it fewer contexts than it thinks, over connections that break."""
+
+    def __init__(self):
+        super().__init__()
+        self.now_s = 0.0
+        self.client_slots, self.service_slots = Slots(3), Slots(2)
+        self.client = ClientContexts(self.client_slots, max_attempts=10_000, patience_s=10_000)
+        self.service = None
+        self.at_work, self.finishing = [], []
+        self.to_client = []
+        self.said, self.heard, self.over = {}, {}, {}
+
+    def take(self, actions):
+        for action in actions:
+            match action:
+                case Send(frame):
+                    self.to_client.append(encode_frame(frame))
+                case Generate():
+                    self.at_work.append(action)
+                case Finish(turn):
+                    self.finishing.append(turn)
+                case Cancel(generation):
+                    self.at_work = [one for one in self.at_work if one.generation != generation]
+
+    def note(self, events):
+        for event in events:
+            match event:
+                case Audio(turn, audio):
+                    assert turn not in self.over
+                    self.heard[turn] = self.heard.get(turn, "") + audio.decode()
+                case Ended(turn) | Failed(turn):
+                    assert turn not in self.over
+                    self.over[turn] = event
+
+    @rule()
+    def open(self):
+        self.said[self.client.open(NORA, {"min_buffer_size": 0})] = ""
+
+    @precondition(lambda self: self.said)
+    @rule(data=st.data(), text=st.text("ab. ", min_size=1, max_size=12), end=st.booleans())
+    def speak(self, data, text, end):
+        turn = data.draw(st.sampled_from(sorted(self.said)))
+        if turn in self.client._turns and not self.client._turns[turn].ended:
+            self.said[turn] += text
+        self.client.send(turn, text)
+        if end:
+            self.note(self.client.end(turn))
+
+    @rule()
+    def connect_and_send(self):
+        if self.service is None and self.client.wants_connection:
+            self.service = Contexts(self.service_slots, now_s=self.now_s, trace_id="t")
+            self.client.connected()
+        for frame in self.client.frames(now_s=self.now_s):
+            self.take(self.service.receive(encode_frame(frame), now_s=self.now_s))
+
+    @rule()
+    def deliver(self):
+        for message in self.to_client:
+            self.note(self.client.receive(message, now_s=self.now_s))
+        self.to_client = []
+
+    @rule(seconds=st.sampled_from([0.1, 0.4, 3]))
+    def wait(self, seconds):
+        self.now_s += seconds
+        if self.service is not None:
+            self.take(self.service.tick(now_s=self.now_s))
+
+    @rule()
+    def work(self):
+        if self.at_work:
+            one = self.at_work.pop(0)
+            self.take(self.service.audio(one.generation, one.text.encode(), now_s=self.now_s))
+            self.take(self.service.generated(one.generation, now_s=self.now_s))
+        elif self.finishing:
+            self.take(self.service.finished(self.finishing.pop(0), b"", now_s=self.now_s))
+
+    @precondition(lambda self: self.at_work)
+    @rule()
+    def fail(self):
+        self.take(self.service.failed(self.at_work[0].turn, "broken", now_s=self.now_s))
+
+    @precondition(lambda self: self.service is not None)
+    @rule(code=st.sampled_from([1000, None]))
+    def disconnect(self, code):
+        self.deliver()
+        # A service that closes for want of traffic has nothing under way.
+        if code == 1000 and (self.at_work or self.finishing or self.service.backlog_characters):
+            return
+        self.service.close()
+        self.service, self.at_work, self.finishing = None, [], []
+        self.note(self.client.disconnected(code))
+
+    @invariant()
+    def slots_are_never_taken_beyond_the_cap_or_given_back_twice(self):
+        assert 0 <= self.client_slots.active <= 3
+        assert 0 <= self.service_slots.active <= 2
+
+    @invariant()
+    def what_is_heard_was_said_in_that_order_and_once(self):
+        for turn, heard in self.heard.items():
+            assert squeezed(self.said[turn]).startswith(squeezed(heard))
+
+    def teardown(self):
+        for turn in list(self.said):
+            self.note(self.client.end(turn))
+        for _ in range(400):
+            if not self.client.open_turns and self.client_slots.active == 0:
+                break
+            self.connect_and_send()
+            self.wait(0.4)
+            self.work()
+            self.deliver()
+        assert self.client.open_turns == ()
+        self.connect_and_send() if self.service else None
+        assert self.client_slots.active == 0
+        assert set(self.over) == set(self.said)
+        for turn, event in self.over.items():
+            if isinstance(event, Ended):
+                assert squeezed(self.heard.get(turn, "")) == squeezed(self.said[turn])
+
+
+def squeezed(text):
+    return "".join(text.split())
+
+
+TestBothEnds = BothEnds.TestCase
+TestBothEnds.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
