@@ -16,7 +16,7 @@ from speechframe._version import __version__
 if TYPE_CHECKING:
     from speechframe import aio
     from speechframe._allocator import tune_allocator
-    from speechframe.api import changes, configure, generate, open_run, resume, say, voices
+    from speechframe.api import change_voice, changes, configure, generate, open_run, resume, say, voices
     from speechframe.batch.clip import Clip
     from speechframe.batch.columns import col
     from speechframe.batch.options import RunOptions
@@ -55,7 +55,16 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 _MODULES = {
     "speechframe": ("aio",),
-    "speechframe.api": ("changes", "configure", "generate", "open_run", "resume", "say", "voices"),
+    "speechframe.api": (
+        "change_voice",
+        "changes",
+        "configure",
+        "generate",
+        "open_run",
+        "resume",
+        "say",
+        "voices",
+    ),
     "speechframe.batch.clip": ("Clip",),
     "speechframe.batch.columns": ("col",),
     "speechframe._allocator": ("tune_allocator",),
@@ -125,6 +134,7 @@ __all__ = [
     "Unavailable",
     "__version__",
     "aio",
+    "change_voice",
     "changes",
     "col",
     "configure",

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from speechframe import settings as _settings
+from speechframe.batch import change_voice as _change_voice
 from speechframe.batch import generate as _generate
 from speechframe.batch import resume as _resume
 from speechframe.batch.clip import Clip
@@ -86,6 +87,7 @@ def __getattr__(name: str) -> Any:
 
 
 generate = _with_service(_generate.generate)
+change_voice = _with_service(_change_voice.change_voice)
 resume = _with_service(_resume.resume)
 changes = _with_service(_resume.changes)
 

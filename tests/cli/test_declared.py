@@ -117,7 +117,7 @@ def options_of(command):
 
 @pytest.mark.parametrize("verb", [name for name in VERBS if hasattr(aio, name)])
 def test_every_parameter_of_a_verb_and_every_run_option_is_offered(verb):
-    offered = options_of(verb)
+    offered = options_of(declared.command_name(verb))
     function = VERBS[verb].function
     names = [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
     assert len(names) > 10
@@ -155,7 +155,8 @@ def test_the_shipped_verbs_are_found_without_importing_them():
     here = {name for name, verb in VERBS.items() if verb.function.__module__.startswith("speechframe.batch.")}
     assert set(declared.shipped_verbs()) == here
     names = list(commands())
-    assert names[:5] == ["demo", "serve", "voices", "say", "generate"]
+    assert names[:4] == ["demo", "serve", "voices", "say"]
+    assert {declared.command_name(name) for name in here} == {*names[4:-5]}
     assert names[-5:] == ["resume", "runs", "cache", "spec", "doctor"]
 
 

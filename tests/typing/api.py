@@ -19,6 +19,8 @@ def dataset(frame: pd.DataFrame) -> pd.DataFrame:
         0, 0, 0, 0, 0, 0
     )
     print(estimate.credits)
+    changed: spf.Run = spf.change_voice(run, audio="audio", voice="hank", retain_accent=False)
+    print(changed.path)
     found: spf.Changes = spf.changes(run, frame)
     print(found.credits, found.to_pandas())
     again: spf.Run = spf.resume("runs/a", table=frame, max_credits=10.5, on_error="column")
@@ -46,6 +48,8 @@ async def client() -> int | None:
     """Call a service by hand."""
     async with spf.Client(base_url="https://speech.example", api_key="k") as service:
         answer = await service.generate("Hello", voice="nora")
+        changed = await service.change_voice(Path("a.wav"), voice="nora", retain_prosody=False)
+        print(changed.transcription)
         return answer.remaining_characters
 
 

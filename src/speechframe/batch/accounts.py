@@ -26,6 +26,7 @@ from speechframe.batch.progress import Progress
 from speechframe.batch.retry import Charge, Decision, Verdict
 from speechframe.client import Answer
 from speechframe.errors import BudgetExceeded, SpeechframeError
+from speechframe.spec.billing import to_credits
 from speechframe.store import LedgerRow, Record, RunWriter
 
 REPORTED = "reported"
@@ -120,7 +121,7 @@ class Accounts:
             self.writer.answer(record, self._answered_row(job, part, record, answer))
         self.budget.note_balance(answer.remaining_characters, job.mark, job.from_balance)
         self._settle(job, price)
-        self.drift.billed(planned.characters if price or job.is_due else 0)
+        self.drift.billed(to_credits(planned.millicredits) if price or job.is_due else 0)
         self.drift.seen(answer.remaining_characters)
         self.progress.audio_seconds += answer.audio_seconds
         if answer.remaining_characters is not None:
@@ -155,7 +156,7 @@ class Accounts:
         job.is_cached = False
         if record is None:
             return False
-        record.text = job.planned.text
+        record.text = job.planned.text or None
         self.writer.answer(record)
         self.progress.audio_seconds += record.audio_seconds or 0.0
         self._end(job, 0, record)
@@ -250,9 +251,9 @@ class Accounts:
 
     def _count_lost(self, job: Job, *, is_sure: bool) -> None:
         if is_sure:
-            self.drift.billed(job.planned.characters)
+            self.drift.billed(to_credits(job.planned.millicredits))
         else:
-            self.drift.doubtful(job, job.planned.characters)
+            self.drift.doubtful(job, to_credits(job.planned.millicredits))
 
     # -- at quiet points ----------------------------------------------------------------
 

@@ -40,21 +40,31 @@ def col(name: str) -> Column:
 class Source:
     """Where one argument's values come from, once it is resolved against a table.
 
-    Exactly one of `column` and `constant` counts: `column` unless it is None.
+    Exactly one of `column` and `constant` counts: `column` unless it is None. `taken_from` is the caller's
+    column whose values were taken in: `column` holds references to them.
     """
 
     field: str
     column: str | None = None
     constant: Any = None
+    taken_from: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return what run.json keeps, so that a resume needs nothing from the caller."""
-        return {"column": self.column} if self.column is not None else {"constant": self.constant}
+        if self.column is None:
+            return {"constant": self.constant}
+        taken = {} if self.taken_from is None else {"taken_from": self.taken_from}
+        return {"column": self.column, **taken}
 
     @classmethod
     def from_json(cls, field: str, kept: Mapping[str, Any]) -> "Source":
         """Return the source that :meth:`to_json` described."""
-        return cls(field, column=kept.get("column"), constant=kept.get("constant"))
+        return cls(
+            field,
+            column=kept.get("column"),
+            constant=kept.get("constant"),
+            taken_from=kept.get("taken_from"),
+        )
 
 
 def is_per_row(value: Any) -> bool:

@@ -51,21 +51,21 @@ class Drift(Generic[T]):
     total: int = 0
     """Drift of all quiet points so far."""
     _lowest: int | None = None
-    _billed: int = 0
+    _billed: float = 0
     _doubts: int = 0
     _call: T | None = None
-    _price: int = 0
+    _price: float = 0
 
     @property
     def has_doubt(self) -> bool:
         """Whether a call since the last quiet point may or may not have been billed."""
         return self._doubts > 0
 
-    def billed(self, characters: int) -> None:
-        """Count a call that was surely billed."""
+    def billed(self, characters: float) -> None:
+        """Count a call that was surely billed; a price in seconds may be a part of a character."""
         self._billed += characters
 
-    def doubtful(self, call: T, characters: int) -> None:
+    def doubtful(self, call: T, characters: float) -> None:
         """Count a call that may have been billed."""
         self._doubts += 1
         self._call, self._price = call, characters
@@ -96,7 +96,8 @@ class Drift(Generic[T]):
         self.balance, self._lowest, self._billed, self._doubts, self._call = now, None, 0, 0, None
         return found
 
-    def _compared(self, drift: int, *, is_sure: bool) -> Quiet[T]:
-        if is_sure and self._doubts == 1 and drift == self._price > 0:
+    def _compared(self, drift: float, *, is_sure: bool) -> Quiet[T]:
+        # Balances are whole characters: what is less than one is no difference.
+        if is_sure and self._doubts == 1 and self._price > 0 and abs(drift - self._price) < 1:
             return Quiet(0, self._call)
-        return Quiet(drift)
+        return Quiet(int(drift))

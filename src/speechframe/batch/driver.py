@@ -71,7 +71,7 @@ class Driver:
     ) -> None:
         self.run_ = run
         self.prepared = prepared
-        self.operation = operation
+        self.operation = operation.at(prepared.folder)
         self.connection = connection
         self.options = options
         self.progress = Progress(balance=connection.balance)
@@ -200,6 +200,8 @@ class Driver:
             budget=self._budget_left(),
             identical_retakes=self.prepared.identical_retakes,
         )
+        amount = self.operation.amount(round(plan.estimate.credits * CREDIT))
+        plan = replace(plan, estimate=replace(plan.estimate, amount=amount))
         if not latency_ms:
             return plan
         seconds = plan.estimate.calls * latency_ms / 1000 / width

@@ -10,7 +10,7 @@ from typing import Any, Self, Unpack
 from speechframe.batch.catalogue import VoiceBook
 from speechframe.batch.columns import Column
 from speechframe.batch.drive import drive
-from speechframe.batch.operation import Checked, Context, Planned, Service, Single, request_key
+from speechframe.batch.operation import Checked, Context, Planned, Service, Single, Textual, request_key
 from speechframe.batch.options import RunOptions
 from speechframe.batch.run import Run
 from speechframe.batch.truth import Truth
@@ -49,7 +49,7 @@ _FIELD_OF = {argument: name for argument, name in ARGUMENTS.items() if argument 
 
 
 @dataclass
-class GenerateOperation(Single):
+class GenerateOperation(Single, Textual):
     """How a row becomes a generate call and its answer a record.
 
     Parameters

@@ -7,10 +7,11 @@ from types import MappingProxyType
 from typing import Any, Protocol, Self
 
 from speechframe.batch.catalogue import VoiceBook
+from speechframe.batch.table import TableInput, open_table
 from speechframe.client import Call
 from speechframe.spec.billing import Millicredits
 from speechframe.spec.check import FieldProblem
-from speechframe.store import Record
+from speechframe.store import Record, RunFolder
 
 KEY_BYTES = 16
 
@@ -149,6 +150,23 @@ class Operation(Protocol):
     def on(cls, service: Service) -> Self:
         """Return the verb as it is with a service."""
 
+    def open(self, table: Any, columns: Mapping[str, str]) -> TableInput:
+        """Return the caller's table, to be read once; before anything is planned.
+
+        Parameters
+        ----------
+        table
+            What the caller handed in.
+        columns
+            Argument to the column it names.
+        """
+
+    def at(self, folder: RunFolder) -> Self:
+        """Return the verb as it is in a run's folder; before anything is sent."""
+
+    def amount(self, millicredits: Millicredits) -> str | None:
+        """Return in words what that price is paid for; None where the price says it."""
+
     def check(self, values: Mapping[str, Any], take: int) -> Checked:
         """Return the call of one row, or its problems."""
 
@@ -163,6 +181,24 @@ class Operation(Protocol):
 
     def looker(self) -> Looker | None:
         """Return what doubts answers, fresh for a run; None where nothing can be told."""
+
+
+class Textual:
+    """What operations have in common whose arguments all stand in the table itself."""
+
+    def open(self, table: Any, columns: Mapping[str, str]) -> TableInput:
+        """Return the caller's table, to be read once."""
+        return open_table(table, named=columns.values())
+
+    def at(self, folder: RunFolder) -> Self:
+        """Return the verb as it is."""
+        del folder
+        return self
+
+    def amount(self, millicredits: Millicredits) -> str | None:
+        """Return None: the price says it."""
+        del millicredits
+        return None
 
 
 class Single:

@@ -41,7 +41,7 @@ class RunOptions(TypedDict, total=False):
     patience_s
         Seconds one row may take, retries included (default 900).
     timeout_s
-        Seconds one attempt may take (default: 30 and 0.07 a character).
+        Seconds one attempt may take (default: 30 and 0.07 a character, or 2.5 a second of a clip).
     on_invalid
         Rows that cannot be sent: ``raise`` (default) sends nothing at all, ``skip`` leaves them out.
     on_error

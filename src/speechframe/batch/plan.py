@@ -42,6 +42,8 @@ class Estimate:
         Characters left on the key; None if the service does not say.
     budget
         Credits that the run's limit leaves for them; None without a limit.
+    amount
+        What those credits are paid for, in words, where they do not say it themselves.
     seconds_at_cap
         Rough time at the concurrency allowed, from the time a call took so far; None before any call.
     """
@@ -58,6 +60,7 @@ class Estimate:
     seconds_at_cap: float | None = None
     cached: int = 0
     budget: float | None = None
+    amount: str | None = None
 
     def line(self) -> str:
         """Return the one line a run opens with."""
@@ -68,7 +71,10 @@ class Estimate:
             parts.append(f"{self.cached:,} cached")
         if self.invalid:
             parts.append(f"{self.invalid:,} invalid")
-        parts += [counted(self.calls, "call"), f"{self.credits:,.10g} credits"]
+        parts.append(counted(self.calls, "call"))
+        if self.amount is not None and self.calls:
+            parts.append(self.amount)
+        parts.append(f"{self.credits:,.10g} credits")
         if self.balance is not None:
             parts.append(f"of {self.balance:,} left{self._share()}")
         if self.budget is not None and self.credits > self.budget:

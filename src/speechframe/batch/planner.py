@@ -2,7 +2,7 @@
 
 import hashlib
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,10 +12,11 @@ import pyarrow as pa
 from speechframe.batch.columns import Column, Source, as_list, is_per_row
 from speechframe.batch.keys import KeyColumn, repeated
 from speechframe.batch.operation import Checked, Operation
-from speechframe.batch.table import TableInput, as_texts, problem
+from speechframe.batch.table import PlanningStopped, TableInput, as_texts, is_text, problem
 from speechframe.errors import InvalidRows
 from speechframe.spec.check import FieldProblem
-from speechframe.store import PART_SCHEMA
+from speechframe.store import RunFolder
+from speechframe.store.schema import part_schema
 
 ROW_ID = "speech_row_id"
 PROBLEM = "speech_problem"
@@ -27,9 +28,20 @@ MOST_PROBLEMS = 10_000
 
 
 def resolve_sources(
-    arguments: Mapping[str, Any], operation: Operation, schema: pa.Schema
+    arguments: Mapping[str, Any], operation: Operation, names: Sequence[str], taken: Container[str] = ()
 ) -> tuple[dict[str, Source], dict[str, list[Any]]]:
     """Return where each argument's values come from, and the per-row values to spool.
+
+    Parameters
+    ----------
+    arguments
+        As the caller gave them.
+    operation
+        The verb.
+    names
+        The table's columns.
+    taken
+        Arguments whose values are taken in.
 
     Raises
     ------
@@ -46,12 +58,19 @@ def resolve_sources(
         if column is None and name in operation.data_arguments and isinstance(value, str):
             column = value
         if column is not None:
-            sources[name] = Source(name, column=column)
-            if column not in schema.names:
-                problems.append(_no_column(name, column, schema.names))
+            sources[name] = (
+                Source(name, column=ARGUMENT + name, taken_from=column)
+                if name in taken
+                else Source(name, column=column)
+            )
+            if column not in names:
+                problems.append(_no_column(name, column, names))
         elif is_per_row(value):
             sources[name] = Source(name, column=ARGUMENT + name)
             per_row[name] = as_list(value)
+        elif name in taken:
+            allowed = f"a column of the table ({', '.join(names)}), or a list with one value a row"
+            problems.append(problem(name, "names no column", value=type(value).__name__, allowed=allowed))
         else:
             sources[name] = Source(name, constant=_plain(value))
     if problems:
@@ -69,8 +88,15 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def column_map(schema: pa.Schema) -> dict[str, str]:
+def column_map(schema: pa.Schema, operation: str | None = None) -> dict[str, str]:
     """Return the name each of our columns gets beside the caller's.
+
+    Parameters
+    ----------
+    schema
+        The caller's columns.
+    operation
+        The verb's name.
 
     Examples
     --------
@@ -78,7 +104,7 @@ def column_map(schema: pa.Schema) -> dict[str, str]:
     'speech_audio'
     """
     names = set(schema.names)
-    ours = [*PART_SCHEMA.names, ROW_ID, PROBLEM, COST]
+    ours = [*part_schema(operation).names, ROW_ID, PROBLEM, COST]
     mapped = {name: PREFIX + name if name in names and not name.startswith(PREFIX) else name for name in ours}
     taken = sorted(names & set(mapped.values()))
     if taken:
@@ -93,10 +119,6 @@ def column_map(schema: pa.Schema) -> dict[str, str]:
             ]
         )
     return mapped
-
-
-class PlanningStopped(Exception):
-    """The caller did not want to wait for the rest of the table."""
 
 
 @dataclass
@@ -119,6 +141,8 @@ class Planner:
         Our column name to its name in this table (:func:`column_map`).
     retaken
         Calls that another take stands for, and which.
+    folder
+        Where the run is made; None for a look only.
     """
 
     table: TableInput
@@ -139,14 +163,19 @@ class Planner:
     retaken: Mapping[str, int] = field(default_factory=dict)
     _id_texts: list["pa.Array[Any]"] = field(default_factory=list)
     _constants_said: set[tuple[str, str]] = field(default_factory=set)
+    folder: RunFolder | None = None
     _digest: Any = field(default_factory=lambda: hashlib.blake2b(digest_size=8))
 
     def __post_init__(self) -> None:
         self._check_columns()
-        self._arguments = {name: self._given(name, values) for name, values in self.per_row.items()}
+        takers = self.table.takers
+        self._arguments = {
+            name: self._given(name, values) for name, values in self.per_row.items() if name not in takers
+        }
         kept = list(self.table.schema)
         for name, values in self._arguments.items():
             kept.append(pa.field(ARGUMENT + name, values.type))
+        kept += [pa.field(ARGUMENT + name, taker.type) for name, taker in takers.items()]
         kept += [
             pa.field(self.names[ROW_ID], pa.string()),
             pa.field(self.names["request_key"], pa.string()),
@@ -169,10 +198,10 @@ class Planner:
         if self.id_column is not None and self.id_column not in self.table.schema.names:
             problems.append(_no_column("id", self.id_column, self.table.schema.names))
         for name, source in self.sources.items():
-            if name in self.operation.data_arguments and source.column in self.table.schema.names:
+            is_data = name in self.operation.data_arguments and source.taken_from is None
+            if is_data and source.column in self.table.schema.names:
                 kind = self.table.schema.field(source.column).type
-                value_type = kind.value_type if pa.types.is_dictionary(kind) else kind
-                if not _is_text(value_type) and not pa.types.is_null(value_type):
+                if not is_text(kind) and not _is_reference(source.column) and not pa.types.is_null(kind):
                     problems.append(
                         problem(name, f"column {source.column!r} is {kind}, not text", allowed="text")
                     )
@@ -186,7 +215,7 @@ class Planner:
                 raise PlanningStopped
             yield self._plan(batch)
         self._check_ids()
-        for name, values in self._arguments.items():
+        for name, values in self.per_row.items():
             if len(values) != self.rows:
                 raise InvalidRows(
                     [
@@ -198,19 +227,17 @@ class Planner:
 
     def _plan(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         start, rows = self.rows, batch.num_rows
+        for name, given in self.per_row.items():
+            if len(given) < start + rows:
+                words = f"has {len(given)} values, the table has more rows"
+                raise InvalidRows([problem(name, words, allowed="one value a row")])
         arguments = {name: array.slice(start, rows) for name, array in self._arguments.items()}
-        if any(len(array) != rows for array in arguments.values()):
-            name, array = next((n, a) for n, a in self._arguments.items() if len(a) < start + rows)
-            raise InvalidRows(
-                [
-                    problem(
-                        name, f"has {len(array)} values, the table has more rows", allowed="one value a row"
-                    )
-                ]
-            )
+        for name, taker in self.table.takers.items():
+            arguments[name] = taker.take(self._to_take(name, batch), self.folder, self.is_stopped)
+        own = self.table.schema.names
         wide = pa.RecordBatch.from_arrays(
-            [*batch.columns, *arguments.values()],
-            names=[*batch.schema.names, *(ARGUMENT + n for n in arguments)],
+            [*(batch.column(name) for name in own), *arguments.values()],
+            names=[*own, *(ARGUMENT + n for n in arguments)],
         )
         ids = self._row_ids(batch)
         keys: list[str | None] = []
@@ -227,6 +254,15 @@ class Planner:
         texts = [pa.array(column, pa.string()) for column in (ids, keys, notes)]
         costs = pa.array(self.costs[start:], pa.int64())
         return pa.RecordBatch.from_arrays([*wide.columns, *texts, costs], schema=self.schema)
+
+    def _to_take(self, argument: str, batch: pa.RecordBatch) -> Iterable[Any]:
+        """Return an argument's values for the rows of `batch`."""
+        column = self.sources[argument].taken_from or ""
+        values = self.per_row.get(argument) or self.table.carried.get(column)
+        if values is not None:
+            return values[self.rows : self.rows + batch.num_rows]
+        # One at a time: a clip may be large.
+        return (value.as_py() for value in batch.column(column))
 
     def _row_ids(self, batch: pa.RecordBatch) -> list[str]:
         start = self.rows
@@ -348,8 +384,8 @@ def argument_of(wire_field: str, operation: Operation) -> str:
     return wire_field
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+def _is_reference(column: str | None) -> bool:
+    return column is not None and column.startswith(ARGUMENT)
 
 
 def row_values(batch: pa.RecordBatch, sources: Mapping[str, Source]) -> Iterator[dict[str, Any]]:

@@ -2,21 +2,23 @@
 
 Taken: pandas and polars frames, anything with the Arrow C stream interface
 (pyarrow tables and readers, DuckDB relations), Hugging Face datasets, lists of
-strings or of dicts, and paths to CSV, TSV, JSONL, Parquet and XLSX files. CSV
-and XLSX values stay strings, so that an id such as ``0007`` stays what it is.
+strings or of dicts, paths to CSV, TSV, JSONL, Parquet and XLSX files, and runs.
+CSV and XLSX values stay strings, so that an id such as ``0007`` stays what it is.
 """
 
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
 from speechframe.errors import InvalidRows
+from speechframe.store import RunFolder
+from speechframe.store.table import ROW_ID
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,6 +28,40 @@ log = logging.getLogger(__name__)
 BATCH_ROWS = 4096
 TEXT_COLUMN = "text"
 """The name a plain list of strings gets as a column."""
+CARRIED_ROWS = 64
+"""Rows of a batch that carries audio."""
+
+
+class PlanningStopped(Exception):
+    """The caller did not want to wait for the rest of the table."""
+
+
+class Taker(Protocol):
+    """Takes in what a run's table does not hold, and gives a reference for each value."""
+
+    @property
+    def type(self) -> pa.DataType:
+        """The type of references."""
+
+    def take(
+        self, values: Iterable[Any], folder: RunFolder | None, is_stopped: Callable[[], bool]
+    ) -> "pa.Array[Any]":
+        """Return a reference for each value, null for null; what is wrong with one stands in its reference.
+
+        Parameters
+        ----------
+        values
+            To be gone through once: they may be large.
+        folder
+            Where the run is made; None when there is only a look at what a run would cost.
+        is_stopped
+            Whether the caller still waits.
+
+        Raises
+        ------
+        PlanningStopped
+            When the caller does not.
+        """
 
 
 @dataclass
@@ -43,12 +79,24 @@ class TableInput:
     odd_values
         Column to row position to type name, for values Arrow cannot hold beside
         the others; they stand as text in `batches`.
+    carried
+        Columns that are not copied into the run folder but handed over: to their Python values, or to None
+        where `batches` have them beside the columns of `schema`.
+    takers
+        Argument to who takes its values in.
     """
 
     schema: pa.Schema
     batches: Iterator[pa.RecordBatch]
     row_ids: Sequence[str] | None = None
     odd_values: dict[str, dict[int, str]] = field(default_factory=dict)
+    carried: dict[str, Sequence[Any] | None] = field(default_factory=dict)
+    takers: Mapping[str, Taker] = field(default_factory=dict)
+
+    @property
+    def names(self) -> list[str]:
+        """The columns an argument can name."""
+        return list(dict.fromkeys([*self.schema.names, *self.carried]))
 
 
 def problem(
@@ -71,8 +119,21 @@ def problem(
     }
 
 
-def open_table(table: Any) -> TableInput:
+def open_table(
+    table: Any, *, plain: str = TEXT_COLUMN, carry: frozenset[str] = frozenset(), named: Iterable[str] = ()
+) -> TableInput:
     """Return `table` as batches; see the module for what is taken.
+
+    Parameters
+    ----------
+    table
+        What the caller handed in.
+    plain
+        The name a plain list gets as a column.
+    carry
+        Columns to hand over whatever they hold, where there are such.
+    named
+        Columns that arguments name: of a run, what it made itself is left out otherwise.
 
     Raises
     ------
@@ -80,7 +141,7 @@ def open_table(table: Any) -> TableInput:
         When it is no table, a file cannot be read, or a column cannot be stored.
     """
     if isinstance(table, (str, PathLike)):
-        return _from_path(Path(table))
+        return _from_path(Path(table), carry)
     kind = type(table).__module__.partition(".")[0]
     if kind == "datasets" and isinstance(table, Mapping):
         splits = ", ".join(map(str, table))
@@ -88,17 +149,19 @@ def open_table(table: Any) -> TableInput:
             [problem("table", "is several datasets, not one", allowed=f"one split of {splits}")]
         )
     if kind == "pandas":
-        return _from_pandas(table)
+        return _from_pandas(table, plain, carry)
     if kind == "datasets" and hasattr(table, "with_format"):
-        return _from_huggingface(table)
+        return _from_huggingface(table, carry)
+    if isinstance(folder := getattr(table, "_folder", None), RunFolder):
+        return _from_run(folder, {*named}, carry)
     if isinstance(table, pa.RecordBatch):
         table = pa.Table.from_batches([table])
     if hasattr(table, "__arrow_c_stream__"):
-        return _from_reader(pa.RecordBatchReader.from_stream(table))
+        return _from_reader(pa.RecordBatchReader.from_stream(table), carry)
     if isinstance(table, Mapping):
-        return _from_pandas(_frame(dict(table)))
+        return _from_pandas(_frame(dict(table)), plain, carry)
     if isinstance(table, Iterable):
-        return _from_iterable(table)
+        return _from_iterable(table, plain, carry)
     raise InvalidRows(
         [
             problem(
@@ -119,17 +182,24 @@ def _frame(data: Any, dtype: Any = None) -> "pd.DataFrame":
         raise InvalidRows([problem("table", f"cannot be read as a table: {_first_line(error)}")]) from None
 
 
-def _from_iterable(table: Iterable[Any]) -> TableInput:
+def _from_iterable(table: Iterable[Any], plain: str, carry: frozenset[str]) -> TableInput:
     values = list(table) if isinstance(table, Sequence) else iter(table)
     if isinstance(values, list):
-        if values and all(isinstance(v, Mapping) for v in values):
-            return _from_pandas(_frame(values))
-        return _from_pandas(_frame({TEXT_COLUMN: values}, dtype=object))
+        if values and all(isinstance(v, Mapping) for v in values) and not _are_clips(values, plain, carry):
+            return _from_pandas(_frame(values), plain, carry)
+        return _from_pandas(_frame({plain: values}, dtype=object), plain, carry)
     first = next(values, None)
     if isinstance(first, (pa.RecordBatch, pa.Table)):
-        return TableInput(_without_audio(first.schema), _select(_chain(first, values), first.schema))
+        return _read(_chain(first, values), first.schema, carry)
     rows = ([] if first is None else [first]) + list(values)
-    return _from_iterable(rows)
+    return _from_iterable(rows, plain, carry)
+
+
+def _are_clips(values: Sequence[Mapping[Any, Any]], plain: str, carry: frozenset[str]) -> bool:
+    # Clips as the datasets library gives them are mappings too, and no rows of a table.
+    return plain in carry and all(
+        plain not in value and {"bytes", "array"} & value.keys() for value in values
+    )
 
 
 def _chain(first: Any, rest: Iterable[Any]) -> Iterator[pa.RecordBatch]:
@@ -142,28 +212,51 @@ def _prepend(first: Any, rest: Iterable[Any]) -> Iterator[Any]:
     yield from rest
 
 
-def _from_reader(reader: pa.RecordBatchReader) -> TableInput:
-    return TableInput(_without_audio(reader.schema), _select(reader, reader.schema))
+def _from_reader(reader: pa.RecordBatchReader, carry: frozenset[str] = frozenset()) -> TableInput:
+    return _read(reader, reader.schema, carry)
 
 
-def _from_huggingface(dataset: Any) -> TableInput:
+def _read(batches: Iterable[pa.RecordBatch], schema: pa.Schema, carry: frozenset[str]) -> TableInput:
+    kept = _without_audio(schema, carry)
+    extra = [f.name for f in schema if f.name in carry]
+    return TableInput(kept, _select(batches, kept, extra), carried=dict.fromkeys(extra))
+
+
+def _from_huggingface(dataset: Any, carry: frozenset[str]) -> TableInput:
     arrow = dataset.with_format("arrow")
     schema = arrow[:1].schema if len(dataset) else dataset.features.arrow_schema
-    batches = (
-        batch for table in arrow.iter(BATCH_ROWS) for batch in table.combine_chunks().to_batches(BATCH_ROWS)
-    )
-    return TableInput(_without_audio(schema), _select(batches, schema))
+    rows = CARRIED_ROWS if carry & {*schema.names} else BATCH_ROWS
+    batches = (batch for table in arrow.iter(rows) for batch in table.combine_chunks().to_batches(rows))
+    return _read(batches, schema, carry)
 
 
-def _from_pandas(frame: Any) -> TableInput:
+def _from_run(folder: RunFolder, named: set[str], carry: frozenset[str]) -> TableInput:
+    # Of what it made only what is named: the rest would be in the way of the next run.
+    entry = folder.tables()[-1]
+    made = {entry.name_of(name) for name in folder.schema.names} - named
+    columns = [name for name in folder.joined_schema(audio=True).names if name not in made]
+    schema = folder.joined_schema(columns)
+    rows = CARRIED_ROWS if carry & {*columns} else BATCH_ROWS
+    read = _read(folder.joined(columns, batch_rows=rows), schema, carry)
+    ids = folder.joined([entry.name_of(ROW_ID)])
+    read.row_ids = [str(row_id) for batch in ids for row_id in batch.column(0).to_pylist()]
+    return read
+
+
+def _from_pandas(frame: Any, plain: str = TEXT_COLUMN, carry: frozenset[str] = frozenset()) -> TableInput:
     import pandas as pd
 
     if isinstance(frame, pd.Series):
-        frame = frame.to_frame(frame.name if isinstance(frame.name, str) else TEXT_COLUMN)
+        frame = frame.to_frame(frame.name if isinstance(frame.name, str) else plain)
     _check_names([str(name) for name in frame.columns])
     odd: dict[str, dict[int, str]] = {}
+    carried: dict[str, Sequence[Any] | None] = {}
     columns = {}
     for name in frame.columns:
+        if str(name) in carry:
+            carried[str(name)] = list(frame[name])
+            columns[str(name)] = _as_paths(frame[name])
+            continue
         columns[str(name)], strange = _storable(frame[name])
         if strange:
             odd[str(name)] = strange
@@ -172,7 +265,8 @@ def _from_pandas(frame: Any) -> TableInput:
         table = pa.Table.from_pandas(clean)
     except pa.ArrowException as error:
         raise InvalidRows([problem("table", f"cannot be stored: {error}")]) from None
-    read = _from_reader(table.to_reader(BATCH_ROWS))
+    read = _from_reader(table.to_reader(BATCH_ROWS), frozenset(carried))
+    read.carried = carried
     read.row_ids = None if _counts_from_zero(frame.index) else [str(value) for value in frame.index]
     read.odd_values = odd
     return read
@@ -181,6 +275,14 @@ def _from_pandas(frame: Any) -> TableInput:
 def _counts_from_zero(index: Any) -> bool:
     start, step = getattr(index, "start", None), getattr(index, "step", None)
     return start == 0 and step == 1
+
+
+def _as_paths(column: "pd.Series[Any]") -> "pd.Series[Any]":
+    """Return a column of texts and paths as texts; of anything else nothing: the run keeps no copy of it."""
+    values = [None if _is_null(value) else value for value in column]
+    are_paths = all(value is None or isinstance(value, (str, PathLike)) for value in values)
+    texts = as_texts([None if value is None else str(value) for value in values])[0] if are_paths else None
+    return column.__class__(texts, index=column.index, dtype=object)
 
 
 def _storable(column: "pd.Series[Any]") -> tuple["pd.Series[Any]", dict[int, str]]:
@@ -254,8 +356,30 @@ def _check_names(names: Sequence[str]) -> None:
         )
 
 
-def _from_path(path: Path) -> TableInput:
-    readers = {
+def _from_path(path: Path, carry: frozenset[str]) -> TableInput:
+    reader = _readers().get(path.suffix.lower())
+    if reader is None:
+        raise InvalidRows(
+            [
+                problem(
+                    "table",
+                    f"{str(path)[:60]!r} is no table file",
+                    allowed=f"a file that ends in {', '.join(_readers())}; for one line: ['a line'], say()",
+                )
+            ]
+        )
+    if not path.exists():
+        raise InvalidRows([problem("table", f"{path} does not exist", allowed="an existing file")])
+    try:
+        return reader(path, carry)
+    except (pa.ArrowException, OSError, UnicodeDecodeError, ValueError) as error:
+        raise InvalidRows(
+            [problem("table", f"{path.name} cannot be read: {_first_line(error)}", allowed=_way_out(error))]
+        ) from None
+
+
+def _readers() -> dict[str, Callable[[Path, frozenset[str]], TableInput]]:
+    return {
         ".csv": _read_csv,
         ".tsv": _read_csv,
         ".txt": _read_lines,
@@ -265,25 +389,11 @@ def _from_path(path: Path) -> TableInput:
         ".pq": _read_parquet,
         ".xlsx": _read_xlsx,
     }
-    reader = readers.get(path.suffix.lower())
-    if reader is None:
-        raise InvalidRows(
-            [
-                problem(
-                    "table",
-                    f"{str(path)[:60]!r} is no table file",
-                    allowed=f"a file that ends in {', '.join(readers)}; or for one line: ['a line'], say()",
-                )
-            ]
-        )
-    if not path.exists():
-        raise InvalidRows([problem("table", f"{path} does not exist", allowed="an existing file")])
-    try:
-        return reader(path)
-    except (pa.ArrowException, OSError, UnicodeDecodeError, ValueError) as error:
-        raise InvalidRows(
-            [problem("table", f"{path.name} cannot be read: {_first_line(error)}", allowed=_way_out(error))]
-        ) from None
+
+
+def is_table_file(path: Path) -> bool:
+    """Return whether a file's name says that it holds a table."""
+    return path.suffix.lower() in _readers()
 
 
 def _way_out(error: BaseException) -> str:
@@ -295,7 +405,7 @@ def _first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def _read_csv(path: Path) -> TableInput:
+def _read_csv(path: Path, carry: frozenset[str]) -> TableInput:
     from pyarrow import csv
 
     delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
@@ -315,30 +425,33 @@ def _read_csv(path: Path) -> TableInput:
             quoted_strings_can_be_null=False,
         ),
     )
-    return _from_reader(reader)
+    return _from_reader(reader, carry)
 
 
-def _read_lines(path: Path) -> TableInput:
+def _read_lines(path: Path, carry: frozenset[str]) -> TableInput:
     lines = path.read_text(encoding="utf-8-sig").splitlines()
-    return _from_iterable([line for line in lines if line.strip()])
+    # One line a row, whatever the verb calls them.
+    plain = next(iter(carry), TEXT_COLUMN)
+    return _from_iterable([line for line in lines if line.strip()], plain, carry)
 
 
-def _read_jsonl(path: Path) -> TableInput:
+def _read_jsonl(path: Path, carry: frozenset[str]) -> TableInput:
     from pyarrow import json
 
-    return _from_reader(json.read_json(path).to_reader(BATCH_ROWS))
+    return _from_reader(json.read_json(path).to_reader(BATCH_ROWS), carry)
 
 
-def _read_parquet(path: Path) -> TableInput:
+def _read_parquet(path: Path, carry: frozenset[str]) -> TableInput:
     from pyarrow import parquet
 
     file = parquet.ParquetFile(path)
-    wanted = [f.name for f in _without_audio(file.schema_arrow)]
-    schema = _without_audio(file.schema_arrow)
-    return TableInput(schema, _select(file.iter_batches(BATCH_ROWS, columns=wanted), schema))
+    schema = file.schema_arrow
+    wanted = list(dict.fromkeys([*_without_audio(schema, carry).names, *(carry & {*schema.names})]))
+    rows = CARRIED_ROWS if carry & {*wanted} else BATCH_ROWS
+    return _read(file.iter_batches(rows, columns=wanted), schema, carry)
 
 
-def _read_xlsx(path: Path) -> TableInput:
+def _read_xlsx(path: Path, carry: frozenset[str]) -> TableInput:
     import pandas as pd
 
     try:
@@ -347,7 +460,7 @@ def _read_xlsx(path: Path) -> TableInput:
         raise InvalidRows(
             [problem("table", "reading .xlsx needs openpyxl", allowed="pip install 'speechframe[excel]'")]
         ) from None
-    return _from_pandas(frame)
+    return _from_pandas(frame, carry=carry)
 
 
 def _holds_bytes(kind: pa.DataType) -> bool:
@@ -356,12 +469,13 @@ def _holds_bytes(kind: pa.DataType) -> bool:
     return pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)
 
 
-def _without_audio(schema: pa.Schema) -> pa.Schema:
+def _without_audio(schema: pa.Schema, carry: frozenset[str] = frozenset()) -> pa.Schema:
     # A run folder keeps no second copy of audio that the caller already has.
     _check_names(schema.names)
     left_out = [f.name for f in schema if _holds_bytes(f.type)]
     if left_out:
         log.info("columns that hold bytes are not copied into the run folder: %s", ", ".join(left_out))
+    left_out += [f.name for f in schema if f.name in carry and not is_text(f.type)]
     kept = [f.with_type(_plain_type(f.type)) for f in schema if f.name not in left_out]
     return pa.schema(kept).with_metadata(schema.metadata)
 
@@ -380,9 +494,23 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _select(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    kept = _without_audio(schema)
+def is_text(kind: pa.DataType) -> bool:
+    """Return whether a column of this type holds texts."""
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _select(
+    batches: Iterable[pa.RecordBatch], kept: pa.Schema, carried: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    extra = [name for name in carried if name not in kept.names]
+    size = CARRIED_ROWS if carried else BATCH_ROWS
     for batch in batches:
-        rows = batch.select(kept.names).cast(kept) if batch.schema != kept else batch
-        for start in range(0, rows.num_rows, BATCH_ROWS):
-            yield rows.slice(start, BATCH_ROWS)
+        rows = batch if batch.schema == kept else _in_shape(batch, kept, extra)
+        for start in range(0, rows.num_rows, size):
+            yield rows.slice(start, size)
+
+
+def _in_shape(batch: pa.RecordBatch, kept: pa.Schema, extra: Sequence[str]) -> pa.RecordBatch:
+    wanted = pa.schema([*kept, *(batch.schema.field(name) for name in extra)]).with_metadata(kept.metadata)
+    return batch.select(wanted.names).cast(wanted)

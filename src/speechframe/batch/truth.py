@@ -15,10 +15,12 @@ from speechframe.batch.operation import Planned
 from speechframe.batch.pace import Load, Pace, load_of
 from speechframe.batch.wording import Coverage, WordHabits, coverage
 from speechframe.client import Spoken
+from speechframe.client.changer import upload_in
 from speechframe.errors import AudioError
+from speechframe.spec.changer import ConvertRequest
 from speechframe.spec.speech import Format
 
-__all__ = ["Doubt", "Suspicion", "Truth"]
+__all__ = ["ClipTruth", "Doubt", "Suspicion", "Truth"]
 
 _LOSSY = frozenset({Format.MP3, Format.OGG})
 _LENGTH_TOLERANCE = 0.01
@@ -31,6 +33,10 @@ _AFTER_WORDS = 0.2
 """Of the audio: signs and emoji at the end of a text may have no entry."""
 _ASKED_TOLERANCE = 0.1
 _ASKED_TOLERANCE_S = 0.25
+_CLIP_TOLERANCE = 0.05
+_CLIP_TOLERANCE_S = 0.15
+_EXACT_TOLERANCE_S = 0.05
+"""A length that was asked of the voice changer is kept to the sample; encoders add a frame."""
 _COVERED = 0.65
 _FEWEST_MISSING = 6
 """Letters; fewer may be a matter of spelling ("OK", "Dr.")."""
@@ -67,7 +73,7 @@ class Suspicion(StrEnum):
     LENGTH = "length", "the answer says another length than the audio has"
     WORDS_OUTSIDE = "words_outside", "words begin or end outside the audio"
     WORDS_MISSING = "words_missing", "the words of the answer are not those of the text"
-    PACE = "pace", "the audio is too short or too long for the text"
+    PACE = "pace", "the audio is too short or too long for the text or clip"
     SILENT = "silent", "the audio is silent though there is something to say"
     NOISE = "noise", "the samples are noise, not a voice"
     CLIPPED = "clipped", "the audio was made too loud and its peaks are cut off"
@@ -167,6 +173,34 @@ class Truth:
                 f"the audio lasts {answer.audio_seconds:.2f} s; "
                 f"such a text takes this voice {low_s:.2f} to {high_s:.2f} s",
             )
+
+
+class ClipTruth:
+    """Looks at the answers of the voice changer: each against its clip."""
+
+    @staticmethod
+    def doubts(planned: Planned, answer: Spoken) -> tuple[Doubt, ...]:
+        """Return everything that speaks against an answer; see :meth:`Truth.doubts`."""
+        return (
+            *_of_length(answer, answer.said_seconds),
+            *_of_clip(answer, planned.call.request, upload_in(planned.call).audio_seconds),
+            *_of_sound(answer),
+        )
+
+
+def _of_clip(answer: Spoken, request: ConvertRequest, clip_seconds: float) -> Iterator[Doubt]:
+    """Doubt audio that is not as long as its clip, or as was asked."""
+    lossy_s = _LOSSY_TOLERANCE_S if answer.format in _LOSSY else 0.0
+    if request.audio_duration:
+        wanted_s, why = request.audio_duration, "were asked for"
+        tolerance_s = _EXACT_TOLERANCE_S
+    elif request.rate:
+        return
+    else:
+        wanted_s, why = clip_seconds, "is the length of the clip"
+        tolerance_s = _CLIP_TOLERANCE_S + _CLIP_TOLERANCE * clip_seconds
+    if abs(answer.audio_seconds - wanted_s) > tolerance_s + lossy_s:
+        yield Doubt(Suspicion.PACE, f"{wanted_s:.2f} s {why}, the audio lasts {answer.audio_seconds:.2f} s")
 
 
 def _of_length(answer: Spoken, said_seconds: float | None) -> Iterator[Doubt]:

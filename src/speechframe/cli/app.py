@@ -62,7 +62,10 @@ _DESCRIPTION = (
 
 def commands() -> dict[str, _Entry]:
     """Return every command by name: the fixed ones, and one for each verb."""
-    verbs = {name: _Entry(summary, _VERB) for name, summary in declared.verb_summaries().items()}
+    verbs = {
+        declared.command_name(name): _Entry(summary, _VERB)
+        for name, summary in declared.verb_summaries().items()
+    }
     return {**_FIRST, **verbs, **_LAST}
 
 

@@ -110,6 +110,17 @@ def verb_summaries() -> dict[str, str]:
     return known | {name: docstrings.read(verb.function.__doc__).summary for name, verb in declared.items()}
 
 
+def command_name(verb: str) -> str:
+    """Return what people type for a verb.
+
+    Examples
+    --------
+    >>> command_name("change_voice")
+    'change-voice'
+    """
+    return verb.replace("_", "-")
+
+
 def parameters(function: Callable[..., Any], data: frozenset[str] = frozenset()) -> list[Parameter]:
     """Return the keyword parameters of `function`.
 

@@ -6,21 +6,28 @@ from typing import Any
 
 from speechframe.cli import declared, docstrings, runs, selection
 
+_CLIPS = "audio"
+"""The argument of verbs whose table may be the audio files themselves."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb that `parser` is named after."""
-    verb = _verb(parser.prog.rpartition(" ")[2])
+    verb = _verb(parser.prog.rpartition(" ")[2].replace("-", "_"))
     said = docstrings.read(verb.function.__doc__)
     parser.description = f"{said.summary} {said.body}"
+    data = _data_arguments(verb)
+    files = "a CSV, TSV, JSONL, Parquet, XLSX or text file (one line a row)"
+    tables = "TABLE|AUDIO..." if _CLIPS in data else "TABLE"
     parser.add_argument(
         "table",
         type=runs.existing_file,
-        metavar="TABLE",
-        help="a CSV, TSV, JSONL, Parquet, XLSX or text file (one line a row)",
+        metavar=tables,
+        nargs="+" if _CLIPS in data else 1,
+        help=f"{files}, or audio files, or a folder of them" if _CLIPS in data else files,
     )
-    own = declared.parameters(verb.function, _data_arguments(verb))
+    own = declared.parameters(verb.function, data)
     # argparse's own usage would be thirty lines before every error.
-    parser.usage = f"%(prog)s TABLE {declared.required_usage(own)}[options]"
+    parser.usage = f"%(prog)s {tables} {declared.required_usage(own)}[options]"
     declared.add(parser.add_argument_group("what is made"), own)
     if declared.takes_run_options(verb.function):
         declared.add(parser.add_argument_group("the run"), declared.run_options())
@@ -37,7 +44,8 @@ def run(options: argparse.Namespace) -> int:
     runs.settle_run_options(options.parser, given)
     service = selection.service(options)
     with runs.gentle_interrupts():
-        made = getattr(api, options.verb)(options.table, **given, service=service)
+        table = options.table[0] if len(options.table) == 1 else [str(path) for path in options.table]
+        made = getattr(api, options.verb)(table, **given, service=service)
     return runs.report(made, options)
 
 

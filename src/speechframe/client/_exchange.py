@@ -1,8 +1,8 @@
 """One exchange on a pooled connection: what is written, what is read, and what is known when it fails.
 
 Everything aiohttp's parts are asked for by name stands in this file and in `transport`: a connection and its
-`protocol` (`set_response_params`, `read`, `should_close`, `force_close`), which hands over each answer as a
-message and a stream.
+`protocol` (`set_response_params`, `read`, `should_close`, `force_close`, and what a StreamWriter drains),
+which hands over each answer as a message and a stream.
 """
 
 import asyncio
@@ -16,9 +16,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import aiohttp
+from aiohttp.http import StreamWriter
 from yarl import URL
 
 from speechframe._version import __version__
+from speechframe.client.upload import Body
 from speechframe.errors import BadAnswer
 from speechframe.wire.bodies import balance_in
 from speechframe.wire.encoding import BadEncodingError, TooLargeError, unpack
@@ -82,7 +84,7 @@ class Request:
     method: str
     url: URL
     headers: Mapping[str, str] = field(repr=False)
-    body: bytes | None = field(repr=False)
+    body: bytes | Body | None = field(repr=False)
     is_proxied: bool = False
     """Whether it is written to a proxy; on the way to https that is a tunnel, and the proxy sees nothing."""
 
@@ -137,8 +139,7 @@ class Attempt:
             protocol.set_response_params(
                 read_until_eof=True, auto_decompress=False, read_bufsize=READ_BUFFER_BYTES
             )
-            self._write(request, target)
-            status, headers, stream = await _head(protocol)
+            status, headers, stream = await self._asked(request, target)
             if status in _CONNECTION_IN_DOUBT or not self._is_written():
                 protocol.force_close()
             if status // 100 == 2:  # noqa: PLR2004
@@ -160,13 +161,48 @@ class Attempt:
         if self._transport is not None and _OWNERS.get(self._protocol) is self:
             self._transport.abort()
 
-    def _write(self, request: Request, target: aiohttp.ClientRequest) -> None:
-        transport = self._transport
+    async def _asked(
+        self, request: Request, target: aiohttp.ClientRequest
+    ) -> tuple[int, Mapping[str, str], aiohttp.StreamReader]:
+        """Write the request and return how the answer begins."""
+        transport, body = self._transport, request.body
         if transport is None or transport.is_closing():
             raise aiohttp.ClientConnectionError
-        data = _head_of(request, target) + (request.body or b"")
+        if not isinstance(body, Body):
+            self.wrote = True
+            transport.write(_head_of(request, target) + (body or b""))
+            return await _head(self._protocol)
+        writing = asyncio.create_task(self._write_pieces(_head_of(request, target), body, transport))
+        reading = asyncio.create_task(_head(self._protocol))
+        try:
+            # A service may refuse a file before it has read all of it.
+            await asyncio.wait({writing, reading}, return_when=asyncio.FIRST_COMPLETED)
+            if not writing.done():
+                self._protocol.force_close()
+            elif (error := writing.exception()) is not None:
+                self._protocol.force_close()
+                if not isinstance(error, OSError):
+                    raise error
+                # The other end reads no more: perhaps it has said why.
+            return await reading
+        finally:
+            for task in (writing, reading):
+                task.cancel()
+            await asyncio.gather(writing, reading, return_exceptions=True)
+
+    async def _write_pieces(self, head: bytes, body: Body, transport: asyncio.Transport) -> None:
+        writer = StreamWriter(self._protocol, asyncio.get_running_loop())
+        pieces = body.pieces()
+        # The first piece goes with the head: a file that cannot be read is found before a byte has left.
+        started = head + await anext(pieces)
+        async for piece in pieces:
+            self.wrote = True
+            transport.write(started)
+            await writer.drain()
+            started = piece
         self.wrote = True
-        transport.write(data)
+        transport.write(started)
+        await writer.drain()
 
     def _is_written(self) -> bool:
         return self._transport is not None and not self._transport.get_write_buffer_size()
@@ -204,7 +240,8 @@ def _head_of(request: Request, target: aiohttp.ClientRequest) -> bytes:
                 f"the header {name!r} cannot be sent: it frames the message, or breaks its lines"
             )
     lines = "".join([f"{name}: {value}\r\n" for name, value in request.headers.items()])
-    length = "" if request.body is None else f"Content-Length: {len(request.body)}\r\n"
+    size = request.body.size_bytes if isinstance(request.body, Body) else len(request.body or b"")
+    length = "" if request.body is None else f"Content-Length: {size}\r\n"
     return (
         f"{request.method} {path} HTTP/1.1\r\nHost: {url.host_port_subcomponent}\r\n"
         f"User-Agent: {_USER_AGENT}\r\n{further}{lines}{length}\r\n"

@@ -2,6 +2,7 @@
 
 from speechframe.audio.codec import AudioInfo, forced_shape, inspect
 from speechframe.errors import AudioError, BadAnswer
+from speechframe.spec.changer import ConvertRequest
 from speechframe.spec.speech import ChannelType, Format, GenerateRequest
 
 _RAW = frozenset({Format.PCM, Format.ALAW, Format.ULAW})
@@ -10,7 +11,7 @@ _LENGTH_TOLERANCE = 0.02
 
 
 def inspected(
-    data: bytes, request: GenerateRequest, said_seconds: float
+    data: bytes, request: GenerateRequest | ConvertRequest, said_seconds: float
 ) -> tuple[AudioInfo, tuple[str, ...]]:
     """Return what the audio is, and in words where that differs from the request or from the answer.
 
@@ -39,7 +40,7 @@ def inspected(
     raise BadAnswer(f"the audio cannot be read: {problem}")
 
 
-def _look(data: bytes, request: GenerateRequest) -> AudioInfo:
+def _look(data: bytes, request: GenerateRequest | ConvertRequest) -> AudioInfo:
     if request.format not in _RAW:
         return inspect(data)
     channel_type, rate_hz = forced_shape(request.format, request.channel_type, int(request.sample_rate))
@@ -54,7 +55,9 @@ def _look(data: bytes, request: GenerateRequest) -> AudioInfo:
         raise refused from None
 
 
-def _differences(info: AudioInfo, request: GenerateRequest, said_seconds: float) -> list[str]:
+def _differences(
+    info: AudioInfo, request: GenerateRequest | ConvertRequest, said_seconds: float
+) -> list[str]:
     channel_type, rate_hz = forced_shape(request.format, request.channel_type, int(request.sample_rate))
     found = []
     if info.format is not request.format:

@@ -3,9 +3,10 @@
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
+from speechframe.client.upload import Body
 from speechframe.errors import InvalidRows
 from speechframe.spec._model import DocumentModel
-from speechframe.spec.check import check
+from speechframe.spec.check import Checked, check
 from speechframe.spec.deprecation import warn_deprecated
 from speechframe.spec.speech import Format, GenerateRequest
 from speechframe.wire.bodies import encode_generate
@@ -14,6 +15,7 @@ MAX_IDEMPOTENCY_KEY = 255
 """Characters; longer ones are cut or refused by the servers and proxies in between."""
 
 R = TypeVar("R", bound=DocumentModel)
+M = TypeVar("M", bound=DocumentModel)
 
 _OWN_ARGUMENTS = frozenset({"text", "voice_id", "model_version"})
 
@@ -29,7 +31,7 @@ class Call(Generic[R]):
     request
         The checked request; its format and channels say how raw audio is read.
     body
-        The bytes on the wire.
+        The bytes on the wire; of a call with a file what is around it, and where it is.
     idempotency_key
         Sent as ``Idempotency-Key`` when given: a service that knows the header bills a repeat of the
         same key and body once.
@@ -46,7 +48,7 @@ class Call(Generic[R]):
 
     operation: str
     request: R
-    body: bytes = field(repr=False)
+    body: bytes | Body = field(repr=False)
     idempotency_key: str | None = None
     take: int = 0
 
@@ -97,7 +99,7 @@ class Answer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """The answer to a generate call: audio that was found to be audio, and what came with it (section 2.3).
+    """The answer to a call that gives audio, which was found to be audio (sections 2.3 and 2.5).
 
     Parameters
     ----------
@@ -106,7 +108,7 @@ class Spoken:
     format, sample_rate_hz, channels, audio_seconds
         What the audio's own headers say (for raw formats: what was asked for), not what the answer claims.
     words
-        Word, start and end in milliseconds.
+        Word, start and end in milliseconds; none from the voice changer.
     billed_characters
         Characters this call should have cost, by the rule of `spec.billing`.
     remaining_characters
@@ -124,6 +126,8 @@ class Spoken:
         How many attempts it took; always 1 from ``send_once``.
     said_seconds
         The length the answer claims, whatever its audio holds.
+    transcription
+        What was said in the clip, from the voice changer where it was asked for.
     """
 
     audio: bytes = field(repr=False)
@@ -140,6 +144,7 @@ class Spoken:
     region: str
     attempts: int = 1
     said_seconds: float | None = None
+    transcription: str | None = field(default=None, repr=False)
 
 
 def make_call(
@@ -180,17 +185,38 @@ def make_call(
     checked = check(
         GenerateRequest, {"text": text, "voice_id": voice, "model_version": model.upper(), **fields}
     )
+    request = accepted(checked, GenerateRequest)
+    warn_deprecated(GenerateRequest, checked.deprecated, stacklevel=stacklevel)
+    return Call.of(request, idempotency_key=idempotency_key, take=take)
+
+
+def accepted(checked: Checked[M], model: type[M], own: frozenset[str] = _OWN_ARGUMENTS) -> M:
+    """Return the request that a check found right.
+
+    Parameters
+    ----------
+    checked
+        What the check found.
+    model
+        The table of the document.
+    own
+        Fields that have an argument of another name.
+
+    Raises
+    ------
+    InvalidRows
+        For a value out of range, or a field that does not exist; ``problems`` lists all.
+    """
     problems = [
         {"field": p.field, "problem": p.problem, "value": p.value, "allowed": p.allowed}
         for p in checked.problems
     ]
     if checked.unknown:
-        known = ", ".join(name for name in GenerateRequest.model_fields if name not in _OWN_ARGUMENTS)
+        known = ", ".join(name for name in model.model_fields if name not in own)
         problems += [
             {"field": name, "problem": "is no field of a request", "value": "", "allowed": known}
             for name in checked.unknown
         ]
     if problems or checked.value is None:
         raise InvalidRows(problems)
-    warn_deprecated(GenerateRequest, checked.deprecated, stacklevel=stacklevel)
-    return Call.of(checked.value, idempotency_key=idempotency_key, take=take)
+    return checked.value

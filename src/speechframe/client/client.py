@@ -5,12 +5,14 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from os import PathLike
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from pydantic import SecretStr
 from yarl import URL
 
+from speechframe.client import changer
 from speechframe.client._hidden import Hidden, Redactor
 from speechframe.client.audio import inspected
 from speechframe.client.calls import Call, Spoken, make_call
@@ -19,18 +21,24 @@ from speechframe.client.limits import MIB, Bounds, Timeouts
 from speechframe.client.regions import Regions
 from speechframe.client.retry import Patience, persist
 from speechframe.client.transport import AiohttpTransport, Reply, Transport
+from speechframe.client.upload import Body
 from speechframe.errors import BadAnswer, ServiceError, SettingsError, SpeechframeError, service_error
 from speechframe.settings import Settings, resolve
 from speechframe.spec.auth import AuthToken
 from speechframe.spec.billing import billed_characters
+from speechframe.spec.changer import ConvertRequest
 from speechframe.spec.chosen import API_KEY_HEADER, IDEMPOTENCY_HEADER, TAKE_HEADER, TOKEN_HEADER
 from speechframe.spec.codes import HttpErrorCode
 from speechframe.spec.endpoints import by_name
 from speechframe.spec.speech import GenerateRequest, Voice
 from speechframe.wire.bodies import Generated, decode_generate, decode_object, decode_token, decode_voices
+from speechframe.wire.changer import Converted, decode_convert
 from speechframe.wire.errors import decode_error, retry_after_s, trace_id_of, warnings_of
 
 T = TypeVar("T")
+
+AudioLike = bytes | str | PathLike[str] | tuple[Any, int]
+"""A clip: the bytes of a file, the path of one, or an array and its rate in Hz."""
 
 _JSON = "application/json"
 _LIMITS_SERVICE = "speechframe"
@@ -135,7 +143,12 @@ class Client:
                 timeout_s=lambda call: self._timeouts.attempt_s(len(call.request.text)),
                 max_bytes=lambda call: self._bounds.answer_bytes_for(call.request),
                 answer=self._spoken,
-            )
+            ),
+            "convert": Chapter(
+                timeout_s=lambda call: changer.timeout_s(self._timeouts, call),
+                max_bytes=lambda call: changer.most_bytes(self._bounds, call)[0],
+                answer=self._changed,
+            ),
         }
 
     def __repr__(self) -> str:
@@ -287,6 +300,51 @@ class Client:
         spoken: Spoken = await self.call(made)
         return spoken
 
+    async def change_voice(
+        self,
+        audio: AudioLike,
+        *,
+        voice: str,
+        locale: str | None = None,
+        take: int = 0,
+        idempotency_key: str | None = None,
+        **fields: Any,
+    ) -> Spoken:
+        """Return a clip in another voice (sections 2.5 and 4.2).
+
+        Parameters
+        ----------
+        audio
+            The bytes of an audio file, the path of one (it is read piece by piece while it is sent), or
+            ``(array, rate in Hz)``: floats in [-1, 1] or int16, ``(frames,)`` or ``(frames, channels)``.
+        voice
+            Full voice id or bare name.
+        locale
+            Language of the output, the field ``multi_native_locale``.
+        take, idempotency_key
+            See :class:`Call`.
+        **fields
+            Any other field of :class:`speechframe.spec.changer.ConvertRequest` by its name: ``pitch``,
+            ``retain_accent``, ``return_transcription``, ``format`` ...
+
+        Raises
+        ------
+        InvalidRows
+            A field is unknown or out of range, or the clip is no audio; nothing was sent.
+        AudioError
+            The file has changed or gone while it was to be sent.
+        SpeechframeError
+            See :meth:`call`.
+        """
+        made = await asyncio.to_thread(
+            partial(
+                changer.make_change,
+                audio, voice=voice, locale=locale, take=take, idempotency_key=idempotency_key, **fields,
+            )
+        )  # fmt: skip
+        changed: Spoken = await self.call(made)
+        return changed
+
     async def voices(self, model: str = "gen2", *, token: str | SecretStr | None = None) -> list[Voice]:
         """Return the voices of a model's catalogue (sections 2.4 and 4.1).
 
@@ -349,9 +407,12 @@ class Client:
         return found
 
     def _headers_of(self, call: Call[Any], further: Mapping[str, str] | None) -> dict[str, str]:
-        if call.idempotency_key is None and not call.take and not further:
+        is_plain = not isinstance(call.body, Body)
+        if is_plain and call.idempotency_key is None and not call.take and not further:
             return self._post_headers
         headers = dict(self._post_headers)
+        if isinstance(call.body, Body):
+            headers["Content-Type"] = call.body.form.content_type
         if call.idempotency_key is not None:
             headers[IDEMPOTENCY_HEADER] = call.idempotency_key
         if call.take:
@@ -390,48 +451,79 @@ class Client:
     async def _spoken(
         self, call: Call[GenerateRequest], reply: Reply, region: str, started_s: float
     ) -> Spoken:
+        text = call.request.text
+        return await self._heard(
+            call,
+            reply,
+            region,
+            started_s,
+            decode=partial(decode_generate, characters=len(text)),
+            billed_characters=billed_characters(text),
+            max_file_bytes=self._bounds.download_bytes_for(call.request),
+        )
+
+    async def _changed(
+        self, call: Call[ConvertRequest], reply: Reply, region: str, started_s: float
+    ) -> Spoken:
+        return await self._heard(
+            call,
+            reply,
+            region,
+            started_s,
+            decode=decode_convert,
+            billed_characters=changer.billed_for(changer.upload_in(call)),
+            max_file_bytes=changer.most_bytes(self._bounds, call)[1],
+        )
+
+    async def _heard(
+        self,
+        call: Call[Any],
+        reply: Reply,
+        region: str,
+        started_s: float,
+        *,
+        decode: Callable[[bytes], Generated | Converted],
+        billed_characters: int,
+        max_file_bytes: int,
+    ) -> Spoken:
         trace_id = trace_id_of(reply.headers)
-        generated: Generated | None = None
+        said: Generated | Converted | None = None
         try:
-            size, text = len(reply.body), call.request.text
-            generated = await _aside(size, partial(decode_generate, reply.body, characters=len(text)))
-            audio = generated.audio
+            said = await _aside(len(reply.body), partial(decode, reply.body))
+            audio = said.audio
             if audio is None:
-                audio = await self._fetched(generated, call, region)
-            look = partial(inspected, audio, call.request, generated.audio_seconds)
+                audio = await self._downloader.fetch(
+                    said.audio_url or "",
+                    self._url(region, call.operation),
+                    timeout_s=self._timeouts.download_s,
+                    max_bytes=max_file_bytes,
+                )
+            look = partial(inspected, audio, call.request, said.audio_seconds)
             info, differences = await _aside(len(audio), look)
         except BadAnswer as error:
             # Whatever came on this connection, nothing more is expected of it.
             reply.drop()
             error.trace_id = trace_id
-            if generated is not None:
-                error.remaining_characters = generated.remaining_characters
+            if said is not None:
+                error.remaining_characters = said.remaining_characters
             raise
-        warnings = warnings_of(reply.headers, generated.warning, *generated.notes, *differences)
+        warnings = warnings_of(reply.headers, said.warning, *said.notes, *differences)
+        heard = said.transcription if isinstance(said, Converted) else None
         return Spoken(
             audio=audio,
             format=info.format,
             sample_rate_hz=info.sample_rate_hz,
             channels=info.channels,
             audio_seconds=info.audio_seconds,
-            words=generated.words,
-            billed_characters=billed_characters(call.request.text),
-            remaining_characters=generated.remaining_characters,
+            words=said.words if isinstance(said, Generated) else [],
+            billed_characters=billed_characters,
+            remaining_characters=said.remaining_characters,
             warnings=tuple(map(self._redactor.clean, warnings)),
             trace_id=None if trace_id is None else self._redactor.clean(trace_id),
             latency_ms=(time.perf_counter() - started_s) * 1000,
             region=region,
-            said_seconds=generated.audio_seconds,
-        )
-
-    async def _fetched(self, generated: Generated, call: Call[GenerateRequest], region: str) -> bytes:
-        address = generated.audio_url or ""
-        base = self._url(region, call.operation)
-        return await self._downloader.fetch(
-            address,
-            base,
-            timeout_s=self._timeouts.download_s,
-            max_bytes=self._bounds.download_bytes_for(call.request),
+            said_seconds=said.audio_seconds,
+            transcription=None if heard is None else self._redactor.clean(heard),
         )
 
     def _decoded(self, decode: Callable[[bytes], T], reply: Reply) -> T:

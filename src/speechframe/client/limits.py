@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from speechframe.spec.changer import ConvertRequest
 from speechframe.spec.chosen import PAUSE_SECONDS
 from speechframe.spec.speech import ChannelType, GenerateRequest
 
@@ -16,6 +17,10 @@ _LONGEST_S = 86_400.0
 _PAUSE_MARKER = "[pause "
 _JSON_BYTES_A_CHARACTER = 1000
 """Words with their times and the fields nobody reads."""
+_JSON_BYTES_A_SECOND = 1000
+"""A transcription."""
+_SLOWEST = 4.0
+"""A changed voice at the lowest rate takes perhaps half as long again; some services are slower."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +34,9 @@ class Timeouts:
     base_s, per_character_s
         An attempt may take ``base_s + per_character_s * characters``: speech takes about 0.07 s a
         character, so a service that synthesises as slowly as it speaks still gets through.
+    per_clip_second_s, upload_bytes_a_second
+        An attempt with a clip may take ``base_s``, so much for each second of it, and its upload at so slow
+        a rate.
     download_s
         One try at fetching audio that came as a URL; counted apart, since the call was billed by then.
 
@@ -41,11 +49,18 @@ class Timeouts:
     connect_s: float = 10.0
     base_s: float = 30.0
     per_character_s: float = 0.07
+    per_clip_second_s: float = 2.5
+    upload_bytes_a_second: float = 64 * KIB
     download_s: float = 60.0
 
     def attempt_s(self, characters: int) -> float:
         """Return how long an attempt for a text of `characters` may take, without a download."""
         return self.base_s + self.per_character_s * characters
+
+    def clip_s(self, audio_seconds: float, size_bytes: int) -> float:
+        """Return how long an attempt with a clip of this length and size may take, without a download."""
+        upload_s = size_bytes / self.upload_bytes_a_second
+        return self.base_s + self.per_clip_second_s * audio_seconds + upload_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +70,8 @@ class Bounds:
     Parameters
     ----------
     answer_bytes
-        The body of a generate answer, Base64 audio included. One call's bound is lower still: no more than
-        its text can fill (:meth:`answer_bytes_for`).
+        The body of an answer with audio, Base64 audio included. One call's bound is lower still: no more than
+        its text or clip can fill (:meth:`answer_bytes_for`, :meth:`changed_bytes_for`).
     listing_bytes
         Any other body with status 200.
     error_bytes
@@ -85,6 +100,16 @@ class Bounds:
         """Return the largest file a call's audio can be."""
         return min(self.download_bytes, MIB + _audio_bytes(request))
 
+    def changed_bytes_for(self, request: ConvertRequest, audio_seconds: float) -> tuple[int, int]:
+        """Return the largest body, and the largest file, that can answer a clip of this length."""
+        asked_s = min(request.audio_duration or 0.0, _LONGEST_S)
+        audio_bytes = _as_samples(max(asked_s, _SLOWEST * audio_seconds) + _GRACE_S, request.sample_rate)
+        text_bytes = int(_JSON_BYTES_A_SECOND * audio_seconds)
+        return (
+            min(self.answer_bytes, MIB + text_bytes + audio_bytes * 4 // 3),
+            min(self.download_bytes, MIB + audio_bytes),
+        )
+
 
 _USUAL_RATE_HZ = float(GenerateRequest.model_fields["sample_rate"].get_default())
 
@@ -94,5 +119,9 @@ def _audio_bytes(request: GenerateRequest) -> int:
     pauses_s = PAUSE_SECONDS.high * request.text.count(_PAUSE_MARKER)
     asked_s = min(request.audio_duration or 0.0, _LONGEST_S)
     seconds = max(asked_s, _SECONDS_A_CHARACTER * len(request.text)) + pauses_s + _GRACE_S
-    rate_hz = max(_USUAL_RATE_HZ, request.sample_rate)
+    return _as_samples(seconds, request.sample_rate)
+
+
+def _as_samples(seconds: float, rate_hz: float) -> int:
+    rate_hz = max(_USUAL_RATE_HZ, rate_hz)
     return int(seconds * rate_hz * ChannelType.STEREO.channels * _SAMPLE_BYTES)

@@ -8,7 +8,7 @@ from pydantic import SecretStr
 
 from speechframe._loop import run_sync
 from speechframe.client.calls import Call, Spoken, make_call
-from speechframe.client.client import Client, hidden_key
+from speechframe.client.client import AudioLike, Client, hidden_key
 from speechframe.settings import Settings
 from speechframe.spec.auth import AuthToken
 from speechframe.spec.speech import Voice
@@ -96,6 +96,23 @@ class SyncClient:
         )
         spoken: Spoken = run_sync(self._client.call(made))
         return spoken
+
+    def change_voice(
+        self,
+        audio: AudioLike,
+        *,
+        voice: str,
+        locale: str | None = None,
+        take: int = 0,
+        idempotency_key: str | None = None,
+        **fields: Any,
+    ) -> Spoken:
+        """Return a clip in another voice; see :meth:`Client.change_voice`."""
+        return run_sync(
+            self._client.change_voice(
+                audio, voice=voice, locale=locale, take=take, idempotency_key=idempotency_key, **fields
+            )
+        )
 
     def voices(self, model: str = "gen2", *, token: str | SecretStr | None = None) -> list[Voice]:
         """Return the voices of a model's catalogue; see :meth:`Client.voices`."""

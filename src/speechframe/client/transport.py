@@ -12,7 +12,8 @@ from aiohttp.http import HttpProcessingError
 from yarl import URL
 
 from speechframe.client._exchange import Attempt, Limits, NoAnswerError, Reply, Request
-from speechframe.errors import BadAnswer, ConnectionFailed, SettingsError, TimedOut
+from speechframe.client.upload import Body
+from speechframe.errors import AudioError, BadAnswer, ConnectionFailed, SettingsError, TimedOut
 from speechframe.settings import is_loopback
 
 __all__ = ["AiohttpTransport", "Reply", "Transport"]
@@ -31,7 +32,7 @@ class Transport(Protocol):
         url: URL,
         *,
         headers: Mapping[str, str],
-        body: bytes | None = None,
+        body: bytes | Body | None = None,
         timeout_s: float,
         max_bytes: int,
         max_error_bytes: int,
@@ -41,7 +42,7 @@ class Transport(Protocol):
         Parameters
         ----------
         method, url, headers, body
-            The request. The URL is sent as it is spelled.
+            The request. The URL is sent as it is spelled; a :class:`Body` is read while it is sent.
         timeout_s
             Limit of the whole exchange.
         max_bytes
@@ -55,6 +56,8 @@ class Transport(Protocol):
             No answer; ``sent`` is False only when it is certain that no byte of the request was written.
         BadAnswer
             A good status with a body that is truncated, too large or wrongly encoded.
+        AudioError
+            The file of a body cannot be read, or is another one by now; the request was not completed.
         """
         ...
 
@@ -107,7 +110,7 @@ class AiohttpTransport:
         url: URL,
         *,
         headers: Mapping[str, str],
-        body: bytes | None = None,
+        body: bytes | Body | None = None,
         timeout_s: float,
         max_bytes: int,
         max_error_bytes: int,
@@ -128,7 +131,7 @@ class AiohttpTransport:
             early = isinstance(error, aiohttp.ConnectionTimeoutError)
             limit_s = self._connect.sock_connect if early else timeout_s
             failure: Exception = TimedOut(f"{words} {_place(url)} within {limit_s:g} s", sent=attempt.wrote)
-        except BadAnswer as error:
+        except (BadAnswer, AudioError) as error:
             failure = error
         except (aiohttp.ClientError, HttpProcessingError, NoAnswerError, OSError) as error:
             failure = ConnectionFailed(_words(error, url, proxy, attempt), sent=attempt.wrote)

@@ -6,6 +6,7 @@ Layout 1 of a run folder::
     lock, lock.json                 held by the process that writes; who that is
     input/0001.parquet ...          one file a table handed in: the caller's columns and whatever the verb
                                     put beside them (row id, request_key, ...); the newest is the run's table
+    input/audio/<sha256>            clips that were handed in and have no file of their own
     log/<writer>/0001.log ...       what was sent and what came back, by one write each (store.log)
     parts/<writer>-0001.parquet     finished calls, status done or suspect: PART_SCHEMA, at most 2,048 rows or
                                     128 MB, row groups of at most 64 rows and 32 MB; the footer names its keys

@@ -19,6 +19,8 @@ from speechframe.wire.errors import ErrorBody, decode_error, retry_after_s, warn
 __all__ = [
     "ErrorBody",
     "Generated",
+    "Notes",
+    "answer_fields",
     "balance_in",
     "decode_error",
     "decode_generate",
@@ -27,15 +29,21 @@ __all__ = [
     "decode_voices",
     "encode_generate",
     "retry_after_s",
+    "said_seconds",
     "warnings_of",
+    "whole_number",
 ]
 
-_AUDIO_KEY = b'"encodedAudio"'
+_AUDIO_FIELD = "encodedAudio"
+_BALANCE_FIELD = "remainingCharacterCount"
 # Stands for the audio while the rest is parsed. Random, so that no body can hold it by design.
 _PLACE = secrets.token_hex(16)
 _DELIVERY = "encodeAsBase64"
 _COLON = re.compile(rb'[ \t\r\n]*:[ \t\r\n]*"')
-_BALANCE = re.compile(rb'"remainingCharacterCount"[ \t\r\n]*:[ \t\r\n]*(-?[0-9]{1,19})[ \t\r\n]*[,}]')
+_BALANCE = re.compile(
+    rb'"(?:remainingCharacterCount|remaining_character_count)"[ \t\r\n]*:[ \t\r\n]*'
+    rb"(-?[0-9]{1,19})[ \t\r\n]*[,}]"
+)
 _MAX_INT64 = 2**63 - 1
 _MAX_SECONDS = 10**9
 _MAX_MS = 2**31 - 1
@@ -153,11 +161,8 @@ def decode_generate(body: bytes, *, characters: int | None = None) -> Generated:
     Generated(audio=b'\x00\x00', audio_url=None, audio_seconds=0.5, remaining_characters=9,
               words=[('Hi', 0, 400)], warning=None, notes=())
     """
-    cut = _cut(body)
-    if cut is None:
-        return _bounded(_decode_whole(body), characters)
-    fields, audio, repaired = cut
-    return _bounded(_generated(fields, audio, _Notes(repaired)), characters)
+    fields, audio, repaired = answer_fields(body, _AUDIO_FIELD, _BALANCE_FIELD)
+    return _bounded(_generated(fields, audio, Notes(repaired)), characters)
 
 
 def balance_in(body: bytes) -> int | None:
@@ -223,13 +228,42 @@ def decode_object(body: bytes) -> dict[str, Any]:
     return value
 
 
-class _Notes(list[str]):
+class Notes(list[str]):
+    """What is odd about an answer though it can be used."""
+
     def __init__(self, repaired: bool) -> None:  # noqa: FBT001
         super().__init__(["text in the answer was no valid Unicode and was repaired"] if repaired else [])
 
 
-def _cut(body: bytes) -> tuple[dict[str, Any], bytes, bool] | None:
-    place = _audio_place(body)
+def answer_fields(
+    body: bytes, audio_field: str, balance_field: str
+) -> tuple[dict[str, Any], bytes | None, bool]:
+    r"""Return an answer's fields, the audio that one of them holds in Base64, and whether text was repaired.
+
+    Parameters
+    ----------
+    body
+        The answer, unpacked.
+    audio_field, balance_field
+        What the answer calls them.
+
+    Raises
+    ------
+    BadAnswer
+        No JSON object, or Base64 that is not strictly right.
+
+    Examples
+    --------
+    >>> body = b'{"encoded_audio": "AAA=", "warning": "slow"}'
+    >>> fields, audio, _ = answer_fields(body, "encoded_audio", "remaining_character_count")
+    >>> audio, fields["warning"]
+    (b'\x00\x00', 'slow')
+    """
+    return _cut(body, audio_field) or _whole_answer(body, audio_field, balance_field)
+
+
+def _cut(body: bytes, field: str) -> tuple[dict[str, Any], bytes, bool] | None:
+    place = _audio_place(body, b'"%b"' % field.encode())
     if place is None:
         return None
     audio = decode_base64(memoryview(body)[place])
@@ -243,61 +277,75 @@ def _cut(body: bytes) -> tuple[dict[str, Any], bytes, bool] | None:
     except NotJsonError:
         return None
     # Unless the placeholder is what a parser finds there, the value belonged to something else.
-    found = isinstance(fields, dict) and fields.get("encodedAudio") == _PLACE
+    found = isinstance(fields, dict) and fields.get(field) == _PLACE
     return (fields, audio, repaired) if found else None
 
 
-def _audio_place(body: bytes) -> slice | None:
-    key = body.find(_AUDIO_KEY)
-    colon = _COLON.match(body, key + len(_AUDIO_KEY)) if key >= 0 else None
+def _audio_place(body: bytes, field: bytes) -> slice | None:
+    key = body.find(field)
+    colon = _COLON.match(body, key + len(field)) if key >= 0 else None
     if colon is None:
         return None
     start = colon.end()
     end = body.find(b'"', start)
     # The value itself need not be searched for a second key: it holds no quote.
-    return slice(start, end) if end > start and body.find(_AUDIO_KEY, end) < 0 else None
+    return slice(start, end) if end > start and body.find(field, end) < 0 else None
 
 
-def _decode_whole(body: bytes) -> Generated:
+def _whole_answer(
+    body: bytes, audio_field: str, balance_field: str
+) -> tuple[dict[str, Any], bytes | None, bool]:
     try:
         fields, repaired = loads(body)
     except NotJsonError as error:
         raise BadAnswer(f"the answer is no JSON: {error}", remaining_characters=balance_in(body)) from None
     if not isinstance(fields, dict):
         raise BadAnswer(f"the answer is no JSON object but {_kind(fields)}")
-    encoded = fields.get("encodedAudio")
+    encoded = fields.get(audio_field)
     if encoded is None or encoded == "":
-        return _generated(fields, None, _Notes(repaired))
+        return fields, None, repaired
     audio = decode_base64(encoded.encode()) if isinstance(encoded, str) else None
     if audio is None:
         raise BadAnswer(
-            "encodedAudio is no Base64", remaining_characters=_whole(fields, "remainingCharacterCount")
+            f"{audio_field} is no Base64", remaining_characters=whole_number(fields, balance_field)
         )
-    return _generated(fields, audio, _Notes(repaired))
+    return fields, audio, repaired
 
 
 def _generated(fields: Mapping[str, Any], audio: bytes | None, notes: list[str]) -> Generated:
-    remaining = _whole(fields, "remainingCharacterCount")
+    remaining = whole_number(fields, _BALANCE_FIELD)
     url = fields.get("audioFile")
     if not isinstance(url, str) or not url.strip():
         url = None
     if audio is None and url is None:
         raise BadAnswer("the answer holds neither audioFile nor encodedAudio", remaining_characters=remaining)
-    seconds: Any = fields.get("audioLengthInSeconds")
-    if type(seconds) not in {float, int} or not 0 <= seconds <= _MAX_SECONDS:
-        raise BadAnswer(f"audioLengthInSeconds is {_shown(seconds)}", remaining_characters=remaining)
+    seconds = said_seconds(fields, "audioLengthInSeconds", remaining)
     if remaining is None:
         notes.append("the answer gives no usable remainingCharacterCount")
     warning = fields.get("warning")
     return Generated(
         audio=audio,
         audio_url=url,
-        audio_seconds=float(seconds),
+        audio_seconds=seconds,
         remaining_characters=remaining,
         words=_words(fields.get("wordDurations"), notes),
         warning=warning if isinstance(warning, str) and warning else None,
         notes=tuple(notes),
     )
+
+
+def said_seconds(fields: Mapping[str, Any], name: str, remaining: int | None) -> float:
+    """Return the length an answer claims.
+
+    Raises
+    ------
+    BadAnswer
+        When it is no finite number of 0 or more; carries the balance, `remaining`.
+    """
+    seconds: Any = fields.get(name)
+    if type(seconds) not in {float, int} or not 0 <= seconds <= _MAX_SECONDS:
+        raise BadAnswer(f"{name} is {_shown(seconds)}", remaining_characters=remaining)
+    return float(seconds)
 
 
 def _bounded(generated: Generated, characters: int | None) -> Generated:
@@ -380,7 +428,8 @@ def _milliseconds(value: Any) -> int | None:
     return None
 
 
-def _whole(fields: Mapping[str, Any], name: str) -> int | None:
+def whole_number(fields: Mapping[str, Any], name: str) -> int | None:
+    """Return a field that holds a whole number of 64 bits; None where it holds anything else."""
     value = fields.get(name)
     if type(value) is float and value.is_integer() and abs(value) <= _MAX_INT64:
         value = int(value)

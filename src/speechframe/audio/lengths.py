@@ -1,0 +1,106 @@
+"""How long a clip is that somebody brings, whatever container it is in, and what that is called."""
+
+import io
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import soundfile
+
+from speechframe.audio import _containers, codec
+from speechframe.errors import AudioError
+from speechframe.spec.speech import Format
+
+__all__ = ["Length", "length_of"]
+
+_MEDIA_TYPES = MappingProxyType(
+    {Format.WAV: "audio/wav", Format.MP3: "audio/mpeg", Format.FLAC: "audio/flac", Format.OGG: "audio/ogg"}
+)
+# By the first name FFmpeg gives the demuxer. None of them opens another file than the one it is given.
+_DEMUXERS = MappingProxyType(
+    {
+        "mov": "audio/mp4",
+        "matroska": "audio/webm",
+        "aac": "audio/aac",
+        "amr": "audio/amr",
+        "asf": "audio/x-ms-wma",
+    }
+)
+_OPTIONS = {
+    "format_whitelist": "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,aac,amr,asf",
+    "protocol_whitelist": "none",
+    "enable_drefs": "0",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Length:
+    """What is paid for a clip: its length in seconds; and its media type, such as ``audio/wav``."""
+
+    audio_seconds: float
+    media_type: str
+
+
+def length_of(data: bytes) -> Length:
+    """Return the length of a clip, from its headers where they say it.
+
+    Parameters
+    ----------
+    data
+        A whole file: WAV, FLAC, OGG, MP3 and what else libsndfile reads (AIFF, AU, CAF ...), with the extra
+        ``media`` the audio of M4A, MP4, WebM, AAC and their like.
+
+    Raises
+    ------
+    AudioError
+        No bytes, no audio, a file that is cut off, or one without a single sample.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> length_of(codec.encode(np.zeros(4000, np.float32), 8000, format=Format.FLAC))
+    Length(audio_seconds=0.5, media_type='audio/flac')
+    """
+    if not data:
+        raise AudioError("no audio: the file is empty")
+    try:
+        known = _containers.recognise(data)
+    except AudioError:
+        found = _by_libsndfile(data) or _by_av(data)
+    else:
+        found = Length(codec.inspect(data).audio_seconds, _MEDIA_TYPES[known])
+    if not found.audio_seconds > 0:
+        raise AudioError("no audio: the file holds no samples")
+    return found
+
+
+def _by_libsndfile(data: bytes) -> Length | None:
+    try:
+        with soundfile.SoundFile(io.BytesIO(data)) as file:
+            return Length(file.frames / file.samplerate, f"audio/x-{file.format.lower()}")
+    except soundfile.LibsndfileError:
+        return None
+
+
+def _by_av(data: bytes) -> Length:
+    try:
+        import av
+    except ModuleNotFoundError:
+        raise AudioError(
+            "no audio that can be read here. If it is M4A, WebM or the like: pip install 'speechframe[media]'"
+        ) from None
+    return _by_installed_av(av, data)
+
+
+def _by_installed_av(av: Any, data: bytes) -> Length:
+    try:
+        with av.open(io.BytesIO(data), options=dict(_OPTIONS), metadata_errors="replace") as container:
+            if not container.streams.audio:
+                raise AudioError("no audio: the file has no audio stream")
+            # Containers round, and some say nothing: what is decoded is what counts.
+            frames = sum(frame.samples for frame in container.decode(container.streams.audio[0]))
+            rate_hz = container.streams.audio[0].rate or 0
+            media_type = _DEMUXERS.get(container.format.name.partition(",")[0], "audio/mp4")
+    except (av.error.FFmpegError, ValueError) as error:
+        raise AudioError("no audio that can be read") from error
+    return Length(frames / rate_hz if rate_hz else 0.0, media_type)

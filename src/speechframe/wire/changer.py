@@ -1,0 +1,168 @@
+"""Bodies of the voice changer: a request as a multipart form, an answer as values (section 2.5)."""
+
+import json
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from speechframe.errors import BadAnswer
+from speechframe.spec.changer import ConvertRequest
+from speechframe.wire.bodies import Notes, answer_fields, said_seconds, whole_number
+
+__all__ = ["Converted", "Form", "decode_convert", "encode_convert"]
+
+_FILE = "file"
+_DELIVERY = "encode_output_as_base64"
+_NOT_CONTENT = frozenset({_FILE, _DELIVERY})
+_AUDIO, _BALANCE, _SECONDS = "encoded_audio", "remaining_character_count", "audio_length_in_seconds"
+
+_encoder = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A form around one file: what goes before its bytes and after them.
+
+    Parameters
+    ----------
+    content_type
+        The header that names the boundary.
+    head, tail
+        The bytes before and after the file's.
+    """
+
+    content_type: str
+    head: bytes
+    tail: bytes
+
+
+def encode_convert(
+    request: ConvertRequest, clip_sha256: str, *, name: str, media_type: str, as_base64: bool
+) -> tuple[bytes, Form]:
+    r"""Return what a request asks for, and the form that asks for it: equal requests give equal bytes.
+
+    Values that are absent or equal to the document's default are left out. The boundary is made of the
+    content, so that no clip can hold it by design.
+
+    Parameters
+    ----------
+    request
+        The request; of its ``file`` only that it is there.
+    clip_sha256
+        Of the clip's bytes, 64 hex digits: it stands for the clip in what is asked for.
+    name, media_type
+        What the form says of the file.
+    as_base64
+        How the audio is to be delivered where the request does not say; no part of what is asked for.
+
+    Examples
+    --------
+    >>> request = ConvertRequest(voice_id="nora", file=b"", pitch=3)
+    >>> content, form = encode_convert(
+    ...     request, "ab" * 32, name="clip.wav", media_type="audio/wav", as_base64=False
+    ... )
+    >>> content[:26]
+    b'{"pitch":3,"voice_id":"nor'
+    >>> form.head.count(b"form-data"), form.tail[-4:]
+    (4, b'--\r\n')
+    """
+    fields = request.model_dump(
+        mode="json", by_alias=True, exclude_none=True, exclude_defaults=True, exclude=set(_NOT_CONTENT)
+    )
+    content = _encoder.encode(fields).encode() + bytes.fromhex(clip_sha256)
+    asks_base64 = as_base64 if request.encode_output_as_base64 is None else request.encode_output_as_base64
+    boundary = f"speechframe-{sha256(content).hexdigest()[:32]}"
+    parts = [
+        _part(boundary, f'name="{field}"', _written(value))
+        for field, value in sorted({**fields, _DELIVERY: asks_base64}.items())
+    ]
+    # The file last: a service knows the fields by then and may refuse them without it.
+    opening = f'name="{_FILE}"; filename="{name}"\r\nContent-Type: {media_type}'
+    head = b"".join([*parts, _part(boundary, opening, b"").removesuffix(b"\r\n")])
+    return content, Form(
+        f"multipart/form-data; boundary={boundary}", head, f"\r\n--{boundary}--\r\n".encode()
+    )
+
+
+def _part(boundary: str, disposition: str, value: bytes) -> bytes:
+    head = f"--{boundary}\r\nContent-Disposition: form-data; {disposition}\r\n\r\n"
+    return head.encode() + value + b"\r\n"
+
+
+def _written(value: Any) -> bytes:
+    # As JSON writes it: 24000.0, true, and an object as text; a text stands for itself.
+    return (value if isinstance(value, str) else _encoder.encode(value)).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """The answer of the voice changer, as the service gave it.
+
+    Parameters
+    ----------
+    audio
+        The decoded bytes of ``encoded_audio``; None when the audio is behind `audio_url`.
+    audio_url
+        ``audio_file``: a URL or a path on the service, None when empty.
+    audio_seconds
+        The length the answer claims, in seconds.
+    remaining_characters
+        The balance after the call; None when the answer does not hold a whole number.
+    transcription
+        What was said in the clip, where the answer tells.
+    warning
+        The service's own warning.
+    notes
+        What is odd about the answer though it can be used.
+    """
+
+    audio: bytes | None
+    audio_url: str | None
+    audio_seconds: float
+    remaining_characters: int | None
+    transcription: str | None = None
+    warning: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+def decode_convert(body: bytes) -> Converted:
+    r"""Return what an answer of the voice changer holds.
+
+    Forgiven, and named in ``notes``: a missing or unusable balance, text that is no valid Unicode. Unknown
+    fields are ignored.
+
+    Raises
+    ------
+    BadAnswer
+        No JSON object, neither audio nor its place, Base64 that is not strictly right, no finite length of
+        0 or more. Carries the balance where it could be read.
+
+    Examples
+    --------
+    >>> decode_convert(
+    ...     b'{"audio_file": "/v1/audio/7", "audio_length_in_seconds": 2.5, "remaining_character_count": 9}'
+    ... ).audio_url
+    '/v1/audio/7'
+    """
+    fields, audio, repaired = answer_fields(body, _AUDIO, _BALANCE)
+    notes = Notes(repaired)
+    remaining = whole_number(fields, _BALANCE)
+    place = _text(fields.get("audio_file"))
+    if audio is None and place is None:
+        raise BadAnswer(f"the answer holds neither audio_file nor {_AUDIO}", remaining_characters=remaining)
+    seconds = said_seconds(fields, _SECONDS, remaining)
+    if remaining is None:
+        notes.append(f"the answer gives no usable {_BALANCE}")
+    return Converted(
+        audio=audio,
+        audio_url=place,
+        audio_seconds=seconds,
+        remaining_characters=remaining,
+        transcription=_text(fields.get("transcription")),
+        warning=_text(fields.get("warning")),
+        notes=tuple(notes),
+    )
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value.strip() else None
