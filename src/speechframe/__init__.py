@@ -16,7 +16,17 @@ from speechframe._version import __version__
 if TYPE_CHECKING:
     from speechframe import aio
     from speechframe._allocator import tune_allocator
-    from speechframe.api import change_voice, changes, configure, generate, open_run, resume, say, voices
+    from speechframe.api import (
+        change_voice,
+        changes,
+        configure,
+        generate,
+        open_run,
+        resume,
+        say,
+        translate,
+        voices,
+    )
     from speechframe.batch.clip import Clip
     from speechframe.batch.columns import col
     from speechframe.batch.options import RunOptions
@@ -63,6 +73,7 @@ _MODULES = {
         "open_run",
         "resume",
         "say",
+        "translate",
         "voices",
     ),
     "speechframe.batch.clip": ("Clip",),
@@ -143,6 +154,7 @@ __all__ = [
     "open_run",
     "resume",
     "say",
+    "translate",
     "tune_allocator",
     "voices",
 ]

@@ -15,6 +15,7 @@ from speechframe import settings as _settings
 from speechframe.batch import change_voice as _change_voice
 from speechframe.batch import generate as _generate
 from speechframe.batch import resume as _resume
+from speechframe.batch import translate as _translate
 from speechframe.batch.clip import Clip
 from speechframe.batch.connection import Connection
 from speechframe.batch.planner import argument_of
@@ -88,6 +89,7 @@ def __getattr__(name: str) -> Any:
 
 generate = _with_service(_generate.generate)
 change_voice = _with_service(_change_voice.change_voice)
+translate = _with_service(_translate.translate)
 resume = _with_service(_resume.resume)
 changes = _with_service(_resume.changes)
 

@@ -9,10 +9,21 @@ from speechframe.batch.options import configure_options, option_names
 from speechframe.batch.run import open_run
 from speechframe.batch.verbs import VERBS
 
-__all__ = ["change_voice", "changes", "configure", "generate", "open_run", "resume", "say", "voices"]
+__all__ = [
+    "change_voice",
+    "changes",
+    "configure",
+    "generate",
+    "open_run",
+    "resume",
+    "say",
+    "translate",
+    "voices",
+]
 
 generate = sync(aio.generate)
 change_voice = sync(aio.change_voice)
+translate = sync(aio.translate)
 resume = sync(aio.resume)
 changes = sync(aio.changes)
 say = sync(aio.say)

@@ -22,7 +22,7 @@ PUBLIC = """
     InvalidRows LocalService NotARun PaymentRequired PermissionDenied RateLimited RequestTimeout Run RunLocked
     RunMismatch RunOptions ServerError ServiceError Settings SettingsError SpeechframeError StoreError SyncClient
     TimedOut Unavailable __version__ aio change_voice changes col configure generate local_service open_run resume say
-    tune_allocator voices
+    translate tune_allocator voices
 """
 
 
@@ -49,7 +49,9 @@ def test_import_is_light():
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("name", ["generate", "change_voice", "resume", "changes", "say", "voices"])
+@pytest.mark.parametrize(
+    "name", ["generate", "change_voice", "translate", "resume", "changes", "say", "voices"]
+)
 def test_sync_and_async_faces_agree(name):
     sync_face, async_face = getattr(api, name), getattr(aio, name)
     assert inspect.signature(sync_face) == inspect.signature(async_face)

@@ -634,3 +634,27 @@ def test_a_record_from_the_cache_goes_into_a_run(run, cache):
     )
     assert run.verify() == []
     assert isinstance(found, Record)
+
+
+def test_a_translation_is_kept_without_audio(tmp_path):
+    cache = Cache(tmp_path / "cache")
+    key = "ab" * 16
+    said = {
+        "translated_text": "Grüße \U0001f600", "route": "en>fr>de", "length_ratio": 1.25, "placeholders_ok": True,
+        "glossary_ok": None, "locale": "de-DE", "warnings": ["odd"],
+    }  # fmt: skip
+    assert cache.put(Record(key, "done", text="Regards", credits_millis=7000, **said))
+    found = cache.get(key)
+    assert {name: getattr(found, name) for name in said} == said
+    assert (found.audio_bytes, found.sha256, found.text, found.credits_millis) == (None, None, None, 0)
+    (entry,) = cache.entries()
+    assert (entry.key, entry.locale, entry.audio_seconds) == (key, "de-DE", None)
+    assert not list((tmp_path / "cache" / "audio").rglob("*"))
+    # It stays while there is room, and goes when there is none.
+    assert cache.prune(max_bytes=10**9).entries_left == 1
+    assert cache.prune(max_bytes=0).entries == 1
+    assert cache.get(key) is None
+
+
+def test_an_answer_without_audio_or_translation_is_not_kept(tmp_path):
+    assert not Cache(tmp_path / "cache").put(Record("ab" * 16, "done", text="Regards"))

@@ -27,6 +27,14 @@ def dataset(frame: pd.DataFrame) -> pd.DataFrame:
     return again.to_pandas(audio=True)
 
 
+def localised(frame: pd.DataFrame) -> spf.Run:
+    """Table in, dataset in several languages out."""
+    run: spf.Run = spf.translate(
+        frame, text="line", targets=["fr-FR", "pt-BR"], source_locale="en", glossary={"file": "fichier"}
+    )
+    return spf.generate(run, text="translated_text", locale=spf.col("locale"), voice=spf.col("voice"))
+
+
 def line() -> float:
     """Say one line."""
     clip: spf.Clip = spf.say("Hello", voice="nora", rate=5)
@@ -50,6 +58,8 @@ async def client() -> int | None:
         answer = await service.generate("Hello", voice="nora")
         changed = await service.change_voice(Path("a.wav"), voice="nora", retain_prosody=False)
         print(changed.transcription)
+        translated = await service.translate(["Hello"], target="fr-FR", source="en")
+        print(translated.translations, translated.routes)
         return answer.remaining_characters
 
 

@@ -94,16 +94,20 @@ class Accounts:
     def sent(self, job: Job, *, idempotency_key: str | None) -> None:
         """Note that an attempt is about to be made."""
         job.mark = self.budget.mark()
-        for part in job.planned.parts:
-            self.writer.sent(
-                self.identity.sent(
-                    part,
-                    attempt=job.sends,
-                    lane=job.lane,
-                    price=job.price_of(part),
-                    idempotency_key=idempotency_key,
-                )
+        sent = [
+            self.identity.sent(
+                part,
+                attempt=job.sends,
+                lane=job.lane,
+                price=job.price_of(part),
+                idempotency_key=idempotency_key,
             )
+            for part in job.planned.parts
+        ]
+        if job.planned.members:
+            self.writer.sent_together(sent)
+        else:
+            self.writer.sent(sent[0])
 
     # -- how an attempt ends -----------------------------------------------------------
 
@@ -112,13 +116,14 @@ class Accounts:
         planned, price = job.planned, job.price
         context = Context(attempts=job.sends, lane=job.lane, service=self.identity.service)
         records = self.operation.records(planned, answer, context)
-        doubts = self._doubts(planned, answer)
+        rows = []
         for part, record in zip(planned.parts, records, strict=True):
-            if doubts:
+            if doubts := self._doubts(part, answer, record):
                 record.status = SUSPECT
                 record.error_code = str(doubts[0].code.value)
                 record.error_message = "; ".join(doubt.words for doubt in doubts)
-            self.writer.answer(record, self._answered_row(job, part, record, answer))
+            rows.append(self._answered_row(job, part, record, answer))
+        self._keep(records, rows)
         self.budget.note_balance(answer.remaining_characters, job.mark, job.from_balance)
         self._settle(job, price)
         self.drift.billed(to_credits(planned.millicredits) if price or job.is_due else 0)
@@ -130,6 +135,13 @@ class Accounts:
             if self.cache is not None and record.status == DONE:
                 self.cache.put(record)
             self._end(job, number, record)
+
+    def _keep(self, records: Sequence[Record], rows: Sequence[LedgerRow | None]) -> None:
+        if len(records) == 1:
+            self.writer.answer(records[0], rows[0])
+        else:
+            # Half of a pack could not be asked for again.
+            self.writer.answer_together(list(zip(records, rows, strict=True)))
 
     def _answered_row(self, job: Job, part: Planned, record: Record, answer: Answer) -> LedgerRow:
         price = job.price_of(part)
@@ -147,8 +159,8 @@ class Accounts:
             balance_after=answer.remaining_characters,
         )
 
-    def _doubts(self, planned: Planned, answer: Answer) -> Sequence[Doubt]:
-        return () if self.truth is None else self.truth.doubts(planned, answer)
+    def _doubts(self, planned: Planned, answer: Answer, record: Record) -> Sequence[Doubt]:
+        return () if self.truth is None else self.truth.doubts(planned, answer, record)
 
     def found(self, job: Job) -> bool:
         """End a call with the cache's answer; False when the cache has none any more."""
@@ -168,12 +180,14 @@ class Accounts:
         spent = job.price if is_charged else 0
         facts = error_fields(error)
         status = REFUSED if decision.verdict is Verdict.AGAIN_FIRST else ERROR
+        if decision.charge is Charge.UNKNOWN or (is_charged and self._is_kept_together):
+            status = CHARGED_UNKNOWN
         rows = [
             self._ledger(
                 job,
                 part,
                 attempt=job.sends,
-                status=CHARGED_UNKNOWN if decision.charge is Charge.UNKNOWN else status,
+                status=status,
                 latency_ms=1000 * (time.monotonic() - began),
                 credits_millis=job.price_of(part) if is_charged else 0,
                 credits_basis=decision.charge.value,
@@ -209,24 +223,38 @@ class Accounts:
         if job.is_due:
             self._count_lost(job, is_sure=not job.is_unknown)
         self._release(job)
-        status = CHARGED_UNKNOWN if job.is_unknown else FAILED
-        for number, part in enumerate(job.planned.parts):
-            record = self.identity.failure(
+        is_kept = job.is_due and self._is_kept_together
+        status = CHARGED_UNKNOWN if job.is_unknown or is_kept else FAILED
+        parts = job.planned.parts
+        records = [
+            self.identity.failure(
                 part, error, status=status, lane=job.lane, attempts=job.sends, spent=job.spent_on(part)
             )
-            self.writer.answer(record, rows[number] if rows else None)
+            for part in parts
+        ]
+        self._keep(records, rows or [None] * len(parts))
+        for number, record in enumerate(records):
             self._end(job, number, record, error)
 
-    def split(self, job: Job, rows: Sequence[LedgerRow]) -> list[Job]:
-        """Return the smaller packs to send instead of one that was refused; nothing for a call of its own.
+    @property
+    def _is_kept_together(self) -> bool:
+        # The repeat of a pack is free only as it was: its attempt must stay known until it has an answer.
+        return self.operation.packs and self.ways.repeat_is_free
+
+    def split(self, job: Job, rows: Sequence[LedgerRow] = ()) -> list[Job]:
+        """Return the smaller packs to send instead of one; nothing for a call of its own.
+
+        Nothing either for a pack that may have been billed: its parts would be billed again.
 
         Parameters
         ----------
         job
-            What was refused, for good and without a charge.
+            What was refused for good and without a charge, or does not fit the budget.
         rows
             Of the refused attempt.
         """
+        if job.is_unknown or job.is_due or job.spent:
+            return []
         packs = self.operation.split(job.planned)
         if packs:
             self._release(job)

@@ -24,6 +24,7 @@ from speechframe.batch.keys import Keys, among, as_keys
 from speechframe.batch.operation import Operation
 from speechframe.batch.options import Options
 from speechframe.batch.outcome import HEARD, Outcome
+from speechframe.batch.packs import sent_together
 from speechframe.batch.plan import Plan, calls
 from speechframe.batch.planner import ROW_ID
 from speechframe.batch.prepare import RETAKEN, Prepared, prepare, retaken_in, sources_of
@@ -74,11 +75,12 @@ class Driver:
         self.operation = operation.at(prepared.folder)
         self.connection = connection
         self.options = options
-        self.progress = Progress(balance=connection.balance)
+        self.progress = Progress(balance=connection.balance, unit=operation.unit)
         self.outcomes = Outcomes(0 if options.wait else MOST_KEPT, loop=asyncio.get_running_loop())
         self.first_error: SpeechframeError | None = None
         self.engine: Engine | None = None
         self.before = Before()
+        self.together: Mapping[str, tuple[str, ...]] = {}
         self._stop_asked: str | None = None
         self._round = ""
         said = read_settings()
@@ -116,7 +118,8 @@ class Driver:
         """Make the run; `started` is told True when it is planned."""
         async with self.connection:
             await self._once(started)
-            for number in range(self.options.max_retakes if self.connection.takes else 0):
+            has_takes = self.connection.takes and self.operation.takes
+            for number in range(self.options.max_retakes if has_takes else 0):
                 self._round = f" (retake {number + 1} of {self.options.max_retakes})"
                 stopped = self._stop_asked or self.engine is None or self.engine.stopped_because
                 if stopped or not await self._retake():
@@ -186,6 +189,8 @@ class Driver:
             remembered=timedelta(seconds=self.connection.repeat_seconds * 0.9),
         )
         finished = self.folder.index().packed(HEARD)
+        if self.operation.packs:
+            self._know_packs(recovered, finished)
         kept = as_keys(self._not_sent_again())
         latency_ms = self.folder.manifest.extra.get(LATENCY_KEY)
         width = self.connection.width(self.operation.pool, self.options.max_concurrency)
@@ -199,6 +204,7 @@ class Driver:
             concurrency=width,
             budget=self._budget_left(),
             identical_retakes=self.prepared.identical_retakes,
+            unit=self.operation.unit,
         )
         amount = self.operation.amount(round(plan.estimate.credits * CREDIT))
         plan = replace(plan, estimate=replace(plan.estimate, amount=amount))
@@ -206,6 +212,17 @@ class Driver:
             return plan
         seconds = plan.estimate.calls * latency_ms / 1000 / width
         return replace(plan, estimate=replace(plan.estimate, seconds_at_cap=seconds))
+
+    def _know_packs(self, recovered: Recovered, finished: Keys) -> None:
+        """Find the packs that can be sent again as they were: nothing else of a pack is free."""
+        paid = as_keys(sorted(self.before.paid))
+        still_here = among(paid, self.prepared.keys) & ~among(paid, finished)
+        self.together = sent_together(
+            recovered.unknown,
+            run_id=self.run_.run_id,
+            repeatable={bytes(key).hex() for key in paid[still_here]},
+        )
+        self.before = replace(self.before, paid=frozenset(self.together))
 
     def _budget_left(self) -> float | None:
         limit = finite(spending_rules(settings_of(self.options)).of_run(self.options.max_credits))
@@ -284,8 +301,12 @@ class Driver:
                 retaken=retaken_in(self.folder),
             )
             with contextlib.closing(source):
-                await engine.run(self.operation.packed(source))
-        engine.accounts.quiet(await self.connection.asked_balance() if self._stop_asked is None else None)
+                await engine.run(self.operation.packed(source, self.together))
+        balance = await self.connection.asked_balance() if self._stop_asked is None else None
+        engine.accounts.quiet(balance)
+        if balance is not None:
+            # Not every answer says what is left.
+            self.progress.balance = balance
 
     def _accounts(self, budget: Budget, writer: RunWriter, cache: Filler | None) -> Accounts:
         connection, options = self.connection, self.options
@@ -358,7 +379,7 @@ class Driver:
                 (self.progress.failed, "failed"),
                 (self.progress.unknown, "may have been billed without an answer"),
             )
-            words = ", ".join(f"{counted(n, 'call')} {what}" for n, what in parts if n)
+            words = ", ".join(f"{counted(n, self.operation.unit)} {what}" for n, what in parts if n)
             log.warning("%s; run.failed shows them", words)
 
 

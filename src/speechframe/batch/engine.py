@@ -12,7 +12,7 @@ from speechframe.batch.budget import BALANCE
 from speechframe.batch.cap import Ticket
 from speechframe.batch.job import Job, Ways
 from speechframe.batch.limiter import Lane
-from speechframe.batch.operation import Planned, Todo
+from speechframe.batch.operation import Todo
 from speechframe.batch.progress import Bar
 from speechframe.batch.queue import RowQueue
 from speechframe.batch.retry import Charge, Decision, Verdict, decide, delay_s
@@ -22,6 +22,7 @@ from speechframe.errors import (
     ConnectionFailed,
     PaymentRequired,
     RateLimited,
+    ServerError,
     SpeechframeError,
     TimedOut,
     Unavailable,
@@ -191,6 +192,9 @@ class Engine:
         if self.accounts.budget.reserved:
             # Calls under way may yet settle for less than was set aside for them.
             self._queue.hold(job)
+        elif packs := self.accounts.split(job):
+            # Credits that are left for some rows of a pack are not left unspent.
+            self._queue.split(packs)
         else:
             error = self.accounts.exceeded(job)
             self.stop("quota" if error.limit == BALANCE else "budget", error)
@@ -203,7 +207,11 @@ class Engine:
         planned = job.planned
         job.sends += 1
         job.lane = lane.name
-        key = idempotency_key(self.accounts.identity.run_id, planned) if self.ways.repeat_is_free else None
+        key = (
+            idempotency_key(self.accounts.identity.run_id, planned.request_key)
+            if self.ways.repeat_is_free
+            else None
+        )
         take = planned.take if self.ways.sends_takes else 0
         call = replace(planned.call, idempotency_key=key, take=take)
         began = time.monotonic()
@@ -238,12 +246,14 @@ class Engine:
         self._note_health(lane, ticket, error, began, told_s)
         rows = self.accounts.failed(job, error, decision, began)
         self._queue.release()
-        if isinstance(error, BadRequest) and (packs := self.accounts.split(job, rows)):
-            # One bad row costs one row: the others of its pack go again.
-            self._queue.split(packs)
-            return
         if decision.verdict in {Verdict.FAIL, Verdict.UNKNOWN} or self._is_spent(job, decision, error):
-            self._give_up(job, error, rows)
+            # What concerns the address (404, 405) would only be said of each row.
+            is_of_rows = isinstance(error, (BadRequest, ServerError))
+            if is_of_rows and (packs := self.accounts.split(job, rows)):
+                # One bad row costs one row: the others of its pack go again.
+                self._queue.split(packs)
+            else:
+                self._give_up(job, error, rows)
             return
         self.accounts.tried(rows)
         if decision.verdict is Verdict.STOP:
@@ -314,6 +324,6 @@ class Engine:
             self._queue.later(job, delay_s(job.attempts, told_s=told_s))
 
 
-def idempotency_key(run_id: str, planned: Planned) -> str:
+def idempotency_key(run_id: str, request_key: str) -> str:
     """Return a call's ``Idempotency-Key``: the same for every attempt of this run."""
-    return f"{run_id}-{planned.request_key}"
+    return f"{run_id}-{request_key}"

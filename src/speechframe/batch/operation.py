@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any, Protocol, Self
 
 from speechframe.batch.catalogue import VoiceBook
+from speechframe.batch.columns import Source
 from speechframe.batch.table import TableInput, open_table
 from speechframe.client import Call
 from speechframe.spec.billing import Millicredits
@@ -58,6 +59,8 @@ class Planned:
         For the record and the ledger.
     members
         Of a pack; empty for a call of its own.
+    own
+        What the operation needs to read the answer.
     """
 
     request_key: str
@@ -71,6 +74,7 @@ class Planned:
     model: str | None = None
     format: str | None = None
     members: "tuple[Planned, ...]" = ()
+    own: Any = None
 
     @property
     def parts(self) -> "tuple[Planned, ...]":
@@ -118,8 +122,16 @@ class Context:
 class Looker(Protocol):
     """Says what speaks against an answer."""
 
-    def doubts(self, planned: Planned, answer: Any) -> Sequence["Doubt"]:
-        """Return everything that speaks against an answer; nothing as a rule."""
+    def doubts(self, planned: Planned, answer: Any, record: Record) -> Sequence["Doubt"]:
+        """Return everything that speaks against an answer; nothing as a rule.
+
+        Parameters
+        ----------
+        planned, record
+            What was asked for, and what is to be kept: of a pack, one member's.
+        answer
+            What came, for the call as a whole.
+        """
 
 
 class Doubt(Protocol):
@@ -145,6 +157,14 @@ class Operation(Protocol):
     """Argument name to the field's name in the document."""
     data_arguments: frozenset[str]
     """Arguments whose bare string names a column."""
+    constant_arguments: frozenset[str]
+    """Arguments that hold for the whole table: a list is one value, not one a row."""
+    packs: bool
+    """Whether several rows may go in one call; the repeat of such a call is free only as it was."""
+    takes: bool
+    """Whether there can be another take of a row."""
+    unit: str
+    """What a call is to people who count them."""
 
     @classmethod
     def on(cls, service: Service) -> Self:
@@ -170,8 +190,27 @@ class Operation(Protocol):
     def check(self, values: Mapping[str, Any], take: int) -> Checked:
         """Return the call of one row, or its problems."""
 
-    def packed(self, todos: Iterator[Todo]) -> Iterator[Todo]:
-        """Yield the calls to make, lazily: as they are, or several in one where the service takes them so."""
+    def spread(self, sources: Mapping[str, Source]) -> Sequence[str]:
+        """Return what each row of the table is made for, once each: languages; nothing for one call a row.
+
+        Each row of the run then has its own in the argument ``target``.
+
+        Raises
+        ------
+        InvalidRows
+            When something is wrong with them.
+        """
+
+    def packed(self, todos: Iterator[Todo], together: Mapping[str, tuple[str, ...]]) -> Iterator[Todo]:
+        """Yield the calls to make, lazily: as they are, or several in one where the service takes them so.
+
+        Parameters
+        ----------
+        todos
+            One a row.
+        together
+            request_key to the keys of a pack that is to be sent again as it was.
+        """
 
     def split(self, planned: Planned) -> tuple[Planned, ...]:
         """Return smaller packs instead of one that was refused as a whole; nothing for a call of its own."""
@@ -204,8 +243,19 @@ class Textual:
 class Single:
     """What operations have in common whose every row is a call of its own."""
 
-    def packed(self, todos: Iterator[Todo]) -> Iterator[Todo]:
+    constant_arguments: frozenset[str] = frozenset()
+    packs = False
+    takes = True
+    unit = "call"
+
+    def spread(self, sources: Mapping[str, Source]) -> Sequence[str]:
+        """Return nothing: a row is one call."""
+        del sources
+        return ()
+
+    def packed(self, todos: Iterator[Todo], together: Mapping[str, tuple[str, ...]]) -> Iterator[Todo]:
         """Yield the calls as they are."""
+        del together
         return todos
 
     def split(self, planned: Planned) -> tuple[Planned, ...]:

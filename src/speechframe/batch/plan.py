@@ -44,6 +44,8 @@ class Estimate:
         Credits that the run's limit leaves for them; None without a limit.
     amount
         What those credits are paid for, in words, where they do not say it themselves.
+    unit
+        What a call is to people who count them: a text, where several go in one request.
     seconds_at_cap
         Rough time at the concurrency allowed, from the time a call took so far; None before any call.
     """
@@ -61,6 +63,7 @@ class Estimate:
     cached: int = 0
     budget: float | None = None
     amount: str | None = None
+    unit: str = "call"
 
     def line(self) -> str:
         """Return the one line a run opens with."""
@@ -71,7 +74,7 @@ class Estimate:
             parts.append(f"{self.cached:,} cached")
         if self.invalid:
             parts.append(f"{self.invalid:,} invalid")
-        parts.append(counted(self.calls, "call"))
+        parts.append(counted(self.calls, self.unit))
         if self.amount is not None and self.calls:
             parts.append(self.amount)
         parts.append(f"{self.credits:,.10g} credits")

@@ -2,7 +2,7 @@
 
 import hashlib
 from array import array
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ from speechframe.errors import InvalidRows
 from speechframe.spec.check import FieldProblem
 from speechframe.store import RunFolder
 from speechframe.store.schema import part_schema
+from speechframe.store.table import TARGET
 
 ROW_ID = "speech_row_id"
 PROBLEM = "speech_problem"
@@ -65,7 +66,7 @@ def resolve_sources(
             )
             if column not in names:
                 problems.append(_no_column(name, column, names))
-        elif is_per_row(value):
+        elif is_per_row(value) and name not in operation.constant_arguments:
             sources[name] = Source(name, column=ARGUMENT + name)
             per_row[name] = as_list(value)
         elif name in taken:
@@ -88,8 +89,8 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def column_map(schema: pa.Schema, operation: str | None = None) -> dict[str, str]:
-    """Return the name each of our columns gets beside the caller's.
+def column_map(schema: pa.Schema, operation: str = "generate", *, of_run: bool = False) -> dict[str, str]:
+    """Return the name each column of an operation gets beside the caller's.
 
     Parameters
     ----------
@@ -106,6 +107,9 @@ def column_map(schema: pa.Schema, operation: str | None = None) -> dict[str, str
     names = set(schema.names)
     ours = [*part_schema(operation).names, ROW_ID, PROBLEM, COST]
     mapped = {name: PREFIX + name if name in names and not name.startswith(PREFIX) else name for name in ours}
+    if of_run:
+        # Earlier runs had to give way to columns of their own tables already.
+        mapped = {name: _free(found, names) for name, found in mapped.items()}
     taken = sorted(names & set(mapped.values()))
     if taken:
         raise InvalidRows(
@@ -119,6 +123,12 @@ def column_map(schema: pa.Schema, operation: str | None = None) -> dict[str, str
             ]
         )
     return mapped
+
+
+def _free(name: str, taken: Collection[str]) -> str:
+    while name in taken:
+        name = PREFIX + name
+    return name
 
 
 @dataclass
@@ -143,6 +153,8 @@ class Planner:
         Calls that another take stands for, and which.
     folder
         Where the run is made; None for a look only.
+    targets
+        What each row of the table is made for: so many rows in the run stand for it, one after the other.
     """
 
     table: TableInput
@@ -161,6 +173,7 @@ class Planner:
     costs: "array[int]" = field(default_factory=lambda: array("q"))
     is_stopped: Callable[[], bool] = bool
     retaken: Mapping[str, int] = field(default_factory=dict)
+    targets: Sequence[str] = ()
     _id_texts: list["pa.Array[Any]"] = field(default_factory=list)
     _constants_said: set[tuple[str, str]] = field(default_factory=set)
     folder: RunFolder | None = None
@@ -176,13 +189,23 @@ class Planner:
         for name, values in self._arguments.items():
             kept.append(pa.field(ARGUMENT + name, values.type))
         kept += [pa.field(ARGUMENT + name, taker.type) for name, taker in takers.items()]
+        if self.targets:
+            kept.append(pa.field(TARGET, pa.string()))
         kept += [
             pa.field(self.names[ROW_ID], pa.string()),
             pa.field(self.names["request_key"], pa.string()),
             pa.field(self.names[PROBLEM], pa.string()),
             pa.field(self.names[COST], pa.int64()),
         ]
-        self.schema = pa.schema(kept).with_metadata(self.table.schema.metadata)
+        self.schema = pa.schema(kept).with_metadata(self._metadata())
+
+    def _metadata(self) -> dict[Any, Any]:
+        kept: dict[Any, Any] = dict(self.table.schema.metadata or {})
+        index = (self.table.schema.pandas_metadata or {}).get("index_columns")
+        if not self.targets or not index or not isinstance(index[0], dict):
+            return kept
+        # An index that is only counted has fewer numbers than the run has rows.
+        return {name: value for name, value in kept.items() if name != b"pandas"}
 
     def _given(self, name: str, values: list[Any]) -> "pa.Array[Any]":
         if name in self.operation.data_arguments:
@@ -240,10 +263,14 @@ class Planner:
             names=[*own, *(ARGUMENT + n for n in arguments)],
         )
         ids = self._row_ids(batch)
+        if self.targets:
+            wide = self._spread(wide)
+            ids = [f"{row_id}:{target}" for row_id in ids for target in self.targets]
+        times, planned = max(1, len(self.targets)), len(self.costs)
         keys: list[str | None] = []
         notes: list[str | None] = []
         for i, values in enumerate(row_values(wide, self.sources)):
-            checked = self._check(values, start + i, ids[i])
+            checked = self._check(values, start + i // times, ids[i])
             key = checked.planned.request_key if checked.planned else None
             self.costs.append(checked.planned.millicredits if checked.planned else 0)
             self.keys.append(key)
@@ -252,7 +279,7 @@ class Planner:
             self._digest.update(f"{key}\0{ids[i]}\0".encode("utf-8", "surrogatepass"))
         self.rows += rows
         texts = [pa.array(column, pa.string()) for column in (ids, keys, notes)]
-        costs = pa.array(self.costs[start:], pa.int64())
+        costs = pa.array(self.costs[planned:], pa.int64())
         return pa.RecordBatch.from_arrays([*wide.columns, *texts, costs], schema=self.schema)
 
     def _to_take(self, argument: str, batch: pa.RecordBatch) -> Iterable[Any]:
@@ -263,6 +290,12 @@ class Planner:
             return values[self.rows : self.rows + batch.num_rows]
         # One at a time: a clip may be large.
         return (value.as_py() for value in batch.column(column))
+
+    def _spread(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        times = len(self.targets)
+        several = batch.take(np.repeat(np.arange(batch.num_rows), times))
+        targets = pa.array(list(self.targets) * batch.num_rows, pa.string())
+        return pa.RecordBatch.from_arrays([*several.columns, targets], names=[*several.schema.names, TARGET])
 
     def _row_ids(self, batch: pa.RecordBatch) -> list[str]:
         start = self.rows

@@ -23,6 +23,7 @@ from speechframe.batch.run import PLANNED, STATE_KEY
 from speechframe.batch.table import Taker, problem
 from speechframe.errors import InvalidRows, RunMismatch, StoreError
 from speechframe.store import RunFolder, RunManifest, draft_parent, locate
+from speechframe.store.table import TARGET
 
 DEFAULT_ROOT = Path("speechframe-runs")
 SOURCES = "arguments"
@@ -30,6 +31,7 @@ ID = "id"
 CONTENT = "content"
 RETAKEN = "retaken"
 FIRST_TAKE = "first_take"
+TARGET_ARGUMENT = "target"
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ def _prepare(
     known: Mapping[str, Source] | None,
     told: threading.Event,
 ) -> Prepared:
-    _check_takes(options, connection)
+    _check_takes(operation, options, connection)
     planner = plan_table(table, arguments, operation, options, known)
     planner.is_stopped = told.is_set
     if options.run_dir is None:
@@ -147,13 +149,17 @@ def plan_table(
         given = {**arguments, "take": options.take or None}
         sources, per_row = resolve_sources(given, operation, read.names, read.takers)
     else:
-        sources, per_row = dict(known), {}
+        sources, per_row = {name: source for name, source in known.items() if source.column != TARGET}, {}
         # A run's own table has what was taken in for it before.
         read.takers = {n: t for n, t in read.takers.items() if sources[n].column not in read.schema.names}
         missing = [s for s in sources.values() if _origin(s, read.takers) not in {None, *read.names}]
         if missing:
             raise InvalidRows([_lost_column(source, read.names) for source in missing])
-    return Planner(read, operation, sources, per_row, options.id, column_map(read.schema, operation.name))
+    targets = operation.spread(sources)
+    if targets:
+        sources[TARGET_ARGUMENT] = Source(TARGET_ARGUMENT, column=TARGET)
+    names = column_map(read.schema, operation.name, of_run=read.is_run)
+    return Planner(read, operation, sources, per_row, options.id, names, targets=targets)
 
 
 def _columns(
@@ -190,7 +196,9 @@ def _lost_column(source: Source, names: Sequence[str]) -> dict[str, Any]:
     )
 
 
-def _check_takes(options: Options, connection: Connection) -> None:
+def _check_takes(operation: Operation, options: Options, connection: Connection) -> None:
+    if not operation.takes and not (isinstance(options.take, int) and not options.take):
+        raise InvalidRows([problem("take", f"is nothing that {operation.name} has", value=options.take)])
     if isinstance(options.take, int) and options.take and connection.limits and not connection.takes:
         raise InvalidRows(
             [problem("take", "is not offered by this service", value=options.take, allowed="take=0")]
@@ -347,7 +355,7 @@ def _refuse_invalid(planner: Planner, options: Options) -> None:
 
 def _is_hopeless(planner: Planner) -> bool:
     # Twice the same id, or a constant that is wrong: nothing that leaving out rows would mend.
-    return planner.invalid >= planner.rows or any(p["field"] == "id" for p in planner.problems)
+    return planner.invalid >= len(planner.costs) or any(p["field"] == "id" for p in planner.problems)
 
 
 def options_json(sources: Mapping[str, Source], id_column: str | None, content: str) -> dict[str, Any]:

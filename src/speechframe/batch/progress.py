@@ -43,6 +43,8 @@ class Progress:
         Price of all calls, and of those with an outcome.
     balance
         Characters left on the key after the newest answer; None if unknown.
+    unit
+        What a call is to people who count them: a text, where several go in one request.
     """
 
     total: int = 0
@@ -60,6 +62,7 @@ class Progress:
     balance: int | None = None
     started: float = field(default_factory=time.monotonic)
     finished: float | None = None
+    unit: str = "call"
 
     @property
     def ended(self) -> int:
@@ -133,7 +136,7 @@ class Bar:
         self._bar: Any = None
         self._lines = shown and not _can_draw()
         if shown and progress.total and not self._lines:
-            self._bar = _tqdm()(total=progress.total, desc=name, unit="call", dynamic_ncols=True)
+            self._bar = _tqdm()(total=progress.total, desc=name, unit=progress.unit, dynamic_ncols=True)
 
     def draw(self, *, force: bool = False) -> None:
         """Bring the bar up to date, a few times a second at most."""
@@ -157,7 +160,7 @@ class Bar:
     def _line(self) -> str:
         p = self.progress
         credits = f"{to_credits(p.credits_millis):,.10g} credits"
-        figures = [f"{p.ended:,}/{p.total:,} calls", f"{p.rate:,.1f} a second", credits]
+        figures = [f"{p.ended:,}/{counted(p.total, p.unit)}", f"{p.rate:,.1f} a second", credits]
         figures += [f"{n:,} {name}" for name in ("cached", "suspect", "failed") if (n := getattr(p, name))]
         figures += [f"about {p.eta_s:,.0f} s to go"] if p.eta_s is not None else []
         return f"{self.name}: {', '.join(figures)}"

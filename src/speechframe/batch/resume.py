@@ -82,6 +82,8 @@ async def resume(
         raise RunMismatch(
             f"{folder.path} holds a {manifest.operation} run; this version knows {', '.join(VERBS)}"
         )
+    if redo is not None and not VERBS[manifest.operation].operation.takes:
+        raise InvalidRows([problem("redo", f"makes other takes, and {manifest.operation} has none")])
     if redo is not None and table is not None:
         raise InvalidRows(
             [problem("redo", "is for the run's own table", allowed="redo= or table=, one at a time")]

@@ -3,7 +3,7 @@
 import asyncio
 import html
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from os import PathLike
@@ -18,9 +18,11 @@ from speechframe.batch.plan import Estimate
 from speechframe.batch.planner import ROW_ID
 from speechframe.batch.progress import Progress, counted, duration
 from speechframe.batch.stream import Outcomes, is_running_here
+from speechframe.batch.table import TableInput
 from speechframe.errors import StoreError
 from speechframe.spec.speech import Format
 from speechframe.store import RunFolder, is_remote
+from speechframe.store.schema import AUDIO_COLUMN, BOOKKEEPING
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,6 +36,7 @@ PLANNED, RUNNING, FINISHED, STOPPED = "planned", "running", "finished", "stopped
 STATE_KEY = "state"
 STOP_KEY = "stopped_because"
 DRIFT_KEY = "drift_characters"
+TRANSLATE = "translate"
 
 
 @dataclass
@@ -266,6 +269,35 @@ class Run:
                 "read it with run.batches(), or leave audio out"
             )
 
+    def as_rows(self, named: Iterable[str] = (), *, batch_rows: int | None = None) -> TableInput:
+        """Return the rows as the table of another run: what came of them, not how.
+
+        These are the caller's columns and what the verb made of them (``translated_text``, ``locale`` and so
+        on). A row without an answer is there all the same.
+
+        Parameters
+        ----------
+        named
+            Columns to have as well: audio, or status, price and the like, which are of this run alone.
+        batch_rows
+            Rows a batch at most.
+        """
+        import pyarrow as pa
+
+        wanted = {*named}
+        own = {self._name_of(name) for name in (*BOOKKEEPING, AUDIO_COLUMN)} - wanted
+        whole = self._folder.joined_schema(audio=True)
+        names = [name for name in whole.names if name not in own]
+        kept = pa.schema([whole.field(name) for name in names]).with_metadata(
+            self._folder.joined_schema(names).metadata
+        )
+        ids = [
+            str(row_id)
+            for batch in self._folder.joined([self._name_of(ROW_ID)])
+            for row_id in batch.column(0).to_pylist()
+        ]
+        return TableInput(kept, self._folder.joined(names, batch_rows=batch_rows), row_ids=ids, is_run=True)
+
     @property
     def dataset(self) -> "ds.Dataset":
         """The finished calls as a pyarrow dataset over the part files."""
@@ -300,10 +332,11 @@ class Run:
         """
         key, status = self._find(str(row_id))
         found = self._folder.row(key) if key is not None else None
-        if found is None or not found["audio"] or found["audio"]["bytes"] is None:
+        audio = (found or {}).get("audio")
+        if found is None or not audio or audio["bytes"] is None:
             raise KeyError(f"row {row_id!r} has no audio: it is {found['status'] if found else status}")
         return Clip(
-            audio=found["audio"]["bytes"],
+            audio=audio["bytes"],
             format=Format(found["format"]),
             sample_rate=found["sample_rate"],
             channels=found["channels"] or 1,
@@ -367,21 +400,27 @@ class Run:
 
     @property
     def stats(self) -> dict[str, Any]:
-        """Rows by status, calls, credits, seconds of audio and attempts, as plain values."""
+        """Rows by status, calls, credits, attempts and seconds of audio, as plain values.
+
+        Of translations, ``translated_characters`` instead of ``audio_seconds``.
+        """
         import pyarrow.compute as pc
 
         counts: Counter[str] = Counter()
-        seconds, rows = 0.0, 0
-        for batch in self._folder.joined([self._name_of("status"), self._name_of("audio_seconds")]):
+        size, rows = 0.0, 0
+        is_text = self.operation == TRANSLATE
+        sizes = self._name_of("translated_text" if is_text else "audio_seconds")
+        for batch in self._folder.joined([self._name_of("status"), sizes]):
             rows += batch.num_rows
             counts.update(_counted(batch.column(0)))
-            seconds += pc.sum(batch.column(1)).as_py() or 0.0
+            column: Any = batch.column(1)
+            size += pc.sum(pc.utf8_length(column) if is_text else column).as_py() or 0
         ledger = self._folder.ledger()
         attempts = _counted(ledger.column("status"))
         return {
             "rows": rows,
             **{name: counts[name] for name in STATES if counts[name] or name in {DONE, FAILED, PENDING}},
-            "audio_seconds": round(seconds, 3),
+            **({"translated_characters": int(size)} if is_text else {"audio_seconds": round(size, 3)}),
             "credits": round(pc.sum(ledger.column("credits")).as_py() or 0.0, 3),
             "attempts": sum(n for status, n in attempts.items() if status != SETTLED),
             DRIFT_KEY: self._folder.manifest.extra.get(DRIFT_KEY, 0),
@@ -395,19 +434,21 @@ class Run:
         lines = [
             f"{self.operation} run {self.path}: {self.status}"
             + (f" ({self.stopped_because})" if self.stopped_because else ""),
-            f"{counted(s['rows'], 'row')}: {states or 'none'}; {duration(s['audio_seconds'])} of audio",
+            f"{counted(s['rows'], 'row')}: {states or 'none'}; {result_of(s)}",
             f"{s['credits']:,.10g} credits in {counted(s['attempts'], 'attempt')} on {self.service}",
         ]
         if self.progress is not None and self.progress.total:
             p = self.progress
-            lines.append(f"{counted(p.ended, 'call')} in {p.seconds:,.1f} s ({p.rate:,.1f} a second)")
+            lines.append(f"{counted(p.ended, p.unit)} in {p.seconds:,.1f} s ({p.rate:,.1f} a second)")
             if p.balance is not None:
                 lines.append(f"{p.balance:,} characters are left on the key")
         if s[FAILED] or s.get("charged_unknown"):
-            lines.append("run.failed shows the rows without audio; resume(run) tries them again")
+            lines.append("run.failed shows these rows; resume(run) tries them again")
         elif s[PENDING]:
             lines.append("resume(run) goes on where it stopped")
-        if s.get(SUSPECT):
+        if s.get(SUSPECT) and self.operation == TRANSLATE:
+            lines.append("error_message says what is suspect")
+        elif s.get(SUSPECT):
             lines.append('error_message says what is suspect; resume(run, redo="suspect") makes another take')
         return "\n".join(lines)
 
@@ -439,6 +480,19 @@ def open_run(path: str | PathLike[str]) -> Run:
         When a newer version of speechframe made it.
     """
     return Run(RunFolder.open(path))
+
+
+def result_of(stats: Mapping[str, Any]) -> str:
+    """Return how much came of a run with these :attr:`Run.stats`, for people.
+
+    Examples
+    --------
+    >>> result_of({"audio_seconds": 90.0}), result_of({"translated_characters": 1200})
+    ('1.5 min of audio', '1,200 characters of translation')
+    """
+    if "translated_characters" in stats:
+        return f"{counted(stats['translated_characters'], 'character')} of translation"
+    return f"{duration(stats['audio_seconds'])} of audio"
 
 
 def _range_of(schema: "pa.Schema") -> tuple[int, int] | None:

@@ -2,23 +2,24 @@
 
 Taken: pandas and polars frames, anything with the Arrow C stream interface
 (pyarrow tables and readers, DuckDB relations), Hugging Face datasets, lists of
-strings or of dicts, paths to CSV, TSV, JSONL, Parquet and XLSX files, and runs.
-CSV and XLSX values stay strings, so that an id such as ``0007`` stays what it is.
+strings or of dicts, runs and lists of runs, and paths to CSV, TSV, JSONL,
+Parquet and XLSX files or to the folder of a run. CSV and XLSX values stay
+strings, so that an id such as ``0007`` stays what it is.
 """
 
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from speechframe.errors import InvalidRows
 from speechframe.store import RunFolder
-from speechframe.store.table import ROW_ID
+from speechframe.store.manifest import FILE_NAME as RUN_FILE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,6 +77,8 @@ class TableInput:
         The rows, at most :data:`BATCH_ROWS` at a time where the source allows.
     row_ids
         The pandas index as strings, or None for positions 0, 1, 2, ...
+    is_run
+        They are the rows of an earlier run, some of whose columns have names of ours.
     odd_values
         Column to row position to type name, for values Arrow cannot hold beside
         the others; they stand as text in `batches`.
@@ -89,6 +92,7 @@ class TableInput:
     schema: pa.Schema
     batches: Iterator[pa.RecordBatch]
     row_ids: Sequence[str] | None = None
+    is_run: bool = False
     odd_values: dict[str, dict[int, str]] = field(default_factory=dict)
     carried: dict[str, Sequence[Any] | None] = field(default_factory=dict)
     takers: Mapping[str, Taker] = field(default_factory=dict)
@@ -97,6 +101,14 @@ class TableInput:
     def names(self) -> list[str]:
         """The columns an argument can name."""
         return list(dict.fromkeys([*self.schema.names, *self.carried]))
+
+
+@runtime_checkable
+class HasRows(Protocol):
+    """A run: its rows go wherever a table goes."""
+
+    def as_rows(self, named: Iterable[str] = (), *, batch_rows: int | None = None) -> TableInput:
+        """Return the rows; what says how an answer came about is there only where it is named."""
 
 
 def problem(
@@ -141,7 +153,9 @@ def open_table(
         When it is no table, a file cannot be read, or a column cannot be stored.
     """
     if isinstance(table, (str, PathLike)):
-        return _from_path(Path(table), carry)
+        return _from_path(Path(table), carry, named)
+    if isinstance(table, HasRows):
+        return _from_runs([table], carry, named)
     kind = type(table).__module__.partition(".")[0]
     if kind == "datasets" and isinstance(table, Mapping):
         splits = ", ".join(map(str, table))
@@ -152,8 +166,6 @@ def open_table(
         return _from_pandas(table, plain, carry)
     if kind == "datasets" and hasattr(table, "with_format"):
         return _from_huggingface(table, carry)
-    if isinstance(folder := getattr(table, "_folder", None), RunFolder):
-        return _from_run(folder, {*named}, carry)
     if isinstance(table, pa.RecordBatch):
         table = pa.Table.from_batches([table])
     if hasattr(table, "__arrow_c_stream__"):
@@ -161,7 +173,7 @@ def open_table(
     if isinstance(table, Mapping):
         return _from_pandas(_frame(dict(table)), plain, carry)
     if isinstance(table, Iterable):
-        return _from_iterable(table, plain, carry)
+        return _from_iterable(table, plain, carry, named)
     raise InvalidRows(
         [
             problem(
@@ -182,9 +194,13 @@ def _frame(data: Any, dtype: Any = None) -> "pd.DataFrame":
         raise InvalidRows([problem("table", f"cannot be read as a table: {_first_line(error)}")]) from None
 
 
-def _from_iterable(table: Iterable[Any], plain: str, carry: frozenset[str]) -> TableInput:
+def _from_iterable(
+    table: Iterable[Any], plain: str, carry: frozenset[str], named: Iterable[str]
+) -> TableInput:
     values = list(table) if isinstance(table, Sequence) else iter(table)
     if isinstance(values, list):
+        if values and all(isinstance(v, HasRows) for v in values):
+            return _from_runs(values, carry, named)
         if values and all(isinstance(v, Mapping) for v in values) and not _are_clips(values, plain, carry):
             return _from_pandas(_frame(values), plain, carry)
         return _from_pandas(_frame({plain: values}, dtype=object), plain, carry)
@@ -192,7 +208,7 @@ def _from_iterable(table: Iterable[Any], plain: str, carry: frozenset[str]) -> T
     if isinstance(first, (pa.RecordBatch, pa.Table)):
         return _read(_chain(first, values), first.schema, carry)
     rows = ([] if first is None else [first]) + list(values)
-    return _from_iterable(rows, plain, carry)
+    return _from_iterable(rows, plain, carry, named)
 
 
 def _are_clips(values: Sequence[Mapping[Any, Any]], plain: str, carry: frozenset[str]) -> bool:
@@ -200,6 +216,16 @@ def _are_clips(values: Sequence[Mapping[Any, Any]], plain: str, carry: frozenset
     return plain in carry and all(
         plain not in value and {"bytes", "array"} & value.keys() for value in values
     )
+
+
+def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    columns = [
+        batch.column(f.name).cast(f.type)
+        if f.name in batch.schema.names
+        else pa.nulls(batch.num_rows, f.type)
+        for f in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _chain(first: Any, rest: Iterable[Any]) -> Iterator[pa.RecordBatch]:
@@ -230,17 +256,21 @@ def _from_huggingface(dataset: Any, carry: frozenset[str]) -> TableInput:
     return _read(batches, schema, carry)
 
 
-def _from_run(folder: RunFolder, named: set[str], carry: frozenset[str]) -> TableInput:
-    # Of what it made only what is named: the rest would be in the way of the next run.
-    entry = folder.tables()[-1]
-    made = {entry.name_of(name) for name in folder.schema.names} - named
-    columns = [name for name in folder.joined_schema(audio=True).names if name not in made]
-    schema = folder.joined_schema(columns)
-    rows = CARRIED_ROWS if carry & {*columns} else BATCH_ROWS
-    read = _read(folder.joined(columns, batch_rows=rows), schema, carry)
-    ids = folder.joined([entry.name_of(ROW_ID)])
-    read.row_ids = [str(row_id) for batch in ids for row_id in batch.column(0).to_pylist()]
-    return read
+def _from_runs(runs: Sequence[HasRows], carry: frozenset[str], named: Iterable[str]) -> TableInput:
+    """Return the rows of runs one after the other; what one of them has no column for is missing."""
+    wanted, batch_rows = {*named, *carry}, CARRIED_ROWS if carry else None
+    tables = [run.as_rows(wanted, batch_rows=batch_rows) for run in runs]
+    try:
+        schema = pa.unify_schemas([table.schema.remove_metadata() for table in tables])
+    except pa.ArrowException as error:
+        words = f"is several runs whose columns differ: {_first_line(error)}"
+        raise InvalidRows([problem("table", words)]) from None
+    if len(tables) == 1:
+        schema = schema.with_metadata(tables[0].schema.metadata)
+    batches = (_fitted(batch, schema) for table in tables for batch in table.batches)
+    # Two runs may have the same ids: together their rows are counted.
+    row_ids = tables[0].row_ids if len(tables) == 1 else None
+    return replace(_read(batches, schema, carry), row_ids=row_ids, is_run=True)
 
 
 def _from_pandas(frame: Any, plain: str = TEXT_COLUMN, carry: frozenset[str] = frozenset()) -> TableInput:
@@ -356,7 +386,11 @@ def _check_names(names: Sequence[str]) -> None:
         )
 
 
-def _from_path(path: Path, carry: frozenset[str]) -> TableInput:
+def _from_path(path: Path, carry: frozenset[str], named: Iterable[str]) -> TableInput:
+    if (path / RUN_FILE).is_file():
+        from speechframe.batch.run import open_run
+
+        return _from_runs([open_run(path)], carry, named)
     reader = _readers().get(path.suffix.lower())
     if reader is None:
         raise InvalidRows(
@@ -432,7 +466,7 @@ def _read_lines(path: Path, carry: frozenset[str]) -> TableInput:
     lines = path.read_text(encoding="utf-8-sig").splitlines()
     # One line a row, whatever the verb calls them.
     plain = next(iter(carry), TEXT_COLUMN)
-    return _from_iterable([line for line in lines if line.strip()], plain, carry)
+    return _from_iterable([line for line in lines if line.strip()], plain, carry, ())
 
 
 def _read_jsonl(path: Path, carry: frozenset[str]) -> TableInput:

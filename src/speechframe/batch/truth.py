@@ -19,6 +19,7 @@ from speechframe.client.changer import upload_in
 from speechframe.errors import AudioError
 from speechframe.spec.changer import ConvertRequest
 from speechframe.spec.speech import Format
+from speechframe.store import Record
 
 __all__ = ["ClipTruth", "Doubt", "Suspicion", "Truth"]
 
@@ -113,7 +114,7 @@ class Truth:
         self._pace = Pace()
         self._habits = WordHabits()
 
-    def doubts(self, planned: Planned, answer: Spoken) -> tuple[Doubt, ...]:
+    def doubts(self, planned: Planned, answer: Spoken, record: Record | None = None) -> tuple[Doubt, ...]:
         """Return everything that speaks against an answer; nothing as a rule.
 
         Parameters
@@ -122,7 +123,10 @@ class Truth:
             What was asked for.
         answer
             What came.
+        record
+            Not looked at: it says the same.
         """
+        del record
         request = planned.call.request
         load = load_of(planned.text)
         voice = (planned.model, planned.voice_id, planned.locale, request.style, request.rate)
@@ -179,8 +183,9 @@ class ClipTruth:
     """Looks at the answers of the voice changer: each against its clip."""
 
     @staticmethod
-    def doubts(planned: Planned, answer: Spoken) -> tuple[Doubt, ...]:
+    def doubts(planned: Planned, answer: Spoken, record: Record | None = None) -> tuple[Doubt, ...]:
         """Return everything that speaks against an answer; see :meth:`Truth.doubts`."""
+        del record
         return (
             *_of_length(answer, answer.said_seconds),
             *_of_clip(answer, planned.call.request, upload_in(planned.call).audio_seconds),

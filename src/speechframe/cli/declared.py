@@ -276,6 +276,9 @@ def required_usage(parameters: Sequence[Parameter]) -> str:
     for parameter in parameters:
         if parameter.required:
             name = option_name(parameter.name)
+            if parameter.kind is list:
+                words += f"{name.removesuffix('s')} {parameter.name.removesuffix('s').upper()} "
+                continue
             column = f"{name}-col COLUMN"
             constant = f"{name} {'COLUMN' if parameter.is_data else parameter.name.upper()}"
             words += f"({constant} | {column}) " if parameter.takes_column else f"{constant} "

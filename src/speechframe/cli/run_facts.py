@@ -49,9 +49,9 @@ class RunFacts:
     status
         ``planned``, ``running``, ``finished`` or ``stopped``.
     rows, done
-        Rows of the run's table, and those that have audio.
+        Rows of the run's table, and those that have audio, or a translation.
     clips
-        Different audio files: equal rows share one, and rows of earlier tables keep theirs.
+        Different answers: equal rows share one, and rows of earlier tables keep theirs.
     audio_seconds
         Of all clips.
     credits
@@ -129,7 +129,7 @@ def read_facts(folder: Path) -> RunFacts:
         status = STOPPED
     try:
         rows, done = _rows(run)
-        seconds, clips = _total(part_files(folder), "audio_seconds")
+        seconds, clips = _total(part_files(folder), "audio_seconds" if has_audio(run) else None)
         credits, _ = _total(ledger_files(folder), "credits")
     except (OSError, pa.ArrowException, LookupError, ValueError) as error:
         # The last two: Parquet that can be read, of other columns or with a note nobody can decode.
@@ -164,14 +164,21 @@ def _rows(run: RunFolder) -> tuple[int, int]:
     return counts.total(), sum(counts[status] for status in FINISHED)
 
 
-def _total(paths: Iterable[Path], column: str) -> tuple[float, int]:
-    """Return the sum of a column of many files, and its rows."""
+def has_audio(run: RunFolder) -> bool:
+    """Whether the calls of a run are answered with audio."""
+    return "audio_seconds" in run.schema.names
+
+
+def _total(paths: Iterable[Path], column: str | None) -> tuple[float, int]:
+    """Return the sum of a column of many files (0 for none), and its rows."""
     total, rows = 0.0, 0
     for path in paths:
         with open_part(path) as file:
+            rows += file.metadata.num_rows
+            if column is None:
+                continue
             values = file.read(columns=[column], use_threads=False).column(0)
         total += pc.sum(values).as_py() or 0.0
-        rows += len(values)
     return total, rows
 
 

@@ -103,7 +103,10 @@ def report(run: "Run", options: argparse.Namespace) -> int:
     if code != exits.OK:
         _show_failures(run)
         print(f"go on with: {resume_command(run, options)}")
-    if suspect := counts.get("suspect"):
+    suspect = counts.get("suspect")
+    if suspect and run.operation == "translate":
+        print(f"{suspect:,} suspect: error_message says why")
+    elif suspect:
         # They have audio, so the run may be finished: nothing else would speak of them again.
         command = _resume(run, " --redo suspect", options)
         print(f"{suspect:,} suspect: error_message says why; make another take with: {command}")
@@ -173,14 +176,19 @@ def _lines(run: "Run", facts: Mapping[str, Any], counts: Mapping[str, int]) -> I
     # "stopped (stopped)" after Ctrl-C would say nothing.
     because = f" ({run.stopped_because})" if run.stopped_because not in {None, run.status} else ""
     rows = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in counts.items() if n)
-    minutes = facts["audio_seconds"] / 60
     yield f"{run.operation}: {run.status}{because}; {facts['rows']:,} rows: {rows or 'none'}"
-    yield f"{minutes:,.1f} minutes of audio; {facts['credits']:,.10g} credits in all on {run.service}"
+    yield f"{_made(facts)}; {facts['credits']:,.10g} credits in all on {run.service}"
     if run.progress is not None:
         p = run.progress
         left = "" if p.balance is None else f"; {p.balance:,} characters are left on the key"
-        yield f"{p.ended:,} calls in {p.seconds:,.1f} s{left}"
+        yield f"{p.ended:,} {p.unit}s in {p.seconds:,.1f} s{left}"
     yield f"run folder: {run.path}"
+
+
+def _made(facts: Mapping[str, Any]) -> str:
+    if "translated_characters" in facts:
+        return f"{facts['translated_characters']:,} characters of translation"
+    return f"{facts['audio_seconds'] / 60:,.1f} minutes of audio"
 
 
 def _show_failures(run: "Run") -> None:

@@ -1,6 +1,7 @@
 """One call to a service of the document: one attempt, or attempts until it works.
 
-- `calls`: :class:`Call`, what is sent, and :class:`Spoken`, what comes back
+- `calls`: :class:`Call`, what is sent, and :class:`Spoken`, what comes back; `translate`: the same of
+  translations, :class:`Translated`
 - `client`: :class:`Client` with ``send_once`` (one attempt), ``call`` (retries and regions), and a method
   per endpoint
 - `sync`: :class:`SyncClient`, the same without ``await``
@@ -14,5 +15,6 @@ from speechframe.client.client import Client
 from speechframe.client.limits import Bounds, Timeouts
 from speechframe.client.retry import Patience
 from speechframe.client.sync import SyncClient
+from speechframe.client.translate import Translated
 
-__all__ = ["Answer", "Bounds", "Call", "Client", "Patience", "Spoken", "SyncClient", "Timeouts"]
+__all__ = ["Answer", "Bounds", "Call", "Client", "Patience", "Spoken", "SyncClient", "Timeouts", "Translated"]

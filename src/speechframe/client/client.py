@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
@@ -20,6 +20,15 @@ from speechframe.client.download import Downloader
 from speechframe.client.limits import MIB, Bounds, Timeouts
 from speechframe.client.regions import Regions
 from speechframe.client.retry import Patience, persist
+from speechframe.client.translate import (
+    Translated,
+    characters_of,
+    largest_answer,
+    make_translate_call,
+    takes_source,
+    translated,
+    without_source,
+)
 from speechframe.client.transport import AiohttpTransport, Reply, Transport
 from speechframe.client.upload import Body
 from speechframe.errors import BadAnswer, ServiceError, SettingsError, SpeechframeError, service_error
@@ -31,9 +40,11 @@ from speechframe.spec.chosen import API_KEY_HEADER, IDEMPOTENCY_HEADER, TAKE_HEA
 from speechframe.spec.codes import HttpErrorCode
 from speechframe.spec.endpoints import by_name
 from speechframe.spec.speech import GenerateRequest, Voice
+from speechframe.spec.translate import TranslateRequest
 from speechframe.wire.bodies import Generated, decode_generate, decode_object, decode_token, decode_voices
 from speechframe.wire.changer import Converted, decode_convert
 from speechframe.wire.errors import decode_error, retry_after_s, trace_id_of, warnings_of
+from speechframe.wire.translate import decode_translate
 
 T = TypeVar("T")
 
@@ -149,7 +160,13 @@ class Client:
                 max_bytes=lambda call: changer.most_bytes(self._bounds, call)[0],
                 answer=self._changed,
             ),
+            "translate": Chapter(
+                timeout_s=lambda call: self._timeouts.translation_s(characters_of(call.request)),
+                max_bytes=lambda call: min(self._bounds.answer_bytes, largest_answer(call.request)),
+                answer=self._translated,
+            ),
         }
+        self._takes_source: bool | None = None
 
     def __repr__(self) -> str:
         """Return the service and its regions, never the key."""
@@ -345,6 +362,48 @@ class Client:
         changed: Spoken = await self.call(made)
         return changed
 
+    async def translate(
+        self,
+        texts: Sequence[str],
+        *,
+        target: str,
+        source: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Translated:
+        """Return `texts` translated, in their order (section 2.6).
+
+        Parameters
+        ----------
+        texts
+            A list of texts (one string is a list of one).
+        target
+            The language wanted: a code or locale in any spelling (``"fr-FR"``, ``"fr_fr"``).
+        source
+            The language of the texts. The document has no such field: it is sent to a service that
+            says in its limits that it takes it, and no other.
+        idempotency_key
+            See :class:`Call`.
+
+        Raises
+        ------
+        InvalidRows
+            Before anything is sent, when texts or languages cannot be; ``problems`` has every one.
+        SpeechframeError
+            As :meth:`call`. An unknown pair of languages is a ``BadRequest``, and an answer whose texts are
+            not those that were sent, in their order, is a ``BadAnswer``.
+
+        Examples
+        --------
+        >>> answer = await client.translate(["Good morning."], target="pt-BR")  # doctest: +SKIP
+        >>> answer.translations, answer.routes  # doctest: +SKIP
+        (('Bom dia.',), ('en>pt-BR',))
+        """
+        made = make_translate_call(texts, target=target, source=source, idempotency_key=idempotency_key)
+        if source is not None and not await self._is_told_sources():
+            made = without_source(made)
+        found: Translated = await self.call(made)
+        return found
+
     async def voices(self, model: str = "gen2", *, token: str | SecretStr | None = None) -> list[Voice]:
         """Return the voices of a model's catalogue (sections 2.4 and 4.1).
 
@@ -525,6 +584,32 @@ class Client:
             said_seconds=said.audio_seconds,
             transcription=None if heard is None else self._redactor.clean(heard),
         )
+
+    async def _translated(
+        self, call: Call[TranslateRequest], reply: Reply, region: str, started_s: float
+    ) -> Translated:
+        request, trace_id = call.request, trace_id_of(reply.headers)
+        try:
+            said = await _aside(len(reply.body), partial(decode_translate, reply.body, request.texts))
+        except BadAnswer as error:
+            # Whatever came on this connection, nothing more is expected of it.
+            reply.drop()
+            error.trace_id = trace_id
+            raise
+        warnings = warnings_of(reply.headers, None, *said.notes)
+        return translated(
+            said,
+            request,
+            map(self._redactor.clean, warnings),
+            trace_id=None if trace_id is None else self._redactor.clean(trace_id),
+            latency_ms=(time.perf_counter() - started_s) * 1000,
+            region=region,
+        )
+
+    async def _is_told_sources(self) -> bool:
+        if self._takes_source is None:
+            self._takes_source = takes_source(await self.limits() or {})
+        return self._takes_source
 
     def _decoded(self, decode: Callable[[bytes], T], reply: Reply) -> T:
         try:

@@ -37,6 +37,9 @@ class Timeouts:
     per_clip_second_s, upload_bytes_a_second
         An attempt with a clip may take ``base_s``, so much for each second of it, and its upload at so slow
         a rate.
+    per_translated_character_s
+        The same for a translation: a small machine that goes through a third language takes a few
+        milliseconds a character, and a call may wait behind others.
     download_s
         One try at fetching audio that came as a URL; counted apart, since the call was billed by then.
 
@@ -51,6 +54,7 @@ class Timeouts:
     per_character_s: float = 0.07
     per_clip_second_s: float = 2.5
     upload_bytes_a_second: float = 64 * KIB
+    per_translated_character_s: float = 0.02
     download_s: float = 60.0
 
     def attempt_s(self, characters: int) -> float:
@@ -61,6 +65,10 @@ class Timeouts:
         """Return how long an attempt with a clip of this length and size may take, without a download."""
         upload_s = size_bytes / self.upload_bytes_a_second
         return self.base_s + self.per_clip_second_s * audio_seconds + upload_s
+
+    def translation_s(self, characters: int) -> float:
+        """Return how long an attempt for texts of `characters` together may take."""
+        return self.base_s + self.per_translated_character_s * characters
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """The client without ``await``: every method runs its twin on the package's one background loop."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -9,6 +9,7 @@ from pydantic import SecretStr
 from speechframe._loop import run_sync
 from speechframe.client.calls import Call, Spoken, make_call
 from speechframe.client.client import AudioLike, Client, hidden_key
+from speechframe.client.translate import Translated
 from speechframe.settings import Settings
 from speechframe.spec.auth import AuthToken
 from speechframe.spec.speech import Voice
@@ -112,6 +113,19 @@ class SyncClient:
             self._client.change_voice(
                 audio, voice=voice, locale=locale, take=take, idempotency_key=idempotency_key, **fields
             )
+        )
+
+    def translate(
+        self,
+        texts: Sequence[str],
+        *,
+        target: str,
+        source: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Translated:
+        """Return `texts` translated; see :meth:`Client.translate`."""
+        return run_sync(
+            self._client.translate(texts, target=target, source=source, idempotency_key=idempotency_key)
         )
 
     def voices(self, model: str = "gen2", *, token: str | SecretStr | None = None) -> list[Voice]:

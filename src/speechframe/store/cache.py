@@ -51,8 +51,8 @@ class Cache:
     """A folder of answers by request_key. Thread-safe, and safe among processes.
 
     The service's identity is part of a request_key, so answers of two services never mix. Beside audio an
-    entry holds the words with their times, so a reader of the folder can read what was said; the text as
-    it was sent is not kept.
+    entry holds the words with their times, that of a translation the translation, so a reader of the folder
+    can read what was said; the text as it was sent is not kept.
 
     Parameters
     ----------
@@ -119,10 +119,11 @@ class Cache:
             with open(path, "rb", buffering=0) as file:
                 content, used_s = file.read(), os.fstat(file.fileno()).st_mtime
             kept = cache_files.unpacked(content)
-            audio = None if kept is None else self._audio(kept["sha256"])
+            digest = None if kept is None else kept["sha256"]
+            audio = self._audio(digest) if digest else None
         except OSError:
             return None
-        if kept is None or audio is None:
+        if kept is None or (digest and audio is None):
             log.info("%s: the entry of %s is damaged and goes", self.folder, request_key)
             cache_files.unlink(path)
             return None
@@ -139,19 +140,21 @@ class Cache:
         """
         audio = record.audio_bytes
         path = self._entry_path(record.request_key)
-        if path is None or audio is None or record.status != CallStatus.DONE:
+        is_answer = audio is not None or record.translated_text is not None
+        if path is None or not is_answer or record.status != CallStatus.DONE:
             return False
-        digest = hashlib.sha256(audio).hexdigest()
+        digest = "" if audio is None else hashlib.sha256(audio).hexdigest()
         content = cache_files.packed(record, digest)
-        audio_at = cache_files.audio_path(self._root, digest)
         try:
-            if not cache_files.touch(audio_at, len(audio)):
+            if audio is not None and not cache_files.touch(
+                audio_at := cache_files.audio_path(self._root, digest), len(audio)
+            ):
                 self._write(audio_at, audio)
             self._write(path, content)
         except (OSError, StoreError) as error:
             self._complain(error)
             return False
-        self._count(len(audio) + len(content))
+        self._count(len(audio or b"") + len(content))
         return True
 
     def holds(self, request_keys: "npt.NDArray[np.void] | Iterable[str]") -> npt.NDArray[np.bool_]:

@@ -6,7 +6,7 @@ Layout 1::
 
     cache.json              the layout; written first
     entries/ab/<key>        a call by its request_key: the sha256 of what follows, a line break, JSON
-    audio/ab/<sha256>       an answer's audio, once, however many entries name it
+    audio/ab/<sha256>       an answer's audio, once, however many entries name it; a translation has none
     lock                    held while somebody prunes
 
 A file has its name only when it is whole, and whoever reads it checks its
@@ -48,7 +48,8 @@ _DIGEST_DIGITS = 64
 # What an answer is. What the call was (its price, lane, latency, text) is not kept.
 _KEPT = (
     "word_durations", "format", "sample_rate", "channels", "audio_seconds", "trace_id", "service", "model",
-    "voice_id", "locale", "warnings", "take",
+    "voice_id", "locale", "warnings", "take", "translated_text", "route", "length_ratio", "placeholders_ok",
+    "glossary_ok", "transcription",
 )  # fmt: skip
 
 
@@ -177,7 +178,7 @@ def check_layout(folder: Path) -> None:
 
 
 def packed(record: Record, digest: str) -> bytes:
-    """Return the entry of `record`, whose audio has the sha256 `digest`."""
+    """Return the entry of `record`, whose audio has the sha256 `digest`, empty where it has none."""
     try:
         said = _said(record, digest)
     except (TypeError, ValueError, AttributeError):
@@ -212,7 +213,10 @@ def entry_of(root: str, file: File) -> Entry | None:
     """Return the entry in a file, None when it is damaged or has no audio."""
     kept = read_entry(file.path)
     try:
-        audio_bytes = 0 if kept is None else os.stat(audio_path(root, kept["sha256"])).st_size
+        has_audio = kept is not None and kept["sha256"]
+        audio_bytes = (
+            0 if kept is None or not has_audio else os.stat(audio_path(root, kept["sha256"])).st_size
+        )
     except OSError:
         kept = None
     if kept is None:
@@ -231,7 +235,7 @@ def entry_of(root: str, file: File) -> Entry | None:
     )
 
 
-def record_of(request_key: str, kept: dict[str, Any], audio: bytes) -> Record:
+def record_of(request_key: str, kept: dict[str, Any], audio: bytes | None) -> Record:
     """Return the record of a hit."""
     fields = {name: kept[name] for name in _KEPT if name in kept}
     fields["word_durations"] = [tuple(word) for word in fields.get("word_durations", ())]
@@ -239,7 +243,7 @@ def record_of(request_key: str, kept: dict[str, Any], audio: bytes) -> Record:
         request_key,
         CallStatus.CACHED.value,
         audio_bytes=audio,
-        sha256=kept["sha256"],
+        sha256=kept["sha256"] or None,
         billed_characters=0,
         credits_millis=0,
         attempts=0,
@@ -301,8 +305,12 @@ def prune(root: str, most_bytes: float | None, oldest_days: float | None, *, dry
         (entries if KEY.fullmatch(file.name) else leftovers).append(file)
     audio = {file.name: file for file in listed(root, AUDIO)}
     said = {file.name: read_entry(file.path) for file in entries}
-    digests = {name: str(kept["sha256"]) for name, kept in said.items() if kept and kept["sha256"] in audio}
-    uses = Counter(digests.values())
+    digests = {
+        name: str(kept["sha256"])
+        for name, kept in said.items()
+        if kept and (not kept["sha256"] or kept["sha256"] in audio)
+    }
+    uses = Counter(filter(None, digests.values()))
     left = before = sum(file.size for file in (*entries, *leftovers, *audio.values()))
     # Audio that no entry names may be that of a put under way.
     leftovers += [file for name, file in audio.items() if name not in uses]
@@ -320,7 +328,7 @@ def prune(root: str, most_bytes: float | None, oldest_days: float | None, *, dry
             continue
         removed += 1
         left -= entry.size
-        if digest is None:
+        if not digest:
             continue
         uses[digest] -= 1
         if not uses[digest] and (dry_run or audio[digest].remove()):

@@ -16,7 +16,7 @@ from speechframe.store.index import KeyIndex
 from speechframe.store.manifest import TableEntry
 from speechframe.store.schema import AUDIO_COLUMN, CallStatus
 from speechframe.store.sources import Source
-from speechframe.store.table import PROBLEM, REQUEST_KEY, open_table
+from speechframe.store.table import PROBLEM, REQUEST_KEY, TARGET, open_table
 
 CACHE_BYTES = 64 * 2**20
 """Row groups kept because the next rows are likely to lie in them too."""
@@ -68,6 +68,7 @@ class Joiner:
         self._key_name = entry.name_of(REQUEST_KEY)
         problem_name = entry.name_of(PROBLEM)
         self._problem_name = problem_name if problem_name in theirs.names else None
+        self._target_name = TARGET if TARGET in theirs.names else None
         ours = {entry.name_of(f.name): f for f in schema if f.name != REQUEST_KEY}
         available = {**{f.name: f for f in theirs}, **{name: f.with_name(name) for name, f in ours.items()}}
         wanted = self._default_names(theirs, ours, audio=audio) if columns is None else list(columns)
@@ -102,7 +103,8 @@ class Joiner:
 
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
         """Yield the table's rows in its order, at most `batch_rows` at a time."""
-        read = [*self._theirs, self._key_name, *([self._problem_name] if self._problem_name else [])]
+        stand_ins = [name for name in (self._problem_name, self._target_name) if name is not None]
+        read = [*self._theirs, self._key_name, *stand_ins]
         with open_table(self._folder, self._entry) as file, self._groups:
             for rows in file.iter_batches(batch_size=batch_rows, columns=list(dict.fromkeys(read))):
                 positions = self._index.find(rows.column(self._key_name))
@@ -134,11 +136,9 @@ class Joiner:
             elif column == "status":
                 columns.append(self._statuses(rows, mine))
             elif column == "error_message" and self._problem_name:
-                columns.append(
-                    pc.coalesce(
-                        _whole(mine.column(column)), rows.column(self._problem_name).cast(pa.string())
-                    )
-                )
+                columns.append(_or_else(mine.column(column), rows.column(self._problem_name)))
+            elif column == "locale" and self._target_name:
+                columns.append(_or_else(mine.column(column), rows.column(self._target_name)))
             else:
                 columns.append(_whole(mine.column(column)))
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
@@ -246,6 +246,10 @@ class _Groups:
             self._starts[number] = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int64)
             self._row_bytes[number] = sizes // np.maximum(counts, 1)
         return self._starts[number]
+
+
+def _or_else(column: "pa.ChunkedArray[Any]", stand_in: "pa.Array[Any]") -> "pa.Array[Any]":
+    return pc.coalesce(_whole(column), stand_in.cast(pa.string()))
 
 
 def _whole(column: "pa.ChunkedArray[Any]") -> "pa.Array[Any]":

@@ -135,6 +135,28 @@ class Segment:
             raise
         self.size += whole
 
+    def append_all(self, entries: Sequence[tuple[Kind, bytes, bytes]]) -> None:
+        """Write several entries at once: a process that is killed leaves all of them or none.
+
+        Raises
+        ------
+        OSError
+            When they could not be written; the segment is then as it was before.
+        """
+        pieces = []
+        for kind, meta, body in entries:
+            head = _HEAD.pack(MAGIC, kind, len(meta), len(body))
+            checksum = zlib.crc32(body, zlib.crc32(meta, zlib.crc32(head)))
+            pieces += [head, _CRC.pack(checksum), meta, body]
+        whole = b"".join(pieces)
+        try:
+            self._write_rest(memoryview(whole))
+        except OSError:
+            with suppress(OSError):
+                os.ftruncate(self._descriptor, self.size)
+            raise
+        self.size += len(whole)
+
     def _write_rest(self, rest: memoryview) -> None:
         while rest:
             rest = rest[os.write(self._descriptor, rest) :]
@@ -189,6 +211,14 @@ class LogWriter:
         self._unsynced += 1
         if not self._some.is_set():
             self._some.set()
+        if self._unsynced >= SYNC_RECORDS:
+            self._many.set()
+
+    def append_all(self, entries: Sequence[tuple[Kind, bytes, bytes]]) -> None:
+        """Write several entries to the current segment, all or none."""
+        self.segment.append_all(entries)
+        self._unsynced += len(entries)
+        self._some.set()
         if self._unsynced >= SYNC_RECORDS:
             self._many.set()
 

@@ -67,6 +67,9 @@ _TRANSLATION_COLUMNS: tuple[tuple[str, pa.DataType], ...] = (
     ("glossary_ok", pa.bool_()),
 )
 
+BOOKKEEPING = frozenset(name for name, _ in _CALL_COLUMNS) - {"locale"}
+"""Columns that say how an answer came about, not what it is."""
+
 PART_SCHEMA = pa.schema([*_AUDIO_COLUMNS, *_CALL_COLUMNS], metadata=dict(HUGGINGFACE_METADATA))
 """A row of a part: one call that has an outcome, as runs of speech keep it."""
 

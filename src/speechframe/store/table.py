@@ -18,6 +18,8 @@ FOLDER_NAME = "input"
 ROW_ID = "speech_row_id"
 REQUEST_KEY = "request_key"
 PROBLEM = "speech_problem"
+TARGET = "speech_arg_target"
+"""What a row is made for, where a verb makes several of each row: its locale until it has an answer."""
 
 _GROUP_ROWS = 8_192
 _GROUP_BYTES = 16 * 2**20

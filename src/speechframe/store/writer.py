@@ -123,6 +123,21 @@ class RunWriter:
             self._append(log.Kind.SENT, meta)
             self._tally.sent(sent)
 
+    def sent_together(self, several: Sequence[SentRecord]) -> None:
+        """Note that one attempt is about to be made for several calls: all are on disk, or none.
+
+        Raises
+        ------
+        StoreError
+            When the folder takes no more: the attempt must not be made.
+        """
+        entries = [encode_sent(sent) for sent in several]
+        with self._lock, self._whole:
+            self._check()
+            self._append_all([(log.Kind.SENT, meta, b"") for meta, _ in entries])
+            for _, sent in entries:
+                self._tally.sent(sent)
+
     def attempt(self, row: LedgerRow) -> None:
         """Note how an attempt ended.
 
@@ -162,19 +177,43 @@ class RunWriter:
         seal = sha256_of(record)
         with self._lock, self._whole:
             self._append(log.Kind.ANSWER, meta, body, seal)
-            self.rows_written += 1
-            self.bytes_written += len(body)
-            self._segment_bytes += len(body) + len(meta)
-            if self._tally.answer(record, attempt):
-                self._segment_rows += 1
-                if self._batch.add(record):
-                    self._send_batch()
-            if (
-                self._segment_rows >= PART_ROWS
-                or self._segment_bytes >= PART_BYTES
-                or len(self._tally.changes) >= SEGMENT_EVENTS
-            ):
-                self._rotate()
+            self._take(meta, record, attempt)
+            self._rotate_if_full()
+
+    def answer_together(self, several: Sequence[tuple[Record, LedgerRow | None]]) -> None:
+        """Keep the outcomes of calls that were made as one: all are on disk, or none.
+
+        Raises
+        ------
+        StoreError
+            When the folder takes no more; no record was kept.
+        """
+        entries = [encode_answer(record, attempt) for record, attempt in several]
+        with self._lock, self._whole:
+            self._append_all(
+                [(log.Kind.ANSWER, meta, record.audio_bytes or b"") for meta, record, _ in entries]
+            )
+            for meta, record, attempt in entries:
+                self._take(meta, record, attempt)
+            self._rotate_if_full()
+
+    def _take(self, meta: bytes, record: Record, attempt: LedgerRow | None) -> None:
+        body_bytes = len(record.audio_bytes or b"")
+        self.rows_written += 1
+        self.bytes_written += body_bytes
+        self._segment_bytes += body_bytes + len(meta)
+        if self._tally.answer(record, attempt):
+            self._segment_rows += 1
+            if self._batch.add(record):
+                self._send_batch()
+
+    def _rotate_if_full(self) -> None:
+        if (
+            self._segment_rows >= PART_ROWS
+            or self._segment_bytes >= PART_BYTES
+            or len(self._tally.changes) >= SEGMENT_EVENTS
+        ):
+            self._rotate()
 
     def flush(self) -> None:
         """Wait until everything acknowledged survives a power cut too; the log is else a moment behind."""
@@ -254,6 +293,12 @@ class RunWriter:
     def _interrupted(self) -> None:
         # Ctrl-C between the log and the books: only the log is right now, so it must not be removed.
         self._trouble = StoreError(f"{self._folder}: writing was interrupted; run recover() on it")
+
+    def _append_all(self, entries: Sequence[tuple[log.Kind, bytes, bytes]]) -> None:
+        if self._closed:
+            raise StoreError(f"{self._folder}: this writer is closed; open the run again to write")
+        with files.storing(self._folder, "writing the log"):
+            self._log.append_all(entries)
 
     def _finish(self) -> None:
         with self._lock, self._whole:
