@@ -8,12 +8,29 @@ import time
 from pathlib import Path
 
 import benchmarks
-from benchmarks import cost, memory, pace, translating
+from benchmarks import changing, cost, memory, pace, translating
 from benchmarks.lab import BrokenRowError, Lab
 from benchmarks.report import HEADER, Figure, machine, remarks, table_line
 
-ROWS = {**pace.ROWS, **cost.ROWS, **memory.ROWS, **translating.ROWS}
-ORDER = ("U15", "U2", "U100", "C60", "C150", "E60", "M1", "M2", "W1", "W2", "W3", "W4", "R1", "K1", "T1")
+ROWS = {**pace.ROWS, **cost.ROWS, **memory.ROWS, **translating.ROWS, **changing.ROWS}
+ORDER = (
+    "U15",
+    "U2",
+    "U100",
+    "C60",
+    "C150",
+    "E60",
+    "M1",
+    "M2",
+    "W1",
+    "W2",
+    "W3",
+    "W4",
+    "R1",
+    "K1",
+    "T1",
+    "V1",
+)
 
 
 def main() -> int:

@@ -139,7 +139,7 @@ def _group(kind: Kind) -> str:
 
 def _is_optional(command: str | None) -> bool:
     """Return whether a command installs what is not there, beyond what the service itself needs."""
-    if command is None or not command.startswith("pip install "):
+    if command is None or not command.startswith(("pip install ", "apt install ")):
         return False
     return "--upgrade" not in command and command != _NEEDED
 

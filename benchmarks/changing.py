@@ -1,0 +1,82 @@
+"""The row about changed voices (V1): processor time of a second of audio, from the call to its answer."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import aiohttp
+import psutil
+
+from benchmarks.child import Clock
+from benchmarks.lab import Lab
+from benchmarks.report import Figure, at_most
+from speechframe.client import SyncClient
+from speechframe.local import local_service
+
+PATH = "/v1/voice-changer/convert"
+TARGETS = ("nora", "hank", "ruby", "oscar")
+TEXT = "The meeting in room {n} starts at ten in the morning, and everybody should bring the report."
+
+
+def through_the_service(clock: Clock, to: dict[str, str], clips: list[str], rows: int, pid: int):
+    """Post clips one after the other, each to the next voice."""
+    contents = [Path(clip).read_bytes() for clip in clips]
+    return asyncio.run(_through_the_service(clock, to, contents, rows, pid))
+
+
+async def _through_the_service(clock, to, contents, rows, pid):
+    seconds = 0.0
+
+    async with aiohttp.ClientSession(headers={"api-key": to["key"]}) as session:
+
+        async def change(number: int) -> float:
+            form = aiohttp.FormData({"voice_id": TARGETS[number % len(TARGETS)]})
+            form.add_field("file", contents[number % len(contents)], filename="clip.wav")
+            async with session.post(to["url"] + PATH, data=form) as answer:
+                answer.raise_for_status()
+                return (await answer.json())["audio_length_in_seconds"]
+
+        # Every voice is measured once before it is used.
+        for number in range(len(TARGETS)):
+            await change(number)
+        before_s = _cpu_s(pid)
+        with clock:
+            for number in range(rows):
+                seconds += await change(number)
+        after_s = _cpu_s(pid)
+    return {"rows": rows, "audio_s": seconds, "service_cpu_s": after_s - before_s}
+
+
+def _cpu_s(pid: int) -> float:
+    """Return the processor time of a service and its workers so far."""
+    root = psutil.Process(pid)
+    times = [process.cpu_times() for process in (root, *root.children(recursive=True))]
+    return sum(time.user + time.system for time in times)
+
+
+def v1(lab: Lab) -> Iterator[Figure]:
+    rows = lab.size(40, tiny=2)
+    with local_service(workers=1, quota=10**9) as service, lab.folder() as folder:
+        clips = _clips(service, Path(folder))
+        found = [
+            lab.child("changing.through_the_service", service, clips=clips, rows=rows, pid=service.pid)
+            for _ in range(lab.rounds)
+        ]
+    costs = [(one.cpu_s + one.more["service_cpu_s"]) / one.more["audio_s"] for one in found]
+    what = "CPU-seconds of caller, service and worker for a second of changed audio, clips of 5 s"
+    shares = [one.service_share for one in found]
+    yield Figure.of("V1", what, costs, "s", at_most(0.15), "a second of audio", shares)
+
+
+def _clips(service, folder: Path) -> list[str]:
+    """Let two voices that are no targets say some lines."""
+    found = []
+    with SyncClient(service.settings) as client:
+        for number, voice in enumerate(("en-US-miles", "en-US-joe")):
+            path = folder / f"{number}.wav"
+            path.write_bytes(client.generate(TEXT.format(n=number), voice=voice).audio)
+            found.append(str(path))
+    return found
+
+
+ROWS = {"V1": v1}
