@@ -167,6 +167,26 @@ def test_a_file_that_is_cut_off_is_refused(tmp_path, container):
     assert "truncated" in refused(path)
 
 
+@pytest.mark.parametrize("name", ["a.mkv", "a.webm"])
+@pytest.mark.parametrize("video", [False, True])
+def test_mkv_and_webm_that_are_cut_off_are_refused(tmp_path, name, video):
+    path = muxed(tmp_path / name, "libopus", seconds=3, video=video and name == "a.mkv")
+    whole = path.read_bytes()
+    for size in (len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        assert refused(path) == f"the file is truncated: {size} bytes where its header says {len(whole)}"
+
+
+def test_webm_that_was_written_as_a_stream_is_read_to_its_end(tmp_path):
+    path = muxed(tmp_path / "a.webm", "libopus", seconds=3)
+    data = bytearray(path.read_bytes())
+    # The size of the segment, unknown.
+    at = data.index(b"\x18\x53\x80\x67") + 4
+    data[at : at + 8] = b"\x01" + b"\xff" * 7
+    path.write_bytes(data)
+    assert media.read(path, max_seconds=60).audio_seconds == pytest.approx(3.0, abs=0.05)
+
+
 @pytest.mark.parametrize("size", [0xFFFFFFFF, 0x7FFFFFFF])
 def test_a_wav_that_was_written_as_a_stream_is_read_to_its_end(tmp_path, size):
     data = bytearray(written(tmp_path / "a.wav", tone()).read_bytes())

@@ -273,6 +273,14 @@ def test_a_token_that_is_lost_or_doubled_is_mended_by_its_parts():
     assert doubled == "HELLO €5 WORLD"
 
 
+@pytest.mark.parametrize("unseen", ["\ufeff", "\u200b", "\u200e", "\u202e", "\u2068", " \ufeff "])
+def test_what_cannot_be_seen_around_a_line_keeps_no_word_from_the_model(unseen):
+    alphabet = Alphabet(LETTERS)
+    text = f"{unseen}Hello world{unseen}\n{unseen}The house"
+    assert shielded(text, alphabet, str.upper) == f"{unseen}HELLO WORLD{unseen}\n{unseen}THE HOUSE"
+    assert shielded(unseen, alphabet, str.upper) == unseen
+
+
 def test_tokens_that_change_places_are_filled_where_they_are():
     alphabet = Alphabet(LETTERS)
     assert shielded("a €1 b €2", alphabet, lambda words: "b PZ1 a PZ0") == "b €2 a €1"

@@ -7,11 +7,12 @@ import sys
 import textwrap
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from speechframe.engines import models, whisper_model
+from speechframe.engines import models, whisper, whisper_model
 from speechframe.engines.base import Recording, Utterance
 from speechframe.engines.espeak import EspeakSpeaker
 from speechframe.engines.whisper import INSTALL, MODEL_VARIABLE, WhisperRecogniser
@@ -108,6 +109,27 @@ def test_a_folder_of_ones_own_is_listened_with(monkeypatch, tmp_path):
     heard = recogniser.recognise(Recording(speech.samples, speech.sample_rate_hz))
     assert heard.language == "de"
     assert "Guten Morgen" in heard.text
+
+
+def test_half_a_minute_is_encoded_once_for_its_language_and_its_words(monkeypatch):
+    from faster_whisper import WhisperModel
+
+    encoded = []
+    encode = WhisperModel.encode
+    monkeypatch.setattr(
+        WhisperModel, "encode", lambda self, found: encoded.append(found) or encode(self, found)
+    )
+    speech = EspeakSpeaker().speak(Utterance("Guten Morgen, wie geht es Ihnen?", "de-DE-greta", "de-DE"))
+    clip = Recording(speech.samples, speech.sample_rate_hz)
+    for _ in range(2):
+        assert WhisperRecogniser().recognise(clip).language == "de"
+    # Nothing of a clip is kept for another call.
+    assert len(encoded) == 2
+
+
+def test_a_model_of_english_alone_is_not_asked_for_the_language():
+    model = SimpleNamespace(model=SimpleNamespace(is_multilingual=False))
+    assert whisper._chances(model, np.zeros(16_000, np.float32)) == [("en", 1.0)]
 
 
 @pytest.fixture

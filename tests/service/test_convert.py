@@ -263,6 +263,19 @@ async def test_a_transcription_is_recognised_echoed_or_left_out(http):
     assert "transcription" not in (await convert(http, transcription="What I said.")).json
 
 
+@pytest.mark.parametrize(("seconds", "most"), [(1.0, chosen.MAX_TEXT_CHARACTERS), (100.0, 6000)])
+async def test_a_transcription_is_no_longer_than_what_can_be_said_in_the_clip(http, seconds, most):
+    before = await http.remaining()
+    answer = await convert(http, clip(seconds, 8000), transcription="a " * (most // 2) + "b")
+    assert answer.status == 400
+    assert answer.message.startswith(
+        f"transcription is too long for a clip of {seconds:.1f} seconds (got {most + 1:,} characters); "
+        f"allowed: at most {most:,}"
+    )
+    assert await http.remaining() == before
+    assert (await convert(http, clip(seconds, 8000), transcription="ab" * (most // 2))).status == 200
+
+
 async def test_without_the_accent_the_words_are_spoken_again_by_the_voice_itself(http):
     async def said(**fields):
         answer = await convert(http, clip(2.0), voice_id="en-US-nora", retain_accent="false", **fields)
@@ -551,7 +564,55 @@ async def test_a_caller_that_goes_away_leaves_nothing_behind_and_pays_nothing(ht
     assert await http.remaining() == before
 
 
+async def test_a_worker_that_would_be_long_at_what_nobody_waits_for_is_replaced(
+    start_with, engines, http_to, tools
+):
+    with start_with(engines, workers=1, options=[*OURS, "--job-timeout-s", "120"]) as running:
+        http = http_to(running)
+
+        async def replaced():
+            return (await http.get("/healthz", key=None)).json["workers"]["replaced"]
+
+        await left(http, running, tools, pitch=SLEEP)
+        assert (await convert(http)).status == 200
+        assert await replaced() == 0
+        before = await http.remaining()
+        await left(http, running, tools, pitch=HANG)
+        async with asyncio.timeout(60):
+            assert (await convert(http)).status == 200
+        assert await replaced() == 1
+        assert await http.remaining() == before - 15
+
+
+async def left(http, service, tools, **fields):
+    """Ask, and go away in the middle of the work."""
+    asking = asyncio.ensure_future(convert(http, **fields))
+    await tools.until(lambda: not no_uploads(service))
+    await asyncio.sleep(0.3)
+    asking.cancel()
+    await tools.until(lambda: no_uploads(service))
+
+
 # How many at once
+
+
+async def test_what_uploads_at_once_is_no_more_than_what_may_run_and_wait(http, service, tools):
+    async def stalling():
+        yield b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
+        await asyncio.sleep(1.5)
+
+    headers = {"Content-Type": "multipart/form-data; boundary=b"}
+    stalled = [
+        asyncio.ensure_future(http.ask("POST", PATH, key="one", data=stalling(), headers=headers))
+        for _ in range(2)
+    ]
+    await tools.until(lambda: len(list((service.data / "uploads").rglob("*/*"))) == 2)
+    answer = await convert(http, key="one")
+    assert (answer.status, answer.code) == (503, "UNAVAILABLE")
+    assert int(answer.headers[chosen.RETRY_AFTER_HEADER]) >= 1
+    assert (await convert(http)).status == 200
+    assert [answer.status for answer in await asyncio.gather(*stalled)] == [400, 400]
+    assert (await convert(http, key="one")).status == 200
 
 
 @pytest.mark.rule("status.changer-subset")
@@ -652,5 +713,5 @@ async def test_the_limits_name_what_is_taken(http):
     limits = (await http.get("/v1/limits")).json
     assert limits["max_upload_bytes"] == 2 << 20
     assert limits["max_audio_seconds"] == 1800
-    assert "mirror-1.0" in limits["identities"]["convert"]
-    assert "parrot-1.0" in limits["identities"]["convert"]
+    assert "mirror-1.0" in limits["identities"]["change_voice"]
+    assert "parrot-1.0" in limits["identities"]["change_voice"]

@@ -290,6 +290,16 @@ async def test_size_is_bounded_whether_announced_or_not(site, get):
     assert sent < 100 * MIB
 
 
+async def test_a_disk_that_takes_nothing_is_not_the_callers_fault(site, tmp_path):
+    config = ServiceConfig(data=tmp_path, allow_private_urls=True)
+    with pytest.raises(Refusal) as caught:
+        await fetched(site.url + "a.wav", config, tmp_path / "missing" / "upload")
+    assert caught.value.code.status == 500
+    assert caught.value.message == (
+        "file_url: what is there cannot be kept here: No such file or directory; nothing was billed"
+    )
+
+
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "x-gzip"])
 async def test_what_is_packed_is_unpacked_and_bounded_by_what_comes_out(site, get, encoding):
     pack = zlib.compress if encoding == "deflate" else gzip.compress

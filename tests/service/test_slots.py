@@ -200,3 +200,20 @@ async def test_whatever_happens_the_cap_holds_and_no_slot_is_lost(seed):
         with pytest.raises(NoSlot), floor.slots.taken(floor.key, Pool.OTHER):
             pass
     assert "in" in outcomes
+
+
+def test_bodies_on_disk_are_as_many_as_may_run_and_wait_and_of_one_key_alone():
+    slots = Slots("global")
+    with contextlib.ExitStack() as stack:
+        for _ in range(4):
+            stack.enter_context(slots.uploading(key(2)))
+        with pytest.raises(NoSlot) as full, slots.uploading(key(2)):
+            pass
+        assert full.value.concurrency == 2
+        with slots.uploading(key(1, b"other")):
+            pass
+        # What is read takes no slot: it may stall.
+        assert slots.idle.is_set()
+    with slots.uploading(key(2)):
+        pass
+    assert not slots._uploads

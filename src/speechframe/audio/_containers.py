@@ -10,7 +10,11 @@ from speechframe.spec.speech import Format
 UNKNOWN_LENGTH = 0x7FFF_0000
 """A stream's header cannot know its length: whoever writes one puts a size near the largest there is."""
 
+MATROSKA = b"\x1a\x45\xdf\xa3"
+"""How MKV and WebM begin: the identifier of their head, an element like all that follow."""
+
 _MAX_CHUNKS = 10_000
+_SEGMENT = b"\x18\x53\x80\x67"
 
 _READABLE = "WAV, MP3, FLAC and OGG, or raw PCM, ALAW and ULAW when the format is given"
 
@@ -55,6 +59,26 @@ def refuse_truncated(data: bytes, found: Format) -> None:
                 )
     elif found is Format.OGG:
         _ogg.refuse_damaged(data)
+
+
+def refuse_truncated_matroska(data: bytes) -> None:
+    """Raise when MKV or WebM ends before its segment, which holds everything, says so; streams do not say."""
+    head_end = _element_end(data, len(MATROSKA))
+    if head_end is None or data[head_end : head_end + len(_SEGMENT)] != _SEGMENT:
+        return
+    end = _element_end(data, head_end + len(_SEGMENT))
+    if end is not None and end > len(data):
+        raise AudioError(f"the file is truncated: {len(data)} bytes where its header says {end}")
+
+
+def _element_end(data: bytes, at: int) -> int | None:
+    """Return where an element ends whose size stands at a place; None for a size that is none or unknown."""
+    width = 9 - data[at].bit_length() if at < len(data) else 9
+    if width > 8 or at + width > len(data):  # noqa: PLR2004  (bytes that a size has at most)
+        return None
+    highest = (1 << 7 * width) - 1
+    size = int.from_bytes(data[at : at + width], "big") & highest
+    return None if size == highest else at + width + size
 
 
 def _container(data: bytes) -> Format | None:

@@ -148,6 +148,8 @@ def _refuse_truncated(path: Path) -> None:
             _containers.refuse_truncated(data, Format.WAV)
         elif data[:4] == b"OggS":
             _containers.refuse_truncated(data, Format.OGG)
+        elif data[:4] == _containers.MATROSKA:
+            _containers.refuse_truncated_matroska(data)
 
 
 def _sound_blocks(file: soundfile.SoundFile) -> Iterator[Samples]:

@@ -89,12 +89,14 @@ class WhisperRecogniser:
         spans = _speech_spans(samples)
         if not spans:
             return Transcript("", language)
-        segments, info = _transcribed(model, samples, code, words=words)
-        if code is None and (better := _known_language(info.all_language_probs)) != info.language:
-            segments, info = _transcribed(model, samples, better, words=words)
+        if code is None:
+            code = _known_language(_chances(model, samples))
+        segments = _transcribed(model, samples, code, words=words)
         spoken = [segment for segment in segments if _is_in(segment, spans)]
+        # Nothing of a clip outlives its call.
+        model.seen = None
         text = "".join(segment.text for segment in spoken).strip()
-        told = language or _as_ours(info.language)
+        told = language or _as_ours(code)
         return Transcript(text, told, _words(spoken, recording.audio_seconds) if words else ())
 
 
@@ -141,8 +143,18 @@ def _source() -> str:
 def _loaded(source: str) -> "WhisperModel":
     from faster_whisper import WhisperModel
 
+    class OneLook(WhisperModel):  # type: ignore[misc]  # the library has no types
+        """Encodes half a minute once, for its language and its words: that is most of what a line costs."""
+
+        seen: tuple[Any, Any] | None = None
+
+        def encode(self, features: Any) -> Any:
+            if self.seen is None or not np.array_equal(self.seen[0], features):
+                self.seen = (features, super().encode(features))
+            return self.seen[1]
+
     try:
-        return WhisperModel(source, device="cpu", compute_type="int8", cpu_threads=1)
+        return OneLook(source, device="cpu", compute_type="int8", cpu_threads=1)
     except Exception as error:  # of the hub, of the network, of the model's format
         raise EngineError(
             f"the Whisper model {source} cannot be loaded ({type(error).__name__}: {error}); set "
@@ -174,11 +186,22 @@ def _known_language(chances: Iterable[tuple[str, float]]) -> str:
     return max((chance, code) for code, chance in chances if _as_ours(code) in spoken)[1]
 
 
-def _transcribed(
-    model: "WhisperModel", samples: Samples, code: str | None, *, words: bool
-) -> tuple[Iterable[Any], Any]:
+def _chances(model: "WhisperModel", samples: Samples) -> Iterable[tuple[str, float]]:
+    """Return how likely each language is, from the first half minute."""
+    from faster_whisper.audio import pad_or_trim
+
+    if not model.model.is_multilingual:
+        return [("en", 1.0)]
+    features = model.feature_extractor(samples)
+    # Cut as the library cuts it to write the words down: the same half minute, which is encoded once.
+    frames = min(features.shape[-1] - 1, model.feature_extractor.nb_max_frames)
+    first = model.encode(pad_or_trim(features[:, :frames]))
+    return [(token.strip("<|>"), chance) for token, chance in model.model.detect_language(first)[0]]
+
+
+def _transcribed(model: "WhisperModel", samples: Samples, code: str, *, words: bool) -> Iterable[Any]:
     # One temperature: trying again at higher ones draws words by chance.
-    said: tuple[Iterable[Any], Any] = model.transcribe(
+    segments, _ = model.transcribe(
         samples,
         language=code,
         beam_size=_BEAMS,
@@ -186,6 +209,7 @@ def _transcribed(
         condition_on_previous_text=False,
         word_timestamps=words,
     )
+    said: Iterable[Any] = segments
     return said
 
 

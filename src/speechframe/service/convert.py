@@ -32,7 +32,7 @@ from speechframe.service.shelf import Clip
 from speechframe.service.slots import NoSlot, Pool
 from speechframe.service.state import STATE, State
 from speechframe.service.uploads import Upload
-from speechframe.spec import billing
+from speechframe.spec import billing, chosen
 from speechframe.spec.changer import ConvertRequest, ConvertResponse
 from speechframe.spec.codes import HttpErrorCode
 from speechframe.spec.speech import Model
@@ -41,6 +41,9 @@ _FILE, _FILE_URL = "file", "file_url"
 
 # A clip has at least this many bytes a second: speech at 8 kbit/s. What unpacks to more is cut off by time.
 _LEAST_BYTES_S = 1000
+
+# Nobody says more in a second. The price is that of the clip: it may not buy the reading of a book.
+_MOST_CHARACTERS_S = 60
 
 
 @dataclass(frozen=True)
@@ -69,18 +72,19 @@ async def convert(request: web.Request) -> web.Response:
     """Answer a request to change the voice of a clip."""
     state = request.app[STATE]
     key = require_key(request)
-    async with received(request, state.config, state.uploads, files=(_FILE,)) as form:
-        call = _call(request, state, key, form)
-        try:
-            async with state.slots.waited_for(key, Pool.OTHER):
-                with refusals(state):
-                    return await _changed(request, state, call, form)
-        except NoSlot as full:
-            raise Refusal(
-                HttpErrorCode.UNAVAILABLE,
-                f"this key has {full.concurrency} in flight, which is its limit, and none ended in time",
-                retry_after_s=state.pool.mean_s,
-            ) from None
+    try:
+        with state.slots.uploading(key):
+            async with received(request, state.config, state.uploads, files=(_FILE,)) as form:
+                call = _call(request, state, key, form)
+                async with state.slots.waited_for(key, Pool.OTHER):
+                    with refusals(state):
+                        return await _changed(request, state, call, form)
+    except NoSlot as full:
+        raise Refusal(
+            HttpErrorCode.UNAVAILABLE,
+            f"this key has {full.concurrency} in flight, which is its limit, and none ended in time",
+            retry_after_s=state.pool.mean_s,
+        ) from None
 
 
 def _call(request: web.Request, state: State, key: Key, form: Form) -> _Call:
@@ -142,6 +146,7 @@ async def _changed(request: web.Request, state: State, call: _Call, form: Form) 
             )
             field = _FILE_URL
         source = await _measured(state, field, upload, stack.enter_context(state.uploads.lent()))
+        _check_transcription(call.request, source)
         return await _answer(request, state, call, upload, source)
 
 
@@ -159,6 +164,17 @@ async def _measured(state: State, field: str, upload: Upload, samples: Path) -> 
         _refuse(f"{field}: {reply.facts.refused}")
     _check_done(reply, "the clip could not be decoded")
     return _Source(samples, json.loads(reply.words)["sample_rate_hz"], reply.facts.audio_seconds)
+
+
+def _check_transcription(wanted: ConvertRequest, source: _Source) -> None:
+    characters = len((wanted.transcription or "").strip())
+    most = max(chosen.MAX_TEXT_CHARACTERS, int(_MOST_CHARACTERS_S * source.audio_seconds))
+    if characters > most:
+        _refuse(
+            f"transcription is too long for a clip of {source.audio_seconds:,.1f} seconds "
+            f"(got {characters:,} characters); allowed: at most {most:,}, which are "
+            f"{_MOST_CHARACTERS_S} a second but no less than {chosen.MAX_TEXT_CHARACTERS:,}"
+        )
 
 
 async def _answer(

@@ -25,7 +25,7 @@ from speechframe._version import __version__
 from speechframe.service.addresses import Unresolved, addresses_of, is_public
 from speechframe.service.answers import Refusal
 from speechframe.service.config import MEBI, ServiceConfig
-from speechframe.service.uploads import Pace, Receiver, TooLarge, TooSlow, Upload
+from speechframe.service.uploads import NotKept, Pace, Receiver, TooLarge, TooSlow, Upload
 from speechframe.spec.chosen import MAX_REDIRECTS
 from speechframe.spec.codes import HttpErrorCode, Status
 
@@ -87,11 +87,11 @@ async def fetched(url_words: str, config: ServiceConfig, path: Path) -> Upload:
     Raises
     ------
     Refusal
-        400 for an address that may not be visited, or that nothing can be fetched from: the kind of failure.
+        400 for an address that may not be visited, or that nothing can be fetched from: the kind of failure;
+        500 where what is there cannot be kept, on a full disk for instance.
     """
     url = _parsed(url_words)
-    receiver = Receiver(path, config.max_upload_bytes)
-    with contextlib.closing(receiver), _refusals(config):
+    with _refusals(config), contextlib.closing(Receiver(path, config.max_upload_bytes)) as receiver:
         for _ in range(MAX_REDIRECTS + 1):
             pace = Pace(config.body_timeout_s)
             async with pace.kept():
@@ -228,6 +228,11 @@ def _refusals(config: ServiceConfig) -> Iterator[None]:
         raise Refusal(
             HttpErrorCode.PAYLOAD_TOO_LARGE,
             f"{_FIELD}: what is there is too large; allowed: at most {config.max_upload_bytes / MEBI:,g} MB",
+        ) from None
+    except NotKept as error:
+        raise Refusal(
+            HttpErrorCode.INTERNAL_ERROR,
+            f"{_FIELD}: what is there cannot be kept here: {error.why}; nothing was billed",
         ) from None
     except TooSlow:
         _refuse(f"its host stalled: nothing came for {config.body_timeout_s:g} s, or too slowly")

@@ -22,7 +22,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from speechframe.service.answers import Refusal
 from speechframe.service.config import MEBI, ServiceConfig
 from speechframe.service.multipart import MAX_PARTS, BrokenForm, End, MultipartParser, Part, boundary_of
-from speechframe.service.uploads import Pace, Receiver, TooLarge, TooSlow, Upload, Uploads
+from speechframe.service.uploads import NotKept, Pace, Receiver, TooLarge, TooSlow, Upload, Uploads
 from speechframe.spec.check import shown
 from speechframe.spec.codes import HttpErrorCode
 from speechframe.spec.endpoints import FORM
@@ -90,7 +90,7 @@ async def received(
     ------
     Refusal
         400 for a body that is no form, that has a text for a file or the reverse, that is too large, that
-        stalls, or that is cut off.
+        stalls, or that is cut off; 500 where it cannot be kept, on a full disk for instance.
     """
     with contextlib.ExitStack() as stack:
         yield await _read(request, config, uploads, files, stack)
@@ -127,6 +127,9 @@ async def _read(
         _refuse(f"the body is no form: {error}")
     except TooLarge:
         _too_large(config)
+    except NotKept as error:
+        words = f"the upload cannot be kept here: {error.why}; nothing was billed"
+        raise Refusal(HttpErrorCode.INTERNAL_ERROR, words, close=True) from None
     return reader.form()
 
 

@@ -48,6 +48,7 @@ class Slots:
     def __init__(self, region: str) -> None:
         self._region = region
         self._taken: Counter[tuple[bytes, Pool]] = Counter()
+        self._uploads: Counter[bytes] = Counter()
         self._queues: dict[tuple[bytes, Pool], deque[asyncio.Future[None]]] = {}
         self.idle = asyncio.Event()
         """Set while nothing is in flight."""
@@ -75,6 +76,27 @@ class Slots:
             yield
         finally:
             self._give(place)
+
+    @contextmanager
+    def uploading(self, key: Key) -> Iterator[None]:
+        """Count a body that is read to disk, for as long as it lies there.
+
+        Raises
+        ------
+        NoSlot
+            When as many are there as may be in flight and wait: what comes on top would fill the disk to be
+            refused in the end.
+        """
+        cap = self.cap(key, Pool.OTHER)
+        if self._uploads[key.key_hash] >= 2 * cap:
+            raise NoSlot(cap)
+        self._uploads[key.key_hash] += 1
+        try:
+            yield
+        finally:
+            self._uploads[key.key_hash] -= 1
+            if not self._uploads[key.key_hash]:
+                del self._uploads[key.key_hash]
 
     @asynccontextmanager
     async def waited_for(self, key: Key, pool: Pool) -> AsyncIterator[None]:

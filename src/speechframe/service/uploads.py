@@ -7,12 +7,15 @@ came with; the folder of a process that was killed goes when another one starts.
 import asyncio
 import contextlib
 import hashlib
+import logging
 import os
 import secrets
 import shutil
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+log = logging.getLogger("speechframe.service")
 
 FOLDER = "uploads"
 
@@ -22,6 +25,20 @@ _SLOWEST_BYTES_S = 16 * 1024
 
 class TooLarge(Exception):
     """What comes is larger than the limit."""
+
+
+class NotKept(Exception):
+    """What came cannot be written here: the disk is full, for instance.
+
+    Parameters
+    ----------
+    why
+        In the system's words.
+    """
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
 
 
 class TooSlow(Exception):
@@ -91,6 +108,11 @@ class Receiver:
         A name that :meth:`Uploads.lent` lent.
     limit_bytes
         The largest that is taken.
+
+    Raises
+    ------
+    NotKept
+        When no file can be made.
     """
 
     def __init__(self, path: Path, limit_bytes: int) -> None:
@@ -99,7 +121,10 @@ class Receiver:
         self._hash = hashlib.sha256()
         self._size_bytes = 0
         self._waiting = bytearray()
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise _not_kept(error) from None
         self._file = os.fdopen(file, "wb", buffering=0)
 
     def check(self, declared_bytes: int) -> None:
@@ -114,6 +139,8 @@ class Receiver:
         ------
         TooLarge
             With the piece that passes the limit; nothing of it is written.
+        NotKept
+            When it cannot be written.
         """
         self._size_bytes += len(data)
         if self._size_bytes > self._limit_bytes:
@@ -123,7 +150,7 @@ class Receiver:
             await self._flush()
 
     async def finish(self) -> Upload:
-        """Return the file, whole."""
+        """Return the file, whole; raises as :meth:`write` does."""
         await self._flush()
         self.close()
         return Upload(self._path, self._size_bytes, self._hash.digest())
@@ -142,12 +169,21 @@ class Receiver:
     def _keep(self, block: bytes) -> None:
         self._hash.update(block)
         left = memoryview(block)
-        while left:
-            left = left[self._file.write(left) :]
+        try:
+            while left:
+                left = left[self._file.write(left) :]
+        except OSError as error:
+            raise _not_kept(error) from None
 
     def close(self) -> None:
         """Close the file, whole or not."""
         self._file.close()
+
+
+def _not_kept(error: OSError) -> NotKept:
+    why = error.strerror or type(error).__name__
+    log.error("an upload cannot be kept: %s", why)
+    return NotKept(why)
 
 
 class Pace:

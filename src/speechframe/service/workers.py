@@ -26,6 +26,8 @@ log = logging.getLogger("speechframe.service")
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 5.0
 _END_S = 2.0
+_ABANDONED_S = 2.0
+"""How long a worker may go on with a job that nobody waits for: about as long as it takes to replace it."""
 
 # One thread each: the processes are the parallelism. Buffers of audio stay on the heap instead of being
 # mapped and unmapped for every job: a seventh of the CPU of a short line.
@@ -207,7 +209,8 @@ class WorkerPool:
         """Return a worker's reply to `job`.
 
         Cancelled while it waits, the job is never done; cancelled while it is
-        being done, its result is thrown away, its file too.
+        being done, its result is thrown away, its file too, and a worker that
+        would still be long at it is replaced.
 
         Raises
         ------
@@ -353,11 +356,23 @@ class WorkerPool:
     async def _asked(self, worker: _Worker, pending: _Pending) -> Reply:
         loop = asyncio.get_running_loop()
         started = loop.time()
+        patience = asyncio.timeout_at(started + pending.limit_s)
+
+        def abandoned(_: "asyncio.Future[Reply]") -> None:
+            patience.reschedule(min(started + pending.limit_s, loop.time() + _ABANDONED_S))
+
         try:
-            async with asyncio.timeout(pending.limit_s):
-                reply = await worker.ask(pending.message)
+            async with patience:
+                pending.answer.add_done_callback(abandoned)
+                try:
+                    reply = await worker.ask(pending.message)
+                finally:
+                    pending.answer.remove_done_callback(abandoned)
         except TimeoutError:
-            log.error("a worker took longer than %.0f s and is replaced", pending.limit_s)  # noqa: TRY400 - same
+            if pending.answer.cancelled():
+                log.info("a worker was busy with a job that nobody waits for and is replaced")
+            else:
+                log.error("a worker took longer than %.0f s and is replaced", pending.limit_s)  # noqa: TRY400 - same
             raise WorkerLost from None
         except (asyncio.IncompleteReadError, OSError):
             with contextlib.suppress(TimeoutError):
