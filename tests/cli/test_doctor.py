@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.metadata import distribution
 
 import pytest
 
@@ -54,6 +55,25 @@ def local(environment):
     return {"SPEECHFRAME_API_KEY": None, "SPEECHFRAME_BASE_URL": None}
 
 
+def beside(folder):
+    """Return PYTHONPATH with a folder in front of it."""
+    return os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
+
+
+@pytest.fixture
+def espeak_alone(tmp_path_factory, monkeypatch):
+    """A package that brings one engine: what is tried here is not how long all of them take to load."""
+    folder = tmp_path_factory.mktemp("package")
+    own = distribution("speechframe")
+    info = folder / f"speechframe-{own.version}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(own.read_text("METADATA"), encoding="utf-8")
+    points = "[speechframe.speakers]\nespeak = speechframe.engines.espeak:EspeakSpeaker\n"
+    (info / "entry_points.txt").write_text(points, encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", beside(folder))
+    monkeypatch.syspath_prepend(str(folder))
+
+
 def test_everything_is_looked_at(cli, local, tmp_path):
     ended = cli("doctor", "--json", env={**local, "SPEECHFRAME_SERVICE": str(tmp_path / "svc")})
     assert ended.code == 0, ended.out
@@ -65,6 +85,14 @@ def test_everything_is_looked_at(cli, local, tmp_path):
     assert espeak["state"] == "ok"
     assert "'Hello'" in espeak["words"]
     assert " ms" in espeak["words"]
+    for kind, name in (
+        ("engines", "piper"),
+        ("changers", "world"),
+        ("translators", "firefox"),
+        ("recognisers", "whisper"),
+    ):
+        assert of(said, kind)[name]["state"] == "ok", name
+    assert of(said, "translators")["apertium"]["state"] in {"ok", "missing"}, "it is nobody's duty to have it"
     assert set(of(said, "voices")) == {model.value for model in Model}
     assert all(kind.value in of(said, "audio")["formats"]["words"] for kind in Format)
     assert str(tmp_path / "svc") in of(said, "folders")["service data"]["words"]
@@ -72,6 +100,7 @@ def test_everything_is_looked_at(cli, local, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("espeak_alone")
 def test_a_hosted_service_is_asked_and_its_key_not_told(here, service):
     ended = here("doctor")
     assert ended.code == 0, ended.out
@@ -81,6 +110,7 @@ def test_a_hosted_service_is_asked_and_its_key_not_told(here, service):
     assert "service data" not in ended.out
 
 
+@pytest.mark.usefixtures("espeak_alone")
 def test_what_does_not_work_ends_with_1(cli, local, tmp_path):
     plugins = tmp_path / "plugins"
     install(
@@ -88,8 +118,7 @@ def test_what_does_not_work_ends_with_1(cli, local, tmp_path):
     )
     (plugins / "rough_speech.py").write_text(ENGINE)
     (tmp_path / "file").write_text("")
-    path = os.pathsep.join(filter(None, [str(plugins), os.environ.get("PYTHONPATH")]))
-    env = {**local, "PYTHONPATH": path, "SPEECHFRAME_SERVICE": str(tmp_path / "file/svc")}
+    env = {**local, "PYTHONPATH": beside(plugins), "SPEECHFRAME_SERVICE": str(tmp_path / "file/svc")}
     ended = cli("doctor", "--json", env=env)
     said = json.loads(ended.out)
     assert ended.code == said["exit_code"] == 1
@@ -173,11 +202,11 @@ liar = other_engines:Liar
 """
 
 
+@pytest.mark.usefixtures("espeak_alone")
 def test_engines_of_every_kind_are_told_and_what_is_missing_with_its_command(cli, local, tmp_path):
     install(tmp_path, "other-engines", "1.0", entry_points=OTHER_POINTS)
     (tmp_path / "other_engines.py").write_text(OTHERS)
-    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
-    ended = cli("doctor", "--json", env={**local, "PYTHONPATH": path})
+    ended = cli("doctor", "--json", env={**local, "PYTHONPATH": beside(tmp_path)})
     said = json.loads(ended.out)
     assert ended.code == 1
     changers, translators, recognisers = (
@@ -196,21 +225,22 @@ def test_engines_of_every_kind_are_told_and_what_is_missing_with_its_command(cli
     assert "crashed with SIGABRT" in recognisers["dying"]["words"]
 
 
-def test_a_neural_extra_that_is_missing_breaks_nothing_and_is_told(cli, local, tmp_path):
-    # A path hook that knows no piper: what an install without the extra looks like.
+def test_extras_that_are_missing_break_nothing_and_are_told(cli, local, tmp_path):
+    # A path hook that knows no neural engine: what an install without the extras looks like.
     (tmp_path / "sitecustomize.py").write_text(
         "import importlib.util as u\n"
-        "find = u.find_spec\n"
-        "u.find_spec = lambda name, package=None: None if name == 'piper' else find(name, package)\n"
+        "find, hidden = u.find_spec, {'piper', 'faster_whisper'}\n"
+        "u.find_spec = lambda name, package=None: None if name in hidden else find(name, package)\n"
     )
-    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
-    ended = cli("doctor", "--json", env={**local, "PYTHONPATH": path})
+    ended = cli("doctor", "--json", env={**local, "PYTHONPATH": beside(tmp_path)})
     said = json.loads(ended.out)
     assert ended.code == 0, ended.out
-    piper = of(said, "engines")["piper"]
-    assert (piper["state"], piper["command"]) == ("missing", installed.install_command("neural"))
+    for kind, name, extra in (("engines", "piper", "neural"), ("recognisers", "whisper", "asr")):
+        check = of(said, kind)[name]
+        assert (check["state"], check["command"]) == ("missing", installed.install_command(extra))
 
 
+@pytest.mark.usefixtures("espeak_alone")
 def test_settings_that_contradict_are_told(here, monkeypatch):
     monkeypatch.delenv("SPEECHFRAME_BASE_URL")
     ended = here("doctor")

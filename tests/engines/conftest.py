@@ -1,10 +1,13 @@
-"""The espeak engine, a short way to ask it, and a sentence for every locale."""
+"""The espeak engine, a short way to ask it, and a sentence for every locale. `world_lab` and `processes` are importable."""
 
+import sys
 import tomllib
 from functools import lru_cache
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 from speechframe.engines.base import Utterance
 from speechframe.engines.espeak import EspeakSpeaker

@@ -5,12 +5,10 @@ import itertools
 import json
 import os
 import shutil
-import subprocess
-import sys
-import textwrap
 
 import numpy as np
 import pytest
+from processes import in_another_process
 
 from speechframe.audio import codec, measure
 from speechframe.engines import models
@@ -33,10 +31,6 @@ SENTENCES = [
     "My brother plays the piano every evening after dinner.",
     "The weather was cold but the sun was shining.",
     "He wrote a long letter to his best friend.",
-    "Children were laughing and running in the garden.",
-    "The doctor asked me to drink more water.",
-    "They walked along the river until it was dark.",
-    "You can find the answer on the last page of the book.",
 ]
 
 
@@ -78,18 +72,6 @@ def _same_disk(file, folder):
 
 def ids(speaker):
     return [voice.voice_id for voice in speaker.voices()]
-
-
-def in_another_process(code, **environment):
-    ended = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout.splitlines()
 
 
 # What is heard

@@ -1,8 +1,11 @@
 """Our own recogniser does what every recogniser must do."""
 
+import pytest
+
 from speechframe.engines.piper import PiperSpeaker
 from speechframe.engines.whisper import WhisperRecogniser
 from speechframe.testing.suites import RecogniserSuite
+from speechframe.testing.suites.common import word_error
 
 
 class TestWhisper(RecogniserSuite):
@@ -10,3 +13,10 @@ class TestWhisper(RecogniserSuite):
     speaker = PiperSpeaker
     voice_id = "en-US-joe"
     most_errors = 0.12
+
+
+def test_word_error_counts_what_is_wrong_missing_and_added():
+    assert word_error("The cat sat.", "the cat sat") == 0
+    assert word_error("the cat sat", "the bat sat") == pytest.approx(1 / 3)
+    assert word_error("the cat sat", "the sat down") == pytest.approx(2 / 3)
+    assert word_error("the cat", "") == 1

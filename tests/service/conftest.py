@@ -17,6 +17,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from convert_lab import OURS, install, with_path
+
 from speechframe.local import local_service
 from speechframe.spec import chosen
 
@@ -112,6 +114,39 @@ def service(start):
     """Give the service most tests share: plenty of quota, and a key of its own for each that counts."""
     keys = ["main", "second:1000000:3", "slow:1000000:2", "poor:100", "tiny:10", "spare:100000"]
     with start(keys=keys, workers=2, options=["--body-timeout-s", "1", "--job-timeout-s", "3"]) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def engines(plugins, tmp_path_factory):
+    """Give the PYTHONPATH that makes the changer and the recogniser of these tests known."""
+    del plugins
+    return with_path(install(tmp_path_factory.mktemp("changer"), "changer", "recogniser"))
+
+
+@pytest.fixture(scope="session")
+def start_with(start):
+    """Start a service that knows the engines of a PYTHONPATH."""
+
+    @contextlib.contextmanager
+    def started(path, **options):
+        before = os.environ["PYTHONPATH"]
+        os.environ["PYTHONPATH"] = path
+        try:
+            running = start(**options).start()
+        finally:
+            os.environ["PYTHONPATH"] = before
+        with contextlib.closing(SimpleNamespace(close=running.stop)):
+            yield running
+
+    return started
+
+
+@pytest.fixture(scope="session")
+def changing(start_with, engines):
+    keys = ["main", "poor:14", "tiny:100", "one:100000:1", "count:100000", "second:100000"]
+    options = [*OURS, "--body-timeout-s", "2", "--job-timeout-s", "3", "--max-upload-mb", "2"]
+    with start_with(engines, keys=keys, workers=2, options=options, allow_private_urls=True) as running:
         yield running
 
 

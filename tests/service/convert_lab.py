@@ -1,6 +1,14 @@
-"""Engines that do what a request tells them, installed for a service under test as real plug-ins."""
+"""Engines that do what a request tells them, installed for a service under test as real plug-ins; and requests."""
 
+import io
 import os
+
+import aiohttp
+import numpy as np
+import soundfile
+
+from speechframe.audio import codec
+from speechframe.spec.endpoints import by_name
 
 ENGINES = '''
 import os, signal, time
@@ -98,3 +106,50 @@ def install(folder, *kinds, alone=False):
 def with_path(folder):
     """Return PYTHONPATH with `folder` in front of it."""
     return os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")]))
+
+
+PATH = by_name("convert").path
+CRASH, VANISH, HANG, RAISE, REFUSE, SLEEP = 50, 49, 48, 47, 46, 45
+"""What the changer of these tests does, by pitch."""
+GARBAGE = range(-50, -43)
+
+
+def clip(seconds=1.0, rate_hz=16000, **options):
+    """Return a WAV: a ramp, so that its beginning is not its end."""
+    file = io.BytesIO()
+    options = {"format": "WAV", **options}
+    soundfile.write(
+        file, np.linspace(0.1, 0.8, round(seconds * rate_hz), dtype=np.float32), rate_hz, **options
+    )
+    return file.getvalue()
+
+
+CLIP = clip()
+
+
+def form(fields, file=CLIP):
+    data = aiohttp.FormData(default_to_multipart=True)
+    for name, value in fields.items():
+        data.add_field(name, str(value))
+    if file is not None:
+        data.add_field("file", io.BytesIO(file), filename="clip.wav", content_type="audio/wav")
+    return data
+
+
+async def convert(http, file=CLIP, *, key=..., headers=None, path=PATH, **fields):
+    fields = {"voice_id": "en-US-moody", **fields}
+    return await http.ask("POST", path, key=key, headers=headers, data=form(fields, file))
+
+
+async def heard(http, answer, **raw):
+    assert answer.status == 200, answer.body
+    fetched = await http.get(answer.json["audio_file"], key=None)
+    return codec.decode(fetched.body, **raw)
+
+
+def no_uploads(service):
+    return not [path for path in (service.data / "uploads").rglob("*") if path.is_file()]
+
+
+# Only what these tests install changes and listens here, whatever else the machine has.
+OURS = ["--changer", "mirror", "--recogniser", "parrot"]

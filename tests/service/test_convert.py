@@ -1,109 +1,36 @@
-"""POST /v1/voice-changer/convert, with engines that do what they are told: every field, every refusal, every bill."""
+"""POST /v1/voice-changer/convert, with engines that do what they are told: fields, transcriptions, bills, URLs."""
 
 import asyncio
 import base64
-import contextlib
 import io
 import json
 import math
-import os
-import re
-from types import SimpleNamespace
 
-import aiohttp
 import numpy as np
 import pytest
 import soundfile
 from aiohttp import web
 from aiohttp.test_utils import TestServer as Server
-from convert_lab import install, with_path
+from convert_lab import (
+    CLIP,
+    CRASH,
+    HANG,
+    OURS,
+    PATH,
+    clip,
+    convert,
+    form,
+    heard,
+    install,
+    no_uploads,
+    with_path,
+)
 
 from speechframe.audio import codec
-from speechframe.service.config import WorkerLimits
 from speechframe.spec import billing, chosen
 from speechframe.spec.changer import ConvertResponse
-from speechframe.spec.endpoints import by_name
-from speechframe.spec.limits import CHANGER_FORMATS, CHANGER_SAMPLE_RATES_HZ, PITCH, RATE, VARIATION
+from speechframe.spec.limits import CHANGER_FORMATS, CHANGER_SAMPLE_RATES_HZ
 from speechframe.spec.speech import ChannelType, Format
-
-PATH = by_name("convert").path
-CRASH, VANISH, HANG, RAISE, REFUSE, SLEEP = 50, 49, 48, 47, 46, 45
-"""What the changer of these tests does, by pitch."""
-GARBAGE = range(-50, -43)
-
-
-def clip(seconds=1.0, rate_hz=16000, **options):
-    """Return a WAV: a ramp, so that its beginning is not its end."""
-    file = io.BytesIO()
-    options = {"format": "WAV", **options}
-    soundfile.write(
-        file, np.linspace(0.1, 0.8, round(seconds * rate_hz), dtype=np.float32), rate_hz, **options
-    )
-    return file.getvalue()
-
-
-CLIP = clip()
-
-
-def form(fields, file=CLIP):
-    data = aiohttp.FormData(default_to_multipart=True)
-    for name, value in fields.items():
-        data.add_field(name, str(value))
-    if file is not None:
-        data.add_field("file", io.BytesIO(file), filename="clip.wav", content_type="audio/wav")
-    return data
-
-
-async def convert(http, file=CLIP, *, key=..., headers=None, path=PATH, **fields):
-    fields = {"voice_id": "en-US-moody", **fields}
-    return await http.ask("POST", path, key=key, headers=headers, data=form(fields, file))
-
-
-async def heard(http, answer, **raw):
-    assert answer.status == 200, answer.body
-    fetched = await http.get(answer.json["audio_file"], key=None)
-    return codec.decode(fetched.body, **raw)
-
-
-def no_uploads(service):
-    return not [path for path in (service.data / "uploads").rglob("*") if path.is_file()]
-
-
-@pytest.fixture(scope="session")
-def engines(plugins, tmp_path_factory):
-    """Give the PYTHONPATH that makes the changer and the recogniser of these tests known."""
-    del plugins
-    return with_path(install(tmp_path_factory.mktemp("changer"), "changer", "recogniser"))
-
-
-@pytest.fixture(scope="session")
-def start_with(start):
-    """Start a service that knows the engines of a PYTHONPATH."""
-
-    @contextlib.contextmanager
-    def started(path, **options):
-        before = os.environ["PYTHONPATH"]
-        os.environ["PYTHONPATH"] = path
-        try:
-            running = start(**options).start()
-        finally:
-            os.environ["PYTHONPATH"] = before
-        with contextlib.closing(SimpleNamespace(close=running.stop)):
-            yield running
-
-    return started
-
-
-# Only what these tests install changes and listens here, whatever else the machine has.
-OURS = ["--changer", "mirror", "--recogniser", "parrot"]
-
-
-@pytest.fixture(scope="session")
-def changing(start_with, engines):
-    keys = ["main", "poor:14", "tiny:100", "one:100000:1", "count:100000", "second:100000"]
-    options = [*OURS, "--body-timeout-s", "2", "--job-timeout-s", "3", "--max-upload-mb", "2"]
-    with start_with(engines, keys=keys, workers=2, options=options, allow_private_urls=True) as running:
-        yield running
 
 
 @pytest.fixture
@@ -335,95 +262,6 @@ async def test_a_pronunciation_is_json_text_and_is_for_speaking_again_only(http)
     assert "pronunciation_dictionary" in (await convert(http, pronunciation_dictionary="{no")).message
 
 
-# What is wrong with a request
-
-
-@pytest.mark.rule("limit.changer-ranges")
-@pytest.mark.parametrize(
-    ("field", "value", "words"),
-    [
-        *((name, value, "is out of range") for name, span in (("pitch", PITCH), ("rate", RATE), ("variation", VARIATION))
-          for value in (span.low - 1, span.high + 1)),
-        ("pitch", "high", "is no whole number"),
-        ("pitch", "1.5", "is no whole number"),
-        ("audio_duration", "-1", "is out of range"),
-        ("audio_duration", "nan", "is not a finite number"),
-        ("audio_duration", "1801", "is longer than this service speaks"),
-        ("sample_rate", "16000", "is not one of the allowed values"),
-        ("format", "OGG", "is not one of the allowed values"),
-        ("format", "PCM", "is not one of the allowed values"),
-        ("format", "wav", "did you mean WAV?"),
-        ("channel_type", "SURROUND", "is not one of the allowed values"),
-        ("retain_accent", "perhaps", "is neither true nor false"),
-        ("encode_output_as_base64", "maybe", "is neither true nor false"),
-        ("voice_id", "nobody", "is no voice of this model"),
-        ("style", "Shouting", "is no style of en-US-moody"),
-        ("multi_native_locale", "fr-FR", "is not spoken by en-US-moody"),
-    ],
-)  # fmt: skip
-async def test_a_field_that_is_wrong_is_400_and_named_as_the_form_calls_it(
-    http, service, field, value, words
-):
-    before = await http.remaining()
-    answer = await convert(http, **{field: value})
-    assert (answer.status, answer.code) == (400, "INVALID_REQUEST")
-    assert re.match(rf"{field}\b", answer.message), answer.message
-    assert words in answer.message
-    assert await http.remaining() == before
-    assert no_uploads(service)
-
-
-@pytest.mark.parametrize(("field", "span"), [("pitch", PITCH), ("rate", RATE), ("variation", VARIATION)])
-async def test_the_ends_of_a_range_are_taken(http, field, span):
-    # The changer of these tests crashes at the ends of pitch: what is wrong then is not the field.
-    for value in (span.low, span.high):
-        answer = await convert(http, **{field: value})
-        assert answer.status == (500 if field == "pitch" else 200)
-
-
-@pytest.mark.parametrize(("fields", "file", "words"), [
-    ({"file_url": "http://127.0.0.1:9/a.wav"}, CLIP, "file, file_url are both given"),
-    ({}, None, "file, file_url are both missing"),
-])  # fmt: skip
-async def test_both_or_neither_of_file_and_file_url_is_400_naming_both(http, fields, file, words):
-    answer = await convert(http, file, **fields)
-    assert answer.status == 400
-    assert words in answer.message
-
-
-async def test_everything_that_is_wrong_is_said_at_once(http):
-    answer = await convert(http, None, voice_id="", pitch=99, format="XYZ")
-    for words in ("voice_id is missing", "pitch is out of range", "format is not one", "are both missing"):
-        assert words in answer.message
-
-
-@pytest.mark.parametrize("take", ["-1", "one", "2147483648"])
-async def test_a_take_that_is_none_is_400(http, take):
-    answer = await convert(http, headers={chosen.TAKE_HEADER: take})
-    assert answer.message.startswith(chosen.TAKE_HEADER)
-
-
-@pytest.mark.parametrize(
-    ("file", "words"),
-    [
-        (b"", "the file is empty"),
-        (b"hello, this is a letter. " * 50, "no audio that can be read"),
-        (clip(0.0), "the file holds no samples"),
-        (clip(rate_hz=1000), "a sample rate of 1000 Hz"),
-        (CLIP[:9000], "truncated"),
-        (clip(2000.0, 4000, format="FLAC"), "longer than 1800 seconds"),
-    ],
-)
-async def test_a_clip_that_is_none_is_400_by_what_it_is_and_costs_nothing(http, service, file, words):
-    before = await http.remaining()
-    answer = await convert(http, file)
-    assert (answer.status, answer.code) == (400, "INVALID_REQUEST")
-    assert answer.message.startswith("file: ")
-    assert words in answer.message
-    assert await http.remaining() == before
-    assert no_uploads(service)
-
-
 # Money
 
 
@@ -506,167 +344,6 @@ async def test_takes_differ_and_each_is_reproducible(http):
     assert await samples("1") == one
 
 
-# Engines that misbehave
-
-
-async def healthy(http):
-    for _ in range(500):
-        answer = await http.get("/healthz")
-        if answer.status == 200 and answer.json["workers"]["alive"] == answer.json["workers"]["count"]:
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError(answer.body)
-
-
-@pytest.mark.parametrize("pitch", [CRASH, VANISH, RAISE, *GARBAGE])
-async def test_an_engine_that_fails_is_one_500_that_bills_nothing(http, service, pitch):
-    await healthy(http)
-    before = await http.remaining()
-    shelf = sorted(path.name for path in (service.data / "audio").iterdir())
-    answer = await convert(http, pitch=pitch)
-    assert (answer.status, answer.code) == (500, "INTERNAL_ERROR")
-    assert "nothing was billed" in answer.message
-    assert "secret" not in answer.message
-    assert await http.remaining() == before
-    assert sorted(path.name for path in (service.data / "audio").iterdir()) == shelf
-    assert no_uploads(service)
-    assert (await convert(http)).status == 200
-    await healthy(http)
-
-
-async def test_an_engine_that_hangs_is_ended_after_a_time_that_grows_with_the_clip(http, service):
-    assert WorkerLimits(base_s=1).change_s(0, 60, 0) > WorkerLimits(base_s=1).change_s(0, 1, 0) > 1
-    before = await http.remaining()
-    answer = await convert(http, clip(0.05), pitch=HANG)
-    assert (answer.status, answer.code) == (500, "INTERNAL_ERROR")
-    assert await http.remaining() == before
-    assert no_uploads(service)
-    await healthy(http)
-
-
-async def test_what_only_the_engine_sees_is_400_in_its_words(http):
-    before = await http.remaining()
-    answer = await convert(http, pitch=REFUSE)
-    assert (answer.status, answer.code) == (400, "INVALID_REQUEST")
-    assert "there is no voice in the clip" in answer.message
-    assert await http.remaining() == before
-
-
-async def test_a_caller_that_goes_away_leaves_nothing_behind_and_pays_nothing(http, service, tools):
-    before = await http.remaining()
-    shelf = sorted(path.name for path in (service.data / "audio").iterdir())
-    asking = asyncio.ensure_future(convert(http, pitch=SLEEP))
-    await tools.until(lambda: not no_uploads(service))
-    asking.cancel()
-    await tools.until(lambda: no_uploads(service))
-    await asyncio.sleep(1.0)
-    assert sorted(path.name for path in (service.data / "audio").iterdir()) == shelf
-    assert await http.remaining() == before
-
-
-async def test_a_worker_that_would_be_long_at_what_nobody_waits_for_is_replaced(
-    start_with, engines, http_to, tools
-):
-    with start_with(engines, workers=1, options=[*OURS, "--job-timeout-s", "120"]) as running:
-        http = http_to(running)
-
-        async def replaced():
-            return (await http.get("/healthz", key=None)).json["workers"]["replaced"]
-
-        await left(http, running, tools, pitch=SLEEP)
-        assert (await convert(http)).status == 200
-        assert await replaced() == 0
-        before = await http.remaining()
-        await left(http, running, tools, pitch=HANG)
-        async with asyncio.timeout(60):
-            assert (await convert(http)).status == 200
-        assert await replaced() == 1
-        assert await http.remaining() == before - 15
-
-
-async def left(http, service, tools, **fields):
-    """Ask, and go away in the middle of the work."""
-    asking = asyncio.ensure_future(convert(http, **fields))
-    await tools.until(lambda: not no_uploads(service))
-    await asyncio.sleep(0.3)
-    asking.cancel()
-    await tools.until(lambda: no_uploads(service))
-
-
-# How many at once
-
-
-async def test_what_uploads_at_once_is_no_more_than_what_may_run_and_wait(http, service, tools):
-    async def stalling():
-        yield b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
-        await asyncio.sleep(1.5)
-
-    headers = {"Content-Type": "multipart/form-data; boundary=b"}
-    stalled = [
-        asyncio.ensure_future(http.ask("POST", PATH, key="one", data=stalling(), headers=headers))
-        for _ in range(2)
-    ]
-    await tools.until(lambda: len(list((service.data / "uploads").rglob("*/*"))) == 2)
-    answer = await convert(http, key="one")
-    assert (answer.status, answer.code) == (503, "UNAVAILABLE")
-    assert int(answer.headers[chosen.RETRY_AFTER_HEADER]) >= 1
-    assert (await convert(http)).status == 200
-    assert [answer.status for answer in await asyncio.gather(*stalled)] == [400, 400]
-    assert (await convert(http, key="one")).status == 200
-
-
-@pytest.mark.rule("status.changer-subset")
-async def test_over_the_cap_some_wait_and_the_rest_is_503_never_429(http):
-    answers = await asyncio.gather(*(convert(http, key="one", pitch=SLEEP) for _ in range(4)))
-    statuses = sorted(answer.status for answer in answers)
-    # One at once, one that waits: as many wait as may run.
-    assert statuses == [200, 200, 503, 503]
-    for answer in answers:
-        if answer.status == 503:
-            assert answer.code == "UNAVAILABLE"
-            assert int(answer.headers[chosen.RETRY_AFTER_HEADER]) >= 1
-    assert set(statuses) <= set(by_name("convert").statuses)
-
-
-@pytest.mark.rule("status.changer-subset")
-async def test_a_body_that_stalls_is_400_here_and_not_408(http, service):
-    async def stalling():
-        yield b'--b\r\nContent-Disposition: form-data; name="voice_id"\r\n\r\nmoo'
-        await asyncio.sleep(30)
-
-    headers = {"Content-Type": "multipart/form-data; boundary=b"}
-    answer = await http.ask("POST", PATH, data=stalling(), headers=headers)
-    assert (answer.status, answer.code) == (400, "INVALID_REQUEST")
-    assert "the body stalled" in answer.message
-    assert answer.status in by_name("convert").statuses
-    assert no_uploads(service)
-
-
-async def test_json_is_not_what_this_call_takes(http):
-    answer = await http.ask("POST", PATH, json={"voice_id": "moody"})
-    assert answer.status == 400
-    assert "multipart/form-data" in answer.message
-
-
-async def test_a_clip_larger_than_the_limit_is_400_that_says_so(http, service):
-    answer = await convert(http, clip(70.0, 16000))
-    assert (answer.status, answer.code) == (400, "PAYLOAD_TOO_LARGE")
-    assert "at most 2 MB" in answer.message
-    assert no_uploads(service)
-
-
-async def test_a_wait_that_takes_too_long_is_503(start_with, engines, http_to):
-    with start_with(
-        engines, keys=["one:100000:1"], workers=2, options=[*OURS, "--job-timeout-s", "20"]
-    ) as service:
-        http = http_to(service)
-        hanging = asyncio.ensure_future(convert(http, clip(0.05), pitch=HANG))
-        await asyncio.sleep(0.5)
-        answer = await convert(http, clip(0.05))
-        assert (answer.status, answer.code) == (503, "UNAVAILABLE")
-        hanging.cancel()
-
-
 # Urls
 
 
@@ -690,6 +367,24 @@ async def test_private_addresses_are_refused_unless_the_operator_allows(start_wi
         assert answer.status == 400
         assert answer.message.startswith("file_url cannot be fetched: its host is not on the public Internet")
         assert files.asked == []
+
+
+async def test_a_full_queue_is_503_before_anything_is_fetched(start_with, engines, http_to, files):
+    options = [*OURS, "--queue", "1", "--job-timeout-s", "4"]
+    with start_with(engines, workers=1, options=options, allow_private_urls=True) as service:
+        http = http_to(service)
+        busy = [asyncio.ensure_future(convert(http, clip(0.05), pitch=HANG)) for _ in range(2)]
+        for _ in range(500):
+            if (await http.get("/healthz")).json["workers"]["waiting"]:
+                break
+            await asyncio.sleep(0.02)
+        answer = await convert(http, None, file_url=str(files.make_url("/a.wav")))
+        assert (answer.status, answer.code) == (503, "UNAVAILABLE")
+        assert int(answer.headers[chosen.RETRY_AFTER_HEADER]) >= 1
+        assert files.asked == []
+        for call in busy:
+            call.cancel()
+        await asyncio.gather(*busy, return_exceptions=True)
 
 
 async def test_what_is_fetched_is_looked_at_like_an_upload(http, files):

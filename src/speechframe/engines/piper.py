@@ -15,7 +15,6 @@ from typing import NamedTuple
 import numpy as np
 
 from speechframe.engines.base import Capabilities, EngineVoice, Speech, Utterance
-from speechframe.engines.models import checked
 from speechframe.engines.pieces import (
     Chunk,
     Piece,
@@ -140,8 +139,8 @@ def _loaded(file: PiperFile) -> _Voice:
     """Return a voice ready to speak; its files are looked at before every text, and loaded once."""
     package = file.package
     if package is not None:
-        for path, sha256 in zip((file.model, file.settings), package.sha256.values(), strict=True):
-            checked(path, sha256)
+        for name in package.sha256:
+            package.file(name)
     try:
         facts = [(path.stat().st_size, path.stat().st_mtime_ns) for path in (file.model, file.settings)]
     except OSError as error:

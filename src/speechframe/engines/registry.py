@@ -148,9 +148,25 @@ def nearest_voices(name_or_id: str, model: Model, *, count: int = 3) -> list[str
     return list(dict.fromkeys(ids))[:count]
 
 
-def describe() -> tuple[EngineReport, ...]:
-    """Return what is known of every engine that is installed or announced, working or not."""
-    return tuple(_report(kind, point) for kind in kinds.KINDS for point in kinds.points(kind))
+def describe(kind: str | None = None, name: str | None = None) -> tuple[EngineReport, ...]:
+    """Return what is known of every engine that is installed or announced, working or not.
+
+    Parameters
+    ----------
+    kind, name
+        Of this kind or name alone; the others are not even imported.
+
+    Examples
+    --------
+    >>> [report.name for report in describe("speaker", "espeak")]
+    ['espeak']
+    """
+    return tuple(
+        _report(each, point)
+        for each in kinds.KINDS
+        for point in kinds.points(each)
+        if kind in {None, each.name} and name in {None, point.name}
+    )
 
 
 def _report(kind: kinds.Kind, point: EntryPoint) -> EngineReport:

@@ -104,6 +104,6 @@ def reference_text(locale: str) -> str:
     Examples
     --------
     >>> reference_text("es-MX").startswith("Buenos"), reference_text("eo")[:7]
-    (True, '1, 2, 3')
+    (True, '1 2 3 4')
     """
     return _SENTENCES.get(language_of(locale), _NUMERALS)

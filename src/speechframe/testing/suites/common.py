@@ -1,5 +1,6 @@
 """What the suites share: an engine made once, refusals, equal calls in another process, word error."""
 
+import hashlib
 import os
 import pickle
 import re
@@ -9,11 +10,22 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from speechframe.engines.base import Word
+from speechframe.audio import measure
+from speechframe.engines.base import Speech, Word
 from speechframe.engines.kinds import Kind
 from speechframe.errors import EngineError
 
-__all__ = ["check_shape", "check_words", "elsewhere", "made", "refusal", "word_error", "words_of"]
+__all__ = [
+    "check_shape",
+    "check_words",
+    "elsewhere",
+    "f0_hz",
+    "hashed",
+    "made",
+    "refusal",
+    "word_error",
+    "words_of",
+]
 
 _LIMIT_S = 300.0
 _CODE = """
@@ -88,6 +100,17 @@ def elsewhere(
     assert ended.returncode == 0, ended.stderr.decode(errors="replace")
     answer: list[Any] = pickle.loads(bytes.fromhex(ended.stdout.split(b"\n")[-1].decode()))  # noqa: S301 - ours
     return answer
+
+
+def hashed(speech: Speech) -> str:
+    """Return a digest of everything a speech is."""
+    facts = repr((speech.sample_rate_hz, speech.words, speech.warnings)).encode()
+    return hashlib.sha256(speech.samples.tobytes() + facts).hexdigest()
+
+
+def f0_hz(speech: Speech) -> float:
+    """Return the median pitch of a speech."""
+    return measure.median_f0_hz(speech.samples, speech.sample_rate_hz)
 
 
 def words_of(text: str) -> list[str]:

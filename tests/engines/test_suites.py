@@ -1,0 +1,246 @@
+"""The suites for authors of engines notice engines that do what they should not: each one here is spoiled in one way."""
+
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from speechframe.engines.base import Recording, Speech, Transcript, Utterance
+from speechframe.engines.espeak import EspeakSpeaker
+from speechframe.engines.world import WorldChanger
+from speechframe.errors import EngineError
+from speechframe.spec.pauses import split_pauses
+from speechframe.testing.suites import ChangerSuite, RecogniserSuite, SpeakerSuite
+
+SAID = "Hello there. Nobody saw it."
+
+
+def suite_of(suite, **fields):
+    return type("Spoiled", (suite,), fields)()
+
+
+def heard(speech, samples, **other):
+    return replace(speech, samples=samples.astype(np.float32), **other)
+
+
+# Speech engines
+
+
+def spoiled_speaker(spoil):
+    """Return a class of espeak whose answers are spoiled: ``spoil(speak, utterance)``."""
+    return type(
+        "Spoiled", (EspeakSpeaker,), {"speak": lambda self, told: spoil(super(type(self), self).speak, told)}
+    )
+
+
+def without(**fields):
+    """Return an engine that ignores some fields."""
+    return spoiled_speaker(lambda speak, told: speak(replace(told, **fields)))
+
+
+def of_the_speech(change):
+    return spoiled_speaker(lambda speak, told: change(speak(told)))
+
+
+class Elsewhere(EspeakSpeaker):
+    """Speaks otherwise in each process."""
+
+    def speak(self, utterance):
+        said = super().speak(utterance)
+        return heard(said, said.samples * (1 + os.getpid() % 997 / 1e4))
+
+
+class Twice(EspeakSpeaker):
+    """Has each voice twice."""
+
+    def voices(self):
+        return [*super().voices()] * 2
+
+
+class Nameless(EspeakSpeaker):
+    """Has no version to tell."""
+
+    version = ""
+
+
+class Shy(EspeakSpeaker):
+    """Is quieter after a text that it could not speak."""
+
+    tired = 1.0
+
+    def speak(self, utterance):
+        try:
+            said = super().speak(utterance)
+        except EngineError:
+            self.tired = 0.5
+            raise
+        return heard(said, said.samples * self.tired)
+
+
+def takes_always_count(speak, told):
+    said = speak(told)
+    return heard(said, said.samples * (1 - told.take / 100))
+
+
+def plain_style_alone(speak, told):
+    said = speak(told)
+    return said if told.style in {None, "Conversational"} else heard(said, said.samples * 0)
+
+
+def says_pauses(speak, told):
+    pauseless = " ".join(part for part in split_pauses(told.text) if isinstance(part, str))
+    return speak(replace(told, text=pauseless))
+
+
+def speaks_anything(speak, told):
+    try:
+        return speak(told)
+    except EngineError:
+        return Speech(np.zeros(100, np.float32), 22050, ())
+
+
+SPOILED_SPEAKERS = {
+    "it_has_the_parts_of_a_speaker": Nameless,
+    "its_voices_are_ready_for_the_catalogue": Twice,
+    "it_speaks": of_the_speech(lambda said: heard(said, said.samples * 0)),
+    "words_are_those_of_the_text_in_order_inside_the_audio": of_the_speech(
+        lambda said: replace(said, words=said.words[:-1])
+    ),
+    "words_lie_where_the_sound_is": of_the_speech(
+        lambda said: heard(said, np.concatenate([np.zeros(66150), said.samples]))
+    ),
+    "words_as_original_text_are_as_written": without(words_as_original_text=False),
+    "equal_utterances_are_equal_bytes_in_any_order_and_process": Elsewhere,
+    "takes_differ_and_without_variation_do_not": without(take=0),
+    "rate_changes_the_length_and_not_the_pitch": without(rate=0),
+    "pitch_changes_the_pitch_and_not_the_length": without(pitch=0),
+    "a_length_is_exact_to_the_frame": of_the_speech(lambda said: heard(said, said.samples[:-1])),
+    "a_pause_is_silence_of_its_length_and_is_not_spoken": spoiled_speaker(says_pauses),
+    "a_pronunciation_is_heard_and_the_word_stays_as_written": without(pronunciations={}),
+    "every_style_of_the_voice_speaks": spoiled_speaker(plain_style_alone),
+    "what_cannot_be_spoken_is_refused": spoiled_speaker(speaks_anything),
+    "a_voice_locale_or_style_there_is_not_is_refused": without(style=None),
+    "odd_texts_are_spoken_or_refused_and_harm_nothing": Shy,
+}
+
+
+@pytest.mark.parametrize("name", [name for name in dir(SpeakerSuite) if name.startswith("test_")])
+def test_a_speaker_that_is_spoiled_fails(name):
+    test = name.removeprefix("test_")
+    with pytest.raises(AssertionError):
+        getattr(suite_of(SpeakerSuite, engine=SPOILED_SPEAKERS[test], text=SAID), name)()
+
+
+def test_a_take_that_counts_without_variation_fails():
+    suite = suite_of(SpeakerSuite, engine=spoiled_speaker(takes_always_count), text=SAID)
+    with pytest.raises(AssertionError):
+        suite.test_takes_differ_and_without_variation_do_not()
+
+
+# Voice changers
+
+CLIP = Utterance("The boat sailed home.", "en-US-miles", "en-US", variation=0)
+
+
+def spoiled_changer(spoil):
+    def change(self, recording, conversion, *, speak):
+        return spoil(lambda *told: super(type(self), self).change(*told, speak=speak), recording, conversion)
+
+    return type("Spoiled", (WorldChanger,), {"change": change})
+
+
+class ElsewhereChanged(WorldChanger):
+    """Changes otherwise in each process."""
+
+    def change(self, recording, conversion, *, speak):
+        said = super().change(recording, conversion, speak=speak)
+        return heard(said, said.samples * (1 + os.getpid() % 997 / 1e4))
+
+
+class NamelessChanger(WorldChanger):
+    """Has no version to tell."""
+
+    version = ""
+
+
+def in_place(change, recording, conversion):
+    recording.samples[:] *= 0.5
+    return change(recording, conversion)
+
+
+def silence_too(change, recording, conversion):
+    try:
+        return change(recording, conversion)
+    except EngineError:
+        return Speech(recording.samples, recording.sample_rate_hz, ())
+
+
+def of_the_change(spoil):
+    return spoiled_changer(lambda change, clip, how: spoil(change(clip, how), how))
+
+
+def into_one_voice(change, recording, conversion):
+    return change(recording, replace(conversion, voice_id="en-US-nora"))
+
+
+SPOILED_CHANGERS = {
+    "it_has_the_parts_of_a_changer": NamelessChanger,
+    "the_answer_is_mono_sound_without_words": of_the_change(
+        lambda said, _: heard(said, np.stack([said.samples, said.samples]))
+    ),
+    "the_clip_is_left_as_it_was": spoiled_changer(in_place),
+    "equal_calls_give_equal_bytes_in_any_order_and_process": ElsewhereChanged,
+    "without_variation_every_take_is_the_same": of_the_change(
+        lambda said, how: heard(said, said.samples * (1 - how.take / 100))
+    ),
+    "an_asked_length_is_kept_to_the_sample": of_the_change(lambda said, _: heard(said, said.samples[:-1])),
+    "the_length_is_the_clips_unless_another_is_asked": of_the_change(
+        lambda said, _: heard(said, np.resize(said.samples, round(1.03 * len(said.samples))))
+    ),
+    "the_pitch_becomes_that_of_the_other_voice": spoiled_changer(into_one_voice),
+    "clips_of_every_usual_rate_are_accepted": spoiled_changer(
+        lambda change, clip, how: change(Recording(clip.samples, 22050), how)
+    ),
+    "silence_is_refused": spoiled_changer(silence_too),
+}
+
+
+@pytest.mark.parametrize("name", [name for name in dir(ChangerSuite) if name.startswith("test_")])
+def test_a_changer_that_is_spoiled_fails(name):
+    test = name.removeprefix("test_")
+    with pytest.raises(AssertionError):
+        getattr(suite_of(ChangerSuite, engine=SPOILED_CHANGERS[test], source=CLIP), name)()
+
+
+# Recognisers
+
+
+class Ear:
+    """Knows what is said by how long it is, as no recogniser does, and hears nothing in steady sound."""
+
+    name = "ear"
+    version = "1"
+    invented = ""
+
+    def recognise(self, recording, *, language=None, words=False):
+        del words
+        if language in {"tlh", "no such language"}:
+            raise EngineError("no such language")
+        seconds = recording.audio_seconds
+        text = RecogniserSuite.text if 2 < seconds < 2.9 else self.invented
+        return Transcript(text, "en")
+
+
+class Dreamer(Ear):
+    """Writes what nobody said."""
+
+    invented = "Thanks for watching!"
+
+
+@pytest.mark.parametrize("name", ["nothing_is_heard_in_silence_and_noise", "an_empty_clip_is_an_empty_text"])
+def test_a_recogniser_that_invents_fails(name):
+    fields = {"speaker": EspeakSpeaker, "voice_id": "en-US-nora"}
+    getattr(suite_of(RecogniserSuite, engine=Ear, **fields), f"test_{name}")()
+    with pytest.raises(AssertionError):
+        getattr(suite_of(RecogniserSuite, engine=Dreamer, **fields), f"test_{name}")()
