@@ -184,7 +184,7 @@ class TestInvalidField:
         ("GET", "/v1", 404, "NOT_FOUND", None),
         ("POST", "/v2/speech/generate", 404, "NOT_FOUND", None),
         ("GET", "/v1/speech/generate/", 404, "NOT_FOUND", None),
-        ("POST", "/v1/speech/stream", 404, "NOT_FOUND", None),
+        ("POST", "/v1/speech/strea", 404, "NOT_FOUND", None),
         ("GET", "/v1/speech/generate", 405, "METHOD_NOT_ALLOWED", "OPTIONS, POST"),
         ("PUT", "/v1/speech/generate", 405, "METHOD_NOT_ALLOWED", "OPTIONS, POST"),
         ("POST", "/v1/speech/voices", 405, "METHOD_NOT_ALLOWED", "GET, HEAD, OPTIONS"),

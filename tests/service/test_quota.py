@@ -321,3 +321,18 @@ class Ledger(RuleBasedStateMachine):
 
 TestLedger = Ledger.TestCase
 TestLedger.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+def test_a_request_that_is_broken_off_pays_its_part_and_its_idempotency_key_stands_for_nothing(connection):
+    first, _ = reserved(connection, key(), 4_000, MARK)
+    quota.settle_part(connection, first, 1_000)
+    assert quota.balance(connection, key()).used_millis == 1_000
+    again, repeat = reserved(connection, key(), 4_000, MARK)
+    assert not repeat
+    assert quota.settle(connection, again, 4_000).used_millis == 5_000
+    # A repeat of what was billed whole costs nothing, wherever it breaks off; and nothing is billed twice.
+    third, repeat = reserved(connection, key(), 4_000, MARK)
+    assert repeat
+    quota.settle_part(connection, third, 1_000)
+    quota.settle_part(connection, first, 1_000)
+    assert quota.balance(connection, key()).used_millis == 5_000

@@ -8,7 +8,7 @@ An engine of your own is a class with one of these shapes, named by an entry poi
 The other groups are ``speechframe.changers``, ``speechframe.translators`` and ``speechframe.recognisers``.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
@@ -30,6 +30,7 @@ __all__ = [
     "Recording",
     "Speaker",
     "Speech",
+    "StreamingSpeaker",
     "Transcript",
     "TranslationPair",
     "Translator",
@@ -158,7 +159,10 @@ class EngineVoice:
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What an engine can do beyond speaking a text; what it cannot is answered with a warning."""
+    """What an engine can do beyond speaking a text; what it cannot is answered with a warning.
+
+    An engine with ``streaming`` is a :class:`StreamingSpeaker`.
+    """
 
     variation: bool = False
     audio_duration: bool = False
@@ -189,6 +193,22 @@ class Speaker(Protocol):
 
     def speak(self, utterance: Utterance) -> Speech:
         """Return the speech; raises EngineError for what only the engine can see."""
+        ...
+
+
+class StreamingSpeaker(Speaker, Protocol):
+    """A speech engine that gives speech before all of it is made."""
+
+    def check(self, utterance: Utterance) -> tuple[str, ...]:
+        """Return the warnings of a whole text without speaking it; raises EngineError as `speak` would."""
+        ...
+
+    def stream(self, utterance: Utterance) -> Iterator[Speech]:
+        """Yield the speech in pieces that follow each other, words counted from the start of their piece.
+
+        Equal utterances give equal pieces. A text of one sentence gives what it gives in any other text,
+        but for the pause before it; see :mod:`speechframe.engines.streaming`.
+        """
         ...
 
 

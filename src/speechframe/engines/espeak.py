@@ -6,7 +6,9 @@ request. It is GPL-3 and keeps global state, so the service runs it in worker
 processes; see :mod:`speechframe.engines.espeak_library`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -31,6 +33,7 @@ from speechframe.engines.pieces import (
     silent_frames,
     word_entries,
 )
+from speechframe.engines.streaming import at_gain, in_sentences, level_gain
 from speechframe.errors import EngineError
 from speechframe.spec.pauses import Pause, pause_warnings
 
@@ -76,17 +79,55 @@ class EspeakSpeaker:
             A voice, locale or style that does not exist together; a text without anything speakable; a
             pronunciation in unknown symbols; a length that the pauses alone exceed.
         """
-        voice, style = _found(utterance)
-        warnings = list(pause_warnings(utterance.text))
-        locale = LOCALES[utterance.locale]
-        parts = pieces_and_pauses(
-            utterance, locale, lambda ipa: phoneme_input(ipa, locale.language), warnings
-        )
-        read = reading(utterance, voice.timbre, style)
-        chunks = _speech_and_silence(parts, utterance, read, warnings)
-        samples = np.concatenate([chunk.samples for chunk in chunks])
-        words = word_entries(chunks, SAMPLE_RATE_HZ)
-        return Speech(levelled(samples, SAMPLE_RATE_HZ), SAMPLE_RATE_HZ, words, tuple(warnings))
+        speech = _spoken(utterance)
+        return replace(speech, samples=levelled(speech.samples, SAMPLE_RATE_HZ))
+
+    def check(self, utterance: Utterance) -> tuple[str, ...]:
+        """Return the warnings of a text without speaking it; raises EngineError as :meth:`speak` would."""
+        return _planned(utterance)[2]
+
+    def stream(self, utterance: Utterance) -> Iterator[Speech]:
+        """Yield an utterance sentence by sentence; :mod:`speechframe.engines.streaming` says what differs.
+
+        Raises
+        ------
+        EngineError
+            With the first sentence, as :meth:`speak`.
+        """
+        self.check(utterance)
+        return in_sentences(utterance, _streamed)
+
+
+def _planned(utterance: Utterance) -> tuple[list[Piece | Pause], Reading, tuple[str, ...]]:
+    """Return what is to be spoken, how, and what the caller should know."""
+    voice, style = _found(utterance)
+    warnings = list(pause_warnings(utterance.text))
+    locale = LOCALES[utterance.locale]
+    parts = pieces_and_pauses(utterance, locale, lambda ipa: phoneme_input(ipa, locale.language), warnings)
+    return parts, reading(utterance, voice.timbre, style), tuple(warnings)
+
+
+def _spoken(utterance: Utterance) -> Speech:
+    """Return an utterance as loud as the engine speaks."""
+    parts, read, planned_warnings = _planned(utterance)
+    warnings = list(planned_warnings)
+    chunks = _speech_and_silence(parts, utterance, read, warnings)
+    samples = np.concatenate([chunk.samples for chunk in chunks])
+    return Speech(samples, SAMPLE_RATE_HZ, word_entries(chunks, SAMPLE_RATE_HZ), tuple(warnings))
+
+
+def _streamed(utterance: Utterance) -> Speech:
+    """Return a sentence at the level of its voice."""
+    speech = _spoken(utterance)
+    gain = _gain(utterance.voice_id, utterance.locale, utterance.style, utterance.pitch)
+    if gain is None:
+        return replace(speech, samples=levelled(speech.samples, SAMPLE_RATE_HZ))
+    return replace(speech, samples=at_gain(speech.samples, gain))
+
+
+@lru_cache(maxsize=1024)
+def _gain(voice_id: str, locale: str, style: str | None, pitch: int) -> float | None:
+    return level_gain(Utterance("", voice_id, locale, style, pitch), _spoken)
 
 
 def _found(utterance: Utterance) -> tuple[EspeakVoice, str]:

@@ -24,6 +24,8 @@ from speechframe.spec.locales import display_name, language_of, nearest
 from speechframe.spec.pauses import Pause, split_pauses
 
 __all__ = [
+    "LOUDNESS_DB",
+    "PEAK",
     "Chunk",
     "Piece",
     "chosen_style",
@@ -40,8 +42,8 @@ __all__ = [
 
 Samples = NDArray[np.float32]
 
-_LOUDNESS_DB = -23.0
-_PEAK = 0.9
+LOUDNESS_DB = -23.0
+PEAK = 0.9
 """Every text comes out equally loud, with room for what a lossy format adds."""
 
 _SHORTEST_SPEECH_S = 0.05
@@ -281,8 +283,8 @@ def filling(chunks: Sequence[Chunk], room: int, sample_rate_hz: int, warnings: l
 
 def levelled(samples: Samples, sample_rate_hz: int) -> Samples:
     """Return samples at the loudness all speech has here."""
-    wanted = 10 ** ((_LOUDNESS_DB - measure.loudness_db(samples, sample_rate_hz)) / 20)
-    return samples * np.float32(min(wanted, _PEAK / measure.peak(samples)))
+    wanted = 10 ** ((LOUDNESS_DB - measure.loudness_db(samples, sample_rate_hz)) / 20)
+    return samples * np.float32(min(wanted, PEAK / measure.peak(samples)))
 
 
 def word_entries(chunks: Sequence[Chunk], sample_rate_hz: int) -> tuple[Word, ...]:

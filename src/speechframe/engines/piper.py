@@ -7,10 +7,12 @@ comes from the utterance, see :mod:`speechframe.engines.piper_model`.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -42,6 +44,7 @@ from speechframe.engines.piper_voices import (
     piper_voices,
     reading_locale,
 )
+from speechframe.engines.streaming import at_gain, in_sentences, level_gain
 from speechframe.errors import EngineError
 from speechframe.spec.pauses import Pause, pause_warnings
 
@@ -108,16 +111,62 @@ class PiperSpeaker:
             anything speakable; a pronunciation in unknown symbols; a length that the pauses alone exceed; a
             model that is not the file it should be, or none.
         """
-        file, style = _found(utterance)
-        warnings = list(pause_warnings(utterance.text))
-        voice = _loaded(file)
-        parts = pieces_and_pauses(
-            utterance, reading_locale(file.locale), voice.phonemiser.pronounced, warnings
-        )
-        chunks = _speech_and_silence(parts, utterance, voice, reading(utterance, style), warnings)
-        samples = np.concatenate([chunk.samples for chunk in chunks])
-        rate_hz = voice.model.sample_rate_hz
-        return Speech(levelled(samples, rate_hz), rate_hz, word_entries(chunks, rate_hz), tuple(warnings))
+        speech = _spoken(utterance)
+        return replace(speech, samples=levelled(speech.samples, speech.sample_rate_hz))
+
+    def check(self, utterance: Utterance) -> tuple[str, ...]:
+        """Return the warnings of a text without speaking it; raises EngineError as :meth:`speak` would."""
+        return _prepared(utterance)[2]
+
+    def stream(self, utterance: Utterance) -> Iterator[Speech]:
+        """Yield an utterance sentence by sentence; :mod:`speechframe.engines.streaming` says what differs.
+
+        Raises
+        ------
+        EngineError
+            With the first sentence, as :meth:`speak`.
+        """
+        self.check(utterance)
+        return in_sentences(utterance, _streamed)
+
+
+def _prepared(utterance: Utterance) -> tuple[_Voice, list[Piece | Pause], tuple[str, ...], str]:
+    """Return the voice, what it is to speak, what the caller should know, and the style."""
+    file, style = _found(utterance)
+    warnings = list(pause_warnings(utterance.text))
+    voice = _loaded(file)
+    parts = pieces_and_pauses(utterance, reading_locale(file.locale), voice.phonemiser.pronounced, warnings)
+    return voice, parts, tuple(warnings), style
+
+
+def _spoken(utterance: Utterance) -> Speech:
+    """Return an utterance as loud as the model speaks."""
+    voice, parts, planned_warnings, style = _prepared(utterance)
+    warnings = list(planned_warnings)
+    chunks = _speech_and_silence(parts, utterance, voice, reading(utterance, style), warnings)
+    samples = np.concatenate([chunk.samples for chunk in chunks])
+    rate_hz = voice.model.sample_rate_hz
+    return Speech(samples, rate_hz, word_entries(chunks, rate_hz), tuple(warnings))
+
+
+def _streamed(utterance: Utterance) -> Speech:
+    """Return a sentence at the level of its voice."""
+    speech = _spoken(utterance)
+    gain = _gain(_loaded(_found(utterance)[0]).model, utterance)
+    if gain is None:
+        return replace(speech, samples=levelled(speech.samples, speech.sample_rate_hz))
+    return replace(speech, samples=at_gain(speech.samples, gain))
+
+
+_gains: WeakKeyDictionary[PiperModel, float | None] = WeakKeyDictionary()
+"""Of each loaded model; one that was replaced is measured again."""
+
+
+def _gain(model: PiperModel, utterance: Utterance) -> float | None:
+    if model not in _gains:
+        voice = Utterance("", utterance.voice_id, utterance.locale)
+        _gains[model] = level_gain(voice, _spoken)
+    return _gains[model]
 
 
 def _refuse_missing() -> None:

@@ -5,7 +5,18 @@ from collections.abc import AsyncIterator
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler
 
-from speechframe.service import audio, auth, convert, generate, limits, middleware, translate, voices
+from speechframe.service import (
+    audio,
+    auth,
+    convert,
+    generate,
+    limits,
+    middleware,
+    socket,
+    stream,
+    translate,
+    voices,
+)
 from speechframe.service.config import ServiceConfig
 from speechframe.service.state import STATE, opened
 from speechframe.spec.endpoints import by_name
@@ -13,6 +24,8 @@ from speechframe.spec.endpoints import by_name
 # Name of an endpoint to its handler. What the document has and this does not is 404 until its issue comes.
 HANDLERS: dict[str, Handler] = {
     "generate": generate.generate,
+    "stream": stream.stream,
+    "stream_input": socket.stream_input,
     "translate": translate.translate,
     "convert": convert.convert,
     "voices": voices.voices,
@@ -21,6 +34,9 @@ HANDLERS: dict[str, Handler] = {
     "openapi": limits.openapi,
     "health": limits.health,
 }
+
+
+_METHODS = {hdrs.METH_GET: (hdrs.METH_GET, hdrs.METH_HEAD), "WebSocket": (hdrs.METH_GET,)}
 
 
 def make_app(config: ServiceConfig) -> web.Application:
@@ -50,7 +66,7 @@ def make_app(config: ServiceConfig) -> web.Application:
 
 def _add(app: web.Application, method: str, path: str, handler: Handler) -> None:
     resource = app.router.add_resource(path)
-    methods = (hdrs.METH_GET, hdrs.METH_HEAD) if method == hdrs.METH_GET else (method,)
+    methods = _METHODS.get(method, (method,))
     for each in methods:
         resource.add_route(each, handler, expect_handler=_expected)
 

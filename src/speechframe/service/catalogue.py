@@ -14,9 +14,11 @@ from speechframe.spec import locales
 from speechframe.spec.changer import ConvertRequest
 from speechframe.spec.check import shown
 from speechframe.spec.codes import HttpErrorCode
-from speechframe.spec.speech import GenerateRequest, Model, StyleDetails, Voice
+from speechframe.spec.socket import VoiceConfig
+from speechframe.spec.speech import GenerateRequest, Model, StreamRequest, StyleDetails, Voice
 
 _SHOWN_CHOICES = 12
+_DEFAULT_LOCALE = "en-US"
 
 _LISTING = TypeAdapter(list[Voice])
 
@@ -61,7 +63,7 @@ class Catalogue:
         self.listing = _LISTING.dump_json(list(map(_listed, self._voices)), by_alias=True, exclude_none=True)
         """The answer of the voice listing: it never changes while the service runs."""
 
-    def cast(self, request: GenerateRequest | ConvertRequest) -> Casting:
+    def cast(self, request: GenerateRequest | StreamRequest | VoiceConfig | ConvertRequest) -> Casting:
         """Return who is to speak a request; refusals name its fields as it calls them.
 
         Raises
@@ -70,17 +72,24 @@ class Catalogue:
             400 for a voice, locale or style that there is not, with the nearest that there are.
         """
         names = {name: field.alias or name for name, field in type(request).model_fields.items()}
+        asked = request.voice_id or self.default_voice
         try:
-            voice, engine = registry.find_voice(request.voice_id, self._model)
+            voice, engine = registry.find_voice(asked, self._model)
         except KeyError:
-            self._refuse_voice(names["voice_id"], request.voice_id)
+            self._refuse_voice(names["voice_id"], asked)
         if engine not in self._engines:
-            self._refuse_voice(names["voice_id"], request.voice_id)
+            self._refuse_voice(names["voice_id"], asked)
         # The voice changer has the former name alone.
-        newer = request.locale if isinstance(request, GenerateRequest) else None
+        newer = None if isinstance(request, ConvertRequest) else request.locale
         field = names["locale" if newer is not None else "multi_native_locale"]
         locale = _locale(voice, field, newer if newer is not None else request.multi_native_locale)
         return Casting(voice, engine, locale, _style(voice, locale, request.style))
+
+    @property
+    def default_voice(self) -> str:
+        """The id of the voice that speaks where none is named (chosen: default-voice)."""
+        english = (voice for voice in self._voices if voice.locale == _DEFAULT_LOCALE)
+        return next(english, self._voices[0]).voice_id
 
     def _refuse_voice(self, field: str, asked: str) -> NoReturn:
         ids = [voice.voice_id for voice in self._voices]

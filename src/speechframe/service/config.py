@@ -9,6 +9,7 @@ from pydantic import SecretStr
 
 from speechframe.errors import SettingsError
 from speechframe.spec import chosen
+from speechframe.spec.limits import SOCKET_IDLE_S
 
 MEBI = 1 << 20
 
@@ -117,6 +118,9 @@ class ServiceConfig:
         Bytes of audio kept for ``audioFile`` links; the oldest go first.
     region
         The region this service plays: its streaming concurrency is the default of keys.
+    socket_idle_s
+        Seconds without traffic after which a WebSocket is closed, and in which whoever is sent audio must
+        have taken some of it.
     limits
         When workers are replaced.
     """
@@ -138,6 +142,7 @@ class ServiceConfig:
     recogniser: str | None = None
     shelf_bytes: int = 2048 * MEBI
     region: str = "global"
+    socket_idle_s: float = SOCKET_IDLE_S
     limits: WorkerLimits = field(default_factory=WorkerLimits)
 
     @property

@@ -49,6 +49,8 @@ class Facts:
     ----------
     audio_seconds, content_type, size_bytes, warnings
         Of the audio that was made.
+    sample_rate_hz
+        Of samples that come back as they are; 0 where they are encoded.
     refused
         Why the engine cannot speak this text: the caller's fault.
     failed
@@ -68,11 +70,12 @@ class Facts:
     engine_ms: float = 0.0
     encode_ms: float = 0.0
     memory_bytes: int = 0
+    sample_rate_hz: int = 0
 
 
 @dataclass(frozen=True)
 class Reply:
-    """A worker's reply: facts, words as JSON text, audio as Base64 text."""
+    """A worker's reply: facts, words as JSON text, audio as Base64 text (of a stream: float32 samples)."""
 
     facts: Facts
     words: bytes = b"[]"

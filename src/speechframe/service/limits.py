@@ -9,10 +9,12 @@ from speechframe.service import quota
 from speechframe.service.answers import JSON, Refusal
 from speechframe.service.auth import require_key
 from speechframe.service.database import now
+from speechframe.service.keys import Key
 from speechframe.service.slots import Pool
 from speechframe.service.state import STATE, State
 from speechframe.spec import billing, chosen
 from speechframe.spec.codes import HttpErrorCode
+from speechframe.spec.limits import REGIONS
 from speechframe.spec.render import openapi as openapi_document
 
 
@@ -26,6 +28,7 @@ def identities(state: State) -> dict[str, str]:
     """Return the identity for each verb: a new translator makes no run of speech another one."""
     return {
         "generate": identity(state, "speaker"),
+        "stream": identity(state, "speaker"),
         "change_voice": identity(state, "changer", "speaker", "recogniser"),
         "translate": identity(state, "translator"),
     }
@@ -49,6 +52,17 @@ def translation(state: State) -> dict[str, list[str] | list[dict[str, str]]]:
     }
 
 
+def stream(state: State, key: Key) -> dict[str, str | int | float]:
+    """Return what holds for streams and sockets here."""
+    return {
+        "default_model": REGIONS[state.config.region].default_stream_model,
+        "max_sockets": chosen.SOCKETS_PER_CONCURRENCY * state.slots.cap(key, Pool.STREAMING),
+        "socket_idle_seconds": state.config.socket_idle_s,
+        "max_frame_bytes": chosen.MAX_FRAME_BYTES,
+        "generation_requests_per_second": chosen.GENERATION_REQUESTS_PER_S,
+    }
+
+
 async def limits(request: web.Request) -> web.Response:
     """Answer ``GET /v1/limits``."""
     state = request.app[STATE]
@@ -63,6 +77,7 @@ async def limits(request: web.Request) -> web.Response:
             "region": state.config.region,
             "concurrency": state.slots.cap(key, Pool.OTHER),
             "pools": {pool.value: state.slots.cap(key, pool) for pool in Pool},
+            "stream": stream(state, key),
             "max_text_characters": chosen.MAX_TEXT_CHARACTERS,
             "max_texts_per_call": chosen.MAX_TEXTS_PER_CALL,
             "max_translate_characters": chosen.MAX_TRANSLATE_CHARACTERS,

@@ -174,12 +174,31 @@ def settle(connection: sqlite3.Connection, reservation: Reservation, millis: int
             (key.key_hash, mark.key_hash),
         )
     connection.execute("DELETE FROM reservations WHERE id = ?", (reservation.id,))
+    _bill(connection, key, cycle, millis)
+    return balance(connection, key, cycle)
+
+
+def settle_part(connection: sqlite3.Connection, reservation: Reservation, millis: int) -> None:
+    """Bill `millis` of a request that was broken off, and give the reservation back.
+
+    Its idempotency key stands for nothing then: a repeat is a new request.
+    """
+    key, mark = reservation.key, reservation.mark
+    row = connection.execute("SELECT cycle FROM reservations WHERE id = ?", (reservation.id,)).fetchone()
+    if row is None:
+        return
+    release(connection, reservation.id)
+    if mark is not None and find_billed(connection, key.key_hash, mark, now()):
+        return
+    _bill(connection, key, row[0], millis)
+
+
+def _bill(connection: sqlite3.Connection, key: Key, cycle: str, millis: int) -> None:
     connection.execute(
         "INSERT INTO usage VALUES (?, ?, ?) ON CONFLICT (key_hash, cycle) "
         "DO UPDATE SET used_millis = used_millis + excluded.used_millis",
         (key.key_hash, cycle, millis),
     )
-    return balance(connection, key, cycle)
 
 
 def release(connection: sqlite3.Connection, reservation_id: str) -> None:

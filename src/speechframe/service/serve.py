@@ -8,8 +8,10 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Coroutine
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from speechframe.errors import SettingsError
 from speechframe.service import folders
@@ -84,6 +86,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=WorkerLimits.base_s,
         metavar="S",
         help="seconds a synthesis may take, to which time for its length is added (%(default)s)",
+    )
+    parser.add_argument(
+        "--socket-idle-s",
+        type=_seconds,
+        default=ServiceConfig.socket_idle_s,
+        metavar="S",
+        help="seconds without traffic after which a WebSocket is closed (%(default)s)",
     )
     parser.add_argument(
         "--grace-s",
@@ -218,6 +227,7 @@ def config_of(options: argparse.Namespace) -> ServiceConfig:
         changer=options.changer,
         recogniser=options.recogniser,
         region=options.region,
+        socket_idle_s=options.socket_idle_s,
         limits=WorkerLimits(base_s=options.job_timeout_s),
     )
 
@@ -274,8 +284,9 @@ async def _serve(config: ServiceConfig, options: argparse.Namespace) -> int:
             _announce(config, listener, state.specs, as_json=options.json)
             await stop.wait()
             state.stopping = True
+            state.live.stopping.set()
             server.close()
-            await _first_of(state.slots.idle, at_once, limit_s=config.grace_s)
+            await _first_of(state.finished(), at_once.wait(), limit_s=config.grace_s)
             # What is still not done is told so: 503, not a cut connection.
             await state.pool.close()
         finally:
@@ -350,8 +361,8 @@ def _announce(
     _say(f"speechframe answers at {url} with {where}; Ctrl-C stops it")
 
 
-async def _first_of(*events: asyncio.Event, limit_s: float) -> None:
-    waits = [asyncio.ensure_future(event.wait()) for event in events]
+async def _first_of(*waited: Coroutine[Any, Any, object], limit_s: float) -> None:
+    waits = [asyncio.ensure_future(one) for one in waited]
     await asyncio.wait(waits, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
     for wait in waits:
         wait.cancel()

@@ -98,6 +98,18 @@ class Slots:
             if not self._uploads[key.key_hash]:
                 del self._uploads[key.key_hash]
 
+    def take_one(self, key: Key, pool: Pool) -> bool:
+        """Take a slot until :meth:`give_one`, or say that there is none."""
+        try:
+            self._take(key, pool)
+        except NoSlot:
+            return False
+        return True
+
+    def give_one(self, key: Key, pool: Pool) -> None:
+        """Give a slot back that :meth:`take_one` took."""
+        self._give((key.key_hash, pool))
+
     @asynccontextmanager
     async def waited_for(self, key: Key, pool: Pool) -> AsyncIterator[None]:
         """Hold a slot for the length of a block, after a short wait where all are taken, first come first.

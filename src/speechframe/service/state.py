@@ -16,6 +16,7 @@ from speechframe.service.catalogue import Catalogues
 from speechframe.service.config import KeySpec, ServiceConfig, check_keys
 from speechframe.service.database import FILE_NAME, Database
 from speechframe.service.keys import KeyRing
+from speechframe.service.live import Live
 from speechframe.service.owners import Owner
 from speechframe.service.slots import Slots
 from speechframe.service.uploads import Uploads
@@ -38,7 +39,7 @@ class State:
         The keys in force, as they were given or found.
     database, ring, owner, shelf, uploads
         What is kept in the data folder; uploads only as long as their requests take.
-    slots, pool
+    slots, pool, live
         What is in flight.
     catalogues
         The voices, by model.
@@ -57,9 +58,15 @@ class State:
     uploads: Uploads
     slots: Slots
     pool: WorkerPool
+    live: Live
     catalogues: Catalogues
     routes: Routes
     stopping: bool = field(default=False)
+
+    async def finished(self) -> None:
+        """Wait until no request is in flight and no socket open."""
+        await self.slots.idle.wait()
+        await self.live.idle.wait()
 
 
 STATE: web.AppKey[State] = web.AppKey("state", State)
@@ -106,7 +113,11 @@ async def opened(config: ServiceConfig) -> AsyncIterator[State]:
         tidying = asyncio.create_task(_tidy_often(database, owner, folder, uploads))
         stack.callback(tidying.cancel)
         slots = Slots(config.region)
-        yield State(config, specs, database, ring, owner, folder, uploads, slots, pool, catalogues, routes)
+        # At most half of the queue is of parts: what asks for everything at once is to find room, too.
+        live = Live(max(config.worker_count, config.waiting_limit // 2))
+        yield State(
+            config, specs, database, ring, owner, folder, uploads, slots, pool, live, catalogues, routes
+        )
 
 
 def _check_engines(config: ServiceConfig, pool: WorkerPool) -> None:

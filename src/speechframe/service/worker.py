@@ -31,6 +31,7 @@ _F_SETPIPE_SZ = 1031
 TASKS: Mapping[str, Callable[[dict[str, Any]], Reply]] = MappingProxyType(
     {
         "speak": worker_speech.speak,
+        "stream": worker_speech.speak_part,
         "measure": worker_changer.measure,
         "change": worker_changer.change,
         "translate": worker_translate.translate,

@@ -1,16 +1,19 @@
-"""A worker's job ``speak``: an utterance spoken and encoded."""
+"""A worker's jobs ``speak``, an utterance spoken and encoded, and ``stream``, a part of one as samples."""
 
 import base64
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import TypeAdapter
 
 from speechframe.audio import codec
-from speechframe.engines import registry
+from speechframe.engines import registry, streaming
 from speechframe.engines.base import Speech, Utterance
+from speechframe.errors import EngineError
 from speechframe.service.job import Facts, Reply
 from speechframe.spec import chosen
 from speechframe.spec.speech import ChannelType, Format, Pronunciation, WordDuration
@@ -25,6 +28,37 @@ def speak(job: dict[str, Any]) -> Reply:
     started = time.process_time()
     speech = registry.speakers()[job["engine"]].speak(utterance(job["utterance"]))
     return encoded(speech, job, asked_s=job["utterance"]["audio_duration_s"], started=started)
+
+
+def speak_part(job: dict[str, Any]) -> Reply:
+    """Return a part of a stream as samples, ready for its encoder.
+
+    The job names ``engine`` and ``utterance``, the silence before it, ``pause_s``, and, with the first part,
+    the ``whole`` text, whose warnings come back and which is refused before any of it is spoken.
+    """
+    started = time.process_time()
+    speaker, said = registry.speakers()[job["engine"]], utterance(job["utterance"])
+    warnings: list[str] = []
+    if job["whole"] is not None:
+        warnings += streaming.check(speaker, replace(said, text=job["whole"]))
+    try:
+        pieces = list(streaming.stream(speaker, said))
+    except EngineError as error:
+        if not speaker.capabilities.streaming or job["whole"] == said.text:
+            raise
+        # The text as a whole can be spoken; of this part there is nothing to be heard.
+        return Reply(Facts(warnings=(*warnings, str(error))))
+    rate_hz = pieces[0].sample_rate_hz
+    pause = np.zeros(codec.seconds_to_frames(job["pause_s"], rate_hz), np.float32)
+    samples = np.concatenate([pause, *(piece.samples for piece in pieces)])
+    warnings += [words for piece in pieces for words in piece.warnings]
+    facts = Facts(
+        audio_seconds=len(samples) / rate_hz,
+        sample_rate_hz=rate_hz,
+        warnings=tuple(dict.fromkeys(warnings)),
+        engine_ms=(time.process_time() - started) * 1000,
+    )
+    return Reply(facts, audio=samples.astype("<f4").tobytes())
 
 
 def encoded(

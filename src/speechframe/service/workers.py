@@ -26,7 +26,7 @@ log = logging.getLogger("speechframe.service")
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 5.0
 _END_S = 2.0
-_ABANDONED_S = 2.0
+ABANDONED_S = 2.0
 """How long a worker may go on with a job that nobody waits for: about as long as it takes to replace it."""
 
 # One thread each: the processes are the parallelism. Buffers of audio stay on the heap instead of being
@@ -59,9 +59,23 @@ class _Pending:
     message: bytes
     limit_s: float
     path: Path | None
+    abandoned_s: float
     answer: "asyncio.Future[Reply]" = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
+
+    def shorten_when_abandoned(self, limit: asyncio.Timeout) -> None:
+        """Bring the end of a time limit nearer once nobody waits for the answer any more."""
+        loop = asyncio.get_running_loop()
+
+        def shorten(answer: "asyncio.Future[Reply]") -> None:
+            soon = loop.time() + self.abandoned_s
+            # The reply may have come in the same moment: then there is no limit any more.
+            with contextlib.suppress(RuntimeError):
+                if answer.cancelled() and (limit.when() or soon) >= soon:
+                    limit.reschedule(soon)
+
+        self.answer.add_done_callback(shorten)
 
 
 class _Worker:
@@ -205,12 +219,21 @@ class WorkerPool:
             seat.cancel()
         await asyncio.gather(*self._seats, return_exceptions=True)
 
-    async def run(self, job: Job, *, limit_s: float) -> Reply:
+    async def run(self, job: Job, *, limit_s: float, abandoned_s: float = ABANDONED_S) -> Reply:
         """Return a worker's reply to `job`.
 
         Cancelled while it waits, the job is never done; cancelled while it is
         being done, its result is thrown away, its file too, and a worker that
         would still be long at it is replaced.
+
+        Parameters
+        ----------
+        job
+            What is to be done.
+        limit_s
+            Seconds it may take once it is begun.
+        abandoned_s
+            Seconds a worker may still take once nobody waits for the job any more, before it is replaced.
 
         Raises
         ------
@@ -222,7 +245,7 @@ class WorkerPool:
             When the service is stopping.
         """
         self.check_room()
-        pending = _Pending(job.encoded(), limit_s, Path(job.path) if job.path else None)
+        pending = _Pending(job.encoded(), limit_s, Path(job.path) if job.path else None, abandoned_s)
         if self._idle:
             self._idle.pop().set_result(pending)
         else:
@@ -356,21 +379,13 @@ class WorkerPool:
     async def _asked(self, worker: _Worker, pending: _Pending) -> Reply:
         loop = asyncio.get_running_loop()
         started = loop.time()
-        patience = asyncio.timeout_at(started + pending.limit_s)
-
-        def abandoned(_: "asyncio.Future[Reply]") -> None:
-            patience.reschedule(min(started + pending.limit_s, loop.time() + _ABANDONED_S))
-
         try:
-            async with patience:
-                pending.answer.add_done_callback(abandoned)
-                try:
-                    reply = await worker.ask(pending.message)
-                finally:
-                    pending.answer.remove_done_callback(abandoned)
+            async with asyncio.timeout(pending.limit_s) as limit:
+                pending.shorten_when_abandoned(limit)
+                reply = await worker.ask(pending.message)
         except TimeoutError:
             if pending.answer.cancelled():
-                log.info("a worker was busy with a job that nobody waits for and is replaced")
+                log.info("a worker did not end what nobody waits for and is replaced")
             else:
                 log.error("a worker took longer than %.0f s and is replaced", pending.limit_s)  # noqa: TRY400 - same
             raise WorkerLost from None

@@ -105,6 +105,7 @@ def own_schemas() -> dict[str, Any]:
                 "identity": {"type": "string"},
                 "concurrency": {"type": "integer"},
                 "pools": {"type": "object", "additionalProperties": {"type": "integer"}},
+                "stream": {"type": "object"},
                 "max_text_characters": {"type": "integer"},
                 "max_texts_per_call": {"type": "integer"},
                 "max_translate_characters": {"type": "integer"},
@@ -184,7 +185,7 @@ def _parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
                 described: dict[str, Any] = {"name": fact.name, "in": "query", "required": fact.required}
                 described["schema"] = schema["properties"][fact.name]
                 parameters.append(described | (_ADDITION if fact.addition else {}))
-    if endpoint.name == "generate":
+    if endpoint.name in {"generate", "stream"}:
         parameters += [{"$ref": f"#/components/parameters/{name}"} for name in parameters_of()]
     return parameters
 

@@ -54,6 +54,14 @@ GENERATION_REQUESTS_PER_S = 5
 """Per context; beyond it comes TOO_MANY_GENERATION_REQUESTS."""
 MAX_FRAME_BYTES = 1024 * 1024
 """Size of a frame of the WebSocket client, in UTF-8; a larger one is INVALID_JSON."""
+MAX_READ_FRAME_BYTES = 16 * 1024 * 1024
+"""Size of a frame up to which it is read at all; a larger one ends the connection."""
+PART_QUEUE_SECONDS = 30.0
+"""How long text of a stream that is under way waits for a place in a full queue."""
+TEXT_WARNING = "TEXT_CHANGED"
+"""`warning_code` of ours: something of a text was not spoken, or not as it stands."""
+VOICE_WARNING = "VOICE_OPTION_IGNORED"
+"""`warning_code` of ours: the voice has not what its voice_config asks for."""
 MAX_CONTEXT_ID_CHARACTERS = 256
 """Length of a `context_id`; a longer one is ignored, since it comes back with every piece of audio."""
 WEBHOOK_TRIES = 5
@@ -561,9 +569,50 @@ OPEN_POINTS: tuple[OpenPoint, ...] = (
         "ours",
     ),
     OpenPoint(
+        "stream-speech",
+        "How a stream sounds, and what it costs when it is broken off",
+        "Spoken sentence by sentence: each alone as in any other text, with a fixed pause between, at the "
+        "loudness of the voice. A stream that is broken off, by whomever, is billed for the sentences that "
+        "were spoken; its idempotency key then stands for nothing.",
+        "What is heard first cannot wait for what comes last, and work that was done was asked for.",
+        "ours",
+    ),
+    OpenPoint(
+        "default-voice",
+        "The default voice of a context",
+        "The first voice of en-US in the model's listing, or the first of all.",
+        "The warnings speak of one without naming it.",
+        "ours",
+    ),
+    OpenPoint(
+        "socket-quota",
+        "No characters left in the middle of a WebSocket",
+        "A fatal error frame with error_code QUOTA_EXHAUSTED, as in an HTTP body; each chunk of text is "
+        "billed when it is spoken.",
+        "The table has no code for it, and its INTERNAL_ERROR asks for a retry that cannot succeed.",
+        "ours",
+    ),
+    OpenPoint(
+        "socket-warnings",
+        "What a context's voice or text cannot have",
+        f"Warning frames with codes of ours: {TEXT_WARNING} where something of a text is not spoken as it "
+        f"stands, {VOICE_WARNING} where a locale, style or variation is ignored.",
+        "Nothing is replaced or ignored silently, and the table's codes mean other things.",
+        "ours",
+    ),
+    OpenPoint(
+        "socket-upgrade",
+        "What is refused before a WebSocket is open",
+        "With a good key: 400 for a query that is wrong, 429 for one socket too many, 503 while stopping.",
+        "No close code of the table says so.",
+        "ours",
+    ),
+    OpenPoint(
         "socket-faults",
         "What closes a WebSocket",
-        "An invalid frame does not; a missing key does, as a bad one. Closing a socket frees its contexts.",
+        "An invalid frame does not; a missing key does, as a bad one. Closing a socket frees its contexts. A "
+        f"frame above {MAX_FRAME_BYTES // 1024**2} MB is INVALID_JSON, one above "
+        f"{MAX_READ_FRAME_BYTES // 1024**2} MB is not read, and ends the connection with 1009.",
         "Only 1008 and 1000 are listed.",
         "ours",
     ),

@@ -7,9 +7,9 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator, Field, StrictBool
 
 from speechframe.spec._enums import ChannelType, Format, Model
-from speechframe.spec._model import CamelModel, NotBoolean, Number, Open, SnakeModel, Text
+from speechframe.spec._model import CamelModel, NotBoolean, Number, OneOf, Open, SnakeModel, Text
 from speechframe.spec.codes import ErrorCode, WarningCode
-from speechframe.spec.limits import BUFFER_DELAY_MS, BUFFER_SIZE
+from speechframe.spec.limits import BUFFER_DELAY_MS, BUFFER_SIZE, STREAM_SAMPLE_RATES_HZ
 from speechframe.spec.speech import Pitch, Pronunciations, Rate, Variation
 
 __all__ = [
@@ -132,7 +132,9 @@ class SocketQuery(SnakeModel):
 
     api_key: str | None = Field(None, alias="api-key", repr=False)
     model: Model | None = Field(None, json_schema_extra={"addition": True})
-    sample_rate: Number | None = Field(None, json_schema_extra={"addition": True})
+    sample_rate: Annotated[Number, OneOf(STREAM_SAMPLE_RATES_HZ)] | None = Field(
+        None, json_schema_extra={"addition": True}
+    )
     channel_type: ChannelType = Field(ChannelType.MONO, json_schema_extra={"addition": True})
     format: Format = Field(Format.WAV, json_schema_extra={"addition": True})
 

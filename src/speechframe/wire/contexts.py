@@ -176,7 +176,7 @@ class Contexts:
         return audio + self._final(first) + self._next(first.context_id, now_s)
 
     def failed(
-        self, turn: int, words: str, *, now_s: float, code: ErrorCode = ErrorCode.INTERNAL_ERROR
+        self, turn: int, words: str, *, now_s: float, code: str = ErrorCode.INTERNAL_ERROR
     ) -> list[Action]:
         """Take that a turn cannot go on: a fatal error ends it, and with it what its id has begun since."""
         found = next((turns for turns in self._turns.values() if turns[0].number == turn), None)
@@ -344,7 +344,7 @@ class Contexts:
         self._forget(turn)
         return [Send(FinalFrame(**turn.about()))]
 
-    def _fail(self, turn: Turn, code: ErrorCode, words: str) -> None:
+    def _fail(self, turn: Turn, code: str, words: str) -> None:
         """End a turn; its error is told when the turns before it are over, since nothing may follow it."""
         turn.failure = ErrorFrame(error=words, error_code=code, fatal=True, **turn.about())
         turn.drop()

@@ -10,6 +10,7 @@ import numpy as np
 
 from speechframe.audio import measure
 from speechframe.audio.codec import seconds_to_frames
+from speechframe.engines import streaming
 from speechframe.engines.base import EngineVoice, Speaker, Speech, Utterance
 from speechframe.engines.kinds import SPEAKERS
 from speechframe.engines.words import spoken_tokens
@@ -205,6 +206,26 @@ class SpeakerSuite:
         ):
             wrong = replace(self.utterance(), **{field: value})  # type: ignore[arg-type]
             assert refusal(lambda wrong=wrong: self.speaker.speak(wrong))  # type: ignore[misc]
+
+    def test_a_stream_is_its_sentences_one_after_the_other(self) -> None:
+        texts = streaming.sentences(self.text)
+        pieces = list(streaming.stream(self.speaker, self.utterance()))
+        assert len(pieces) == len(texts) > 1, "the suite's text has several sentences"
+        assert all(piece.sample_rate_hz == pieces[0].sample_rate_hz for piece in pieces)
+        for text, piece in zip(texts, pieces, strict=True):
+            (alone,) = streaming.stream(self.speaker, self.utterance(text))
+            assert np.array_equal(piece.samples[-len(alone.samples) :], alone.samples), text
+            assert not piece.samples[: -len(alone.samples)].any(), "only silence comes before a sentence"
+            check_words(piece.words, piece.audio_seconds)
+        whole = self.say()
+        seconds = sum(piece.audio_seconds for piece in pieces)
+        assert abs(seconds - whole.audio_seconds) < 0.3 * whole.audio_seconds
+        if self.speaker.capabilities.streaming:
+            assert streaming.check(self.speaker, self.utterance()) == whole.warnings
+
+    def test_a_stream_refuses_what_the_engine_refuses_before_it_speaks(self) -> None:
+        wrong = replace(self.utterance(), voice_id="xx-XX-nobody")
+        assert refusal(lambda: list(streaming.stream(self.speaker, wrong)))
 
     def test_odd_texts_are_spoken_or_refused_and_harm_nothing(self) -> None:
         before = hashed(self.say())

@@ -1,0 +1,173 @@
+"""What streams over HTTP and over WebSockets have in common: parts of a text spoken, and their encoding."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from speechframe.audio.codec import resample, seconds_to_frames
+from speechframe.audio.streams import StreamEncoder
+from speechframe.service.catalogue import Casting
+from speechframe.service.job import Job
+from speechframe.service.state import State
+from speechframe.service.workers import Saturated
+from speechframe.spec import chosen
+from speechframe.spec.limits import PITCH, RATE, VARIATION
+from speechframe.spec.socket import VoiceConfig
+from speechframe.spec.speech import Format, Model, StreamRequest
+
+__all__ = [
+    "VARIATION_IGNORED",
+    "Part",
+    "PartFailed",
+    "PartRefused",
+    "encoded",
+    "speak",
+    "speak_in_turn",
+    "utterance",
+]
+
+_ABANDONED_S = 0.5
+"""What a worker may still take for somebody who went away; with what is spoken at once it is seldom more."""
+_RETRY_S = 0.05
+_SLICE_S = 1.0
+"""Audio that is encoded and sent at once: small enough for the frame of a WebSocket."""
+_SLOW = frozenset({Format.MP3, Format.OGG, Format.FLAC})
+"""Formats that are too much work for the thread that serves everybody."""
+VARIATION_IGNORED = "variation is for gen2 only and was ignored"
+
+
+class PartRefused(Exception):
+    """The engine cannot speak this text; the message says why."""
+
+
+class PartFailed(Exception):
+    """The engine failed; the message never holds the text."""
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A part of a text as audio.
+
+    Parameters
+    ----------
+    samples
+        float32, mono; none where there is nothing to be heard of the text.
+    sample_rate_hz
+        Their rate; 0 where there are none.
+    warnings
+        What was ignored or replaced.
+    """
+
+    samples: NDArray[np.float32]
+    sample_rate_hz: int
+    warnings: tuple[str, ...]
+
+    def at_rate(self, sample_rate_hz: int) -> "Part":
+        """Return the part at another rate: voices of one stream may differ in theirs."""
+        if self.sample_rate_hz == sample_rate_hz:
+            return self
+        samples = resample(self.samples, self.sample_rate_hz, sample_rate_hz)
+        return replace(self, samples=samples, sample_rate_hz=sample_rate_hz)
+
+
+def utterance(
+    wanted: StreamRequest | VoiceConfig, casting: Casting, model: Model, *, take: int = 0
+) -> dict[str, Any]:
+    """Return how texts are to be spoken, as a worker reads it; only the text is missing."""
+    variation = wanted.variation if model is Model.GEN2 else None
+    return {
+        "voice_id": casting.voice.voice_id,
+        "locale": casting.locale,
+        "style": casting.style,
+        "pitch": wanted.pitch or PITCH.default,
+        "rate": wanted.rate or RATE.default,
+        "variation": VARIATION.default if variation is None else variation,
+        "audio_duration_s": 0.0,
+        "take": take,
+        "pronunciations": {
+            word: how.model_dump(mode="json") for word, how in (wanted.pronunciation_dictionary or {}).items()
+        },
+    }
+
+
+async def speak(
+    state: State,
+    engine: str,
+    manner: Mapping[str, Any],
+    text: str,
+    *,
+    pause_s: float = 0.0,
+    whole: str | None = None,
+) -> Part:
+    """Return a part of a text as samples.
+
+    Parameters
+    ----------
+    state
+        The service.
+    engine
+        Name of the engine.
+    manner
+        Of :func:`utterance`.
+    text
+        The part.
+    pause_s
+        Silence before it.
+    whole
+        The text it begins, to be checked as a whole first.
+
+    Raises
+    ------
+    PartRefused, PartFailed
+        What the engine says.
+    Saturated, WorkerLost, PoolClosed
+        As :meth:`WorkerPool.run`.
+    """
+    fields = {"engine": engine, "utterance": {**manner, "text": text}, "pause_s": pause_s, "whole": whole}
+    limit_s = state.config.limits.job_s(len(text), 0.0)
+    reply = await state.pool.run(Job("stream", fields), limit_s=limit_s, abandoned_s=_ABANDONED_S)
+    facts = reply.facts
+    if facts.refused is not None:
+        raise PartRefused(facts.refused)
+    if facts.failed is not None:
+        raise PartFailed(facts.failed)
+    return Part(np.frombuffer(reply.audio, "<f4"), facts.sample_rate_hz, facts.warnings)
+
+
+async def speak_in_turn(
+    state: State, engine: str, manner: Mapping[str, Any], text: str, *, pause_s: float = 0.0
+) -> Part:
+    """Return a part of a stream that is under way: as :func:`speak`, but a full queue is waited for.
+
+    Raises
+    ------
+    Saturated
+        When the queue was full for longer than :data:`chosen.PART_QUEUE_SECONDS`.
+    """
+    loop = asyncio.get_running_loop()
+    async with state.live.turnstile:
+        end_s = loop.time() + chosen.PART_QUEUE_SECONDS
+        while True:
+            try:
+                return await speak(state, engine, manner, text, pause_s=pause_s)
+            except Saturated:
+                if loop.time() > end_s:
+                    raise
+            await asyncio.sleep(_RETRY_S)
+
+
+async def encoded(encoder: StreamEncoder, part: Part) -> AsyncIterator[bytes]:
+    """Yield a part's audio in the encoder's format, about a second at a time."""
+    step = seconds_to_frames(_SLICE_S, part.sample_rate_hz)
+    for start in range(0, len(part.samples), step):
+        samples = part.samples[start : start + step]
+        if encoder.format in _SLOW:
+            data = await asyncio.to_thread(encoder.add, samples)
+        else:
+            data = encoder.add(samples)
+        if data:
+            yield data

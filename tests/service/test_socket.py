@@ -1,0 +1,575 @@
+"""Text in frames, audio in frames: contexts on real sockets, their rules, faults and bills."""
+
+import asyncio
+import base64
+import json
+import os
+import signal
+import time
+from contextlib import asynccontextmanager
+
+import aiohttp
+import numpy as np
+import psutil
+import pytest
+from aiohttp import WSMsgType
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from speechframe.audio.streams import StreamEncoder
+from speechframe.engines.base import Utterance
+from speechframe.engines.espeak import EspeakSpeaker
+from speechframe.spec import chosen
+from speechframe.spec.codes import INVALID_KEY_REASON
+from speechframe.spec.speech import ChannelType, Format
+
+PATH = "/v1/speech/stream-input"
+FALCON = {"voiceId": "en-US-ivy"}
+MOODY = {"voiceId": "en-US-moody"}
+THREE = "The boat is small. It went through the harbour! Nobody saw it."
+LONG = " ".join(f"This is sentence number {number} of a text that takes its time." for number in range(70))
+
+
+class Talk:
+    """An open socket, and the frames that came, by context."""
+
+    def __init__(self, socket):
+        self.socket = socket
+        self.frames = []
+
+    async def send(self, **frame):
+        await self.socket.send_str(json.dumps(frame))
+
+    async def say(self, text, context_id=None, voice=FALCON, **more):
+        named = {} if context_id is None else {"context_id": context_id}
+        await self.send(voice_config=voice, text=text, end=True, **named, **more)
+
+    async def frame(self, limit_s=20.0):
+        message = await self.socket.receive(timeout=limit_s)
+        assert message.type is WSMsgType.TEXT, message
+        found = json.loads(message.data)
+        assert found["trace_id"], "every frame has a trace id"
+        self.frames.append(found)
+        return found
+
+    async def until(self, condition):
+        while not condition(found := await self.frame()):
+            pass
+        return found
+
+    async def finals(self, count):
+        """Read until so many contexts are over, well or not."""
+        while sum(1 for one in self.frames if one.get("final") or one.get("fatal")) < count:
+            await self.frame()
+
+    def audio(self, context_id=None):
+        parts = [
+            one["audio"] for one in self.frames if "audio" in one and one.get("context_id") == context_id
+        ]
+        return b"".join(base64.b64decode(part, validate=True) for part in parts)
+
+    def codes(self):
+        return [one[name] for one in self.frames for name in ("error_code", "warning_code") if name in one]
+
+
+@asynccontextmanager
+async def talking(http, query="format=PCM", key=..., **options):
+    headers = {chosen.API_KEY_HEADER: http.key if key is ... else key}
+    url = f"{http.url}{PATH}?{query}"
+    async with http.session.ws_connect(url, headers=headers, max_msg_size=0, **options) as socket:
+        yield Talk(socket)
+
+
+def own_bytes(text=THREE, audio_format=Format.PCM):
+    pieces = list(EspeakSpeaker().stream(Utterance(text, FALCON["voiceId"], "en-US")))
+    encoder = StreamEncoder(audio_format, ChannelType.MONO, pieces[0].sample_rate_hz, 24000)
+    return encoder.add(np.concatenate([piece.samples for piece in pieces])) + encoder.finish()
+
+
+@pytest.fixture(scope="module")
+def wide(start):
+    """Give a service for many contexts at once."""
+    with start(concurrency=200, workers=2, options=["--job-timeout-s", "10"]) as running:
+        yield running
+
+
+async def free_slots(http, key, cap):
+    """Return how many contexts a key could open now."""
+    async with talking(http, key=key) as talk:
+        for number in range(cap + 1):
+            await talk.send(context_id=str(number))
+        found = await talk.until(lambda one: one.get("error_code") == "ACTIVE_CONTEXT_LIMIT_EXCEEDED")
+        return int(found["context_id"])
+
+
+@pytest.mark.rule("auth.socket-upgrade-then-1008")
+@pytest.mark.parametrize(
+    ("query", "key"), [("", None), ("", "wrong"), ("?api-key=wrong", None), ("?format=NO", None)]
+)
+async def test_a_missing_or_bad_key_is_told_after_the_upgrade(http, query, key):
+    headers = {} if key is None else {chosen.API_KEY_HEADER: key}
+    async with http.session.ws_connect(http.url + PATH + query, headers=headers) as socket:
+        message = await socket.receive(timeout=5)
+        assert (message.type, message.data, message.extra) == (WSMsgType.CLOSE, 1008, INVALID_KEY_REASON)
+
+
+@pytest.mark.rule("auth.socket-upgrade-then-1008")
+async def test_the_key_may_be_in_the_query(http):
+    async with http.session.ws_connect(f"{http.url}{PATH}?api-key=main&origin=elsewhere") as socket:
+        talk = Talk(socket)
+        await talk.say("Hello.")
+        await talk.finals(1)
+        assert talk.audio()
+
+
+@pytest.mark.parametrize(
+    "query", ["format=AAC", "sample_rate=22050", "sample_rate=x", "channel_type=QUAD", "model=gen3"]
+)
+async def test_a_query_that_is_wrong_is_400(http, query):
+    with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
+        async with talking(http, query):
+            pass
+    assert caught.value.status == 400
+
+
+async def test_without_an_upgrade_it_is_400(http):
+    answer = await http.get(PATH)
+    assert (answer.status, answer.code) == (400, "INVALID_REQUEST")
+
+
+@pytest.mark.rule("socket.audio-frames", "socket.final-frame", "socket.trace-id", "context.default")
+@pytest.mark.parametrize("audio_format", list(Format))
+async def test_a_context_is_one_continuous_file_with_one_header(http, audio_format):
+    async with talking(http, f"format={audio_format}") as talk:
+        for turn in (1, 2):
+            talk.frames.clear()
+            await talk.say(THREE)
+            await talk.finals(1)
+            assert talk.audio() == own_bytes(audio_format=audio_format), turn
+        if audio_format is Format.WAV:
+            chunks = [base64.b64decode(one["audio"]) for one in talk.frames if "audio" in one]
+            assert len(chunks) > 2
+            assert [chunk.startswith(b"RIFF") for chunk in chunks] == [True] + [False] * (len(chunks) - 1)
+        last = talk.frames[-1]
+        assert last["final"] is True
+        assert "audio" not in last
+
+
+async def test_a_context_among_fifteen_sounds_as_it_does_alone_and_all_take_turns(wide, http_to):
+    http = http_to(wide)
+    text = LONG[:400]
+    async with talking(http) as talk:
+        await talk.say(text, "alone")
+        await talk.finals(1)
+        alone = talk.audio("alone")
+    async with talking(http) as one, talking(http) as two:
+        for number in range(15):
+            await (one, two)[number % 2].say(text, f"c{number}")
+        await asyncio.gather(one.finals(8), two.finals(7))
+    assert alone == own_bytes(text)
+    for number in range(15):
+        assert (one, two)[number % 2].audio(f"c{number}") == alone
+    for talk, count in ((one, 8), (two, 7)):
+        first_final = next(at for at, frame in enumerate(talk.frames) if frame.get("final"))
+        assert len({frame["context_id"] for frame in talk.frames[:first_final]}) == count
+
+
+async def test_how_text_is_split_over_frames_changes_nothing(http):
+    async with talking(http) as talk:
+        await talk.send(voice_config=FALCON, context_id="a", max_buffer_delay_in_ms=1000)
+        for start in range(0, len(THREE), 5):
+            await talk.send(context_id="a", text=THREE[start : start + 5])
+        await talk.send(context_id="a", end=True)
+        await talk.finals(1)
+        assert talk.audio("a") == own_bytes()
+
+
+async def test_audio_comes_while_the_context_still_takes_text(http):
+    async with talking(http, "format=PCM&model=gen2") as talk:
+        await talk.send(voice_config=MOODY, text="Hello there. sleep 0.6 long. More ", min_buffer_size=0)
+        started = time.monotonic()
+        await talk.frame()
+        assert time.monotonic() - started < 0.5
+        await talk.send(text="comes.", end=True)
+        await talk.finals(1)
+    assert "audio" in talk.frames[0]
+
+
+async def test_pauses_of_a_text_are_heard_also_where_they_come_alone(http):
+    async with talking(http) as talk:
+        await talk.say("Hello there. ", "plain")
+        await talk.finals(1)
+        plain = len(talk.audio("plain"))
+        for name, frames in {
+            "before": ["[pause 1s]", "Hello there. "],
+            "after": ["Hello there. ", "[pause 1s]"],
+        }.items():
+            talk.frames.clear()
+            await talk.send(voice_config=FALCON, context_id=name, min_buffer_size=0, max_buffer_delay_in_ms=0)
+            for text in frames:
+                await talk.send(context_id=name, text=text)
+                await asyncio.sleep(0.2)
+            await talk.send(context_id=name, end=True)
+            await talk.finals(1)
+            assert len(talk.audio(name)) - plain == pytest.approx(48000, abs=10)
+
+
+@pytest.mark.rule(
+    "context.created-within-limit",
+    "context.refused-over-limit",
+    "context.end-frees-slot",
+    "context.counted-not-sockets",
+)
+async def test_active_contexts_are_counted_over_all_sockets_and_http_streams(http):
+    sent = {"text": "Hello. sleep 0.8 long.", "voiceId": "en-US-moody", "model": "gen2"}
+    headers = {chosen.API_KEY_HEADER: "second"}
+    async with talking(http, key="second") as one, talking(http, key="second") as two:
+        await one.send(context_id="a", voice_config=FALCON)
+        await two.send(context_id="a", voice_config=FALCON)
+        await asyncio.sleep(0.2)
+        async with http.session.post(http.url + "/v1/speech/stream", json=sent, headers=headers) as answer:
+            assert answer.status == 200
+            await two.say("Hello.", "b")
+            refused = await two.frame()
+            assert refused["error_code"] == "ACTIVE_CONTEXT_LIMIT_EXCEEDED"
+            assert refused["fatal"] is False
+            await one.send(context_id="a", end=True)
+            await one.finals(1)
+            await two.say("Hello.", "b")
+            await two.finals(1)
+            await one.send(context_id="c", voice_config=FALCON)
+            await answer.content.read()
+            assert (await http.ask("POST", "/v1/speech/stream", json=sent, key="second")).status == 200
+    await asyncio.sleep(0.1)
+    assert await free_slots(http, "second", 3) == 3
+
+
+@pytest.mark.parametrize("how", ["close", "abort", "half"])
+async def test_a_socket_that_goes_away_frees_its_contexts_and_stops_their_work(http, how, tools, service):
+    before = await http.remaining("second")
+    async with talking(http, "model=gen2&format=PCM", key="second") as talk:
+        for name in "abc":
+            await talk.send(context_id=name, voice_config=MOODY, min_buffer_size=0)
+            await talk.send(context_id=name, text="Hello there. sleep 2.5 long. Never.")
+        await talk.until(lambda one: "audio" in one)
+        transport = talk.socket._response.connection.transport
+        if how == "close":
+            await talk.socket.close()
+        elif how == "abort":
+            transport.abort()
+        else:
+            transport.get_extra_info("socket").shutdown(1)
+        started = time.monotonic()
+        assert await free_slots(http, "second", 3) == 3
+        assert time.monotonic() - started < 1.0
+        await asyncio.sleep(0.7)
+        spent = before - await http.remaining("second")
+        # What was spoken is paid for: one sentence of each at most, and of one for certain.
+        assert spent in {len("Hello there. ") * count for count in (1, 2, 3)}
+
+
+@pytest.mark.rule("socket.error-frame")
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "",
+        "{",
+        '{"text": "a"}{"text": "b"}',
+        '{"text": "cut',
+        "[1]",
+        "7",
+        '"text"',
+        "NaN",
+        '{"text": NaN}',
+        "[" * 5000,
+        b"\x00\xff",
+        b'{"text": "hi"}',
+        '{"text": "' + "x" * 10_000_000 + '"}',
+    ],
+    ids=lambda bad: repr(bad[:12]),
+)
+async def test_a_bad_frame_is_invalid_json_and_the_socket_stays_open(http, bad):
+    async with talking(http) as talk:
+        await talk.send(context_id="a", voice_config=FALCON)
+        await (talk.socket.send_bytes(bad) if isinstance(bad, bytes) else talk.socket.send_str(bad))
+        frame = await talk.frame()
+        assert (frame["error_code"], frame["fatal"]) == ("INVALID_JSON", False)
+        assert frame["error"]
+        await talk.send(context_id="a", text=THREE, end=True)
+        await talk.finals(1)
+        assert talk.audio("a") == own_bytes()
+
+
+@pytest.mark.rule("socket.warning-frame", "context.warning-continues", "socket.config-before-text")
+@pytest.mark.parametrize(
+    ("frame", "code"),
+    [
+        ({"min_buffer_size": 1001}, "INVALID_BUFFER_SIZE"),
+        ({"max_buffer_delay_in_ms": "soon"}, "INVALID_BUFFER_DELAY"),
+        ({"predictive_chunking": "wild"}, "INVALID_PREDICTIVE_CHUNKING"),
+        ({"end": "yes"}, "INVALID_FIELD_TYPE"),
+        ({"text": 7}, "INVALID_FIELD_TYPE"),
+        ({"voice_config": {"rate": 3}}, "NO_VOICE_ID"),
+        ({"clear": True, "text": "Never."}, "TEXT_IGNORED_WITH_CLEAR"),
+        ({"voice_config": {**FALCON, "style": "Nonesuch"}, "text": "Hello. "}, chosen.VOICE_WARNING),
+        ({"voice_config": {**FALCON, "locale": "xx-XX"}, "text": "Hello. "}, chosen.VOICE_WARNING),
+        ({"voice_config": {**FALCON, "variation": 2}, "text": "Hello. "}, chosen.VOICE_WARNING),
+        ({"text": "Привет, мир. "}, chosen.TEXT_WARNING),
+    ],
+)
+async def test_what_is_ignored_is_a_warning_and_synthesis_goes_on(http, frame, code):
+    async with talking(http) as talk:
+        await talk.send(context_id="a", voice_config=FALCON, min_buffer_size=0)
+        await talk.send(context_id="a", **frame)
+        await talk.send(context_id="a", voice_config=FALCON, text="Hello there. ", end=True)
+        await talk.finals(1)
+        assert talk.codes() == [code]
+        assert all(one.get("context_id") == "a" for one in talk.frames)
+        assert talk.audio("a")
+
+
+@pytest.mark.rule("socket.config-not-inherited")
+async def test_a_named_context_does_not_inherit_and_the_default_voice_speaks(http):
+    async with talking(http) as talk:
+        await talk.say("Hello there. ", voice={"voiceId": "en-US-cole"})
+        await talk.send(context_id="a", text="Hello there. ", end=True)
+        await talk.finals(2)
+        assert talk.codes() == ["NO_VOICE_CONFIG"]
+        assert talk.audio("a")
+        assert talk.audio("a") != talk.audio()
+
+
+async def test_too_many_generation_requests_are_a_warning(http):
+    async with talking(http) as talk:
+        await talk.send(voice_config=FALCON, min_buffer_size=0)
+        for number in range(9):
+            await talk.send(text=f"Sentence {number} is here. ")
+        await talk.send(end=True)
+        await talk.finals(1)
+        assert talk.codes() == ["TOO_MANY_GENERATION_REQUESTS"]
+
+
+@pytest.mark.rule("context.fatal-ends", "socket.fatal-is-last")
+async def test_an_unknown_voice_ends_its_context_and_no_other(http):
+    async with talking(http) as talk:
+        await talk.say(THREE, "good")
+        await talk.say(THREE, "bad", {"voiceId": "en-US-ruby"})
+        await talk.say(THREE, "bare", {"voiceId": "ivy"})
+        await talk.finals(3)
+        (error,) = [one for one in talk.frames if "error" in one]
+        assert (error["error_code"], error["context_id"], error["fatal"]) == ("INVALID_VOICE", "bad", True)
+        assert talk.audio("good") == talk.audio("bare") == own_bytes()
+        assert not talk.audio("bad")
+
+
+@pytest.mark.parametrize("verb", ["crash now", "raise it"])
+async def test_an_engine_that_fails_ends_its_context_alone_and_the_context_can_be_tried_again(http, verb):
+    before = await http.remaining("spare")
+    async with talking(http, "model=gen2&format=PCM", "spare") as talk:
+        text = f"Hello there. {verb} please. Never."
+        await talk.say(text, "bad", MOODY, min_buffer_size=0)
+        await talk.say("Hello there. Well done.", "good", MOODY)
+        await talk.finals(2)
+        bad = [one for one in talk.frames if one["context_id"] == "bad"]
+        assert bad[-1]["error_code"] == "INTERNAL_ERROR"
+        assert bad[-1]["fatal"] is True
+        assert "please" not in bad[-1]["error"]
+        assert talk.audio("bad")
+        assert any(one.get("final") and one["context_id"] == "good" for one in talk.frames)
+        talk.frames.clear()
+        await talk.say("Hello there.", "bad", MOODY)
+        await talk.finals(1)
+        assert talk.audio("bad")
+    assert before - await http.remaining("spare") == len("Hello there. Hello there. Well done.Hello there.")
+
+
+async def test_a_worker_killed_in_the_middle_of_a_sentence_is_an_internal_error(wide, http_to, tools):
+    http = http_to(wide)
+    async with talking(http, "model=gen2&format=PCM") as talk:
+        await talk.say("sleep 5 long.", "a", MOODY)
+        await asyncio.sleep(0.3)
+        for pid in tools.worker_pids(wide.pid):
+            os.kill(pid, signal.SIGKILL)
+        await talk.finals(1)
+        assert talk.codes() == ["INTERNAL_ERROR"]
+        await asyncio.sleep(0.2)
+        await talk.say("Hello there.", "a", MOODY)
+        await talk.finals(2)
+        assert talk.audio("a")
+
+
+async def test_no_characters_left_is_a_fatal_error_of_its_own(http):
+    async with talking(http, key="tiny") as talk:
+        await talk.send(voice_config=FALCON, context_id="a", min_buffer_size=0)
+        await talk.send(context_id="a", text="Hi you. ")
+        await talk.frame()
+        await talk.send(context_id="a", text="This is too much. ")
+        await talk.finals(1)
+        assert talk.codes() == ["QUOTA_EXHAUSTED"]
+    assert await http.remaining("tiny") == 10 - len("Hi you. ")
+
+
+@pytest.mark.rule("socket.clear-without-text")
+async def test_clear_drops_what_is_not_being_spoken(http):
+    async with talking(http, "model=gen2&format=PCM") as talk:
+        await talk.send(
+            voice_config=MOODY,
+            context_id="a",
+            text="sleep 0.4 long. Never said. And no more. ",
+            min_buffer_size=0,
+        )
+        await asyncio.sleep(0.1)
+        await talk.send(context_id="a", clear=True)
+        await talk.send(context_id="a", end=True)
+        await talk.finals(1)
+        alone = talk.audio("a")
+        await talk.say("sleep 0.0 long. ", "b", MOODY)
+        await talk.finals(2)
+        assert len(alone) == len(talk.audio("b"))
+
+
+@pytest.mark.parametrize("count", [200])
+async def test_two_hundred_contexts_at_once_all_come_whole(wide, http_to, count):
+    http = http_to(wide)
+    async with talking(http) as talk:
+        for number in range(count):
+            await talk.say("Hello there.", f"context {number}")
+        await talk.finals(count)
+        assert {talk.audio(f"context {number}") for number in range(count)} == {own_bytes("Hello there.")}
+        assert talk.codes() == []
+
+
+@pytest.mark.rule("limit.socket-idle")
+async def test_a_silent_socket_is_closed_with_1000_and_one_at_work_is_not(start, http_to):
+    with start(workers=1, options=["--socket-idle-s", "0.6"]) as service:
+        http = http_to(service)
+        async with talking(http, "model=gen2&format=PCM") as talk:
+            await talk.send(voice_config=MOODY, context_id="a")
+            await talk.say("sleep 1.2 long.", "b", MOODY)
+            await talk.finals(1)
+            started = time.monotonic()
+            message = await talk.socket.receive(timeout=5)
+            assert (message.type, message.data) == (WSMsgType.CLOSE, 1000)
+            assert 0.3 < time.monotonic() - started < 3
+        cap = chosen.DEFAULT_CONCURRENCY
+        assert await free_slots(http, service.api_key.get_secret_value(), cap) == cap
+
+
+async def test_open_sockets_of_a_key_are_counted(start, http_to):
+    with start(workers=1, concurrency=1) as service:
+        http = http_to(service)
+        most = chosen.SOCKETS_PER_CONCURRENCY
+        opened = [await http.session.ws_connect(f"{http.url}{PATH}?api-key={http.key}") for _ in range(most)]
+        with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
+            await http.session.ws_connect(f"{http.url}{PATH}?api-key={http.key}")
+        assert caught.value.status == 429
+        await opened.pop().close()
+        await asyncio.sleep(0.1)
+        async with talking(http) as talk:
+            await talk.say("Hello.")
+            await talk.finals(1)
+        for socket in opened:
+            await socket.close()
+
+
+async def test_who_reads_slowly_costs_little_memory_no_worker_and_loses_nothing(wide, http_to):
+    http = http_to(wide)
+    process = psutil.Process(wide.pid)
+    async with talking(http, "format=WAV&sample_rate=48000&channel_type=STEREO") as talk:
+        before = process.memory_info().rss
+        for number in range(4):
+            await talk.say(LONG, f"c{number}")
+        await asyncio.sleep(2.0)
+        # Each context has some 60 MB of audio, a third more in Base64.
+        assert process.memory_info().rss - before < 80_000_000
+        started = time.monotonic()
+        assert (await http.generate("hello")).status == 200
+        assert time.monotonic() - started < 1.5
+        talk.frames = Lengths()
+        await talk.finals(4)
+        assert len(set(talk.frames.lengths.values())) == 1
+        assert min(talk.frames.lengths.values()) > 20_000_000
+
+
+class Lengths(list):
+    """Frames without their audio, of which only the length is kept."""
+
+    def __init__(self):
+        super().__init__()
+        self.lengths = {}
+
+    def append(self, frame):
+        if "audio" in frame:
+            name = frame["context_id"]
+            self.lengths[name] = self.lengths.get(name, 0) + len(frame["audio"])
+        else:
+            super().append(frame)
+
+
+async def test_who_never_reads_is_cut_off_in_time(start, http_to):
+    with start(workers=1, concurrency=2, options=["--socket-idle-s", "0.8"]) as service:
+        http = http_to(service)
+        async with talking(http, "format=WAV&sample_rate=48000&channel_type=STEREO") as talk:
+            await talk.say(LONG, "a")
+            await talk.send(context_id="b", voice_config=FALCON)
+            await asyncio.sleep(2.0)
+            assert await free_slots(http, http.key, 2) == 2
+
+
+async def test_sockets_are_finished_and_closed_with_1000_when_the_service_stops(start, http_to):
+    with start(workers=1) as service:
+        http = http_to(service)
+        async with talking(http, "model=gen2&format=PCM") as talk:
+            await talk.send(voice_config=MOODY, context_id="open")
+            await talk.say("Hello there. sleep 0.6 long. Bye now.", "a", MOODY, min_buffer_size=0)
+            await talk.frame()
+            started = time.monotonic()
+            os.kill(service.pid, signal.SIGTERM)
+            await talk.finals(1)
+            message = await talk.socket.receive(timeout=5)
+            assert (message.type, message.data) == (WSMsgType.CLOSE, 1000)
+            assert time.monotonic() - started < 5
+        assert talk.frames[-1]["final"] is True
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+FRAMES = st.dictionaries(
+    st.sampled_from(
+        [
+            "voice_config",
+            "text",
+            "context_id",
+            "end",
+            "clear",
+            "min_buffer_size",
+            "max_buffer_delay_in_ms",
+            "predictive_chunking",
+            "else",
+        ]
+    ),
+    ANYTHING | st.sampled_from([FALCON, "Hello. ", "a", True]),
+    max_size=5,
+)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(messages=st.lists(FRAMES.map(json.dumps) | st.text(max_size=30), max_size=12))
+def test_whatever_is_sent_the_socket_answers_and_serves(service, messages):
+    async def play():
+        headers = {chosen.API_KEY_HEADER: "main"}
+        async with (
+            aiohttp.ClientSession() as session,
+            session.ws_connect(service.url + PATH + "?format=PCM", headers=headers) as socket,
+        ):
+            talk = Talk(socket)
+            for message in messages:
+                await socket.send_str(message)
+            await talk.say(THREE, "the good one")
+            await talk.until(lambda one: one.get("context_id") == "the good one" and one.get("final"))
+            assert talk.audio("the good one") == own_bytes()
+
+    asyncio.run(play())
