@@ -1,16 +1,24 @@
-"""The tables of `datasets/` are what their README says: complete, consistent, in the right script."""
+"""The tables and clips of `datasets/` are what their README says: complete, consistent, in the right script."""
 
 import hashlib
+import os
 import re
+import shutil
+import subprocess
+import sys
 import unicodedata
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
+import soundfile
+
+from speechframe.audio.measure import clipped_fraction, f0_track, loudness_db, silences
 
 FOLDER = Path(__file__).parents[2] / "datasets"
 KINDS = ("narration", "ui_strings", "dialogue")
-TABLES = (*KINDS, "demo")
+TABLES = (*KINDS, "demo", "clips")
 MAIN_LOCALES = {"en-US", "es-ES", "fr-FR", "de-DE", "pt-BR", "it-IT", "hi-IN", "zh-CN"}
 PAUSE = re.compile(r"\[pause \d+(?:\.\d+)?s\]")
 PLURAL = re.compile(r"\{\w+, plural,(?P<branches>(?: (?:=\d+|\w+) \{[^{}]*\})+)\}")
@@ -45,7 +53,13 @@ def voice_column(name):
 
 def spoken_lines():
     """Every text as a voice would get it: locale, text."""
-    columns = {"narration": "text", "ui_strings": "spoken", "dialogue": "text", "demo": "text"}
+    columns = {
+        "narration": "text",
+        "ui_strings": "spoken",
+        "dialogue": "text",
+        "demo": "text",
+        "clips": "text",
+    }
     return [
         (row.locale, getattr(row, column))
         for name, column in columns.items()
@@ -90,10 +104,12 @@ def value_pattern(placeholder):
     return r"\d+" if placeholder == "#" or placeholder.endswith("d") else r".+"
 
 
-def test_checksums_cover_every_table_and_match():
+def test_checksums_cover_every_table_and_clip_and_match():
     lines = (FOLDER / "SHA256SUMS").read_text(encoding="ascii").splitlines()
     sums = {name: digest for digest, name in (line.split("  ") for line in lines)}
-    assert set(sums) == {path.name for path in FOLDER.glob("*.csv")} == {f"{name}.csv" for name in TABLES}
+    files = {path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*") if path.is_file()}
+    assert set(sums) == files - {"README.md", "SHA256SUMS", ".gitattributes", "models.txt"}
+    assert {name for name in sums if name.endswith(".csv")} == {f"{name}.csv" for name in TABLES}
     for name, digest in sums.items():
         assert hashlib.sha256((FOLDER / name).read_bytes()).hexdigest() == digest, name
 
@@ -266,7 +282,7 @@ def test_readme_counts_are_those_of_the_tables():
     totals = re.findall(r"^\| `(\w+)\.csv` \|.*\| (\d+) \|$", readme, re.MULTILINE)
     assert {name: int(rows) for name, rows in totals} == {name: len(read(name)) for name in TABLES}
     rows = re.findall(
-        r"^\| ([a-z]{2}-[A-Z]{2}) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$", readme, re.MULTILINE
+        r"^\| ([a-z]{2}-[A-Z]{2}) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$", readme, re.MULTILINE
     )
     counts = {name: read(name)["locale"].value_counts() for name in TABLES}
     locales = {locale for count in counts.values() for locale in count.index}
@@ -288,3 +304,117 @@ def test_readme_example_runs(monkeypatch):
     monkeypatch.chdir(FOLDER)
     (code,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
     exec(compile(code, "README.md", "exec"), {})
+
+
+# -- clips -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def sounds():
+    """Samples and rate in Hz of each clip, by its id."""
+    return {row.id: soundfile.read(FOLDER / row.path) for row in read("clips").itertuples()}
+
+
+def seconds_a_character(sounds):
+    clips = read("clips").set_index("id")["text"]
+    return {name: len(samples) / rate_hz / len(clips[name]) for name, (samples, rate_hz) in sounds.items()}
+
+
+def test_the_table_of_clips_and_their_folder_name_the_same_files():
+    clips = read("clips")
+    assert list(clips.columns) == ["id", "path", "locale", "speaker", "text"]
+    assert clips["path"].tolist() == [f"clips/{name}.flac" for name in clips["id"]]
+    assert set(clips["path"]) == {f"clips/{path.name}" for path in (FOLDER / "clips").iterdir()}
+
+
+def test_clips_are_english_and_portuguese_by_different_voices():
+    clips = read("clips")
+    assert len(clips) == clips["speaker"].nunique() == clips["text"].nunique() == 8
+    assert set(clips["locale"].str[:2]) == {"en", "pt"}
+
+
+def test_clips_are_small_mono_flac_files_of_a_few_seconds():
+    for path in (FOLDER / "clips").iterdir():
+        info = soundfile.info(path)
+        assert (info.format, info.subtype) == ("FLAC", "PCM_16"), path.name
+        assert (info.samplerate, info.channels) == (24_000, 1), path.name
+        assert 2 <= info.duration <= 5, path.name
+    assert sum(path.stat().st_size for path in (FOLDER / "clips").iterdir()) < 1_200_000
+
+
+def test_clips_are_speech_of_usual_loudness_from_end_to_end(sounds):
+    for name, (samples, rate_hz) in sounds.items():
+        f0_hz, _ = f0_track(samples, rate_hz)
+        assert -35 < loudness_db(samples, rate_hz) < -10, name
+        assert clipped_fraction(samples) == 0, name
+        assert (f0_hz > 0).mean() > 0.25, name
+
+
+def test_the_pause_is_in_its_clip_alone(sounds):
+    longest = {
+        name: max((end_s - start_s for start_s, end_s in silences(*sound)), default=0.0)
+        for name, sound in sounds.items()
+    }
+    assert 0.8 < longest.pop("en-pause") < 1.1
+    assert max(longest.values()) < 0.5
+
+
+def test_the_fast_clip_is_the_fastest_and_the_slow_one_the_slowest(sounds):
+    paces = seconds_a_character(sounds)
+    del paces["en-pause"]
+    assert min(paces, key=paces.get) == "en-fast"
+    assert max(paces, key=paces.get) == "en-slow"
+    assert paces["en-slow"] > 2 * paces["en-fast"]
+
+
+def test_the_question_rises_at_its_end_and_the_statement_does_not(sounds):
+    def rise(name):
+        f0_hz, times_s = f0_track(*sounds[name], highest_hz=350)
+        heard_hz = f0_hz[f0_hz > 0]
+        last_hz = heard_hz[times_s[f0_hz > 0] > times_s[-1] - 0.4]
+        return np.median(last_hz[-5:]) / last_hz.min()
+
+    assert rise("en-question") > 1.25
+    assert rise("en-statement") < 1.1
+
+
+def make_clips(*arguments):
+    script = FOLDER.parent / "scripts/make-clips"
+    env = {key: value for key, value in os.environ.items() if not key.startswith("SPEECHFRAME_")}
+    return subprocess.run(
+        [sys.executable, script, *arguments],
+        capture_output=True, text=True, env=env, timeout=300, check=False,
+    )  # fmt: skip
+
+
+def test_the_script_still_makes_these_clips():
+    made = make_clips("--check")
+    assert (made.returncode, made.stdout) == (0, "8 clips are as they are spoken now\n"), made.stderr
+
+
+def test_the_script_says_which_clips_are_not_its_own(tmp_path):
+    for name in ("clips.csv", "clips"):
+        (shutil.copytree if name == "clips" else shutil.copy)(FOLDER / name, tmp_path / name)
+    samples, rate_hz = soundfile.read(tmp_path / "clips/en-fast.flac")
+    soundfile.write(tmp_path / "clips/en-fast.flac", samples[::-1], rate_hz)
+    soundfile.write(tmp_path / "clips/en-slow.flac", samples[:-1], rate_hz)
+    (tmp_path / "clips/en-pause.flac").write_bytes(b"nothing")
+    (tmp_path / "clips/en-question.flac").unlink()
+    (tmp_path / "clips/other.flac").touch()
+    # The same samples, in a file of other bytes.
+    samples, rate_hz = soundfile.read(tmp_path / "clips/pt-numbers.flac", dtype="int16")
+    soundfile.write(tmp_path / "clips/pt-numbers.flac", samples, rate_hz, compression_level=0.0)
+    table = (tmp_path / "clips.csv").read_text(encoding="utf-8").replace("Friday", "Monday")
+    (tmp_path / "clips.csv").write_text(table, encoding="utf-8")
+    made = make_clips("--check", "--folder", str(tmp_path))
+    assert made.returncode == 1, made.stderr
+    said = dict(line.split(" ", 1) for line in made.stdout.splitlines())
+    assert set(said) == {"clips.csv", "clips/other.flac"} | {
+        f"clips/en-{name}.flac" for name in ("fast", "slow", "pause", "question")
+    }
+    assert said["clips.csv"] == "differs"
+    assert re.fullmatch(r"differs by up to 0\.\d+ of full scale", said["clips/en-fast.flac"])
+    assert "samples at 24000 Hz, now" in said["clips/en-slow.flac"]
+    assert said["clips/en-pause.flac"] == "is no audio"
+    assert said["clips/en-question.flac"] == "is missing"
+    assert said["clips/other.flac"] == "is none of the clips"

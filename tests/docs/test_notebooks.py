@@ -1,14 +1,17 @@
 """Every notebook runs from top to bottom on a real kernel, twice, and lies in git without outputs."""
 
 import base64
+import io
 import itertools
 import os
 import re
 import struct
 import subprocess
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import nbformat
+import pandas as pd
 import pytest
 from nbclient import NotebookClient
 
@@ -165,8 +168,146 @@ def test_other_tools_read_the_files(first):
     assert "135 clips; the first one has" in words(first, "datasets")
 
 
+# -- what the one on voices promises -------------------------------------------------
+
+
+@pytest.fixture
+def voices(execute):
+    return execute(ROOT / "notebooks/02-another-voice.ipynb")
+
+
+@pytest.mark.parametrize(
+    ("cell_id", "players"),
+    [("source", 1), ("after", 1), ("listen", 2), ("flat", 1), ("accent", 2), ("spoken", 2)],
+)
+def test_clips_and_changed_clips_are_players(voices, cell_id, players):
+    shown = [html for html in results(voices, cell_id) if re.search("<audio +controls", html)]
+    assert len(shown) == players
+    assert min(map(len, shown)) > 10_000
+
+
+def test_looking_at_clips_first_tells_their_price(voices):
+    assert "8 calls, 25.4 s of audio, 381.5 credits" in words(voices, "plan")
+
+
+def test_clips_come_out_at_the_pitch_of_the_voice_that_was_asked_for(voices):
+    pitch = frame(voices, "pitch")
+    assert len(pitch) == 8
+    for name in ("miles_hz", "target_hz"):
+        by_voice = pitch.groupby("target" if name == "target_hz" else lambda _: "miles")[name]
+        assert (by_voice.max() < 1.1 * by_voice.min()).all(), name
+    assert pitch["source_hz"].max() > 2 * pitch["source_hz"].min()
+
+
+def test_melody_is_kept_unless_it_is_flattened(voices):
+    semitones = frame(voices, "range")
+    assert semitones["kept"].between(0.8 * semitones["source"], 1.2 * semitones["source"]).all()
+    assert (semitones["flattened"] < 0.6 * semitones["kept"]).all()
+
+
+def test_wanted_lengths_are_met(voices):
+    lengths = frame(voices, "length")
+    assert len(lengths) == 5
+    assert lengths["audio_seconds"].tolist() == lengths["slot_seconds"].tolist()
+    assert (lengths["slot_seconds"] != lengths["source_seconds"]).all()
+
+
+def test_every_way_of_changing_a_clip_costs_the_same_a_second(voices):
+    costs = frame(voices, "ledger")
+    assert len(costs) == 5
+    assert (costs["credits_a_second"] == 15).all()
+
+
+def test_clips_that_were_moved_cost_nothing_again(voices):
+    assert "0 calls, 0 credits" in words(voices, "again")
+
+
+def test_a_spoken_run_keeps_its_lengths_in_another_voice(voices):
+    changed = frame(voices, "frame")
+    assert changed["voice_id"].tolist() == ["en-US-hank"] * 3
+    assert (changed["speech_audio_seconds"] / changed["audio_seconds"]).between(0.98, 1.02).all()
+
+
+# -- what the one on localization promises -------------------------------------------
+
+
+@pytest.fixture
+def localization(execute):
+    return execute(ROOT / "notebooks/04-first-localization.ipynb")
+
+
+def test_the_pairs_of_the_service_are_listed(localization):
+    pairs = frame(localization, "offered")
+    assert ("en", "pt-BR") in set(zip(pairs["source"], pairs["target"], strict=True))
+
+
+def test_a_dry_run_tells_what_a_translation_costs(localization):
+    planned = re.search(r"18 rows, 954 characters, (\d+) credits", words(localization, "plan"))
+    assert f"{planned[1]} credits in 18 attempts" in words(localization, "translate")
+
+
+def test_translations_keep_placeholders_and_terms(localization):
+    translated = frame(localization, "look")
+    assert len(translated) == 18
+    assert translated["placeholders_ok"].all()
+    assert set(translated["glossary_ok"].dropna()) <= {"True", True}
+    assert set(translated["route"]) == {"en>pt-BR"}
+
+
+def test_rows_for_a_person_are_the_plurals_and_the_long_buttons(localization):
+    why = frame(localization, "person").set_index("id")["why"]
+    assert why.loc[["ui-002", "ui-006", "ui-010"]].tolist() == [
+        "suspect, plural",
+        "suspect, plural",
+        "plural",
+    ]
+    assert "long for a button" in set(why)
+
+
+def test_corrected_rows_keep_their_placeholders(localization):
+    assert "18 of 18 rows have all their placeholders" in words(localization, "correct")
+    assert "{# arquivos" in " ".join(frame(localization, "person-read")["by_a_person"])
+
+
+def test_translations_are_spoken_in_their_language(localization):
+    spoken = frame(localization, "speak")
+    assert len(spoken) == 12
+    assert set(spoken["speech_locale"]) == {"pt-BR"}
+    assert set(spoken["status"]) == {"done"}
+    assert [html for html in results(localization, "listen") if "<audio controls" in html]
+
+
+def test_a_corrected_sentence_is_one_row_to_speak(localization):
+    assert "0 new, 1 changed, 0 removed, 11 unchanged" in words(localization, "fix")
+    assert "a lixeira" in words(localization, "fix")
+
+
+def test_a_localization_costs_nothing_again(localization):
+    assert words(localization, "again").startswith("0 calls")
+
+
+def test_one_english_string_costs_its_own_translation_and_speech(localization):
+    said = words(localization, "change")
+    prices = [
+        float(price) for price in re.findall(r"1 changed, 0 removed, 11 unchanged: (\d+) credits", said)
+    ]
+    more = frame(localization, "change-cost").set_index("run")["more"]
+    assert len(prices) == 2
+    assert [0.0, *prices] == more.loc[["app", "voiced", "speech"]].tolist()
+    assert min(prices) > 0
+
+
 def results(notebook, cell_id):
     return [o.data.get("text/html", "") for o in outputs(notebook, cell_id) if "data" in o]
+
+
+def frame(notebook, cell_id):
+    """The one frame that a cell shows; its index is a column without a name."""
+    (shown,) = [html for html in results(notebook, cell_id) if "<table" in html]
+    table = ET.fromstring(re.search("<table.*</table>", shown, re.DOTALL)[0])
+    rows = [["".join(cell.itertext()) for cell in row] for row in table.iterfind("tbody/tr")]
+    names = [cell.text or "" for cell in table.find("thead/tr")]
+    return pd.read_csv(io.StringIO(pd.DataFrame(rows, columns=names).to_csv(index=False)))
 
 
 def streams(notebook, name, cell_id=None):
