@@ -172,6 +172,14 @@ def test_a_parquet_file_with_audio_is_a_table(change, clips, tmp_path):
     assert is_of(frame["audio"][2]["bytes"], clips[2].read_bytes())
 
 
+def test_the_folder_of_a_run_is_its_rows(change, changer, clips, tmp_path):
+    first = change(clips)
+    again = change(first.path, audio="speech_audio", run_dir=tmp_path / "second", voice="finley")
+    for row_id in range(3):
+        assert is_of(again.clip(row_id).audio, first.clip(row_id).audio)
+    assert len(changer.seen) == 6
+
+
 def test_equal_clips_are_one_call_wherever_they_lie(change, changer, clips, tmp_path):
     copy = tmp_path / "copy.wav"
     copy.write_bytes(clips[0].read_bytes())

@@ -95,3 +95,31 @@ def test_a_glossary_is_a_frame_a_list_a_file_or_a_dict(tmp_path):
 def test_what_is_no_glossary_is_said_before_anything_is_sent(table, words):
     with pytest.raises(spf.InvalidRows, match=words):
         read_glossary(table)
+
+
+def test_capitals_of_other_alphabets_are_no_trouble():
+    assert backs([("sign in", "se connecter")], "SIGN \u0130N, s\u0131gn in, sign in") == [
+        ("SIGN \u0130N", "SE CONNECTER"),
+        ("s\u0131gn in", "se connecter"),
+        ("sign in", "se connecter"),
+    ]
+
+
+@pytest.mark.parametrize("empty", [{}, [], pd.DataFrame({"source": [], "target": []})])
+def test_a_glossary_may_be_empty(empty):
+    assert read_glossary(empty) == []
+
+
+def test_a_line_that_is_wrong_is_named_by_its_place_whatever_came_before():
+    lines = [{"source": "", "target": "x"}, {"source": "a", "target": "b"}, {"source": "c", "target": ""}]
+    with pytest.raises(spf.InvalidRows) as caught:
+        read_glossary(lines)
+    assert [p["problem"] for p in caught.value.problems] == [
+        "has an empty term in line 0",
+        "has an empty term in line 2",
+    ]
+
+
+def test_a_glossary_that_cannot_be_read_is_not_called_a_table(tmp_path):
+    with pytest.raises(spf.InvalidRows, match=r"glossary: .*nope.csv does not exist"):
+        read_glossary(tmp_path / "nope.csv")

@@ -547,3 +547,34 @@ def test_a_long_table_is_read_as_it_is_sent(make_babel, turn):
     assert len(server.seen) == 3 * 25
     assert statuses(run) == {"done": 15_000}
     assert threading.active_count() <= threads + 8
+
+
+def test_one_credit_is_one_credit(babel, turn, capsys):
+    run = turn(babel, ["a", "b", "c"], targets=["fr"], max_credits=1, progress=True, max_concurrency=1)
+    said = capsys.readouterr().err
+    assert "more than the 1 that its budget leaves" in said
+    assert "max_credits=1: 1 is spent, 0 are left, the 2 texts to come would cost 2." in said
+    assert "1 credit in 1 attempt on babel/1" in run.summary()
+    assert (
+        "1 row, 1 unique, 1 text, 1 credit, 4 at a time"
+        in turn(
+            babel, ["a"], dry_run=True, targets=["es"], run_dir=turn.folder.parent / "one"
+        ).estimate.line()
+    )
+
+
+def test_an_empty_text_is_shown_as_it_is(babel, turn):
+    with pytest.raises(spf.InvalidRows, match=r"text: is empty \(value '  '\)"):
+        turn(babel, ["fine", "  "])
+    with pytest.raises(spf.InvalidRows, match="has 1 value, the table has more rows"):
+        turn(babel, pd.DataFrame({"a": [1, 2]}), text=["one"])
+
+
+def test_what_a_resume_does_not_send_again_by_itself_says_so(make_babel, turn):
+    server = make_babel(idempotent=None, script=["reset billed"])
+    run = turn(server, ["one", "two"], targets=["fr"])
+    assert statuses(run) == {"charged_unknown": 2}
+    assert 'resume(run, on_unknown="retry") sends them again' in run.summary()
+    assert statuses(spf.resume(run.path, service=server.settings, progress=False)) == {"charged_unknown": 2}
+    again = spf.resume(run.path, service=server.settings, progress=False, on_unknown="retry")
+    assert statuses(again) == {"done": 2}

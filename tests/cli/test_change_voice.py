@@ -25,6 +25,15 @@ def change(cli, changer, tmp_path):
     return call
 
 
+def test_one_clip_is_one_call_and_short_ones_are_seconds(cli, change, changer):
+    env = {"SPEECHFRAME_API_KEY": KEY, "SPEECHFRAME_BASE_URL": changer.url}
+    ended = cli("change-voice", "1.wav", "--voice", "nora", "--run-dir", "run", env=env)
+    lines = ended.out.splitlines()
+    assert lines[0] == "change_voice: finished; 1 row: 1 done"
+    assert lines[1].startswith("0.6 s of audio; 9 credits in all on ")
+    assert lines[2].startswith("1 call in ")
+
+
 @pytest.mark.parametrize("words", [["0.wav", "1.wav", "2.wav"], ["."]])
 def test_audio_files_and_folders_are_tables(change, changer, words):
     ended = change(*words)

@@ -86,6 +86,14 @@ async def test_what_is_said_of_single_texts_stands_at_them(odd, answers, client)
     assert found.warnings == ("the moon is full: texts and all",)
 
 
+async def test_a_text_that_came_back_as_it_is_went_no_way(odd, client):
+    odd.script(odd.answer(200, {"service": "speechframe", "source_language": True}), path=LIMITS)
+    headers = [("X-Speech-Warning", "already in fr and returned as they are: texts 1")]
+    odd.script(odd.answer(200, said(), headers), path=PATH)
+    found = await client.translate(TEXTS, target="fr", source="en")
+    assert found.routes == ("en>fr", None)
+
+
 async def test_another_price_than_ours_is_said(answers, client):
     answers(said(credits_used=20.0))
     found = await client.translate(TEXTS, target="fr")

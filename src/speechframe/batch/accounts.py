@@ -89,7 +89,7 @@ class Accounts:
         """Return the error that says why `job` does not fit, and what those that remain would cost."""
         p = self.progress
         needed = max(p.planned_millis - p.ended_millis, job.planned.millicredits)
-        return self.budget.exceeded(needed, p.total - p.ended)
+        return self.budget.exceeded(needed, p.total - p.ended, unit=self.operation.unit)
 
     def sent(self, job: Job, *, idempotency_key: str | None) -> None:
         """Note that an attempt is about to be made."""

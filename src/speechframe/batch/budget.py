@@ -142,7 +142,7 @@ class Budget:
         known += [] if self.balance.left is None else [self.balance.left]
         return min(known, default=None)
 
-    def exceeded(self, needed: Millicredits, remaining_rows: int) -> BudgetExceeded:
+    def exceeded(self, needed: Millicredits, remaining_rows: int, *, unit: str = "call") -> BudgetExceeded:
         """Return the error that says which limit the last call did not fit, and what the rest would cost.
 
         Parameters
@@ -151,11 +151,13 @@ class Budget:
             Thousandths of a credit that the calls that remain need.
         remaining_rows
             How many they are.
+        unit
+            What one of them is to people.
         """
         limit, spent, what, advice = self._refused()
         left = max(0, limit - spent)
         return BudgetExceeded(
-            f"{what}{_credits(left)} are left, the {counted(remaining_rows, 'call')} to come would cost "
+            f"{what}{_are(left)} left, the {counted(remaining_rows, unit)} to come would cost "
             f"{_credits(needed)}. Everything paid for is kept; {advice}.",
             limit=self._refused_by,
             max_credits=to_credits(limit),
@@ -184,7 +186,7 @@ class Budget:
             limit, spent = self.month.limit or 0, self.month.total()
             where = f" ({self.month.where})" if self.month.where else ""
             words = (
-                f"max_credits_per_month={to_credits(limit):.15g}{where}: {_credits(spent)} are spent or set "
+                f"max_credits_per_month={to_credits(limit):.15g}{where}: {_are(spent)} spent or set "
                 f"aside in {self.month.month} (UTC) by all runs of this key on this machine, "
             )
             return limit, spent, words, "resume the run next month, or with a higher max_credits_per_month"
@@ -198,8 +200,12 @@ class Budget:
         if self.house_rule:
             name = "max_credits_per_run"
             advice = f"have the rule changed ({self.house_rule}), then resume the run"
-        words = f"{name}={to_credits(limit):.15g}: {_credits(self.settled)} are spent, "
+        words = f"{name}={to_credits(limit):.15g}: {_are(self.settled)} spent, "
         return limit, spent, words, advice
+
+
+def _are(millis: Millicredits) -> str:
+    return f"{_credits(millis)} {'is' if to_credits(millis) == 1 else 'are'}"
 
 
 def _credits(millis: Millicredits) -> str:

@@ -244,7 +244,8 @@ async def change_voice(
     audio
         The column of clips (or a Series or list of them): paths, relative to the table's file; http(s) URLs;
         bytes; ``{"bytes", "path"}`` or ``{"array", "sampling_rate"}`` as Hugging Face datasets have them;
-        pairs of an array and its rate in Hz.
+        pairs of an array and its rate in Hz. Of an earlier run that was made from a column ``audio`` of its
+        own, that column is the clips it was given, and ``speech_audio`` what it made of them.
     voice
         Full voice id (``en-US-nora``) or bare name; ``col("x")`` takes it from
         a column, a list gives one a row. So do all parameters below.

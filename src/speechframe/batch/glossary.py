@@ -45,9 +45,14 @@ def read_glossary(table: Any) -> list[list[str | None]] | None:
     """
     if table is None:
         return None
+    if isinstance(table, (Mapping, list, tuple)) and not table:
+        return []
     if isinstance(table, Mapping) and not {SOURCE, TARGET} <= set(table):
         table = [{SOURCE: source, TARGET: target} for source, target in table.items()]
-    read = open_table(table)
+    try:
+        read = open_table(table)
+    except InvalidRows as error:
+        raise InvalidRows([{**line, "field": "glossary"} for line in error.problems]) from None
     missing = [name for name in (SOURCE, TARGET) if name not in read.schema.names]
     if missing:
         columns = f"columns {SOURCE}, {LOCALE} and {TARGET}"
@@ -55,9 +60,11 @@ def read_glossary(table: Any) -> list[list[str | None]] | None:
     lines: list[list[str | None]] = []
     problems = []
     told: dict[tuple[str, str | None], str] = {}
+    number = 0
     for batch in read.batches:
         for row in batch.select([n for n in (SOURCE, LOCALE, TARGET) if n in batch.schema.names]).to_pylist():
-            found = _line(row, len(lines), told)
+            found = _line(row, number, told)
+            number += 1
             if isinstance(found, list):
                 lines.append(found)
             else:
@@ -144,10 +151,15 @@ class Glossary:
         exact = self._exact.get(term)
         if exact is not None:
             return exact
-        back = self._folded[term.casefold()]
+        # A regular expression takes a dotless i for an i; folded, the two differ.
+        back = self._folded.get(term.casefold()) or self._matched(term)
         if len(term) > 1 and term.isupper():
             return back.upper()
         return back[:1].upper() + back[1:] if term[:1].isupper() else back
+
+    def _matched(self, term: str) -> str:
+        of_lower = ((source, back) for source, back in self._exact.items() if source == source.lower())
+        return next(back for source, back in of_lower if re.fullmatch(re.escape(source), term, re.IGNORECASE))
 
 
 def _whole(source: str) -> str:

@@ -20,7 +20,8 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 from yarl import URL
 
-from speechframe.batch.table import PlanningStopped, is_table_file, problem
+from speechframe.batch.table import PlanningStopped, problem
+from speechframe.batch.table_files import is_table_file
 from speechframe.client.clips import file_of_samples, upload_of_bytes, upload_of_path
 from speechframe.client.transport import AiohttpTransport
 from speechframe.client.upload import Upload
@@ -92,6 +93,8 @@ def clip_files(table: str | PathLike[str]) -> list[str] | None:
     (['voice.wav'], None)
     """
     path = Path(table).expanduser()
+    if RunFolder.exists(path):
+        return None
     if path.is_dir():
         found = sorted(p for p in path.iterdir() if p.suffix.lower() in AUDIO_SUFFIXES and p.is_file())
         if not found:

@@ -22,21 +22,23 @@ FORMS = ("PZ", "XPH", "ZQX", "K7Q")
 
 _ICU = "plural|select|selectordinal|number|date|time|spellout|ordinal|duration|choice"
 _BRACES = re.compile(
-    rf"\{{\{{[^{{}}]*\}}\}}|\{{\s*[\w.$!:+\-\[\]()<>^%#]*\s*\}}|(?=\{{\s*\w+\s*,\s*(?:{_ICU})\s*[,}}])\{{"
+    rf"\{{\{{[^{{}}]*\}}\}}|\{{\s*(?:[\w.$!:+\-\[\]()<>^%#]+\s*)?\}}|(?=\{{\s*\w+\s*,\s*(?:{_ICU})\s*[,}}])\{{"
 )
+# Every repeat is bounded or ends at a sign of its own: a text made of half placeholders takes no longer.
 _OTHERS = re.compile(
     r"""
     (?P<url> (?:https?|ftp|file)://[^\s<>"'{}]+ | \bwww\.[^\s<>"'{}]+\.[^\s<>"'{}]+ )
-  | (?P<mail> (?:mailto:)?[\w.+-]+@[\w-]+(?:\.[\w-]+)+ )
-  | (?P<tag> <!--.*?--> | </?[A-Za-z][^<>]*> )
+  | (?P<mail> (?:mailto:)?[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+ )
+  | (?P<tag> <!--(?:(?!<!--).)*?--> | </?[A-Za-z][^<>]*> )
   | (?P<entity> &(?:\#\d{1,7}|\#x[0-9a-fA-F]{1,6}|[A-Za-z]\w{1,30}); )
-  | (?P<printf> %\(\w+\)[#0+\-]*\d*(?:\.\d+)?[diouxXeEfFgGcrsa]
-        | (?<![\d%])%(?:\d+\$)?[#0+\-]*(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:hh|h|ll|l|L|q|j|z|t)?
+  | (?P<printf> %\(\w+\)[#0+\-]{0,5}\d{0,9}(?:\.\d{1,9})?[diouxXeEfFgGcrsa]
+        | (?<![\d%])%(?:\d{1,9}\$)?[#0+\-]{0,5}(?:\d{1,9}|\*)?(?:\.(?:\d{1,9}|\*))?(?:hh|h|ll|l|L|q|j|z|t)?
           [diouxXeEfFgGcrsap@](?![A-Za-z])
         | %% )
     """,
     re.VERBOSE | re.DOTALL,
 )
+_BRACE = re.compile(r"[{}]")
 _AFTER_URL = ".,;:!?)]}\u00bb\u201d\u2019"
 _DIGITS = re.compile(r"\d+")
 _GROUPED = re.compile(r"\d+(?:[.,'\u2019\u00a0\u202f]\d+)*")
@@ -95,12 +97,15 @@ class Protected:
         What the tokens stand for, in the order of their numbers.
     numbers
         Of the text outside the tokens.
+    apart
+        Tokens that a space keeps apart from the digit that follows.
     """
 
     sent: str
     form: str
     spans: tuple[Span, ...]
     numbers: tuple[str, ...]
+    apart: frozenset[int] = frozenset()
 
     def restore(self, translated: str) -> Restored:
         """Return a translation of `sent` with every token replaced by what it stands for.
@@ -120,7 +125,7 @@ class Protected:
             if number >= len(self.spans):
                 return token[0]
             found[number] += 1
-            return self.spans[number].back
+            return self.spans[number].back + ("" if number in self.apart else token[2])
 
         pattern = _tokens(self.form)
         text = pattern.sub(back, translated)
@@ -146,12 +151,22 @@ def find(text: str) -> list[Span]:
     >>> [span.back for span in find("Dear {name}, see <b>https://example.org</b>.")]
     ['{name}', '<b>', 'https://example.org', '</b>']
     """
+    closing: dict[int, int] = {}
     found: list[Span] = []
-    position = 0
-    while (start_end := _next(text, position)) is not None:
-        start, end = start_end
+    brace, other, position = _brace(text, 0, closing), _other(text, 0), 0
+    while brace is not None or other is not None:
+        if other is None or (brace is not None and _before(text, brace[0], position) <= other[0]):
+            assert brace is not None  # noqa: S101 - for the type: one of the two is there
+            start, end = _before(text, brace[0], position), brace[1]
+        else:
+            start, end = other
         found.append(Span(start, end, text[start:end]))
         position = end
+        # What was found beyond it stands: nothing is looked for twice.
+        if brace is not None and brace[0] < position:
+            brace = _brace(text, position, closing)
+        if other is not None and other[0] < position:
+            other = _other(text, position)
     return found
 
 
@@ -165,15 +180,20 @@ def protect(text: str, spans: Iterable[Span]) -> Protected:
     """
     ordered = tuple(sorted(spans, key=lambda span: span.start))
     form = next((form for form in FORMS if form.casefold() not in text.casefold()), _unheard_of(text))
+    # A digit that follows would be read as one of the token.
+    starts = {span.start for span in ordered}
+    apart = frozenset(
+        number
+        for number, span in enumerate(ordered)
+        if text[span.end : span.end + 1].isdecimal() and span.end not in starts
+    )
     pieces, position = [], 0
     for number, span in enumerate(ordered):
-        # A digit that follows would be read as one of the token.
-        gap = " " if text[span.end : span.end + 1].isdecimal() else ""
-        pieces += [text[position : span.start], f"{form}{number}{gap}"]
+        pieces += [text[position : span.start], f"{form}{number}{' ' if number in apart else ''}"]
         position = span.end
     pieces.append(text[position:])
     outside = "\n".join(piece for piece in pieces[::2])
-    return Protected("".join(pieces), form, ordered, tuple(_GROUPED.findall(outside)))
+    return Protected("".join(pieces), form, ordered, tuple(_GROUPED.findall(outside)), apart)
 
 
 def _unheard_of(text: str) -> str:
@@ -185,45 +205,55 @@ def _unheard_of(text: str) -> str:
 
 def _tokens(form: str) -> re.Pattern[str]:
     # Some translators write what looks like a word in small letters, or set its number apart.
-    return re.compile(rf"{form}\s?(\d+)", re.IGNORECASE)
+    return re.compile(rf"{form}\s?(\d+)((?: (?=\d))?)", re.IGNORECASE)
 
 
-def _next(text: str, position: int) -> tuple[int, int] | None:
-    """Return where the first placeholder from `position` on begins and ends."""
-    brace = _brace(text, position)
-    other = _OTHERS.search(text, position)
-    if other is None:
-        return brace
-    start, end = other.span()
-    if brace is not None and brace[0] <= start:
-        return brace
-    if other.lastgroup == "url":
-        end = start + len(other[0].rstrip(_AFTER_URL))
+def _other(text: str, position: int) -> tuple[int, int] | None:
+    """Return where the first placeholder without braces from `position` on begins and ends."""
+    found = _OTHERS.search(text, position)
+    if found is None:
+        return None
+    start, end = found.span()
+    if found.lastgroup == "url":
+        end = start + len(found[0].rstrip(_AFTER_URL))
     return start, end
 
 
-def _brace(text: str, position: int) -> tuple[int, int] | None:
+def _brace(text: str, position: int, closing: dict[int, int]) -> tuple[int, int] | None:
+    """Return where the first placeholder in braces from `position` on begins and ends.
+
+    Parameters
+    ----------
+    text, position
+        Where to look.
+    closing
+        Opening brace to the end of what it opens; filled when it is first needed.
+    """
     for found in _BRACES.finditer(text, position):
         start, end = found.span()
-        if found[0] == "{":
-            closed = _closing(text, start)
-            if closed is None:
-                continue
-            end = closed
-        # ${name}, #{name} and %{name} are one thing.
-        if start > position and text[start - 1] in "$#%":
-            start -= 1
-        return start, end
+        if found[0] != "{":
+            return start, end
+        if not closing:
+            closing |= _closing(text)
+        if start in closing:
+            return start, closing[start]
     return None
 
 
-def _closing(text: str, start: int) -> int | None:
-    depth = 0
-    for i in range(start, len(text)):
-        depth += {"{": 1, "}": -1}.get(text[i], 0)
-        if not depth:
-            return i + 1
-    return None
+def _before(text: str, start: int, position: int) -> int:
+    # ${name}, #{name} and %{name} are one thing.
+    return start - 1 if start > position and text[start - 1] in "$#%" else start
+
+
+def _closing(text: str) -> dict[int, int]:
+    found: dict[int, int] = {-1: -1}
+    still_open: list[int] = []
+    for brace in _BRACE.finditer(text):
+        if brace[0] == "{":
+            still_open.append(brace.start())
+        elif still_open:
+            found[still_open.pop()] = brace.end()
+    return found
 
 
 def _has_numbers(translated: str, numbers: Sequence[str]) -> bool:

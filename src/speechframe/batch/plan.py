@@ -12,7 +12,7 @@ from speechframe.batch.columns import Source
 from speechframe.batch.keys import Keys, Mask, among, first_of_each
 from speechframe.batch.operation import Operation, Todo
 from speechframe.batch.planner import checked, row_values
-from speechframe.batch.progress import counted
+from speechframe.batch.progress import counted, credits_in_words
 from speechframe.spec.billing import to_credits
 
 _LEAST_PERCENT = 0.01
@@ -77,7 +77,7 @@ class Estimate:
         parts.append(counted(self.calls, self.unit))
         if self.amount is not None and self.calls:
             parts.append(self.amount)
-        parts.append(f"{self.credits:,.10g} credits")
+        parts.append(credits_in_words(self.credits))
         if self.balance is not None:
             parts.append(f"of {self.balance:,} left{self._share()}")
         if self.budget is not None and self.credits > self.budget:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from speechframe.batch.columns import Column, Source, as_list, is_per_row
 from speechframe.batch.keys import KeyColumn, repeated
 from speechframe.batch.operation import Checked, Operation
+from speechframe.batch.progress import counted
 from speechframe.batch.table import PlanningStopped, TableInput, as_texts, is_text, problem
 from speechframe.errors import InvalidRows
 from speechframe.spec.check import FieldProblem
@@ -243,7 +244,9 @@ class Planner:
                 raise InvalidRows(
                     [
                         problem(
-                            name, f"has {len(values)} values for {self.rows} rows", allowed="one value a row"
+                            name,
+                            f"has {counted(len(values), 'value')} for {counted(self.rows, 'row')}",
+                            allowed="one value a row",
                         )
                     ]
                 )
@@ -252,7 +255,7 @@ class Planner:
         start, rows = self.rows, batch.num_rows
         for name, given in self.per_row.items():
             if len(given) < start + rows:
-                words = f"has {len(given)} values, the table has more rows"
+                words = f"has {counted(len(given), 'value')}, the table has more rows"
                 raise InvalidRows([problem(name, words, allowed="one value a row")])
         arguments = {name: array.slice(start, rows) for name, array in self._arguments.items()}
         for name, taker in self.table.takers.items():

@@ -159,7 +159,7 @@ class Bar:
 
     def _line(self) -> str:
         p = self.progress
-        credits = f"{to_credits(p.credits_millis):,.10g} credits"
+        credits = credits_in_words(to_credits(p.credits_millis))
         figures = [f"{p.ended:,}/{counted(p.total, p.unit)}", f"{p.rate:,.1f} a second", credits]
         figures += [f"{n:,} {name}" for name in ("cached", "suspect", "failed") if (n := getattr(p, name))]
         figures += [f"about {p.eta_s:,.0f} s to go"] if p.eta_s is not None else []
@@ -204,6 +204,17 @@ def counted(number: int, thing: str) -> str:
     ('1 row', '2,000 rows')
     """
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def credits_in_words(credits: float) -> str:
+    """Return a price for people.
+
+    Examples
+    --------
+    >>> credits_in_words(1), credits_in_words(1234.5)
+    ('1 credit', '1,234.5 credits')
+    """
+    return f"{credits:,.10g} credit{'' if credits == 1 else 's'}"
 
 
 def duration(seconds: float) -> str:

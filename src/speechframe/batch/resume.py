@@ -28,6 +28,7 @@ from speechframe.batch.prepare import (
     reopen,
     retaken_in,
 )
+from speechframe.batch.progress import credits_in_words
 from speechframe.batch.redo import with_new_takes
 from speechframe.batch.run import PLANNED, STATE_KEY, Run
 from speechframe.batch.table import problem
@@ -159,7 +160,7 @@ class Changes:
         """Return the counts and the price on one line."""
         return (
             f"{len(self.new):,} new, {len(self.changed):,} changed, {len(self.removed):,} removed, "
-            f"{len(self.unchanged):,} unchanged: {self.credits:,.10g} credits"
+            f"{len(self.unchanged):,} unchanged: {credits_in_words(self.credits)}"
         )
 
 

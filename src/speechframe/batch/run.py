@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from speechframe._loop import TERM_DRAIN_S, Terminated, gentle_termination
 from speechframe.batch.books import ERROR, REFUSED, SETTLED
 from speechframe.batch.clip import Clip
-from speechframe.batch.outcome import DONE, FAILED, HEARD, INVALID, PENDING, STATES, SUSPECT
+from speechframe.batch.outcome import CHARGED_UNKNOWN, DONE, FAILED, HEARD, INVALID, PENDING, STATES, SUSPECT
 from speechframe.batch.plan import Estimate
 from speechframe.batch.planner import ROW_ID
-from speechframe.batch.progress import Progress, counted, duration
+from speechframe.batch.progress import Progress, counted, credits_in_words, duration
 from speechframe.batch.stream import Outcomes, is_running_here
 from speechframe.batch.table import TableInput
 from speechframe.errors import StoreError
@@ -435,15 +435,18 @@ class Run:
             f"{self.operation} run {self.path}: {self.status}"
             + (f" ({self.stopped_because})" if self.stopped_because else ""),
             f"{counted(s['rows'], 'row')}: {states or 'none'}; {result_of(s)}",
-            f"{s['credits']:,.10g} credits in {counted(s['attempts'], 'attempt')} on {self.service}",
+            f"{credits_in_words(s['credits'])} in {counted(s['attempts'], 'attempt')} on {self.service}",
         ]
         if self.progress is not None and self.progress.total:
             p = self.progress
             lines.append(f"{counted(p.ended, p.unit)} in {p.seconds:,.1f} s ({p.rate:,.1f} a second)")
             if p.balance is not None:
                 lines.append(f"{p.balance:,} characters are left on the key")
-        if s[FAILED] or s.get("charged_unknown"):
+        if s[FAILED]:
             lines.append("run.failed shows these rows; resume(run) tries them again")
+        elif s.get(CHARGED_UNKNOWN):
+            again = 'resume(run, on_unknown="retry") sends them again, where that may be billed again'
+            lines.append(f"run.failed shows these rows; {again}")
         elif s[PENDING]:
             lines.append("resume(run) goes on where it stopped")
         if s.get(SUSPECT) and self.operation == TRANSLATE:

@@ -163,17 +163,17 @@ def open_table(
             [problem("table", "is several datasets, not one", allowed=f"one split of {splits}")]
         )
     if kind == "pandas":
-        return _from_pandas(table, plain, carry)
+        return from_pandas(table, plain, carry)
     if kind == "datasets" and hasattr(table, "with_format"):
         return _from_huggingface(table, carry)
     if isinstance(table, pa.RecordBatch):
         table = pa.Table.from_batches([table])
     if hasattr(table, "__arrow_c_stream__"):
-        return _from_reader(pa.RecordBatchReader.from_stream(table), carry)
+        return from_reader(pa.RecordBatchReader.from_stream(table), carry)
     if isinstance(table, Mapping):
-        return _from_pandas(_frame(dict(table)), plain, carry)
+        return from_pandas(_frame(dict(table)), plain, carry)
     if isinstance(table, Iterable):
-        return _from_iterable(table, plain, carry, named)
+        return from_iterable(table, plain, carry, named)
     raise InvalidRows(
         [
             problem(
@@ -194,21 +194,22 @@ def _frame(data: Any, dtype: Any = None) -> "pd.DataFrame":
         raise InvalidRows([problem("table", f"cannot be read as a table: {_first_line(error)}")]) from None
 
 
-def _from_iterable(
+def from_iterable(
     table: Iterable[Any], plain: str, carry: frozenset[str], named: Iterable[str]
 ) -> TableInput:
+    """Return runs, rows, clips, texts or Arrow batches in a list or generator as a table."""
     values = list(table) if isinstance(table, Sequence) else iter(table)
     if isinstance(values, list):
         if values and all(isinstance(v, HasRows) for v in values):
             return _from_runs(values, carry, named)
         if values and all(isinstance(v, Mapping) for v in values) and not _are_clips(values, plain, carry):
-            return _from_pandas(_frame(values), plain, carry)
-        return _from_pandas(_frame({plain: values}, dtype=object), plain, carry)
+            return from_pandas(_frame(values), plain, carry)
+        return from_pandas(_frame({plain: values}, dtype=object), plain, carry)
     first = next(values, None)
     if isinstance(first, (pa.RecordBatch, pa.Table)):
-        return _read(_chain(first, values), first.schema, carry)
+        return read_batches(_chain(first, values), first.schema, carry)
     rows = ([] if first is None else [first]) + list(values)
-    return _from_iterable(rows, plain, carry, named)
+    return from_iterable(rows, plain, carry, named)
 
 
 def _are_clips(values: Sequence[Mapping[Any, Any]], plain: str, carry: frozenset[str]) -> bool:
@@ -238,12 +239,14 @@ def _prepend(first: Any, rest: Iterable[Any]) -> Iterator[Any]:
     yield from rest
 
 
-def _from_reader(reader: pa.RecordBatchReader, carry: frozenset[str] = frozenset()) -> TableInput:
-    return _read(reader, reader.schema, carry)
+def from_reader(reader: pa.RecordBatchReader, carry: frozenset[str] = frozenset()) -> TableInput:
+    """Return what an Arrow reader yields as a table."""
+    return read_batches(reader, reader.schema, carry)
 
 
-def _read(batches: Iterable[pa.RecordBatch], schema: pa.Schema, carry: frozenset[str]) -> TableInput:
-    kept = _without_audio(schema, carry)
+def read_batches(batches: Iterable[pa.RecordBatch], schema: pa.Schema, carry: frozenset[str]) -> TableInput:
+    """Return Arrow batches of one schema as a table."""
+    kept = without_audio(schema, carry)
     extra = [f.name for f in schema if f.name in carry]
     return TableInput(kept, _select(batches, kept, extra), carried=dict.fromkeys(extra))
 
@@ -253,7 +256,7 @@ def _from_huggingface(dataset: Any, carry: frozenset[str]) -> TableInput:
     schema = arrow[:1].schema if len(dataset) else dataset.features.arrow_schema
     rows = CARRIED_ROWS if carry & {*schema.names} else BATCH_ROWS
     batches = (batch for table in arrow.iter(rows) for batch in table.combine_chunks().to_batches(rows))
-    return _read(batches, schema, carry)
+    return read_batches(batches, schema, carry)
 
 
 def _from_runs(runs: Sequence[HasRows], carry: frozenset[str], named: Iterable[str]) -> TableInput:
@@ -270,15 +273,16 @@ def _from_runs(runs: Sequence[HasRows], carry: frozenset[str], named: Iterable[s
     batches = (_fitted(batch, schema) for table in tables for batch in table.batches)
     # Two runs may have the same ids: together their rows are counted.
     row_ids = tables[0].row_ids if len(tables) == 1 else None
-    return replace(_read(batches, schema, carry), row_ids=row_ids, is_run=True)
+    return replace(read_batches(batches, schema, carry), row_ids=row_ids, is_run=True)
 
 
-def _from_pandas(frame: Any, plain: str = TEXT_COLUMN, carry: frozenset[str] = frozenset()) -> TableInput:
+def from_pandas(frame: Any, plain: str = TEXT_COLUMN, carry: frozenset[str] = frozenset()) -> TableInput:
+    """Return a pandas frame or Series as a table; what Arrow cannot hold stands in it as text."""
     import pandas as pd
 
     if isinstance(frame, pd.Series):
         frame = frame.to_frame(frame.name if isinstance(frame.name, str) else plain)
-    _check_names([str(name) for name in frame.columns])
+    check_names([str(name) for name in frame.columns])
     odd: dict[str, dict[int, str]] = {}
     carried: dict[str, Sequence[Any] | None] = {}
     columns = {}
@@ -295,7 +299,7 @@ def _from_pandas(frame: Any, plain: str = TEXT_COLUMN, carry: frozenset[str] = f
         table = pa.Table.from_pandas(clean)
     except pa.ArrowException as error:
         raise InvalidRows([problem("table", f"cannot be stored: {error}")]) from None
-    read = _from_reader(table.to_reader(BATCH_ROWS), frozenset(carried))
+    read = from_reader(table.to_reader(BATCH_ROWS), frozenset(carried))
     read.carried = carried
     read.row_ids = None if _counts_from_zero(frame.index) else [str(value) for value in frame.index]
     read.odd_values = odd
@@ -375,7 +379,8 @@ def _is_null(value: Any) -> bool:
     return value is None or type(value).__name__ in {"NAType", "NaTType"}
 
 
-def _check_names(names: Sequence[str]) -> None:
+def check_names(names: Sequence[str]) -> None:
+    """Raise InvalidRows when two columns have one name."""
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise InvalidRows(
@@ -391,14 +396,17 @@ def _from_path(path: Path, carry: frozenset[str], named: Iterable[str]) -> Table
         from speechframe.batch.run import open_run
 
         return _from_runs([open_run(path)], carry, named)
-    reader = _readers().get(path.suffix.lower())
+    # Only there it is known what a file's rows become.
+    from speechframe.batch.table_files import readers, way_out
+
+    reader = readers().get(path.suffix.lower())
     if reader is None:
         raise InvalidRows(
             [
                 problem(
                     "table",
                     f"{str(path)[:60]!r} is no table file",
-                    allowed=f"a file that ends in {', '.join(_readers())}; for one line: ['a line'], say()",
+                    allowed=f"a file that ends in {', '.join(readers())}; for one line: ['a line'], say()",
                 )
             ]
         )
@@ -408,93 +416,12 @@ def _from_path(path: Path, carry: frozenset[str], named: Iterable[str]) -> Table
         return reader(path, carry)
     except (pa.ArrowException, OSError, UnicodeDecodeError, ValueError) as error:
         raise InvalidRows(
-            [problem("table", f"{path.name} cannot be read: {_first_line(error)}", allowed=_way_out(error))]
+            [problem("table", f"{path.name} cannot be read: {_first_line(error)}", allowed=way_out(error))]
         ) from None
-
-
-def _readers() -> dict[str, Callable[[Path, frozenset[str]], TableInput]]:
-    return {
-        ".csv": _read_csv,
-        ".tsv": _read_csv,
-        ".txt": _read_lines,
-        ".jsonl": _read_jsonl,
-        ".ndjson": _read_jsonl,
-        ".parquet": _read_parquet,
-        ".pq": _read_parquet,
-        ".xlsx": _read_xlsx,
-    }
-
-
-def is_table_file(path: Path) -> bool:
-    """Return whether a file's name says that it holds a table."""
-    return path.suffix.lower() in _readers()
-
-
-def _way_out(error: BaseException) -> str:
-    is_encoding = isinstance(error, UnicodeDecodeError) or "UTF8" in str(error)
-    return "a file in UTF-8: save it again with that encoding" if is_encoding else ""
 
 
 def _first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
-
-
-def _read_csv(path: Path, carry: frozenset[str]) -> TableInput:
-    from pyarrow import csv
-
-    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        import csv as plain_csv
-
-        header = next(plain_csv.reader(file, delimiter=delimiter), [])
-    _check_names(header)
-    # Every column as text: inference would turn the id 0007 into 7.
-    reader = csv.open_csv(
-        path,
-        parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-        convert_options=csv.ConvertOptions(
-            column_types=dict.fromkeys(header, pa.string()),
-            strings_can_be_null=True,
-            null_values=[""],
-            quoted_strings_can_be_null=False,
-        ),
-    )
-    return _from_reader(reader, carry)
-
-
-def _read_lines(path: Path, carry: frozenset[str]) -> TableInput:
-    lines = path.read_text(encoding="utf-8-sig").splitlines()
-    # One line a row, whatever the verb calls them.
-    plain = next(iter(carry), TEXT_COLUMN)
-    return _from_iterable([line for line in lines if line.strip()], plain, carry, ())
-
-
-def _read_jsonl(path: Path, carry: frozenset[str]) -> TableInput:
-    from pyarrow import json
-
-    return _from_reader(json.read_json(path).to_reader(BATCH_ROWS), carry)
-
-
-def _read_parquet(path: Path, carry: frozenset[str]) -> TableInput:
-    from pyarrow import parquet
-
-    file = parquet.ParquetFile(path)
-    schema = file.schema_arrow
-    wanted = list(dict.fromkeys([*_without_audio(schema, carry).names, *(carry & {*schema.names})]))
-    rows = CARRIED_ROWS if carry & {*wanted} else BATCH_ROWS
-    return _read(file.iter_batches(rows, columns=wanted), schema, carry)
-
-
-def _read_xlsx(path: Path, carry: frozenset[str]) -> TableInput:
-    import pandas as pd
-
-    try:
-        frame = pd.read_excel(path, dtype=str, keep_default_na=False, na_values=[""])
-    except ImportError:
-        raise InvalidRows(
-            [problem("table", "reading .xlsx needs openpyxl", allowed="pip install 'speechframe[excel]'")]
-        ) from None
-    return _from_pandas(frame, carry=carry)
 
 
 def _holds_bytes(kind: pa.DataType) -> bool:
@@ -503,9 +430,10 @@ def _holds_bytes(kind: pa.DataType) -> bool:
     return pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)
 
 
-def _without_audio(schema: pa.Schema, carry: frozenset[str] = frozenset()) -> pa.Schema:
+def without_audio(schema: pa.Schema, carry: frozenset[str] = frozenset()) -> pa.Schema:
+    """Return the columns of a schema that a run folder keeps: all but those that hold bytes."""
     # A run folder keeps no second copy of audio that the caller already has.
-    _check_names(schema.names)
+    check_names(schema.names)
     left_out = [f.name for f in schema if _holds_bytes(f.type)]
     if left_out:
         log.info("columns that hold bytes are not copied into the run folder: %s", ", ".join(left_out))

@@ -36,6 +36,8 @@ ARGUMENTS: Mapping[str, str] = MappingProxyType(
 )
 """Argument of :func:`translate` to the field it fills."""
 
+_SHOWN = 40
+
 
 @dataclass
 class TranslateOperation(Textual):
@@ -101,7 +103,7 @@ class TranslateOperation(Textual):
         checked = check(
             TranslateRequest, {"targetLanguage": target, "texts": None if text is None else [text]}
         )
-        problems = [_of_text(p) for p in checked.problems]
+        problems = [_of_text(p, text) for p in checked.problems]
         source, found = self._source(values.get("source_locale"), target)
         problems += found
         if problems or not isinstance(text, str):
@@ -211,10 +213,10 @@ def _record(
     )
 
 
-def _of_text(found: FieldProblem) -> FieldProblem:
+def _of_text(found: FieldProblem, text: Any) -> FieldProblem:
     """Return a problem of the list of texts in the words of one text."""
     if found.problem.startswith("has empty texts"):
-        return FieldProblem("texts", "is empty", found.value, "more than whitespace")
+        return FieldProblem("texts", "is empty", repr(text)[:_SHOWN], "more than whitespace")
     if found.problem == "is missing":
         return FieldProblem("texts", "is missing", "", "text")
     return FieldProblem(found.field.partition(".")[0], found.problem, found.value, found.allowed)

@@ -173,22 +173,24 @@ def _speed(run: "Run") -> dict[str, Any]:
 
 
 def _lines(run: "Run", facts: Mapping[str, Any], counts: Mapping[str, int]) -> Iterator[str]:
+    from speechframe.batch.progress import counted, credits_in_words
+
     # "stopped (stopped)" after Ctrl-C would say nothing.
     because = f" ({run.stopped_because})" if run.stopped_because not in {None, run.status} else ""
     rows = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in counts.items() if n)
-    yield f"{run.operation}: {run.status}{because}; {facts['rows']:,} rows: {rows or 'none'}"
-    yield f"{_made(facts)}; {facts['credits']:,.10g} credits in all on {run.service}"
+    yield f"{run.operation}: {run.status}{because}; {counted(facts['rows'], 'row')}: {rows or 'none'}"
+    yield f"{_made(facts)}; {credits_in_words(facts['credits'])} in all on {run.service}"
     if run.progress is not None:
         p = run.progress
         left = "" if p.balance is None else f"; {p.balance:,} characters are left on the key"
-        yield f"{p.ended:,} {p.unit}s in {p.seconds:,.1f} s{left}"
+        yield f"{counted(p.ended, p.unit)} in {p.seconds:,.1f} s{left}"
     yield f"run folder: {run.path}"
 
 
 def _made(facts: Mapping[str, Any]) -> str:
-    if "translated_characters" in facts:
-        return f"{facts['translated_characters']:,} characters of translation"
-    return f"{facts['audio_seconds'] / 60:,.1f} minutes of audio"
+    from speechframe.batch.run import result_of
+
+    return result_of(facts)
 
 
 def _show_failures(run: "Run") -> None:

@@ -60,7 +60,10 @@ def upload_of_path(path: Path) -> Upload:
     except (OSError, ValueError) as error:
         words = getattr(error, "strerror", None) or error
         raise AudioError(f"{path} cannot be read: {words}") from None
-    return _looked_at(data, path)
+    try:
+        return _looked_at(data, path)
+    except AudioError as error:
+        raise AudioError(f"{path}: {error}") from None
 
 
 def _looked_at(data: bytes, path: Path | None) -> Upload:

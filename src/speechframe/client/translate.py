@@ -162,7 +162,7 @@ def translated(
         Further fields of :class:`Translated`.
     """
     source, target = request.source_language, request.target_language
-    routes: list[str | None] = [None if source is None else f"{source}>{target}"] * len(request.texts)
+    routes: list[str | None] = [None] * len(request.texts)
     of_texts: Mapping[int, list[str]] = defaultdict(list)
     of_all = []
     for warning in warnings:
@@ -176,6 +176,10 @@ def translated(
                 of_texts[place].append(found[1])
         else:
             of_all.append(warning)
+    if source is not None:
+        # A text that the service says something else of may have gone no way at all.
+        said_way = f"{source}>{target}"
+        routes = [way or (None if of_texts.get(place) else said_way) for place, way in enumerate(routes)]
     price = to_credits(translate_millicredits(request.texts))
     if said.credits_used is not None and said.credits_used != price:
         of_all.append(f"the service says the call cost {said.credits_used:g} credits, not {price:g}")
