@@ -7,10 +7,11 @@ from typing import Any
 
 from speechframe.batch.books import ERROR, REFUSED, SETTLED, Identity
 from speechframe.batch.budget import Budget
+from speechframe.batch.doubt import Doubt
 from speechframe.batch.drift import Drift
 from speechframe.batch.filler import Filler
 from speechframe.batch.job import Job, Ways
-from speechframe.batch.operation import Context, Doubt, Looker, Operation, Planned
+from speechframe.batch.operation import Context, Looker, Operation, Planned
 from speechframe.batch.outcome import (
     CHARGED_UNKNOWN,
     DONE,
@@ -120,7 +121,7 @@ class Accounts:
         for part, record in zip(planned.parts, records, strict=True):
             if doubts := self._doubts(part, answer, record):
                 record.status = SUSPECT
-                record.error_code = str(doubts[0].code.value)
+                record.error_code = doubts[0].code.value
                 record.error_message = "; ".join(doubt.words for doubt in doubts)
             rows.append(self._answered_row(job, part, record, answer))
         self._keep(records, rows)

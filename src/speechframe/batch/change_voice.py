@@ -1,9 +1,7 @@
 """The verb `change_voice`: rows of clips in, the same in another voice out (section 2.5 of the document)."""
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
@@ -13,7 +11,7 @@ from speechframe.batch.catalogue import VoiceBook
 from speechframe.batch.columns import Column
 from speechframe.batch.drive import drive
 from speechframe.batch.intake import ClipTaker, clip_files, upload_from
-from speechframe.batch.operation import Checked, Context, Planned, Service, Single, request_key
+from speechframe.batch.operation import Checked, Context, Planned, Service, Single, request_key, spoken_record
 from speechframe.batch.options import RunOptions
 from speechframe.batch.progress import duration
 from speechframe.batch.run import Run
@@ -176,34 +174,7 @@ class ChangeVoiceOperation(Single):
     @staticmethod
     def records(planned: Planned, answer: Spoken, context: Context) -> tuple[Record]:
         """Return what is kept of an answer."""
-        record = Record(
-            request_key=planned.request_key,
-            take=planned.take,
-            status="done",
-            text=planned.text or None,
-            audio_bytes=answer.audio,
-            audio_path=f"{planned.request_key}.{answer.format.value.lower()}",
-            format=answer.format.value,
-            sample_rate=answer.sample_rate_hz,
-            channels=answer.channels,
-            audio_seconds=answer.audio_seconds,
-            billed_characters=planned.characters,
-            credits_millis=planned.millicredits,
-            balance_after=answer.remaining_characters,
-            trace_id=answer.trace_id,
-            attempts=context.attempts,
-            latency_ms=answer.latency_ms,
-            lane=context.lane,
-            service=context.service,
-            model=planned.model,
-            voice_id=planned.voice_id,
-            locale=planned.locale,
-            warnings=list(answer.warnings),
-            sha256=hashlib.sha256(answer.audio).hexdigest(),
-            finished_at=datetime.now(UTC),
-            transcription=answer.transcription,
-        )
-        return (record,)
+        return (spoken_record(planned, answer, context),)
 
 
 @verb(chapter="changer", operation=ChangeVoiceOperation)

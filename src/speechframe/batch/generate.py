@@ -1,16 +1,23 @@
 """The verb `generate`: rows of text in, speech out (section 2.1 of the service document)."""
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Self, Unpack
 
 from speechframe.batch.catalogue import VoiceBook
 from speechframe.batch.columns import Column
 from speechframe.batch.drive import drive
-from speechframe.batch.operation import Checked, Context, Planned, Service, Single, Textual, request_key
+from speechframe.batch.operation import (
+    Checked,
+    Context,
+    Planned,
+    Service,
+    Single,
+    Textual,
+    request_key,
+    spoken_record,
+)
 from speechframe.batch.options import RunOptions
 from speechframe.batch.run import Run
 from speechframe.batch.truth import Truth
@@ -124,34 +131,7 @@ class GenerateOperation(Single, Textual):
     @staticmethod
     def records(planned: Planned, answer: Spoken, context: Context) -> tuple[Record]:
         """Return what is kept of an answer."""
-        record = Record(
-            request_key=planned.request_key,
-            take=planned.take,
-            status="done",
-            text=planned.text,
-            audio_bytes=answer.audio,
-            audio_path=f"{planned.request_key}.{answer.format.value.lower()}",
-            word_durations=answer.words,
-            format=answer.format.value,
-            sample_rate=answer.sample_rate_hz,
-            channels=answer.channels,
-            audio_seconds=answer.audio_seconds,
-            billed_characters=planned.characters,
-            credits_millis=planned.millicredits,
-            balance_after=answer.remaining_characters,
-            trace_id=answer.trace_id,
-            attempts=context.attempts,
-            latency_ms=answer.latency_ms,
-            lane=context.lane,
-            service=context.service,
-            model=planned.model,
-            voice_id=planned.voice_id,
-            locale=planned.locale,
-            warnings=list(answer.warnings),
-            sha256=hashlib.sha256(answer.audio).hexdigest(),
-            finished_at=datetime.now(UTC),
-        )
-        return (record,)
+        return (spoken_record(planned, answer, context),)
 
 
 @verb(chapter="speech", operation=GenerateOperation)

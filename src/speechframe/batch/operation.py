@@ -3,13 +3,15 @@
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Protocol, Self
 
 from speechframe.batch.catalogue import VoiceBook
 from speechframe.batch.columns import Source
+from speechframe.batch.doubt import Doubt
 from speechframe.batch.table import TableInput, open_table
-from speechframe.client import Call
+from speechframe.client import Call, Spoken
 from speechframe.spec.billing import Millicredits
 from speechframe.spec.check import FieldProblem
 from speechframe.store import Record, RunFolder
@@ -122,7 +124,7 @@ class Context:
 class Looker(Protocol):
     """Says what speaks against an answer."""
 
-    def doubts(self, planned: Planned, answer: Any, record: Record) -> Sequence["Doubt"]:
+    def doubts(self, planned: Planned, answer: Any, record: Record) -> Sequence[Doubt]:
         """Return everything that speaks against an answer; nothing as a rule.
 
         Parameters
@@ -132,18 +134,6 @@ class Looker(Protocol):
         answer
             What came, for the call as a whole.
         """
-
-
-class Doubt(Protocol):
-    """One thing that speaks against an answer."""
-
-    @property
-    def code(self) -> Any:
-        """A member of an enum of strings."""
-
-    @property
-    def words(self) -> str:
-        """What is odd, in words."""
 
 
 class Operation(Protocol):
@@ -220,6 +210,38 @@ class Operation(Protocol):
 
     def looker(self) -> Looker | None:
         """Return what doubts answers, fresh for a run; None where nothing can be told."""
+
+
+def spoken_record(planned: Planned, answer: Spoken, context: Context) -> Record:
+    """Return what is kept of an answer that is audio."""
+    return Record(
+        request_key=planned.request_key,
+        take=planned.take,
+        status="done",
+        text=planned.text or None,
+        audio_bytes=answer.audio,
+        audio_path=f"{planned.request_key}.{answer.format.value.lower()}",
+        word_durations=answer.words,
+        format=answer.format.value,
+        sample_rate=answer.sample_rate_hz,
+        channels=answer.channels,
+        audio_seconds=answer.audio_seconds,
+        billed_characters=planned.characters,
+        credits_millis=planned.millicredits,
+        balance_after=answer.remaining_characters,
+        trace_id=answer.trace_id,
+        attempts=context.attempts,
+        latency_ms=answer.latency_ms,
+        lane=context.lane,
+        service=context.service,
+        model=planned.model,
+        voice_id=planned.voice_id,
+        locale=planned.locale,
+        warnings=list(answer.warnings),
+        sha256=hashlib.sha256(answer.audio).hexdigest(),
+        finished_at=datetime.now(UTC),
+        transcription=answer.transcription,
+    )
 
 
 class Textual:

@@ -7,10 +7,8 @@ rows are called suspect, not failed, and say why in figures.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import Self
 
+from speechframe.batch.doubt import Doubt, Reason
 from speechframe.batch.operation import Planned
 from speechframe.client import Translated
 from speechframe.store import Record
@@ -28,13 +26,8 @@ _REPEATS = 6
 _WORD = re.compile(r"\w+")
 
 
-class Suspicion(StrEnum):
+class Suspicion(Reason):
     """Why a translation is suspect, each with what it means.
-
-    Attributes
-    ----------
-    meaning : str
-        For people.
 
     Examples
     --------
@@ -42,35 +35,10 @@ class Suspicion(StrEnum):
     'the translation is the text that was to be translated'
     """
 
-    meaning: str
-
-    def __new__(cls, value: str, meaning: str) -> Self:
-        """Take the meaning beside the value."""
-        member = str.__new__(cls, value)
-        member._value_ = value
-        member.meaning = meaning
-        return member
-
     EMPTY = "empty", "the translation is empty"
     UNTRANSLATED = "untranslated", "the translation is the text that was to be translated"
     LENGTH = "length", "the translation is far too short or too long for the text"
     REPEATING = "repeating", "the translation repeats one word over and over"
-
-
-@dataclass(frozen=True, slots=True)
-class Doubt:
-    """Why a translation is suspect.
-
-    Parameters
-    ----------
-    code
-        What is wrong.
-    words
-        The same for people, with figures.
-    """
-
-    code: Suspicion
-    words: str
 
 
 class TranslationTruth:

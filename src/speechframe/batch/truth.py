@@ -6,11 +6,9 @@ it finds is told in figures, and the row is called suspect, not failed.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import Self
 
 from speechframe.audio.levels import levels
+from speechframe.batch.doubt import Doubt, Reason
 from speechframe.batch.operation import Planned
 from speechframe.batch.pace import Load, Pace, load_of
 from speechframe.batch.wording import Coverage, WordHabits, coverage
@@ -47,28 +45,14 @@ _NOISE_CORRELATION = 0.05
 _CLIPPED_FRACTION = 0.0003
 
 
-class Suspicion(StrEnum):
+class Suspicion(Reason):
     """Why an answer is suspect, each with what it means.
-
-    Attributes
-    ----------
-    meaning : str
-        For people.
 
     Examples
     --------
     >>> Suspicion("silent").meaning
     'the audio is silent though there is something to say'
     """
-
-    meaning: str
-
-    def __new__(cls, value: str, meaning: str) -> Self:
-        """Take the meaning beside the value."""
-        member = str.__new__(cls, value)
-        member._value_ = value
-        member.meaning = meaning
-        return member
 
     UNDECODABLE = "undecodable", "the audio is damaged or ends before its header says so"
     LENGTH = "length", "the answer says another length than the audio has"
@@ -78,22 +62,6 @@ class Suspicion(StrEnum):
     SILENT = "silent", "the audio is silent though there is something to say"
     NOISE = "noise", "the samples are noise, not a voice"
     CLIPPED = "clipped", "the audio was made too loud and its peaks are cut off"
-
-
-@dataclass(frozen=True, slots=True)
-class Doubt:
-    """Why an answer is suspect.
-
-    Parameters
-    ----------
-    code
-        What is wrong.
-    words
-        The same for people, with figures.
-    """
-
-    code: Suspicion
-    words: str
 
 
 class Truth:
