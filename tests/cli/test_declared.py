@@ -115,9 +115,10 @@ def options_of(command):
     return {name for action in below.choices[command]._actions for name in action.option_strings}
 
 
-PARAMETERS = {"generate": 16, "translate": 4}
+PARAMETERS = {"generate": 16, "translate": 4, "change_voice": 16}
 COLUMNS = {
     "generate": {"--voice-col", "--locale-col", "--rate-col"},
+    "change_voice": {"--audio", "--voice-col", "--transcription-col"},
     "translate": {"--source-locale-col", "--target", "--glossary"},
 }
 

@@ -78,6 +78,23 @@ class Shy(EspeakSpeaker):
         return heard(said, said.samples * self.tired)
 
 
+class Hurried(EspeakSpeaker):
+    """Leaves the last sentence out of its streams."""
+
+    def stream(self, utterance):
+        yield from list(super().stream(utterance))[:-1]
+
+
+class Obliging(EspeakSpeaker):
+    """Streams whatever it is asked for."""
+
+    def check(self, utterance):
+        return ()
+
+    def stream(self, utterance):
+        yield Speech(np.zeros(100, np.float32), 22050, ())
+
+
 def takes_always_count(speak, told):
     said = speak(told)
     return heard(said, said.samples * (1 - told.take / 100))
@@ -121,6 +138,8 @@ SPOILED_SPEAKERS = {
     "every_style_of_the_voice_speaks": spoiled_speaker(plain_style_alone),
     "what_cannot_be_spoken_is_refused": spoiled_speaker(speaks_anything),
     "a_voice_locale_or_style_there_is_not_is_refused": without(style=None),
+    "a_stream_is_its_sentences_one_after_the_other": Hurried,
+    "a_stream_refuses_what_the_engine_refuses_before_it_speaks": Obliging,
     "odd_texts_are_spoken_or_refused_and_harm_nothing": Shy,
 }
 
