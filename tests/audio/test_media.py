@@ -231,6 +231,7 @@ def _claiming_little(path):
     return path
 
 
+@pytest.mark.slow
 def test_what_unpacks_to_hours_is_refused_while_it_is_read_without_filling_memory(tmp_path):
     path = tmp_path / "bomb.flac"
     with soundfile.SoundFile(path, "w", 8000, 8, format="FLAC") as file:

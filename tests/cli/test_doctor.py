@@ -225,6 +225,7 @@ def test_engines_of_every_kind_are_told_and_what_is_missing_with_its_command(cli
     assert "crashed with SIGABRT" in recognisers["dying"]["words"]
 
 
+@pytest.mark.slow
 def test_extras_that_are_missing_break_nothing_and_are_told(cli, local, tmp_path):
     # A path hook that knows no neural engine: what an install without the extras looks like.
     (tmp_path / "sitecustomize.py").write_text(

@@ -275,6 +275,8 @@ def test_a_terminal_gets_a_bar(start, table):
 
 def test_lines_instead_of_a_bar_say_how_far_it_is(monkeypatch, capfd):
     monkeypatch.setattr(progress, "_LINE_S", 0.0)
+    # An earlier test may have imported what tells a notebook.
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
     made = progress.Progress(total=4, done=1, failed=1, credits_millis=1_234_567_000)
     progress.Bar(made, name="generate", shown=True).draw()
     said = capfd.readouterr().err

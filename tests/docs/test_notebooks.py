@@ -1,4 +1,4 @@
-"""Every notebook runs from top to bottom on a real kernel, twice, and lies in git without outputs."""
+"""Every notebook runs from top to bottom on a real kernel, in the long run twice, and lies in git without outputs."""
 
 import base64
 import io
@@ -77,6 +77,7 @@ def test_it_runs_without_errors_or_warnings(execute, path):
     assert "Traceback" not in errors, errors
 
 
+@pytest.mark.slow
 @by_name
 def test_run_all_works_again_on_what_the_first_time_left(execute, path):
     before = streams(execute(path), "stdout")

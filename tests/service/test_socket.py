@@ -428,7 +428,7 @@ async def test_clear_drops_what_is_not_being_spoken(http):
         assert len(alone) == len(talk.audio("b"))
 
 
-@pytest.mark.parametrize("count", [200])
+@pytest.mark.parametrize("count", [20, pytest.param(200, marks=pytest.mark.slow)])
 async def test_two_hundred_contexts_at_once_all_come_whole(wide, http_to, count):
     http = http_to(wide)
     async with talking(http) as talk:
@@ -472,6 +472,7 @@ async def test_open_sockets_of_a_key_are_counted(start, http_to):
             await socket.close()
 
 
+@pytest.mark.slow
 async def test_who_reads_slowly_costs_little_memory_no_worker_and_loses_nothing(wide, http_to):
     http = http_to(wide)
     process = psutil.Process(wide.pid)
