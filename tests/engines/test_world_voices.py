@@ -67,7 +67,11 @@ def test_the_pitch_becomes_the_targets(source, target, turn):
         assert f0_hz(speech) == pytest.approx(wanted_hz, rel=0.15)
 
 
-@pytest.mark.parametrize(("source", "target"), PAIRS)
+# It takes two sentences a pair: each voice once here, every pair in the long run.
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [pair if n % 3 == 0 else pytest.param(*pair, marks=pytest.mark.slow) for n, pair in enumerate(PAIRS)],
+)
 def test_the_formants_move_towards_the_targets(source, target):
     # Of two sentences: a few vowels alone are measured too roughly.
     turns = [(turn, sentence_of(source, target, turn)) for turn in (0, 1)]
