@@ -235,7 +235,7 @@ def test_calls_are_as_few_as_the_limit_allows(make_babel, turn, rows, limit):
 def test_characters_limit_a_call_too(make_babel, turn):
     server = make_babel(limits={"max_translate_characters": 100})
     run = turn(server, ["x" * 40 + str(i) for i in range(9)], targets=["fr-FR"])
-    assert [len(s.texts) for s in server.seen] == [2, 2, 2, 2, 1]
+    assert sorted(len(s.texts) for s in server.seen) == [1, 2, 2, 2, 2]
     assert statuses(run) == {"done": 9}
 
 
