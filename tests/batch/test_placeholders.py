@@ -178,5 +178,7 @@ def test_a_text_made_of_placeholders_or_halves_of_them_takes_no_longer_than_its_
         protect(part, find(part))
         return time.process_time() - began
 
-    # Ten times the text may take some tens of times as long, never hundreds.
-    assert seconds(text) < 200 * max(seconds(text[: len(text) // 10]), 0.01)
+    # Ten times the text may take some tens of times as long, never a hundred and more. The best of three: what
+    # else the machine does only adds to a time.
+    whole, tenth = (min(seconds(part) for _ in range(3)) for part in (text, text[: len(text) // 10]))
+    assert whole < 40 * max(tenth, 0.01)
