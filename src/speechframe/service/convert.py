@@ -42,9 +42,6 @@ _FILE, _FILE_URL = "file", "file_url"
 # A clip has at least this many bytes a second: speech at 8 kbit/s. What unpacks to more is cut off by time.
 _LEAST_BYTES_S = 1000
 
-# Nobody says more in a second. The price is that of the clip: it may not buy the reading of a book.
-_MOST_CHARACTERS_S = 60
-
 
 @dataclass(frozen=True)
 class _Call:
@@ -167,13 +164,15 @@ async def _measured(state: State, field: str, upload: Upload, samples: Path) -> 
 
 
 def _check_transcription(wanted: ConvertRequest, source: _Source) -> None:
+    # The price is that of the clip: it may not buy the reading of a book.
     characters = len((wanted.transcription or "").strip())
-    most = max(chosen.MAX_TEXT_CHARACTERS, int(_MOST_CHARACTERS_S * source.audio_seconds))
+    a_second = chosen.TRANSCRIPTION_CHARACTERS_PER_S
+    most = max(chosen.MAX_TEXT_CHARACTERS, int(a_second * source.audio_seconds))
     if characters > most:
         _refuse(
             f"transcription is too long for a clip of {source.audio_seconds:,.1f} seconds "
             f"(got {characters:,} characters); allowed: at most {most:,}, which are "
-            f"{_MOST_CHARACTERS_S} a second but no less than {chosen.MAX_TEXT_CHARACTERS:,}"
+            f"{a_second} a second but no less than {chosen.MAX_TEXT_CHARACTERS:,}"
         )
 
 

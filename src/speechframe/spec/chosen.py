@@ -16,6 +16,8 @@ INTERFACE_VERSION = "1.0.0"
 """Version of the machine-readable description (section 9)."""
 MAX_TEXT_CHARACTERS = 5_000
 """Characters of one text to speak, pause markers included."""
+TRANSCRIPTION_CHARACTERS_PER_S = 60
+"""Characters a transcription may have for each second of its clip, and never fewer than a text may."""
 MAX_TEXTS_PER_CALL = 200
 """Texts of one translation call."""
 MAX_TRANSLATE_CHARACTERS = 100_000
