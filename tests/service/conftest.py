@@ -112,7 +112,9 @@ def start(plugins):
 @pytest.fixture(scope="session")
 def service(start):
     """Give the service most tests share: plenty of quota, and a key of its own for each that counts."""
-    keys = ["main", "second:1000000:3", "slow:1000000:2", "poor:100", "tiny:10", "spare:100000"]
+    # Of a small key every character counts, so that only one test may use it.
+    small = ["poor:100", "tiny:10", "tiny-stream:10", "tiny-socket:10"]
+    keys = ["main", "second:1000000:3", "slow:1000000:2", "spare:100000", *small]
     with start(keys=keys, workers=2, options=["--body-timeout-s", "1", "--job-timeout-s", "3"]) as running:
         yield running
 

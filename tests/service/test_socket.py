@@ -399,14 +399,14 @@ async def test_a_worker_killed_in_the_middle_of_a_sentence_is_an_internal_error(
 
 
 async def test_no_characters_left_is_a_fatal_error_of_its_own(http):
-    async with talking(http, key="tiny") as talk:
+    async with talking(http, key="tiny-socket") as talk:
         await talk.send(voice_config=FALCON, context_id="a", min_buffer_size=0)
         await talk.send(context_id="a", text="Hi you. ")
         await talk.frame()
         await talk.send(context_id="a", text="This is too much. ")
         await talk.finals(1)
         assert talk.codes() == ["QUOTA_EXHAUSTED"]
-    assert await http.remaining("tiny") == 10 - len("Hi you. ")
+    assert await http.remaining("tiny-socket") == 10 - len("Hi you. ")
 
 
 @pytest.mark.rule("socket.clear-without-text")

@@ -174,7 +174,7 @@ async def test_what_fails_before_the_first_byte_is_a_status_and_costs_nothing(
 async def test_keys_and_quota(stream):
     assert (await stream(body(), key=None)).status == 403
     assert (await stream(body(), key="wrong")).status == 403
-    answer = await stream(body(), key="tiny")
+    answer = await stream(body(), key="tiny-stream")
     assert (answer.status, answer.code) == (402, "QUOTA_EXHAUSTED")
 
 
