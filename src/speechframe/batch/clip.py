@@ -106,6 +106,12 @@ class Clip:
         target.write_bytes(data)
         return target
 
+    def playable(self) -> tuple[bytes, str]:
+        """Return the audio as browsers play it, and its content type; raw formats become WAV files."""
+        if self.format in _PLAYABLE:
+            return self.audio, CONTENT_TYPES[self.format]
+        return self._converted(Format.WAV.value), CONTENT_TYPES[Format.WAV]
+
     def _converted(self, wanted: str) -> bytes:
         if wanted not in {f.value for f in _PLAYABLE}:
             from speechframe.errors import AudioError
@@ -124,9 +130,7 @@ class Clip:
         )
 
     def _repr_html_(self) -> str:
-        data, kind = self.audio, self.format
-        if kind not in _PLAYABLE:
-            data, kind = self._converted(Format.WAV.value), Format.WAV
-        source = f"data:{CONTENT_TYPES[kind]};base64,{base64.b64encode(data).decode()}"
+        data, kind = self.playable()
+        source = f"data:{kind};base64,{base64.b64encode(data).decode()}"
         caption = html.escape(f"{self.voice_id or ''} · {self.audio_seconds:.1f} s · {self.text[:120]}")
         return f'<figure><audio controls src="{source}"></audio><figcaption>{caption}</figcaption></figure>'

@@ -17,6 +17,7 @@ from speechframe.batch.outcome import CHARGED_UNKNOWN, DONE, FAILED, HEARD, INVA
 from speechframe.batch.plan import Estimate
 from speechframe.batch.planner import ROW_ID
 from speechframe.batch.progress import Progress, counted, credits_in_words, duration
+from speechframe.batch.selection import Selection, chosen_rows, framed, sampled_rows
 from speechframe.batch.stream import Outcomes, is_running_here
 from speechframe.batch.table import TableInput
 from speechframe.errors import StoreError
@@ -259,7 +260,7 @@ class Run:
         return self.to_arrow(columns, audio=audio).to_pandas()
 
     def _refuse_large(self, columns: Sequence[str] | None, *, audio: bool) -> None:
-        name = self._name_of("audio")
+        name = self.name_of("audio")
         if not (audio if columns is None else name in columns):
             return
         size = sum(path.stat().st_size for path in (self.path / "parts").glob("*.parquet"))
@@ -285,18 +286,53 @@ class Run:
         import pyarrow as pa
 
         wanted = {*named}
-        own = {self._name_of(name) for name in (*BOOKKEEPING, AUDIO_COLUMN)} - wanted
+        own = {self.name_of(name) for name in (*BOOKKEEPING, AUDIO_COLUMN)} - wanted
         whole = self._folder.joined_schema(audio=True)
         names = [name for name in whole.names if name not in own]
         kept = pa.schema([whole.field(name) for name in names]).with_metadata(
             self._folder.joined_schema(names).metadata
         )
-        ids = [
-            str(row_id)
-            for batch in self._folder.joined([self._name_of(ROW_ID)])
-            for row_id in batch.column(0).to_pylist()
-        ]
-        return TableInput(kept, self._folder.joined(names, batch_rows=batch_rows), row_ids=ids, is_run=True)
+        batches = self._folder.joined(names, batch_rows=batch_rows)
+        return TableInput(kept, batches, row_ids=self._values(ROW_ID), is_run=True)
+
+    def _values(self, column: str) -> list[str]:
+        batches = self._folder.joined([self.name_of(column)])
+        return [str(value) for batch in batches for value in batch.column(0).to_pylist()]
+
+    def select(self, rows: Any) -> Selection:
+        """Return some of the rows, which go wherever the run goes.
+
+        Parameters
+        ----------
+        rows
+            Ids of rows, a mask with a truth value for every row, a DataFrame of the run's rows (its index
+            counts), or a function that gives one of these for the run's DataFrame.
+
+        Raises
+        ------
+        KeyError
+            When no row has one of the ids.
+        ValueError
+            When a mask is not as long as the run.
+
+        Examples
+        --------
+        >>> run = open_run("runs/demo")  # doctest: +SKIP
+        >>> run.select(lambda frame: frame["locale"] == "fr-FR")  # doctest: +SKIP
+        """
+        return chosen_rows(self, rows, self._values(ROW_ID))
+
+    def sample(self, count: int, *, seed: int = 0) -> Selection:
+        """Return rows that have audio, drawn at random: the same for the same seed.
+
+        Parameters
+        ----------
+        count
+            How many; all of them when there are fewer.
+        seed
+            Of the draw.
+        """
+        return sampled_rows(self, count, seed, self._values("status"))
 
     @property
     def dataset(self) -> "ds.Dataset":
@@ -332,25 +368,26 @@ class Run:
         """
         key, status = self._find(str(row_id))
         found = self._folder.row(key) if key is not None else None
-        audio = (found or {}).get("audio")
-        if found is None or not audio or audio["bytes"] is None:
+        if (clip := _clip_of(found)) is None:
             raise KeyError(f"row {row_id!r} has no audio: it is {found['status'] if found else status}")
-        return Clip(
-            audio=audio["bytes"],
-            format=Format(found["format"]),
-            sample_rate=found["sample_rate"],
-            channels=found["channels"] or 1,
-            text=found["text"] or "",
-            words=tuple((w["word"], w["start_ms"], w["end_ms"]) for w in found["word_durations"] or ()),
-            voice_id=found["voice_id"],
-            credits=found["credits"] or 0.0,
-            warnings=tuple(found["warnings"] or ()),
-        )
+        return clip
+
+    def clip_of_call(self, request_key: str) -> Clip:
+        """Return the clip of a call: of every row whose ``request_key`` this is.
+
+        Raises
+        ------
+        KeyError
+            When there is no such call, or it has no audio.
+        """
+        if (clip := _clip_of(self._folder.row(request_key))) is None:
+            raise KeyError(f"the call {request_key!r} has no audio")
+        return clip
 
     def _find(self, row_id: str) -> tuple[str | None, str]:
         import pyarrow.compute as pc
 
-        names = [self._name_of(ROW_ID), self._name_of("request_key")]
+        names = [self.name_of(ROW_ID), self.name_of("request_key")]
         with self._folder.table() as file:
             for batch in file.iter_batches(columns=names):
                 at = pc.index(batch.column(names[0]), row_id).as_py()
@@ -375,23 +412,17 @@ class Run:
         A suspect row has audio: ``frame[frame["status"] == "suspect"]``.
         """
         import numpy as np
-        import pandas as pd
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        others, name = pa.array([*HEARD, PENDING]), self._name_of("status")
+        others, name = pa.array([*HEARD, PENDING]), self.name_of("status")
         found, places, start = [], [], 0
         for batch in self._folder.joined():
             mask = pc.invert(pc.is_in(batch.column(name), value_set=others))
             found.append(batch.filter(mask))
-            places.append(start + np.flatnonzero(mask.to_numpy(zero_copy_only=False)))
+            places.extend((start + np.flatnonzero(mask.to_numpy(zero_copy_only=False))).tolist())
             start += batch.num_rows
-        schema = self._folder.joined_schema()
-        frame = pa.Table.from_batches(found, schema).to_pandas()
-        if (step := _range_of(schema)) is not None and places:
-            # An index that is only counted is in no column: Arrow would count the rows that are left.
-            frame.index = pd.Index(step[0] + step[1] * np.concatenate(places))
-        return frame
+        return framed(pa.Table.from_batches(found, self._folder.joined_schema()), places)
 
     @property
     def ledger(self) -> "pd.DataFrame":
@@ -409,8 +440,8 @@ class Run:
         counts: Counter[str] = Counter()
         size, rows = 0.0, 0
         is_text = self.operation == TRANSLATE
-        sizes = self._name_of("translated_text" if is_text else "audio_seconds")
-        for batch in self._folder.joined([self._name_of("status"), sizes]):
+        sizes = self.name_of("translated_text" if is_text else "audio_seconds")
+        for batch in self._folder.joined([self.name_of("status"), sizes]):
             rows += batch.num_rows
             counts.update(_counted(batch.column(0)))
             column: Any = batch.column(1)
@@ -455,7 +486,13 @@ class Run:
             lines.append('error_message says what is suspect; resume(run, redo="suspect") makes another take')
         return "\n".join(lines)
 
-    def _name_of(self, column: str) -> str:
+    @property
+    def columns(self) -> list[str]:
+        """The columns of the run's rows: the caller's and ours, audio among them."""
+        return list(self._folder.joined_schema(audio=True).names)
+
+    def name_of(self, column: str) -> str:
+        """Return what a column of ours is called in this run: ``speech_...`` where the table has its name."""
         tables = self._folder.tables()
         return tables[-1].name_of(column) if tables else column
 
@@ -498,13 +535,21 @@ def result_of(stats: Mapping[str, Any]) -> str:
     return f"{duration(stats['audio_seconds'])} of audio"
 
 
-def _range_of(schema: "pa.Schema") -> tuple[int, int] | None:
-    """Return first value and step of an index that is counted, None for one that is stored."""
-    columns = (schema.pandas_metadata or {}).get("index_columns") or [
-        {"kind": "range", "start": 0, "step": 1}
-    ]
-    first = columns[0]
-    return (first["start"], first["step"]) if isinstance(first, dict) else None
+def _clip_of(found: Mapping[str, Any] | None) -> Clip | None:
+    audio = (found or {}).get("audio")
+    if found is None or not audio or audio["bytes"] is None:
+        return None
+    return Clip(
+        audio=audio["bytes"],
+        format=Format(found["format"]),
+        sample_rate=found["sample_rate"],
+        channels=found["channels"] or 1,
+        text=found["text"] or "",
+        words=tuple((w["word"], w["start_ms"], w["end_ms"]) for w in found["word_durations"] or ()),
+        voice_id=found["voice_id"],
+        credits=found["credits"] or 0.0,
+        warnings=tuple(found["warnings"] or ()),
+    )
 
 
 def _counted(column: Any) -> dict[str, int]:

@@ -1,0 +1,281 @@
+"""Clips as pages show them: what is known of each at once, the audio only when somebody wants to hear it."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from speechframe.audio.codec import inspect
+from speechframe.audio.peaks import PEAK_BINS, peaks
+from speechframe.batch.clip import Clip, Word
+from speechframe.batch.columns import Column
+from speechframe.batch.outcome import HEARD
+from speechframe.batch.planner import ROW_ID
+from speechframe.batch.run import Run
+from speechframe.batch.selection import Selection
+from speechframe.errors import AudioError, SpeechframeError, StoreError
+from speechframe.store.schema import AUDIO_COLUMN
+
+__all__ = ["Entry", "Shelf", "shelf_of"]
+
+_SHOWN = 200
+"""Clips of one page, unless more are asked for: what a page can hold and a person can see."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a page knows of a clip before anybody plays it.
+
+    Parameters
+    ----------
+    clip_id
+        The clip's name on the page: its place, counted from 0. It tells nothing about what is heard.
+    row_id
+        The row's id in its run or frame.
+    label
+        What people call it: the row's id, unless a column was named.
+    text
+        What is said.
+    words
+        Word, start and end in milliseconds.
+    audio_seconds
+        Length; 0 where there is no audio.
+    voice_id, locale, status
+        As the run's columns of these names say.
+    problem
+        Why there is nothing to be heard; None where there is.
+    fields
+        All columns of the row but the audio, by name.
+    """
+
+    clip_id: str
+    row_id: str
+    label: str
+    text: str = ""
+    words: tuple[Word, ...] = ()
+    audio_seconds: float = 0.0
+    voice_id: str | None = None
+    locale: str | None = None
+    status: str | None = None
+    problem: str | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def to_page(self) -> dict[str, Any]:
+        """Return what goes to the page, as plain values."""
+        return {
+            "id": self.clip_id,
+            "label": self.label,
+            "text": self.text,
+            "words": [list(word) for word in self.words],
+            "seconds": round(self.audio_seconds, 3),
+            "voice": self.voice_id,
+            "locale": self.locale,
+            "status": self.status,
+            "problem": self.problem,
+        }
+
+
+class Shelf:
+    """The clips of one page, in order.
+
+    Made by :func:`shelf_of`.
+
+    Attributes
+    ----------
+    entries
+        What is known of each clip.
+    total
+        How many rows the source has; more than `entries` when there are too many for one page.
+    """
+
+    def __init__(self, entries: Sequence[Entry], loaders: Sequence[Callable[[], Clip]], total: int) -> None:
+        self.entries = tuple(entries)
+        self.total = total
+        self._loaders = tuple(loaders)
+        self._places = {entry.clip_id: k for k, entry in enumerate(self.entries)}
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __getitem__(self, clip_id: str) -> Entry:
+        return self.entries[self._places[clip_id]]
+
+    def clip(self, clip_id: str) -> Clip:
+        """Return a clip with its audio.
+
+        Raises
+        ------
+        KeyError
+            When the page has no such clip.
+        StoreError
+            When the clip's audio is missing; says why.
+        """
+        place = self._places[clip_id]
+        if (problem := self.entries[place].problem) is not None:
+            raise StoreError(problem)
+        try:
+            return self._loaders[place]()
+        except KeyError as error:
+            raise StoreError(str(error.args[0])) from None
+
+    def playable(self, clip_id: str) -> tuple[bytes, str]:
+        """Return a clip's audio as browsers play it, and its content type; see :meth:`Clip.playable`."""
+        return self.clip(clip_id).playable()
+
+    def peaks(self, clip_id: str, bins: int = PEAK_BINS) -> bytes:
+        """Return the outline of a clip's waveform (see `audio.peaks`), empty where there is none."""
+        try:
+            return peaks(self.clip(clip_id).samples, bins)
+        except (SpeechframeError, OSError):
+            # The page says what is wrong with a clip when it is played; its place in the list is kept.
+            return b""
+
+
+def shelf_of(source: Any, *, label: Any = None, limit: int | None = _SHOWN) -> Shelf:
+    """Return the clips of whatever holds some.
+
+    Parameters
+    ----------
+    source
+        A run, a selection of rows, a list of these, a :class:`Clip` or a list of clips, or a pandas frame
+        with a column ``audio`` (bytes, or dicts with ``bytes``).
+    label
+        ``col("name")`` of what each clip is called; the row's id by default.
+    limit
+        Clips at most; None for all.
+
+    Raises
+    ------
+    StoreError
+        When there is nothing in it that could be played; says what can be given.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from speechframe.audio.codec import encode
+    >>> from speechframe.spec.speech import Format
+    >>> data = encode(np.zeros(8000, np.float32), 8000, format=Format.WAV)
+    >>> shelf = shelf_of(Clip(data, Format.WAV, 8000, text="(silence)"))
+    >>> shelf.entries[0].label, shelf.entries[0].audio_seconds, shelf.playable("0")[1]
+    ('clip 1', 1.0, 'audio/wav')
+    """
+    name = label.name if isinstance(label, Column) else label
+    parts = list(source) if isinstance(source, (list, tuple)) else [source]
+    entries: list[Entry] = []
+    loaders: list[Callable[[], Clip]] = []
+    total = 0
+    for place, part in enumerate(parts):
+        room = None if limit is None else max(limit - len(entries), 0)
+        for known, loader in islice(_rows_of(part, place), room):
+            called = known["row_id"] if name is None else str(known["fields"].get(name))
+            entries.append(Entry(str(len(entries)), label=called, **known))
+            loaders.append(loader)
+        total += _length_of(part)
+    return Shelf(entries, loaders, total)
+
+
+def _rows_of(part: Any, place: int) -> Iterator[tuple[dict[str, Any], Callable[[], Clip]]]:
+    """Yield what is known of each clip, and how it is read."""
+    if isinstance(part, (Run, Selection)):
+        yield from _of_run(part)
+    elif isinstance(part, Clip):
+        yield _of_clip(part, f"clip {place + 1}", {})
+    elif hasattr(part, "columns") and hasattr(part, "itertuples"):
+        yield from _of_frame(part)
+    else:
+        raise StoreError(
+            f"a {type(part).__name__} holds no clips; allowed: a run, a selection of its rows, "
+            f"a list of runs, a clip, or a DataFrame with a column {AUDIO_COLUMN!r}"
+        )
+
+
+def _length_of(part: Any) -> int:
+    if isinstance(part, Run):
+        return int(part.stats["rows"])
+    return 1 if isinstance(part, Clip) else len(part)
+
+
+def _of_run(part: Run | Selection) -> Iterator[tuple[dict[str, Any], Callable[[], Clip]]]:
+    run = part if isinstance(part, Run) else part.run
+    name_of = run.name_of
+    if AUDIO_COLUMN not in run.columns:
+        raise StoreError(f"a run of {run.operation} holds no audio")
+    # The columns of the rows, and the two that say which row and which call.
+    columns = dict.fromkeys([*(c for c in run.columns if c != name_of(AUDIO_COLUMN)), name_of(ROW_ID)])
+    for batch in part.batches(list(columns), audio=False):
+        for row in batch.to_pylist():
+            row_id, key = str(row.pop(name_of(ROW_ID))), row[name_of("request_key")]
+            status = row[name_of("status")]
+            known = {
+                "row_id": row_id,
+                "text": row[name_of("text")] or "",
+                "words": tuple(
+                    (w["word"], w["start_ms"], w["end_ms"]) for w in row[name_of("word_durations")] or ()
+                ),
+                "audio_seconds": row[name_of("audio_seconds")] or 0.0,
+                "voice_id": row[name_of("voice_id")],
+                "locale": row[name_of("locale")],
+                "status": status,
+                "problem": None
+                if status in HEARD
+                else _why_silent(row_id, status, row[name_of("error_message")]),
+                "fields": row,
+            }
+            yield known, partial(run.clip_of_call, key)
+
+
+def _why_silent(row_id: str, status: str | None, message: str | None) -> str:
+    return f"row {row_id!r} has no audio: it is {status or 'pending'}" + (f" ({message})" if message else "")
+
+
+def _of_clip(clip: Clip, row_id: str, fields: Mapping[str, Any]) -> tuple[dict[str, Any], Callable[[], Clip]]:
+    known = {
+        "row_id": row_id,
+        "text": clip.text,
+        "words": clip.words,
+        "audio_seconds": clip.audio_seconds,
+        "voice_id": clip.voice_id,
+        "fields": fields,
+    }
+    return known, lambda: clip
+
+
+def _of_frame(frame: Any) -> Iterator[tuple[dict[str, Any], Callable[[], Clip]]]:
+    if AUDIO_COLUMN not in frame.columns:
+        raise StoreError(
+            f"the frame has no column {AUDIO_COLUMN!r}; it has {', '.join(map(str, frame.columns))}"
+        )
+    others = [name for name in frame.columns if name != AUDIO_COLUMN]
+    for row_id, audio, *values in zip(
+        frame.index, frame[AUDIO_COLUMN], *(frame[c] for c in others), strict=True
+    ):
+        fields = {str(name): value for name, value in zip(others, values, strict=True)}
+        try:
+            yield _of_clip(_frame_clip(audio, fields), str(row_id), fields)
+        except (AudioError, StoreError) as error:
+            yield {"row_id": str(row_id), "problem": f"row {row_id!r}: {error}", "fields": fields}, _nothing
+
+
+def _nothing() -> Clip:
+    raise StoreError("there is no audio")
+
+
+def _frame_clip(audio: Any, fields: Mapping[str, Any]) -> Clip:
+    data = audio.get("bytes") if isinstance(audio, Mapping) else audio
+    if data is None and isinstance(audio, Mapping) and audio.get("path"):
+        data = Path(audio["path"]).read_bytes()
+    if not isinstance(data, bytes):
+        raise StoreError("there are no bytes of audio")
+    info = inspect(data)
+    words = fields.get("word_durations")
+    return Clip(
+        data,
+        info.format,
+        info.sample_rate_hz,
+        info.channels,
+        text=str(fields.get("text") or ""),
+        words=() if words is None else tuple((w["word"], w["start_ms"], w["end_ms"]) for w in words),
+        voice_id=fields.get("voice_id"),
+    )

@@ -1,0 +1,103 @@
+"""A page that is one file: interactive with no notebook, no server and no network."""
+
+import base64
+import html
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from speechframe.page.assets import script, style
+
+__all__ = ["one_file"]
+
+# Nothing is fetched, whatever the texts of a table say; audio stands in the page.
+_POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; media-src blob:; "
+    "img-src data:"
+)
+_PAGE = """<!doctype html>
+<html lang="{lang}">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<title>{title}</title>
+<style>:root {{ color-scheme: light dark; }} body {{ margin: 0 auto; max-width: 1000px; padding: 12px; }}
+{style}</style>
+<body>
+<main id="spf-host"><h1 class="spf spf-title">{title}</h1></main>
+<noscript>{fallback}</noscript>
+<script type="application/json" id="spf-state">{state}</script>
+{clips}
+<script type="module">
+{script}
+{start}
+</script>
+</body>
+</html>
+"""
+_START = 'widget.render({ model: pageModel(), el: document.getElementById("spf-host") });'
+
+
+def one_file(
+    name: str,
+    state: Mapping[str, Any],
+    clips: Iterable[tuple[str, bytes, str]] = (),
+    *,
+    title: str,
+    fallback: str = "This page needs JavaScript.",
+    start: str = _START,
+    lang: str = "en",
+) -> str:
+    """Return a widget as a page of its own.
+
+    Parameters
+    ----------
+    name
+        The widget's script; see :func:`assets.script`.
+    state
+        What the widget finds in its model: plain values, and bytes (which arrive as Base64).
+    clips
+        Clip id, audio as browsers play it, and its content type.
+    title
+        What the page is called.
+    fallback
+        What stands there without scripts.
+    start
+        The script's last lines; by default the widget over a model that the page itself holds.
+    lang
+        The language of the page's own words.
+
+    Examples
+    --------
+    >>> page = one_file("clip_player", {"clips": [], "title": "</script>"}, title="Nothing")
+    >>> page.count("</script>"), "http" in page.replace("http-equiv", "")
+    (2, False)
+    """
+    held = "\n".join(
+        f'<script type="text/plain" id="spf-clip-{html.escape(clip_id)}" data-mime="{html.escape(mime)}">'
+        f"{base64.b64encode(data).decode()}</script>"
+        for clip_id, data, mime in clips
+    )
+    return _PAGE.format(
+        lang=lang,
+        policy=_POLICY,
+        title=html.escape(title),
+        style=style(),
+        fallback=html.escape(fallback),
+        state=_in_script(state),
+        clips=held,
+        script=script(name, as_page=True),
+        start=start,
+    )
+
+
+def _in_script(state: Mapping[str, Any]) -> str:
+    """Return JSON that may stand in a script element: nothing in it ends the element."""
+    text = json.dumps(state, ensure_ascii=False, default=_plain)
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return str(value)

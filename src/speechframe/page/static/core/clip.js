@@ -1,0 +1,105 @@
+// One clip: button, waveform, words that light up, and the keys; every widget that plays shows clips like this.
+
+import { button, el } from "./dom.js";
+import { inWords, wordAt, wordBeside } from "./words.js";
+import { paint, view } from "./wave.js";
+import { sound } from "./audio.js";
+
+const STEP_S = 0.5;
+
+/**
+ * Make the view of a clip.
+ *
+ * clip      { id, label, words, seconds, problem }: what the page knows of it
+ * outline   the waveform's outline, as `view` takes it
+ * clips     of `loader`; solo of `soloist`; shell of `frame`
+ * name      what it is called here (by default its label)
+ * keys      further keys: key -> what it does
+ * extra     elements at the end of the head (buttons, badges)
+ * on        { play(), ended(), change() }, all optional
+ *
+ * Returns { node, sound, toggle, redraw, dispose }.
+ */
+export function clipView({ clip, outline, clips, solo, shell, name = clip.label, keys = {}, extra = [], on = {} }) {
+  const { signal } = shell;
+  const words = clip.words ?? [];
+  const data = view(outline);
+  const sign = el("span", { "aria-hidden": "true" }, "▶");
+  const start = button(sign, () => player.toggle(), { class: "spf-play", "aria-label": `Play ${name}` });
+  const time = el("span", { class: "spf-time" });
+  const canvas = el("canvas", {
+    class: "spf-wave", role: "img", "aria-label": `Waveform of ${name}, ${inWords(clip.seconds)}`,
+  });
+  const trouble = el("p", { class: "spf-error", role: "alert", hidden: true });
+  const spans = words.map(([word, startMs], place) =>
+    el("span", { class: "spf-word", "data-word": place, click: () => player.seek(startMs / 1000) }, word));
+  const line = el("p", { class: "spf-words" });
+  spans.forEach((span) => line.append(span, " "));
+  if (!words.length && clip.text) line.append(clip.text);
+  const node = el("div", {
+    class: "spf-clip", role: "group", tabindex: "0", "data-clip": clip.id,
+    "aria-label": `${name}. Space plays, left and right arrows move by word`,
+  }, el("div", { class: "spf-head" }, start, el("strong", {}, name), ...extra, time), canvas, line, trouble);
+
+  let lit = -1;
+  const redraw = () => {
+    const ms = player.seconds * 1000;
+    const now = player.started ? wordAt(words, ms) : -1;
+    if (now !== lit) {
+      spans[lit]?.classList.remove("spf-lit");
+      spans[lit]?.removeAttribute("aria-current");
+      spans[now]?.classList.add("spf-lit");
+      spans[now]?.setAttribute("aria-current", "true");
+      lit = now;
+    }
+    sign.textContent = player.playing ? "❚❚" : "▶";
+    start.setAttribute("aria-label", `${player.playing ? "Pause" : "Play"} ${name}`);
+    time.textContent = player.loading ? "loading…" : `${player.seconds.toFixed(2)} / ${inWords(clip.seconds)}`;
+    const problem = player.problem ?? clip.problem;
+    trouble.hidden = !problem;
+    if (problem && trouble.textContent !== problem) trouble.textContent = problem;
+    node.dataset.state = problem ? "error" : player.playing ? "playing" : "still";
+    paint(canvas, data, clip.seconds ? player.seconds / clip.seconds : 0);
+    on.change?.();
+  };
+  const player = sound({
+    id: clip.id, audioSeconds: clip.seconds, clips, solo, signal,
+    on: { change: redraw, play: () => on.play?.(), ended: () => on.ended?.() },
+  });
+  if (clip.problem) start.disabled = true;
+
+  const move = (step) => {
+    const place = wordBeside(words, player.seconds * 1000, step);
+    player.seek(place < 0 ? player.seconds + step * STEP_S : words[place][1] / 1000);
+  };
+  const acts = {
+    " ": () => player.toggle(),
+    ArrowRight: () => move(1),
+    ArrowLeft: () => move(-1),
+    ...keys,
+  };
+  canvas.addEventListener("click", (event) =>
+    player.seek((event.offsetX / canvas.clientWidth) * clip.seconds), { signal });
+  node.addEventListener("keydown", (event) => {
+    const act = acts[event.key];
+    if (!act || event.ctrlKey || event.metaKey || event.altKey) return;
+    // A button does by itself what the space bar asks of it.
+    if (event.key === " " && event.target.closest("button, input, select, textarea")) return;
+    event.preventDefault();
+    act(event);
+  }, { signal });
+
+  const resized = new ResizeObserver(redraw);
+  resized.observe(canvas);
+  shell.onTheme(redraw);
+  redraw();
+  return {
+    node,
+    sound: player,
+    redraw,
+    dispose() {
+      resized.disconnect();
+      player.dispose();
+    },
+  };
+}

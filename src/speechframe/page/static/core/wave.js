@@ -1,0 +1,47 @@
+// The waveform of a clip, from its outline: int8 pairs of lowest and highest value.
+
+/** What a buffer of a message or a string of Base64 holds, as a DataView; null for nothing. */
+export function view(data) {
+  if (data == null || data === "") return null;
+  if (data instanceof DataView) return data.byteLength ? data : null;
+  if (typeof data === "string") {
+    const bytes = Uint8Array.from(atob(data), (c) => c.charCodeAt(0));
+    return bytes.length ? new DataView(bytes.buffer) : null;
+  }
+  return new DataView(data.buffer ?? data, data.byteOffset ?? 0, data.byteLength);
+}
+
+/** Lowest and highest value of the outline between two places from 0 to 1. */
+export function extremes(outline, from, to) {
+  const pairs = outline ? outline.byteLength / 2 : 0;
+  if (!pairs) return [0, 0];
+  const first = Math.min(pairs - 1, Math.floor(from * pairs));
+  const last = Math.max(first, Math.min(pairs, Math.ceil(to * pairs)) - 1);
+  let low = 127;
+  let high = -127;
+  for (let k = first; k <= last; k++) {
+    low = Math.min(low, outline.getInt8(2 * k));
+    high = Math.max(high, outline.getInt8(2 * k + 1));
+  }
+  return [low / 127, high / 127];
+}
+
+/** Paint the waveform; what was played already has the colour of the accent. */
+export function paint(canvas, outline, played) {
+  const width = canvas.clientWidth;
+  const height = canvas.clientHeight;
+  if (!width || !height) return;
+  const dense = window.devicePixelRatio || 1;
+  canvas.width = Math.round(width * dense);
+  canvas.height = Math.round(height * dense);
+  // Resolved colours: of a custom property the canvas would get the text "light-dark(...)", and paint black.
+  const style = getComputedStyle(canvas);
+  const pen = canvas.getContext("2d");
+  pen.scale(dense, dense);
+  for (let x = 0; x < width; x++) {
+    const [low, high] = extremes(outline, x / width, (x + 1) / width);
+    pen.fillStyle = x / width < played ? style.outlineColor : style.color;
+    const top = ((1 - high) * height) / 2;
+    pen.fillRect(x, top, 1, Math.max(1, ((high - low) * height) / 2));
+  }
+}

@@ -1,0 +1,17 @@
+"""Widgets for notebooks: hear, compare, judge and watch. Needs ``pip install 'speechframe[notebook]'``.
+
+Each widget is a Python class of a few typed traits and one script written by hand (`page/static`); the
+functions people type (`play`, ...) stand beside their class. A widget shows plain HTML where there is no
+front end. Nothing is fetched from anywhere, and audio goes to the page when somebody wants to hear it.
+"""
+
+try:
+    import anywidget as _anywidget
+except ImportError as error:
+    raise ImportError("widgets need anywidget: pip install 'speechframe[notebook]'") from error
+
+from speechframe.widgets.player import ClipPlayer, play
+
+__all__ = ["ClipPlayer", "play"]
+
+del _anywidget

@@ -1,0 +1,129 @@
+"""Clips under one another: waveform, words that light up, ratings."""
+
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import traitlets as t
+
+from speechframe.page.clips import Shelf, shelf_of
+from speechframe.page.html import one_file
+from speechframe.widgets.base import ClipWidget, saved, table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["ClipPlayer", "play"]
+
+
+class ClipPlayer(ClipWidget):
+    """Clips that play on click or by the space bar, one at a time, with the word that is heard lit up.
+
+    Made by :func:`play`.
+
+    Parameters
+    ----------
+    shelf
+        The clips.
+    rates
+        With five marks under each clip.
+
+    Attributes
+    ----------
+    ratings
+        Clip id to mark, 1 to 5, as given so far.
+    plays
+        Clip id to how often it was begun.
+    loads
+        Clips whose audio was sent to the page, in order.
+    """
+
+    script = "clip_player"
+
+    clips = t.List(t.Dict()).tag(sync=True)
+    outlines = t.Dict().tag(sync=True)
+    total = t.Int().tag(sync=True)
+    rates = t.Bool(default_value=True).tag(sync=True)
+    ratings = t.Dict().tag(sync=True)
+    plays = t.Dict().tag(sync=True)
+
+    def __init__(self, shelf: Shelf, *, rates: bool = True) -> None:
+        super().__init__(shelf, **_shown(shelf), rates=rates)
+
+    @property
+    def results(self) -> "pd.DataFrame":
+        """What was rated and played so far: a row a clip."""
+        import pandas as pd
+
+        rows = [
+            {
+                "row_id": entry.row_id,
+                "label": entry.label,
+                "voice_id": entry.voice_id,
+                "rating": self.ratings.get(entry.clip_id),
+                "plays": int(self.plays.get(entry.clip_id, 0)),
+            }
+            for entry in self.shelf.entries
+        ]
+        frame = pd.DataFrame(rows, columns=["row_id", "label", "voice_id", "rating", "plays"])
+        return frame.astype({"rating": "Int64"})
+
+    def to_html(self, path: str | PathLike[str] | None = None, *, title: str = "Clips") -> str | Path:
+        """Return the player as one page with its audio in it, or write it to `path` and return that."""
+        state = {**_shown(self.shelf), "rates": self.rates, "ratings": dict(self.ratings), "plays": {}}
+        held = [
+            (entry.clip_id, *self.shelf.playable(entry.clip_id))
+            for entry in self.shelf.entries
+            if entry.problem is None
+        ]
+        return saved(one_file(self.script, state, held, title=title, fallback=self.to_text()), path)
+
+    def to_text(self) -> str:
+        """Return how many clips there are, and how long they are together."""
+        seconds = sum(entry.audio_seconds for entry in self.shelf.entries)
+        return f"<ClipPlayer: {len(self.shelf):,} of {self.shelf.total:,} clips, {seconds:,.1f} s>"
+
+    def to_table(self) -> str:
+        """Return the clips as a table: what can be seen without a kernel."""
+        rows = [
+            [entry.label, entry.voice_id or "", f"{entry.audio_seconds:.2f} s", entry.problem or entry.text]
+            for entry in self.shelf.entries
+        ]
+        return table(["clip", "voice", "length", "text"], rows, caption=self.to_text())
+
+
+def _shown(shelf: Shelf) -> dict[str, Any]:
+    return {
+        "clips": [entry.to_page() for entry in shelf.entries],
+        "outlines": {entry.clip_id: shelf.peaks(entry.clip_id) for entry in shelf.entries},
+        "total": shelf.total,
+    }
+
+
+def play(source: Any, *, label: Any = None, limit: int | None = 200, rates: bool = True) -> ClipPlayer:
+    """Return a player for the clips of a run, of some of its rows, or of several runs.
+
+    Parameters
+    ----------
+    source
+        A run, a selection of rows, a list of these, a clip, a list of clips, or a DataFrame with a column
+        ``audio``.
+    label
+        ``col("name")`` of what each clip is called; the row's id by default.
+    limit
+        Clips at most; None for all.
+    rates
+        With five marks under each clip: ``player.results`` holds what was chosen.
+
+    Raises
+    ------
+    StoreError
+        When there is nothing in it that could be played.
+
+    Examples
+    --------
+    >>> import speechframe as spf
+    >>> player = spf.play(spf.open_run("runs/demo").sample(20))  # doctest: +SKIP
+    >>> player.results  # doctest: +SKIP
+    """
+    return ClipPlayer(shelf_of(source, label=label, limit=limit), rates=rates)

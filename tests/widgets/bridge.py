@@ -1,0 +1,127 @@
+"""A real widget with its real script in a real browser, without a notebook: the comm is a recorder.
+
+What the page sends is handed to the widget at once; what Python sends is fetched by the page, which asks
+every few milliseconds, so that answers of other threads arrive as they do in a notebook.
+"""
+
+import base64
+import json
+import sys
+from pathlib import Path
+from typing import ClassVar
+
+import comm
+from comm.base_comm import BaseComm
+from ipywidgets.widgets.widget import _put_buffers, _remove_buffers
+
+HARNESS = (Path(__file__).parent / "harness.html").read_text(encoding="utf-8")
+THEMES = Path(sys.prefix) / "share/jupyter/lab/themes/@jupyterlab"
+ADDRESS = "http://widget.test/"
+
+
+class Recorder(BaseComm):
+    """A comm that keeps what is sent through it."""
+
+    sent: ClassVar[list] = []
+
+    def publish_msg(self, msg_type, data=None, metadata=None, buffers=None, **keys):
+        Recorder.sent.append((self.comm_id, msg_type, data or {}, list(buffers or [])))
+
+
+def record_comms(monkeypatch):
+    Recorder.sent = []
+    monkeypatch.setattr(comm, "create_comm", Recorder)
+
+
+def wire(data, buffers):
+    return {**json.loads(json.dumps(data)), "buffers": [base64.b64encode(bytes(b)).decode() for b in buffers]}
+
+
+class Bridge:
+    """A widget shown in a page.
+
+    Attributes
+    ----------
+    page
+        The page, of Playwright.
+    errors
+        What the page's console called an error, and exceptions of its scripts.
+    to_python, to_page
+        Messages in either direction: what they say, without buffers.
+    requests
+        Addresses the page asked for beyond its own.
+    """
+
+    def __init__(self, page, widget, *, light=True):
+        self.page, self.widget, self.light = page, widget, light
+        self.errors, self.to_python, self.to_page, self.requests = [], [], [], []
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on(
+            "console", lambda message: self.errors.append(message.text) if message.type == "error" else None
+        )
+        page.route("**/*", self._serve)
+        page.expose_function("__py", self._heard)
+        page.emulate_media(color_scheme="light" if light else "dark")
+        page.goto(ADDRESS)
+        page.wait_for_function("window.__ready === true")
+
+    def _serve(self, route):
+        url = route.request.url
+        theme = "light" if self.light else "dark"
+        if url == ADDRESS:
+            page = HARNESS.replace("__LIGHT__", str(self.light).lower())
+            route.fulfill(content_type="text/html", body=page)
+        elif url == f"{ADDRESS}widget.js":
+            route.fulfill(content_type="text/javascript", body=str(self.widget._esm))
+        elif url == f"{ADDRESS}widget.css":
+            route.fulfill(content_type="text/css", body=str(self.widget._css))
+        elif url == f"{ADDRESS}theme.css":
+            # The variables of JupyterLab's own theme, as the notebook has them.
+            route.fulfill(content_type="text/css", path=THEMES / f"theme-{theme}-extension/index.css")
+        elif url.startswith(("blob:", "data:")):
+            route.continue_()
+        else:
+            self.requests.append(url)
+            route.fulfill(status=404)
+
+    def _heard(self, message):
+        if message["method"] == "state":
+            state, paths, buffers = _remove_buffers(self.widget.get_state())
+            return [wire({"method": "update", "state": state, "buffer_paths": paths}, buffers)]
+        if message["method"] != "poll":
+            buffers = [base64.b64decode(b) for b in message.pop("buffers", [])]
+            if message["method"] == "update":
+                _put_buffers(message["state"], message["buffer_paths"], buffers)
+            self.to_python.append(message)
+            self.widget._handle_msg({"content": {"data": message}, "buffers": buffers})
+        return self._pending()
+
+    def _pending(self):
+        mine, others = [], []
+        sent, Recorder.sent = Recorder.sent, []
+        for one in sent:
+            comm_id, kind, data, buffers = one
+            if comm_id != self.widget.comm.comm_id:
+                others.append(one)
+            elif kind == "comm_msg" and data.get("method") in {"update", "custom"}:
+                self.to_page.append(data)
+                mine.append(wire(data, buffers))
+        Recorder.sent = [*others, *Recorder.sent]
+        return mine
+
+    @property
+    def box(self):
+        """The widget's own element."""
+        return self.page.locator("#host > .spf")
+
+    def wait(self, script, arg=None):
+        """Wait until a script of the page is true."""
+        self.page.wait_for_function(script, arg=arg)
+
+    def until(self, true, seconds=10):
+        """Wait until something of Python is true, with the page alive."""
+        for _ in range(int(seconds / 0.02)):
+            if true():
+                return
+            self.page.wait_for_timeout(20)
+        raise AssertionError("it did not come to that")

@@ -1,0 +1,91 @@
+"""A browser, and a page a test."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # what these tests share lies beside them
+
+from bridge import Bridge, record_comms
+
+FLAGS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
+    "--autoplay-policy=no-user-gesture-required",
+]  # fmt: skip
+PICTURES = Path(os.environ.get("SPEECHFRAME_PICTURES", "build/pictures"))
+
+
+def chromium():
+    found = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+    assert found, "the tests of widgets need Chromium: `make test` installs it, CHROMIUM names another one"
+    return found
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Give a browser to the tests of a file: while it runs, its loop keeps that of asynchronous tests away."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser):
+    context = browser.new_context(viewport={"width": 1000, "height": 800})
+    page = context.new_page()
+    page.set_default_timeout(15_000)
+    yield page
+    context.close()
+
+
+@pytest.fixture
+def show(page, monkeypatch):
+    """Show a widget; the test fails when the page had an error or asked anybody for anything."""
+    record_comms(monkeypatch)
+    shown = []
+
+    def shows(make, *, light=True):
+        bridge = Bridge(page, make(), light=light)
+        shown.append(bridge)
+        return bridge
+
+    yield shows
+    for bridge in shown:
+        assert bridge.errors == []
+        assert bridge.requests == []
+
+
+@pytest.fixture
+def accessible(page):
+    """Assert that axe finds nothing to complain of in an element."""
+    import axe_playwright_python
+
+    script = Path(axe_playwright_python.__file__).parent / "axe.min.js"
+
+    def check(box):
+        page.add_script_tag(content=script.read_text(encoding="utf-8"))
+        rules = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+        found = box.evaluate("(node, rules) => axe.run(node, { runOnly: rules })", rules)
+        bad = [(v["id"], [node["html"][:200] for node in v["nodes"][:3]]) for v in found["violations"]]
+        assert bad == []
+        assert found["passes"], "axe looked at something"
+
+    return check
+
+
+@pytest.fixture(scope="session")
+def picture():
+    """Keep a picture of an element, for people to look at."""
+    PICTURES.mkdir(parents=True, exist_ok=True)
+
+    def keep(element, name):
+        element.screenshot(path=PICTURES / f"{name}.png")
+
+    return keep
