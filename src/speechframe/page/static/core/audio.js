@@ -80,7 +80,9 @@ export function sound({ id, audioSeconds, clips, solo, on, signal }) {
   };
   const fail = (error) => {
     if (error.name === "AbortError") return;
-    state.problem = error.message;
+    // What the browser says of a format it does not know helps nobody who listens.
+    const unknown = audio.error || error.name === "NotSupportedError";
+    state.problem = unknown ? "this clip cannot be played: the browser does not know its format" : error.message;
     on.change();
   };
   const load = async () => {
@@ -122,9 +124,7 @@ export function sound({ id, audioSeconds, clips, solo, on, signal }) {
     on.change();
     on.ended?.();
   }, { signal });
-  audio.addEventListener("error", () => {
-    if (audio.src) fail(new Error(`this clip cannot be played (${audio.error?.message || "unknown format"})`));
-  }, { signal });
+  audio.addEventListener("error", () => audio.src && fail(audio.error), { signal });
 
   return {
     audio,
