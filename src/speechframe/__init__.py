@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     )
     from speechframe.local import LocalService, local_service
     from speechframe.settings import Settings
+    from speechframe.widgets import compare_voices, gallery, play
 
 # A library writes to its log and leaves it to its user who reads that.
 logging.getLogger(__name__).addHandler(logging.NullHandler())
@@ -109,6 +110,7 @@ _MODULES = {
     ),
     "speechframe.local": ("LocalService", "local_service"),
     "speechframe.settings": ("Settings",),
+    "speechframe.widgets": ("compare_voices", "gallery", "play"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -148,10 +150,13 @@ __all__ = [
     "change_voice",
     "changes",
     "col",
+    "compare_voices",
     "configure",
+    "gallery",
     "generate",
     "local_service",
     "open_run",
+    "play",
     "resume",
     "say",
     "translate",

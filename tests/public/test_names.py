@@ -21,8 +21,8 @@ PUBLIC = """
     AudioError BadAnswer BadRequest BudgetExceeded Changes Client Clip ConnectionFailed EngineError Estimate
     InvalidRows LocalService NotARun PaymentRequired PermissionDenied RateLimited RequestTimeout Run RunLocked
     RunMismatch RunOptions ServerError ServiceError Settings SettingsError SpeechframeError StoreError SyncClient
-    TimedOut Unavailable __version__ aio change_voice changes col configure generate local_service open_run resume say
-    translate tune_allocator voices
+    TimedOut Unavailable __version__ aio change_voice changes col compare_voices configure gallery generate
+    local_service open_run play resume say translate tune_allocator voices
 """
 
 

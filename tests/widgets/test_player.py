@@ -200,5 +200,5 @@ def test_without_a_front_end_it_is_a_table():
     "source", ["runs/demo", 5, pd.DataFrame({"text": ["x"]})], ids=["path", "int", "no audio"]
 )
 def test_what_holds_no_clips_is_refused_with_what_does(source):
-    with pytest.raises(StoreError, match="holds no clips; allowed: a run|has no column 'audio'"):
+    with pytest.raises(StoreError, match=r"holds no clips; allowed: a run|has no column 'audio'"):
         play(source)

@@ -20,6 +20,7 @@ from speechframe.store.schema import AUDIO_COLUMN
 
 __all__ = ["Entry", "Shelf", "shelf_of"]
 
+_KNOWN = ("text", "word_durations", "audio_seconds", "voice_id", "locale", "status", "error_message")
 _SHOWN = 200
 """Clips of one page, unless more are asked for: what a page can hold and a person can see."""
 
@@ -202,15 +203,16 @@ def _of_run(part: Run | Selection) -> Iterator[tuple[dict[str, Any], Callable[[]
     name_of = run.name_of
     if AUDIO_COLUMN not in run.columns:
         raise StoreError(f"a run of {run.operation} holds no audio")
-    # The columns of the rows, and the two that say which row and which call.
-    columns = dict.fromkeys([*(c for c in run.columns if c != name_of(AUDIO_COLUMN)), name_of(ROW_ID)])
+    # The columns of the rows, and what of ours a run leaves out where the caller's table says the same.
+    shown = [name for name in run.columns if name != name_of(AUDIO_COLUMN)]
+    columns = dict.fromkeys([*shown, *map(name_of, _KNOWN), name_of(ROW_ID)])
     for batch in part.batches(list(columns), audio=False):
         for row in batch.to_pylist():
             row_id, key = str(row.pop(name_of(ROW_ID))), row[name_of("request_key")]
             status = row[name_of("status")]
             known = {
                 "row_id": row_id,
-                "text": row[name_of("text")] or "",
+                "text": row[name_of("text")] or row.get("text") or "",
                 "words": tuple(
                     (w["word"], w["start_ms"], w["end_ms"]) for w in row[name_of("word_durations")] or ()
                 ),

@@ -10,8 +10,10 @@ try:
 except ImportError as error:
     raise ImportError("widgets need anywidget: pip install 'speechframe[notebook]'") from error
 
+from speechframe.widgets.comparison import VoiceComparison, compare_voices
+from speechframe.widgets.gallery import VoiceGallery, gallery
 from speechframe.widgets.player import ClipPlayer, play
 
-__all__ = ["ClipPlayer", "play"]
+__all__ = ["ClipPlayer", "VoiceComparison", "VoiceGallery", "compare_voices", "gallery", "play"]
 
 del _anywidget

@@ -2,7 +2,7 @@
 
 import html
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from os import PathLike
@@ -15,7 +15,7 @@ from speechframe.errors import SpeechframeError
 from speechframe.page.assets import script, style
 from speechframe.page.clips import Shelf
 
-__all__ = ["ClipWidget", "PageWidget", "post", "table"]
+__all__ = ["ClipWidget", "PageWidget", "clips_of", "held_clips", "post", "saved", "table"]
 
 log = logging.getLogger(__name__)
 
@@ -111,6 +111,21 @@ class ClipWidget(PageWidget):
         else:
             self.loads.append(clip_id)
             self.send({"kind": "audio", "clip": clip_id, "mime": mime}, buffers=[data])
+
+
+def clips_of(shelf: Shelf) -> dict[str, Any]:
+    """Return what a page knows of a shelf's clips at once: the traits ``clips`` and ``outlines``."""
+    return {
+        "clips": [entry.to_page() for entry in shelf.entries],
+        "outlines": {entry.clip_id: shelf.peaks(entry.clip_id) for entry in shelf.entries},
+    }
+
+
+def held_clips(shelf: Shelf) -> Iterator[tuple[str, bytes, str]]:
+    """Yield the audio of a shelf for a page that is one file: id, bytes and content type."""
+    for entry in shelf.entries:
+        if entry.problem is None:
+            yield (entry.clip_id, *shelf.playable(entry.clip_id))
 
 
 def table(head: list[str], rows: list[list[Any]], *, caption: str = "") -> str:

@@ -8,7 +8,7 @@ import traitlets as t
 
 from speechframe.page.clips import Shelf, shelf_of
 from speechframe.page.html import one_file
-from speechframe.widgets.base import ClipWidget, saved, table
+from speechframe.widgets.base import ClipWidget, clips_of, held_clips, saved, table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,7 +48,7 @@ class ClipPlayer(ClipWidget):
     plays = t.Dict().tag(sync=True)
 
     def __init__(self, shelf: Shelf, *, rates: bool = True) -> None:
-        super().__init__(shelf, **_shown(shelf), rates=rates)
+        super().__init__(shelf, **clips_of(shelf), total=shelf.total, rates=rates)
 
     @property
     def results(self) -> "pd.DataFrame":
@@ -70,13 +70,15 @@ class ClipPlayer(ClipWidget):
 
     def to_html(self, path: str | PathLike[str] | None = None, *, title: str = "Clips") -> str | Path:
         """Return the player as one page with its audio in it, or write it to `path` and return that."""
-        state = {**_shown(self.shelf), "rates": self.rates, "ratings": dict(self.ratings), "plays": {}}
-        held = [
-            (entry.clip_id, *self.shelf.playable(entry.clip_id))
-            for entry in self.shelf.entries
-            if entry.problem is None
-        ]
-        return saved(one_file(self.script, state, held, title=title, fallback=self.to_text()), path)
+        state = {
+            **clips_of(self.shelf),
+            "total": self.shelf.total,
+            "rates": self.rates,
+            "ratings": dict(self.ratings),
+            "plays": {},
+        }
+        page = one_file(self.script, state, held_clips(self.shelf), title=title, fallback=self.to_text())
+        return saved(page, path)
 
     def to_text(self) -> str:
         """Return how many clips there are, and how long they are together."""
@@ -90,14 +92,6 @@ class ClipPlayer(ClipWidget):
             for entry in self.shelf.entries
         ]
         return table(["clip", "voice", "length", "text"], rows, caption=self.to_text())
-
-
-def _shown(shelf: Shelf) -> dict[str, Any]:
-    return {
-        "clips": [entry.to_page() for entry in shelf.entries],
-        "outlines": {entry.clip_id: shelf.peaks(entry.clip_id) for entry in shelf.entries},
-        "total": shelf.total,
-    }
 
 
 def play(source: Any, *, label: Any = None, limit: int | None = 200, rates: bool = True) -> ClipPlayer:

@@ -1,0 +1,256 @@
+"""The same texts by several voices, side by side, with their price before anything is spent."""
+
+import asyncio
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import traitlets as t
+
+from speechframe import aio
+from speechframe._loop import run_sync, submit
+from speechframe.batch.columns import col
+from speechframe.batch.outcome import PENDING
+from speechframe.batch.run import Run
+from speechframe.batch.selection import Selection
+from speechframe.errors import SpeechframeError
+from speechframe.page.clips import Shelf, shelf_of
+from speechframe.page.html import one_file
+from speechframe.widgets.base import ClipWidget, clips_of, held_clips, saved, table
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    import pandas as pd
+
+__all__ = ["VoiceComparison", "compare_voices"]
+
+_REFRESH_S = 0.25
+PLANNED, RUNNING, READY = "planned", "running", "ready"
+
+
+class VoiceComparison(ClipWidget):
+    """Each text by each voice: switching keeps the place, and what is preferred is kept.
+
+    Made by :func:`compare_voices`. Nothing is spent before the button is pressed or :meth:`generate` is
+    called.
+
+    Attributes
+    ----------
+    stage
+        ``"planned"``, ``"running"`` or ``"ready"``.
+    run
+        The run behind it.
+    preferred
+        Place of a text to the voice that was preferred.
+    """
+
+    script = "comparison"
+
+    stage = t.Unicode(PLANNED).tag(sync=True)
+    cost = t.Unicode().tag(sync=True)
+    price = t.Unicode().tag(sync=True)
+    total = t.Int().tag(sync=True)
+    done = t.Int().tag(sync=True)
+    problem = t.Unicode().tag(sync=True)
+    groups = t.List(t.Dict()).tag(sync=True)
+    outlines = t.Dict().tag(sync=True)
+    preferred = t.Dict().tag(sync=True)
+
+    def __init__(self, run: Run | None, shelf: Shelf, making: dict[str, Any] | None = None) -> None:
+        self.run = run
+        self._making = making
+        self._work: Future[None] | None = None
+        super().__init__(shelf, **self._stage_of(run, shelf))
+
+    def _stage_of(self, run: Run | None, shelf: Shelf) -> dict[str, Any]:
+        if self._making is None or run is None or run.estimate is None:
+            return {"stage": READY, **_grouped(shelf)}
+        estimate = run.estimate
+        amount = f"{estimate.credits:,.10g} credits"
+        if not estimate.calls:
+            # Everything was made before: there is nothing to be confirmed.
+            return {"stage": READY, "cost": "made before: nothing is spent", **_grouped(shelf)}
+        wrong = [f"{p['field']} {p['problem']}" for p in run.problems]
+        return {
+            "stage": PLANNED,
+            "cost": estimate.line() + (f" ({'; '.join(dict.fromkeys(wrong))})" if wrong else ""),
+            "price": amount,
+            "total": estimate.calls,
+        }
+
+    def on_generate(self, _: dict[str, Any]) -> None:
+        """Begin to make the clips, as the page asks."""
+        self._begin()
+
+    def generate(self) -> "VoiceComparison":
+        """Make the clips, wait for them, and return the comparison.
+
+        Raises
+        ------
+        SpeechframeError
+            What ended the run; clips that were made are there all the same.
+        """
+        self._begin()
+        if self._work is not None:
+            self._work.result()
+        if self.problem and not self.groups:
+            raise SpeechframeError(self.problem)
+        return self
+
+    def _begin(self) -> None:
+        if self.stage == PLANNED:
+            self.stage = RUNNING
+            self._work = submit(self._make())
+
+    async def _make(self) -> None:
+        try:
+            self.run = await aio.generate(**(self._making or {}), wait=False)
+            live = asyncio.ensure_future(_ended(self.run))
+            while not live.done():
+                await asyncio.wait([live], timeout=_REFRESH_S)
+                if self.run.progress is not None:
+                    self.done = self.run.progress.ended
+            await live
+        except SpeechframeError as error:
+            self.problem = str(error)
+        if self.run is not None:
+            self.problem = self.problem or self.run.stopped_because or ""
+            self.shelf = await asyncio.to_thread(shelf_of, self.run, limit=None)
+            shown = await asyncio.to_thread(_grouped, self.shelf)
+            self.outlines = shown["outlines"]
+            self.groups = shown["groups"]
+        self.stage = READY
+
+    @property
+    def frame(self) -> "pd.DataFrame":
+        """A row a clip: text, voice, audio, words, credits, and whether it was preferred for its text."""
+        import pandas as pd
+
+        places = {text: k for k, text in enumerate(_texts(self.shelf))}
+        rows = []
+        for entry in self.shelf.entries:
+            clip = self.shelf.clip(entry.clip_id) if entry.problem is None else None
+            voice = _voice(entry)
+            rows.append(
+                {
+                    "text": entry.text,
+                    "voice_id": voice,
+                    "audio": clip.audio if clip is not None else None,
+                    "word_durations": list(entry.words),
+                    "credits": clip.credits if clip is not None else 0.0,
+                    "status": entry.status,
+                    "error": entry.problem,
+                    "preferred": self.preferred.get(str(places[_text(entry)])) == voice,
+                }
+            )
+        return pd.DataFrame(rows)
+
+    def to_html(
+        self, path: str | PathLike[str] | None = None, *, title: str = "Comparison of voices"
+    ) -> str | Path:
+        """Return the comparison as one page with its audio in it, or write it to `path` and return that."""
+        state = {
+            "stage": READY,
+            "cost": self.cost,
+            "price": "",
+            "total": 0,
+            "done": 0,
+            "problem": self.problem,
+            "preferred": dict(self.preferred),
+            **_grouped(self.shelf),
+        }
+        page = one_file(self.script, state, held_clips(self.shelf), title=title, fallback=self.to_text())
+        return saved(page, path)
+
+    def to_text(self) -> str:
+        """Return what is compared, and at what stage it is."""
+        return f"<VoiceComparison: {self.stage}, {len(self.shelf):,} clips>"
+
+    def to_table(self) -> str:
+        """Return the clips as a table; before they are made, what they would cost."""
+        rows = [[entry.text, _voice(entry), _length(entry)] for entry in self.shelf.entries]
+        return table(["text", "voice", "length"], rows, caption=self.cost or self.to_text())
+
+
+async def _ended(run: Run) -> None:
+    await run
+
+
+def _length(entry: Any) -> str:
+    if entry.status in {None, PENDING}:
+        return "not made yet"
+    return entry.problem or f"{entry.audio_seconds:.2f} s"
+
+
+def _text(entry: Any) -> str:
+    return entry.text or str(entry.fields.get("text", ""))
+
+
+def _voice(entry: Any) -> str:
+    return entry.voice_id or str(entry.fields.get("voice") or entry.label)
+
+
+def _texts(shelf: Shelf) -> list[str]:
+    return list(dict.fromkeys(_text(entry) for entry in shelf.entries))
+
+
+def _grouped(shelf: Shelf) -> dict[str, Any]:
+    """Return the clips by text, as the page takes them."""
+    shown = clips_of(shelf)
+    by_text: dict[str, list[dict[str, Any]]] = {text: [] for text in _texts(shelf)}
+    for entry, clip in zip(shelf.entries, shown["clips"], strict=True):
+        voice = _voice(entry)
+        by_text[_text(entry)].append({**clip, "voice": voice, "label": voice})
+    return {
+        "groups": [{"text": text, "clips": clips} for text, clips in by_text.items()],
+        "outlines": shown["outlines"],
+    }
+
+
+def compare_voices(voices: Any, texts: Sequence[str] | str | None = None, **options: Any) -> VoiceComparison:
+    """Return a comparison of voices over the same texts; its page asks before it spends.
+
+    Parameters
+    ----------
+    voices
+        Ids or names of voices; or a run, some of its rows, or a list of runs that were made before: then
+        there are no `texts`.
+    texts
+        What each voice says.
+    **options
+        Any other argument of :func:`speechframe.generate`: ``locale``, ``style``, ``run_dir``,
+        ``max_credits`` ... A run of the same texts and voices is used again and costs nothing.
+
+    Raises
+    ------
+    ValueError
+        For fewer than two voices, or no text.
+    SpeechframeError
+        When the service cannot be asked for the price.
+
+    Examples
+    --------
+    >>> import speechframe as spf
+    >>> comparison = spf.compare_voices(["nora", "miles"], ["Good morning."])  # doctest: +SKIP
+    >>> comparison.generate().frame[["voice_id", "credits"]]  # doctest: +SKIP
+    """
+    given = voices if isinstance(voices, (list, tuple)) else [voices]
+    if given and all(isinstance(one, (Run, Selection)) for one in given):
+        return VoiceComparison(None, shelf_of(list(given), limit=None))
+    lines = [texts] if isinstance(texts, str) else list(texts or ())
+    names = list(dict.fromkeys(str(name) for name in given))
+    if len(names) < 2:  # noqa: PLR2004 - to compare takes two
+        raise ValueError(f"a comparison takes two voices or more, not {names}")
+    if not lines:
+        raise ValueError(
+            "a comparison takes a text or more, such as compare_voices(voices, ['Good morning.'])"
+        )
+    import pandas as pd
+
+    frame = pd.DataFrame([{"text": line, "voice": name} for line in lines for name in names])
+    own = {"table": frame, "text": "text", "voice": col("voice"), "on_invalid": "skip", "progress": False}
+    making = {**own, **options}
+    run = run_sync(aio.generate(**making, dry_run=True))
+    return VoiceComparison(run, shelf_of(run, limit=None), making)

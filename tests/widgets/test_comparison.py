@@ -1,0 +1,136 @@
+"""Voices side by side, in a browser, over the embedded service."""
+
+import re
+
+import pytest
+
+import speechframe as spf
+from speechframe.widgets.comparison import compare_voices
+
+TEXTS = ["Good morning to you all, and welcome.", "The train leaves at seven from the second platform."]
+VOICES = ["en-US-nora", "en-US-miles"]
+
+
+@pytest.fixture
+def planned(service, tmp_path):
+    return lambda voices=VOICES, texts=TEXTS, **more: compare_voices(
+        voices, texts, service=service, run_dir=tmp_path / "run", **more
+    )
+
+
+def balance(service):
+    with spf.SyncClient(settings=service.settings) as client:
+        return client.limits()["remaining_character_count"]
+
+
+def test_the_price_is_said_before_anything_is_spent(show, planned, service):
+    bridge = show(planned)
+    credits = 2 * sum(map(len, TEXTS))
+    assert f"{credits} credits" in bridge.box.inner_text()
+    assert bridge.widget.frame["credits"].sum() == 0
+    assert bridge.widget.run.ledger.empty
+    bridge.page.get_by_role("button", name=f"Generate for {credits} credits").click()
+    bridge.page.get_by_role("heading", name=TEXTS[0]).wait_for()
+    bridge.until(lambda: bridge.widget.stage == "ready")
+    frame = bridge.widget.frame
+    assert list(zip(frame["text"], frame["voice_id"], strict=True)) == [(t, v) for t in TEXTS for v in VOICES]
+    assert frame["credits"].sum() == credits
+    assert frame["audio"].map(len).min() > 1000
+    assert frame["word_durations"].map(len).min() > 5
+    again = planned()
+    assert again.stage == "ready", "what was made before is not offered again"
+    assert len(again.frame) == 4
+
+
+def test_switching_keeps_the_place(show, planned):
+    bridge = show(lambda: planned().generate())
+    group = bridge.page.locator(".spf-group").first
+    group.get_by_role("button", name="Play en-US-nora").click()
+    bridge.page.wait_for_timeout(700)
+    jump = bridge.page.evaluate("""async () => {
+      const group = document.querySelector('.spf-group');
+      const time = (k) => parseFloat(group.querySelectorAll('.spf-time')[k].textContent);
+      const before = time(0);
+      group.querySelectorAll('[aria-label^="Switch to"]')[1].click();
+      while (group.querySelectorAll('.spf-clip')[1].dataset.state !== 'playing') await new Promise(requestAnimationFrame);
+      return [before, time(1)];
+    }""")
+    assert jump[0] > 0.3
+    assert abs(jump[1] - jump[0]) < 0.2
+    assert bridge.page.locator("[data-state='playing']").count() == 1
+    switch = group.get_by_role("button", name=re.compile("Switch to en-US-miles"))
+    assert switch.get_attribute("aria-pressed") == "true"
+
+
+def test_switching_while_it_stands_still_is_exact(show, planned):
+    bridge = show(lambda: planned().generate())
+    group = bridge.page.locator(".spf-group").first
+    group.locator(".spf-word", has_text="welcome").first.click()
+    bridge.wait("() => parseFloat(document.querySelectorAll('.spf-time')[0].textContent) > 0.2")
+    group.press("2")
+    bridge.wait("""() => {
+      const [a, b] = [...document.querySelectorAll('.spf-time')].map((node) => parseFloat(node.textContent));
+      return Math.abs(a - b) < 0.05;
+    }""")
+
+
+def test_what_is_preferred_is_in_the_frame(show, planned):
+    bridge = show(lambda: planned().generate())
+    bridge.page.get_by_role("button", name="Prefer en-US-miles for text 2").click()
+    bridge.until(lambda: bridge.widget.preferred == {"1": "en-US-miles"})
+    frame = bridge.widget.frame
+    assert frame[frame["preferred"]][["text", "voice_id"]].to_numpy().tolist() == [[TEXTS[1], "en-US-miles"]]
+
+
+def test_a_voice_that_cannot_speak_says_why_and_the_other_plays(show, planned):
+    bridge = show(lambda: planned(voices=["en-US-nora", "en-US-nobody"]).generate())
+    assert "invalid" in bridge.page.get_by_role("alert").first.inner_text()
+    bridge.page.get_by_role("button", name="Play en-US-nora").first.click()
+    bridge.page.locator("[data-state='playing']").wait_for()
+    frame = bridge.widget.frame
+    assert frame[frame["voice_id"] == "en-US-nobody"]["error"].notna().all()
+
+
+def test_runs_made_before_are_compared_without_a_service(planned, show):
+    run = planned().generate().run
+    bridge = show(lambda: compare_voices(run))
+    assert bridge.page.locator(".spf-group").count() == 2
+    assert not bridge.page.get_by_role("button", name="Generate").is_visible()
+
+
+def test_as_one_file(page, planned, tmp_path):
+    page.context.set_offline(True)
+    path = planned().generate().to_html(tmp_path / "comparison.html")
+    page.goto(path.as_uri())
+    page.get_by_role("button", name="Play en-US-miles").first.click()
+    page.locator("[data-state='playing']").wait_for()
+
+
+@pytest.mark.parametrize("light", [True, False], ids=["light", "dark"])
+def test_everybody_can_use_it(show, planned, accessible, picture, light):
+    bridge = show(planned, light=light)
+    accessible(bridge.box)
+    picture(bridge.box, f"voice-comparison-planned-{'light' if light else 'dark'}")
+    bridge.page.get_by_role("button", name="Generate").click()
+    bridge.page.get_by_role("button", name="Prefer en-US-nora for text 1").click()
+    accessible(bridge.box)
+    picture(bridge.box, f"voice-comparison-{'light' if light else 'dark'}")
+
+
+@pytest.mark.parametrize(
+    ("voices", "texts", "words"),
+    [
+        (["nora"], ["Hi."], "two voices or more"),
+        (["nora", "nora"], ["Hi."], "two voices or more"),
+        (VOICES, [], "a text or more"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(voices, texts, words):
+    with pytest.raises(ValueError, match=words):
+        compare_voices(voices, texts)
+
+
+def test_without_a_front_end_it_is_a_table(planned):
+    bundle = planned()._repr_mimebundle_()[0]
+    assert "not made yet" in bundle["text/html"]
+    assert "credits" in bundle["text/html"]

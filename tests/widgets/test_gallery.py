@@ -1,0 +1,121 @@
+"""The gallery of voices, in a browser, over the embedded service."""
+
+import pytest
+
+from speechframe.spec.speech import Voice
+from speechframe.widgets.gallery import VoiceGallery, gallery
+
+
+@pytest.fixture(scope="module")
+def voices(service):
+    return gallery(service=service)
+
+
+def cards(bridge):
+    return bridge.page.locator(".spf-card").evaluate_all("(nodes) => nodes.map((node) => node.dataset.voice)")
+
+
+def agree(bridge):
+    """Wait until Python has what the page shows."""
+    bridge.until(lambda: list(bridge.widget.filtered["voice_id"]) == cards(bridge))
+    return cards(bridge)
+
+
+def test_typing_filters_and_python_has_what_is_seen(show, service):
+    bridge = show(lambda: gallery(service=service))
+    everything = agree(bridge)
+    assert len(everything) > 100
+    bridge.page.get_by_role("searchbox").type("fr-FR")
+    french = agree(bridge)
+    assert french
+    assert set(french) < set(everything)
+    bridge.page.get_by_role("searchbox").fill("")
+    bridge.page.get_by_label("locale").select_option("de")
+    bridge.page.get_by_label("gender").select_option(index=1)
+    german = agree(bridge)
+    assert german
+    frame = bridge.widget.filtered
+    assert set(frame["gender"]) == {bridge.widget.gender}
+    assert all(any(tag.startswith("de-") for tag in tags) for tags in frame["locales"])
+    assert f"{len(german)} of {len(everything)} voices" in bridge.page.get_by_role("status").inner_text()
+
+
+def test_every_choice_of_a_filter_leaves_voices(show, service):
+    bridge = show(lambda: gallery(service=service))
+    for label in ["gender", "locale", "style"]:
+        options = (
+            bridge.page.get_by_label(label).locator("option").evaluate_all("(all) => all.map((o) => o.value)")
+        )
+        for option in options[1:4]:
+            bridge.page.get_by_label(label).select_option(option)
+            assert agree(bridge), (label, option)
+        bridge.page.get_by_label(label).select_option("")
+
+
+def made_up(name, locale, styles):
+    return Voice.model_validate(
+        {"voiceId": f"{locale}-{name}", "displayName": name, "locale": locale, "gender": "Female",
+         "supportedLocales": {tag: {"detail": tag, "availableStyles": list(given)} for tag, given in styles.items()}}
+    )  # fmt: skip
+
+
+def test_a_style_that_a_locale_does_not_have_is_given_up_with_a_warning(show):
+    voices = [
+        made_up("Ann", "en-US", {"en-US": ["Calm", "Angry"], "fr-FR": ["Calm"]}),
+        made_up("Bea", "fr-FR", {"fr-FR": ["Calm"]}),
+    ]
+    bridge = show(lambda: VoiceGallery(voices))
+    bridge.page.get_by_label("style").select_option("Angry")
+    assert agree(bridge) == ["en-US-Ann"]
+    bridge.page.get_by_label("locale").select_option("fr-FR")
+    assert "Angry" in bridge.page.locator(".spf-status.spf-error").inner_text()
+    bridge.until(lambda: bridge.widget.style == "")
+    assert agree(bridge) == ["fr-FR-Bea", "en-US-Ann"], "whose own locale it is comes first"
+    bridge.page.get_by_label("gender").select_option("Female")
+    assert bridge.page.locator(".spf-status.spf-error").count() == 0
+
+
+def test_a_sample_is_spoken_when_it_is_asked_for_and_paid_for_once(show, service):
+    bridge = show(lambda: gallery(service=service, text="Hello there.", locale="en-US"))
+    first = bridge.page.locator(".spf-card").first
+    voice = first.get_attribute("data-voice")
+    assert "12 credits" in bridge.box.inner_text()
+    first.get_by_role("button").click()
+    bridge.until(lambda: len(bridge.widget.samples) == 1)
+    bridge.until(lambda: bridge.widget.value == voice)
+    ((asked, clip),) = bridge.widget.samples.items()
+    assert asked[0] == voice
+    assert clip.text == "Hello there."
+    assert bridge.page.locator(".spf-card[aria-current]").get_attribute("data-voice") == voice
+    first.get_by_role("button").click()
+    loads = [m for m in bridge.to_python if m["method"] == "custom" and m["content"]["kind"] == "load"]
+    assert len(loads) == 1
+
+
+def test_two_cards_are_compared(show, service):
+    bridge = show(lambda: gallery(service=service, text="Hello there.", locale="en-US"))
+    compare = bridge.page.get_by_role("button", name="Compare")
+    assert compare.is_disabled()
+    boxes = bridge.page.get_by_role("checkbox")
+    boxes.nth(0).check()
+    boxes.nth(1).check()
+    bridge.until(lambda: bridge.widget.selection == cards(bridge)[:2])
+    compare.click()
+    assert bridge.page.get_by_role("heading", name="Side by side").is_visible()
+    comparison = bridge.widget.compare()
+    assert comparison.stage == "planned"
+    assert "24 credits" in comparison.price
+
+
+@pytest.mark.parametrize("light", [True, False], ids=["light", "dark"])
+def test_everybody_can_use_it(show, service, accessible, picture, light):
+    bridge = show(lambda: gallery(service=service, locale="en"), light=light)
+    bridge.page.get_by_role("checkbox").nth(1).check()
+    accessible(bridge.box)
+    picture(bridge.box, f"voice-gallery-{'light' if light else 'dark'}")
+
+
+def test_without_a_front_end_it_is_a_table(voices):
+    html = voices._repr_mimebundle_()[0]["text/html"]
+    assert "en-US-nora" in html
+    assert html.count("<tr>") == len(voices.filtered) + 1
