@@ -1,0 +1,99 @@
+"""JupyterLab, from end to end: a real kernel, a real run on the embedded service, a real browser."""
+
+import json
+import os
+import time
+
+import pytest
+from lab import Lab
+
+pytestmark = pytest.mark.timeout(300)
+
+START = """
+import pandas as pd
+import speechframe as spf
+service = spf.local_service(workers=2, concurrency=2).start()
+"""
+A_RUN = """
+lines = pd.DataFrame({"line": [f"This is line number {n} of a table that takes a while to be spoken." for n in range(400)]})
+run = spf.generate(lines, text="line", voice="en-US-nora", service=service, run_dir="watched", wait=False, progress=False)
+dashboard = spf.watch(run)
+dashboard
+"""
+TWO_VOICES = """
+texts = pd.DataFrame({"line": ["Good morning.", "Good night."]})
+runs = [spf.generate(texts, text="line", voice=voice, service=service, run_dir=voice, progress=False)
+        for voice in ["en-US-nora", "en-US-miles"]]
+test = spf.listening_test(runs, method="ab", item="line", trials_per_listener=2, training=0, folder="judged", listener="ann")
+test
+"""
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("lab")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("SPEECHFRAME_")}
+    environment["SPEECHFRAME_SERVICE"] = str(folder / "service")
+    lab = Lab(folder, environment)
+    yield lab
+    lab.stop()
+
+
+def until(page, true, seconds=60):
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not come to that"
+        page.wait_for_timeout(200)
+
+
+def test_a_run_is_watched_stopped_and_resumed(lab, page, picture):
+    lab.notebook("watch.ipynb", [START, A_RUN])
+    lab.open(page, "watch.ipynb")
+    lab.run_all(page, "watch.ipynb")
+    box = page.locator(".spf").first
+    box.wait_for()
+    with lab.kernel("watch.ipynb") as ask:
+        until(page, lambda: ask("run.progress.ended") > 5)
+        box.get_by_role("button", name="Stop").click()
+        until(page, lambda: ask("dashboard.run.status") == "stopped")
+        stopped = ask("dict(dashboard.run.stats)")
+        assert 0 < stopped["done"] < 400
+        assert stopped["pending"] == 400 - stopped["done"]
+        picture(box, "lab-dashboard-stopped")
+        page.reload()
+        page.wait_for_function("window.jupyterapp !== undefined")
+        box.get_by_role("button", name="Resume").click()
+        until(page, lambda: ask("dashboard.run.stats['done']") == 400, seconds=120)
+        ledger = ask("dashboard.run.ledger['request_key'].value_counts().max().item()")
+        assert ledger == 1, "only the rows that were missing were made"
+
+
+def test_a_blind_test_is_done_to_the_end(lab, page, picture):
+    lab.notebook("judge.ipynb", [START, TWO_VOICES])
+    lab.open(page, "judge.ipynb")
+    lab.run_all(page, "judge.ipynb")
+    box = page.locator(".spf").first
+    box.wait_for()
+    assert "nora" not in box.inner_html()
+    assert "miles" not in box.inner_html()
+    picture(box, "lab-listening-test")
+
+
+def test_two_hundred_clips_make_a_notebook_little_longer(lab, page):
+    cells = [
+        START,
+        "lines = pd.DataFrame({'line': [f'Number {n}.' for n in range(200)]})\n"
+        "run = spf.generate(lines, text='line', voice='en-US-nora', service=service, run_dir='many', progress=False)",
+        "spf.play(run)",
+    ]
+    lab.notebook("many.ipynb", cells)
+    lab.open(page, "many.ipynb")
+    before = (lab.folder / "many.ipynb").stat().st_size
+    lab.run_all(page, "many.ipynb")
+    page.locator(".spf-clip").nth(199).wait_for(state="attached")
+    page.evaluate("async () => { await jupyterapp.commands.execute('docmanager:save'); }")
+    until(page, lambda: b"many clips" in (lab.folder / "many.ipynb").read_bytes() or before < (lab.folder / "many.ipynb").stat().st_size)
+    saved = (lab.folder / "many.ipynb").read_text(encoding="utf-8")
+    assert len(saved) - before < 50_000
+    html = "".join(json.dumps(output) for cell in json.loads(saved)["cells"] for output in cell["outputs"])
+    assert html.count("<tr>") >= 200, "without a kernel it is a table"
