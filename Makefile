@@ -37,11 +37,11 @@ lint: $(VENV)/dev.done  ## ruff, mypy strict, import layers
 	@$(BIN)/lint-imports
 
 test: lint  ## the tests of every commit, under 12 minutes on 2 cores
-	@# As they stand: what has few tests is often what takes long, and must not be left to one worker at the end.
-	@$(BIN)/python -m pytest -m 'not slow' -n 2 --dist loadscope --no-loadscope-reorder $(ARGS)
+	@# Three at once on two cores: some tests wait. As they stand: what has few tests is often what takes long, and must not be left to one worker at the end.
+	@$(BIN)/python -m pytest -m 'not slow' -n 3 --dist loadscope --no-loadscope-reorder $(ARGS)
 
 test-all: lint  ## all tests, the long ones too
-	@$(BIN)/python -m pytest -n 2 --dist loadscope $(ARGS)
+	@$(BIN)/python -m pytest -n 3 --dist loadscope $(ARGS)
 
 soak: $(VENV)/dev.done  ## thousands of rows, every fault, client and service killed at random moments (20 minutes)
 	@SPEECHFRAME_SOAK_ROUNDS=$${ROUNDS:-40} $(BIN)/python -m pytest -m slow -k soak $(ARGS)

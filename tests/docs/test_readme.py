@@ -145,8 +145,11 @@ def test_the_tree_shows_what_lies_in_a_run_folder(executed, home):
 @pytest.mark.parametrize(
     "block", [b for b in SHELL if b.source.startswith("speechframe")], ids=lambda b: f"line {b.line}"
 )
-def test_shell_blocks_run(block, home):
-    done = shell(block.source, home)
+def test_shell_blocks_run(block, home, service):
+    # One service for all of them: that each command can start its own is tested with the commands.
+    folder, env = home
+    hosted = {"SPEECHFRAME_BASE_URL": service.url, "SPEECHFRAME_API_KEY": service.api_key.get_secret_value()}
+    done = shell(block.source, (folder, {**env, **hosted}))
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -157,9 +157,10 @@ def test_killed_again_and_again_at_random_moments(lab, tmp_path):
     assert len(rows) > 10
 
 
-def test_killed_before_each_call_into_the_system(lab, tmp_path):
+@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.slow)])
+def test_killed_before_each_call_into_the_system(lab, tmp_path, step):
     deaths = 0
-    for die_at in range(1, 10_000):
+    for die_at in range(1, 10_000, step):
         folder, acks = fresh(tmp_path, f"run{die_at}")
         ended = lab.run(do="live", folder=folder, acks=acks, seed=7, calls=16, keys=30, die_at=die_at)
         Book(acks).check(*recovered(folder))
@@ -168,12 +169,13 @@ def test_killed_before_each_call_into_the_system(lab, tmp_path):
             break
         assert ended == SIGKILLED
         deaths += 1
-    assert deaths > 60
+    assert deaths > 60 // step
 
 
-def test_recovery_killed_before_each_of_its_calls_into_the_system(lab, tmp_path):
+@pytest.mark.parametrize("seeds", [(1,), pytest.param((2, 3), marks=pytest.mark.slow)])
+def test_recovery_killed_before_each_of_its_calls_into_the_system(lab, tmp_path, seeds):
     chance = random.Random(1)
-    for seed in (1, 2):
+    for seed in seeds:
         folder, acks = fresh(tmp_path, f"run{seed}")
         # Until the log has more than one segment, so that a death finds parts of different age.
         for life in range(20):

@@ -5,6 +5,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -146,7 +147,8 @@ class Writing(RuleBasedStateMachine):
         shutil.rmtree(self.root)
 
 
-def test_any_sequence_agrees_with_a_dictionary(monkeypatch):
+@pytest.mark.parametrize("examples", [8, pytest.param(60, marks=pytest.mark.slow)])
+def test_any_sequence_agrees_with_a_dictionary(monkeypatch, examples):
     monkeypatch.setattr(parts, "GROUP_ROWS", 2)
     monkeypatch.setattr(writer, "PART_ROWS", 4)
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
@@ -154,6 +156,9 @@ def test_any_sequence_agrees_with_a_dictionary(monkeypatch):
     run_state_machine_as_test(
         Writing,
         settings=settings(
-            max_examples=20, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=examples,
+            stateful_step_count=30,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
         ),
     )

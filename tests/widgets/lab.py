@@ -3,7 +3,6 @@
 import ast
 import contextlib
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -35,9 +34,9 @@ class Lab:
         self.folder, self.port, self.token = folder, free_port(), "t" * 32
         names = ["JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTERLAB_WORKSPACES_DIR",
                  "JUPYTERLAB_SETTINGS_DIR", "IPYTHONDIR"]  # fmt: skip
-        own = {name: str(folder / "jupyter" / name.lower()) for name in names}
+        own = {name: folder / "jupyter" / name.lower() for name in names}
         for path in own.values():
-            os.makedirs(path)
+            path.mkdir(parents=True)
         self.runtime = own["JUPYTER_RUNTIME_DIR"]
         self._quiet(own["JUPYTERLAB_SETTINGS_DIR"])
         self.log = (folder / "lab.log").open("w")
@@ -47,16 +46,15 @@ class Lab:
              f"--IdentityProvider.token={self.token}", "--LabApp.expose_app_in_browser=True",
              "--LabApp.news_url=None", "--LabApp.extension_manager=readonly",
              "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"],
-            env={**environment, **own}, stdout=self.log, stderr=subprocess.STDOUT, cwd=folder,
+            env={**environment, **{name: str(path) for name, path in own.items()}}, stdout=self.log, stderr=subprocess.STDOUT, cwd=folder,
         )  # fmt: skip
         self._wait()
 
     @staticmethod
     def _quiet(settings):
-        folder = os.path.join(settings, "@jupyterlab", "apputils-extension")
-        os.makedirs(folder)
-        with open(os.path.join(folder, "notification.jupyterlab-settings"), "w", encoding="utf-8") as file:
-            file.write('{"fetchNews": "false"}')
+        folder = settings / "@jupyterlab/apputils-extension"
+        folder.mkdir(parents=True)
+        (folder / "notification.jupyterlab-settings").write_text('{"fetchNews": "false"}', encoding="utf-8")
 
     def _wait(self):
         end = time.monotonic() + START_S
@@ -93,7 +91,9 @@ class Lab:
 
     def open(self, page, name):
         """Open a notebook and wait for its kernel."""
-        page.goto(f"http://127.0.0.1:{self.port}/lab/workspaces/w{time.time_ns()}/tree/{name}?token={self.token}")
+        page.goto(
+            f"http://127.0.0.1:{self.port}/lab/workspaces/w{time.time_ns()}/tree/{name}?token={self.token}"
+        )
         page.wait_for_function("window.jupyterapp !== undefined", timeout=60_000)
         page.wait_for_function(IDLE, arg=name, timeout=60_000)
 
@@ -106,7 +106,7 @@ class Lab:
     def kernel(self, name):
         """Ask the notebook's own kernel over a second connection: gives a function of an expression."""
         kernel_id = next(s["kernel"]["id"] for s in self.api("api/sessions") if s["path"] == name)
-        client = BlockingKernelClient(connection_file=os.path.join(self.runtime, f"kernel-{kernel_id}.json"))
+        client = BlockingKernelClient(connection_file=str(self.runtime / f"kernel-{kernel_id}.json"))
         client.load_connection_file()
         client.start_channels()
 

@@ -29,6 +29,12 @@ test
 """
 
 
+MANY = """
+lines = pd.DataFrame({"line": [f"Number {n}." for n in range(200)]})
+run = spf.generate(lines, text="line", voice="en-US-nora", service=service, run_dir="many", progress=False)
+"""
+
+
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
     folder = tmp_path_factory.mktemp("lab")
@@ -80,19 +86,19 @@ def test_a_blind_test_is_done_to_the_end(lab, page, picture):
 
 
 def test_two_hundred_clips_make_a_notebook_little_longer(lab, page):
-    cells = [
-        START,
-        "lines = pd.DataFrame({'line': [f'Number {n}.' for n in range(200)]})\n"
-        "run = spf.generate(lines, text='line', voice='en-US-nora', service=service, run_dir='many', progress=False)",
-        "spf.play(run)",
-    ]
-    lab.notebook("many.ipynb", cells)
+    lab.notebook("many.ipynb", [START, MANY, "spf.play(run)"])
     lab.open(page, "many.ipynb")
     before = (lab.folder / "many.ipynb").stat().st_size
     lab.run_all(page, "many.ipynb")
     page.locator(".spf-clip").nth(199).wait_for(state="attached")
     page.evaluate("async () => { await jupyterapp.commands.execute('docmanager:save'); }")
-    until(page, lambda: b"many clips" in (lab.folder / "many.ipynb").read_bytes() or before < (lab.folder / "many.ipynb").stat().st_size)
+    until(
+        page,
+        lambda: (
+            b"many clips" in (lab.folder / "many.ipynb").read_bytes()
+            or before < (lab.folder / "many.ipynb").stat().st_size
+        ),
+    )
     saved = (lab.folder / "many.ipynb").read_text(encoding="utf-8")
     assert len(saved) - before < 50_000
     html = "".join(json.dumps(output) for cell in json.loads(saved)["cells"] for output in cell["outputs"])
