@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         open_run,
         resume,
         say,
+        stream,
         translate,
         voices,
     )
@@ -33,7 +34,14 @@ if TYPE_CHECKING:
     from speechframe.batch.plan import Estimate
     from speechframe.batch.resume import Changes
     from speechframe.batch.run import Run
-    from speechframe.client import Client, SyncClient
+    from speechframe.client import (
+        Client,
+        Stream,
+        StreamSession,
+        SyncClient,
+        SyncStream,
+        SyncStreamSession,
+    )
     from speechframe.errors import (
         AudioError,
         BadAnswer,
@@ -54,6 +62,7 @@ if TYPE_CHECKING:
         SettingsError,
         SpeechframeError,
         StoreError,
+        StreamBroken,
         TimedOut,
         Unavailable,
     )
@@ -74,6 +83,7 @@ _MODULES = {
         "open_run",
         "resume",
         "say",
+        "stream",
         "translate",
         "voices",
     ),
@@ -84,7 +94,14 @@ _MODULES = {
     "speechframe.batch.plan": ("Estimate",),
     "speechframe.batch.resume": ("Changes",),
     "speechframe.batch.run": ("Run",),
-    "speechframe.client": ("Client", "SyncClient"),
+    "speechframe.client": (
+        "Client",
+        "Stream",
+        "StreamSession",
+        "SyncClient",
+        "SyncStream",
+        "SyncStreamSession",
+    ),
     "speechframe.errors": (
         "AudioError",
         "BadAnswer",
@@ -105,6 +122,7 @@ _MODULES = {
         "SettingsError",
         "SpeechframeError",
         "StoreError",
+        "StreamBroken",
         "TimedOut",
         "Unavailable",
     ),
@@ -142,7 +160,12 @@ __all__ = [
     "SettingsError",
     "SpeechframeError",
     "StoreError",
+    "Stream",
+    "StreamBroken",
+    "StreamSession",
     "SyncClient",
+    "SyncStream",
+    "SyncStreamSession",
     "TimedOut",
     "Unavailable",
     "__version__",
@@ -159,6 +182,7 @@ __all__ = [
     "play",
     "resume",
     "say",
+    "stream",
     "translate",
     "tune_allocator",
     "voices",

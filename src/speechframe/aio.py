@@ -21,7 +21,8 @@ from speechframe.batch.connection import Connection
 from speechframe.batch.planner import argument_of
 from speechframe.batch.table import problem
 from speechframe.batch.verbs import VERBS
-from speechframe.client import Client
+from speechframe.client import Client, Stream
+from speechframe.client.pieces import Pieces
 from speechframe.errors import InvalidRows, SettingsError
 from speechframe.local import LocalService, shared_service
 from speechframe.settings import Settings
@@ -150,6 +151,68 @@ async def say(
         answer = await connection.client.call(planned.call)
         cost = to_credits(planned.millicredits)
         return Clip.of(answer, text=text, voice_id=planned.voice_id, credits=cost)
+
+
+async def stream(
+    text: Pieces,
+    *,
+    voice: str,
+    model: str | None = None,
+    service: ServiceLike = None,
+    **fields: Any,
+) -> Stream:
+    """Return speech that is heard while it is still being made, from a text or from one still being written.
+
+    Parameters
+    ----------
+    text
+        What to say, with pause markers such as ``[pause 1s]``. Or an iterable of pieces of text, async or
+        not, such as the tokens of a language model: they are spoken as they come, over the WebSocket. An
+        iterable that blocks is waited for in a thread.
+    voice
+        Full voice id or bare name, of the model's catalogue: ``voices("falcon-2")`` lists it.
+    model
+        ``"falcon-2"`` or ``"gen2"`` (deprecated here); by default what the region takes: falcon-2 in all but
+        US-East.
+    service
+        Where to say it; see :func:`resolve_service`.
+    **fields
+        ``format`` (``WAV`` by default), ``sample_rate``, ``channel_type``, ``locale``, ``style``, ``rate``,
+        ``pitch``, ``variation``, ``pronunciation_dictionary``. For pieces also ``min_buffer_size``,
+        ``max_buffer_delay_in_ms`` and ``predictive_chunking``; for a text also ``take`` and
+        ``idempotency_key``.
+
+    Returns
+    -------
+    Stream
+        To be iterated, read or saved. ``speechframe.stream`` returns a :class:`SyncStream`, of which the same
+        is asked without ``await``. Leaving its loop closes the connection.
+
+    Raises
+    ------
+    InvalidRows
+        When something is out of range or unknown; nothing was sent.
+    ServiceError, ConnectionFailed, SettingsError
+        When the service refuses, cannot be reached, or is not configured. Of pieces, and once audio has
+        come, the stream raises them.
+
+    Examples
+    --------
+    >>> for chunk in stream("Good morning.", voice="ivy"):  # doctest: +SKIP
+    ...     player.write(chunk)
+    >>> stream(tokens, voice="ivy", format="MP3").save("answer.mp3")  # doctest: +SKIP
+    """
+    client = Client(await resolve_service(service))
+    try:
+        if isinstance(text, str):
+            found = await client.stream(text, voice=voice, model=model, **fields)
+        else:
+            session = client.stream_session(voice=voice, model=model, **fields)
+            found = session.speak(text).owning(session.close)
+    except BaseException:
+        await client.close()
+        raise
+    return found.owning(client.close)
 
 
 async def voices(

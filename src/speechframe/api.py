@@ -1,6 +1,9 @@
 """The functions people type: the sync face of :mod:`speechframe.aio`, one line a verb."""
 
-from typing import Any
+import functools
+import inspect
+from collections.abc import Callable, Coroutine
+from typing import Any, ParamSpec
 
 from speechframe import aio
 from speechframe import settings as _settings
@@ -8,6 +11,7 @@ from speechframe._loop import sync
 from speechframe.batch.options import configure_options, option_names
 from speechframe.batch.run import open_run
 from speechframe.batch.verbs import VERBS
+from speechframe.client import Stream, SyncStream
 
 __all__ = [
     "change_voice",
@@ -17,9 +21,26 @@ __all__ = [
     "open_run",
     "resume",
     "say",
+    "stream",
     "translate",
     "voices",
 ]
+
+P = ParamSpec("P")
+
+
+def _streaming(function: Callable[P, Coroutine[Any, Any, Stream]]) -> Callable[P, SyncStream]:
+    """Return the synchronous twin of a function that returns a stream."""
+    begin = sync(function)
+
+    @functools.wraps(begin)
+    def twin(*args: P.args, **kwargs: P.kwargs) -> SyncStream:
+        return SyncStream(begin(*args, **kwargs))
+
+    signature = inspect.signature(begin).replace(return_annotation=SyncStream)
+    twin.__signature__ = signature  # type: ignore[attr-defined]
+    return twin
+
 
 generate = sync(aio.generate)
 change_voice = sync(aio.change_voice)
@@ -27,6 +48,7 @@ translate = sync(aio.translate)
 resume = sync(aio.resume)
 changes = sync(aio.changes)
 say = sync(aio.say)
+stream = _streaming(aio.stream)
 voices = sync(aio.voices)
 
 

@@ -14,6 +14,7 @@
     ├── ConnectionFailed            no answer; ``sent`` says whether it may have been billed
     │   └── TimedOut
     ├── BadAnswer                   a 200 that cannot be used: truncated, undecodable, not audio
+    │   └── StreamBroken            a stream that ended before its end; what came of it is kept
     ├── InvalidRows                 rows that must not be sent; ``problems`` lists every one
     ├── BudgetExceeded              the next call would pass a limit: the run's, the month's, the balance
     ├── EngineError                 an engine of the local service cannot do what it was asked
@@ -216,6 +217,26 @@ class BadAnswer(SpeechframeError):
         super().__init__(message)
         self.trace_id = trace_id
         self.remaining_characters = remaining_characters
+
+
+class StreamBroken(BadAnswer):
+    """A stream that ended before its end: cut off, silent for too long, too large, or closed by its reader.
+
+    What came is kept by the stream (``stream.audio``), and was most likely billed.
+
+    Parameters
+    ----------
+    message
+        What happened.
+    received_bytes
+        How much audio had come.
+    trace_id
+        The service's id of the answer.
+    """
+
+    def __init__(self, message: str, *, received_bytes: int = 0, trace_id: str | None = None) -> None:
+        super().__init__(message, trace_id=trace_id)
+        self.received_bytes = received_bytes
 
 
 class InvalidRows(SpeechframeError):

@@ -120,3 +120,43 @@ def test_any_character_can_be_printed_at_an_ascii_terminal(cli):
     said = cli("say", "你好", "--voice", "mei", env={"PYTHONIOENCODING": "ascii", "LC_ALL": "C"})
     assert said.code == 0, said.err
     assert r"\u4f60\u597d-zh-CN-mei.flac" in said.out
+
+
+def test_say_streams_into_a_file_that_has_its_length(here, tmp_path):
+    said = here("say", "Good morning. How are you?", "--voice", "ivy", "--stream")
+    path = tmp_path / said.out.strip()
+    assert said.code == 0, said.err
+    assert path.name == "good-morning-how-are-you-ivy.wav"
+    assert soundfile.info(path).samplerate == 24000
+    assert int.from_bytes(path.read_bytes()[4:8], "little") == path.stat().st_size - 8
+    first, rest = said.err.splitlines()
+    assert re.fullmatch(r"first audio after \d+ ms", first)
+    assert re.fullmatch(
+        r"ivy: \d\.\d s of audio in \d\.\d s, 26 billed characters, [\d,]+ bytes, trace id \w+", rest
+    )
+
+
+@pytest.mark.parametrize("ending", ["mp3", "flac", "ogg", "pcm"])
+def test_say_streams_in_the_format_of_the_ending(here, tmp_path, ending):
+    said = here("say", "Good morning.", "--voice", "ivy", "--stream", "-o", f"a.{ending}", "--json")
+    facts = json.loads(said.out)
+    assert facts["format"] == ending.upper()
+    assert facts["first_byte_ms"] <= facts["latency_ms"]
+    assert (tmp_path / f"a.{ending}").stat().st_size > 1000
+
+
+def test_say_streams_to_a_player_and_stops_when_it_goes(start):
+    process = start("say", "Good morning. " * 300, "--voice", "ivy", "--stream", "-o", "-")
+    assert process.stderr.readline().startswith(b"first audio after ")
+    assert process.stdout.read(44)[:4] == b"RIFF"
+    process.stdout.close()
+    assert process.wait(20) == 141
+    assert b"Traceback" not in process.stderr.read()
+
+
+def test_say_says_what_a_stream_does_not_have(here):
+    said = here("say", "Good morning.", "--voice", "ivy", "--stream", "--audio-duration", "3")
+    assert said.code == 2
+    assert "a stream has no --audio-duration" in said.err
+    refused = here("say", "Good morning.", "--voice", "ivy", "--stream", "--pitch", "99")
+    assert refused.code == 3

@@ -6,9 +6,19 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from speechframe.client import Client, SyncClient
+from speechframe.client import (
+    Client,
+    Stream,
+    StreamContext,
+    StreamSession,
+    SyncClient,
+    SyncStream,
+    SyncStreamContext,
+    SyncStreamSession,
+)
 from speechframe.errors import RateLimited, SettingsError
 
+_TWINS = {Stream: SyncStream, StreamSession: SyncStreamSession, StreamContext: SyncStreamContext}
 _ENTERING = {"__aenter__": "__enter__", "__aexit__": "__exit__"}
 
 
@@ -18,7 +28,22 @@ def test_every_method_has_its_twin():
     for name in public | _ENTERING.keys():
         ours, twin = getattr(Client, name), getattr(SyncClient, _ENTERING.get(name, name))
         if inspect.isfunction(ours):
-            assert inspect.signature(ours) == inspect.signature(twin), name
+            signature = inspect.signature(ours)
+            returned = _TWINS.get(signature.return_annotation, signature.return_annotation)
+            assert signature.replace(return_annotation=returned) == inspect.signature(twin), name
+            assert not inspect.iscoroutinefunction(twin)
+
+
+@pytest.mark.parametrize("kind", _TWINS)
+def test_streams_and_sessions_have_their_twins(kind):
+    # What a source, a socket or an owner is to call is none of a user's business.
+    inner = {"begun", "keep", "owning", "fail", "take", "next_event", "event", "facts"}
+    public = {name for name in vars(kind) if not name.startswith("_")} - inner
+    assert public == {name for name in vars(_TWINS[kind]) if not name.startswith("_")}
+    for name in public:
+        ours, twin = getattr(kind, name), getattr(_TWINS[kind], name)
+        if inspect.isfunction(ours):
+            assert inspect.signature(ours).parameters == inspect.signature(twin).parameters, name
             assert not inspect.iscoroutinefunction(twin)
 
 

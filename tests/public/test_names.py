@@ -20,9 +20,10 @@ from speechframe.spec.speech import Format
 PUBLIC = """
     AudioError BadAnswer BadRequest BudgetExceeded Changes Client Clip ConnectionFailed EngineError Estimate
     InvalidRows LocalService NotARun PaymentRequired PermissionDenied RateLimited RequestTimeout Run RunLocked
-    RunMismatch RunOptions ServerError ServiceError Settings SettingsError SpeechframeError StoreError SyncClient
-    TimedOut Unavailable __version__ aio change_voice changes col compare_voices configure gallery generate
-    local_service open_run play resume say translate tune_allocator voices
+    RunMismatch RunOptions ServerError ServiceError Settings SettingsError SpeechframeError StoreError Stream
+    StreamBroken StreamSession SyncClient SyncStream SyncStreamSession TimedOut Unavailable __version__ aio
+    change_voice changes col compare_voices configure gallery generate local_service open_run play resume say
+    stream translate tune_allocator voices
 """
 
 
@@ -58,6 +59,15 @@ def test_sync_and_async_faces_agree(name):
     assert sync_face.__doc__ == async_face.__doc__
     assert inspect.iscoroutinefunction(async_face)
     assert not inspect.iscoroutinefunction(sync_face)
+
+
+def test_the_two_faces_of_a_stream_differ_in_what_they_return_alone():
+    ours, twin = inspect.signature(aio.stream), inspect.signature(api.stream)
+    assert (ours.return_annotation, twin.return_annotation) == (speechframe.Stream, speechframe.SyncStream)
+    assert ours.parameters == twin.parameters
+    assert api.stream.__doc__ == aio.stream.__doc__
+    assert inspect.iscoroutinefunction(aio.stream)
+    assert not inspect.iscoroutinefunction(api.stream)
 
 
 def test_both_faces_have_every_verb_and_nothing_else():

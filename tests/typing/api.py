@@ -44,6 +44,29 @@ def line() -> float:
     return clip.audio_seconds
 
 
+def heard(tokens: list[str]) -> float:
+    """Hear a text while it is made, and while it is written."""
+    with spf.stream("Hello", voice="ivy", format="PCM") as stream:
+        for chunk in stream:
+            print(len(chunk), stream.first_byte_ms)
+    spoken: spf.SyncStream = spf.stream(tokens, voice="ivy")
+    spoken.save(Path("a.wav"))
+    with spf.SyncClient() as client, client.stream_session(voice="ivy") as session:
+        session.speak(tokens).read()
+    return spoken.summary.audio_seconds
+
+
+async def conversation(tokens: list[str]) -> bytes:
+    """Speak turns over a socket."""
+    async with spf.Client() as client, client.stream_session(voice="ivy") as session:
+        async with await session.open(rate=3) as context:
+            await context.send("Hello.")
+        async for event in context:
+            print(event.turn)
+        stream: spf.Stream = session.speak(tokens)
+        return await stream.read()
+
+
 async def program() -> str:
     """Use the async face."""
     with spf.local_service(quota=1000) as service:

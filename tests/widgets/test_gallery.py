@@ -3,7 +3,7 @@
 import pytest
 
 from speechframe.spec.speech import Voice
-from speechframe.widgets.gallery import VoiceGallery, gallery
+from speechframe.widgets.voice_gallery import VoiceGallery, gallery
 
 
 @pytest.fixture(scope="module")

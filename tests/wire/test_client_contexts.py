@@ -46,6 +46,39 @@ def test_the_voice_goes_first_then_text_as_it_comes_and_at_last_the_end():
     assert contexts.open_turns == ()
 
 
+def test_events_carry_the_trace_id_of_their_frames():
+    contexts = client()
+    turn = contexts.open(NORA)
+    contexts.send(turn, "Hi")
+    contexts.end(turn)
+    sent(contexts)
+    assert got(contexts, audio="AAE=", context_id="1.1", trace_id="t1") == [Audio(turn, b"\0\1", "t1")]
+    assert got(contexts, final=True, context_id="1.1", trace_id="t2") == [Ended(turn, "t2")]
+    other = contexts.open(NORA)
+    contexts.send(other, "Hi")
+    sent(contexts)
+    about = {"context_id": "2.1", "trace_id": "t3"}
+    assert got(contexts, error="no", error_code="INVALID_VOICE", fatal=True, **about) == [
+        Failed(other, "INVALID_VOICE", "no", "t3")
+    ]
+
+
+def test_a_turn_is_begun_when_the_service_was_told_of_it():
+    contexts = client(cap=1)
+    first, second = contexts.open(NORA), contexts.open(NORA)
+    contexts.send(first, "one")
+    contexts.send(second, "two")
+    assert not contexts.is_begun(first)
+    sent(contexts)
+    assert (contexts.is_begun(first), contexts.is_begun(second), contexts.is_begun(99)) == (
+        True,
+        False,
+        False,
+    )
+    contexts.disconnected(None)
+    assert not contexts.is_begun(first)
+
+
 def test_turns_over_the_cap_wait_until_one_was_ended():
     contexts = client(cap=1)
     first, second = contexts.open(NORA), contexts.open(NORA)

@@ -11,13 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from speechframe.audio import codec
+from speechframe.audio.saving import PLAYABLE, converted, save_audio
 from speechframe.client import Spoken
 from speechframe.spec.chosen import CONTENT_TYPES
-from speechframe.spec.speech import ChannelType, Format
+from speechframe.spec.speech import Format
 
 Word = tuple[str, int, int]
-
-_PLAYABLE = frozenset({Format.WAV, Format.MP3, Format.FLAC, Format.OGG})
 
 
 @dataclass(frozen=True)
@@ -98,36 +97,18 @@ class Clip:
         AudioError
             For an ending that is no audio format.
         """
-        target = Path(path)
-        if not target.suffix:
-            target = target.with_suffix(f".{self.format.value.lower()}")
-        wanted = target.suffix[1:].upper()
-        data = self.audio if wanted == self.format.value else self._converted(wanted)
-        target.write_bytes(data)
-        return target
+        return save_audio(
+            path, self.audio, format=self.format, sample_rate_hz=self.sample_rate, channels=self.channels
+        )
 
     def playable(self) -> tuple[bytes, str]:
         """Return the audio as browsers play it, and its content type; raw formats become WAV files."""
-        if self.format in _PLAYABLE:
-            return self.audio, CONTENT_TYPES[self.format]
-        return self._converted(Format.WAV.value), CONTENT_TYPES[Format.WAV]
-
-    def _converted(self, wanted: str) -> bytes:
-        if wanted not in {f.value for f in _PLAYABLE}:
-            from speechframe.errors import AudioError
-
-            allowed = ", ".join(sorted(f".{f.value.lower()}" for f in {*_PLAYABLE, self.format}))
-            raise AudioError(f"a clip cannot be saved as .{wanted.lower()}; allowed: {allowed}")
-        channel_type = (
-            ChannelType.STEREO if self.channels == ChannelType.STEREO.channels else ChannelType.MONO
-        )
-        return codec.encode(
-            self.samples,
-            self.sample_rate,
-            format=Format(wanted),
-            channel_type=channel_type,
-            output_rate_hz=self.sample_rate,
-        )
+        data, kind = self.audio, self.format
+        if kind not in PLAYABLE:
+            rate_hz, channels = self.sample_rate, self.channels
+            data = converted(data, Format.WAV, format=kind, sample_rate_hz=rate_hz, channels=channels)
+            kind = Format.WAV
+        return data, CONTENT_TYPES[kind]
 
     def _repr_html_(self) -> str:
         data, kind = self.playable()

@@ -15,7 +15,7 @@ from speechframe.spec.speech import Format
 if TYPE_CHECKING:
     from speechframe.batch.clip import Clip
 
-_STDOUT = "-"
+STDOUT = "-"
 _NAME_WORDS = 5
 _NAME_CHARACTERS = 40
 _TRIES = 1000
@@ -44,6 +44,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     declared.add(parser.add_argument_group("how it is said"), [*own, *take])
     selection.add_arguments(parser)
     parser.add_argument(
+        "--stream",
+        action="store_true",
+        help="write the audio while it is still being made (WAV and falcon-2 unless --format and --model say "
+        "otherwise); with -o - for a player to read",
+    )
+    parser.add_argument(
         "--json", action="store_true", help="print one line of JSON instead of the file's name"
     )
 
@@ -54,6 +60,10 @@ def run(options: argparse.Namespace) -> int:
 
     given = declared.values(options)
     target = _target(options, given)
+    if options.stream:
+        from speechframe.cli import say_stream
+
+        return say_stream.run(options, given, target)
     service = selection.service(options)
     clip = api.say(options.text, **given, service=service)
     try:
@@ -69,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _target(options: argparse.Namespace, given: dict[str, Any]) -> Path | None:
     """Return where to write, checked before anything is spent; take the format from the ending."""
-    if options.output is None or options.output == _STDOUT:
+    if options.output is None or options.output == STDOUT:
         return None
     target = Path(options.output).expanduser()
     parent = target.parent
@@ -86,17 +96,17 @@ def _target(options: argparse.Namespace, given: dict[str, Any]) -> Path | None:
 
 
 def _write(clip: "Clip", target: Path | None, options: argparse.Namespace) -> Path | None:
-    if options.output == _STDOUT:
+    if options.output == STDOUT:
         sys.stdout.buffer.write(clip.audio)
         sys.stdout.flush()
         return None
-    return clip.save(target or _free_name(clip))
+    return clip.save(target or free_name(clip.text, clip.voice_id, clip.format))
 
 
-def _free_name(clip: "Clip") -> Path:
+def free_name(text: str, voice: str | None, format: Format) -> Path:
     """Return a file name that tells what is said and by whom, and is not taken."""
-    words = "-".join(re.findall(r"\w+", clip.text.lower())[:_NAME_WORDS])[:_NAME_CHARACTERS].strip("-")
-    stem, ending = f"{words or 'clip'}-{clip.voice_id}", clip.format.value.lower()
+    words = "-".join(re.findall(r"\w+", text.lower())[:_NAME_WORDS])[:_NAME_CHARACTERS].strip("-")
+    stem, ending = f"{words or 'clip'}-{voice}", format.value.lower()
     for number in range(1, _TRIES):
         path = Path(f"{stem}.{ending}" if number == 1 else f"{stem}-{number}.{ending}")
         try:

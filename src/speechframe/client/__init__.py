@@ -5,6 +5,8 @@
 - `client`: :class:`Client` with ``send_once`` (one attempt), ``call`` (retries and regions), and a method
   per endpoint
 - `sync`: :class:`SyncClient`, the same without ``await``
+- `stream`: :class:`Stream`, audio that is heard while it arrives; `socket`: :class:`StreamSession`, text as
+  it is written, over the WebSocket; `sync_stream`: both without ``await``
 - `transport`: the only place that knows aiohttp; `download`: audio that came as a URL
 - `retry`, `regions`: when to try again, and where
 - `limits`: time limits and sizes
@@ -14,7 +16,28 @@ from speechframe.client.calls import Answer, Call, Spoken
 from speechframe.client.client import Client
 from speechframe.client.limits import Bounds, Timeouts
 from speechframe.client.retry import Patience
+from speechframe.client.socket import StreamSession
+from speechframe.client.stream import Stream, StreamSummary
 from speechframe.client.sync import SyncClient
+from speechframe.client.sync_stream import SyncStream, SyncStreamContext, SyncStreamSession
 from speechframe.client.translate import Translated
+from speechframe.client.turn import StreamContext
 
-__all__ = ["Answer", "Bounds", "Call", "Client", "Patience", "Spoken", "SyncClient", "Timeouts", "Translated"]
+__all__ = [
+    "Answer",
+    "Bounds",
+    "Call",
+    "Client",
+    "Patience",
+    "Spoken",
+    "Stream",
+    "StreamContext",
+    "StreamSession",
+    "StreamSummary",
+    "SyncClient",
+    "SyncStream",
+    "SyncStreamContext",
+    "SyncStreamSession",
+    "Timeouts",
+    "Translated",
+]

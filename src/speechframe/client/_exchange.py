@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import aiohttp
-from aiohttp.http import StreamWriter
+from aiohttp.http import HttpProcessingError, StreamWriter
 from yarl import URL
 
 from speechframe._version import __version__
@@ -89,6 +89,57 @@ class Request:
     """Whether it is written to a proxy; on the way to https that is a tunnel, and the proxy sees nothing."""
 
 
+class Incoming:
+    """A good answer that is read as it comes.
+
+    Parameters
+    ----------
+    status, headers
+        Of the answer.
+    stream, attempt
+        Where it comes from.
+    """
+
+    __slots__ = ("_attempt", "_stream", "headers", "status")
+
+    def __init__(
+        self, status: int, headers: Mapping[str, str], stream: aiohttp.StreamReader, attempt: "Attempt"
+    ) -> None:
+        self.status = status
+        self.headers = headers
+        self._stream = stream
+        self._attempt = attempt
+
+    async def read(self) -> bytes:
+        """Return what has come, at least a byte; nothing at the end, when the connection is given back.
+
+        Raises
+        ------
+        CutOffError
+            The connection ended within the body.
+        """
+        try:
+            # A chunk may be empty where the body's own chunks end.
+            while not (data := await self._stream.readany()):
+                if self._stream.at_eof():
+                    self._attempt.done()
+                    break
+        except TimeoutError:
+            raise
+        except (aiohttp.ClientError, OSError, HttpProcessingError):
+            self.close()
+            raise CutOffError from None
+        return data
+
+    def close(self) -> None:
+        """Close the connection at once, unless the answer was read to its end; doing it again is nothing."""
+        self._attempt.leave()
+
+
+class CutOffError(Exception):
+    """The connection ended within the body of an answer."""
+
+
 _OWNERS: "weakref.WeakKeyDictionary[Any, Attempt]" = weakref.WeakKeyDictionary()
 """The exchange that last had a connection."""
 
@@ -133,15 +184,9 @@ class Attempt:
 
     async def make(self, request: Request, target: aiohttp.ClientRequest, limits: Limits) -> Reply:
         """Write the request and return the answer; the connection goes back to the pool or is closed."""
-        connection, protocol = self._connection, self._protocol
-        assert connection is not None  # noqa: S101 - for the type: `connect` comes first
         try:
-            protocol.set_response_params(
-                read_until_eof=True, auto_decompress=False, read_bufsize=READ_BUFFER_BYTES
-            )
-            status, headers, stream = await self._asked(request, target)
-            if status in _CONNECTION_IN_DOUBT or not self._is_written():
-                protocol.force_close()
+            connection = self._ready()
+            status, headers, stream = await self._asked_once(request, target)
             if status // 100 == 2:  # noqa: PLR2004
                 body = await _read_good(status, headers, stream, limits.max_bytes)
             else:
@@ -151,7 +196,50 @@ class Attempt:
                 connection.release()
             return Reply(status, headers, body, self.drop)
         finally:
-            # Without effect once it was given back. Aborted, not closed politely: nobody is to wait for it.
+            self.leave()
+
+    async def begin(
+        self, request: Request, target: aiohttp.ClientRequest, max_error_bytes: int
+    ) -> "Reply | Incoming":
+        """Write the request and return a good answer that is still to be read, or any other answer whole."""
+        incoming: Incoming | None = None
+        try:
+            self._ready()
+            status, headers, stream = await self._asked_once(request, target)
+            if status // 100 == 2:  # noqa: PLR2004
+                incoming = Incoming(status, headers, stream, self)
+                return incoming
+            # The connection is not used again: an error is no hurry.
+            return Reply(status, headers, await _read_error(headers, stream, max_error_bytes), self.drop)
+        finally:
+            if incoming is None:
+                self.leave()
+
+    def done(self) -> None:
+        """Give the connection back after an answer that was read to its end."""
+        if self._connection is not None:
+            self._connection.release()
+
+    def _ready(self) -> aiohttp.connector.Connection:
+        assert self._connection is not None  # noqa: S101 - for the type: `connect` comes first
+        self._protocol.set_response_params(
+            read_until_eof=True, auto_decompress=False, read_bufsize=READ_BUFFER_BYTES
+        )
+        return self._connection
+
+    async def _asked_once(
+        self, request: Request, target: aiohttp.ClientRequest
+    ) -> tuple[int, Mapping[str, str], aiohttp.StreamReader]:
+        status, headers, stream = await self._asked(request, target)
+        if status in _CONNECTION_IN_DOUBT or not self._is_written():
+            self._protocol.force_close()
+        return status, headers, stream
+
+    def leave(self) -> None:
+        """Close the connection, without effect once it was given back."""
+        connection = self._connection
+        if connection is not None:
+            # Aborted, not closed politely: nobody is to wait for it.
             if not connection.closed:
                 self.drop()
             connection.close()

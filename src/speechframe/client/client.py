@@ -14,12 +14,18 @@ from yarl import URL
 
 from speechframe.client import changer
 from speechframe.client._hidden import Hidden, Redactor
+from speechframe.client._line import SharedSlots
+from speechframe.client._refused import refusal, without_secrets
 from speechframe.client.audio import inspected
 from speechframe.client.calls import Call, Spoken, make_call
 from speechframe.client.download import Downloader
+from speechframe.client.http_stream import make_stream_call, start
 from speechframe.client.limits import MIB, Bounds, Timeouts
+from speechframe.client.reach import Reach
 from speechframe.client.regions import Regions
 from speechframe.client.retry import Patience, persist
+from speechframe.client.socket import StreamSession
+from speechframe.client.stream import Stream
 from speechframe.client.translate import (
     Translated,
     characters_of,
@@ -31,7 +37,7 @@ from speechframe.client.translate import (
 )
 from speechframe.client.transport import AiohttpTransport, Reply, Transport
 from speechframe.client.upload import Body
-from speechframe.errors import BadAnswer, ServiceError, SettingsError, SpeechframeError, service_error
+from speechframe.errors import BadAnswer, ServiceError, SettingsError, SpeechframeError
 from speechframe.settings import Settings, resolve
 from speechframe.spec.auth import AuthToken
 from speechframe.spec.billing import billed_characters
@@ -43,7 +49,7 @@ from speechframe.spec.speech import GenerateRequest, Voice
 from speechframe.spec.translate import TranslateRequest
 from speechframe.wire.bodies import Generated, decode_generate, decode_object, decode_token, decode_voices
 from speechframe.wire.changer import Converted, decode_convert
-from speechframe.wire.errors import decode_error, retry_after_s, trace_id_of, warnings_of
+from speechframe.wire.errors import trace_id_of, warnings_of
 from speechframe.wire.translate import decode_translate
 
 T = TypeVar("T")
@@ -53,7 +59,6 @@ AudioLike = bytes | str | PathLike[str] | tuple[Any, int]
 
 _JSON = "application/json"
 _LIMITS_SERVICE = "speechframe"
-_REDIRECT = 3
 _LARGE_BYTES = 4 * MIB
 
 
@@ -167,6 +172,19 @@ class Client:
             ),
         }
         self._takes_source: bool | None = None
+        self._slots = SharedSlots()
+        self._reach = Reach(
+            transport=self._transport,
+            regions=self._regions,
+            patience=self._patience,
+            timeouts=self._timeouts,
+            bounds=self._bounds,
+            redactor=self._redactor,
+            url=self._url,
+            headers=self._headers_of,
+            key_header=self._key_header,
+            limits=self.limits,
+        )
 
     def __repr__(self) -> str:
         """Return the service and its regions, never the key."""
@@ -197,7 +215,9 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Close every connection; further calls raise RuntimeError."""
+        """Close every stream, session and connection; further calls raise RuntimeError."""
+        for one in list(self._reach.open):
+            await one.close()
         await self._transport.close()
 
     async def send_once(
@@ -247,10 +267,10 @@ class Client:
                 max_error_bytes=self._bounds.error_bytes,
             )
             if not reply.ok:
-                raise _refusal(reply, self._redactor)
+                raise refusal(reply, self._redactor)
             return await chapter.answer(call, reply, name, started_s)
         except SpeechframeError as error:
-            failure = _without_secrets(error, self._redactor)
+            failure = without_secrets(error, self._redactor)
         raise failure
 
     async def call(self, call: Call[Any]) -> Any:
@@ -316,6 +336,89 @@ class Client:
         )
         spoken: Spoken = await self.call(made)
         return spoken
+
+    async def stream(
+        self,
+        text: str,
+        *,
+        voice: str,
+        model: str | None = None,
+        take: int = 0,
+        idempotency_key: str | None = None,
+        **fields: Any,
+    ) -> Stream:
+        """Return `text` as audio that is heard while it arrives (sections 2.2 and 4.1).
+
+        The stream is returned when its first audio is there: until then failures are retried as
+        :meth:`call` does it, and never afterwards.
+
+        Parameters
+        ----------
+        text
+            The text; may hold pause markers such as ``[pause 1.5s]``.
+        voice
+            Full voice id or bare name, from the model's catalogue.
+        model
+            ``"falcon-2"`` or ``"gen2"`` (deprecated here); by default what the region takes: falcon-2 in all
+            but US-East.
+        take, idempotency_key
+            See :class:`Call`.
+        **fields
+            Any other field of :class:`speechframe.spec.speech.StreamRequest` by its Python name:
+            ``format``, ``sample_rate``, ``channel_type``, ``locale``, ``style``, ``rate``, ``pitch`` ...
+
+        Raises
+        ------
+        InvalidRows
+            A field is unknown or out of range; nothing was sent.
+        SpeechframeError
+            See :meth:`call`. Once audio has come, :class:`StreamBroken`, from the stream.
+
+        Warns
+        -----
+        DeprecationWarning
+            For a field that the document calls deprecated.
+
+        Examples
+        --------
+        >>> stream = await client.stream("Good morning.", voice="ivy", format="MP3")  # doctest: +SKIP
+        >>> async for chunk in stream:  # doctest: +SKIP
+        ...     player.write(chunk)
+        """
+        call = make_stream_call(
+            text, voice=voice, model=model, take=take, idempotency_key=idempotency_key, stacklevel=3, **fields
+        )
+        return await start(self._reach, call)
+
+    def stream_session(
+        self, *, voice: str | None = None, max_contexts: int | None = None, **fields: Any
+    ) -> StreamSession:
+        """Return a session over the WebSocket: text as it is written, many turns at once (sections 3 and 6).
+
+        Parameters
+        ----------
+        voice
+            Full voice id or bare name of all turns that name none; the service's default voice without.
+        max_contexts
+            How many turns of this client may be active at once; by default what the service publishes for
+            the key, else the document's number for the region.
+        **fields
+            ``model``, ``format``, ``sample_rate``, ``channel_type``; ``locale``, ``style``, ``rate``,
+            ``pitch``, ``variation``, ``pronunciation_dictionary``; ``min_buffer_size``,
+            ``max_buffer_delay_in_ms``, ``predictive_chunking``.
+
+        Raises
+        ------
+        InvalidRows
+            A field is unknown or out of range.
+
+        Examples
+        --------
+        >>> async with client.stream_session(voice="ivy", format="PCM") as session:  # doctest: +SKIP
+        ...     async for chunk in session.speak(tokens):
+        ...         player.write(chunk)
+        """
+        return StreamSession(self._reach, self._slots, voice=voice, max_contexts=max_contexts, **fields)
 
     async def change_voice(
         self,
@@ -499,10 +602,10 @@ class Client:
                 )
                 if reply.ok:
                     return reply
-                error: SpeechframeError = _refusal(reply, redactor)
+                error: SpeechframeError = refusal(reply, redactor)
             except SpeechframeError as raised:
                 error = raised
-            raise _without_secrets(error, redactor)
+            raise without_secrets(error, redactor)
 
         reply, _ = await persist(send, self._regions, replace(self._patience, repeat_unknown=True))
         return reply
@@ -617,40 +720,13 @@ class Client:
         except BadAnswer as error:
             reply.drop()
             error.trace_id = trace_id_of(reply.headers)
-            failure = _without_secrets(error, self._redactor)
+            failure = without_secrets(error, self._redactor)
         raise failure
 
 
 async def _aside(size: int, work: Callable[[], T]) -> T:
     """Return what `work` returns; a large answer is looked at in a thread, while other calls go on."""
     return work() if size < _LARGE_BYTES else await asyncio.to_thread(work)
-
-
-def _refusal(reply: Reply, redactor: Redactor) -> ServiceError:
-    clean = redactor.clean
-    # Masked before it is shortened: half a key is no longer found.
-    said = decode_error(reply.status, clean(reply.body.decode("utf-8", "replace")).encode(), reply.headers)
-    message = said.message
-    if reply.status // 100 == _REDIRECT:
-        host = _host(reply.headers.get("Location", ""))
-        message = f"the service redirects to {host}; that is not followed. Set base_url to the final address."
-    return service_error(
-        clean(message),
-        status=reply.status,
-        code=clean(said.code) if said.code else None,
-        trace_id=clean(said.trace_id) if said.trace_id else None,
-        body=clean(said.text),
-        retry_after_s=retry_after_s(reply.headers),
-    )
-
-
-def _without_secrets(error: SpeechframeError, redactor: Redactor) -> SpeechframeError:
-    error.args = tuple(redactor.clean(arg) if isinstance(arg, str) else arg for arg in error.args)
-    if isinstance(error, BadAnswer) and error.trace_id:
-        error.trace_id = redactor.clean(error.trace_id)
-    # The frames below, and the errors this one came from, hold whole answers and tell a caller nothing.
-    error.__cause__ = error.__context__ = None
-    return error.with_traceback(None)
 
 
 def hidden_key(key: str | SecretStr | None) -> SecretStr | None:
@@ -675,10 +751,3 @@ def _header_text(secret: SecretStr | None, what: str) -> Hidden:
         # The value itself is never repeated.
         raise SettingsError(f"{what} is empty or holds characters that cannot stand in a header")
     return text
-
-
-def _host(location: str) -> str:
-    try:
-        return URL(location[:2000]).host or "another path"
-    except ValueError:
-        return "an address that cannot be read"

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from speechframe.spec.changer import ConvertRequest
 from speechframe.spec.chosen import PAUSE_SECONDS
-from speechframe.spec.speech import ChannelType, GenerateRequest
+from speechframe.spec.speech import ChannelType, GenerateRequest, StreamRequest
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -66,6 +66,10 @@ class Timeouts:
         upload_s = size_bytes / self.upload_bytes_a_second
         return self.base_s + self.per_clip_second_s * audio_seconds + upload_s
 
+    def stream_s(self, request: StreamRequest) -> float:
+        """Return how long all waits for a stream's audio may take together: as long as it can be heard."""
+        return self.base_s + _longest_s(request.text)
+
     def translation_s(self, characters: int) -> float:
         """Return how long an attempt for texts of `characters` together may take."""
         return self.base_s + self.per_translated_character_s * characters
@@ -108,6 +112,11 @@ class Bounds:
         """Return the largest file a call's audio can be."""
         return min(self.download_bytes, MIB + _audio_bytes(request))
 
+    def stream_bytes_for(self, request: StreamRequest) -> int:
+        """Return the largest audio a stream can be."""
+        audio_bytes = _as_samples(_longest_s(request.text), request.sample_rate or 0.0)
+        return min(self.download_bytes, MIB + audio_bytes)
+
     def changed_bytes_for(self, request: ConvertRequest, audio_seconds: float) -> tuple[int, int]:
         """Return the largest body, and the largest file, that can answer a clip of this length."""
         asked_s = min(request.audio_duration or 0.0, _LONGEST_S)
@@ -124,10 +133,14 @@ _USUAL_RATE_HZ = float(GenerateRequest.model_fields["sample_rate"].get_default()
 
 def _audio_bytes(request: GenerateRequest) -> int:
     # As if it were uncompressed and in stereo, whatever was asked for: some services answer as they like.
-    pauses_s = PAUSE_SECONDS.high * request.text.count(_PAUSE_MARKER)
     asked_s = min(request.audio_duration or 0.0, _LONGEST_S)
-    seconds = max(asked_s, _SECONDS_A_CHARACTER * len(request.text)) + pauses_s + _GRACE_S
-    return _as_samples(seconds, request.sample_rate)
+    beyond_s = max(0.0, asked_s - _SECONDS_A_CHARACTER * len(request.text))
+    return _as_samples(_longest_s(request.text) + beyond_s, request.sample_rate)
+
+
+def _longest_s(text: str) -> float:
+    pauses_s = PAUSE_SECONDS.high * text.count(_PAUSE_MARKER)
+    return _SECONDS_A_CHARACTER * len(text) + pauses_s + _GRACE_S
 
 
 def _as_samples(seconds: float, rate_hz: float) -> int:

@@ -9,6 +9,8 @@ from pydantic import SecretStr
 from speechframe._loop import run_sync
 from speechframe.client.calls import Call, Spoken, make_call
 from speechframe.client.client import AudioLike, Client, hidden_key
+from speechframe.client.http_stream import make_stream_call, start
+from speechframe.client.sync_stream import SyncStream, SyncStreamSession
 from speechframe.client.translate import Translated
 from speechframe.settings import Settings
 from speechframe.spec.auth import AuthToken
@@ -62,7 +64,7 @@ class SyncClient:
         self.close()
 
     def close(self) -> None:
-        """Close every connection; further calls raise RuntimeError."""
+        """Close every stream, session and connection; further calls raise RuntimeError."""
         run_sync(self._client.close())
 
     def send_once(
@@ -97,6 +99,30 @@ class SyncClient:
         )
         spoken: Spoken = run_sync(self._client.call(made))
         return spoken
+
+    def stream(
+        self,
+        text: str,
+        *,
+        voice: str,
+        model: str | None = None,
+        take: int = 0,
+        idempotency_key: str | None = None,
+        **fields: Any,
+    ) -> SyncStream:
+        """Return `text` as audio that is heard while it arrives; see :meth:`Client.stream`."""
+        # Made here, in the caller's thread, so that a DeprecationWarning names the caller's line.
+        call = make_stream_call(
+            text, voice=voice, model=model, take=take, idempotency_key=idempotency_key, stacklevel=3, **fields
+        )
+        return SyncStream(run_sync(start(self._client._reach, call)))  # noqa: SLF001 - its twin
+
+    def stream_session(
+        self, *, voice: str | None = None, max_contexts: int | None = None, **fields: Any
+    ) -> SyncStreamSession:
+        """Return a session over the WebSocket; see :meth:`Client.stream_session`."""
+        session = self._client.stream_session(voice=voice, max_contexts=max_contexts, **fields)
+        return SyncStreamSession(session)
 
     def change_voice(
         self,

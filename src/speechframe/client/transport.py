@@ -4,19 +4,22 @@ import asyncio
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from aiohttp.http import HttpProcessingError
 from yarl import URL
 
-from speechframe.client._exchange import Attempt, Limits, NoAnswerError, Reply, Request
+from speechframe.client._exchange import Attempt, Incoming, Limits, NoAnswerError, Reply, Request
+from speechframe.client._websocket import RedirectedError, Socket, opened, refusing_redirects
 from speechframe.client.upload import Body
 from speechframe.errors import AudioError, BadAnswer, ConnectionFailed, SettingsError, TimedOut
 from speechframe.settings import is_loopback
 
-__all__ = ["AiohttpTransport", "Reply", "Transport"]
+__all__ = ["AiohttpTransport", "Incoming", "Reply", "Socket", "Transport"]
+
+A_co = TypeVar("A_co", covariant=True)
 
 KEEPALIVE_S = 4.0
 """Idle connections are closed by us after this. Common servers close theirs after 5 s, and a request written
@@ -58,6 +61,53 @@ class Transport(Protocol):
             A good status with a body that is truncated, too large or wrongly encoded.
         AudioError
             The file of a body cannot be read, or is another one by now; the request was not completed.
+        """
+        ...
+
+    async def begin(
+        self,
+        method: str,
+        url: URL,
+        *,
+        headers: Mapping[str, str],
+        body: bytes,
+        timeout_s: float,
+        max_error_bytes: int,
+    ) -> "Reply | Incoming":
+        """Send one request once and return a good answer as soon as it begins, or any other answer whole.
+
+        Parameters
+        ----------
+        method, url, headers, body, max_error_bytes
+            As of :meth:`exchange`.
+        timeout_s
+            Limit until the answer begins.
+
+        Raises
+        ------
+        ConnectionFailed, TimedOut
+            As of :meth:`exchange`.
+        """
+        ...
+
+    async def connect(
+        self, url: URL, *, headers: Mapping[str, str], timeout_s: float, max_message_bytes: int
+    ) -> "Socket | Reply":
+        """Open a WebSocket, or return the answer that refuses it.
+
+        Parameters
+        ----------
+        url, headers
+            Of the upgrade; the address begins with http or https.
+        timeout_s
+            Limit of the upgrade.
+        max_message_bytes
+            A longer message ends the connection.
+
+        Raises
+        ------
+        ConnectionFailed, TimedOut
+            There is no connection; nothing was asked for yet, so ``sent`` is False.
         """
         ...
 
@@ -116,6 +166,64 @@ class AiohttpTransport:
         max_error_bytes: int,
     ) -> Reply:
         """Send one request once and return the answer; see :class:`Transport`."""
+
+        async def make(attempt: Attempt, target: aiohttp.ClientRequest, *, is_proxied: bool) -> Reply:
+            request = Request(method, url, headers, body, is_proxied=is_proxied)
+            return await attempt.make(request, target, Limits(max_bytes, max_error_bytes))
+
+        return await self._ask(url, timeout_s, make)
+
+    async def begin(
+        self,
+        method: str,
+        url: URL,
+        *,
+        headers: Mapping[str, str],
+        body: bytes,
+        timeout_s: float,
+        max_error_bytes: int,
+    ) -> Reply | Incoming:
+        """Send one request once and return how its answer begins; see :class:`Transport`."""
+
+        async def make(
+            attempt: Attempt, target: aiohttp.ClientRequest, *, is_proxied: bool
+        ) -> Reply | Incoming:
+            request = Request(method, url, headers, body, is_proxied=is_proxied)
+            return await attempt.begin(request, target, max_error_bytes)
+
+        return await self._ask(url, timeout_s, make)
+
+    async def connect(
+        self, url: URL, *, headers: Mapping[str, str], timeout_s: float, max_message_bytes: int
+    ) -> Socket | Reply:
+        """Open a WebSocket, or return the answer that refuses it; see :class:`Transport`."""
+        session, proxy = self._opened(), self._proxy(url)
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await opened(session, url, headers, proxy=proxy, max_message_bytes=max_message_bytes)
+        except RedirectedError as redirected:
+            return Reply(redirected.status, redirected.headers, b"")
+        except aiohttp.WSServerHandshakeError as error:
+            if error.status != _SWITCHING:
+                return Reply(error.status, error.headers or {}, b"")
+            words = f"{_place(url)} answered the upgrade with what is no WebSocket"
+            failure = ConnectionFailed(words, sent=False)
+        except TimeoutError:
+            failure = TimedOut(f"no WebSocket to {_place(url)} within {timeout_s:g} s", sent=False)
+        except (aiohttp.ClientError, HttpProcessingError, OSError) as error:
+            failure = ConnectionFailed(_words(error, url, proxy, Attempt()), sent=False)
+        raise failure.with_traceback(None) from None
+
+    async def close(self) -> None:
+        """Close every connection; further exchanges raise RuntimeError."""
+        self._closed = True
+        self._targets.clear()
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def _ask(self, url: URL, timeout_s: float, make: "_Make[A_co]") -> A_co:
+        """Take a connection, have a request made on it, and say of every failure what it is."""
         session, proxy = self._opened(), self._proxy(url)
         attempt = Attempt()
         # Raised after the except blocks: an error chained to aiohttp's would carry its frames, URL and
@@ -124,8 +232,7 @@ class AiohttpTransport:
             async with asyncio.timeout(timeout_s):
                 target = self._target(session, url, proxy)
                 await attempt.connect(session, target, self._connect)
-                request = Request(method, url, headers, body, is_proxied=proxy is not None)
-                return await attempt.make(request, target, Limits(max_bytes, max_error_bytes))
+                return await make(attempt, target, is_proxied=proxy is not None)
         except TimeoutError as error:
             words = "no answer from" if attempt.wrote else "no connection to"
             early = isinstance(error, aiohttp.ConnectionTimeoutError)
@@ -136,14 +243,6 @@ class AiohttpTransport:
         except (aiohttp.ClientError, HttpProcessingError, NoAnswerError, OSError) as error:
             failure = ConnectionFailed(_words(error, url, proxy, attempt), sent=attempt.wrote)
         raise failure.with_traceback(None) from None
-
-    async def close(self) -> None:
-        """Close every connection; further exchanges raise RuntimeError."""
-        self._closed = True
-        self._targets.clear()
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._closed:
@@ -162,6 +261,8 @@ class AiohttpTransport:
                 # Proxies are looked up here once an origin; aiohttp would do it a request, and add keys of
                 # ~/.netrc.
                 trust_env=False,
+                # A WebSocket's upgrade is the one thing that is asked through the session.
+                trace_configs=[refusing_redirects()],
             )
         elif self._loop is not loop:
             raise RuntimeError("a client belongs to the event loop that first used it; make one for each")
@@ -190,6 +291,16 @@ class AiohttpTransport:
             self._proxies[origin] = proxy
         return self._proxies[origin]
 
+
+class _Make(Protocol[A_co]):
+    """Makes a request on a connection."""
+
+    async def __call__(self, attempt: Attempt, target: aiohttp.ClientRequest, *, is_proxied: bool) -> A_co:
+        """Return its answer."""
+        ...
+
+
+_SWITCHING = 101
 
 _Origin = tuple[str, str | None, int | None]
 

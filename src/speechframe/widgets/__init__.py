@@ -11,8 +11,8 @@ except ImportError as error:
     raise ImportError("widgets need anywidget: pip install 'speechframe[notebook]'") from error
 
 from speechframe.widgets.comparison import VoiceComparison, compare_voices
-from speechframe.widgets.gallery import VoiceGallery, gallery
 from speechframe.widgets.player import ClipPlayer, play
+from speechframe.widgets.voice_gallery import VoiceGallery, gallery
 
 __all__ = ["ClipPlayer", "VoiceComparison", "VoiceGallery", "compare_voices", "gallery", "play"]
 

@@ -33,6 +33,7 @@ class Audio:
 
     turn: int
     audio: bytes
+    trace_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ class Ended:
     """All audio of a turn has come."""
 
     turn: int
+    trace_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,7 @@ class Failed:
     turn: int
     code: str | None
     words: str
+    trace_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +207,11 @@ class ClientContexts:
             self._give_up(found)
             del self._turns[turn]
 
+    def is_begun(self, turn: int) -> bool:
+        """Whether the service knows of a turn; until then it waits for text, a slot or a connection."""
+        found = self._turns.get(turn)
+        return found is not None and found.wire_id is not None
+
     def connected(self) -> None:
         """Take that there is a connection."""
         self._connected = True
@@ -259,9 +267,10 @@ class ClientContexts:
         if turn is None:
             return [Odd(None, f"a frame for the context {frame.context_id!r}, which is not open")]
         if isinstance(frame, FinalFrame):
-            return self._final(turn)
+            return self._final(turn, frame.trace_id)
         self._hear(turn)
-        return [Audio(turn.number, frame.audio), *(self._final(turn) if frame.final else [])]
+        heard = Audio(turn.number, frame.audio, frame.trace_id)
+        return [heard, *(self._final(turn, frame.trace_id) if frame.final else [])]
 
     def _begins(self, turn: _Turn, frames: list[ClientFrame], now_s: float) -> bool:
         """Begin an attempt where there is text and a slot for it."""
@@ -280,31 +289,31 @@ class ClientContexts:
             turn.heard = True
             turn.frames, turn.sent = turn.frames[turn.sent :], 0
 
-    def _final(self, turn: _Turn) -> list[Event]:
+    def _final(self, turn: _Turn, trace_id: str | None) -> list[Event]:
         if not turn.ended or turn.has_slot:
             return [Odd(turn.number, "a final frame before the turn was ended")]
-        return self._over(turn, Ended(turn.number))
+        return self._over(turn, Ended(turn.number, trace_id))
 
     def _error(self, turn: _Turn | None, frame: ErrorFrame, now_s: float) -> list[Event]:
         code, words = frame.error_code, frame.error
         if turn is None:
             return [Odd(None, f"an error of no open context: {code} {words}")]
         if code == ErrorCode.ACTIVE_CONTEXT_LIMIT_EXCEEDED and not turn.heard:
-            return self._refused(turn, words, now_s)
+            return self._refused(turn, frame, now_s)
         if code == ErrorCode.INTERNAL_ERROR and not turn.heard and turn.attempts < self._max_attempts:
             self._give_up(turn)
             return [Retried(turn.number, str(code))]
         if frame.fatal or code in {ErrorCode.INTERNAL_ERROR, ErrorCode.INVALID_VOICE}:
             self._give_up(turn)
-            return self._over(turn, Failed(turn.number, str(code), words))
+            return self._over(turn, Failed(turn.number, str(code), words, frame.trace_id))
         return [Odd(turn.number, f"an error that is not fatal: {code} {words}")]
 
-    def _refused(self, turn: _Turn, words: str, now_s: float) -> list[Event]:
+    def _refused(self, turn: _Turn, frame: ErrorFrame, now_s: float) -> list[Event]:
         turn.refused_since_s = now_s if turn.refused_since_s is None else turn.refused_since_s
         self._give_up(turn)
         if now_s - turn.refused_since_s >= self._patience_s:
             code = ErrorCode.ACTIVE_CONTEXT_LIMIT_EXCEEDED
-            return self._over(turn, Failed(turn.number, str(code), words))
+            return self._over(turn, Failed(turn.number, str(code), frame.error, frame.trace_id))
         # A refusal is no failure of the turn.
         turn.not_before_s = now_s + turn.wait_s
         turn.wait_s = min(2 * turn.wait_s, _LONGEST_WAIT_S)

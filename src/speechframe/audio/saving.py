@@ -1,0 +1,66 @@
+"""Encoded audio as a file that other programs open."""
+
+from os import PathLike
+from pathlib import Path
+
+from speechframe.audio import codec
+from speechframe.errors import AudioError
+from speechframe.spec.speech import ChannelType, Format
+
+__all__ = ["PLAYABLE", "converted", "save_audio"]
+
+PLAYABLE = frozenset({Format.WAV, Format.MP3, Format.FLAC, Format.OGG})
+"""Formats whose files say what they are; audio of any format can be saved in one of them."""
+
+
+def save_audio(
+    path: str | PathLike[str], data: bytes, *, format: Format, sample_rate_hz: int, channels: int
+) -> Path:
+    """Write audio to a file and return its path.
+
+    Parameters
+    ----------
+    path
+        With the ending of `format` the bytes are written, with the length in a header that left it open;
+        another ending (``.wav``, ``.flac``, ``.mp3``, ``.ogg``) converts, none gets that of `format`.
+    data, format, sample_rate_hz, channels
+        The audio.
+
+    Raises
+    ------
+    AudioError
+        For an ending that is no audio format, or bytes that are no audio and were to be converted.
+    """
+    target = Path(path)
+    if not target.suffix:
+        target = target.with_suffix(f".{format.value.lower()}")
+    wanted = target.suffix[1:].upper()
+    if wanted == format.value:
+        target.write_bytes(codec.with_length(data) if format in PLAYABLE else data)
+        return target
+    target.write_bytes(
+        converted(data, wanted, format=format, sample_rate_hz=sample_rate_hz, channels=channels)
+    )
+    return target
+
+
+def converted(data: bytes, wanted: str, *, format: Format, sample_rate_hz: int, channels: int) -> bytes:
+    """Return audio in another format.
+
+    Raises
+    ------
+    AudioError
+        For a format that cannot be saved in, or bytes that are no audio.
+    """
+    if wanted not in {one.value for one in PLAYABLE}:
+        allowed = ", ".join(sorted(f".{one.value.lower()}" for one in {*PLAYABLE, format}))
+        raise AudioError(f"audio cannot be saved as .{wanted.lower()}; allowed: {allowed}")
+    audio = codec.decode(data, format=format, sample_rate_hz=sample_rate_hz, channels=channels)
+    channel_type = ChannelType.STEREO if audio.channels == ChannelType.STEREO.channels else ChannelType.MONO
+    return codec.encode(
+        audio.samples,
+        audio.sample_rate_hz,
+        format=Format(wanted),
+        channel_type=channel_type,
+        output_rate_hz=audio.sample_rate_hz,
+    )

@@ -1,0 +1,225 @@
+"""One turn of a session: text goes in, audio and events come out."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from speechframe.client._line import Line
+from speechframe.client.reach import Reach
+from speechframe.client.received import Received
+from speechframe.client.stream import Stream, StreamFacts
+from speechframe.errors import StreamBroken
+from speechframe.spec.billing import billed_characters
+from speechframe.spec.socket import VoiceConfig
+from speechframe.wire.client_contexts import Audio, Ended, Event, Retried, Warned
+
+__all__ = ["StreamContext"]
+
+
+class StreamContext:
+    """One turn of a session: ``send`` text, ``end`` it, iterate over what comes.
+
+    Iterating over the context gives events: :class:`Audio`, :class:`Warned`, :class:`Retried` (it is sent
+    again from its beginning; nothing of it was heard), :class:`Odd` (what nobody knows) and at last
+    :class:`Ended`. :meth:`audio` gives the audio alone. Errors are raised: the service's with the class that
+    the same failure of a call has, and its code.
+
+    As an async context manager it is ended at the end of the block, and given up where the block fails.
+
+    Examples
+    --------
+    >>> async with await session.open() as context:  # doctest: +SKIP
+    ...     await context.send("Good morning. ")
+    ...     await context.send("How are you?")
+    >>> await context.audio().save("morning.wav")  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        reach: Reach,
+        line: Line,
+        config: VoiceConfig,
+        settings: Mapping[str, Any],
+        received: Received,
+        facts: StreamFacts,
+    ) -> None:
+        self.facts = facts
+        self.waiting_bytes = self.received_bytes = 0
+        self._line, self._timeouts, self._clean = line, reach.timeouts, reach.redactor.clean
+        self._events: deque[Event] = deque()
+        self._arrived = asyncio.Event()
+        self._characters = 0
+        self._failure: BaseException | None = None
+        self._ended = self._over = False
+        self._turn = line.open(self, config, settings)
+        self._stream = Stream(TurnAudio(self), received)
+
+    def __repr__(self) -> str:
+        """Return how far it is."""
+        return f"<{type(self).__name__} {self._turn}, {self.received_bytes:,} bytes>"
+
+    async def __aenter__(self) -> Self:
+        """Return the context."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the turn, or give it up where the block failed."""
+        if error is None:
+            await self.end()
+        else:
+            await self.close()
+
+    async def send(self, text: str) -> None:
+        """Add text; it is spoken when there is enough of it, or no more for a moment.
+
+        Raises
+        ------
+        TypeError
+            For what is no text.
+        RuntimeError
+            The turn was ended.
+        SpeechframeError
+            The turn has failed.
+        """
+        if not isinstance(text, str):
+            raise TypeError(f"a piece of text is a str, not {type(text).__name__}")
+        if self._failure is not None:
+            raise self._failure
+        if self._ended:
+            raise RuntimeError("the turn was ended; open another one")
+        if not self._characters:
+            self.facts.started_s = time.perf_counter()
+        self._characters += len(text)
+        self.facts.billed_characters += billed_characters(text)
+        self._line.send(self._turn, text)
+
+    async def end(self) -> None:
+        """Say that there is no more text; doing it again is nothing."""
+        if not self._ended:
+            self._ended = True
+            self._arrived.set()
+            self._line.end(self._turn)
+
+    async def clear(self) -> None:
+        """Drop the text that is not being spoken yet, as when a listener interrupts."""
+        self._line.clear(self._turn)
+
+    async def close(self, reason: BaseException | None = None) -> None:
+        """Give the turn up, unless it is over: its text is dropped, and it is ended.
+
+        Parameters
+        ----------
+        reason
+            What its listener is told; by default that it was closed.
+        """
+        if self._over or self._failure is not None:
+            return
+        words = "the turn was closed before its end"
+        self.fail(reason or StreamBroken(words, received_bytes=self.received_bytes))
+        self._line.abandon(self._turn)
+
+    async def __aiter__(self) -> AsyncGenerator[Event, None]:
+        """Yield what happens, to the end of the turn."""
+        while (event := await self.event()) is not None:
+            yield event
+
+    async def event(self) -> Event | None:
+        """Return what happens next; None when the turn is over.
+
+        Raises
+        ------
+        ServiceError, StreamBroken, ConnectionFailed
+            The turn has failed.
+        """
+        event = await self.next_event()
+        if isinstance(event, Audio):
+            self._stream.keep(event.audio)
+        return event
+
+    def audio(self) -> Stream:
+        """Return the audio, to be iterated, read or saved; leaving its loop gives the turn up."""
+        return self._stream
+
+    async def next_event(self) -> Event | None:
+        """Return what happened next, for whoever keeps the audio."""
+        while not self._events:
+            if self._failure is not None:
+                raise self._failure
+            if self._over:
+                return None
+            self._arrived.clear()
+            await self._wait()
+        event = self._events.popleft()
+        if isinstance(event, Audio):
+            self.waiting_bytes -= len(event.audio)
+            self._line.taken()
+        self._over = self._over or isinstance(event, Ended)
+        return event
+
+    async def _wait(self) -> None:
+        # Before the end it is the text that is waited for.
+        limit_s = self._timeouts.attempt_s(self._characters) if self._ended else None
+        try:
+            async with asyncio.timeout(limit_s):
+                await self._arrived.wait()
+        except TimeoutError:
+            # Who waits for a slot is not waiting for the service.
+            if self._line.is_begun(self._turn) and not self._events:
+                words = f"nothing came for {limit_s:g} s after the turn was ended"
+                received, trace_id = self.received_bytes, self.facts.trace_id
+                await self.close(StreamBroken(words, received_bytes=received, trace_id=trace_id))
+
+    def take(self, event: Event) -> None:
+        """Take what happened to the turn."""
+        self.facts.region = self._line.region
+        match event:
+            case Audio(audio=audio, trace_id=trace_id):
+                self.waiting_bytes += len(audio)
+                self.received_bytes += len(audio)
+                self._trace(trace_id)
+            case Ended(trace_id=trace_id):
+                self._trace(trace_id)
+            case Warned():
+                self.facts.warnings.append(self._clean(f"{event.code}: {event.words}"))
+            case Retried():
+                self.facts.attempts += 1
+        self._events.append(event)
+        self._arrived.set()
+
+    def fail(self, error: BaseException) -> None:
+        """Take that there will be nothing more."""
+        if self._failure is None:
+            self._failure = error
+            self._arrived.set()
+
+    def _trace(self, trace_id: str | None) -> None:
+        if trace_id:
+            self.facts.trace_id = self._clean(trace_id)
+
+
+class TurnAudio:
+    """The audio of a context, as a stream takes it."""
+
+    def __init__(self, context: StreamContext) -> None:
+        self._context = context
+
+    @property
+    def facts(self) -> StreamFacts:
+        """What is known of it."""
+        return self._context.facts
+
+    async def next(self) -> bytes | None:
+        """Return the next piece; None at the end."""
+        while (event := await self._context.next_event()) is not None:
+            if isinstance(event, Audio):
+                return event.audio
+        return None
+
+    async def close(self) -> None:
+        """Give the turn up, unless it is over."""
+        await self._context.close()

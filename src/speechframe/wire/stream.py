@@ -1,0 +1,24 @@
+"""The body of a streaming request (section 2.2)."""
+
+import json
+
+from speechframe.spec.speech import StreamRequest
+
+__all__ = ["encode_stream"]
+
+# Never the fast writer: equal requests must give equal bytes, whatever is installed.
+_encoder = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+
+
+def encode_stream(request: StreamRequest) -> bytes:
+    r"""Return the canonical JSON of a request: equal requests give equal bytes.
+
+    Names are sorted, values that are absent or equal to the document's default are left out, text is UTF-8.
+
+    Examples
+    --------
+    >>> encode_stream(StreamRequest(text="Grüße", voice_id="greta", variation=1, sample_rate=8000))
+    b'{"sampleRate":8000.0,"text":"Gr\xc3\xbc\xc3\x9fe","voiceId":"greta"}'
+    """
+    fields = request.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
+    return _encoder.encode(fields).encode()

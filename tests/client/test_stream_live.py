@@ -1,0 +1,434 @@
+"""Streams and turns on a real service: what is heard, what is freed, and what is kept when it dies."""
+
+import asyncio
+import gc
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+import soundfile
+
+import speechframe as spf
+from speechframe.audio import codec
+from speechframe.client import Client, Patience, SyncClient
+from speechframe.errors import (
+    BadRequest,
+    ConnectionFailed,
+    InvalidRows,
+    PaymentRequired,
+    PermissionDenied,
+    RateLimited,
+    StreamBroken,
+)
+from speechframe.local import local_service
+from speechframe.settings import Settings
+from speechframe.spec.speech import Format
+from speechframe.wire.client_contexts import Audio, Ended, Warned
+
+KEYS = ["main:100000000:4", "narrow:100000000:1", "poor:20:4"]
+VOICE = "en-US-ivy"
+THREE = "The boat is small. It went through the harbour! Nobody saw it."
+LONG = " ".join(f"This is sentence number {number} of a text that takes its time." for number in range(70))
+ONCE = Patience(attempts=1)
+
+
+@pytest.fixture(scope="module")
+def service():
+    with local_service(keys=KEYS, workers=1) as running:
+        yield running
+
+
+def settings(service, key="main"):
+    return Settings(base_url=service.url, api_key=key)
+
+
+@pytest.fixture
+async def client(service):
+    async with Client(settings(service)) as made:
+        yield made
+
+
+@pytest.fixture
+async def narrow(service):
+    """A client that does not try again, of a key with a single slot."""
+    async with Client(settings(service, "narrow"), patience=ONCE) as made:
+        yield made
+
+
+async def is_free_within_a_second(narrow):
+    began_s = time.monotonic()
+    while True:
+        try:
+            return await (await narrow.stream("Free.", voice=VOICE)).read()
+        except RateLimited:
+            assert time.monotonic() - began_s < 1, "the slot was not freed"
+            await asyncio.sleep(0.02)
+
+
+async def words_of(text, pause_s=0.0):
+    for word in text.split():
+        yield word + " "
+        await asyncio.sleep(pause_s)
+
+
+# HTTP.
+
+
+@pytest.mark.parametrize("audio_format", list(Format))
+async def test_a_stream_is_one_file_and_says_at_the_end_what_it_was(client, audio_format, tmp_path):
+    stream = await client.stream(THREE, voice="ivy", format=audio_format.value, sample_rate=16000)
+    assert stream.first_byte_ms > 0
+    chunks = [chunk async for chunk in stream]
+    assert len(chunks) > 1
+    assert stream.audio == b"".join(chunks)
+    summary = stream.summary
+    g711 = audio_format in {Format.ALAW, Format.ULAW}
+    assert summary.complete
+    assert (summary.format, summary.bytes) == (audio_format, len(stream.audio))
+    assert (summary.sample_rate_hz, summary.channels) == (8000 if g711 else 16000, 1)
+    assert summary.billed_characters == len(THREE)
+    assert summary.first_byte_ms <= summary.latency_ms
+    assert summary.trace_id
+    assert (summary.region, summary.attempts) == ("global", 1)
+    assert any("8000" in words for words in summary.warnings) is g711
+    samples = stream.samples()
+    assert samples.dtype == np.float32
+    assert len(samples) / summary.sample_rate_hz == pytest.approx(summary.audio_seconds, abs=0.01)
+    # All of it, and as a file that says how long it is.
+    assert np.abs(samples[-len(samples) // 4 :]).max() > 0.05
+    path = await stream.save(tmp_path / "said.wav")
+    assert soundfile.info(path).duration == pytest.approx(summary.audio_seconds, abs=0.05)
+
+
+async def test_a_streamed_file_is_saved_with_its_length(client, tmp_path):
+    stream = await client.stream(THREE, voice="ivy", channel_type="STEREO")
+    path = await stream.save(tmp_path / "said")
+    assert path.suffix == ".wav"
+    assert int.from_bytes(stream.audio[4:8], "little") == 0xFFFF_FFFF
+    assert path.read_bytes() == codec.with_length(stream.audio)
+    assert int.from_bytes(path.read_bytes()[4:8], "little") == path.stat().st_size - 8
+    assert stream.samples().shape == (soundfile.info(path).frames, 2)
+
+
+async def test_mistakes_are_found_before_anything_is_sent(client):
+    with pytest.raises(InvalidRows) as caught:
+        await client.stream("Hello", voice="ivy", sample_rate=22050, rate=99, audio_duration=3)
+    assert {problem["field"] for problem in caught.value.problems} == {"sampleRate", "rate"} | {
+        "audio_duration"
+    }
+    with pytest.raises(InvalidRows) as caught:
+        client.stream_session(voice="ivy", min_buffer_size=2000, pitch=99, format="AIFF", speed=2)
+    assert len(caught.value.problems) == 4
+
+
+async def test_refusals_are_the_errors_of_every_other_call(service, client):
+    with pytest.raises(BadRequest, match="nobody"):
+        await client.stream("Hello", voice="nobody")
+    async with Client(settings(service, "wrong")) as wrong:
+        with pytest.raises(PermissionDenied):
+            await wrong.stream("Hello", voice="ivy")
+    async with Client(settings(service, "poor")) as poor:
+        with pytest.raises(PaymentRequired):
+            await poor.stream(THREE, voice="ivy")
+
+
+async def test_a_slot_that_is_taken_is_waited_for(service, narrow):
+    async with Client(settings(service, "narrow"), patience=Patience(first_wait_s=0.05)) as patient:
+        holder = await narrow.stream(LONG, voice="ivy")
+        with pytest.raises(RateLimited):
+            await narrow.stream("Hello", voice="ivy")
+        waiting = asyncio.create_task(patient.stream("Hello", voice="ivy"))
+        await asyncio.sleep(0.1)
+        await holder.close()
+        stream = await waiting
+        await stream.read()
+        assert stream.summary.attempts > 1
+
+
+async def _break(stream):
+    async for _ in stream:
+        break
+
+
+async def _cancel(stream):
+    async def slowly():
+        async for _ in stream:
+            await asyncio.sleep(30)
+
+    task = asyncio.create_task(slowly())
+    await asyncio.sleep(0.05)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def _fail_within(stream):
+    with pytest.raises(ZeroDivisionError):
+        async with stream:
+            raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("leave", [_break, _cancel, _fail_within])
+async def test_whoever_leaves_a_stream_frees_its_slot(narrow, leave):
+    stream = await narrow.stream(LONG, voice="ivy")
+    await leave(stream)
+    assert await is_free_within_a_second(narrow)
+    assert not stream.summary.complete
+    with pytest.raises(StreamBroken, match="closed before its end") as caught:
+        await stream.read()
+    assert caught.value.received_bytes == len(stream.audio) > 0
+
+
+async def test_a_forgotten_stream_frees_its_slot(narrow):
+    stream = await narrow.stream(LONG, voice="ivy")
+    del stream
+    gc.collect()
+    assert await is_free_within_a_second(narrow)
+
+
+# WebSocket.
+
+
+async def test_tokens_are_spoken_while_they_are_written(client):
+    async with client.stream_session(voice="ivy") as session:
+        written = []
+
+        async def tokens():
+            for word in THREE.split():
+                written.append(word)
+                yield word + " "
+                await asyncio.sleep(0.08)
+
+        stream = session.speak(tokens())
+        first = None
+        async for chunk in stream:
+            first = first or (len(written), chunk)
+        # Heard before the text was all written, and whole in the end.
+        assert first[0] < len(THREE.split())
+        assert first[1][:4] == b"RIFF"
+        together = await session.speak(THREE).read()
+    assert stream.audio.count(b"RIFF") == 1
+    assert len(stream.samples()) == pytest.approx(len(codec.decode(together).samples), rel=0.1)
+    assert stream.summary.billed_characters == len(THREE) + 1
+    assert stream.summary.trace_id
+
+
+async def test_turns_share_a_socket_and_each_hears_itself(client):
+    texts = [f"Turn number {number} says this. And then that." for number in range(9)]
+    async with client.stream_session(voice="ivy", format="PCM") as session:
+        alone = {text: await session.speak(text).read() for text in texts}
+        heard = await asyncio.gather(*(session.speak(text).read() for text in texts))
+        assert session.sockets == 1
+        # Another shape is another socket.
+        assert (await session.speak("Hello.", format="MP3").read())[:1] == b"\xff"
+        assert session.sockets == 2
+    assert heard == list(alone.values())
+    assert session.sockets == 0
+
+
+async def test_events_say_what_happens(client):
+    async with client.stream_session(voice="ivy") as session, await session.open(locale="xx-XX") as context:
+        await context.send("Hello there.")
+        await context.end()
+        events = [event async for event in context]
+        with pytest.raises(RuntimeError, match="was ended"):
+            await context.send("More.")
+    kinds = [type(event) for event in events]
+    assert kinds[-1] is Ended
+    assert Audio in kinds
+    assert Warned in kinds
+    assert b"".join(event.audio for event in events if isinstance(event, Audio)) == context.audio().audio
+    assert any("locale" in words for words in context.audio().summary.warnings)
+
+
+async def test_a_turn_without_text_ends_at_once(client):
+    async with client.stream_session(voice="ivy") as session:
+        assert await session.speak([]).read() == b""
+        stream = session.speak(["", ""])
+        assert await stream.read() == b""
+        assert stream.samples().shape == (0,)
+        assert session.sockets == 0
+
+
+async def test_clear_drops_what_is_not_spoken_yet(client):
+    async with client.stream_session(
+        voice="ivy", min_buffer_size=1000, max_buffer_delay_in_ms=1000
+    ) as session:
+        context = await session.open()
+        await context.send("Nobody hears this.")
+        await asyncio.sleep(0.1)
+        await context.clear()
+        await context.send("Hi.")
+        await context.end()
+        short = await context.audio().read()
+        both = await session.speak("Nobody hears this. Hi.").read()
+    assert len(short) < len(both) / 2
+
+
+async def test_an_unknown_voice_is_a_bad_request_with_its_code(client):
+    async with client.stream_session(voice="nobody") as session:
+        with pytest.raises(BadRequest) as caught:
+            await session.speak("Hello.").read()
+        assert caught.value.code == "INVALID_VOICE"
+        assert caught.value.trace_id
+        # The socket lives on.
+        assert await session.speak("Hello.", voice="ivy").read()
+
+
+async def test_a_bad_key_closes_the_socket_and_says_so(service):
+    async with Client(settings(service, "wrong")) as wrong:
+        async with wrong.stream_session(voice="ivy") as session:
+            with pytest.raises(PermissionDenied):
+                await session.speak("Hello.").read()
+        async with wrong.stream_session(voice="ivy", max_contexts=1) as session:
+            with pytest.raises(PermissionDenied, match=r"Invalid api key used\."):
+                await session.speak("Hello.").read()
+
+
+async def test_no_characters_left_is_a_payment_that_is_required(service):
+    async with Client(settings(service, "poor")) as poor, poor.stream_session(voice="ivy") as session:
+        with pytest.raises(PaymentRequired) as caught:
+            await session.speak(THREE).read()
+    assert caught.value.code == "QUOTA_EXHAUSTED"
+
+
+async def test_more_turns_than_slots_wait_for_each_other_over_all_sessions(narrow):
+    async with narrow.stream_session(voice="ivy") as one, narrow.stream_session(voice="cole") as two:
+        speaking = [session.speak(words_of(THREE, 0.01)).read() for session in (one, two, one, two)]
+        heard = await asyncio.gather(*speaking)
+    assert heard[0] == heard[2]
+    assert heard[1] == heard[3] != heard[0]
+
+
+async def _leave_turn_by_break(session):
+    async for _ in session.speak(LONG):
+        break
+
+
+async def _leave_turn_by_cancelling(session):
+    async def endless():
+        while True:
+            yield "This goes on. "
+            await asyncio.sleep(0.01)
+
+    task = asyncio.create_task(session.speak(endless()).read())
+    await asyncio.sleep(0.3)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def _leave_turn_by_error(session):
+    async def fail():
+        async with await session.open() as context:
+            await context.send(LONG)
+            await asyncio.sleep(0.2)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await fail()
+
+
+async def _leave_turn_by_writers_error(session):
+    def tokens():
+        yield LONG
+        time.sleep(0.2)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await session.speak(tokens()).read()
+
+
+@pytest.mark.parametrize(
+    "leave",
+    [_leave_turn_by_break, _leave_turn_by_cancelling, _leave_turn_by_error, _leave_turn_by_writers_error],
+)
+async def test_whoever_leaves_a_turn_frees_its_slot(narrow, leave):
+    async with narrow.stream_session(voice="ivy") as session:
+        await leave(session)
+        assert await is_free_within_a_second(narrow)
+
+
+async def test_whoever_leaves_a_session_frees_its_slots(narrow):
+    async with narrow.stream_session(voice="ivy") as session:
+        context = await session.open()
+        await context.send(LONG)
+        await asyncio.sleep(0.2)
+    with pytest.raises(StreamBroken, match="session was closed"):
+        await context.audio().read()
+    assert await is_free_within_a_second(narrow)
+
+
+# Without await, and the verbs.
+
+
+def test_a_sync_stream_is_iterated_left_and_saved(service, tmp_path):
+    with SyncClient(settings(service, "narrow"), patience=ONCE) as client:
+        held = client.stream(LONG, voice="ivy")
+        for _ in held:
+            break
+        time.sleep(0.2)
+        with client.stream(THREE, voice="ivy", format="MP3") as stream:
+            first = next(stream)
+            assert stream.audio == first
+            assert stream.read().startswith(first)
+        assert stream.is_complete
+        assert stream.save(tmp_path / "said.mp3").read_bytes() == stream.audio
+        assert "SyncStream complete" in repr(stream)
+
+
+def test_a_sync_session_speaks_tokens_and_holds_turns(service):
+    with SyncClient(settings(service)) as client, client.stream_session(voice="ivy") as session:
+        assert len(session.speak(word + " " for word in THREE.split()).samples()) == 0
+        chunks = list(session.speak(word + " " for word in THREE.split()))
+        assert chunks[0][:4] == b"RIFF"
+        with session.open() as context:
+            context.send("Hello.")
+        kinds = {type(event) for event in context}
+        assert kinds == {Audio, Ended}
+        assert context.audio().read()[:4] == b"RIFF"
+
+
+def test_the_verb_speaks_texts_and_tokens(service):
+    text = spf.stream(THREE, voice="ivy", service=service)
+    assert text.read()[:4] == b"RIFF"
+    tokens = spf.stream((word + " " for word in THREE.split()), voice="ivy", service=service, format="PCM")
+    assert b"".join(tokens) == tokens.audio != b""
+    with pytest.raises(InvalidRows):
+        spf.stream(["Hello"], voice="ivy", service=service, speed=3)
+
+
+async def test_the_async_verb_closes_what_it_opened(service):
+    stream = await spf.aio.stream(words_of(THREE), voice="ivy", service=service)
+    async for _ in stream:
+        break
+    await asyncio.sleep(0.1)
+    assert "closed" in repr(stream)
+
+
+@pytest.fixture
+async def doomed():
+    """A service that may be killed, and a session with it."""
+    with local_service(keys=["main"], workers=1) as running:
+        async with (
+            Client(settings(running), patience=ONCE) as client,
+            client.stream_session(voice="ivy") as session,
+        ):
+            yield running, client, session
+
+
+async def test_a_service_that_is_killed_leaves_what_was_heard(doomed):
+    service, client, session = doomed
+    context = await session.open()
+    await context.send(LONG)
+    turn, stream = context.audio(), await client.stream(LONG, voice="ivy")
+    assert await anext(turn)
+    os.kill(service.pid, signal.SIGKILL)
+    for broken in (turn, stream):
+        with pytest.raises(StreamBroken) as caught:
+            await broken.read()
+        assert caught.value.received_bytes == len(broken.audio) > 0
+        assert len(broken.samples()) > 0
+    with pytest.raises(ConnectionFailed) as refused:
+        await session.speak("Hello.").read()
+    assert not refused.value.sent

@@ -1,0 +1,23 @@
+"""The body of a streaming request."""
+
+import json
+
+from speechframe.spec.speech import StreamRequest
+from speechframe.wire.stream import encode_stream
+
+
+def test_equal_requests_are_equal_bytes_and_defaults_are_left_out():
+    said = {"voiceId": "ivy", "text": "Grüße", "channelType": "MONO", "format": "WAV", "variation": 1}
+    assert encode_stream(StreamRequest.model_validate(said)) == '{"text":"Grüße","voiceId":"ivy"}'.encode()
+
+
+def test_every_field_is_sent_under_its_name_on_the_wire():
+    sent = {
+        "text": "Hi", "voiceId": "ivy", "model": "gen2", "channelType": "STEREO", "format": "MP3", "locale": "fr-FR",
+        "multiNativeLocale": "fr-FR", "pitch": 1, "rate": -2, "sampleRate": 8000.0, "style": "calm", "variation": 3,
+        "pronunciationDictionary": {"Hi": {"type": "SAY_AS", "pronunciation": "hey"}},
+    }  # fmt: skip
+    body = encode_stream(StreamRequest.model_validate(sent))
+    assert json.loads(body) == sent
+    assert list(json.loads(body)) == sorted(sent)
+    assert len(sent) == len(StreamRequest.model_fields)
