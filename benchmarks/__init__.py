@@ -7,9 +7,10 @@
 Absolute times belong to one machine; a ratio of two things that took turns in
 one run says more. Whatever is measured runs in a fresh child process, against
 a `speechframe.testing.FaultyService` that is a process of its own; translation,
-against the local service.
+voice changing and streaming, against the local service.
 
 `texts` are the rows, `references` and `notebook` the peers, `jobs` and `stored`
 what we do: these run in the children. `child` is such a process, `lab` starts
-them; `pace`, `cost`, `memory` and `translating` hold the rows of the table, `report` prints it.
+them; `pace`, `cost`, `memory`, `translating`, `changing` and `streaming` hold the rows of the table,
+`report` prints it.
 """

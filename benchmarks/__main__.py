@@ -8,11 +8,11 @@ import time
 from pathlib import Path
 
 import benchmarks
-from benchmarks import changing, cost, memory, pace, translating
+from benchmarks import changing, cost, memory, pace, streaming, translating
 from benchmarks.lab import BrokenRowError, Lab
 from benchmarks.report import HEADER, Figure, machine, remarks, table_line
 
-ROWS = {**pace.ROWS, **cost.ROWS, **memory.ROWS, **translating.ROWS, **changing.ROWS}
+ROWS = {**pace.ROWS, **cost.ROWS, **memory.ROWS, **translating.ROWS, **changing.ROWS, **streaming.ROWS}
 ORDER = (
     "U15",
     "U2",
@@ -30,6 +30,11 @@ ORDER = (
     "K1",
     "T1",
     "V1",
+    "S1",
+    "S2",
+    "S3",
+    "S4",
+    "S5",
 )
 
 

@@ -39,15 +39,15 @@ async def _through_the_service(clock, to, contents, rows, pid):
         # Every voice is measured once before it is used.
         for number in range(len(TARGETS)):
             await change(number)
-        before_s = _cpu_s(pid)
+        before_s = service_cpu_s(pid)
         with clock:
             for number in range(rows):
                 seconds += await change(number)
-        after_s = _cpu_s(pid)
+        after_s = service_cpu_s(pid)
     return {"rows": rows, "audio_s": seconds, "service_cpu_s": after_s - before_s}
 
 
-def _cpu_s(pid: int) -> float:
+def service_cpu_s(pid: int) -> float:
     """Return the processor time of a service and its workers so far."""
     root = psutil.Process(pid)
     times = [process.cpu_times() for process in (root, *root.children(recursive=True))]

@@ -2,88 +2,19 @@
 
 import asyncio
 import base64
-import json
 import os
 import signal
 import time
-from contextlib import asynccontextmanager
 
 import aiohttp
-import numpy as np
 import psutil
 import pytest
 from aiohttp import WSMsgType
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from socket_lab import FALCON, LONG, MOODY, PATH, THREE, Talk, free_slots, own_bytes, talking
 
-from speechframe.audio.streams import StreamEncoder
-from speechframe.engines.base import Utterance
-from speechframe.engines.espeak import EspeakSpeaker
 from speechframe.spec import chosen
 from speechframe.spec.codes import INVALID_KEY_REASON
-from speechframe.spec.speech import ChannelType, Format
-
-PATH = "/v1/speech/stream-input"
-FALCON = {"voiceId": "en-US-ivy"}
-MOODY = {"voiceId": "en-US-moody"}
-THREE = "The boat is small. It went through the harbour! Nobody saw it."
-LONG = " ".join(f"This is sentence number {number} of a text that takes its time." for number in range(70))
-
-
-class Talk:
-    """An open socket, and the frames that came, by context."""
-
-    def __init__(self, socket):
-        self.socket = socket
-        self.frames = []
-
-    async def send(self, **frame):
-        await self.socket.send_str(json.dumps(frame))
-
-    async def say(self, text, context_id=None, voice=FALCON, **more):
-        named = {} if context_id is None else {"context_id": context_id}
-        await self.send(voice_config=voice, text=text, end=True, **named, **more)
-
-    async def frame(self, limit_s=20.0):
-        message = await self.socket.receive(timeout=limit_s)
-        assert message.type is WSMsgType.TEXT, message
-        found = json.loads(message.data)
-        assert found["trace_id"], "every frame has a trace id"
-        self.frames.append(found)
-        return found
-
-    async def until(self, condition):
-        while not condition(found := await self.frame()):
-            pass
-        return found
-
-    async def finals(self, count):
-        """Read until so many contexts are over, well or not."""
-        while sum(1 for one in self.frames if one.get("final") or one.get("fatal")) < count:
-            await self.frame()
-
-    def audio(self, context_id=None):
-        parts = [
-            one["audio"] for one in self.frames if "audio" in one and one.get("context_id") == context_id
-        ]
-        return b"".join(base64.b64decode(part, validate=True) for part in parts)
-
-    def codes(self):
-        return [one[name] for one in self.frames for name in ("error_code", "warning_code") if name in one]
-
-
-@asynccontextmanager
-async def talking(http, query="format=PCM", key=..., **options):
-    headers = {chosen.API_KEY_HEADER: http.key if key is ... else key}
-    url = f"{http.url}{PATH}?{query}"
-    async with http.session.ws_connect(url, headers=headers, max_msg_size=0, **options) as socket:
-        yield Talk(socket)
-
-
-def own_bytes(text=THREE, audio_format=Format.PCM):
-    pieces = list(EspeakSpeaker().stream(Utterance(text, FALCON["voiceId"], "en-US")))
-    encoder = StreamEncoder(audio_format, ChannelType.MONO, pieces[0].sample_rate_hz, 24000)
-    return encoder.add(np.concatenate([piece.samples for piece in pieces])) + encoder.finish()
+from speechframe.spec.speech import Format
 
 
 @pytest.fixture(scope="module")
@@ -91,15 +22,6 @@ def wide(start):
     """Give a service for many contexts at once."""
     with start(concurrency=200, workers=2, options=["--job-timeout-s", "10"]) as running:
         yield running
-
-
-async def free_slots(http, key, cap):
-    """Return how many contexts a key could open now."""
-    async with talking(http, key=key) as talk:
-        for number in range(cap + 1):
-            await talk.send(context_id=str(number))
-        found = await talk.until(lambda one: one.get("error_code") == "ACTIVE_CONTEXT_LIMIT_EXCEEDED")
-        return int(found["context_id"])
 
 
 @pytest.mark.rule("auth.socket-upgrade-then-1008")
@@ -266,38 +188,6 @@ async def test_a_socket_that_goes_away_frees_its_contexts_and_stops_their_work(h
         spent = before - await http.remaining("second")
         # What was spoken is paid for: one sentence of each at most, and of one for certain.
         assert spent in {len("Hello there. ") * count for count in (1, 2, 3)}
-
-
-@pytest.mark.rule("socket.error-frame")
-@pytest.mark.parametrize(
-    "bad",
-    [
-        "",
-        "{",
-        '{"text": "a"}{"text": "b"}',
-        '{"text": "cut',
-        "[1]",
-        "7",
-        '"text"',
-        "NaN",
-        '{"text": NaN}',
-        "[" * 5000,
-        b"\x00\xff",
-        b'{"text": "hi"}',
-        '{"text": "' + "x" * 10_000_000 + '"}',
-    ],
-    ids=lambda bad: repr(bad[:12]),
-)
-async def test_a_bad_frame_is_invalid_json_and_the_socket_stays_open(http, bad):
-    async with talking(http) as talk:
-        await talk.send(context_id="a", voice_config=FALCON)
-        await (talk.socket.send_bytes(bad) if isinstance(bad, bytes) else talk.socket.send_str(bad))
-        frame = await talk.frame()
-        assert (frame["error_code"], frame["fatal"]) == ("INVALID_JSON", False)
-        assert frame["error"]
-        await talk.send(context_id="a", text=THREE, end=True)
-        await talk.finals(1)
-        assert talk.audio("a") == own_bytes()
 
 
 @pytest.mark.rule("socket.warning-frame", "context.warning-continues", "socket.config-before-text")
@@ -531,46 +421,3 @@ async def test_sockets_are_finished_and_closed_with_1000_when_the_service_stops(
             assert (message.type, message.data) == (WSMsgType.CLOSE, 1000)
             assert time.monotonic() - started < 5
         assert talk.frames[-1]["final"] is True
-
-
-ANYTHING = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
-    max_leaves=8,
-)
-FRAMES = st.dictionaries(
-    st.sampled_from(
-        [
-            "voice_config",
-            "text",
-            "context_id",
-            "end",
-            "clear",
-            "min_buffer_size",
-            "max_buffer_delay_in_ms",
-            "predictive_chunking",
-            "else",
-        ]
-    ),
-    ANYTHING | st.sampled_from([FALCON, "Hello. ", "a", True]),
-    max_size=5,
-)
-
-
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
-@given(messages=st.lists(FRAMES.map(json.dumps) | st.text(max_size=30), max_size=12))
-def test_whatever_is_sent_the_socket_answers_and_serves(service, messages):
-    async def play():
-        headers = {chosen.API_KEY_HEADER: "main"}
-        async with (
-            aiohttp.ClientSession() as session,
-            session.ws_connect(service.url + PATH + "?format=PCM", headers=headers) as socket,
-        ):
-            talk = Talk(socket)
-            for message in messages:
-                await socket.send_str(message)
-            await talk.say(THREE, "the good one")
-            await talk.until(lambda one: one.get("context_id") == "the good one" and one.get("final"))
-            assert talk.audio("the good one") == own_bytes()
-
-    asyncio.run(play())

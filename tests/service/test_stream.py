@@ -22,6 +22,7 @@ from speechframe.spec import chosen
 from speechframe.spec.speech import ChannelType, Format
 
 PATH = "/v1/speech/stream"
+WARNING = chosen.WARNING_HEADER
 FALCON = "en-US-ivy"
 THREE = "The boat is small. It went through the harbour! Nobody saw it."
 LONG = " ".join(f"This is sentence number {number} of a text that takes its time." for number in range(70))
@@ -118,6 +119,14 @@ async def test_every_region_streams_with_its_own_model_and_cap(start, http_to, s
             async with session.post(address + PATH, json=body(voiceId=voice), headers=headers) as answer:
                 assert answer.status == 200
                 assert (chosen.DEPRECATION_HEADER in answer.headers) is (model == "gen2")
+            async with session.ws_connect(f"{address}{PATH}-input", headers=headers) as socket:
+                assert (chosen.DEPRECATION_HEADER in socket._response.headers) is (model == "gen2")
+                warned = any("deprecated" in words for words in socket._response.headers.getall(WARNING, []))
+                assert warned is (model == "gen2")
+                await socket.send_str(
+                    json.dumps({"voice_config": {"voiceId": voice}, "text": "Hi.", "end": True})
+                )
+                assert "audio" in await socket.receive_json(timeout=20)
 
 
 async def test_the_first_bytes_leave_before_the_rest_is_spoken(http):
@@ -186,6 +195,15 @@ async def test_a_body_that_stalls_is_408(http):
 
     answer = await http.ask("POST", PATH, data=slow())
     assert answer.status == 408
+
+
+async def test_a_body_that_turns_out_too_large_is_refused_while_it_is_read(http):
+    async def pieces():
+        for _ in range(30):
+            yield b" " * 100_000
+
+    answer = await http.ask("POST", PATH, data=pieces())
+    assert (answer.status, answer.code) == (400, "PAYLOAD_TOO_LARGE")
 
 
 @pytest.mark.rule("limit.stream-concurrency-429", "stream.statuses-71")

@@ -26,10 +26,6 @@ from speechframe.spec.pauses import pause_warnings
 from speechframe.spec.speech import GenerateRequest, GenerateResponse, Model
 from speechframe.wire.bodies import encode_generate
 
-_LONGEST_IDEMPOTENCY_KEY = 255
-_HIGHEST_TAKE = 2**31 - 1
-_STOPPING_RETRY_S = 2.0
-
 # Wire name of each part of the answer: what is JSON already is not parsed and written again.
 _NAMES = {name: json.dumps(field.alias).encode() for name, field in GenerateResponse.model_fields.items()}
 

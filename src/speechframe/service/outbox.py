@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 
-_FULL_BYTES = 512 * 1024
+from speechframe.spec.chosen import SOCKET_WAITING_BYTES
 
 
 class Outbox:
@@ -24,7 +24,7 @@ class Outbox:
         self._frames.append(frame)
         self._bytes += len(frame or "")
         self._there.set()
-        if self._bytes >= _FULL_BYTES:
+        if self._bytes >= SOCKET_WAITING_BYTES:
             self._room.clear()
 
     async def get(self) -> str | None:
@@ -34,7 +34,7 @@ class Outbox:
             await self._there.wait()
         frame = self._frames.popleft()
         self._bytes -= len(frame or "")
-        if self._bytes < _FULL_BYTES:
+        if self._bytes < SOCKET_WAITING_BYTES:
             self._room.set()
         return frame
 

@@ -20,7 +20,6 @@ from speechframe.spec.check import shown
 from speechframe.spec.codes import HttpErrorCode
 
 _LONGEST_IDEMPOTENCY_KEY = 255
-_HIGHEST_TAKE = 2**31 - 1
 _STOPPING_RETRY_S = 2.0
 
 
@@ -59,13 +58,13 @@ def take_of(request: web.Request) -> int:
         return 0
     words = header.strip()
     if (
-        not (words.isascii() and words.isdecimal() and len(words) <= len(str(_HIGHEST_TAKE)))
-        or int(words) > _HIGHEST_TAKE
+        not (words.isascii() and words.isdecimal() and len(words) <= len(str(chosen.MAX_TAKE)))
+        or int(words) > chosen.MAX_TAKE
     ):
         raise Refusal(
             HttpErrorCode.INVALID_REQUEST,
             f"{chosen.TAKE_HEADER} is no take (got {shown(header)}); "
-            f"allowed: integer from 0 to {_HIGHEST_TAKE}",
+            f"allowed: integer from 0 to {chosen.MAX_TAKE}",
         )
     return int(words)
 

@@ -48,8 +48,6 @@ from speechframe.wire.frames import encode_frame
 
 log = logging.getLogger("speechframe.service")
 
-_MOST_WAITING_CHARACTERS = 100_000
-"""Text of a socket that waits for its synthesis, beyond which nothing more is read."""
 _DATA = frozenset({WSMsgType.TEXT, WSMsgType.BINARY})
 
 
@@ -180,7 +178,7 @@ class Session:
     async def _read(self) -> None:
         while True:
             await self._outbox.room()
-            while self._contexts.backlog_characters > _MOST_WAITING_CHARACTERS:
+            while self._contexts.backlog_characters > chosen.SOCKET_WAITING_CHARACTERS:
                 self._progress.clear()
                 await self._progress.wait()
             message = await self._socket.receive()

@@ -16,6 +16,13 @@ _SECURITY: dict[Auth, list[dict[str, list[str]]]] = {
     Auth.KEY_IN_UPGRADE: [{"key": []}, {"key_in_query": []}],
     Auth.NONE: [],
 }
+_UPGRADE_REFUSALS = (
+    Status.BAD_REQUEST,
+    Status.TOO_MANY_REQUESTS,
+    Status.INTERNAL_SERVER_ERROR,
+    Status.SERVICE_UNAVAILABLE,
+)
+"""With a good key (chosen: socket-upgrade)."""
 
 
 def operation(endpoint: Endpoint) -> dict[str, Any]:
@@ -51,7 +58,7 @@ def parameters_of() -> dict[str, Any]:
             "in": "header",
             "required": False,
             "description": "A repeat within 24 hours with the same key and body is not billed again.",
-            "schema": {"type": "string", "maxLength": 255},
+            "schema": {"type": "string", "minLength": 1, "maxLength": 255},
             **_ADDITION,
         },
         "Take": {
@@ -59,7 +66,7 @@ def parameters_of() -> dict[str, Any]:
             "in": "header",
             "required": False,
             "description": "Which of several equally good takes is wanted; 0 is the first.",
-            "schema": {"type": "integer", "minimum": 0, "default": 0},
+            "schema": {"type": "integer", "minimum": 0, "maximum": chosen.MAX_TAKE, "default": 0},
             **_ADDITION,
         },
     }
@@ -133,20 +140,28 @@ def own_schemas() -> dict[str, Any]:
 
 def _responses(endpoint: Endpoint) -> dict[str, Any]:
     if endpoint.method == "WebSocket":
-        return {"101": {"description": "The connection is a WebSocket; a bad key closes it with code 1008."}}
+        opened = {"description": "The connection is a WebSocket; a bad key closes it with code 1008."}
+        return {"101": opened, **{str(int(status)): _refused(status) for status in _UPGRADE_REFUSALS}}
     described: dict[str, Any] = {}
     for code in endpoint.statuses:
         status = Status(code)  # type: ignore[call-arg]  # mypy takes __new__ for the look-up
-        described[str(code)] = (
-            _answer(endpoint)
-            if status is Status.OK
-            else {"$ref": f"#/components/responses/{status.name.title().replace('_', '')}"}
-        )
+        described[str(code)] = _answer(endpoint) if status is Status.OK else _refused(status)
     return described
 
 
+def _refused(status: Status) -> dict[str, Any]:
+    return {"$ref": f"#/components/responses/{status.name.title().replace('_', '')}"}
+
+
 def _answer(endpoint: Endpoint) -> dict[str, Any]:
-    return {"description": "OK", "headers": _headers(), "content": _answer_content(endpoint)}
+    headers = _headers()
+    if endpoint.name == "stream":
+        headers[chosen.DEPRECATION_HEADER] = {
+            "description": "Sent with gen2 (chosen: gen2-streaming).",
+            "schema": {"type": "string", "const": "true"},
+            **_ADDITION,
+        }
+    return {"description": "OK", "headers": headers, "content": _answer_content(endpoint)}
 
 
 def _answer_content(endpoint: Endpoint) -> dict[str, Any]:
@@ -165,11 +180,23 @@ def _answer_content(endpoint: Endpoint) -> dict[str, Any]:
 def _request_content(endpoint: Endpoint) -> dict[str, Any]:
     if endpoint.request_model is None or endpoint.content_type is None:
         return {}
-    body: dict[str, Any] = {"schema": _reference(endpoint.request_model.__name__)}
-    content = {endpoint.content_type: body}
-    if endpoint.content_type == FORM:
-        content["application/x-www-form-urlencoded"] = {**body, **_ADDITION}
-    return content
+    schema = _reference(endpoint.request_model.__name__)
+    if endpoint.content_type != FORM:
+        return {endpoint.content_type: {"schema": schema}}
+    # A form has no objects: one that the table has is JSON text in its field.
+    objects = [
+        name for name, fact in field_facts(endpoint.request_model).items() if fact.type.startswith("map")
+    ]
+    body: dict[str, Any] = {"schema": schema}
+    if objects:
+        body["encoding"] = {name: {"contentType": endpoints.JSON} for name in objects}
+    # A field that is empty counts as not given (chosen: empty-form-field).
+    by_url = {"required": ["file_url"], "properties": {"file_url": {"minLength": 1}}}
+    one_source = {"oneOf": [{"required": ["file"]}, by_url]}
+    return {
+        FORM: {**body, "schema": {"allOf": [schema, one_source]}},
+        "application/x-www-form-urlencoded": {**body, "schema": {"allOf": [schema, by_url]}, **_ADDITION},
+    }
 
 
 def _parameters(endpoint: Endpoint) -> list[dict[str, Any]]:

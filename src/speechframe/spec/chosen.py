@@ -36,6 +36,8 @@ TOKEN_SECONDS = 30 * 60
 """Life of an auth token."""
 IDEMPOTENCY_SECONDS = 24 * 3600
 """How long an idempotency key is remembered."""
+MAX_TAKE = 2**31 - 1
+"""The highest number of a take."""
 SHELF_SECONDS = 24 * 3600
 """How long an `audioFile` link lives."""
 DUB_LINK_SECONDS = 72 * 3600
@@ -58,6 +60,12 @@ MAX_FRAME_BYTES = 1024 * 1024
 """Size of a frame of the WebSocket client, in UTF-8; a larger one is INVALID_JSON."""
 MAX_READ_FRAME_BYTES = 16 * 1024 * 1024
 """Size of a frame up to which it is read at all; a larger one ends the connection."""
+MAX_FRAME_DEPTH = 32
+"""Levels that a frame may be nested."""
+SOCKET_WAITING_CHARACTERS = 100_000
+"""Text of a socket that waits for its synthesis, beyond which nothing more is read."""
+SOCKET_WAITING_BYTES = 512 * 1024
+"""Frames of a socket that wait for a client that reads slowly, beyond which nothing more is made."""
 PART_QUEUE_SECONDS = 30.0
 """How long text of a stream that is under way waits for a place in a full queue."""
 TEXT_WARNING = "TEXT_CHANGED"
@@ -419,8 +427,8 @@ OPEN_POINTS: tuple[OpenPoint, ...] = (
     OpenPoint(
         "re-takes",
         "Re-takes",
-        f"{TAKE_HEADER}: n, announced in /v1/limits, is mixed into the seed of variation; absent or 0 is "
-        "none. Content keys and idempotency keys contain the take.",
+        f"{TAKE_HEADER}: n, at most {MAX_TAKE}, announced in /v1/limits, is mixed into the seed of "
+        "variation; absent or 0 is none. Content keys and idempotency keys contain the take.",
         "Equal requests give equal bytes, so another take has to be asked for.",
         "ours",
     ),
@@ -548,7 +556,8 @@ OPEN_POINTS: tuple[OpenPoint, ...] = (
     OpenPoint(
         "tolerated-http",
         "What public clients send over HTTP beside the document",
-        "Extra query parameters and unknown headers are ignored; numbers may be text such as 24000.0; "
+        "Extra query parameters and unknown headers are ignored; numbers and truth values may be text such "
+        "as 24000.0; null is a field that is not given; "
         "voice changer and dubbing calls with file_url may be application/x-www-form-urlencoded; FALCON "
         "and GEN2 are models everywhere.",
         "Existing programs must work unchanged.",
@@ -558,7 +567,7 @@ OPEN_POINTS: tuple[OpenPoint, ...] = (
         "tolerated-frames",
         "What public clients send over WebSocket beside the document",
         "voice_config and end ride with text in one frame; buffer settings come as a frame of their own "
-        "without context_id.",
+        "without context_id; null is a field that is not given.",
         "Existing programs must work unchanged.",
         "sure",
     ),
@@ -575,7 +584,8 @@ OPEN_POINTS: tuple[OpenPoint, ...] = (
         "How a stream sounds, and what it costs when it is broken off",
         "Spoken sentence by sentence: each alone as in any other text, with a fixed pause between, at the "
         "loudness of the voice. A stream that is broken off, by whomever, is billed for the sentences that "
-        "were spoken; its idempotency key then stands for nothing.",
+        "were spoken; its idempotency key then stands for nothing. What is under way waits up to "
+        f"{PART_QUEUE_SECONDS:g} s for a place in a full queue.",
         "What is heard first cannot wait for what comes last, and work that was done was asked for.",
         "ours",
     ),
@@ -616,6 +626,62 @@ OPEN_POINTS: tuple[OpenPoint, ...] = (
         f"frame above {MAX_FRAME_BYTES // 1024**2} MB is INVALID_JSON, one above "
         f"{MAX_READ_FRAME_BYTES // 1024**2} MB is not read, and ends the connection with 1009.",
         "Only 1008 and 1000 are listed.",
+        "ours",
+    ),
+    OpenPoint(
+        "invalid-json",
+        "What is INVALID_JSON beside what does not parse",
+        "A binary message, a value that is no object, NaN and Infinity, more than "
+        f"{MAX_FRAME_DEPTH} levels. Nothing of such a frame counts.",
+        "Half of a frame is not what its sender meant.",
+        "ours",
+    ),
+    OpenPoint(
+        "context-id",
+        "What a context_id may be",
+        f"Any text of at most {MAX_CONTEXT_ID_CHARACTERS} characters, the empty one too, without NUL. "
+        "Anything else is ignored with INVALID_FIELD_TYPE, and the frame is the default context's.",
+        "It comes back with every piece of audio; a field that is ignored is as one that is not there.",
+        "ours",
+    ),
+    OpenPoint(
+        "context-opening",
+        "Which frames make a context",
+        "One with voice_config or text; one with a context_id and settings, or with nothing else. end or "
+        "clear alone and settings without context_id make none: such settings hold for every context of "
+        "the socket that has none of its own. What the cap refuses is dropped; its error is not fatal.",
+        "A context costs a slot, so only what is meant to be spoken opens one.",
+        "ours",
+    ),
+    OpenPoint(
+        "context-turns",
+        "When the next turn of a context_id begins",
+        "Behind the frame with end, which frees the slot: audio still to come is sent, then the final frame, "
+        "then the audio of the next turn. Every turn has a trace_id of its own.",
+        "Sequential turns use ids again, and their text need not wait until the last one was heard.",
+        "ours",
+    ),
+    OpenPoint(
+        "context-failed",
+        "Frames for a context behind its fatal error",
+        "Dropped, until one with voice_config begins a turn, or one with end was seen.",
+        "They were sent for the turn that failed; the rest of a text without its beginning is of no use.",
+        "ours",
+    ),
+    OpenPoint(
+        "context-order",
+        "Whose text is spoken first",
+        "One chunk of a context at a time, first come, first served over all sockets and streams.",
+        "A long text shall not make the others wait for its end, and clear can drop all but a chunk.",
+        "ours",
+    ),
+    OpenPoint(
+        "slow-readers",
+        "A client that reads more slowly than audio is made",
+        f"Beyond {SOCKET_WAITING_BYTES // 1024} KB of frames nothing more is made, beyond "
+        f"{SOCKET_WAITING_CHARACTERS:,} characters of text nothing more is read. Who takes nothing for as "
+        "long as the inactivity limit is cut off.",
+        "Memory is bounded, and nobody pays for what will not be heard.",
         "ours",
     ),
     OpenPoint(

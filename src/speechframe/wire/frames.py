@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from pydantic import ValidationError
 
 from speechframe.spec.check import shown
-from speechframe.spec.chosen import MAX_CONTEXT_ID_CHARACTERS, MAX_FRAME_BYTES
+from speechframe.spec.chosen import MAX_CONTEXT_ID_CHARACTERS, MAX_FRAME_BYTES, MAX_FRAME_DEPTH
 from speechframe.spec.codes import WarningCode
 from speechframe.spec.limits import BUFFER_DELAY_MS, BUFFER_SIZE
 from speechframe.spec.socket import (
@@ -42,9 +42,8 @@ __all__ = [
     "parse_server_frame",
 ]
 
-_MAX_DEPTH = 32
 _MAX_WORDS = 500
-_TOO_DEEP = f"the frame is nested more than {_MAX_DEPTH} levels deep"
+_TOO_DEEP = f"the frame is nested more than {MAX_FRAME_DEPTH} levels deep"
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _BRACKETS = {"[": 1, "{": 1, "]": -1, "}": -1}
 _NUMBER = re.compile(r"\s*[+-]?[0-9]{1,20}(?:\.0{0,20})?\s*", re.ASCII)
@@ -220,7 +219,7 @@ def _object(message: str | bytes) -> dict[str, Any]:
         raise ValueError("the message is binary; send JSON as text")  # noqa: TRY004 - told to the client
     if len(message) > MAX_FRAME_BYTES or len(message.encode("utf-8", "replace")) > MAX_FRAME_BYTES:
         raise ValueError(f"the frame is larger than {MAX_FRAME_BYTES:,} bytes; send the text in several")
-    if _depth(message) > _MAX_DEPTH:
+    if _depth(message) > MAX_FRAME_DEPTH:
         raise ValueError(_TOO_DEEP)
     try:
         fields = json.loads(message, parse_constant=_refuse_constant)

@@ -1,0 +1,303 @@
+"""Rows about speech that is heard while it is made: first audio (S1, S2), turns (S3), CPU (S4), memory (S5)."""
+
+import asyncio
+import base64
+import json
+import statistics
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+
+import aiohttp
+import psutil
+
+from benchmarks.changing import service_cpu_s
+from benchmarks.child import MB, Clock
+from benchmarks.lab import BrokenRowError, Lab, Ran
+from benchmarks.report import Figure, at_least, at_most
+from speechframe.local import local_service
+
+HTTP = "/v1/speech/stream"
+SOCKET = "/v1/speech/stream-input?format=PCM&sample_rate=24000"
+VOICE = "en-US-ivy"
+CONTEXTS = 15
+_WARM = 5
+_ALLOWED_TIMES, _ALLOWED_MS = 2.0, 5.0
+_TOKENS = 4
+"""Frames that a text of S3 comes in."""
+
+
+def text_of(number: int, sentences: int) -> str:
+    """Return a text of so many sentences of a usual length; no two numbers give the same."""
+    numbers = range(sentences * number, sentences * (number + 1))
+    return " ".join(f"In line {n} the quick brown fox jumps over the lazy dog near a river." for n in numbers)
+
+
+def engine_first(clock: Clock, rows: int, sentences: int):
+    """Take the engine's own time to its first audio, in this process."""
+    from speechframe.engines.base import Utterance
+    from speechframe.engines.espeak import EspeakSpeaker
+
+    speaker, first_ms = EspeakSpeaker(), []
+
+    def first(number: int) -> None:
+        started = time.perf_counter()
+        next(speaker.stream(Utterance(text_of(number, sentences), VOICE, "en-US")))
+        first_ms.append((time.perf_counter() - started) * 1000)
+
+    for number in range(_WARM):
+        first(rows + number)
+    first_ms.clear()
+    with clock:
+        for number in range(rows):
+            first(number)
+    return {"rows": rows, "first_ms": statistics.median(first_ms)}
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Reads what a service streams, over connections that stay open."""
+
+    session: aiohttp.ClientSession
+    socket: aiohttp.ClientWebSocketResponse
+
+    def stream(self, way: str, text: str) -> AsyncIterator[bytes]:
+        """Yield the audio of a text as it comes."""
+        return self._over_http(text) if way == "http" else over_socket(self.socket, text)
+
+    async def _over_http(self, text: str) -> AsyncIterator[bytes]:
+        body = {"text": text, "voiceId": VOICE, "format": "PCM", "sampleRate": 24000}
+        async with self.session.post(HTTP, json=body) as answer:
+            answer.raise_for_status()
+            async for data in answer.content.iter_any():
+                yield data
+
+
+async def over_socket(
+    socket: aiohttp.ClientWebSocketResponse, text: str, name: str = "one", frames: int = 1
+) -> AsyncIterator[bytes]:
+    """Yield the audio of a text, sent in so many frames, as it comes; only this context is open."""
+    await say(socket, text, name, frames)
+    async for given, data in heard(socket):
+        if given != name:
+            raise BrokenRowError(f"audio of {given!r} came for {name!r}")
+        if data is None:
+            return
+        yield data
+
+
+async def say(socket: aiohttp.ClientWebSocketResponse, text: str, name: str, frames: int = 1) -> None:
+    """Send a text in so many frames, and the end with the last."""
+    size = -(-len(text) // frames)
+    parts = [text[start : start + size] for start in range(0, len(text), size)]
+    for number, part in enumerate(parts):
+        frame = {"context_id": name, "text": part}
+        if number == 0:
+            # Only whole sentences are cut off, so that frames may come as slowly as they like.
+            frame |= {"voice_config": {"voiceId": VOICE}, "max_buffer_delay_in_ms": 1000}
+            frame |= {"predictive_chunking": "strict"}
+        if number == len(parts) - 1:
+            frame["end"] = True
+        await socket.send_str(json.dumps(frame))
+
+
+async def heard(socket: aiohttp.ClientWebSocketResponse) -> AsyncIterator[tuple[str, bytes | None]]:
+    """Yield contexts and their audio as it comes, None at the end of one."""
+    async for message in socket:
+        frame = json.loads(message.data)
+        if "error" in frame:
+            raise BrokenRowError(f"the service said {frame['error']}")
+        if "audio" in frame:
+            yield frame["context_id"], base64.b64decode(frame["audio"])
+        elif frame.get("final"):
+            yield frame["context_id"], None
+
+
+def first_audio(clock: Clock, to: dict[str, str], rows: int, sentences: int, way: str):
+    """Take the time from sending a text to its first audio; the rest is read before the next."""
+    return asyncio.run(_called(_first_audio, clock, to, rows, sentences, way))
+
+
+def spoken(clock: Clock, to: dict[str, str], rows: int, sentences: int, way: str, pid: int):
+    """Read whole texts, one after the other, and take the CPU of the service's processes too."""
+    return asyncio.run(_called(_spoken, clock, to, rows, sentences, way, pid))
+
+
+async def _called(job, clock, to, *arguments):
+    async with (
+        aiohttp.ClientSession(to["url"], headers={"api-key": to["key"]}) as session,
+        session.ws_connect(SOCKET, max_msg_size=0) as socket,
+    ):
+        return await job(clock, Caller(session, socket), *arguments)
+
+
+async def _first_audio(clock, caller, rows, sentences, way):
+    first_ms = []
+
+    async def call(number: int) -> None:
+        started, count = time.perf_counter(), 0
+        async for _ in caller.stream(way, text_of(number, sentences)):
+            if not count:
+                first_ms.append((time.perf_counter() - started) * 1000)
+            count += 1
+
+    for number in range(_WARM):
+        await call(rows + number)
+    first_ms.clear()
+    with clock:
+        for number in range(rows):
+            await call(number)
+    return {"rows": len(first_ms), "first_ms": statistics.median(first_ms)}
+
+
+async def _spoken(clock, caller, rows, sentences, way, pid):
+    audio_bytes = 0
+
+    async def call(number: int) -> None:
+        nonlocal audio_bytes
+        async for data in caller.stream(way, text_of(number, sentences)):
+            audio_bytes += len(data)
+
+    for number in range(_WARM):
+        await call(rows + number)
+    audio_bytes, before_s = 0, service_cpu_s(pid)
+    with clock:
+        for number in range(rows):
+            await call(number)
+    return {"rows": rows, "audio_s": audio_bytes / 48000, "service_cpu_s": service_cpu_s(pid) - before_s}
+
+
+def s1(lab: Lab) -> Iterator[Figure]:
+    return _first(lab, "S1", "http", "HTTP stream")
+
+
+def s2(lab: Lab) -> Iterator[Figure]:
+    return _first(lab, "S2", "socket", "context of a socket")
+
+
+def _first(lab: Lab, id: str, way: str, name: str) -> Iterator[Figure]:
+    job = {"rows": lab.size(60, tiny=3), "sentences": 3}
+    own, ours = [], []
+    with local_service(workers=1, quota=10**9) as service:
+        for _ in range(lab.rounds):
+            own.append(lab.child("streaming.engine_first", **job))
+            ours.append(lab.child("streaming.first_audio", service, way=way, **job))
+    allowed = [_ALLOWED_TIMES * one.more["first_ms"] + _ALLOWED_MS for one in own]
+    shares = [one.more["first_ms"] / most for one, most in zip(ours, allowed, strict=True)]
+    what = f"first audio byte of the {name}, {_median_ms(ours):.1f} ms, against what is allowed"
+    peer = f"2 x the engine's own first audio, {_median_ms(own):.1f} ms, + 5 ms"
+    yield Figure.of(id, what, shares, "x", at_most(1.0), peer, _shares(ours))
+
+
+def _median_ms(found: list[Ran]) -> float:
+    return statistics.median(one.more["first_ms"] for one in found)
+
+
+def together(clock: Clock, to: dict[str, str], rows: int, sentences: int):
+    """Speak texts one after the other, then all at once, and count those whose bytes are the same."""
+    return asyncio.run(_called(_together, clock, to, rows, sentences))
+
+
+async def _together(clock, caller, rows, sentences):
+    texts = {f"c{number}": text_of(number, sentences) for number in range(rows)}
+    alone = {
+        name: b"".join([data async for data in over_socket(caller.socket, text, name, _TOKENS)])
+        for name, text in texts.items()
+    }
+    many: dict[str, bytearray] = {name: bytearray() for name in texts}
+    with clock:
+        for name, text in texts.items():
+            await say(caller.socket, text, name, _TOKENS)
+        ended: list[str] = []
+        # Contexts of which something has come before any was over.
+        turns = 0
+        async for name, data in heard(caller.socket):
+            if data is None:
+                turns = turns or sum(map(bool, many.values()))
+                ended.append(name)
+                if len(ended) == rows:
+                    break
+            else:
+                many[name] += data
+    same = sum(bool(alone[name]) and many[name] == alone[name] for name in texts)
+    return {"rows": len(ended), "same": same, "turns": turns}
+
+
+def s3(lab: Lab) -> Iterator[Figure]:
+    with local_service(concurrency=CONTEXTS, quota=10**9) as service:
+        found = [
+            lab.child("streaming.together", service, rows=CONTEXTS, sentences=2 if lab.tiny else 6)
+            for _ in range(lab.rounds)
+        ]
+    what = f"of {CONTEXTS} contexts at once, those with the bytes of the same frames alone"
+    same = [float(one.more["same"]) for one in found]
+    reference = f"each alone, espeak, strict, {_TOKENS} frames"
+    yield Figure.of("S3", what, same, "count", at_least(CONTEXTS), reference, _shares(found))
+    turns = [float(one.more["turns"]) for one in found]
+    what = "the same: contexts that were heard before the first was over"
+    target = None if lab.tiny else at_least(CONTEXTS)
+    yield Figure.of("S3", what, turns, "count", target, "all of them, when turns are fair", _shares(found))
+
+
+def s4(lab: Lab) -> Iterator[Figure]:
+    job = {"rows": lab.size(50, tiny=2), "sentences": 6}
+    ours, peer = [], []
+    with local_service(workers=1, quota=10**9) as service:
+        for _ in range(lab.rounds):
+            for way, found in (("http", peer), ("socket", ours)):
+                found.append(lab.child("streaming.spoken", service, way=way, pid=service.pid, **job))
+    ratios = [_cost_ms(one) / _cost_ms(other) for one, other in zip(ours, peer, strict=True)]
+    own_ms, peer_ms = (statistics.median(map(_cost_ms, found)) for found in (ours, peer))
+    what = f"CPU of service, worker and reader for a second of audio over the socket, {own_ms:.2f} ms"
+    yield Figure.of("S4", what, ratios, "x", at_most(1.3), f"HTTP stream, {peer_ms:.2f} ms", _shares(ours))
+
+
+def _cost_ms(ran: Ran) -> float:
+    return 1000 * (ran.cpu_s + ran.more["service_cpu_s"]) / ran.more["audio_s"]
+
+
+def contexts(clock: Clock, to: dict[str, str], rows: int, warm: int, pid: int):
+    """Open contexts one after the other on one socket, and take the service's memory before and behind."""
+    return asyncio.run(_called(_contexts, clock, to, rows, warm, pid))
+
+
+async def _contexts(clock, caller, rows, warm, pid):
+    async def speak(first: int, count: int) -> None:
+        for number in range(first, first + count):
+            async for _ in over_socket(caller.socket, text_of(number, 1), f"context {number}"):
+                pass
+
+    await speak(0, warm)
+    before_mb = _service_mb(pid)
+    with clock:
+        await speak(warm, rows)
+    return {"rows": rows, "service_mb": before_mb, "growth_mb": _service_mb(pid) - before_mb}
+
+
+def _service_mb(pid: int) -> float:
+    return sum(one.memory_info().rss for one in _tree(pid)) / MB
+
+
+def _tree(pid: int) -> list[psutil.Process]:
+    root = psutil.Process(pid)
+    return [root, *root.children(recursive=True)]
+
+
+def s5(lab: Lab) -> Iterator[Figure]:
+    rows, warm = lab.size(1000, tiny=10), lab.size(300, tiny=5)
+    with local_service(workers=1, quota=10**9) as service:
+        found = [
+            lab.child("streaming.contexts", service, rows=rows, warm=warm, pid=service.pid)
+            for _ in range(lab.rounds_up_to(2))
+        ]
+    mb = statistics.median(one.more["service_mb"] for one in found)
+    what = f"growth of the memory of service and worker over {rows:,} contexts of a socket"
+    growths = [one.more["growth_mb"] for one in found]
+    yield Figure.of("S5", what, growths, "MB", at_most(5), f"after {warm}, {mb:.0f} MB", _shares(found))
+
+
+def _shares(found: list[Ran]) -> list[float]:
+    return [one.service_share for one in found]
+
+
+ROWS = {"S1": s1, "S2": s2, "S3": s3, "S4": s4, "S5": s5}
