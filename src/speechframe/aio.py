@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from speechframe import settings as _settings
+from speechframe.batch import aligning as _aligning
 from speechframe.batch import change_voice as _change_voice
 from speechframe.batch import generate as _generate
 from speechframe.batch import resume as _resume
@@ -19,8 +20,9 @@ from speechframe.batch import translate as _translate
 from speechframe.batch.clip import Clip
 from speechframe.batch.connection import Connection
 from speechframe.batch.planner import argument_of
+from speechframe.batch.speech_fields import ARGUMENTS
 from speechframe.batch.table import problem
-from speechframe.batch.verbs import VERBS
+from speechframe.batch.verbs import VERBS, model_of
 from speechframe.client import Client, Stream
 from speechframe.client.pieces import Pieces
 from speechframe.errors import InvalidRows, SettingsError
@@ -88,6 +90,15 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+def _make_aligner() -> _aligning.Aligner:
+    from speechframe.analysis.alignment import WordAligner
+
+    return WordAligner.installed()
+
+
+# The one place that knows both runs and what listens to them.
+_aligning.provide(_make_aligner)
+
 generate = _with_service(_generate.generate)
 change_voice = _with_service(_change_voice.change_voice)
 translate = _with_service(_translate.translate)
@@ -131,12 +142,13 @@ async def say(
     >>> clip = say("Good morning.", voice="nora")  # doctest: +SKIP
     >>> clip.save("morning.wav")  # doctest: +SKIP
     """
-    unknown = sorted(set(fields) - set(_generate.ARGUMENTS) - {"take"})
+    unknown = sorted(set(fields) - set(ARGUMENTS) - {"take"})
     if unknown:
-        allowed = ", ".join(sorted(_generate.ARGUMENTS))
+        allowed = ", ".join(sorted(ARGUMENTS))
         raise InvalidRows([problem(name, "is no argument of say()", allowed=allowed) for name in unknown])
-    async with await Connection.open(await resolve_service(service)) as connection:
-        operation = _generate.GenerateOperation(connection.book, connection.identity)
+    model = model_of(fields.get("model"))
+    async with await Connection.open(await resolve_service(service), model=model) as connection:
+        operation = VERBS["generate"].operation_of(model).on(connection.service)
         take = fields.pop("take", 0)
         given = {"text": text, "voice": voice, "format": format, **fields}
         checked = operation.check({k: v for k, v in given.items() if v is not None}, take)

@@ -27,7 +27,7 @@ def speak(order):
     """Speak the texts and say what became of them."""
     service = Settings(api_key=SecretStr(order["key"]), base_url=order["url"], profile="faulty")
     run = spf.generate(
-        order["texts"], voice="nora", sample_rate=8000, service=service, run_dir=order["folder"],
+        order["texts"], voice=order["options"].pop("voice", "nora"), sample_rate=8000, service=service, run_dir=order["folder"],
         progress=False, **order["options"],
     )  # fmt: skip
     counts = run.to_pandas()["status"].value_counts().to_dict()

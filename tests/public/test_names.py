@@ -14,8 +14,15 @@ from speechframe.batch.drive import drive
 from speechframe.batch.generate import GenerateOperation
 from speechframe.batch.options import Options, RunOptions
 from speechframe.batch.verbs import VERBS, verb
-from speechframe.spec.limits import GENERATE_SAMPLE_RATES_HZ, PITCH, RATE, VARIATION
-from speechframe.spec.speech import Format
+from speechframe.spec.limits import (
+    GENERATE_SAMPLE_RATES_HZ,
+    PITCH,
+    RATE,
+    STREAM_SAMPLE_RATES_HZ,
+    VARIATION,
+    default_sample_rate_hz,
+)
+from speechframe.spec.speech import Format, Model
 
 PUBLIC = """
     AudioError BadAnswer BadRequest BudgetExceeded Changes Client Clip ConnectionFailed EngineError Estimate
@@ -115,7 +122,9 @@ def test_every_argument_of_generate_is_described():
 
 def test_the_figures_people_read_are_those_of_the_document():
     text = inspect.getdoc(api.generate)
-    rates = [f"{rate:g}" for rate in GENERATE_SAMPLE_RATES_HZ]
+    streamed = [*sorted(set(STREAM_SAMPLE_RATES_HZ) - set(GENERATE_SAMPLE_RATES_HZ))]
+    streamed.append(default_sample_rate_hz(Model.FALCON_2))
+    rates = [f"{rate:g}" for rate in (*GENERATE_SAMPLE_RATES_HZ, *streamed)]
     assert re.findall(r"\b\d{4,5}\b", text) == rates
     assert f"{PITCH.low} to {PITCH.high}." in text
     assert (PITCH.low, PITCH.high) == (RATE.low, RATE.high)

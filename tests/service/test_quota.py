@@ -323,16 +323,27 @@ TestLedger = Ledger.TestCase
 TestLedger.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 
 
-def test_a_request_that_is_broken_off_pays_its_part_and_its_idempotency_key_stands_for_nothing(connection):
+def test_a_request_that_is_broken_off_pays_its_part_and_repeats_pay_the_rest(connection):
     first, _ = reserved(connection, key(), 4_000, MARK)
     quota.settle_part(connection, first, 1_000)
     assert quota.balance(connection, key()).used_millis == 1_000
-    again, repeat = reserved(connection, key(), 4_000, MARK)
+    # Broken off again, a little later: what was paid is not paid again.
+    second, repeat = reserved(connection, key(), 4_000, MARK)
     assert not repeat
-    assert quota.settle(connection, again, 4_000).used_millis == 5_000
+    quota.settle_part(connection, second, 3_000)
+    assert quota.balance(connection, key()).used_millis == 3_000
+    third, _ = reserved(connection, key(), 4_000, MARK)
+    assert quota.settle(connection, third, 4_000).used_millis == 4_000
     # A repeat of what was billed whole costs nothing, wherever it breaks off; and nothing is billed twice.
-    third, repeat = reserved(connection, key(), 4_000, MARK)
+    fourth, repeat = reserved(connection, key(), 4_000, MARK)
     assert repeat
-    quota.settle_part(connection, third, 1_000)
+    quota.settle_part(connection, fourth, 1_000)
     quota.settle_part(connection, first, 1_000)
-    assert quota.balance(connection, key()).used_millis == 5_000
+    assert quota.balance(connection, key()).used_millis == 4_000
+
+
+def test_the_rest_of_a_request_that_was_broken_off_fits_into_what_is_left(connection):
+    first, _ = reserved(connection, key(), 10_000, MARK)
+    quota.settle_part(connection, first, 9_000)
+    again, _ = reserved(connection, key(), 10_000, MARK)
+    assert quota.settle(connection, again, 10_000).used_millis == 10_000

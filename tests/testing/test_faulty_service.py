@@ -114,7 +114,7 @@ def test_the_page_of_limits_tells_what_it_is_told_to_tell_or_is_not_there(faulty
 
     told = page(cap=7, publish_cap=True, quota=99)
     assert told == {
-        "service": "speechframe", "identity": "faulty-0", "region": "global", "pools": {"other": 7}, "idempotency": True,
+        "service": "speechframe", "identity": "faulty-0", "region": "global", "pools": {"other": 7, "streaming": 7}, "idempotency": True,
         "idempotency_seconds": IDEMPOTENCY_SECONDS, "take_header": TAKE_HEADER, "remaining_characters": 99,
     }  # fmt: skip
     secret = page(cap=7, idempotent=False, takes=False, seed=3)

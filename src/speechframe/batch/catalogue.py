@@ -19,9 +19,12 @@ class VoiceBook:
     ----------
     voices
         What the voice listing returned (section 2.4).
+    listing
+        What people call to see them.
     """
 
-    def __init__(self, voices: Iterable[Voice]) -> None:
+    def __init__(self, voices: Iterable[Voice], *, listing: str = "voices()") -> None:
+        self._listing = listing
         self.voices = {voice.voice_id: voice for voice in voices}
         self._by_name: dict[str, list[str]] = {}
         for voice_id in self.voices:
@@ -78,7 +81,9 @@ class VoiceBook:
         )
         offered = list(dict.fromkeys([*close, *same_locale]))[:_SHOWN]
         allowed = (
-            f"nearest: {', '.join(offered)}" if offered else f"one of {len(self.voices)} voices; see voices()"
+            f"nearest: {', '.join(offered)}"
+            if offered
+            else f"one of {len(self.voices)} voices; see {self._listing}"
         )
         return FieldProblem("voiceId", "is no known voice", voice, allowed)
 

@@ -9,12 +9,13 @@ from typing import Any, Self
 from speechframe.batch.cap import Cap
 from speechframe.batch.catalogue import VoiceBook
 from speechframe.batch.limiter import MOST_CONCURRENCY, START_CONCURRENCY, Lane
-from speechframe.batch.operation import Service
+from speechframe.batch.operation import STREAMING, Service
 from speechframe.batch.permits import SharedPermits, shared_folder
 from speechframe.client import Client
 from speechframe.errors import SpeechframeError
 from speechframe.settings import GLOBAL_REGION, Settings, fingerprint
 from speechframe.spec.limits import REGIONS
+from speechframe.spec.speech import Model
 
 LOCAL_PREFIX = "local/"
 """How the identity of an embedded local service begins."""
@@ -52,7 +53,14 @@ class Connection:
     verb: str = "generate"
 
     @classmethod
-    async def open(cls, settings: Settings, *, most: int | None = None, verb: str = "generate") -> Self:
+    async def open(
+        cls,
+        settings: Settings,
+        *,
+        most: int | None = None,
+        verb: str = "generate",
+        model: Model = Model.GEN2,
+    ) -> Self:
         """Return a connection to the service of `settings`.
 
         Parameters
@@ -63,6 +71,8 @@ class Connection:
             The caller's ``max_concurrency``: so many connections a region may be open at once.
         verb
             What it is for: a service may be another one for another verb.
+        model
+            Whose voices are wanted.
 
         Raises
         ------
@@ -74,11 +84,12 @@ class Connection:
         )
         try:
             limits = await client.limits() or {}
-            voices = await client.voices()
+            voices = await client.voices(model.value)
         except BaseException:
             await client.close()
             raise
-        return cls(client, limits, VoiceBook(voices), verb)
+        listing = "voices()" if model is Model.GEN2 else f'voices("{model.value}")'
+        return cls(client, limits, VoiceBook(voices, listing=listing), verb)
 
     async def __aenter__(self) -> Self:
         """Return the connection."""
@@ -174,24 +185,27 @@ class Connection:
     def width(self, pool: str, most: int | None) -> int:
         """Return how many calls a run begins with, in all regions together; see :meth:`lanes`."""
         regions = self.client.settings.regions or self.client.regions
-        return len(regions) * min(self._cap(pool, most).limit, most or MOST_CONCURRENCY)
+        return sum(min(self._cap(region, pool, most).limit, most or MOST_CONCURRENCY) for region in regions)
 
     def _lane(self, region: str, pool: str, most: int | None) -> Lane:
         # The address tells the embedded services of two processes apart, each with caps of its own.
         address = self.client.settings.addresses()[region]
         name = f"{self.identity} {address} {self.key_fingerprint} {region} {pool}"
         permits = SharedPermits(shared_folder(), name=name)
-        return Lane(region, self._cap(pool, most), pool, width=most or MOST_CONCURRENCY, permits=permits)
+        return Lane(
+            region, self._cap(region, pool, most), pool, width=most or MOST_CONCURRENCY, permits=permits
+        )
 
-    def _cap(self, pool: str, most: int | None) -> Cap:
+    def _cap(self, region: str, pool: str, most: int | None) -> Cap:
         pools = self.limits.get("pools")
         published = pools.get(pool) if isinstance(pools, dict) else None
         if not isinstance(published, int) or isinstance(published, bool) or published < 1:
-            return first_cap(None, most)
+            known = REGIONS.get(region) if pool == STREAMING else None
+            return first_cap(None, most, documented=None if known is None else known.streaming_concurrency)
         return first_cap(min(published, _LARGEST_OFFER), most)
 
 
-def first_cap(offered: int | None, most: int | None) -> Cap:
+def first_cap(offered: int | None, most: int | None, *, documented: int | None = None) -> Cap:
     """Return the cap a lane starts with.
 
     Parameters
@@ -200,6 +214,8 @@ def first_cap(offered: int | None, most: int | None) -> Cap:
         What the service publishes: known, and never passed.
     most
         What the caller allows: the first guess, up to the largest cap of the document.
+    documented
+        What the document gives the lane's region and pool, a better guess; a key may have another cap.
 
     Examples
     --------
@@ -207,8 +223,13 @@ def first_cap(offered: int | None, most: int | None) -> Cap:
     (15, 3, 2)
     >>> first_cap(5, 9).limit, first_cap(5, 9).most
     (5, 5)
+    >>> first_cap(None, 100, documented=2).limit
+    2
     """
     if offered is not None:
         return Cap(offered, offered)
-    start = START_CONCURRENCY if most is None else min(most, LARGEST_CAP)
+    if documented is not None:
+        start = min(documented, most or documented)
+    else:
+        start = START_CONCURRENCY if most is None else min(most, LARGEST_CAP)
     return Cap(start, max(MOST_CONCURRENCY, start))

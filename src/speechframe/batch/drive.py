@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from speechframe._loop import INTERRUPT
+from speechframe.batch.aligning import WORDS, Aligner, aligner_for
 from speechframe.batch.connection import Connection
 from speechframe.batch.driver import INTERRUPTED, Driver, settings_of
 from speechframe.batch.operation import Operation
@@ -12,7 +13,7 @@ from speechframe.batch.options import Options, option_names
 from speechframe.batch.prepare import Prepared, prepare
 from speechframe.batch.progress import say
 from speechframe.batch.run import Live, Run
-from speechframe.batch.verbs import VERBS
+from speechframe.batch.verbs import VERBS, model_of
 from speechframe.errors import SettingsError
 from speechframe.settings.rules import spending_rules
 from speechframe.store import Recovered
@@ -37,14 +38,18 @@ async def drive(verb: str, table: Any, arguments: Mapping[str, Any], given: Mapp
     _check_given(verb, arguments, given)
     options = Options.of(**given)
     check_rules(options)
-    connection = await Connection.open(settings_of(options), most=options.max_concurrency, verb=verb)
+    aligner = await aligner_for(arguments.get(WORDS))
+    model = model_of(arguments.get("model"))
+    connection = await Connection.open(
+        settings_of(options), most=options.max_concurrency, verb=verb, model=model
+    )
     try:
-        operation = VERBS[verb].operation.on(connection.service)
+        operation = VERBS[verb].operation_of(model).on(connection.service)
         prepared = await prepare(table, arguments, operation, connection, options)
     except BaseException:
         await connection.client.close()
         raise
-    return await carry_out(prepared, operation, connection, options)
+    return await carry_out(prepared, operation, connection, options, aligner)
 
 
 def _check_given(verb: str, arguments: Mapping[str, Any], given: Mapping[str, Any]) -> None:
@@ -62,15 +67,19 @@ def check_rules(options: Options) -> None:
 
 
 async def carry_out(
-    prepared: Prepared, operation: Operation, connection: Connection, options: Options
+    prepared: Prepared,
+    operation: Operation,
+    connection: Connection,
+    options: Options,
+    aligner: Aligner | None = None,
 ) -> Run:
     """Return the run of `prepared`: only planned (``dry_run``), live (``wait=False``) or ended.
 
-    The connection is closed at the end.
+    The connection is closed at the end. With an `aligner`, rows without words get them from their audio.
     """
     run = Run(prepared.folder, problems=prepared.problems)
     try:
-        drive = Driver(run, prepared, operation, connection, options)
+        drive = Driver(run, prepared, operation, connection, options, aligner)
     except BaseException:
         await connection.client.close()
         raise

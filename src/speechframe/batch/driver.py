@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from speechframe.batch.accounts import Accounts
+from speechframe.batch.aligning import Aligner, align
 from speechframe.batch.allowance import allowance, finite
 from speechframe.batch.books import Before, Identity, read_before
 from speechframe.batch.budget import Budget
@@ -30,7 +31,7 @@ from speechframe.batch.planner import ROW_ID
 from speechframe.batch.prepare import RETAKEN, Prepared, prepare, retaken_in, sources_of
 from speechframe.batch.progress import Bar, Progress, counted, say
 from speechframe.batch.redo import own_table, suspect_takes, without_ours
-from speechframe.batch.run import DRIFT_KEY, FINISHED, RUNNING, STATE_KEY, STOP_KEY, STOPPED, Run
+from speechframe.batch.run import DRIFT_KEY, FINISHED, REMARK_KEY, RUNNING, STATE_KEY, STOP_KEY, STOPPED, Run
 from speechframe.batch.stream import MOST_KEPT, Outcomes
 from speechframe.errors import SettingsError, SpeechframeError
 from speechframe.settings import Settings
@@ -65,16 +66,25 @@ class Driver:
         The run, and its table as it was checked.
     operation, connection, options
         The verb, the service, the run options.
+    aligner
+        What finds words in audio afterwards, where that is asked for.
     """
 
     def __init__(
-        self, run: Run, prepared: Prepared, operation: Operation, connection: Connection, options: Options
+        self,
+        run: Run,
+        prepared: Prepared,
+        operation: Operation,
+        connection: Connection,
+        options: Options,
+        aligner: Aligner | None = None,
     ) -> None:
         self.run_ = run
         self.prepared = prepared
         self.operation = operation.at(prepared.folder)
         self.connection = connection
         self.options = options
+        self.aligner = aligner
         self.progress = Progress(balance=connection.balance, unit=operation.unit)
         self.outcomes = Outcomes(0 if options.wait else MOST_KEPT, loop=asyncio.get_running_loop())
         self.first_error: SpeechframeError | None = None
@@ -124,6 +134,8 @@ class Driver:
                 stopped = self._stop_asked or self.engine is None or self.engine.stopped_because
                 if stopped or not await self._retake():
                     break
+        if self.aligner is not None and self._stop_asked is None:
+            await self._align(self.aligner)
         self._close()
 
     async def _once(self, started: "asyncio.Future[bool]") -> None:
@@ -156,6 +168,13 @@ class Driver:
             self._note({STATE_KEY: FINISHED, STOP_KEY: None})
             return False
         return True
+
+    async def _align(self, aligner: Aligner) -> None:
+        aligned = await align(self.folder, aligner, is_stopped=lambda: self._stop_asked is not None)
+        if aligned.found or aligned.failed:
+            line = aligned.line(aligner.name)
+            say(line, shown=self.options.progress)
+            log.info("%s; run folder %s", line, self.folder.path)
 
     async def _stand_for(self, takes: Mapping[str, int | None]) -> None:
         """Let other takes stand for calls (None: their own again), and plan the run's table anew."""
@@ -205,6 +224,7 @@ class Driver:
             budget=self._budget_left(),
             identical_retakes=self.prepared.identical_retakes,
             unit=self.operation.unit,
+            remark=self._remark,
         )
         amount = self.operation.amount(round(plan.estimate.credits * CREDIT))
         plan = replace(plan, estimate=replace(plan.estimate, amount=amount))
@@ -212,6 +232,13 @@ class Driver:
             return plan
         seconds = plan.estimate.calls * latency_ms / 1000 / width
         return replace(plan, estimate=replace(plan.estimate, seconds_at_cap=seconds))
+
+    @property
+    def _remark(self) -> str | None:
+        """What people are to know of the run beside what it does and costs."""
+        said = self.operation.remark
+        by = None if self.aligner is None else f"words are aligned with the audio by {self.aligner.name}"
+        return "; ".join(words for words in (said, by) if words) or None
 
     def _know_packs(self, recovered: Recovered, finished: Keys) -> None:
         """Find the packs that can be sent again as they were: nothing else of a pack is free."""
@@ -254,7 +281,14 @@ class Driver:
             progress.started = time.monotonic()
         progress.total = progress.ended + plan.estimate.calls + plan.estimate.cached
         progress.planned_millis = progress.ended_millis + round(plan.estimate.credits * CREDIT)
-        self._note({STATE_KEY: RUNNING, STOP_KEY: None, BUDGET_KEY: finite(self.options.max_credits)})
+        self._note(
+            {
+                STATE_KEY: RUNNING,
+                STOP_KEY: None,
+                BUDGET_KEY: finite(self.options.max_credits),
+                REMARK_KEY: self._remark,
+            }
+        )
 
     def _renamed(self) -> list[str]:
         entry = self.folder.tables()[-1]

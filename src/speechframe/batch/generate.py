@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Any, Self, Unpack
+from typing import Any, Literal, Self, Unpack
 
+from speechframe.batch.aligning import WORDS
 from speechframe.batch.catalogue import VoiceBook
 from speechframe.batch.columns import Column
 from speechframe.batch.drive import drive
@@ -20,6 +20,8 @@ from speechframe.batch.operation import (
 )
 from speechframe.batch.options import RunOptions
 from speechframe.batch.run import Run
+from speechframe.batch.speech_fields import ARGUMENTS, voice_in
+from speechframe.batch.stream_rows import StreamOperation
 from speechframe.batch.truth import Truth
 from speechframe.batch.verbs import verb
 from speechframe.client import Call, Spoken
@@ -28,29 +30,6 @@ from speechframe.spec.check import FieldProblem, check
 from speechframe.spec.speech import Format, GenerateRequest, Model
 from speechframe.store import Record
 from speechframe.wire.bodies import encode_content
-
-ARGUMENTS: Mapping[str, str] = MappingProxyType(
-    {
-        "text": "text",
-        "voice": "voiceId",
-        "locale": "locale",
-        "style": "style",
-        "pitch": "pitch",
-        "rate": "rate",
-        "variation": "variation",
-        "format": "format",
-        "sample_rate": "sampleRate",
-        "channel_type": "channelType",
-        "audio_duration": "audioDuration",
-        "word_durations_as_original_text": "wordDurationsAsOriginalText",
-        "pronunciation_dictionary": "pronunciationDictionary",
-        "encode_as_base64": "encodeAsBase64",
-        "model_version": "modelVersion",
-        "multi_native_locale": "multiNativeLocale",
-        "model": "model",
-    }
-)
-"""Argument of :func:`generate` to the field it fills."""
 
 _FIELD_OF = {argument: name for argument, name in ARGUMENTS.items() if argument != "model"}
 
@@ -88,20 +67,14 @@ class GenerateOperation(Single, Textual):
         """Return the call of one row, or everything that is wrong with it."""
         model = values.get("model", Model.GEN2)
         if model not in {Model.GEN2, Model.GEN2.upper()}:
-            allowed = f"{Model.GEN2.value} (the generation call knows no other model)"
+            allowed = f"{Model.GEN2.value}, or {Model.FALCON_2.value} for the whole table"
             return Checked(None, (FieldProblem("model", "cannot be generated with", repr(model), allowed),))
         data = {name: values[argument] for argument, name in _FIELD_OF.items() if argument in values}
         checked = check(GenerateRequest, data)
-        problems = list(checked.problems)
-        voice = data.get("voiceId")
-        if isinstance(voice, str):
-            locale = data.get("locale") or data.get("multiNativeLocale")
-            voice, found = self.book.resolve(
-                voice, *(v if isinstance(v, str) else None for v in (locale, data.get("style")))
-            )
-            problems += found
+        voice, found = voice_in(self.book, data)
+        problems = (*checked.problems, *found)
         if problems or checked.value is None:
-            return Checked(None, tuple(problems))
+            return Checked(None, problems)
         return self._plan(checked.value, voice, take)
 
     def _plan(self, request: GenerateRequest, voice: str | None, take: int) -> Checked:
@@ -134,7 +107,7 @@ class GenerateOperation(Single, Textual):
         return (spoken_record(planned, answer, context),)
 
 
-@verb(chapter="speech", operation=GenerateOperation)
+@verb(chapter="speech", operation=GenerateOperation, by_model={Model.FALCON_2: StreamOperation})
 async def generate(
     table: Any,
     *,
@@ -155,6 +128,7 @@ async def generate(
     encode_as_base64: bool | Column | Any = None,
     model_version: str | None = None,
     multi_native_locale: str | Column | Any = None,
+    words: Literal["align"] | None = None,
     **options: Unpack[RunOptions],
 ) -> Run:
     """Return a :class:`Run`: every row of `table` spoken, with word durations and credit usage.
@@ -181,11 +155,13 @@ async def generate(
     variation
         0 to 5: how much pause, pitch and speed vary (default 1).
     model
-        ``"gen2"``.
+        ``"gen2"`` (default), or ``"falcon-2"``, which has voices of its own (``voices("falcon-2")``) and is
+        streamed: answers have no words and tell no balance, `variation` is ignored, and there is no
+        `audio_duration`, `word_durations_as_original_text`, `encode_as_base64` and `model_version`.
     format
         ``FLAC`` (default), ``WAV``, ``MP3``, ``OGG``, ``PCM``, ``ALAW`` or ``ULAW``.
     sample_rate
-        8000, 24000, 44100 (default) or 48000 Hz.
+        8000, 24000, 44100 (default) or 48000 Hz; falcon-2 has 16000 too, and 24000 as its default.
     channel_type
         ``MONO`` (default) or ``STEREO``.
     audio_duration
@@ -198,6 +174,9 @@ async def generate(
         False asks for a URL instead of audio in the answer; the bytes are the same.
     model_version, multi_native_locale
         As in the document; the latter is deprecated, use `locale`.
+    words
+        ``"align"``: rows of which the service told no words get them from their audio, by the recogniser of
+        the extra ``asr``, when all calls are done. The column ``words_basis`` says which those are.
     **options
         See :class:`RunOptions`: ``run_dir``, ``id``, ``max_concurrency``, ``max_credits``, ``cache``,
         ``max_retakes``, ``truth_checks``, ``take``, ``on_invalid``, ``wait``, ``dry_run`` and more.
@@ -209,8 +188,8 @@ async def generate(
     RunMismatch, RunLocked, StoreError
         When the folder cannot take this run.
     SettingsError, ServiceError, ConnectionFailed
-        When an option or a house rule forbids it, or the service cannot be used at all. Later errors are
-        columns of their rows.
+        When an option or a house rule forbids it, there is nothing to align words with, or the service cannot
+        be used at all. Later errors are columns of their rows.
 
     Examples
     --------
@@ -218,5 +197,5 @@ async def generate(
     >>> run = spf.generate(["Good morning.", "See you soon."], voice="en-US-nora")  # doctest: +SKIP
     >>> run.to_pandas()[["text", "audio_seconds", "credits"]]  # doctest: +SKIP
     """
-    arguments = {name: value for name, value in locals().items() if name in ARGUMENTS}
+    arguments = {name: value for name, value in locals().items() if name in {*ARGUMENTS, WORDS}}
     return await drive("generate", table, arguments, options)

@@ -18,6 +18,9 @@ from speechframe.store import Record, RunFolder
 
 KEY_BYTES = 16
 
+STREAMING, OTHER = "streaming", "other"
+"""The pools of a service (section 8): streams and contexts share one, everything else the other."""
+
 
 @dataclass(frozen=True)
 class Service:
@@ -142,7 +145,7 @@ class Operation(Protocol):
     name: str
     """The verb's name, in run folders, ledgers and request keys."""
     pool: str
-    """The pool of the service whose concurrency it uses: ``"other"`` or ``"streaming"``."""
+    """The pool of the service whose concurrency it uses: :data:`STREAMING` or :data:`OTHER`."""
     arguments: Mapping[str, str]
     """Argument name to the field's name in the document."""
     data_arguments: frozenset[str]
@@ -155,6 +158,8 @@ class Operation(Protocol):
     """Whether there can be another take of a row."""
     unit: str
     """What a call is to people who count them."""
+    remark: str | None
+    """What people are to know of such a run beside what it does and costs; None where there is nothing."""
 
     @classmethod
     def on(cls, service: Service) -> Self:
@@ -247,6 +252,8 @@ def spoken_record(planned: Planned, answer: Spoken, context: Context) -> Record:
 class Textual:
     """What operations have in common whose arguments all stand in the table itself."""
 
+    remark: str | None = None
+
     def open(self, table: Any, columns: Mapping[str, str]) -> TableInput:
         """Return the caller's table, to be read once."""
         return open_table(table, named=columns.values())
@@ -269,6 +276,7 @@ class Single:
     packs = False
     takes = True
     unit = "call"
+    remark: str | None = None
 
     def spread(self, sources: Mapping[str, Source]) -> Sequence[str]:
         """Return nothing: a row is one call."""

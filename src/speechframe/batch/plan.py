@@ -46,6 +46,8 @@ class Estimate:
         What those credits are paid for, in words, where they do not say it themselves.
     unit
         What a call is to people who count them: a text, where several go in one request.
+    remark
+        What else people are to know of the run, if anything.
     seconds_at_cap
         Rough time at the concurrency allowed, from the time a call took so far; None before any call.
     """
@@ -64,6 +66,7 @@ class Estimate:
     budget: float | None = None
     amount: str | None = None
     unit: str = "call"
+    remark: str | None = None
 
     def line(self) -> str:
         """Return the one line a run opens with."""
@@ -88,7 +91,7 @@ class Estimate:
             parts.append(f"about {self.seconds_at_cap:,.0f} s")
         if self.identical_retakes:
             parts.append(f"{self.identical_retakes:,} rows cannot vary: retake_identical, not billed again")
-        return ", ".join(parts)
+        return ", ".join(parts) + (f"; {self.remark}" if self.remark else "")
 
     def _share(self) -> str:
         if not self.balance or not self.credits:

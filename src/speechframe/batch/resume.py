@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
 
+from speechframe.batch.aligning import WORDS, aligner_for
 from speechframe.batch.columns import Source
 from speechframe.batch.connection import Connection
 from speechframe.batch.drive import carry_out, check_rules
@@ -27,12 +28,13 @@ from speechframe.batch.prepare import (
     problems_of,
     reopen,
     retaken_in,
+    sources_of,
 )
 from speechframe.batch.progress import credits_in_words
 from speechframe.batch.redo import with_new_takes
 from speechframe.batch.run import PLANNED, STATE_KEY, Run
 from speechframe.batch.table import problem
-from speechframe.batch.verbs import VERBS
+from speechframe.batch.verbs import VERBS, model_of
 from speechframe.errors import InvalidRows, RunMismatch
 from speechframe.spec.billing import to_credits
 from speechframe.store import RunFolder
@@ -93,11 +95,13 @@ async def resume(
     budget = given.max_credits if given.max_credits is not None else manifest.extra.get(BUDGET_KEY)
     given = replace(given, id=given.id or manifest.options.get(ID), max_credits=budget)
     check_rules(given)
+    aligner = await aligner_for(_constant(folder, WORDS))
+    model = model_of(_constant(folder, "model"))
     connection = await Connection.open(
-        settings_of(given), most=given.max_concurrency, verb=manifest.operation
+        settings_of(given), most=given.max_concurrency, verb=manifest.operation, model=model
     )
     try:
-        operation = VERBS[manifest.operation].operation.on(connection.service)
+        operation = VERBS[manifest.operation].operation_of(model).on(connection.service)
         check_same(folder, manifest.operation, connection)
         if redo is not None:
             table, known = await asyncio.to_thread(with_new_takes, folder, redo)
@@ -110,7 +114,7 @@ async def resume(
     except BaseException:
         await connection.client.close()
         raise
-    return await carry_out(prepared, operation, connection, given)
+    return await carry_out(prepared, operation, connection, given, aligner)
 
 
 def _refuse_planned_invalid(prepared: Prepared, options: Options) -> None:
@@ -118,6 +122,12 @@ def _refuse_planned_invalid(prepared: Prepared, options: Options) -> None:
     planned = prepared.folder.manifest.extra.get(STATE_KEY) == PLANNED
     if planned and prepared.invalid and options.on_invalid == "raise" and not options.dry_run:
         raise InvalidRows(problems_of(prepared.folder))
+
+
+def _constant(folder: RunFolder, argument: str) -> Any:
+    """Return an argument that holds for the whole of a run's newest table; None where it was not given."""
+    source = sources_of(folder).get(argument)
+    return None if source is None else source.constant
 
 
 def _folder(run: Run | str | PathLike[str]) -> RunFolder:
@@ -186,10 +196,11 @@ async def changes(run: Run | str | PathLike[str], table: Any, **options: Unpack[
     folder = _folder(run)
     given = Options.of(**{**options, "run_dir": folder.path})
     given = replace(given, id=given.id or folder.manifest.options.get(ID))
-    connection = await Connection.open(settings_of(given), verb=folder.manifest.operation)
+    verb, model = folder.manifest.operation, model_of(_constant(folder, "model"))
+    connection = await Connection.open(settings_of(given), verb=verb, model=model)
     async with connection:
-        operation = VERBS[folder.manifest.operation].operation.on(connection.service)
-        check_same(folder, folder.manifest.operation, connection)
+        operation = VERBS[verb].operation_of(model).on(connection.service)
+        check_same(folder, verb, connection)
         return await asyncio.to_thread(_compare, folder, table, operation, given)
 
 

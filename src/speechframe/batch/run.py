@@ -37,6 +37,7 @@ PLANNED, RUNNING, FINISHED, STOPPED = "planned", "running", "finished", "stopped
 STATE_KEY = "state"
 STOP_KEY = "stopped_because"
 DRIFT_KEY = "drift_characters"
+REMARK_KEY = "remark"
 TRANSLATE = "translate"
 
 
@@ -468,6 +469,8 @@ class Run:
             f"{counted(s['rows'], 'row')}: {states or 'none'}; {result_of(s)}",
             f"{credits_in_words(s['credits'])} in {counted(s['attempts'], 'attempt')} on {self.service}",
         ]
+        if remark := self._folder.manifest.extra.get(REMARK_KEY):
+            lines.append(str(remark))
         if self.progress is not None and self.progress.total:
             p = self.progress
             lines.append(f"{counted(p.ended, p.unit)} in {p.seconds:,.1f} s ({p.rate:,.1f} a second)")

@@ -16,7 +16,7 @@ from speechframe.client import Spoken
 from speechframe.client.changer import upload_in
 from speechframe.errors import AudioError
 from speechframe.spec.changer import ConvertRequest
-from speechframe.spec.speech import Format
+from speechframe.spec.speech import Format, GenerateRequest
 from speechframe.store import Record
 
 __all__ = ["ClipTruth", "Doubt", "Suspicion", "Truth"]
@@ -103,7 +103,8 @@ class Truth:
         covered = coverage(
             planned.text, answer.words, except_for=(request.pronunciation_dictionary or {}).keys()
         )
-        asked_s = request.audio_duration
+        # Streams know no length that could be asked for.
+        asked_s = request.audio_duration if isinstance(request, GenerateRequest) else None
         found = [
             *_of_length(answer, answer.said_seconds),
             *_of_word_times(answer),

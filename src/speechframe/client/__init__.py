@@ -4,6 +4,7 @@
   translations, :class:`Translated`
 - `client`: :class:`Client` with ``send_once`` (one attempt), ``call`` (retries and regions), and a method
   per endpoint
+- `whole`: streams that are collected whole
 - `sync`: :class:`SyncClient`, the same without ``await``
 - `stream`: :class:`Stream`, audio that is heard while it arrives; `socket`: :class:`StreamSession`, text as
   it is written, over the WebSocket; `sync_stream`: both without ``await``

@@ -3,7 +3,11 @@
 from speechframe.audio.codec import AudioInfo, forced_shape, inspect
 from speechframe.errors import AudioError, BadAnswer
 from speechframe.spec.changer import ConvertRequest
-from speechframe.spec.speech import ChannelType, Format, GenerateRequest
+from speechframe.spec.limits import default_sample_rate_hz
+from speechframe.spec.speech import ChannelType, Format, GenerateRequest, Model, StreamRequest
+
+Asked = GenerateRequest | StreamRequest | ConvertRequest
+"""What audio may be asked for with."""
 
 _RAW = frozenset({Format.PCM, Format.ALAW, Format.ULAW})
 _LENGTH_TOLERANCE_S = 0.25
@@ -11,7 +15,7 @@ _LENGTH_TOLERANCE = 0.02
 
 
 def inspected(
-    data: bytes, request: GenerateRequest | ConvertRequest, said_seconds: float
+    data: bytes, request: Asked, said_seconds: float | None = None
 ) -> tuple[AudioInfo, tuple[str, ...]]:
     """Return what the audio is, and in words where that differs from the request or from the answer.
 
@@ -22,7 +26,7 @@ def inspected(
     request
         What was asked for; raw formats say nothing about themselves.
     said_seconds
-        The length the answer claims.
+        The length the answer claims; None where it claims none.
 
     Raises
     ------
@@ -40,10 +44,10 @@ def inspected(
     raise BadAnswer(f"the audio cannot be read: {problem}")
 
 
-def _look(data: bytes, request: GenerateRequest | ConvertRequest) -> AudioInfo:
+def _look(data: bytes, request: Asked) -> AudioInfo:
     if request.format not in _RAW:
         return inspect(data)
-    channel_type, rate_hz = forced_shape(request.format, request.channel_type, int(request.sample_rate))
+    channel_type, rate_hz = _asked_shape(request)
     try:
         return inspect(data, format=request.format, sample_rate_hz=rate_hz, channels=_channels(channel_type))
     except AudioError as error:
@@ -55,10 +59,15 @@ def _look(data: bytes, request: GenerateRequest | ConvertRequest) -> AudioInfo:
         raise refused from None
 
 
-def _differences(
-    info: AudioInfo, request: GenerateRequest | ConvertRequest, said_seconds: float
-) -> list[str]:
-    channel_type, rate_hz = forced_shape(request.format, request.channel_type, int(request.sample_rate))
+def _asked_shape(request: Asked) -> tuple[ChannelType, int]:
+    rate_hz = request.sample_rate
+    if rate_hz is None:
+        rate_hz = default_sample_rate_hz(getattr(request, "model", None) or Model.FALCON_2)
+    return forced_shape(request.format, request.channel_type, int(rate_hz))
+
+
+def _differences(info: AudioInfo, request: Asked, said_seconds: float | None) -> list[str]:
+    channel_type, rate_hz = _asked_shape(request)
     found = []
     if info.format is not request.format:
         found.append(f"asked for {request.format.value}, got {info.format.value}")
@@ -68,6 +77,8 @@ def _differences(
         found.append(
             f"asked for {channel_type.value}, got {info.channels} channel{'s' if info.channels > 1 else ''}"
         )
+    if said_seconds is None:
+        return found
     tolerance_s = max(_LENGTH_TOLERANCE_S, _LENGTH_TOLERANCE * said_seconds)
     if abs(info.audio_seconds - said_seconds) > tolerance_s:
         found.append(f"the answer says {said_seconds:.2f} s of audio, it holds {info.audio_seconds:.2f} s")

@@ -108,7 +108,7 @@ class Spoken:
     format, sample_rate_hz, channels, audio_seconds
         What the audio's own headers say (for raw formats: what was asked for), not what the answer claims.
     words
-        Word, start and end in milliseconds; none from the voice changer.
+        Word, start and end in milliseconds; none from the voice changer and of streams.
     billed_characters
         Characters this call should have cost, by the rule of `spec.billing`.
     remaining_characters

@@ -37,6 +37,7 @@ from speechframe.client.translate import (
 )
 from speechframe.client.transport import AiohttpTransport, Reply, Transport
 from speechframe.client.upload import Body
+from speechframe.client.whole import whole_audio
 from speechframe.errors import BadAnswer, ServiceError, SettingsError, SpeechframeError
 from speechframe.settings import Settings, resolve
 from speechframe.spec.auth import AuthToken
@@ -45,7 +46,7 @@ from speechframe.spec.changer import ConvertRequest
 from speechframe.spec.chosen import API_KEY_HEADER, IDEMPOTENCY_HEADER, TAKE_HEADER, TOKEN_HEADER
 from speechframe.spec.codes import HttpErrorCode
 from speechframe.spec.endpoints import by_name
-from speechframe.spec.speech import GenerateRequest, Voice
+from speechframe.spec.speech import GenerateRequest, StreamRequest, Voice
 from speechframe.spec.translate import TranslateRequest
 from speechframe.wire.bodies import Generated, decode_generate, decode_object, decode_token, decode_voices
 from speechframe.wire.changer import Converted, decode_convert
@@ -58,6 +59,7 @@ AudioLike = bytes | str | PathLike[str] | tuple[Any, int]
 """A clip: the bytes of a file, the path of one, or an array and its rate in Hz."""
 
 _JSON = "application/json"
+_ANYTHING = "*/*"
 _LIMITS_SERVICE = "speechframe"
 _LARGE_BYTES = 4 * MIB
 
@@ -74,11 +76,14 @@ class Chapter:
         The largest answer to a call.
     answer
         Reads a good answer: call, reply, region, `time.perf_counter` at the beginning.
+    accept
+        What a good answer is: the header ``Accept``.
     """
 
     timeout_s: Callable[[Call[Any]], float]
     max_bytes: Callable[[Call[Any]], int]
     answer: Callable[[Call[Any], Reply, str, float], Awaitable[Any]]
+    accept: str = "application/json"
 
 
 class Client:
@@ -159,6 +164,12 @@ class Client:
                 timeout_s=lambda call: self._timeouts.attempt_s(len(call.request.text)),
                 max_bytes=lambda call: self._bounds.answer_bytes_for(call.request),
                 answer=self._spoken,
+            ),
+            "stream": Chapter(
+                timeout_s=lambda call: self._timeouts.attempt_s(len(call.request.text)),
+                max_bytes=lambda call: self._bounds.stream_bytes_for(call.request),
+                answer=self._streamed,
+                accept=_ANYTHING,
             ),
             "convert": Chapter(
                 timeout_s=lambda call: changer.timeout_s(self._timeouts, call),
@@ -569,10 +580,11 @@ class Client:
         return found
 
     def _headers_of(self, call: Call[Any], further: Mapping[str, str] | None) -> dict[str, str]:
-        is_plain = not isinstance(call.body, Body)
+        accept = self._chapters[call.operation].accept
+        is_plain = accept == _JSON and not isinstance(call.body, Body)
         if is_plain and call.idempotency_key is None and not call.take and not further:
             return self._post_headers
-        headers = dict(self._post_headers)
+        headers = {**self._post_headers, "Accept": accept}
         if isinstance(call.body, Body):
             headers["Content-Type"] = call.body.form.content_type
         if call.idempotency_key is not None:
@@ -686,6 +698,34 @@ class Client:
             region=region,
             said_seconds=said.audio_seconds,
             transcription=None if heard is None else self._redactor.clean(heard),
+        )
+
+    async def _streamed(
+        self, call: Call[StreamRequest], reply: Reply, region: str, started_s: float
+    ) -> Spoken:
+        trace_id = trace_id_of(reply.headers)
+        try:
+            look = partial(whole_audio, reply, call.request)
+            audio, info, differences = await _aside(len(reply.body), look)
+        except BadAnswer as error:
+            # Whatever came on this connection, nothing more is expected of it.
+            reply.drop()
+            error.trace_id = trace_id
+            raise
+        warnings = warnings_of(reply.headers, None, *differences)
+        return Spoken(
+            audio=audio,
+            format=info.format,
+            sample_rate_hz=info.sample_rate_hz,
+            channels=info.channels,
+            audio_seconds=info.audio_seconds,
+            words=[],
+            billed_characters=billed_characters(call.request.text),
+            remaining_characters=None,
+            warnings=tuple(map(self._redactor.clean, warnings)),
+            trace_id=None if trace_id is None else self._redactor.clean(trace_id),
+            latency_ms=(time.perf_counter() - started_s) * 1000,
+            region=region,
         )
 
     async def _translated(

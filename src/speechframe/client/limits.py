@@ -83,7 +83,8 @@ class Bounds:
     ----------
     answer_bytes
         The body of an answer with audio, Base64 audio included. One call's bound is lower still: no more than
-        its text or clip can fill (:meth:`answer_bytes_for`, :meth:`changed_bytes_for`).
+        its text or clip can fill (:meth:`answer_bytes_for`, :meth:`stream_bytes_for`,
+        :meth:`changed_bytes_for`).
     listing_bytes
         Any other body with status 200.
     error_bytes
@@ -106,16 +107,17 @@ class Bounds:
     def answer_bytes_for(self, request: GenerateRequest) -> int:
         """Return the largest body a call can have for an answer: many in flight must fit into memory."""
         text_bytes = _JSON_BYTES_A_CHARACTER * len(request.text)
-        return min(self.answer_bytes, MIB + text_bytes + _audio_bytes(request) * 4 // 3)
+        audio_bytes = _audio_bytes(request.text, request.sample_rate, request.audio_duration)
+        return min(self.answer_bytes, MIB + text_bytes + audio_bytes * 4 // 3)
 
     def download_bytes_for(self, request: GenerateRequest) -> int:
         """Return the largest file a call's audio can be."""
-        return min(self.download_bytes, MIB + _audio_bytes(request))
+        audio_bytes = _audio_bytes(request.text, request.sample_rate, request.audio_duration)
+        return min(self.download_bytes, MIB + audio_bytes)
 
     def stream_bytes_for(self, request: StreamRequest) -> int:
-        """Return the largest audio a stream can be."""
-        audio_bytes = _as_samples(_longest_s(request.text), request.sample_rate or 0.0)
-        return min(self.download_bytes, MIB + audio_bytes)
+        """Return the largest body a stream can have: audio as it is, without Base64."""
+        return min(self.answer_bytes, MIB + _audio_bytes(request.text, request.sample_rate))
 
     def changed_bytes_for(self, request: ConvertRequest, audio_seconds: float) -> tuple[int, int]:
         """Return the largest body, and the largest file, that can answer a clip of this length."""
@@ -131,11 +133,11 @@ class Bounds:
 _USUAL_RATE_HZ = float(GenerateRequest.model_fields["sample_rate"].get_default())
 
 
-def _audio_bytes(request: GenerateRequest) -> int:
+def _audio_bytes(text: str, rate_hz: float | None, audio_duration: float | None = None) -> int:
     # As if it were uncompressed and in stereo, whatever was asked for: some services answer as they like.
-    asked_s = min(request.audio_duration or 0.0, _LONGEST_S)
-    beyond_s = max(0.0, asked_s - _SECONDS_A_CHARACTER * len(request.text))
-    return _as_samples(_longest_s(request.text) + beyond_s, request.sample_rate)
+    asked_s = min(audio_duration or 0.0, _LONGEST_S)
+    beyond_s = max(0.0, asked_s - _SECONDS_A_CHARACTER * len(text))
+    return _as_samples(_longest_s(text) + beyond_s, rate_hz or 0.0)
 
 
 def _longest_s(text: str) -> float:

@@ -3,7 +3,8 @@
 Kept are hashes of key and body, the status and what was billed; never text,
 never audio (zero retention). A repeat is therefore synthesised again, which
 gives the same bytes. Errors are not kept: a repeat of a request that failed is
-a new request.
+a new request. Of a stream that was broken off the part that was billed is kept
+(206), and a repeat is billed for the rest.
 """
 
 import hmac
@@ -49,20 +50,39 @@ def find_billed(connection: sqlite3.Connection, key_hash: bytes, mark: Mark, mom
         When the key stands for another request.
     """
     row = connection.execute(
-        "SELECT body_hash FROM idempotency WHERE key_hash = ? AND idempotency = ? AND made_at > ?",
+        "SELECT body_hash, status FROM idempotency WHERE key_hash = ? AND idempotency = ? AND made_at > ?",
         (key_hash, mark.key_hash, moment - chosen.IDEMPOTENCY_SECONDS),
     ).fetchone()
     if row is None:
         return False
     mark.check_body(row[0])
-    return True
+    return bool(row[1] == HTTPStatus.OK)
 
 
-def keep(connection: sqlite3.Connection, key_hash: bytes, mark: Mark, billed_millis: int) -> None:
-    """Record that this request was answered and billed."""
+def billed_part(connection: sqlite3.Connection, key_hash: bytes, mark: Mark | None, moment: float) -> int:
+    """Return what was billed of this request when it was broken off, in thousandths of a character."""
+    if mark is None:
+        return 0
+    row = connection.execute(
+        "SELECT billed_millis FROM idempotency "
+        "WHERE key_hash = ? AND idempotency = ? AND status = ? AND made_at > ?",
+        (key_hash, mark.key_hash, HTTPStatus.PARTIAL_CONTENT, moment - chosen.IDEMPOTENCY_SECONDS),
+    ).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def keep(
+    connection: sqlite3.Connection,
+    key_hash: bytes,
+    mark: Mark,
+    billed_millis: int,
+    *,
+    status: HTTPStatus = HTTPStatus.OK,
+) -> None:
+    """Record that this request was answered, or broken off, and what was billed of it in all."""
     connection.execute(
         "INSERT OR REPLACE INTO idempotency VALUES (?, ?, ?, ?, ?, ?)",
-        (key_hash, mark.key_hash, mark.body_hash, HTTPStatus.OK, billed_millis, now()),
+        (key_hash, mark.key_hash, mark.body_hash, status, billed_millis, now()),
     )
 
 

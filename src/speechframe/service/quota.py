@@ -15,9 +15,10 @@ import datetime as dt
 import secrets
 import sqlite3
 from dataclasses import dataclass
+from http import HTTPStatus
 
 from speechframe.service.database import now
-from speechframe.service.idempotency import Mark, find_billed, keep
+from speechframe.service.idempotency import Mark, billed_part, find_billed, keep
 from speechframe.service.keys import Key
 from speechframe.spec import billing
 
@@ -116,6 +117,7 @@ def reserve(connection: sqlite3.Connection, reservation: Reservation, millis: in
     repeat = mark is not None and find_billed(connection, key.key_hash, mark, moment)
     if repeat or (mark is not None and _held_by_other(connection, key, mark)):
         millis = 0
+    millis = max(0, millis - billed_part(connection, key.key_hash, mark, moment))
     cycle = cycle_of(moment)
     left = _left_millis(connection, key, cycle)
     if millis and millis > left:
@@ -167,7 +169,8 @@ def settle(connection: sqlite3.Connection, reservation: Reservation, millis: int
     if mark is not None and find_billed(connection, key.key_hash, mark, now()):
         millis = 0
     elif mark is not None:
-        keep(connection, key.key_hash, mark, millis)
+        whole, millis = millis, max(0, millis - billed_part(connection, key.key_hash, mark, now()))
+        keep(connection, key.key_hash, mark, whole)
         # Others with this key in flight will find the record; what one of them holds for all is free again.
         connection.execute(
             "UPDATE reservations SET millis = 0 WHERE key_hash = ? AND idempotency = ?",
@@ -181,15 +184,20 @@ def settle(connection: sqlite3.Connection, reservation: Reservation, millis: int
 def settle_part(connection: sqlite3.Connection, reservation: Reservation, millis: int) -> None:
     """Bill `millis` of a request that was broken off, and give the reservation back.
 
-    Its idempotency key stands for nothing then: a repeat is a new request.
+    Its idempotency key stands for that part: a repeat is billed for what is left, so that all of them
+    together cost what one costs.
     """
     key, mark = reservation.key, reservation.mark
     row = connection.execute("SELECT cycle FROM reservations WHERE id = ?", (reservation.id,)).fetchone()
     if row is None:
         return
     release(connection, reservation.id)
-    if mark is not None and find_billed(connection, key.key_hash, mark, now()):
-        return
+    if mark is not None:
+        if find_billed(connection, key.key_hash, mark, now()):
+            return
+        before = billed_part(connection, key.key_hash, mark, now())
+        keep(connection, key.key_hash, mark, max(before, millis), status=HTTPStatus.PARTIAL_CONTENT)
+        millis = max(0, millis - before)
     _bill(connection, key, row[0], millis)
 
 

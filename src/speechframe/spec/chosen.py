@@ -584,8 +584,8 @@ OPEN_POINTS: tuple[OpenPoint, ...] = (
         "How a stream sounds, and what it costs when it is broken off",
         "Spoken sentence by sentence: each alone as in any other text, with a fixed pause between, at the "
         "loudness of the voice. A stream that is broken off, by whomever, is billed for the sentences that "
-        "were spoken; its idempotency key then stands for nothing. What is under way waits up to "
-        f"{PART_QUEUE_SECONDS:g} s for a place in a full queue.",
+        "were spoken; a repeat with its idempotency key is billed for the rest. What is under way waits up "
+        f"to {PART_QUEUE_SECONDS:g} s for a place in a full queue.",
         "What is heard first cannot wait for what comes last, and work that was done was asked for.",
         "ours",
     ),

@@ -72,11 +72,14 @@ def audio_path(record: Record) -> str:
 
 
 def _words(records: Sequence[Record]) -> "pa.Array[Any]":
-    words = [word for r in records for word in r.word_durations]
-    ends = np.cumsum([0, *(len(r.word_durations) for r in records)], dtype=np.int32)
+    words = [word for r in records for word in r.word_durations or ()]
+    ends = np.cumsum([0, *(len(r.word_durations or ()) for r in records)], dtype=np.int32)
+    missing = pa.array([r.word_durations is None for r in records], pa.bool_())
     children = [pa.array([word[i] for word in words], kind) for i, kind in enumerate(_WORD_KINDS)]
     structs = pa.StructArray.from_arrays(children, fields=list(WORD_TYPE))
-    lists: pa.Array[Any] = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), structs, type=WORDS_TYPE)
+    lists: pa.Array[Any] = pa.ListArray.from_arrays(
+        pa.array(ends, pa.int32()), structs, type=WORDS_TYPE, mask=missing
+    )
     return lists
 
 
@@ -108,7 +111,8 @@ def repaired(row: _Row) -> _Row:
     for name in names(type(row)):
         value = getattr(row, name)
         if name == "word_durations":
-            changes[name] = [word for word in map(_word, value or ()) if word is not None]
+            words = None if value is None else [word for word in map(_word, value) if word is not None]
+            changes[name] = words
         elif name == "credits_millis":
             changes[name] = _number(value, pa.int64())
         elif name == "audio_bytes":

@@ -238,7 +238,8 @@ def entry_of(root: str, file: File) -> Entry | None:
 def record_of(request_key: str, kept: dict[str, Any], audio: bytes | None) -> Record:
     """Return the record of a hit."""
     fields = {name: kept[name] for name in _KEPT if name in kept}
-    fields["word_durations"] = [tuple(word) for word in fields.get("word_durations", ())]
+    words = fields.get("word_durations", ())
+    fields["word_durations"] = None if words is None else [tuple(word) for word in words]
     return Record(
         request_key,
         CallStatus.CACHED.value,

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from speechframe.errors import StoreError
+from speechframe.store.aligned import WORDS, AlignedWords
 from speechframe.store.index import KeyIndex
 from speechframe.store.manifest import TableEntry
 from speechframe.store.schema import AUDIO_COLUMN, CallStatus
@@ -23,6 +24,9 @@ CACHE_BYTES = 64 * 2**20
 
 BATCH_BYTES = 32 * 2**20
 """Audio in one batch, about."""
+
+WORDS_BASIS = "words_basis"
+"""Who said when words are heard: the service, or a recogniser that listened afterwards."""
 
 _OPEN_FILES = 16
 _GROUP_BITS = 32
@@ -49,6 +53,9 @@ class Joiner:
         With the column of audio, if `columns` is None.
     cache_bytes
         See :data:`CACHE_BYTES`.
+    aligned
+        Words that were found in the audio, for calls of which the service told none; there is then a column
+        ``words_basis`` as well: ``service``, ``aligned``, or null for no words.
     """
 
     def __init__(
@@ -61,8 +68,9 @@ class Joiner:
         columns: Sequence[str] | None = None,
         audio: bool = False,
         cache_bytes: int = CACHE_BYTES,
+        aligned: AlignedWords | None = None,
     ) -> None:
-        self._folder, self._entry, self._index = folder, entry, index
+        self._folder, self._entry, self._index, self._aligned = folder, entry, index, aligned
         with open_table(folder, entry) as file:
             theirs = file.schema_arrow
         self._key_name = entry.name_of(REQUEST_KEY)
@@ -70,6 +78,8 @@ class Joiner:
         self._problem_name = problem_name if problem_name in theirs.names else None
         self._target_name = TARGET if TARGET in theirs.names else None
         ours = {entry.name_of(f.name): f for f in schema if f.name != REQUEST_KEY}
+        if aligned is not None:
+            ours[_beside(theirs.names, WORDS_BASIS)] = pa.field(WORDS_BASIS, pa.string())
         available = {**{f.name: f for f in theirs}, **{name: f.with_name(name) for name, f in ours.items()}}
         wanted = self._default_names(theirs, ours, audio=audio) if columns is None else list(columns)
         unknown = [name for name in wanted if name not in available]
@@ -79,7 +89,8 @@ class Joiner:
         self._theirs = [name for name in wanted if name not in ours]
         self._with_audio = AUDIO_COLUMN in self._ours.values()
         self.schema = pa.schema([available[name] for name in wanted], metadata=self._metadata(theirs))
-        read = [f for f in schema if f.name in {*self._ours.values(), "status"}]
+        needed = {*self._ours.values(), "status", *((WORDS,) if WORDS_BASIS in self._ours.values() else ())}
+        read = [f for f in schema if f.name in needed]
         self._groups = _Groups(index, read, cache_bytes, whole_files=not self._with_audio)
 
     def _default_names(
@@ -135,6 +146,10 @@ class Joiner:
                 columns.append(rows.column(f.name))
             elif column == "status":
                 columns.append(self._statuses(rows, mine))
+            elif column == WORDS and self._aligned is not None:
+                columns.append(self._words(rows, mine))
+            elif column == WORDS_BASIS:
+                columns.append(self._words_basis(rows, mine))
             elif column == "error_message" and self._problem_name:
                 columns.append(_or_else(mine.column(column), rows.column(self._problem_name)))
             elif column == "locale" and self._target_name:
@@ -147,6 +162,21 @@ class Joiner:
         has_no_key = rows.column(self._key_name).is_null()
         waiting = pc.if_else(has_no_key, CallStatus.INVALID.value, CallStatus.PENDING.value)
         return pc.coalesce(_whole(mine.column("status")), waiting)
+
+    def _words(self, rows: pa.RecordBatch, mine: pa.Table) -> "pa.Array[Any]":
+        assert self._aligned is not None  # noqa: S101 - for the type
+        own = _whole(mine.column(WORDS))
+        if not own.null_count:
+            return own
+        aligned = self._aligned.take(rows.column(self._key_name))
+        words: pa.Array[Any] = pc.if_else(own.is_valid(), own, aligned)
+        return words
+
+    def _words_basis(self, rows: pa.RecordBatch, mine: pa.Table) -> "pa.Array[Any]":
+        told, found = _has_words(_whole(mine.column(WORDS))), _has_words(self._words(rows, mine))
+        aligned = pc.if_else(found, "aligned", pa.scalar(None, pa.string()))
+        basis: pa.Array[Any] = pc.if_else(told, "service", aligned)
+        return basis
 
     def _records(self, positions: Numbers) -> pa.Table:
         found = np.flatnonzero(positions >= 0)
@@ -246,6 +276,19 @@ class _Groups:
             self._starts[number] = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int64)
             self._row_bytes[number] = sizes // np.maximum(counts, 1)
         return self._starts[number]
+
+
+def _has_words(lists: "pa.Array[Any]") -> "pa.Array[Any]":
+    # A call that failed has an empty list.
+    lengths: Any = pc.fill_null(pc.list_value_length(lists), 0)
+    found: pa.Array[Any] = pc.greater(lengths, pa.scalar(0, lengths.type))
+    return found
+
+
+def _beside(theirs: Sequence[str], name: str) -> str:
+    while name in theirs:
+        name = f"speech_{name}"
+    return name
 
 
 def _or_else(column: "pa.ChunkedArray[Any]", stand_in: "pa.Array[Any]") -> "pa.Array[Any]":

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from speechframe.errors import StoreError
-from speechframe.store import clips, files, ledger, log, parts, table
+from speechframe.store import aligned, clips, files, ledger, log, parts, table
 from speechframe.store.manifest import FILE_NAME
 from speechframe.store.remote import Remote
 
@@ -23,7 +23,8 @@ def move(folder: Path, target: Path) -> None:
     if next((folder / log.FOLDER_NAME).glob("*/*.log"), None) is not None:
         raise StoreError(f"{folder} has a log that is no part yet: run recover() on it before it is moved")
     with files.storing(target, "putting the run"):
-        for name in (clips.FOLDER_NAME, table.FOLDER_NAME, parts.FOLDER_NAME, ledger.FOLDER_NAME):
+        folders = (clips, table, parts, ledger, aligned)
+        for name in (room.FOLDER_NAME for room in folders):
             for path in sorted(p for p in (folder / name).glob("[!.]*") if p.is_file()):
                 (target / name / path.name).put(path)
         # The last: a folder with this file is a run.

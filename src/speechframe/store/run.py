@@ -15,6 +15,7 @@ from speechframe.errors import StoreError
 from speechframe.store import files, ledger, log, parts, table
 from speechframe.store import recover as recovery
 from speechframe.store import verify as verification
+from speechframe.store.aligned import WORDS, AlignedWords, Words, write_aligned
 from speechframe.store.index import KeyIndex, Location, read_keys
 from speechframe.store.join import CACHE_BYTES, Joiner
 from speechframe.store.lock import is_held, locked
@@ -33,6 +34,9 @@ from speechframe.store.remote import is_remote, locate, work_folder, working
 from speechframe.store.schema import AUDIO_COLUMN, part_schema
 from speechframe.store.tally import Origin
 from speechframe.store.writer import RunWriter, host_name, user_name
+
+ALIGNED_KEY = "aligned_by"
+"""Where run.json says what found the words of the run, if anything did."""
 
 _BATCH_ROWS = 4_096
 _AUDIO_BATCH_ROWS = 64
@@ -336,10 +340,31 @@ class RunFolder:
             found: dict[str, Any] = source.read_row(
                 self.schema.names if columns is None else columns, row
             ).to_pylist()[0]
-            return found
         finally:
             if not index.is_pinned(file_number):
                 source.close()
+        if WORDS in found and found[WORDS] is None and (aligned := self.aligned_words()) is not None:
+            found[WORDS] = aligned.take([request_key]).to_pylist()[0]
+        return found
+
+    def aligned_words(self) -> AlignedWords | None:
+        """Return the words that were found in the audio; None for a run whose words nobody looked for."""
+        return AlignedWords(self.path) if self.manifest.extra.get(ALIGNED_KEY) else None
+
+    def keep_aligned(self, found: Mapping[str, Words], *, by: str) -> None:
+        """Keep words that were found in the audio, by request_key; under the lock.
+
+        Parameters
+        ----------
+        found
+            Word, start and end in milliseconds.
+        by
+            What found them, for run.json.
+        """
+        self._need_lock("keep_aligned")
+        if self.manifest.extra.get(ALIGNED_KEY) != by:
+            self.update_manifest(extra={**self.manifest.extra, ALIGNED_KEY: by})
+        write_aligned(self.path, found)
 
     def clip_bytes(self, request_key: str) -> bytes | None:
         """Return the audio file of one call as the service sent it, or None; reads one row group."""
@@ -391,7 +416,14 @@ class RunFolder:
     ) -> Joiner:
         entry = self._entry()
         return Joiner(
-            self.path, entry, self.index(), self.schema, columns=columns, audio=audio, cache_bytes=cache_bytes
+            self.path,
+            entry,
+            self.index(),
+            self.schema,
+            columns=columns,
+            audio=audio,
+            cache_bytes=cache_bytes,
+            aligned=self.aligned_words(),
         )
 
     def ledger(self) -> pa.Table:

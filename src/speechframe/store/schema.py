@@ -176,7 +176,7 @@ class Record:
     audio_path
         A name for it; ``<request_key>.<format>`` if left out.
     word_durations
-        Word, start and end in ms, in order.
+        Word, start and end in ms, in order; None where nobody said when words are heard.
     sample_rate
         Hz.
     credits_millis
@@ -202,7 +202,7 @@ class Record:
     audio_bytes: bytes | None = None
     audio_path: str | None = None
     text: str | None = None
-    word_durations: Sequence[tuple[str, int, int]] = ()
+    word_durations: Sequence[tuple[str, int, int]] | None = ()
     format: str | None = None
     sample_rate: int | None = None
     channels: int | None = None

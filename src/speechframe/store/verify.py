@@ -9,6 +9,8 @@ import pyarrow as pa
 
 from speechframe.errors import StoreError
 from speechframe.store import log
+from speechframe.store.aligned import SCHEMA as ALIGNED_SCHEMA
+from speechframe.store.aligned import aligned_files
 from speechframe.store.footer import Noted, packed, read_note
 from speechframe.store.ledger import ledger_files
 from speechframe.store.manifest import RunManifest
@@ -50,6 +52,8 @@ def _problems(folder: Path, manifest: RunManifest) -> Iterator[Problem]:
         yield from _part_problems(folder, path, schema, seen)
     for path in ledger_files(folder):
         yield from _table_problems(folder, path, LEDGER_SCHEMA)
+    for path in aligned_files(folder):
+        yield from _table_problems(folder, path, ALIGNED_SCHEMA)
     for entry in manifest.tables:
         try:
             with open_table(folder, entry) as file:

@@ -12,7 +12,7 @@ from speechframe.spec.codes import HttpErrorCode, Status
 from speechframe.spec.pauses import strip_pauses
 from speechframe.spec.speech import Gender, Model, StyleDetails, Voice
 
-__all__ = ["error", "http", "limits_page", "spoken", "voice_listing", "word_durations"]
+__all__ = ["chunked", "error", "http", "limits_page", "spoken", "voice_listing", "word_durations"]
 
 JSON = "application/json"
 
@@ -30,6 +30,7 @@ _VOICES = {
         ("fr-FR-luc", "Luc", Gender.MALE, {"fr-FR": "French"}),
     ),
 }
+_CHUNK_BYTES = 16 * 1024
 _STYLES = ["Conversational", "Narration"]
 
 
@@ -61,6 +62,23 @@ def http(
         f"{TRACE_HEADER}: {trace}\r\n{headers}Content-Length: {sum(map(len, body))}\r\n\r\n"
     )
     return b"".join((head.encode("latin-1"), *body))
+
+
+def chunked(body: bytes, *, trace: str, content_type: str, headers: str = "") -> bytes:
+    r"""Return a good answer in chunks, as a stream comes; without its last five bytes it is not whole.
+
+    Examples
+    --------
+    >>> chunked(b"abc", trace="7", content_type="audio/wav").partition(b"\r\n\r\n")[2]
+    b'3\r\nabc\r\n0\r\n\r\n'
+    """
+    head = (
+        f"HTTP/1.1 200 OK\r\nContent-Type: {content_type}\r\n"
+        f"{TRACE_HEADER}: {trace}\r\n{headers}Transfer-Encoding: chunked\r\n\r\n"
+    )
+    pieces = (body[start : start + _CHUNK_BYTES] for start in range(0, len(body), _CHUNK_BYTES))
+    chunks = [b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces]
+    return b"".join((head.encode("latin-1"), *chunks, b"0\r\n\r\n"))
 
 
 @functools.cache
@@ -179,7 +197,7 @@ def limits_page(
         "service": "speechframe",
         "identity": identity,
         "region": region,
-        "pools": {} if cap is None else {"other": cap},
+        "pools": {} if cap is None else {"other": cap, "streaming": cap},
         "idempotency": idempotent,
         "idempotency_seconds": IDEMPOTENCY_SECONDS if idempotent else 0,
         "take_header": TAKE_HEADER if takes else None,

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from speechframe.errors import AudioError
 from speechframe.spec.speech import Format
 
-__all__ = ["Shape", "clip", "clip_base64", "shape_of", "tag_in", "tag_of"]
+__all__ = ["Shape", "clip", "clip_base64", "shape_of", "streamed_clip", "tag_in", "tag_of"]
 
 SECONDS_PER_CHARACTER = 0.06
 VARIANTS = 8
@@ -49,6 +49,10 @@ _FLAC_LAST = 0x80
 _FLAC_INFO_BYTES = 42
 """Magic and STREAMINFO, which always comes first."""
 _FLAC_FILL = b"\0\0"
+_FLAC_FRAMES_AT, _FLAC_FRAMES_BITS = 18, (1 << 36) - 1
+"""Where STREAMINFO says how many frames there are, together with other figures."""
+_UNKNOWN = b"\xff\xff\xff\xff"
+"""A length of WAV that is not known yet."""
 
 
 class Shape(NamedTuple):
@@ -152,6 +156,17 @@ def clip(shape: Shape, tag: int, take: int) -> bytes:
         flac = _flac(shape)
         return _flac_head(shape, flac, tag, take) + flac.tail
     return b"".join((_wav_head(shape, tag, take), *_repeated(_period(*shape[1:3], shape.variant), shape)))
+
+
+def streamed_clip(shape: Shape, tag: int, take: int) -> bytes:
+    """Return the bytes of a clip as they are streamed: its header does not know how long it is."""
+    whole = clip(shape, tag, take)
+    if shape.format is Format.FLAC:
+        at = slice(_FLAC_FRAMES_AT, _FLAC_FRAMES_AT + 8)
+        packed = int.from_bytes(whole[at], "big") & ~_FLAC_FRAMES_BITS
+        return whole[: at.start] + packed.to_bytes(8, "big") + whole[at.stop :]
+    head = _WAV_HEAD.size
+    return b"".join((whole[:4], _UNKNOWN, whole[8 : head - 4], _UNKNOWN, whole[head:]))
 
 
 def clip_base64(shape: Shape, tag: int, take: int) -> tuple[bytes | memoryview, ...]:

@@ -15,18 +15,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import formatdate
 from pathlib import Path
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote
 
 from pydantic import ValidationError
 
 from speechframe.errors import SettingsError
-from speechframe.spec.chosen import RETRY_AFTER_HEADER
+from speechframe.spec.chosen import RETRY_AFTER_HEADER, WARNING_HEADER, content_type
 from speechframe.spec.codes import Status
 from speechframe.spec.endpoints import by_name
 from speechframe.spec.speech import VoicesQuery
 from speechframe.testing import answers, plan
 from speechframe.testing.accounts import Account, Bank, OtherBodyError, QuotaUsedUpError
-from speechframe.testing.audio import clip_base64, shape_of
+from speechframe.testing.audio import Shape, clip_base64, shape_of, streamed_clip
 from speechframe.testing.books import Gauge, Keeper
 from speechframe.testing.journal import Journal
 from speechframe.testing.knobs import Knobs
@@ -41,9 +41,10 @@ __all__ = ["BOOKS_PATH", "CONTROL_PATH", "Desk", "identity_of"]
 BOOKS_PATH = "/books"
 CONTROL_PATH = "/control"
 
-_GENERATE, _VOICES, _LIMITS = (by_name(name) for name in ("generate", "voices", "limits"))
+_GENERATE, _STREAM, _VOICES, _LIMITS = (by_name(name) for name in ("generate", "stream", "voices", "limits"))
 _ROUTES = {
     _GENERATE.path: _GENERATE.method,
+    _STREAM.path: _STREAM.method,
     _VOICES.path: _VOICES.method,
     _LIMITS.path: _LIMITS.method,
     BOOKS_PATH: "GET",
@@ -51,6 +52,8 @@ _ROUTES = {
 }
 _TOLD_TO_WAIT = frozenset({Status.TOO_MANY_REQUESTS, Status.SERVICE_UNAVAILABLE})
 _NO_AUDIO = base64.b64encode(b"no audio at all")
+_WITHOUT_AUDIO = frozenset({Fault.NO_AUDIO, Fault.BROKEN_JSON, Fault.BROKEN_BASE64, Fault.EXPIRED_URL})
+"""Ways to bill and give nothing that can be heard: for a stream there is only one."""
 
 
 def identity_of(seed: int) -> str:
@@ -122,8 +125,8 @@ class Desk:
             out.reply(answers.error(status, words, trace=trace))
             return
         account = self._bank.account(request.header(API_KEY))
-        if request.path == _GENERATE.path:
-            self._generate(request, out, region, account, trace)
+        if request.path in {_GENERATE.path, _STREAM.path}:
+            self._speak(request, out, region, account, trace)
         elif account is None:
             out.reply(answers.error(403, "the key is missing or wrong", trace=trace))
         else:
@@ -192,7 +195,7 @@ class Desk:
 
     # -- a call for speech -------------------------------------------------------------
 
-    def _generate(
+    def _speak(
         self, request: Request, out: Connection, region: str, account: Account | None, trace: str
     ) -> None:
         knobs = self._knobs
@@ -204,7 +207,8 @@ class Desk:
             self._refuse(out, 403, "the key is missing or wrong", trace)
             return
         try:
-            wanted = read_request(request.body, request.header(TAKE) if knobs.takes else None)
+            take = request.header(TAKE) if knobs.takes else None
+            wanted = read_request(request.body, take, is_stream=request.path == _STREAM.path)
         except BadRequestError as bad:
             self._refuse(out, 400, str(bad), trace)
             return
@@ -292,8 +296,8 @@ class Desk:
         return False
 
     def _answer(self, call: _Call) -> None:
-        answer = answers.http(200, self._body(call), trace=call.trace)
         fault = call.step.fault
+        answer = self._streamed(call) if call.wanted.is_stream else self._generated(call)
         if fault is Fault.SLOW_BYTES:
             call.out.drip(answer, self._knobs.slow_s, lambda whole: self._dripped(call, whole=whole))
             return
@@ -302,8 +306,7 @@ class Desk:
             call.out.cut(answer[: len(answer) // 2])
             return
         self._count_answer()
-        # Its last brace makes it JSON.
-        call.out.reply(answer[:-1] + b"]" if fault is Fault.BROKEN_JSON else answer)
+        call.out.reply(answer)
 
     def _dripped(self, call: _Call, *, whole: bool) -> None:
         self._leave(call)
@@ -314,16 +317,33 @@ class Desk:
         self._keeper.answered += 1
         self._keeper.replied(200)
 
-    def _body(self, call: _Call) -> list[bytes | memoryview]:
-        wanted, knobs, fault = call.wanted, self._knobs, call.step.fault
-        shape = shape_of(
+    def _generated(self, call: _Call) -> bytes:
+        answer = answers.http(200, self._body(call), trace=call.trace)
+        # Its last brace makes it JSON.
+        return answer[:-1] + b"]" if call.step.fault is Fault.BROKEN_JSON else answer
+
+    def _streamed(self, call: _Call) -> bytes:
+        wanted = call.wanted
+        audio = streamed_clip(self._shape(wanted), wanted.tag, wanted.take)
+        if call.step.fault in _WITHOUT_AUDIO:
+            audio = _NO_AUDIO
+        warning = "" if wanted.warning is None else f"{WARNING_HEADER}: {quote(wanted.warning)}\r\n"
+        kind = content_type(wanted.format, wanted.rate_hz, wanted.channels)
+        return answers.chunked(audio, trace=call.trace, content_type=kind, headers=warning)
+
+    def _shape(self, wanted: Wanted) -> Shape:
+        return shape_of(
             wanted.format,
             wanted.rate_hz,
             wanted.channels,
             characters=wanted.characters,
-            audio_bytes=knobs.audio_bytes,
+            audio_bytes=self._knobs.audio_bytes,
             variant=wanted.tag + wanted.take,
         )
+
+    def _body(self, call: _Call) -> list[bytes | memoryview]:
+        wanted, knobs, fault = call.wanted, self._knobs, call.step.fault
+        shape = self._shape(wanted)
         url = ""
         encoded: tuple[bytes | memoryview, ...] = ()
         if fault is Fault.EXPIRED_URL:

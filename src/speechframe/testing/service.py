@@ -35,8 +35,9 @@ _OK = 200
 class FaultyService(Running):
     """A canned, fast speech service that fails as it is told and keeps books of everything it saw.
 
-    It speaks ``POST /v1/speech/generate``, the voice listing, the page of
-    limits and the audio URLs it gives out; on a loopback port, in a process
+    It speaks ``POST /v1/speech/generate`` and ``POST /v1/speech/stream``, the
+    voice listing, the page of limits and the audio URLs it gives out; on a
+    loopback port, in a process
     of its own, so that its time is not the client's. A context manager
     (``with`` or ``async with``). Whatever it does is decided by `seed`, the
     text and how often that text came before, never by chance.
@@ -63,7 +64,8 @@ class FaultyService(Running):
         Step to the share of attempts that get it. A step is a status such as ``"500"``, or one of
         ``reset_before``, ``reset_after`` (the connection is reset before or after billing), ``hang``,
         ``hang_billed``, ``truncated``, ``broken_json``, ``broken_base64``, ``no_audio``, ``expired_url``,
-        ``slow_bytes`` (all of these are billed). A 429 is answered at once, anything else after the latency.
+        ``slow_bytes`` (all of these are billed; of a stream, which has neither JSON nor URL, those about them
+        are ``no_audio``). A 429 is answered at once, anything else after the latency.
     scripts
         Text to its steps, one an attempt, then good answers; ``"..."`` at the end stays at the last step.
         The text ``"*"`` stands for every text without a script. A step may be ``"ok"``, and a status may

@@ -1,17 +1,18 @@
-"""What a request for speech asks: as much of section 2.1 as canned audio depends on."""
+"""What a request for speech asks: as much of sections 2.1 and 2.2 as canned audio depends on."""
 
 import json
 from typing import Any, NamedTuple
 
 from speechframe.spec.billing import billed_characters
-from speechframe.spec.limits import GENERATE_SAMPLE_RATES_HZ
-from speechframe.spec.speech import ChannelType, Format, GenerateRequest
+from speechframe.spec.limits import GENERATE_SAMPLE_RATES_HZ, STREAM_SAMPLE_RATES_HZ, default_sample_rate_hz
+from speechframe.spec.speech import ChannelType, Format, GenerateRequest, Model
 from speechframe.testing.audio import tag_of
 
 __all__ = ["BadRequestError", "Wanted", "read_request"]
 
 _SPOKEN = frozenset({Format.WAV, Format.FLAC})
 _FORMATS = {found.value: found for found in Format}
+_MODELS = {found.value: found for found in Model}
 _CHANNELS = {found.value: found.channels for found in ChannelType}
 _FIELDS = GenerateRequest.model_fields
 _FORMAT, _CHANNEL_TYPE, _RATE_HZ = (
@@ -34,6 +35,8 @@ class Wanted(NamedTuple):
         Of the audio.
     as_base64
         Base64 instead of a URL.
+    is_stream
+        The audio is the answer, in chunks.
     take
         Which take, 0 for none.
     warning
@@ -52,9 +55,10 @@ class Wanted(NamedTuple):
     take: int
     warning: str | None
     content: bytes
+    is_stream: bool = False
 
 
-def read_request(body: bytes, take: str | None) -> Wanted:
+def read_request(body: bytes, take: str | None, *, is_stream: bool = False) -> Wanted:
     """Return what a body asks.
 
     Parameters
@@ -63,6 +67,8 @@ def read_request(body: bytes, take: str | None) -> Wanted:
         The JSON.
     take
         The header of takes, None where it is absent or ignored.
+    is_stream
+        It is one for a stream (section 2.2), which falcon-2 speaks where it names no model.
 
     Raises
     ------
@@ -77,9 +83,14 @@ def read_request(body: bytes, take: str | None) -> Wanted:
         raise BadRequestError("voiceId: a voice is needed")
     asked = _choice(_FORMATS, fields.get("format", _FORMAT), "format")
     given = asked if asked in _SPOKEN else Format.WAV
-    rate_hz = fields.get("sampleRate", _RATE_HZ)
-    if rate_hz not in GENERATE_SAMPLE_RATES_HZ:
-        raise BadRequestError(f"sampleRate: allowed are {', '.join(map(str, GENERATE_SAMPLE_RATES_HZ))}")
+    rates_hz: tuple[int, ...] = GENERATE_SAMPLE_RATES_HZ
+    rate_hz = _RATE_HZ
+    if is_stream:
+        model = _choice(_MODELS, fields.get("model", Model.FALCON_2), "model")
+        rates_hz, rate_hz = STREAM_SAMPLE_RATES_HZ, default_sample_rate_hz(model)
+    rate_hz = fields.get("sampleRate", rate_hz)
+    if rate_hz not in rates_hz:
+        raise BadRequestError(f"sampleRate: allowed are {', '.join(map(str, rates_hz))}")
     number = take or "0"
     if not (number.isascii() and number.isdecimal() and int(number) < 1 << 31):
         raise BadRequestError("the take is no number from 0 to 2147483647")
@@ -95,6 +106,7 @@ def read_request(body: bytes, take: str | None) -> Wanted:
         take=int(number),
         warning=None if given is asked else f"this service has no {asked.value}, the audio is {given.value}",
         content=f"{number}\n{json.dumps(fields, sort_keys=True)}".encode(),
+        is_stream=is_stream,
     )
 
 

@@ -1,0 +1,78 @@
+"""Streams that are collected whole (sections 2.2 and 4.1): one request, and all of its audio at once."""
+
+from collections.abc import Mapping
+
+from speechframe.audio.codec import AudioInfo, with_length
+from speechframe.client.audio import inspected
+from speechframe.client.calls import Call
+from speechframe.client.transport import Reply
+from speechframe.errors import AudioError, BadAnswer
+from speechframe.spec.limits import default_sample_rate_hz
+from speechframe.spec.speech import Model, StreamRequest
+from speechframe.wire.stream import encode_stream
+
+__all__ = ["whole_audio", "whole_call"]
+
+_NO_AUDIO = ("application/json", "text/")
+
+
+def whole_call(
+    request: StreamRequest, *, idempotency_key: str | None = None, take: int = 0
+) -> Call[StreamRequest]:
+    """Return the call of a request for a stream that is to be collected whole.
+
+    Model and sample rate are named in it: their defaults differ from region to region, and a call is the
+    same wherever it is sent.
+
+    Parameters
+    ----------
+    request
+        The request; without a model it is falcon-2's.
+    idempotency_key, take
+        See :class:`Call`.
+
+    Examples
+    --------
+    >>> whole_call(StreamRequest(text="Hello", voice_id="nora")).body
+    b'{"model":"falcon-2","sampleRate":24000.0,"text":"Hello","voiceId":"nora"}'
+    """
+    model = request.model or Model.FALCON_2
+    rate_hz = request.sample_rate or float(default_sample_rate_hz(model))
+    named = request.model_copy(update={"model": model, "sample_rate": rate_hz})
+    return Call("stream", named, encode_stream(named), idempotency_key, take)
+
+
+def whole_audio(reply: Reply, request: StreamRequest) -> tuple[bytes, AudioInfo, tuple[str, ...]]:
+    """Return the audio of a stream, what it is, and in words where that differs from the request.
+
+    The header of a stream cannot know how long it will be; here it is known, and WAV and FLAC are given it.
+
+    Parameters
+    ----------
+    reply
+        A good answer, read to its end.
+    request
+        What was asked for; raw formats say nothing about themselves.
+
+    Raises
+    ------
+    BadAnswer
+        The answer is no audio, or nothing in it says that it is all there.
+    """
+    if not _tells_its_end(reply.headers):
+        raise BadAnswer("the stream may be truncated: its answer has neither a length nor a last chunk")
+    kind = reply.headers.get("Content-Type", "").strip().lower()
+    if kind.startswith(_NO_AUDIO):
+        # Of raw formats any bytes would pass as samples.
+        raise BadAnswer(f"the answer is no audio but {kind[:60]}")
+    try:
+        audio = with_length(reply.body)
+    except AudioError:
+        # Raw samples, or nothing that is read here: that is found out below.
+        audio = reply.body
+    return audio, *inspected(audio, request)
+
+
+def _tells_its_end(headers: Mapping[str, str]) -> bool:
+    """Return whether an early end would be noticed; what lasts until the connection ends is whole or not."""
+    return "chunked" in headers.get("Transfer-Encoding", "").lower() or "Content-Length" in headers
