@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         SyncStreamSession,
     )
     from speechframe.errors import (
+        AnalysisError,
         AudioError,
         BadAnswer,
         BadRequest,
@@ -68,7 +69,7 @@ if TYPE_CHECKING:
     )
     from speechframe.local import LocalService, local_service
     from speechframe.settings import Settings
-    from speechframe.widgets import compare_voices, gallery, play
+    from speechframe.widgets import browse, compare_voices, gallery, play, watch
 
 # A library writes to its log and leaves it to its user who reads that.
 logging.getLogger(__name__).addHandler(logging.NullHandler())
@@ -103,6 +104,7 @@ _MODULES = {
         "SyncStreamSession",
     ),
     "speechframe.errors": (
+        "AnalysisError",
         "AudioError",
         "BadAnswer",
         "BadRequest",
@@ -128,11 +130,12 @@ _MODULES = {
     ),
     "speechframe.local": ("LocalService", "local_service"),
     "speechframe.settings": ("Settings",),
-    "speechframe.widgets": ("compare_voices", "gallery", "play"),
+    "speechframe.widgets": ("browse", "compare_voices", "gallery", "play", "watch"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
+    "AnalysisError",
     "AudioError",
     "BadAnswer",
     "BadRequest",
@@ -170,6 +173,7 @@ __all__ = [
     "Unavailable",
     "__version__",
     "aio",
+    "browse",
     "change_voice",
     "changes",
     "col",
@@ -186,6 +190,7 @@ __all__ = [
     "translate",
     "tune_allocator",
     "voices",
+    "watch",
 ]
 
 

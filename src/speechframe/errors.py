@@ -19,6 +19,7 @@
     ├── BudgetExceeded              the next call would pass a limit: the run's, the month's, the balance
     ├── EngineError                 an engine of the local service cannot do what it was asked
     ├── AudioError                  bytes that are no audio, or audio that cannot be encoded
+    ├── AnalysisError               votes that cannot be analysed as asked; ``rows`` lists where
     ├── StoreError                  a run folder cannot be read or written
     │   ├── NotARun                 the folder holds no run
     │   ├── RunLocked               another process has the run open
@@ -333,6 +334,33 @@ class EngineError(SpeechframeError):
 
 class AudioError(SpeechframeError):
     """Bytes that are no audio, or audio that cannot be encoded as asked."""
+
+
+class AnalysisError(SpeechframeError):
+    """Data that cannot be analysed as asked, or a library that is needed for it.
+
+    Parameters
+    ----------
+    message
+        What is wrong, what is allowed and what to do.
+    column
+        The column it is about, if it is about one.
+    rows
+        Positions of all the rows it is about, from 0, in the table that was given.
+    """
+
+    def __init__(self, message: str, *, column: str | None = None, rows: Sequence[int] = ()) -> None:
+        super().__init__(message)
+        self.column = column
+        self.rows = tuple(rows)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle with column and rows."""
+        return (_rebuild_analysis, (str(self), self.column, self.rows))
+
+
+def _rebuild_analysis(message: str, column: str | None, rows: tuple[int, ...]) -> AnalysisError:
+    return AnalysisError(message, column=column, rows=rows)
 
 
 class StoreError(SpeechframeError):

@@ -25,12 +25,12 @@ from speechframe.spec.limits import (
 from speechframe.spec.speech import Format, Model
 
 PUBLIC = """
-    AudioError BadAnswer BadRequest BudgetExceeded Changes Client Clip ConnectionFailed EngineError Estimate
+    AnalysisError AudioError BadAnswer BadRequest BudgetExceeded Changes Client Clip ConnectionFailed EngineError Estimate
     InvalidRows LocalService NotARun PaymentRequired PermissionDenied RateLimited RequestTimeout Run RunLocked
     RunMismatch RunOptions ServerError ServiceError Settings SettingsError SpeechframeError StoreError Stream
     StreamBroken StreamSession SyncClient SyncStream SyncStreamSession TimedOut Unavailable __version__ aio
-    change_voice changes col compare_voices configure gallery generate local_service open_run play resume say
-    stream translate tune_allocator voices
+    browse change_voice changes col compare_voices configure gallery generate local_service open_run play resume say
+    stream translate tune_allocator voices watch
 """
 
 

@@ -1,4 +1,5 @@
-"""What can be told of a run afterwards, by listening to it.
+"""What runs and votes say: statistics of listening tests, and words found in audio that came without them.
 
-- `alignment`: when each word of a text is heard in its audio
+Nothing here talks to a service. `listening` joins the chapters of a listening test (`scores`, `preference`,
+`discrimination`, `screening`, `spread`, `power`, `plots`); `alignment` lays a recogniser's words upon a text.
 """

@@ -316,7 +316,7 @@ class Accounts:
 
     def _end(self, job: Job, number: int, record: Record, error: SpeechframeError | None = None) -> None:
         part = job.planned.parts[number]
-        self.progress.count(record.status)
+        self.progress.count(record.status, record.error_code)
         self.progress.ended_millis += part.millicredits
         self.on_outcome(_outcome(job, number, record, error))
 

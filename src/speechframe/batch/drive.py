@@ -1,7 +1,9 @@
 """Drives runs: from what a caller handed in to a run that is planned, live or ended."""
 
 import asyncio
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from speechframe._loop import INTERRUPT
@@ -11,13 +13,15 @@ from speechframe.batch.driver import INTERRUPTED, Driver, settings_of
 from speechframe.batch.operation import Operation
 from speechframe.batch.options import Options, option_names
 from speechframe.batch.prepare import Prepared, prepare
-from speechframe.batch.progress import say
+from speechframe.batch.progress import display_of, say
 from speechframe.batch.run import Live, Run
 from speechframe.batch.verbs import VERBS, model_of
 from speechframe.errors import SettingsError
 from speechframe.settings.rules import spending_rules
 from speechframe.store import Recovered
 from speechframe.store.failed import read_unknown
+
+log = logging.getLogger(__name__)
 
 _tasks: set["asyncio.Task[None]"] = set()
 """Runs in motion: a loop keeps only weak references, and nobody else may keep one of a run left to itself."""
@@ -78,6 +82,9 @@ async def carry_out(
     The connection is closed at the end. With an `aligner`, rows without words get them from their audio.
     """
     run = Run(prepared.folder, problems=prepared.problems)
+    display = display_of(options.progress)
+    if display is None:
+        options = replace(options, progress=bool(options.progress))
     try:
         drive = Driver(run, prepared, operation, connection, options, aligner)
     except BaseException:
@@ -87,7 +94,8 @@ async def carry_out(
         async with connection:
             run.estimate = drive.plan(Recovered(unknown=read_unknown(run.path))).estimate
             say(
-                f"{operation.name}: {run.estimate.line()} (dry run: nothing was sent)", shown=options.progress
+                f"{operation.name}: {run.estimate.line()} (dry run: nothing was sent)",
+                shown=bool(options.progress),
             )
             return run
     started: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
@@ -95,13 +103,24 @@ async def carry_out(
     _tasks.add(task)
     task.add_done_callback(_tasks.discard)
     task.add_done_callback(lambda ended: _mark(run, drive, started, ended))
-    run._live = Live(task, asyncio.get_running_loop(), drive.stop, drive.progress, drive.outcomes)  # noqa: SLF001 - the two are made for each other
+    run._live = Live(task, asyncio.get_running_loop(), drive.stop, drive.progress, drive.outcomes, options)  # noqa: SLF001 - the two are made for each other
     await _through(started, task, drive)
+    # Beside the run, which does not wait for it; but the cell that shows it must not end before it is there.
+    shown = None if display is None else asyncio.create_task(asyncio.to_thread(_show, display, run))
     if options.wait:
         await _to_the_end(task, drive)
-        if (error := drive.error_to_raise()) is not None:
-            raise error
+    if shown is not None:
+        await asyncio.wait({shown})
+    if options.wait and (error := drive.error_to_raise()) is not None:
+        raise error
     return run
+
+
+def _show(display: Callable[[Run], None], run: Run) -> None:
+    try:
+        display(run)
+    except Exception:
+        log.exception("the dashboard of this run cannot be shown")
 
 
 def _mark(run: Run, drive: Driver, started: "asyncio.Future[bool]", task: "asyncio.Task[None]") -> None:

@@ -173,7 +173,7 @@ class Driver:
         aligned = await align(self.folder, aligner, is_stopped=lambda: self._stop_asked is not None)
         if aligned.found or aligned.failed:
             line = aligned.line(aligner.name)
-            say(line, shown=self.options.progress)
+            say(line, shown=bool(self.options.progress))
             log.info("%s; run folder %s", line, self.folder.path)
 
     async def _stand_for(self, takes: Mapping[str, int | None]) -> None:
@@ -262,7 +262,7 @@ class Driver:
         return self.before.unknown - self.before.paid
 
     def _open(self, plan: Plan) -> None:
-        shown = self.options.progress
+        shown = bool(self.options.progress)
         where = (
             f"{self.folder.path} (the same call again costs nothing)" if self.prepared.is_default_dir else ""
         )
@@ -295,7 +295,7 @@ class Driver:
         return sorted(set(entry.column_map.values()) - set(entry.hidden))
 
     async def _make(self, plan: Plan) -> None:
-        bar = Bar(self.progress, name=self.operation.name, shown=self.options.progress)
+        bar = Bar(self.progress, name=self.operation.name, shown=self.options.progress is True)
         lanes = self.connection.lanes(self.operation.pool, self.options.max_concurrency)
         budget = allowance(
             self.connection,
@@ -405,7 +405,7 @@ class Driver:
         self.folder.update_manifest(extra={**self.folder.manifest.extra, **extra})
 
     def _close(self) -> None:
-        engine, shown = self.engine, self.options.progress
+        engine, shown = self.engine, bool(self.options.progress)
         if engine is not None and engine.stopped_by is not None:
             say(f"stopped ({engine.stopped_because}): {engine.stopped_by}", shown=shown)
         if self.progress.failed or self.progress.unknown:

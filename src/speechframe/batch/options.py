@@ -10,6 +10,8 @@ OnInvalid = Literal["raise", "skip"]
 OnError = Literal["column", "raise"]
 OnUnknown = Literal["skip", "retry"]
 
+DASHBOARD: Literal["dashboard"] = "dashboard"
+
 
 class RunOptions(TypedDict, total=False):
     """Run-wide options, the same for every verb.
@@ -49,7 +51,8 @@ class RunOptions(TypedDict, total=False):
     on_unknown
         Rows that were sent without an answer and may have been billed: ``skip`` (default) or ``retry``.
     progress
-        Show a progress bar (default), or a line now and then where there is no terminal.
+        Show a progress bar (default), or a line now and then where there is no terminal. ``"dashboard"``
+        shows the run's dashboard in a notebook (see :func:`speechframe.watch`), and the bar elsewhere.
     wait
         False returns the live run at once.
     dry_run
@@ -73,7 +76,7 @@ class RunOptions(TypedDict, total=False):
     on_invalid: OnInvalid
     on_error: OnError
     on_unknown: OnUnknown
-    progress: bool
+    progress: bool | Literal["dashboard"]
     wait: bool
     dry_run: bool
     service: Any
@@ -98,7 +101,7 @@ class Options:
     on_invalid: OnInvalid = "raise"
     on_error: OnError = "column"
     on_unknown: OnUnknown = "skip"
-    progress: bool = True
+    progress: bool | Literal["dashboard"] = True
     wait: bool = True
     dry_run: bool = False
     service: Any = None
@@ -162,7 +165,9 @@ def _check(options: Options) -> None:
         if getattr(options, name) not in allowed:
             raise SettingsError(f"{name}={getattr(options, name)!r}; allowed: {', '.join(allowed)}")
     _check_cache(options.cache)
-    for name in ("truth_checks", "progress", "wait", "dry_run"):
+    if not isinstance(options.progress, bool) and options.progress != DASHBOARD:
+        raise SettingsError(f"progress={options.progress!r}; allowed: True, False or {DASHBOARD!r}")
+    for name in ("truth_checks", "wait", "dry_run"):
         if not isinstance(getattr(options, name), bool):
             raise SettingsError(f"{name}={getattr(options, name)!r}; allowed: True or False")
     _at_least(options, "max_concurrency", 1, whole=True)

@@ -1,15 +1,28 @@
 """The progress of a run: counters anyone may read, and a tqdm bar over them."""
 
 import contextlib
+import logging
 import sys
 import time
 import warnings
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
+from speechframe.batch.options import DASHBOARD
 from speechframe.batch.outcome import CACHED, CHARGED_UNKNOWN, DONE, FAILED, SUSPECT
 from speechframe.spec.billing import Millicredits, to_credits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from speechframe.batch.run import Run
+
+log = logging.getLogger(__name__)
+
+_DISPLAY = "speechframe.widgets.dashboard"
+"""Named, and loaded when it is wanted: it stands above this room and needs what many do not install."""
 
 _REDRAW_S = 0.2
 _MINUTE_S = 60
@@ -35,8 +48,8 @@ class Progress:
         Calls by outcome.
     retries
         Attempts beyond each call's first.
-    retried_by
-        Retries by error code.
+    retried_by, failed_by
+        Retries, and calls that failed or may have been billed without an answer, by error code.
     credits_millis
         Thousandths of credits spent in this run.
     planned_millis, ended_millis
@@ -55,6 +68,7 @@ class Progress:
     unknown: int = 0
     retries: int = 0
     retried_by: Counter[str] = field(default_factory=Counter)
+    failed_by: Counter[str] = field(default_factory=Counter)
     credits_millis: Millicredits = 0
     planned_millis: Millicredits = 0
     ended_millis: Millicredits = 0
@@ -84,10 +98,12 @@ class Progress:
         """Seconds to go at this rate; None before the first outcome."""
         return (self.total - self.ended) / self.rate if self.ended else None
 
-    def count(self, status: str) -> None:
+    def count(self, status: str, error_code: str | None = None) -> None:
         """Count one outcome."""
         name = _COUNTER[status]
         setattr(self, name, getattr(self, name) + 1)
+        if error_code is not None and status in {FAILED, CHARGED_UNKNOWN}:
+            self.failed_by[error_code] += 1
 
     def retried(self, code: str) -> None:
         """Count one attempt that will be repeated."""
@@ -111,6 +127,29 @@ class Progress:
             "rate": round(self.rate, 2),
             "eta_s": None if self.eta_s is None else round(self.eta_s, 1),
         }
+
+
+def display_of(progress: bool | str) -> "Callable[[Run], None] | None":  # noqa: FBT001 - the option as it stands
+    """Return what shows a run beside the bar's lines, instead of the bar; None where the bar is to be shown.
+
+    Parameters
+    ----------
+    progress
+        The run option.
+    """
+    if progress != DASHBOARD or not _is_notebook():
+        return None
+    try:
+        shown: Callable[[Run], None] = import_module(_DISPLAY).show
+    except ImportError as error:
+        log.warning("there is no dashboard here, only a bar: %s", error)
+        return None
+    return shown
+
+
+def _is_notebook() -> bool:
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    return getattr(shell, "kernel", None) is not None
 
 
 class Bar:

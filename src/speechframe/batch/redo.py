@@ -9,11 +9,13 @@ from speechframe.batch.columns import Source
 from speechframe.batch.outcome import DONE, FAILED, SUSPECT
 from speechframe.batch.planner import ARGUMENT, COST, PROBLEM, ROW_ID, row_values
 from speechframe.batch.prepare import sources_of
+from speechframe.batch.reviews import rejected
 from speechframe.batch.table import problem
 from speechframe.errors import InvalidRows
 from speechframe.store import RunFolder
 
-REDO_STATES = (FAILED, SUSPECT, DONE)
+REJECTED = "rejected"
+REDO_STATES = (FAILED, SUSPECT, DONE, REJECTED)
 
 
 def with_new_takes(folder: RunFolder, redo: str | Sequence[Any]) -> tuple[pa.Table, Mapping[str, Source]]:
@@ -24,7 +26,8 @@ def with_new_takes(folder: RunFolder, redo: str | Sequence[Any]) -> tuple[pa.Tab
     folder
         The run.
     redo
-        Row ids, or a status of :data:`REDO_STATES`.
+        Row ids, or a status of :data:`REDO_STATES`. Rejected are the rows whose newest verdict says so of
+        the audio they have now: what was made anew since is not made once more.
 
     Raises
     ------
@@ -96,6 +99,8 @@ def _chosen(folder: RunFolder, ids: Sequence[str], redo: str | Sequence[Any]) ->
         if redo not in REDO_STATES:
             allowed = f"{', '.join(REDO_STATES)}, or a list of row ids"
             raise InvalidRows([problem("redo", "is no status", value=redo, allowed=allowed)])
+        if redo == REJECTED:
+            return rejected(folder)
         status = folder.tables()[-1].name_of("status")
         states = [s for batch in folder.joined([status]) for s in batch.column(0).to_pylist()]
         return {row_id for row_id, state in zip(ids, states, strict=True) if state == redo}

@@ -63,7 +63,8 @@ async def resume(
         A new table for the run: rows whose text or parameters changed and new rows are made, unchanged
         ones cost nothing, rows that are gone leave the table but never the disk.
     redo
-        Rows to make another take of: a list of row ids, or a status such as ``"suspect"``. Earlier takes
+        Rows to make another take of: a list of row ids, a status such as ``"suspect"``, or ``"rejected"``:
+        rows that a review rejected (see :attr:`Run.reviews`), unless they were made anew since. Earlier takes
         stay on disk; calling the verb itself again chooses its own take back. (Failed rows need no redo.)
     **options
         See :class:`RunOptions`.

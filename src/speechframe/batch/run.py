@@ -5,7 +5,7 @@ import html
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,17 +13,21 @@ from typing import TYPE_CHECKING, Any
 from speechframe._loop import TERM_DRAIN_S, Terminated, gentle_termination
 from speechframe.batch.books import ERROR, REFUSED, SETTLED
 from speechframe.batch.clip import Clip
+from speechframe.batch.options import Options
 from speechframe.batch.outcome import CHARGED_UNKNOWN, DONE, FAILED, HEARD, INVALID, PENDING, STATES, SUSPECT
 from speechframe.batch.plan import Estimate
 from speechframe.batch.planner import ROW_ID
 from speechframe.batch.progress import Progress, counted, credits_in_words, duration
+from speechframe.batch.reviews import reviews_of, write_reviews
 from speechframe.batch.selection import Selection, chosen_rows, framed, sampled_rows
 from speechframe.batch.stream import Outcomes, is_running_here
 from speechframe.batch.table import TableInput
 from speechframe.errors import StoreError
 from speechframe.spec.speech import Format
 from speechframe.store import RunFolder, is_remote
+from speechframe.store.reviews import Review
 from speechframe.store.schema import AUDIO_COLUMN, BOOKKEEPING
+from speechframe.store.writer import user_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,6 +44,9 @@ DRIFT_KEY = "drift_characters"
 REMARK_KEY = "remark"
 TRANSLATE = "translate"
 
+_OF_ONE_CALL = frozenset({"run_dir", "id", "take", "max_credits", "progress", "wait", "dry_run"})
+"""Run options that say nothing of the next call, or that the run's folder keeps."""
+
 
 @dataclass
 class Live:
@@ -50,6 +57,7 @@ class Live:
     stop: Callable[[bool], None]
     progress: Progress
     outcomes: Outcomes
+    options: Options = field(default_factory=Options)
     ended: "Future[None]" = field(default_factory=Future)
 
 
@@ -130,6 +138,25 @@ class Run:
     def progress(self) -> Progress | None:
         """Counters of the last run in this process; None when there was none."""
         return self._live.progress if self._live is not None else None
+
+    @property
+    def last_options(self) -> dict[str, Any]:
+        """Run options of the last call in this process, as :func:`resume` takes them; empty without one."""
+        if self._live is None:
+            return {}
+        said = {f.name: getattr(self._live.options, f.name) for f in fields(Options)}
+        return {name: value for name, value in said.items() if name not in _OF_ONE_CALL}
+
+    def refresh(self) -> "Run":
+        """Read again what the run's folder says of it, which another process may have changed."""
+        if self._live is None or self._live.ended.done():
+            self._folder.refresh()
+        return self
+
+    def go_on_as(self, other: "Run") -> None:
+        """Be from now on the live run that `other` is: this run, resumed."""
+        self._folder, self._live = other._folder, other._live  # noqa: SLF001 - another run of this class
+        self.estimate, self.problems = other.estimate, other.problems
 
     def outcomes(self) -> Outcomes:
         """Return the outcomes of a live run's calls as they come, for ``for`` and ``async for``.
@@ -234,6 +261,79 @@ class Run:
             Rows a batch at most.
         """
         return self._folder.joined(columns, audio=audio, batch_rows=batch_rows)
+
+    def rows_at(self, places: Sequence[int], columns: Sequence[str] | None = None) -> "pa.RecordBatch":
+        """Return some rows without their audio, reading little else: for pages of a long table.
+
+        Parameters
+        ----------
+        places
+            Where they lie in the run's table, counted from 0; the result has their order.
+        columns
+            Names in the result; None for all.
+        """
+        return self._folder.rows_at(places, columns)
+
+    def newest(self, count: int) -> list[str]:
+        """Return the ``request_key`` of the calls whose audio came last, the newest first."""
+        return self._folder.newest(count)
+
+    @property
+    def reviews(self) -> "pd.DataFrame":
+        """What people said of the rows in :func:`speechframe.browse`: the last word on each, one line a row.
+
+        Columns: ``row_id``, ``verdict`` (``keep``, ``reject`` or None), ``comment``, ``corrected_text``,
+        ``reviewer``, ``reviewed_at``, ``sha256`` of the audio the verdict is of, and ``is_current``: whether
+        the row still has that audio. All that was ever said stands in ``reviews.parquet`` of the folder.
+        """
+        return reviews_of(self._folder)
+
+    def review(
+        self,
+        row_id: str | int,
+        verdict: str | None = None,
+        *,
+        comment: str | None = None,
+        corrected_text: str | None = None,
+        sha256: str | None = None,
+        reviewer: str | None = None,
+    ) -> None:
+        """Write down what somebody says of a row; it is on the disk when this returns.
+
+        Parameters
+        ----------
+        row_id
+            The row.
+        verdict
+            ``keep``, ``reject``, or ``""``, which takes it back.
+        comment, corrected_text
+            Words; ``""`` takes them back.
+        sha256
+            Of the audio that was heard; by default of what the row has now.
+        reviewer
+            Who says it; by default who runs this process.
+
+        Raises
+        ------
+        InvalidRows
+            For another verdict.
+        KeyError
+            When no row has the id.
+        StoreError
+            When the folder cannot be written.
+
+        Examples
+        --------
+        >>> run = open_run("runs/demo")  # doctest: +SKIP
+        >>> run.review("17", "reject", comment="the name is wrong")  # doctest: +SKIP
+        >>> resume(run, redo="rejected")  # doctest: +SKIP
+        """
+        if sha256 is None:
+            key, _ = self._find(str(row_id))
+            found = self._folder.row(key, ["sha256"]) if key is not None else None
+            sha256 = found["sha256"] if found is not None else None
+        who = user_name() if reviewer is None else reviewer
+        write_reviews(self._folder, Review(str(row_id), verdict, comment, corrected_text, sha256, who))
 
     def to_arrow(self, columns: Sequence[str] | None = None, *, audio: bool = False) -> "pa.Table":
         """Return the rows as one Arrow table; see :meth:`to_pandas`."""

@@ -36,6 +36,7 @@ _SAID_HERE: Mapping[str, str] = MappingProxyType(
     {
         "cache": "Folder of answers that runs share: a call that is in it costs nothing (default: "
         "SPEECHFRAME_CACHE, which holds for every run, or cache in speechframe.toml).",
+        "progress": "Show a progress bar (default), or a line now and then where there is no terminal.",
     }
 )
 """Help of run options whose docstring speaks of Python values that no shell has."""
@@ -174,7 +175,7 @@ def _parameter(name: str, annotation: Any, words: str, *, default: Any, is_data:
         takes_column=takes_column,
         choices=tuple(c for m in plain if typing.get_origin(m) is typing.Literal for c in typing.get_args(m)),
         is_path=any(typing.get_origin(m) is PathLike or m is Path for m in plain),
-        can_be_off=len(kinds) > 1 and bool in kinds,
+        can_be_off=bool in kinds[1:],
     )
 
 

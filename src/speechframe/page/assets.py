@@ -12,7 +12,7 @@ from posixpath import dirname, join, normpath
 
 __all__ = ["SCRIPTS", "script", "style"]
 
-SCRIPTS = ("clip_player", "comparison", "gallery")
+SCRIPTS = ("browser", "clip_player", "comparison", "dashboard", "gallery")
 """The widgets that have a script."""
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "(?P<path>\./[\w/]+\.js)";\n', re.MULTILINE)

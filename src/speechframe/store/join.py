@@ -56,6 +56,8 @@ class Joiner:
     aligned
         Words that were found in the audio, for calls of which the service told none; there is then a column
         ``words_basis`` as well: ``service``, ``aligned``, or null for no words.
+    few
+        Only some rows are asked for: read their row groups, not whole files.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class Joiner:
         audio: bool = False,
         cache_bytes: int = CACHE_BYTES,
         aligned: AlignedWords | None = None,
+        few: bool = False,
     ) -> None:
         self._folder, self._entry, self._index, self._aligned = folder, entry, index, aligned
         with open_table(folder, entry) as file:
@@ -91,7 +94,7 @@ class Joiner:
         self.schema = pa.schema([available[name] for name in wanted], metadata=self._metadata(theirs))
         needed = {*self._ours.values(), "status", *((WORDS,) if WORDS_BASIS in self._ours.values() else ())}
         read = [f for f in schema if f.name in needed]
-        self._groups = _Groups(index, read, cache_bytes, whole_files=not self._with_audio)
+        self._groups = _Groups(index, read, cache_bytes, whole_files=not self._with_audio and not few)
 
     def _default_names(
         self, theirs: pa.Schema, ours: "dict[str, pa.Field[Any]]", *, audio: bool
@@ -114,13 +117,35 @@ class Joiner:
 
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
         """Yield the table's rows in its order, at most `batch_rows` at a time."""
-        stand_ins = [name for name in (self._problem_name, self._target_name) if name is not None]
-        read = [*self._theirs, self._key_name, *stand_ins]
         with open_table(self._folder, self._entry) as file, self._groups:
-            for rows in file.iter_batches(batch_size=batch_rows, columns=list(dict.fromkeys(read))):
+            for rows in file.iter_batches(batch_size=batch_rows, columns=self._read()):
                 positions = self._index.find(rows.column(self._key_name))
                 for start, end in self._spans(positions):
                     yield self._join(rows.slice(start, end - start), positions[start:end])
+
+    def rows(self, places: Sequence[int]) -> pa.RecordBatch:
+        """Return the rows at these places of the table, in this order; reads their row groups only."""
+        wanted = np.asarray(places, np.int64)
+        with open_table(self._folder, self._entry) as file, self._groups:
+            counts = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+            starts = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int64)
+            groups = np.searchsorted(starts, wanted, side="right") - 1
+            pieces = [file.schema_arrow.empty_table().select(self._read())]
+            order, taken = np.empty(len(wanted), np.int64), 0
+            for group in np.unique(groups).tolist():
+                here = np.flatnonzero(groups == group)
+                piece = file.read_row_group(group, columns=self._read()).select(self._read())
+                pieces.append(piece.take(wanted[here] - starts[group]))
+                order[here] = np.arange(taken, taken + len(here))
+                taken += len(here)
+            found = pa.concat_tables(pieces).take(pa.array(order, pa.int64()))
+            rows = pa.RecordBatch.from_arrays([*map(_whole, found.columns)], schema=found.schema)
+            return self._join(rows, self._index.find(rows.column(self._key_name)))
+
+    def _read(self) -> list[str]:
+        """Return the columns of the table that are needed."""
+        stand_ins = [name for name in (self._problem_name, self._target_name) if name is not None]
+        return list(dict.fromkeys([*self._theirs, self._key_name, *stand_ins]))
 
     def _spans(self, positions: Numbers) -> Iterator[tuple[int, int]]:
         if not self._with_audio:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from speechframe.errors import StoreError
-from speechframe.store import aligned, clips, files, ledger, log, parts, table
+from speechframe.store import aligned, clips, files, ledger, log, parts, reviews, table
 from speechframe.store.manifest import FILE_NAME
 from speechframe.store.remote import Remote
 
@@ -27,6 +27,8 @@ def move(folder: Path, target: Path) -> None:
         for name in (room.FOLDER_NAME for room in folders):
             for path in sorted(p for p in (folder / name).glob("[!.]*") if p.is_file()):
                 (target / name / path.name).put(path)
+        if (said := folder / reviews.FILE_NAME).exists():
+            (target / reviews.FILE_NAME).put(said)
         # The last: a folder with this file is a run.
         if not (target / FILE_NAME).claim((folder / FILE_NAME).read_bytes()):
             raise StoreError(f"{target} holds a run already: open it, or choose another run_dir")

@@ -31,7 +31,7 @@ from speechframe.store.manifest import (
 )
 from speechframe.store.move import move
 from speechframe.store.remote import is_remote, locate, work_folder, working
-from speechframe.store.schema import AUDIO_COLUMN, part_schema
+from speechframe.store.schema import AUDIO_COLUMN, FINISHED, part_schema
 from speechframe.store.tally import Origin
 from speechframe.store.writer import RunWriter, host_name, user_name
 
@@ -407,23 +407,58 @@ class RunFolder:
         with_audio = self._entry().name_of(AUDIO_COLUMN) in joiner.schema.names
         return joiner.batches(batch_rows or (_AUDIO_BATCH_ROWS if with_audio else _BATCH_ROWS))
 
+    def rows_at(self, places: Sequence[int], columns: Sequence[str] | None = None) -> pa.RecordBatch:
+        """Return some rows of the table, joined as :meth:`joined` does it; reads little else.
+
+        Parameters
+        ----------
+        places
+            Where they lie in the table, counted from 0; the result has their order.
+        columns
+            Names in the result; None for all but audio and the hidden ones.
+        """
+        return self._joiner(columns, audio=False, few=True).rows(places)
+
+    def newest(self, count: int) -> list[str]:
+        """Return the keys of the calls whose audio came last, the newest first."""
+        look = self._look()
+        found = [key for key, status in reversed(list(look.live.items())) if status in FINISHED]
+        # A remote part tells no time that all filesystems agree on: any order will do there.
+        by_age = [] if is_remote(self.path) else sorted(look.parts, key=lambda p: p.stat().st_mtime_ns)
+        for path in reversed(by_age or list(look.parts)):
+            if len(found) >= count:
+                break
+            for keys in read_keys([path]):
+                found += [str(key) for key in reversed(keys.column("request_key").to_pylist())]
+        return found[:count]
+
+    def refresh(self) -> RunManifest:
+        """Read run.json again, which another process may have changed, and return it."""
+        self.manifest = read_manifest(self.path)
+        return self.manifest
+
     def joined_schema(self, columns: Sequence[str] | None = None, *, audio: bool = False) -> pa.Schema:
         """Return the schema of :meth:`joined`'s batches."""
         return self._joiner(columns, audio=audio).schema
 
     def _joiner(
-        self, columns: Sequence[str] | None, *, audio: bool, cache_bytes: int = CACHE_BYTES
+        self,
+        columns: Sequence[str] | None,
+        *,
+        audio: bool,
+        cache_bytes: int = CACHE_BYTES,
+        few: bool = False,
     ) -> Joiner:
-        entry = self._entry()
         return Joiner(
             self.path,
-            entry,
+            self._entry(),
             self.index(),
             self.schema,
             columns=columns,
             audio=audio,
             cache_bytes=cache_bytes,
             aligned=self.aligned_words(),
+            few=few,
         )
 
     def ledger(self) -> pa.Table:

@@ -10,10 +10,23 @@ try:
 except ImportError as error:
     raise ImportError("widgets need anywidget: pip install 'speechframe[notebook]'") from error
 
+from speechframe.widgets.browser import DatasetBrowser, browse
 from speechframe.widgets.comparison import VoiceComparison, compare_voices
+from speechframe.widgets.dashboard import RunDashboard, watch
 from speechframe.widgets.player import ClipPlayer, play
 from speechframe.widgets.voice_gallery import VoiceGallery, gallery
 
-__all__ = ["ClipPlayer", "VoiceComparison", "VoiceGallery", "compare_voices", "gallery", "play"]
+__all__ = [
+    "ClipPlayer",
+    "DatasetBrowser",
+    "RunDashboard",
+    "VoiceComparison",
+    "VoiceGallery",
+    "browse",
+    "compare_voices",
+    "gallery",
+    "play",
+    "watch",
+]
 
 del _anywidget

@@ -1,0 +1,110 @@
+"""Whether a difference can be heard at all: correct answers of abx, by pair and by listener."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from speechframe.analysis.clusters import holm
+from speechframe.analysis.intake import Votes
+from speechframe.analysis.proportions import share_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ALL = "all"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Discrimination:
+    """Correct answers against guessing, one-sided.
+
+    Parameters
+    ----------
+    pairs
+        One row a pair of conditions and one for all together: ``condition_a``, ``condition_b``, ``correct``,
+        ``votes``, ``share``, ``low``, ``high`` (Wilson), ``p_exact`` (binomial, answers as if independent),
+        ``p_holm`` (of that, over the pairs), ``clustered_low``, ``clustered_high``, ``p_clustered``,
+        ``listeners``, ``items``, ``reason``.
+    listeners
+        One row a listener: ``listener``, ``correct``, ``votes``, ``share``, ``low``, ``high``, ``p_exact``,
+        ``p_holm`` (over the listeners).
+    """
+
+    pairs: "pd.DataFrame"
+    listeners: "pd.DataFrame"
+
+
+def discrimination(votes: Votes, *, confidence: float = 0.95) -> Discrimination:
+    """Return how often X was recognised.
+
+    Parameters
+    ----------
+    votes
+        Votes of ``abx``.
+    confidence
+        How often the intervals shall hold the share.
+
+    Examples
+    --------
+    >>> from speechframe.analysis.intake import checked
+    >>> rows = [{"listener": "l1", "item": f"s{n}", "condition_a": "x", "condition_b": "y",
+    ...          "truth": "a", "answer": "a" if n < 12 else "b"} for n in range(16)]
+    >>> found = discrimination(checked(rows, method="abx"))
+    >>> found.listeners[["correct", "votes", "p_exact"]].round(3).values.tolist()
+    [[12.0, 16.0, 0.038]]
+    """
+    import pandas as pd
+
+    frame = votes.frame
+    correct = (frame["answer"] == frame["truth"]).to_numpy(float)
+    who, what = votes.codes("listener", votes.listeners), votes.codes("item", votes.items)
+    a, b = (votes.codes(name, votes.conditions) for name in ("condition_a", "condition_b"))
+    pair = np.minimum(a, b) * len(votes.conditions) + np.maximum(a, b)
+    pairs: list[dict[str, Any]] = []
+    for code in np.unique(pair):
+        first, second = divmod(int(code), len(votes.conditions))
+        names = (votes.conditions[first], votes.conditions[second])
+        pairs.append(_row(names, correct, who, what, pair == code, confidence))
+    of_pairs = pd.DataFrame(pairs)
+    of_pairs["p_holm"] = holm(of_pairs["p_exact"].to_numpy(float))
+    everything = _row((ALL, ALL), correct, who, what, np.ones(len(frame), bool), confidence)
+    listeners = pd.DataFrame(
+        [
+            {"listener": name, **_row((ALL, ALL), correct, who, what, who == code, confidence)}
+            for code, name in enumerate(votes.listeners)
+        ]
+    )
+    listeners["p_holm"] = holm(listeners["p_exact"].to_numpy(float))
+    if len(of_pairs) > 1:
+        of_pairs = pd.concat([of_pairs, pd.DataFrame([everything])], ignore_index=True)
+    names_of_listeners = ["listener", "correct", "votes", "share", "low", "high", "p_exact", "p_holm"]
+    return Discrimination(of_pairs, listeners[names_of_listeners])
+
+
+def _row(
+    names: tuple[str, str],
+    correct: Any,
+    who: Any,
+    what: Any,
+    rows: Any,
+    confidence: float,
+) -> dict[str, Any]:
+    found = share_of(correct[rows], who[rows], what[rows], confidence=confidence, alternative="greater")
+    return {
+        "condition_a": names[0],
+        "condition_b": names[1],
+        "correct": found.yes,
+        "votes": found.votes,
+        "share": found.share,
+        "low": found.low,
+        "high": found.high,
+        "p_exact": found.p_exact,
+        "p_holm": float("nan"),
+        "clustered_low": found.clustered_low,
+        "clustered_high": found.clustered_high,
+        "p_clustered": found.p_clustered,
+        "listeners": len(np.unique(who[rows])),
+        "items": len(np.unique(what[rows])),
+        "reason": found.reason,
+    }

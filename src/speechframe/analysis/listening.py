@@ -1,0 +1,344 @@
+"""What a listening test found: votes in, scores, differences, preferences and screening out."""
+
+import html
+import math
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from speechframe.analysis.discrimination import Discrimination, discrimination
+from speechframe.analysis.intake import Duplicates, Votes, checked
+from speechframe.analysis.methods_text import methods_text
+from speechframe.analysis.power import Power, listeners_needed, power
+from speechframe.analysis.preference import REPLICATES, Strengths, preference_frame, strengths
+from speechframe.analysis.scores import pair_frame, score_frame
+from speechframe.analysis.screening import screen
+from speechframe.analysis.spread import Spread, spread_frame
+from speechframe.analysis.votes import AB, METHODS, VOTE_SCHEMA, Method
+from speechframe.errors import AnalysisError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "METHODS",
+    "VOTE_SCHEMA",
+    "Figures",
+    "ListeningResult",
+    "Method",
+    "Power",
+    "Spread",
+    "analyse",
+    "listeners_needed",
+    "power",
+]
+
+_SUMMARY = {
+    "scores": ["condition", "mean", "low", "high", "votes", "listeners", "items", "untouched"],
+    "pairs": ["condition_a", "condition_b", "difference", "low", "high", "p_holm", "p_wilcoxon_holm"],
+    "preference": ["condition_a", "condition_b", "prefer_a", "prefer_b", "ties", "share", "p_holm"],
+    "strengths": ["condition", "strength", "low", "high", "worth"],
+    "discrimination": ["condition_a", "condition_b", "correct", "votes", "share", "low", "high", "p_exact"],
+}
+_TITLES = {
+    "scores": "Mean scores",
+    "pairs": "Differences",
+    "preference": "Preference",
+    "strengths": "Strengths (Bradley-Terry, ties by Davidson)",
+    "discrimination": "Correct answers",
+}
+
+_SMALLEST_P = 0.001
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Figures:
+    """What some listeners' votes say; frames that the method does not have are None.
+
+    Parameters
+    ----------
+    listeners, items, votes
+        How many there are.
+    scores
+        Mean scores: the columns of :func:`~speechframe.analysis.scores.score_frame`.
+    pairs
+        Differences: :func:`~speechframe.analysis.scores.pair_frame`.
+    spread
+        Deviations of listeners and items: :func:`~speechframe.analysis.spread.spread_frame`.
+    preference
+        Shares of each pair: :func:`~speechframe.analysis.preference.preference_frame`.
+    strengths
+        Of all pairs together: :class:`~speechframe.analysis.preference.Strengths`.
+    discrimination
+        Correct answers: :class:`~speechframe.analysis.discrimination.Discrimination`.
+    """
+
+    listeners: int
+    items: int
+    votes: int
+    scores: "pd.DataFrame | None" = None
+    pairs: "pd.DataFrame | None" = None
+    spread: "pd.DataFrame | None" = None
+    preference: "pd.DataFrame | None" = None
+    strengths: Strengths | None = None
+    discrimination: Discrimination | None = None
+
+    def frames(self) -> dict[str, "pd.DataFrame"]:
+        """Return the frames that a summary shows, by name."""
+        found = {
+            "scores": self.scores,
+            "pairs": self.pairs,
+            "preference": self.preference,
+            "strengths": self.strengths.frame if self.strengths is not None else None,
+            "discrimination": self.discrimination.pairs if self.discrimination is not None else None,
+        }
+        return {name: frame for name, frame in found.items() if frame is not None}
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ListeningResult:
+    """The result of a listening test; made by :func:`analyse`.
+
+    Every figure is there twice: of all listeners (``scores`` and its neighbours, all of them also in
+    ``everyone``), and in ``kept`` without the listeners that were screened out.
+
+    Parameters
+    ----------
+    method
+        How the listeners were asked.
+    reference
+        The hidden reference's condition, if there was one.
+    conditions
+        What was compared, by name.
+    confidence
+        Of all intervals.
+    everyone
+        Figures of all listeners.
+    kept
+        Figures without those who were screened out: `everyone` where nobody was, None where all were.
+    screening
+        One row a listener: :func:`~speechframe.analysis.screening.screen`.
+    practice, untouched
+        Votes that were left out: practice pages, and clips that were not touched.
+    """
+
+    method: Method
+    reference: str | None
+    conditions: tuple[str, ...]
+    confidence: float
+    everyone: Figures
+    kept: Figures | None
+    screening: "pd.DataFrame"
+    practice: int
+    untouched: int
+
+    @property
+    def scores(self) -> "pd.DataFrame | None":
+        """Mean scores of all listeners; None in pair methods."""
+        return self.everyone.scores
+
+    @property
+    def pairs(self) -> "pd.DataFrame | None":
+        """Differences by all listeners; None in pair methods."""
+        return self.everyone.pairs
+
+    @property
+    def spread(self) -> "pd.DataFrame | None":
+        """Deviations of listeners and items; None in pair methods."""
+        return self.everyone.spread
+
+    @property
+    def preference(self) -> "pd.DataFrame | None":
+        """Shares of each pair by all listeners; None but in ab."""
+        return self.everyone.preference
+
+    @property
+    def strengths(self) -> Strengths | None:
+        """Bradley-Terry strengths by all listeners; None but in ab."""
+        return self.everyone.strengths
+
+    @property
+    def discrimination(self) -> Discrimination | None:
+        """Correct answers of all listeners; None but in abx."""
+        return self.everyone.discrimination
+
+    @property
+    def screened(self) -> tuple[str, ...]:
+        """The listeners who were screened out, by name."""
+        return tuple(self.screening.loc[self.screening["screened"], "listener"])
+
+    def methods(self, *, setup: str = "") -> str:
+        """Return the paragraph on methods for a paper, with its references.
+
+        Parameters
+        ----------
+        setup
+            Sentences on what the votes do not know: who the listeners were, how they listened, what was
+            levelled. They stand after the design.
+        """
+        return methods_text(self, setup=setup)
+
+    def summary(self) -> str:
+        """Return the result as text: figures of everyone, who was screened out, and figures without."""
+        lines = [self._headline()]
+        lines += _tables(self.everyone)
+        lines += ["", self._screening_in_words()]
+        if self.kept is not None and self.screened:
+            lines += _tables(self.kept)
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        """Return what was analysed; :meth:`summary` tells what was found."""
+        return f"<ListeningResult {self._headline()}>"
+
+    def _headline(self) -> str:
+        counts = self.everyone
+        said = (
+            f"{self.method.title}: {len(self.conditions)} conditions, {counts.listeners} listeners, "
+            f"{counts.items} items, {counts.votes:,} votes"
+        )
+        left_out = [(self.practice, "practice votes"), (self.untouched, "untouched clips")]
+        out = " and ".join(f"{count:,} {what}" for count, what in left_out if count)
+        return f"{said} ({out} left out)" if out else said
+
+    def _screening_in_words(self) -> str:
+        if not self.screened:
+            return "Screening: nobody was screened out."
+        table = self.screening[self.screening["screened"]]
+        out, total = len(table), self.everyone.listeners
+        who = "; ".join(f"{row.listener} ({row.reason})" for row in table.itertuples())
+        if self.kept is None:
+            return f"Screening: all {total} listeners were screened out: {who}."
+        return f"Screening: {out} of {total} listeners were screened out: {who}. Without them:"
+
+    def _repr_html_(self) -> str:
+        parts = [f"<p><b>{html.escape(self._headline())}</b></p>", *_html_tables(self.everyone)]
+        parts.append(f"<p>{html.escape(self._screening_in_words())}</p>")
+        if self.kept is not None and self.screened:
+            parts += _html_tables(self.kept)
+        return "<div>" + "".join(parts) + "</div>"
+
+
+def analyse(
+    votes: Any,
+    *,
+    method: str,
+    reference: str | None = None,
+    conditions: Collection[str] | None = None,
+    confidence: float = 0.95,
+    duplicates: Duplicates = "refuse",
+    replicates: int = REPLICATES,
+    seed: int = 0,
+) -> ListeningResult:
+    """Return what the votes of a listening test say.
+
+    Parameters
+    ----------
+    votes
+        One row a vote, with the columns of :data:`~speechframe.analysis.votes.VOTE_SCHEMA` (those of
+        :data:`~speechframe.analysis.votes.NEEDED` are enough): a pandas frame, an Arrow table, or a list of
+        mappings. Their order does not matter.
+    method
+        ``mos``, ``multi``, ``mushra``, ``ab`` or ``abx``.
+    reference
+        The condition that is the hidden reference; ``mushra`` needs one.
+    conditions
+        All conditions there may be: another one is refused. None takes what is found.
+    confidence
+        How often the intervals shall hold what they estimate.
+    duplicates
+        Where two rows are one vote: ``refuse`` them, or take the ``last`` by its time.
+    replicates, seed
+        Of the bootstrap in ``ab``.
+
+    Raises
+    ------
+    AnalysisError
+        The votes cannot be analysed: no votes, a column missing, a score out of range, a vote twice, votes of
+        two tests, an unknown condition; says which rows. Or scipy is not installed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> draw = np.random.default_rng(0)
+    >>> rows = [{"listener": f"l{w}", "item": f"s{i}", "condition": c, "score": draw.integers(low, low + 3)}
+    ...         for w in range(8) for i in range(6) for c, low in [("ours", 3), ("theirs", 1)]]
+    >>> result = analyse(rows, method="mos")
+    >>> result.pairs[["condition_a", "condition_b"]].values.tolist()
+    [['ours', 'theirs']]
+    >>> bool(result.pairs["p_holm"][0] < 0.001)
+    True
+    """
+    if not 0 < confidence < 1:
+        raise AnalysisError(f"confidence is a share between 0 and 1, not {confidence:g}")
+    read = checked(votes, method=method, reference=reference, conditions=conditions, duplicates=duplicates)
+    untouched = sum(read.untouched.values())
+    if not len(read.frame):
+        raise AnalysisError(f"there are no votes to analyse: all {untouched} clips were left untouched")
+    screening = screen(read, reference=reference)
+    out = set(screening.loc[screening["screened"], "listener"])
+    everyone = _figures(read, confidence, replicates, seed)
+    kept: Figures | None = everyone
+    if len(out) == len(read.listeners):
+        kept = None
+    elif out:
+        kept = _figures(read.without(out), confidence, replicates, seed)
+    return ListeningResult(
+        method=read.method,
+        reference=reference,
+        conditions=read.conditions,
+        confidence=confidence,
+        everyone=everyone,
+        kept=kept,
+        screening=screening,
+        practice=read.practice,
+        untouched=untouched,
+    )
+
+
+def _figures(votes: Votes, confidence: float, replicates: int, seed: int) -> Figures:
+    counts = Figures(len(votes.listeners), len(votes.items), len(votes.frame))
+    if votes.method.has_scores:
+        return replace(
+            counts,
+            scores=score_frame(votes, confidence=confidence),
+            pairs=pair_frame(votes, confidence=confidence),
+            spread=spread_frame(votes),
+        )
+    if votes.method.name == AB:
+        return replace(
+            counts,
+            preference=preference_frame(votes, confidence=confidence),
+            strengths=strengths(votes, confidence=confidence, replicates=replicates, seed=seed),
+        )
+    return replace(counts, discrimination=discrimination(votes, confidence=confidence))
+
+
+def _texts(name: str, frame: "pd.DataFrame") -> "pd.DataFrame":
+    columns = _SUMMARY[name]
+    # A reason stands only where there is something to explain.
+    shown = frame[[*columns, "reason"] if (frame["reason"] != "").any() else columns]
+    texts = {str(column): [_text(str(column), value) for value in shown[column]] for column in shown}
+    return shown.assign(**texts)
+
+
+def _text(column: str, value: Any) -> str:
+    if not isinstance(value, float):
+        return str(value)
+    if math.isnan(value):
+        return "-"
+    return "<0.001" if column.startswith("p_") and value < _SMALLEST_P else f"{value:.3f}"
+
+
+def _tables(figures: Figures) -> list[str]:
+    lines = []
+    for name, frame in figures.frames().items():
+        lines += ["", _TITLES[name], _texts(name, frame).to_string(index=False)]
+    return lines
+
+
+def _html_tables(figures: Figures) -> list[str]:
+    return [
+        f"<p>{html.escape(_TITLES[name])}</p>{_texts(name, frame).to_html(index=False, border=0)}"
+        for name, frame in figures.frames().items()
+    ]

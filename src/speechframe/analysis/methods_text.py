@@ -1,0 +1,167 @@
+"""The paragraph on methods that a paper needs: what was asked, of whom, and how it was computed."""
+
+from collections.abc import Iterator
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from speechframe._version import __version__
+from speechframe.analysis.screening import FEWEST_VOTES, REFERENCE_SCORE, TOLERATED_SHARE
+from speechframe.analysis.votes import AB, MOS, MUSHRA
+
+if TYPE_CHECKING:
+    from speechframe.analysis.listening import ListeningResult
+
+REFERENCES = {
+    "BS.1534": "ITU-R BS.1534-3 (2015). Method for the subjective assessment of intermediate quality level "
+    "of audio systems.",
+    "BS.2132": "ITU-R BS.2132-0 (2019). Method for the subjective quality assessment of audible differences "
+    "of sound systems using multiple stimuli without a given reference.",
+    "P.800": "ITU-T P.800 (1996). Methods for subjective determination of transmission quality.",
+    "P.808": "ITU-T P.808 (2021). Subjective evaluation of speech quality with a crowdsourcing approach.",
+    "Munson and Gardner 1950": "Munson, W. A. and Gardner, M. B. (1950). Standardizing auditory tests. "
+    "Journal of the Acoustical Society of America 22, 675.",
+    "Cameron et al. 2011": "Cameron, A. C., Gelbach, J. B. and Miller, D. L. (2011). Robust inference with "
+    "multiway clustering. Journal of Business & Economic Statistics 29, 238-249.",
+    "MacKinnon et al. 2024": "MacKinnon, J. G., Nielsen, M. Ø. and Webb, M. D. (2024). Jackknife inference "
+    "with two-way clustering. arXiv:2406.08880.",
+    "Holm 1979": "Holm, S. (1979). A simple sequentially rejective multiple test procedure. Scandinavian "
+    "Journal of Statistics 6, 65-70.",
+    "Wilcoxon 1945": "Wilcoxon, F. (1945). Individual comparisons by ranking methods. Biometrics Bulletin 1, "
+    "80-83.",
+    "Wilson 1927": "Wilson, E. B. (1927). Probable inference, the law of succession, and statistical "
+    "inference. Journal of the American Statistical Association 22, 209-212.",
+    "Bradley and Terry 1952": "Bradley, R. A. and Terry, M. E. (1952). Rank analysis of incomplete block "
+    "designs: I. The method of paired comparisons. Biometrika 39, 324-345.",
+    "Davidson 1970": "Davidson, R. R. (1970). On extending the Bradley-Terry model to accommodate ties in "
+    "paired comparison experiments. Journal of the American Statistical Association 65, 317-328.",
+}
+"""What the text cites, by the words it cites it with."""
+
+
+def methods_text(result: "ListeningResult", *, setup: str = "") -> str:
+    """Return the paragraph, and under it the references it cites.
+
+    Parameters
+    ----------
+    result
+        What was analysed.
+    setup
+        Sentences to stand after the design.
+
+    Examples
+    --------
+    >>> from speechframe.analysis.listening import analyse
+    >>> rows = [{"listener": f"l{w}", "item": f"s{i}", "condition": c, "score": 3 + (w + i) % 2}
+    ...         for w in range(3) for i in range(4) for c in "xy"]
+    >>> analyse(rows, method="mos").methods().partition(" of ")[0]
+    '3 listeners took part in a test by mean opinion score (MOS) (ITU-T P.800)'
+    """
+    sentences = [*_design(result), setup.strip(), *_screening(result), *_statistics(result), _software()]
+    paragraph = " ".join(sentence for sentence in sentences if sentence)
+    cited = [full for short, full in REFERENCES.items() if short in paragraph]
+    return "\n".join([paragraph, "", "References", *cited])
+
+
+def _design(result: "ListeningResult") -> Iterator[str]:
+    method, counts = result.method, result.everyone
+    names = ", ".join(result.conditions)
+    yield (
+        f"{counts.listeners} {_plural('listener', counts.listeners)} took part in a test by {method.title} "
+        f"({method.source}) of {len(result.conditions)} {_plural('condition', len(result.conditions))} "
+        f"({names}) with {counts.items} {_plural('item', counts.items)}."
+    )
+    if result.reference is not None:
+        yield f"The hidden reference was {result.reference}."
+    if method.has_scores:
+        steps = f" in steps of {method.step:g}" if method.step is not None else ""
+        yield (
+            f"They gave {counts.votes:,} votes on a scale from {method.lowest:g} to {method.highest:g}"
+            f"{steps}, labelled {', '.join(method.labels)}."
+        )
+    else:
+        ties = " or neither" if method.name == AB else ""
+        yield f"They gave {counts.votes:,} votes for one of two{ties}."
+    if result.untouched:
+        yield f"{result.untouched:,} votes were left untouched and counted as missing."
+    if result.practice:
+        yield f"{result.practice:,} votes of practice pages were left out."
+
+
+def _screening(result: "ListeningResult") -> Iterator[str]:
+    rules = list(_rules(result))
+    like = ", rules of the kind of ITU-T P.808" if result.method.name == MOS else ""
+    if rules:
+        yield f"Listeners were to be screened out if they {_either(rules)}{like}."
+    out, total = len(result.screened), result.everyone.listeners
+    if not out:
+        yield f"None of the {total} was screened out."
+    else:
+        was = "was" if out == 1 else "were"
+        yield f"{out} of {total} {was} screened out; results were computed with and without them."
+
+
+def _rules(result: "ListeningResult") -> Iterator[str]:
+    name, seen = result.method.name, result.screening.notna().any()
+    many = f"over {FEWEST_VOTES} votes or more"
+    if name == MUSHRA:
+        yield (
+            f"gave the hidden reference less than {REFERENCE_SCORE:g} in more than {TOLERATED_SHARE:.0%} "
+            f"of their trials (ITU-R BS.1534)"
+        )
+    if result.method.has_scores:
+        yield f"gave every condition the same score {many}"
+    if name == AB:
+        yield f"never preferred anything {many}"
+    if seen["same_side"]:
+        yield f"took the same side every time {many}"
+    if seen["unheard"]:
+        yield f"voted without playing in more than {TOLERATED_SHARE:.0%} of the votes"
+
+
+def _statistics(result: "ListeningResult") -> Iterator[str]:
+    percent = f"{result.confidence:.0%}"
+    degrees = min(result.everyone.listeners, result.everyone.items) - 1
+    way = (
+        "clustered by listener and by item (Cameron et al. 2011; the largest of the three variances, "
+        "MacKinnon et al. 2024)"
+    )
+    with_t = f"with t of min(listeners, items) - 1 degrees of freedom ({degrees} over all votes)"
+    comparisons = len(result.conditions) * (len(result.conditions) - 1) // 2
+    pairs = f"{comparisons} {_plural('pair', comparisons)}"
+    if result.method.has_scores:
+        yield f"Mean scores were computed with {percent} intervals {way}, {with_t}."
+        yield (
+            f"The {pairs} of conditions were compared over the items heard in both by t tests with the same "
+            f"variance, adjusted for all pairs (Holm 1979), and beside it by signed-rank tests over the "
+            f"listeners' mean differences (Wilcoxon 1945), adjusted alike."
+        )
+    elif result.method.name == AB:
+        yield (
+            f"Shares among the decided votes were computed with {percent} intervals (Wilson 1927), of single "
+            f"votes and {way}, {with_t}; tests against one half were adjusted for all pairs (Holm 1979)."
+        )
+        if result.strengths is not None:
+            samples = f"{result.strengths.replicates:,} bootstrap samples"
+            yield (
+                f"Strengths were fitted by maximum likelihood (Bradley and Terry 1952), ties as in "
+                f"Davidson 1970, with standard errors from {samples} each of listeners, items and cells."
+            )
+    else:
+        yield (
+            f"Correct answers were tested against guessing by exact one-sided binomial tests, by listener "
+            f"and over all answers, and shares given with {percent} intervals (Wilson 1927), of single "
+            f"answers and {way}, {with_t}; tests were adjusted for all pairs and for all listeners "
+            f"(Holm 1979)."
+        )
+
+
+def _software() -> str:
+    return f"All figures were computed with speechframe {__version__} and scipy {version('scipy')}."
+
+
+def _plural(noun: str, count: int) -> str:
+    return noun if count == 1 else f"{noun}s"
+
+
+def _either(parts: list[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])}, or {parts[-1]}"

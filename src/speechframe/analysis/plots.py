@@ -1,0 +1,347 @@
+"""What a listening test found, drawn: for people who see no colours, and for print.
+
+Every function draws into `ax` or into a figure of its own, never into pyplot's;
+``ax.figure.savefig("x.pdf")`` writes it. Shapes and words carry what colours say.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from speechframe.analysis._libraries import needed
+from speechframe.analysis.listening import Figures, ListeningResult
+from speechframe.analysis.votes import AB
+from speechframe.errors import AnalysisError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+# Okabe and Ito's blue and vermilion: told apart by everyone, and in grey by their shapes.
+_EVERYONE: dict[str, Any] = {"color": "#0072B2", "marker": "o", "markerfacecolor": "#0072B2"}
+_KEPT: dict[str, Any] = {"color": "#A34700", "marker": "D", "markerfacecolor": "white"}
+_GREY = "#767676"
+_WIDTH_INCHES = 6.4
+_ROW_INCHES = 0.42
+_CELL_INCHES = 1.0
+_HEAD_INCHES = 1.1
+_LONGEST_NAME = 24
+_FOUND = 0.05
+_SMALLEST_P = 0.001
+
+
+def _axes(ax: "Axes | None", width_inches: float, height_inches: float) -> "Axes":
+    if ax is not None:
+        return ax
+    figure = needed("matplotlib.figure").Figure(figsize=(width_inches, height_inches), layout="constrained")
+    made: Axes = figure.subplots()
+    return made
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
+
+
+def plot_scores(result: ListeningResult, ax: "Axes | None" = None) -> "Axes":
+    """Return the scores of the conditions with their intervals, the best on top.
+
+    In ab they are the strengths, in abx the shares of correct answers with the line of guessing. Where
+    listeners were screened out, open diamonds show the figures without them.
+
+    Parameters
+    ----------
+    result
+        What was analysed.
+    ax
+        Where to draw; None makes a figure.
+
+    Examples
+    --------
+    >>> from speechframe.analysis.listening import analyse
+    >>> rows = [{"listener": f"l{w}", "item": f"s{i}", "condition": c, "score": 3 + (w + i) % 2}
+    ...         for w in range(3) for i in range(4) for c in "xy"]
+    >>> plot_scores(analyse(rows, method="mos")).get_xlabel()
+    'Mean score with 95% interval'
+    """
+    frame, value, label = _estimates(result, result.everyone)
+    names = list(frame["name"])
+    ax = _axes(ax, _WIDTH_INCHES, _HEAD_INCHES + _ROW_INCHES * len(names))
+    both = result.kept is not None and bool(result.screened)
+    _draw_estimates(
+        ax, frame, value, names, shift=-0.14 if both else 0.0, style=_EVERYONE, label="all listeners"
+    )
+    if both and result.kept is not None:
+        kept, value, _ = _estimates(result, result.kept)
+        left = result.kept.listeners
+        _draw_estimates(
+            ax, kept, value, names, shift=0.14, style=_KEPT, label=f"without those screened out ({left})"
+        )
+        ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False)
+    ax.set_yticks(range(len(names)), [_short(name) for name in names])
+    ax.set_ylim(len(names) - 0.5, -0.5)
+    ax.set_xlabel(f"{label} with {result.confidence:.0%} interval")
+    _draw_scale(ax, result)
+    ax.grid(axis="x", color="#DDDDDD", linewidth=0.6)
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax
+
+
+def _estimates(result: ListeningResult, figures: Figures) -> tuple["pd.DataFrame", str, str]:
+    if figures.scores is not None:
+        return figures.scores.rename(columns={"condition": "name"}), "mean", "Mean score"
+    if figures.strengths is not None:
+        return (
+            figures.strengths.frame.rename(columns={"condition": "name"}),
+            "strength",
+            "Strength (log odds)",
+        )
+    if figures.discrimination is None:
+        raise AnalysisError(f"there is nothing to draw in a result of {result.method.name}")
+    frame = figures.discrimination.pairs
+    names = [
+        a if a == b else f"{a} or {b}"
+        for a, b in zip(frame["condition_a"], frame["condition_b"], strict=True)
+    ]
+    return frame.assign(name=names), "share", "Share of correct answers"
+
+
+def _draw_estimates(
+    ax: "Axes",
+    frame: "pd.DataFrame",
+    value: str,
+    names: list[str],
+    *,
+    shift: float,
+    style: dict[str, Any],
+    label: str,
+) -> None:
+    known = frame[frame[value].notna()]
+    rows = np.array([names.index(name) for name in known["name"]], float) + shift
+    ends = known[value].to_numpy(float)
+    # Without an interval the point stands alone.
+    reach = np.stack([ends - known["low"].fillna(known[value]), known["high"].fillna(known[value]) - ends])
+    ax.errorbar(
+        ends, rows, xerr=np.abs(reach), linestyle="none", capsize=3, markersize=5.5, label=label, **style
+    )
+    for row, reason in zip(names, frame.set_index("name").loc[names, "reason"], strict=True):
+        if row not in set(known["name"]):
+            ax.annotate(
+                reason.partition(":")[0],
+                (0.02, names.index(row) + shift),
+                xycoords=("axes fraction", "data"),
+                va="center",
+                fontsize="small",
+                color=_GREY,
+                bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
+            )
+
+
+def _draw_scale(ax: "Axes", result: ListeningResult) -> None:
+    method = result.method
+    if method.lowest is not None and method.highest is not None:
+        margin = 0.02 * (method.highest - method.lowest)
+        ax.set_xlim(method.lowest - margin, method.highest + margin)
+        if method.step is not None:
+            steps = np.linspace(method.lowest, method.highest, len(method.labels))
+            ax.set_xticks(
+                steps, [f"{step:g}\n{words}" for step, words in zip(steps, method.labels, strict=True)]
+            )
+        return
+    if method.name == AB:
+        ax.axvline(0.0, color=_GREY, linestyle="--", linewidth=1)
+        return
+    ax.set_xlim(-0.02, 1.02)
+    ax.axvline(0.5, color=_GREY, linestyle="--", linewidth=1)
+    ax.annotate(
+        "guessing",
+        (0.5, 1),
+        (-4, 0),
+        xycoords=("data", "axes fraction"),
+        textcoords="offset points",
+        ha="right",
+        va="top",
+        fontsize="small",
+        color=_GREY,
+    )
+
+
+def plot_pairs(result: ListeningResult, ax: "Axes | None" = None) -> "Axes":
+    r"""Return the matrix of all pairs: what the row has over the column, and p after Holm.
+
+    Cells where p is below .05 are bold with a thick border; the darker a cell the larger the difference. In
+    ab a cell shows the share that preferred the row.
+
+    Parameters
+    ----------
+    result
+        What was analysed, of any method but abx.
+    ax
+        Where to draw; None makes a figure.
+
+    Raises
+    ------
+    AnalysisError
+        The result is of abx, or of one condition.
+
+    Examples
+    --------
+    >>> from speechframe.analysis.listening import analyse
+    >>> rows = [{"listener": f"l{w}", "item": f"s{i}", "condition": c, "score": 3 + (w + i) % 2}
+    ...         for w in range(3) for i in range(4) for c in "xy"]
+    >>> [text.get_text() for text in plot_pairs(analyse(rows, method="mos")).texts]
+    ['0.00\nno p']
+    """
+    pairs, value = _pairs(result)
+    estimates, _, _ = _estimates(result, result.everyone)
+    names = list(estimates["name"])
+    rows, columns = names[:-1], names[1:]
+    size = _CELL_INCHES * len(columns)
+    ax = _axes(ax, size + 2.2, 0.75 * size + 1.4)
+    zero = 0.5 if value == "share" else 0.0
+    most = float(np.nanmax(np.abs(pairs[value].to_numpy(float) - zero), initial=1e-9))
+    for pair in pairs.to_dict("records"):
+        cell = {str(column): content for column, content in pair.items()}
+        _draw_cell(ax, cell, value, (rows, columns), zero, most)
+    ax.set_xlim(-0.5, len(columns) - 0.5)
+    ax.set_ylim(len(rows) - 0.5, -0.5)
+    ax.set_yticks(range(len(rows)), [_short(name) for name in rows])
+    slanted: dict[str, Any] = {"rotation": 40, "ha": "left", "rotation_mode": "anchor"}
+    ax.set_xticks(range(len(columns)), [_short(name) for name in columns], **slanted)
+    ax.xaxis.tick_top()
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    what = "Share for row over column" if zero else "Row minus column"
+    ax.set_xlabel(f"{what};\np adjusted for all pairs (Holm)")
+    return ax
+
+
+def _pairs(result: ListeningResult) -> tuple["pd.DataFrame", str]:
+    frame, value = (result.pairs, "difference") if result.preference is None else (result.preference, "share")
+    if frame is None:
+        raise AnalysisError(f"a result of {result.method.name} has no matrix of pairs; use plot_scores")
+    if not len(frame):
+        raise AnalysisError("there is one condition only, so no pairs")
+    return frame, value
+
+
+def _draw_cell(
+    ax: "Axes",
+    pair: dict[str, Any],
+    value: str,
+    names: tuple[list[str], list[str]],
+    zero: float,
+    most: float,
+) -> None:
+    rows, columns = names
+    a, b, amount = pair["condition_a"], pair["condition_b"], pair[value]
+    turned = a not in rows or b not in columns or columns.index(b) < rows.index(a)
+    if turned:
+        a, b, amount = b, a, 2 * zero - amount
+    found = bool(pair["p_holm"] < _FOUND)
+    depth = 0.0 if np.isnan(amount) else min(1.0, abs(amount - zero) / most)
+    # From white to a blue on which black still reads.
+    shade = tuple(1 - depth * (1 - part) for part in (0.62, 0.78, 0.90))
+    place = (columns.index(b), rows.index(a))
+    patches = needed("matplotlib.patches")
+    border = {"edgecolor": "black", "linewidth": 1.8} if found else {"edgecolor": "#BBBBBB", "linewidth": 0.6}
+    inset = 0.04
+    ax.add_patch(
+        patches.Rectangle(
+            (place[0] - 0.5 + inset, place[1] - 0.5 + inset),
+            1 - 2 * inset,
+            1 - 2 * inset,
+            facecolor=shade,
+            **border,
+        )
+    )
+    shown = "?" if np.isnan(amount) else f"{amount:.0%}" if zero else f"{amount:.2f}"
+    ax.text(
+        *place,
+        f"{shown}\n{_p(pair['p_holm'])}",
+        ha="center",
+        va="center",
+        fontsize="small",
+        fontweight="bold" if found else "normal",
+    )
+
+
+def _p(value: float) -> str:
+    if np.isnan(value):
+        return "no p"
+    return "p < .001" if value < _SMALLEST_P else f"p = {value:.3f}".replace("0.", ".")
+
+
+def plot_spread(result: ListeningResult, ax: "Axes | None" = None) -> "Axes":
+    """Return how far listeners and items lie from the mean of their conditions.
+
+    Each dot is a listener or an item, crosses are listeners who were screened out; the bar is one standard
+    deviation to each side. The two farthest of each kind carry their names.
+
+    Parameters
+    ----------
+    result
+        What was analysed, of a method with scores.
+    ax
+        Where to draw; None makes a figure.
+
+    Raises
+    ------
+    AnalysisError
+        The votes are choices, not scores.
+
+    Examples
+    --------
+    >>> from speechframe.analysis.listening import analyse
+    >>> rows = [{"listener": f"l{w}", "item": f"s{i}", "condition": c, "score": 3 + (w + i) % 2}
+    ...         for w in range(3) for i in range(4) for c in "xy"]
+    >>> [label.get_text() for label in plot_spread(analyse(rows, method="mos")).get_yticklabels()]
+    ['3 listeners', '4 items']
+    """
+    frame = result.spread
+    if frame is None:
+        raise AnalysisError(f"votes of {result.method.name} are choices: they have no spread in points")
+    ax = _axes(ax, _WIDTH_INCHES, 3.0)
+    labels = []
+    for row, kind in enumerate(("listener", "item")):
+        of_kind = frame[frame["kind"] == kind]
+        _draw_dots(ax, of_kind, row, set(result.screened) if kind == "listener" else set())
+        labels.append(f"{len(of_kind)} {kind}{'s' if len(of_kind) != 1 else ''}")
+    ax.axvline(0, color=_GREY, linewidth=0.8, zorder=0)
+    ax.set_yticks([0, 1], labels)
+    ax.set_ylim(1.6, -0.6)
+    ax.margins(x=0.08)
+    ax.set_xlabel("Mean deviation from the scores of the conditions (points)")
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax
+
+
+def _draw_dots(ax: "Axes", frame: "pd.DataFrame", row: int, out: set[str]) -> None:
+    deviation = frame["deviation"].to_numpy(float)
+    # Neighbours in value stand at different heights, always the same ones.
+    heights = row + 0.09 * ((np.arange(len(frame)) % 3) - 1)
+    crossed = frame["name"].isin(out).to_numpy()
+    style: dict[str, Any] = {"linestyle": "none", "markersize": 5, "zorder": 3}
+    ax.plot(deviation[~crossed], heights[~crossed], marker="o", color="#0072B2", alpha=0.75, **style)
+    ax.plot(deviation[crossed], heights[crossed], marker="X", color="#A34700", **style)
+    if len(frame) > 1:
+        reach = float(deviation.std(ddof=1))
+        ax.plot([-reach, reach], [row + 0.3] * 2, color="black", linewidth=2, marker="|", markersize=8)
+        ax.annotate(
+            f"SD {reach:.2g}",
+            (reach, row + 0.3),
+            (6, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize="small",
+        )
+    for place in dict.fromkeys((0, len(frame) - 1)):
+        ax.annotate(
+            _short(str(frame["name"].iloc[place])),
+            (deviation[place], row - 0.14),
+            (0, 5),
+            textcoords="offset points",
+            ha="center",
+            va="bottom",
+            fontsize="small",
+        )

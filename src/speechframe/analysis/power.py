@@ -1,0 +1,317 @@
+"""How many studies would find an effect: the same analysis, done on simulated votes."""
+
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from speechframe.analysis._libraries import needed
+from speechframe.analysis.clusters import holm
+from speechframe.analysis.intake import Codes, method_of
+from speechframe.analysis.proportions import exact_p, share_of, wilson
+from speechframe.analysis.scores import Table, p_of_pairs
+from speechframe.analysis.spread import Spread
+from speechframe.analysis.votes import ABX, MOS, Method
+from speechframe.errors import AnalysisError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ASSUMED_SPREAD = Spread(listener=0.10, item=0.07, listener_condition=0.05, item_condition=0.05, residual=0.18)
+"""What is assumed where nothing was measured, in parts of the scale's width: MOS votes on one condition then
+have a standard deviation of .91, in the usual range of such tests. Measure yours: :meth:`Spread.of`."""
+
+ASSUMED_LOGIT_SD = 0.5
+"""What listeners, and items, are assumed to differ by in choices, in natural logarithms of odds."""
+
+SIMULATIONS = 500
+
+_FEWEST = 2
+_NO_EFFECT = 0.5
+
+MOST_LISTENERS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Power:
+    """The share of studies that find an effect, and what was assumed.
+
+    Parameters
+    ----------
+    power
+        Share of the simulated studies with p below `alpha`.
+    low, high
+        95 % interval of that share: simulations are a sample too.
+    method, effect, listeners, items, trials_per_listener, conditions, alpha, simulations, seed
+        What was asked.
+    spread
+        The standard deviations that scores were drawn with; None in pair methods.
+    """
+
+    power: float
+    low: float
+    high: float
+    method: str
+    effect: float
+    listeners: int
+    items: int
+    trials_per_listener: int
+    conditions: int
+    alpha: float
+    simulations: int
+    seed: int
+    spread: Spread | None
+
+    def __str__(self) -> str:
+        """Return the result as one sentence."""
+        what = "points" if self.spread is not None else "of the votes for one side"
+        return (
+            f"{self.power:.0%} of {self.simulations} simulated {self.method} studies found an effect of "
+            f"{self.effect:g} {what} (95 % interval {self.low:.0%} to {self.high:.0%}): "
+            f"{self.listeners} listeners, {self.trials_per_listener} trials each, {self.items} items, "
+            f"{self.conditions} conditions, alpha {self.alpha:g}"
+        )
+
+
+def power(
+    method: str,
+    *,
+    effect: float,
+    listeners: int = 20,
+    items: int = 30,
+    trials_per_listener: int = 30,
+    conditions: int = 2,
+    spread: Spread | None = None,
+    design: "pd.DataFrame | None" = None,
+    alpha: float = 0.05,
+    simulations: int = SIMULATIONS,
+    seed: int = 0,
+) -> Power:
+    """Return how likely a study is to find an effect.
+
+    One condition differs from the others by `effect`; a study finds it when that condition and one given
+    other differ with p below `alpha`, adjusted for all pairs (Holm). In ab the clustered test of the pair is
+    used, in abx the exact binomial test of all answers.
+
+    Parameters
+    ----------
+    method
+        ``mos``, ``multi``, ``mushra``, ``ab`` or ``abx``.
+    effect
+        Scores: the difference of means in points, before votes are rounded and cut to the scale. ab: the
+        share of a typical listener's votes, about a typical item, for the better one. abx: the share of
+        correct answers.
+    listeners, items, trials_per_listener
+        The study: pages a listener sees. Listeners hear an item in all conditions, on one page (``multi``,
+        ``mushra``) or on as many as there are conditions (``mos``).
+    conditions
+        How many are compared, with the reference and anchors of ``mushra``.
+    spread
+        What scores vary by; None takes :data:`ASSUMED_SPREAD` times the width of the scale.
+    design
+        A frame with ``listener``, ``item`` and ``condition`` (``condition_a`` and ``condition_b`` in pair
+        methods), one row a vote: the study as it was planned, instead of the four figures above. The first
+        condition by name is the one that differs, the second the one it is compared with.
+    alpha
+        The p below which an effect counts as found.
+    simulations
+        How many studies are drawn.
+    seed
+        What they are drawn with.
+
+    Raises
+    ------
+    AnalysisError
+        No such method, an effect outside what can be, or a study without two listeners and items.
+
+    Examples
+    --------
+    >>> found = power("mos", effect=0.5, listeners=20, simulations=100)
+    >>> found.power > 0.5
+    True
+    """
+    kind = method_of(method)
+    _refuse_effect(kind, effect)
+    plan = _from_frame(design, kind) if design is not None else None
+    if plan is None:
+        plan = _balanced(kind, listeners, items, trials_per_listener, conditions)
+    if min(plan.listeners, plan.items, plan.conditions) < _FEWEST or simulations < 1:
+        raise AnalysisError("a study needs two listeners, two items, two conditions and one simulation")
+    rng = np.random.default_rng(seed)
+    if kind.has_scores:
+        spread = spread if spread is not None else _assumed(kind)
+        found = [_score_study(plan, kind, effect, spread, rng) < alpha for _ in range(simulations)]
+    else:
+        spread = None
+        found = [_pair_study(plan, kind, effect, rng) < alpha for _ in range(simulations)]
+    hits = int(np.count_nonzero(found))
+    low, high = wilson(hits / simulations, simulations, float(needed("scipy.special").ndtri(0.975)))
+    return Power(
+        power=hits / simulations,
+        low=low,
+        high=high,
+        method=method,
+        effect=effect,
+        listeners=plan.listeners,
+        items=plan.items,
+        trials_per_listener=plan.trials,
+        conditions=plan.conditions,
+        alpha=alpha,
+        simulations=simulations,
+        seed=seed,
+        spread=spread,
+    )
+
+
+def listeners_needed(
+    method: str, *, effect: float, wished_power: float = 0.8, most: int = MOST_LISTENERS, **study: Any
+) -> Power:
+    """Return the smallest study of its kind that finds an effect as often as wished.
+
+    The number of listeners is halved in on; as every step is simulated, it is right within a few per cent.
+
+    Parameters
+    ----------
+    method, effect
+        As in :func:`power`.
+    wished_power
+        The share of studies that shall find the effect.
+    most
+        How many listeners to look among.
+    **study
+        The other arguments of :func:`power`, but for ``listeners`` and ``design``.
+
+    Raises
+    ------
+    AnalysisError
+        Not even `most` listeners are enough, as where few items set the limit; or as :func:`power` does.
+
+    Examples
+    --------
+    >>> found = listeners_needed("mos", effect=0.6, items=20, trials_per_listener=20, simulations=100)
+    >>> found.listeners < 60 and found.power >= 0.8
+    True
+    """
+    if not 0 < wished_power < 1:
+        raise AnalysisError(f"wished_power is a share between 0 and 1, not {wished_power:g}")
+    below, enough = 1, None
+    count = 4
+    while enough is None:
+        tried = power(method, effect=effect, listeners=min(count, most), **study)
+        if tried.power >= wished_power:
+            enough = tried
+        elif count >= most:
+            raise AnalysisError(
+                f"{most} listeners find the effect in {tried.power:.0%} of the studies, not in "
+                f"{wished_power:.0%}; more items, or a larger effect, would help"
+            )
+        else:
+            below, count = count, 2 * count
+    while enough.listeners - below > 1:
+        middle = (below + enough.listeners) // 2
+        tried = power(method, effect=effect, listeners=middle, **study)
+        if tried.power >= wished_power:
+            enough = tried
+        else:
+            below = middle
+    return enough
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Who votes on what: codes, one a vote; `second` is the other condition of a pair, above `first`."""
+
+    who: Codes
+    what: Codes
+    first: Codes
+    second: Codes | None
+    listeners: int
+    items: int
+    conditions: int
+    trials: int
+
+
+def _refuse_effect(kind: Method, effect: float) -> None:
+    if kind.highest is not None and kind.lowest is not None:
+        if not 0 <= effect <= kind.highest - kind.lowest:
+            allowed = f"0 to {kind.highest - kind.lowest:g} points"
+            raise AnalysisError(f"an effect of {kind.name} is {allowed}, not {effect:g}")
+    elif not _NO_EFFECT <= effect < 1:
+        raise AnalysisError(f"an effect of {kind.name} is a share from 0.5 to below 1, not {effect:g}")
+
+
+def _assumed(kind: Method) -> Spread:
+    width = float(kind.highest or 0) - float(kind.lowest or 0)
+    parts = {name: getattr(ASSUMED_SPREAD, name) * width for name in Spread.__dataclass_fields__}
+    return replace(ASSUMED_SPREAD, **parts)
+
+
+def _balanced(kind: Method, listeners: int, items: int, trials: int, conditions: int) -> _Plan:
+    if min(listeners, items, trials, conditions) < 1:
+        raise AnalysisError("listeners, items, trials_per_listener and conditions are 1 or more")
+    pairs = np.array(list(combinations(range(conditions), 2)) or [(0, 0)], np.intp)
+    ways = conditions if kind.has_scores else len(pairs)
+    # A page of mos and of pair methods is one of the ways to hear an item; other pages hold them all.
+    one_page = kind.has_scores and kind.name != MOS
+    heard = min(items, trials if one_page else max(1, trials // ways))
+    who, turn, way = (axis.ravel() for axis in np.indices((listeners, heard, ways), dtype=np.intp))
+    # Listeners begin at different items, so that all items are heard equally often.
+    what = (turn + who * heard) % items
+    first, second = (way, None) if kind.has_scores else (pairs[way, 0], pairs[way, 1])
+    pages = heard if one_page else heard * ways
+    return _Plan(who, what, first, second, listeners, items, conditions, pages)
+
+
+def _from_frame(design: "pd.DataFrame", kind: Method) -> _Plan:
+    columns = ["condition"] if kind.has_scores else ["condition_a", "condition_b"]
+    missing = [name for name in ("listener", "item", *columns) if name not in design.columns]
+    if missing or not len(design):
+        fault = f"misses {', '.join(missing)}" if missing else "has no rows"
+        raise AnalysisError(f"the design {fault}", column=missing[0] if missing else None)
+    names = sorted({str(name) for column in columns for name in design[column]})
+    place = {name: code for code, name in enumerate(names)}
+    codes = [np.array([place[str(name)] for name in design[column]], np.intp) for column in columns]
+    listeners, who = np.unique(design["listener"].astype(str).to_numpy(object), return_inverse=True)
+    items, what = np.unique(design["item"].astype(str).to_numpy(object), return_inverse=True)
+    first, second = (codes[0], None) if len(codes) == 1 else (np.minimum(*codes), np.maximum(*codes))
+    one_page = kind.has_scores and kind.name != MOS
+    trials = round(len(design) / len(listeners) / (len(names) if one_page else 1))
+    return _Plan(who, what, first, second, len(listeners), len(items), len(names), max(1, trials))
+
+
+def _score_study(plan: _Plan, kind: Method, effect: float, spread: Spread, rng: np.random.Generator) -> float:
+    lowest, highest = float(kind.lowest or 0), float(kind.highest or 0)
+    middle = (lowest + highest) / 2
+    normal = rng.standard_normal
+    scores = (
+        np.where(plan.first == 0, middle + effect / 2, middle - effect / 2)
+        + spread.listener * normal(plan.listeners)[plan.who]
+        + spread.item * normal(plan.items)[plan.what]
+        + spread.listener_condition * normal((plan.listeners, plan.conditions))[plan.who, plan.first]
+        + spread.item_condition * normal((plan.items, plan.conditions))[plan.what, plan.first]
+        + spread.residual * normal(len(plan.who))
+    )
+    if kind.step is not None:
+        scores = lowest + kind.step * np.round((scores - lowest) / kind.step)
+    table = Table(np.clip(scores, lowest, highest), plan.first, plan.who, plan.what, plan.conditions)
+    p = holm(p_of_pairs(table, list(combinations(range(plan.conditions), 2))))
+    return float(p[0])
+
+
+def _pair_study(plan: _Plan, kind: Method, effect: float, rng: np.random.Generator) -> float:
+    if kind.name == ABX:
+        correct = rng.random(len(plan.who)) < effect
+        return exact_p(int(correct.sum()), len(correct), alternative="greater")
+    second = plan.second if plan.second is not None else plan.first
+    pair = plan.first * plan.conditions + second
+    leaning = rng.standard_normal((plan.listeners, plan.conditions**2))[plan.who, pair]
+    leaning += rng.standard_normal((plan.items, plan.conditions**2))[plan.what, pair]
+    level = np.where(plan.first == 0, np.log(effect / (1 - effect)), 0.0)
+    chance = 1 / (1 + np.exp(-level - ASSUMED_LOGIT_SD * leaning))
+    yes = (rng.random(len(chance)) < chance).astype(float)
+    p: list[float] = []
+    for first, other in combinations(range(plan.conditions), 2):
+        rows = np.flatnonzero(pair == first * plan.conditions + other)
+        p.append(share_of(yes[rows], plan.who[rows], plan.what[rows]).p_clustered)
+    return float(holm(np.array(p))[0])

@@ -1,0 +1,317 @@
+"""Which of two was preferred: counts and shares of each pair, and the strengths behind all of them."""
+
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from speechframe.analysis._libraries import needed
+from speechframe.analysis.clusters import FEWEST_CLUSTERS, Array, critical, holm
+from speechframe.analysis.intake import Codes, Votes
+from speechframe.analysis.proportions import share_of
+from speechframe.analysis.votes import TIE, A
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+REPLICATES = 1000
+
+_STEPS = 60
+_CLOSE = 1e-9
+# Holds the sum of strengths at 0, and a replicate in which one condition wins everything within numbers.
+_RIDGE = 1e-6
+_LONGEST_STEP = 2.0
+# Half of what lies between these is one standard error, and a few replicates without end do not move it.
+_ONE_SIGMA = (0.15865525393145707, 0.8413447460685429)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Strengths:
+    """Bradley-Terry strengths, with ties by Davidson (1970).
+
+    Parameters
+    ----------
+    frame
+        One row a condition, the strongest first: ``condition``, ``strength`` (natural logarithm, 0 is the
+        mean), ``low``, ``high``, ``std_error``, ``worth`` (strengths as shares of 1), ``reason``.
+    tie
+        Davidson's nu: between equals a tie is nu times as likely as either preference; 0 where nobody said
+        tie.
+    replicates
+        Bootstrap samples of each kind.
+    """
+
+    frame: "pd.DataFrame"
+    tie: float
+    replicates: int
+
+
+def preference_frame(votes: Votes, *, confidence: float = 0.95) -> "pd.DataFrame":
+    """Return what was preferred in each pair of conditions that was heard, the clearest first.
+
+    Parameters
+    ----------
+    votes
+        Votes of ``ab``.
+    confidence
+        How often the intervals shall hold the share.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row a pair: ``condition_a`` (preferred more often), ``condition_b``, ``prefer_a``, ``prefer_b``,
+        ``ties``, ``share`` (of a among the decided votes), ``low``, ``high`` (Wilson), ``clustered_low``,
+        ``clustered_high``, ``p`` (clustered), ``p_holm`` (over all pairs), ``p_exact`` (the sign test:
+        binomial, ties left out, votes as if independent), ``votes``, ``listeners``, ``items``, ``reason``.
+
+    Examples
+    --------
+    >>> from speechframe.analysis.intake import checked
+    >>> rows = [{"listener": f"l{n % 3}", "item": f"s{n % 4}", "condition_a": "x", "condition_b": "y",
+    ...          "choice": "a" if n < 9 else "tie"} for n in range(12)]
+    >>> preference_frame(checked(rows, method="ab"))[["prefer_a", "prefer_b", "ties"]].values.tolist()
+    [[9, 0, 3]]
+    """
+    import pandas as pd
+
+    ballots = _Ballots.of_votes(votes)
+    rows: list[dict[str, Any]] = []
+    for first, second in combinations(range(len(votes.conditions)), 2):
+        of_pair = (ballots.first == first) & (ballots.second == second)
+        if not of_pair.any():
+            continue
+        wins = [int((of_pair & (ballots.outcome == outcome)).sum()) for outcome in range(3)]
+        better, other = (first, second) if wins[0] >= wins[1] else (second, first)
+        decided = of_pair & (ballots.outcome != _TIE)
+        yes = ballots.outcome[decided] == (0 if better == first else 1)
+        found = share_of(
+            yes.astype(float), ballots.listeners[decided], ballots.items[decided], confidence=confidence
+        )
+        rows.append(
+            {
+                "condition_a": votes.conditions[better],
+                "condition_b": votes.conditions[other],
+                "prefer_a": max(wins[:2]),
+                "prefer_b": min(wins[:2]),
+                "ties": wins[_TIE],
+                "share": found.share,
+                "low": found.low,
+                "high": found.high,
+                "clustered_low": found.clustered_low,
+                "clustered_high": found.clustered_high,
+                "p": found.p_clustered,
+                "p_holm": float("nan"),
+                "p_exact": found.p_exact,
+                "votes": sum(wins),
+                "listeners": len(np.unique(ballots.listeners[of_pair])),
+                "items": len(np.unique(ballots.items[of_pair])),
+                "reason": "only ties" if not found.votes else found.reason,
+            }
+        )
+    frame = pd.DataFrame(rows)
+    frame["p_holm"] = holm(frame["p"].to_numpy(float))
+    order = ["share", "condition_a", "condition_b"]
+    return frame.sort_values(order, ascending=[False, True, True], ignore_index=True)
+
+
+_TIE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Ballots:
+    """Pair votes as codes; the first of a pair is the one whose name comes first."""
+
+    first: Codes
+    second: Codes
+    outcome: Codes
+    listeners: Codes
+    items: Codes
+    conditions: int
+
+    @classmethod
+    def of_votes(cls, votes: Votes) -> "_Ballots":
+        a, b = (votes.codes(name, votes.conditions) for name in ("condition_a", "condition_b"))
+        choice = votes.frame["choice"].to_numpy(object)
+        for_first = (choice == A) == (a < b)
+        outcome = np.where(choice == TIE, _TIE, np.where(for_first, 0, 1))
+        return cls(
+            np.minimum(a, b),
+            np.maximum(a, b),
+            outcome,
+            votes.codes("listener", votes.listeners),
+            votes.codes("item", votes.items),
+            len(votes.conditions),
+        )
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        return list(combinations(range(self.conditions), 2))
+
+    def counts(self, clusters: Codes) -> Array:
+        """Return outcomes by cluster and pair, shape (clusters, pairs, 3)."""
+        place = np.zeros((self.conditions, self.conditions), np.intp)
+        for code, pair in enumerate(self.pairs):
+            place[pair] = code
+        count = int(clusters.max(initial=-1)) + 1
+        cells = (clusters * len(self.pairs) + place[self.first, self.second]) * 3 + self.outcome
+        found = np.bincount(cells, minlength=count * len(self.pairs) * 3)
+        return found.reshape(count, len(self.pairs), 3).astype(float)
+
+
+def strengths(
+    votes: Votes, *, confidence: float = 0.95, replicates: int = REPLICATES, seed: int = 0
+) -> Strengths:
+    """Return how strong each condition is, by all pairs together.
+
+    A is preferred to B with odds exp(strength of A - strength of B). The standard error is bootstrapped: by
+    drawing listeners anew, items, and single cells of both, joined as the variances of
+    :mod:`~speechframe.analysis.clusters` are; the interval is t with min(listeners, items) - 1 degrees.
+
+    Parameters
+    ----------
+    votes
+        Votes of ``ab``.
+    confidence
+        How often an interval shall hold the strength.
+    replicates
+        Bootstrap samples of each of the three kinds.
+    seed
+        Of the bootstrap; the same votes and seed give the same figures.
+
+    Examples
+    --------
+    >>> from speechframe.analysis.intake import checked
+    >>> rows = [{"listener": f"l{n % 4}", "item": f"s{n % 3}", "condition_a": "x", "condition_b": "y",
+    ...          "choice": "a" if n < 9 else "b"} for n in range(12)]
+    >>> found = strengths(checked(rows, method="ab"), replicates=50)
+    >>> round(float(np.exp(found.frame["strength"][0] - found.frame["strength"][1])), 3)
+    3.0
+    """
+    import pandas as pd
+
+    ballots = _Ballots.of_votes(votes)
+    total = ballots.counts(np.zeros(len(votes.frame), np.intp))[0]
+    reason = _no_strengths(total, ballots.pairs, votes.conditions)
+    size = len(votes.conditions)
+    value, std_error, tie = np.full(size, np.nan), np.full(size, np.nan), float("nan")
+    degrees = min(len(votes.listeners), len(votes.items)) - 1
+    if not reason:
+        fitted, ties = davidson(total[None], ballots.pairs, size)
+        value, tie = fitted[0], float(ties[0])
+        if degrees + 1 < FEWEST_CLUSTERS:
+            reason = f"one {'listener' if len(votes.listeners) == 1 else 'item'}: nothing is known of others"
+        else:
+            std_error = np.sqrt(_variance(ballots, replicates, np.random.default_rng(seed)))
+    reach = critical(np.array([float(degrees)]), confidence)[0] * std_error
+    worth = np.exp(value - value.max()) / np.exp(value - value.max()).sum()
+    frame = pd.DataFrame(
+        {
+            "condition": votes.conditions,
+            "strength": value,
+            "low": value - reach,
+            "high": value + reach,
+            "std_error": std_error,
+            "worth": worth,
+            "reason": reason,
+        }
+    )
+    frame = frame.sort_values(["strength", "condition"], ascending=[False, True], ignore_index=True)
+    return Strengths(frame, tie, replicates)
+
+
+def _no_strengths(total: Array, pairs: list[tuple[int, int]], conditions: tuple[str, ...]) -> str:
+    """Say why there are no finite strengths; empty where there are (Ford 1957: all reach all by wins)."""
+    csgraph = needed("scipy.sparse.csgraph")
+    beaten = np.zeros((len(conditions), len(conditions)))
+    for (first, second), (wins, losses, ties) in zip(pairs, total, strict=True):
+        beaten[first, second] = wins + ties
+        beaten[second, first] = losses + ties
+    count, group = csgraph.connected_components(beaten + beaten.T, directed=False)
+    if count > 1:
+        return f"never compared, not even through others: {_groups(count, group, conditions)}"
+    count, group = csgraph.connected_components(beaten, directed=True, connection="strong")
+    if count > 1:
+        return f"one side won every comparison, so its lead has no end: {_groups(count, group, conditions)}"
+    return ""
+
+
+def _groups(count: int, group: NDArray[Any], conditions: tuple[str, ...]) -> str:
+    names = (
+        ", ".join(name for name, of in zip(conditions, group, strict=True) if of == n) for n in range(count)
+    )
+    return " | ".join(sorted(names))
+
+
+def davidson(counts: Array, pairs: list[tuple[int, int]], conditions: int) -> tuple[Array, Array]:
+    """Return the maximum-likelihood strengths of many tables of counts at once, and their nu.
+
+    Without ties this is the model of Bradley and Terry. The likelihood is concave in the strengths and in
+    log nu; Newton's steps, shortened where they are long.
+
+    Parameters
+    ----------
+    counts
+        How often the first, the second and neither was preferred, shape (tables, pairs, 3).
+    pairs
+        The two conditions of each pair, as codes.
+    conditions
+        How many conditions there are.
+
+    Examples
+    --------
+    >>> strength, nu = davidson(np.array([[[30.0, 10.0, 0.0]]]), [(0, 1)], 2)
+    >>> np.exp(strength[0, 0] - strength[0, 1]).round(3), nu.tolist()
+    (np.float64(3.0), [0.0])
+    """
+    use = np.zeros((len(pairs), 3, conditions + 1))
+    for place, (first, second) in enumerate(pairs):
+        use[place, 0, first] = use[place, 1, second] = 1.0
+        use[place, _TIE, [first, second, conditions]] = 0.5, 0.5, 1.0
+    ways = use.reshape(-1, conditions + 1)
+    products = (ways[:, :, None] * ways[:, None, :]).reshape(len(ways), -1)
+    tables, votes = len(counts), counts.sum(axis=2)
+    tied = counts[:, :, _TIE].sum(axis=1) > 0
+    # Where no vote is a tie, nu is 0: no way to say tie is left in the likelihood.
+    open_ways = np.where(tied[:, None], [[0.0, 0.0, 0.0]], [[0.0, 0.0, -np.inf]])[:, None, :]
+    held = np.eye(conditions + 1) * _RIDGE
+    parameters = np.zeros((tables, conditions + 1))
+    for _ in range(_STEPS):
+        utility = (parameters @ ways.T).reshape(counts.shape) + open_ways
+        chance = np.exp(utility - utility.max(axis=2, keepdims=True))
+        chance /= chance.sum(axis=2, keepdims=True)
+        expected = votes[:, :, None] * chance
+        slope = (counts - expected).reshape(tables, -1) @ ways - _RIDGE * parameters
+        mean = np.sqrt(votes)[:, :, None] * (chance.swapaxes(0, 1) @ use).swapaxes(0, 1)
+        curve = (expected.reshape(tables, -1) @ products).reshape(tables, *held.shape)
+        curve -= mean.swapaxes(1, 2) @ mean
+        step = np.linalg.solve(curve + held, slope[:, :, None])[:, :, 0]
+        longest = np.abs(step).max(axis=1, keepdims=True)
+        parameters += step * np.minimum(1.0, _LONGEST_STEP / np.maximum(longest, _CLOSE))
+        if longest.max(initial=0.0) < _CLOSE:
+            break
+    strength = parameters[:, :conditions]
+    strength = np.asarray(strength - strength.mean(axis=1, keepdims=True), np.float64)
+    return strength, np.where(tied, np.exp(parameters[:, -1]), 0.0)
+
+
+def _variance(ballots: _Ballots, replicates: int, rng: np.random.Generator) -> Array:
+    _, cells = np.unique(ballots.listeners * (ballots.items.max() + 1) + ballots.items, return_inverse=True)
+    kinds = (ballots.listeners, ballots.items, cells)
+    # Each kind has a stream of its own, so that none changes with the sizes of the others.
+    by_listener, by_item, by_both = (
+        _bootstrapped(ballots, clusters, replicates, stream)
+        for clusters, stream in zip(kinds, rng.spawn(len(kinds)), strict=True)
+    )
+    return np.asarray(np.maximum.reduce([by_listener + by_item - by_both, by_listener, by_item]), np.float64)
+
+
+def _bootstrapped(ballots: _Ballots, clusters: Codes, replicates: int, rng: np.random.Generator) -> Array:
+    counts = ballots.counts(clusters)
+    size = len(counts)
+    drawn = rng.multinomial(size, np.full(size, 1 / size), size=replicates).astype(float)
+    found, _ = davidson(np.tensordot(drawn, counts, axes=1), ballots.pairs, ballots.conditions)
+    low, high = np.quantile(found, _ONE_SIGMA, axis=0)
+    # A sample of G clusters varies by G - 1 of them.
+    return np.asarray(((high - low) / 2) ** 2 * size / (size - 1), np.float64)

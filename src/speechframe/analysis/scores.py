@@ -1,0 +1,242 @@
+"""Mean scores of conditions and the differences between them, clustered by listener and item."""
+
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from speechframe.analysis._libraries import needed
+from speechframe.analysis.clusters import Array, Clustered, clustered, critical, holm, two_sided
+from speechframe.analysis.intake import Codes, Votes
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Differences of means that are equal on paper differ in the last bits; ranks must not see that.
+_RANK_DECIMALS = 9
+
+_PAIR_COLUMNS = [
+    "condition_a",
+    "condition_b",
+    "difference",
+    "low",
+    "high",
+    "std_error",
+    "t",
+    "degrees",
+    "p",
+    "p_holm",
+    "p_wilcoxon",
+    "p_wilcoxon_holm",
+    "votes",
+    "listeners",
+    "items",
+    "reason",
+]
+
+
+class Table:
+    """Scores as arrays: vote, condition, listener, item; and what compares two of the conditions.
+
+    Parameters
+    ----------
+    scores
+        One a vote.
+    conditions, listeners, items
+        Codes from 0, one a vote.
+    count
+        How many conditions there are.
+    """
+
+    def __init__(self, scores: Array, conditions: Codes, listeners: Codes, items: Codes, count: int) -> None:
+        self.scores, self.listeners, self.items = scores, listeners, items
+        self.of = [np.flatnonzero(conditions == code) for code in range(count)]
+        self._heard = np.zeros((count, int(items.max(initial=-1)) + 1), bool)
+        self._heard[conditions, items] = True
+
+    @classmethod
+    def of_votes(cls, votes: Votes) -> "Table":
+        """Return the table of some votes."""
+        return cls(
+            votes.frame["score"].to_numpy(float),
+            votes.codes("condition", votes.conditions),
+            votes.codes("listener", votes.listeners),
+            votes.codes("item", votes.items),
+            len(votes.conditions),
+        )
+
+    def mean(self, condition: int) -> tuple[float, Clustered]:
+        """Return the mean of one condition and its variance."""
+        rows = self.of[condition]
+        mean, influence = _mean(self.scores[rows])
+        return mean, clustered(influence, self.listeners[rows], self.items[rows])
+
+    def shared(self, first: int, second: int) -> tuple[Codes, Codes]:
+        """Return the rows of two conditions about items that were heard in both."""
+        both = self._heard[first] & self._heard[second]
+        rows = [self.of[code][both[self.items[self.of[code]]]] for code in (first, second)]
+        return rows[0], rows[1]
+
+    def difference(self, first: int, second: int) -> tuple[float, Clustered]:
+        """Return mean of `first` minus mean of `second` over the items heard in both, and its variance."""
+        plus, minus = self.shared(first, second)
+        rows = np.concatenate([plus, minus])
+        if not len(rows):
+            return float("nan"), Clustered(float("nan"), 0, 0, "no item was heard in both")
+        above, influence_above = _mean(self.scores[plus])
+        below, influence_below = _mean(self.scores[minus])
+        influence = np.concatenate([influence_above, -influence_below])
+        return above - below, clustered(influence, self.listeners[rows], self.items[rows], parameters=2)
+
+
+def _mean(scores: Array) -> tuple[float, Array]:
+    if not len(scores):
+        return float("nan"), scores
+    mean = float(scores.mean())
+    return mean, (scores - mean) / len(scores)
+
+
+def p_of_pairs(table: Table, pairs: list[tuple[int, int]]) -> Array:
+    """Return the clustered two-sided p of each difference, NaN where it cannot be known."""
+    found = [table.difference(first, second) for first, second in pairs]
+    values = np.array([value for value, _ in found], float)
+    variances = np.array([spread.variance for _, spread in found], float)
+    degrees = np.array([spread.degrees for _, spread in found], float)
+    return two_sided(_t(values, variances), degrees)
+
+
+def _t(values: Array, variances: Array) -> Array:
+    """Return the t of differences; NaN where there is no difference and no variance."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return values / np.sqrt(variances)
+
+
+def score_frame(votes: Votes, *, confidence: float = 0.95) -> "pd.DataFrame":
+    """Return the mean score of each condition, the best first.
+
+    Parameters
+    ----------
+    votes
+        Votes of a method with scores.
+    confidence
+        How often the intervals shall hold the mean of all listeners and items.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row a condition: ``condition``, ``mean``, ``low``, ``high``, ``std_error``, ``votes``,
+        ``listeners``, ``items``, ``untouched``, ``reason``. Clips that a listener did not touch count in
+        ``untouched`` and nowhere else. A figure that cannot be known is NaN, and ``reason`` says why.
+
+    Examples
+    --------
+    >>> from speechframe.analysis.intake import checked
+    >>> rows = [{"listener": w, "item": i, "condition": "ours", "score": s}
+    ...         for w, i, s in [("l1", "s1", 4), ("l1", "s2", 5), ("l2", "s1", 3), ("l2", "s2", 4)]]
+    >>> score_frame(checked(rows, method="mos"))[["condition", "mean", "votes"]].values.tolist()
+    [['ours', 4.0, 4]]
+    """
+    import pandas as pd
+
+    table = Table.of_votes(votes)
+    rows: list[dict[str, Any]] = []
+    for code, name in enumerate(votes.conditions):
+        mean, spread = table.mean(code)
+        std_error = float(np.sqrt(spread.variance))
+        reach = float(critical(np.array([float(spread.degrees)]), confidence)[0]) * std_error
+        rows.append(
+            {
+                "condition": name,
+                "mean": mean,
+                "low": mean - reach,
+                "high": mean + reach,
+                "std_error": std_error,
+                "votes": len(table.of[code]),
+                "listeners": spread.listeners,
+                "items": spread.items,
+                "untouched": votes.untouched.get(name, 0),
+                "reason": spread.reason,
+            }
+        )
+    frame = pd.DataFrame(rows)
+    return frame.sort_values(["mean", "condition"], ascending=[False, True], ignore_index=True)
+
+
+def pair_frame(votes: Votes, *, confidence: float = 0.95) -> "pd.DataFrame":
+    """Return the difference of every two conditions, the largest first.
+
+    Two conditions are compared over the items that were heard in both. The interval is that of one pair;
+    ``p_holm`` is adjusted for all pairs (Holm 1979). ``p_wilcoxon`` is the signed-rank test over listeners,
+    by their mean differences: it assumes no normal distribution, and knows nothing of items.
+
+    Parameters
+    ----------
+    votes
+        Votes of a method with scores.
+    confidence
+        How often an interval shall hold the difference for all listeners and items.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row a pair: ``condition_a`` (the better), ``condition_b``, ``difference``, ``low``, ``high``,
+        ``std_error``, ``t``, ``degrees``, ``p``, ``p_holm``, ``p_wilcoxon``, ``p_wilcoxon_holm``, ``votes``,
+        ``listeners``, ``items`` (heard in both), ``reason``.
+    """
+    import pandas as pd
+
+    table = Table.of_votes(votes)
+    rows: list[dict[str, Any]] = []
+    for pair in combinations(range(len(votes.conditions)), 2):
+        value, spread = table.difference(*pair)
+        better, other = pair if not value < 0 else pair[::-1]
+        reason = spread.reason
+        if not reason and spread.variance == 0:
+            reason = "the votes do not vary: there is nothing to judge the difference by"
+        rows.append(
+            {
+                "condition_a": votes.conditions[better],
+                "condition_b": votes.conditions[other],
+                "difference": abs(value),
+                "variance": spread.variance,
+                "degrees": spread.degrees if not spread.reason else None,
+                "p_wilcoxon": _wilcoxon(table, better, other),
+                "votes": sum(map(len, table.shared(*pair))),
+                "listeners": spread.listeners,
+                "items": spread.items,
+                "reason": reason,
+            }
+        )
+    if not rows:
+        return pd.DataFrame(columns=_PAIR_COLUMNS)
+    frame = pd.DataFrame(rows)
+    degrees = frame["degrees"].to_numpy(float)
+    frame["std_error"] = np.sqrt(frame["variance"])
+    reach = critical(degrees, confidence) * frame["std_error"]
+    frame["low"], frame["high"] = frame["difference"] - reach, frame["difference"] + reach
+    known = frame["variance"].where(frame["variance"] > 0).to_numpy(float)
+    frame["t"] = _t(frame["difference"].to_numpy(float), known)
+    frame["p"] = two_sided(frame["t"].to_numpy(float), degrees)
+    frame["p_holm"] = holm(frame["p"].to_numpy(float))
+    frame["p_wilcoxon_holm"] = holm(frame["p_wilcoxon"].to_numpy(float))
+    order = ["difference", "condition_a", "condition_b"]
+    return frame[_PAIR_COLUMNS].sort_values(order, ascending=[False, True, True], ignore_index=True)
+
+
+def _wilcoxon(table: Table, first: int, second: int) -> float:
+    """Return the p of the signed ranks of listeners' mean differences; NaN where no two differ."""
+    plus, minus = table.shared(first, second)
+    means = [_listener_means(table, rows) for rows in (plus, minus)]
+    differences = np.round(means[0] - means[1], _RANK_DECIMALS)
+    # Zeros have no sign; the test leaves them out too, but only after it chose how to count by all of them.
+    differences = differences[~np.isnan(differences) & (differences != 0)]
+    if not len(differences):
+        return float("nan")
+    return float(needed("scipy.stats").wilcoxon(differences).pvalue)
+
+
+def _listener_means(table: Table, rows: Codes) -> Array:
+    count = int(table.listeners.max()) + 1
+    sums = np.bincount(table.listeners[rows], table.scores[rows], minlength=count)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(sums / np.bincount(table.listeners[rows], minlength=count), np.float64)

@@ -1,0 +1,299 @@
+"""A run's rows by pages: sorted, filtered, searched, heard, and kept or rejected by a key."""
+
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import traitlets as t
+
+from speechframe.batch.reviews import KEEP, REJECT
+from speechframe.batch.run import Run, open_run
+from speechframe.batch.selection import Selection
+from speechframe.errors import SpeechframeError
+from speechframe.page.clips import Entry, Shelf
+from speechframe.page.html import one_file
+from speechframe.widgets.base import ClipWidget, saved, table
+from speechframe.widgets.rows import SORTED_BY, Arranged, RowReader
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["DatasetBrowser", "browse"]
+
+_PAGE_ROWS = 50
+_IN_A_PAGE = 200
+_OPENED = 24
+_START = (
+    "const model = pageModel((message) => heldRows(model, message));\n"
+    'widget.render({ model, el: document.getElementById("spf-host") });'
+)
+
+
+class DatasetBrowser(ClipWidget):
+    """A run's rows, page by page, with a player and a place for verdicts.
+
+    Made by :func:`browse`. What is said of a row is on the disk at once: ``run.reviews``.
+
+    Parameters
+    ----------
+    run
+        The run.
+    page_rows
+        Rows a page.
+    reviewer
+        Who reviews; by default who runs this process.
+
+    Attributes
+    ----------
+    run
+        The run.
+    rows
+        The rows of the page that is shown.
+    found
+        How many rows the filters and the search leave.
+    loads
+        Calls whose audio was sent to the page, in order.
+    """
+
+    script = "browser"
+
+    rows = t.List(t.Dict()).tag(sync=True)
+    total = t.Int().tag(sync=True)
+    found = t.Int().tag(sync=True)
+    page_rows = t.Int().tag(sync=True)
+    wanted = t.Dict().tag(sync=True)
+    opened = t.Dict().tag(sync=True)
+    outline = t.Bytes().tag(sync=True)
+    audible = t.Bool().tag(sync=True)
+    editable = t.Bool(default_value=True).tag(sync=True)
+    trouble = t.Unicode().tag(sync=True)
+
+    def __init__(self, run: Run, *, page_rows: int = _PAGE_ROWS, reviewer: str | None = None) -> None:
+        self.run = run
+        self.reviewer = reviewer
+        self._reader = RowReader(run)
+        self._arranged = Arranged()
+        self._opened: dict[str, Entry] = {}
+        super().__init__(
+            Shelf([], [], 0),
+            total=self._reader.total,
+            page_rows=page_rows,
+            audible=self._reader.audible,
+        )
+        self.show()
+
+    def show(
+        self,
+        page: int = 0,
+        *,
+        search: str = "",
+        status: str = "",
+        verdict: str = "",
+        by: str = "row",
+        descending: bool = False,
+    ) -> None:
+        """Show a page of the rows, as the widget's own controls do.
+
+        Parameters
+        ----------
+        page
+            Counted from 0; the last one where there are fewer.
+        search
+            Rows whose text or id has this in it, in small letters or capitals.
+        status
+            Rows with this status; all for ``""``.
+        verdict
+            ``keep``, ``reject``, or ``none`` for rows without a verdict; all for ``""``.
+        by, descending
+            Column to sort by: ``row`` (the run's own order), ``text``, ``voice``, ``locale``, ``status``,
+            ``seconds`` or ``verdict``.
+
+        Raises
+        ------
+        ValueError
+            For a column that is none of these.
+        """
+        if by not in SORTED_BY:
+            raise ValueError(f"by={by!r}; allowed: {', '.join(SORTED_BY)}")
+        self.run.refresh()
+        self._reader.forget_reviews()
+        self._arranged = Arranged(search.strip(), status, verdict, by, descending)
+        places = self._reader.places(self._arranged)
+        last = max(0, -(-len(places) // self.page_rows) - 1)
+        page = min(max(page, 0), last)
+        here = places[page * self.page_rows : (page + 1) * self.page_rows]
+        with self.hold_sync():
+            self.rows = self._reader.page(here)
+            self.total, self.found = self._reader.total, len(places)
+            self.wanted = {**self._arranged.to_page(), "page": page}
+            self.trouble = ""
+
+    @property
+    def view(self) -> Selection:
+        """The rows that search and filters leave, in the run's order: they go wherever a run goes."""
+        return Selection(self.run, tuple(sorted(self._reader.places(self._arranged))))
+
+    @property
+    def frame(self) -> "pd.DataFrame":
+        """The rows that search and filters leave, in the order they are shown in."""
+        view = self.view
+        at = {place: k for k, place in enumerate(view.positions)}
+        return view.to_pandas().iloc[[at[place] for place in self._reader.places(self._arranged)]]
+
+    # -- messages --------------------------------------------------------------------
+
+    def on_show(self, message: dict[str, Any]) -> None:
+        """Show another page, or the rows in another way."""
+        by = str(message.get("by") or "row")
+        try:
+            self.show(
+                int(message.get("page") or 0),
+                search=str(message.get("search") or ""),
+                status=str(message.get("status") or ""),
+                verdict=str(message.get("verdict") or ""),
+                by=by if by in SORTED_BY else "row",
+                descending=bool(message.get("descending")),
+            )
+        except SpeechframeError as error:
+            self.trouble = str(error)
+
+    def on_open(self, message: dict[str, Any]) -> None:
+        """Show a row of the page with its words and its waveform."""
+        row = self._shown(message)
+        if row is None:
+            return
+        entry = self._reader.entry(row["place"])
+        # What was opened a moment ago may just be asked for.
+        self._opened = {**{k: e for k, e in self._opened.items() if k != entry.clip_id}, entry.clip_id: entry}
+        self._opened = dict(list(self._opened.items())[-_OPENED:])
+        self.shelf = self._reader.shelf(self._opened.values())
+        with self.hold_sync():
+            self.outline = b"" if entry.problem else self.shelf.peaks(entry.clip_id)
+            self.opened = {**entry.to_page(), "place": row["place"], "fields": self._reader.others(entry)}
+
+    def on_review(self, message: dict[str, Any]) -> None:
+        """Write down what is said of a row."""
+        row = self._shown(message)
+        if row is None or not self.editable:
+            return
+        said = {
+            name: str(message[name]) for name in ("verdict", "comment", "corrected_text") if name in message
+        }
+        try:
+            self.run.review(row["row"], **said, sha256=row["sha256"], reviewer=self.reviewer)
+        except (SpeechframeError, KeyError, OSError) as error:
+            self.trouble = f"this was not saved: {error}"
+            return
+        self._reader.forget_reviews()
+        with self.hold_sync():
+            self.trouble = ""
+            self.rows = self._reader.page([row["place"] for row in self.rows])
+
+    def _shown(self, message: dict[str, Any]) -> dict[str, Any] | None:
+        return next((row for row in self.rows if row["place"] == message.get("place")), None)
+
+    # -- without a front end -----------------------------------------------------------
+
+    def to_html(
+        self, path: str | PathLike[str] | None = None, *, limit: int = _IN_A_PAGE, title: str = "Rows"
+    ) -> str | Path:
+        """Return the rows that are left, in their order, as one page with their audio in it, or write it.
+
+        The page sorts, filters, searches and plays with no network; verdicts are shown, not given there.
+
+        Parameters
+        ----------
+        path
+            Where to write it; None returns the page.
+        limit
+            Rows at most.
+        title
+            What the page is called.
+        """
+        places = self._reader.places(self._arranged)[:limit]
+        entries = [self._reader.entry(place) for place in places]
+        shelf = self._reader.shelf(entries)
+        opened = [
+            {**entry.to_page(), "place": place, "fields": self._reader.others(entry)}
+            for entry, place in zip(entries, places, strict=True)
+        ]
+        rows = self._reader.page(places)
+        state = {
+            "rows": rows[: self.page_rows],
+            "all": rows,
+            "clips": {row["place"]: row for row in opened},
+            "outlines": {row["place"]: shelf.peaks(row["id"]) for row in opened if not row["problem"]},
+            "total": self.total,
+            "found": len(rows),
+            "page_rows": self.page_rows,
+            "wanted": {**Arranged().to_page(), "page": 0},
+            "opened": {},
+            "outline": "",
+            "audible": self.audible,
+            "editable": False,
+            "trouble": "",
+        }
+        held = {e.clip_id: e for e in entries if e.problem is None and self.audible}
+        clips = [(clip_id, *shelf.playable(clip_id)) for clip_id in held]
+        page = one_file(self.script, state, clips, title=title, fallback=self.to_table(), start=_START)
+        return saved(page, path)
+
+    def to_text(self) -> str:
+        """Return how many rows there are and what was said of them."""
+        said = self._reader.reviews
+        kept, rejected = ((said["verdict"] == verdict).sum() for verdict in (KEEP, REJECT))
+        return (
+            f"<DatasetBrowser: {self.found:,} of {self.total:,} rows, {kept:,} kept, {rejected:,} rejected>"
+        )
+
+    def to_table(self) -> str:
+        """Return the page that is shown as a table."""
+        head = ["row", "text", "voice", "length", "status", "verdict", "comment"]
+        rows = [
+            [
+                row["row"],
+                row["text"],
+                row["voice"] or "",
+                f"{row['seconds']:.2f} s",
+                row["status"] + (f": {row['why']}" if row["why"] else ""),
+                row["verdict"] or "",
+                row["comment"] or "",
+            ]
+            for row in self.rows
+        ]
+        return table(head, rows, caption=self.to_text())
+
+
+def browse(
+    run: Run | str | PathLike[str], *, page_rows: int = _PAGE_ROWS, reviewer: str | None = None
+) -> DatasetBrowser:
+    """Return a browser of a run's rows: to sort, search and hear them, and to keep, reject and correct them.
+
+    Only the page that is looked at is read, and audio when it is played. Keys: ``k`` keeps, ``r`` rejects,
+    ``u`` takes that back, ``c`` comments, ``t`` corrects the text, space plays, arrows move. What is said is
+    in the run's folder at once (``run.reviews``), with who said it and the sha256 of what was heard;
+    ``resume(run, redo="rejected")`` makes another take of rejected rows. A corrected text changes no row by
+    itself: put it into the table, and ``resume(run, table=frame)`` makes what changed.
+
+    Parameters
+    ----------
+    run
+        A run, or its folder.
+    page_rows
+        Rows a page.
+    reviewer
+        Who reviews; by default who runs this process.
+
+    Raises
+    ------
+    NotARun
+        When the folder holds no run.
+
+    Examples
+    --------
+    >>> import speechframe as spf
+    >>> browser = spf.browse("runs/demo", reviewer="ann")  # doctest: +SKIP
+    >>> browser.view.to_pandas()  # doctest: +SKIP
+    """
+    found = run if isinstance(run, Run) else open_run(run)
+    return DatasetBrowser(found, page_rows=page_rows, reviewer=reviewer)

@@ -1,0 +1,246 @@
+"""A run while it is made: how far it is, what it spends, how it sounds; stopped and resumed by a click."""
+
+import asyncio
+import html
+import threading
+import time
+from functools import partial
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Unpack
+
+import traitlets as t
+
+from speechframe import aio
+from speechframe._loop import submit
+from speechframe.audio.peaks import peaks
+from speechframe.batch.options import RunOptions
+from speechframe.batch.run import RUNNING, Run, open_run
+from speechframe.errors import SpeechframeError
+from speechframe.page.clips import Entry, Shelf
+from speechframe.store.schema import AUDIO_COLUMN
+from speechframe.widgets.base import ClipWidget, table
+from speechframe.widgets.figures import Watcher
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+__all__ = ["RunDashboard", "show", "watch"]
+
+TICK_S = 0.25
+"""Between two updates at least: servers of notebooks hold back who says more."""
+
+_NEWEST = 4
+_KEPT_CLIPS = 24
+_CLIPS_S = 2.0
+_SHARE = 10
+"""Looking takes one part in so many of the time: a long run's folder is looked at less often."""
+
+
+class RunDashboard(ClipWidget):
+    """A run's bar, rate, failures, spending and newest clips, with buttons that stop and resume it.
+
+    Made by :func:`watch`.
+
+    Parameters
+    ----------
+    run
+        The run.
+    options
+        Run options for Resume, beside those of the run's last call in this process.
+
+    Attributes
+    ----------
+    run
+        The run; after Resume it is the live one again.
+    figures
+        What is shown: ``run.progress.to_dict()``, status, failures and retries by error code.
+    burn
+        What was left over time: ``points`` and ``forecast`` are pairs of seconds and what was left.
+    loads
+        Calls whose audio was sent to the page, in order.
+    """
+
+    script = "dashboard"
+
+    heading = t.Unicode().tag(sync=True)
+    folder = t.Unicode().tag(sync=True)
+    figures = t.Dict().tag(sync=True)
+    burn = t.Dict().tag(sync=True)
+    asked = t.Unicode().tag(sync=True)
+    trouble = t.Unicode().tag(sync=True)
+    clips = t.List(t.Dict()).tag(sync=True)
+    outlines = t.Dict().tag(sync=True)
+
+    def __init__(self, run: Run, options: RunOptions | None = None) -> None:
+        self.run = run
+        self._options: dict[str, Any] = dict(options or {})
+        self._watcher = Watcher(run)
+        self._looking = threading.Lock()
+        self._closed = False
+        self._following: Future[None] | None = None
+        self._resuming: Future[None] | None = None
+        self._known: dict[str, tuple[Entry, bytes]] = {}
+        self._clips_due = 0.0
+        self._pause_s = TICK_S
+        self._audible = AUDIO_COLUMN in run.columns
+        started = self._watcher.look()
+        super().__init__(
+            Shelf([], [], 0),
+            heading=f"{run.operation} on {run.service}",
+            folder=str(run.path),
+            figures=started.to_page(),
+            burn=started.burn.to_page(),
+        )
+        self._take_newest()
+        if started.is_live:
+            self._follow()
+
+    # -- looking ---------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        if self._following is None or self._following.done():
+            self._following = submit(self._keep_looking())
+
+    async def _keep_looking(self) -> None:
+        """Show the run until it has ended; on the package's own loop, the reading beside it."""
+        while not self._closed:
+            is_live = await asyncio.to_thread(self._show)
+            if not is_live:
+                return
+            await asyncio.sleep(self._pause_s)
+
+    def _show(self) -> bool:
+        """Bring the page up to date by one message; return whether more is to come."""
+        with self._looking:
+            began = time.monotonic()
+            seen = self._watcher.look()
+            # Counters of this process cost nothing to look at, the folder of another one does.
+            cost_s = 0.0 if seen.is_here else time.monotonic() - began
+            self._pause_s = max(TICK_S, (_SHARE - 1) * cost_s)
+            if self._closed:
+                return False
+            with self.hold_sync():
+                self.figures = seen.to_page()
+                self.burn = seen.burn.to_page()
+                if not seen.is_live:
+                    self.asked = ""
+                if not seen.is_live or time.monotonic() >= self._clips_due:
+                    self._take_newest()
+            return seen.is_live
+
+    def _take_newest(self) -> None:
+        if not self._audible:
+            return
+        began = time.monotonic()
+        keys = self.run.newest(_NEWEST)
+        for key in reversed(keys):
+            # The newest stand at the end: what leaves the shelf is what was shown longest ago.
+            self._known[key] = self._known.pop(key) if key in self._known else self._clip_of(key)
+        for key in list(self._known)[:-_KEPT_CLIPS]:
+            del self._known[key]
+        entries = [entry for entry, _ in self._known.values()]
+        # Clips that have left the page stay on the shelf for a while: somebody may just have asked for one.
+        self.shelf = Shelf(
+            entries, [partial(self.run.clip_of_call, entry.clip_id) for entry in entries], len(entries)
+        )
+        self.clips = [self._known[key][0].to_page() for key in keys]
+        self.outlines = {key: self._known[key][1] for key in keys}
+        self._clips_due = began + max(_CLIPS_S, 2 * _SHARE * (time.monotonic() - began))
+
+    def _clip_of(self, key: str) -> tuple[Entry, bytes]:
+        try:
+            clip = self.run.clip_of_call(key)
+            outline = peaks(clip.samples)
+        except (SpeechframeError, OSError, KeyError) as error:
+            return Entry(key, row_id="", label="a clip", problem=str(error)), b""
+        words = " ".join(clip.text.split()[:6]) or "a clip"
+        seen = Entry(
+            key, row_id="", label=words, text=clip.text, words=clip.words, audio_seconds=clip.audio_seconds,
+            voice_id=clip.voice_id,
+        )  # fmt: skip
+        return seen, outline
+
+    # -- buttons ---------------------------------------------------------------------
+
+    def on_stop(self, message: dict[str, Any]) -> None:
+        """Stop the run: calls in flight finish, the others stay pending."""
+        del message
+        self.asked = "stop"
+        self.run.stop()
+
+    def on_resume(self, message: dict[str, Any]) -> None:
+        """Go on with what is missing."""
+        del message
+        if self.run.refresh().status == RUNNING or (self._resuming and not self._resuming.done()):
+            return
+        self.asked, self.trouble = "resume", ""
+        self._resuming = submit(self._go_on())
+
+    async def _go_on(self) -> None:
+        options: RunOptions = {**self.run.last_options, **self._options, "wait": False, "progress": False}  # type: ignore[typeddict-item]
+        try:
+            self.run.go_on_as(await aio.resume(self.run.path, **options))
+        except Exception as error:
+            self.trouble = str(error)
+            if not isinstance(error, (SpeechframeError, OSError)):
+                raise
+        finally:
+            self.asked = ""
+        self._follow()
+
+    # -- the end, and without a front end ---------------------------------------------
+
+    def close(self) -> None:
+        """Let go of the page; the run goes on."""
+        self._closed = True
+        if self._following is not None:
+            self._following.cancel()
+        super().close()
+
+    def to_text(self) -> str:
+        """Return the run in a line."""
+        f = self.figures
+        failed = "".join(f", {f[name]:,} {name}" for name in ("suspect", "failed", "retries") if f[name])
+        ended = sum(f[name] for name in ("done", "cached", "suspect", "failed", "charged_unknown"))
+        because = f" ({f['because']}: {f['words']})" if f["because"] else ""
+        return (
+            f"<RunDashboard {self.heading}: {f['status']}{because}, {ended:,} of {f['total']:,} {f['unit']}s"
+            f"{failed}, {f['credits']:,.10g} credits>"
+        )
+
+    def to_table(self) -> str:
+        """Return the figures as a table."""
+        rows = [[name, value] for name, value in self.figures.items() if value not in (None, {}, "")]
+        return f"<p>{html.escape(self.folder)}</p>" + table(["figure", "value"], rows, caption=self.to_text())
+
+
+def watch(run: Run | str | PathLike[str], **options: Unpack[RunOptions]) -> RunDashboard:
+    """Return a dashboard of a run: one that is live here, that another process makes, or that has ended.
+
+    Parameters
+    ----------
+    run
+        A run, or its folder.
+    **options
+        Run options for its button Resume: ``service`` and the like. What the run's last call in this process
+        was given holds without being said.
+
+    Raises
+    ------
+    NotARun
+        When the folder holds no run.
+
+    Examples
+    --------
+    >>> import speechframe as spf
+    >>> run = spf.generate(frame, voice="nora", wait=False)  # doctest: +SKIP
+    >>> spf.watch(run)  # doctest: +SKIP
+    """
+    return RunDashboard(run if isinstance(run, Run) else open_run(run), options)
+
+
+def show(run: Run) -> None:
+    """Show a run's dashboard in the cell that makes the run."""
+    from IPython.display import display
+
+    display(watch(run))  # type: ignore[no-untyped-call]

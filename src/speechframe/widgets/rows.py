@@ -1,0 +1,241 @@
+"""The rows of a run as a browser shows them: a page at a time, in any order, without their audio."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from speechframe.batch.outcome import HEARD
+from speechframe.batch.planner import ROW_ID
+from speechframe.batch.prepare import sources_of
+from speechframe.batch.reviews import last_words
+from speechframe.batch.run import Run
+from speechframe.page.clips import Entry, Shelf
+from speechframe.store.schema import AUDIO_COLUMN, BOOKKEEPING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["SORTED_BY", "Arranged", "RowReader"]
+
+SORTED_BY = ("row", "text", "voice", "locale", "status", "seconds", "verdict")
+"""What rows can be sorted by; ``row`` is the run's own order."""
+
+NO_VERDICT = "none"
+
+_FACTS = {"voice": "voice_id", "locale": "locale", "status": "status", "seconds": "audio_seconds"}
+_TEXTS = ("text", "transcription")
+_TRANSLATED = ("translated_text",)
+
+
+@dataclass(frozen=True)
+class Arranged:
+    """Which rows are shown, and in which order; see :meth:`DatasetBrowser.show`."""
+
+    search: str = ""
+    status: str = ""
+    verdict: str = ""
+    by: str = "row"
+    descending: bool = False
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether that is every row in its place."""
+        return self == Arranged()
+
+    def to_page(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+class RowReader:
+    """Reads a run's rows for pages.
+
+    Parameters
+    ----------
+    run
+        The run.
+
+    Attributes
+    ----------
+    audible
+        Rows of this run have audio.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        folder = self._folder = run._folder  # noqa: SLF001 - a page reads less than any method of a run hands out
+        self.columns = run.columns
+        self.audible = AUDIO_COLUMN in folder.schema.names
+        with folder.table() as file:
+            mine = {*folder.schema.names, *file.schema_arrow.names}
+        source = sources_of(folder).get("text")
+        given = [source.column] if source is not None and source.column in mine else []
+        # A row that is not made yet has only the text it was given.
+        made = [run.name_of(name) for name in _TEXTS if name in folder.schema.names]
+        translated = [run.name_of(name) for name in _TRANSLATED if name in folder.schema.names]
+        self._texts = list(dict.fromkeys([*translated, *given, *made]))
+        self._known: tuple[Any, pd.DataFrame] | None = None
+        self._order: tuple[Any, Arranged, Sequence[int]] | None = None
+        self._reviews: pd.DataFrame | None = None
+
+    @property
+    def total(self) -> int:
+        """How many rows the run has."""
+        return self._folder.tables()[-1].rows
+
+    @property
+    def reviews(self) -> "pd.DataFrame":
+        """The last words on rows, by row id; read once until :meth:`forget_reviews`."""
+        if self._reviews is None:
+            self._reviews = last_words(self._folder)
+        return self._reviews
+
+    def forget_reviews(self) -> None:
+        """Read the reviews anew when they are wanted next."""
+        self._reviews = None
+
+    def places(self, arranged: Arranged) -> Sequence[int]:
+        """Return where the rows lie that are shown, in the order they are shown in.
+
+        Every row in its own place costs nothing; anything else reads the texts and states of all rows, once
+        until something changes.
+        """
+        if arranged.is_plain:
+            return range(self.total)
+        self.forget_reviews()
+        stamp = (self._stamp(), len(self.reviews), self.reviews["reviewed_at"].max())
+        if self._order is None or self._order[:2] != (stamp, arranged):
+            self._order = stamp, arranged, self._arrange(arranged)
+        return self._order[2]
+
+    def _arrange(self, arranged: Arranged) -> Sequence[int]:
+        facts = self._facts()
+        verdicts = facts["row_id"].map(self.reviews["verdict"])
+        keep = facts["status"].eq(arranged.status) if arranged.status else facts["row_id"].notna()
+        if arranged.verdict:
+            keep &= verdicts.isna() if arranged.verdict == NO_VERDICT else verdicts.eq(arranged.verdict)
+        if arranged.search:
+            sought = arranged.search.casefold()
+            keep &= facts["sought"].str.contains(sought, regex=False)
+        column = {"verdict": verdicts, "row": facts.index.to_series()}.get(arranged.by)
+        values = (facts[arranged.by] if column is None else column)[keep]
+        # Rows that have no such value come last, whichever way.
+        ordered = values.sort_values(ascending=not arranged.descending, kind="stable", na_position="last")
+        return [int(place) for place in ordered.index]
+
+    def _stamp(self) -> Any:
+        index = self._folder.index()
+        return self._folder.tables()[-1].file, tuple(sorted(index.counts().items())), len(index)
+
+    def _facts(self) -> "pd.DataFrame":
+        """Return what all rows are sorted and searched by."""
+        import pandas as pd
+
+        stamp = self._stamp()
+        if self._known is None or self._known[0] != stamp:
+            names = [*map(self.run.name_of, (ROW_ID, *_FACTS.values()))]
+            there = [name for name in dict.fromkeys([*names, *self._texts]) if self._has(name)]
+            parts = [self._told(batch.to_pandas()) for batch in self._folder.joined(there)]
+            facts = pd.concat(parts, ignore_index=True) if parts else self._told(pd.DataFrame(columns=there))
+            facts["sought"] = (facts["row_id"] + "\n" + facts["text"]).str.casefold()
+            self._known = stamp, facts
+        return self._known[1]
+
+    def _told(self, rows: "pd.DataFrame") -> "pd.DataFrame":
+        """Return rows of the run under the names of a page."""
+        import pandas as pd
+
+        text = pd.Series(index=rows.index, dtype=object)
+        for name in self._texts:
+            text = text.where(text.notna(), rows[name])
+        told = {"row_id": rows[self.run.name_of(ROW_ID)].astype(str), "text": text.fillna("").astype(str)}
+        for name, column in _FACTS.items():
+            found = self.run.name_of(column)
+            told[name] = rows[found] if found in rows else pd.Series(index=rows.index, dtype=object)
+        return pd.DataFrame(told)
+
+    def _has(self, name: str) -> bool:
+        return name in self.columns or name in self._texts or name == self.run.name_of(ROW_ID)
+
+    # -- pages -----------------------------------------------------------------------
+
+    def page(self, places: Sequence[int]) -> list[dict[str, Any]]:
+        """Return rows as a page lists them; reads these rows only."""
+        name_of = self.run.name_of
+        more = {"why": "error_message", "sha256": "sha256", "key": "request_key"}
+        names = [*map(name_of, (ROW_ID, *_FACTS.values(), *more.values())), *self._texts]
+        rows = self.run.rows_at(places, [name for name in dict.fromkeys(names) if self._is_there(name)])
+        frame = rows.to_pandas()
+        told = self._told(frame)
+        for name, column in more.items():
+            told[name] = frame[name_of(column)]
+        told = told.astype(object).where(told.notna(), None)
+        return [self._line(place, row) for place, row in zip(places, told.to_dict("records"), strict=True)]
+
+    def _is_there(self, name: str) -> bool:
+        return self._has(name) or name in {self.run.name_of("sha256"), self.run.name_of("request_key")}
+
+    def _line(self, place: int, row: Mapping[Any, Any]) -> dict[str, Any]:
+        said = self.reviews.loc[row["row_id"]] if row["row_id"] in self.reviews.index else None
+        return {
+            "place": int(place),
+            "row": row["row_id"],
+            "text": row["text"],
+            "voice": row["voice"],
+            "locale": row["locale"],
+            "status": row["status"],
+            "seconds": round(row["seconds"] or 0.0, 3),
+            "why": row["why"],
+            "sha256": row["sha256"],
+            "verdict": None if said is None else said["verdict"],
+            "comment": None if said is None else said["comment"],
+            "corrected_text": None if said is None else said["corrected_text"],
+            "reviewer": None if said is None else said["reviewer"],
+            # It was said of audio that another take has replaced since.
+            "is_old": said is not None and said["sha256"] != row["sha256"],
+        }
+
+    def entry(self, place: int) -> Entry:
+        """Return all that is known of a row but its audio."""
+        name_of = self.run.name_of
+        ours = [name_of(ROW_ID), name_of("request_key")]
+        columns = [c for c in self.columns if not self.audible or c != name_of(AUDIO_COLUMN)]
+        fields = self.run.rows_at([place], list(dict.fromkeys([*columns, *self._texts, *ours]))).to_pylist()[
+            0
+        ]
+        row_id, key = str(fields.pop(ours[0])), fields[ours[1]]
+        status, why = fields[name_of("status")], fields[name_of("error_message")]
+        silent = f"row {row_id!r} has no audio: it is {status}" + (f" ({why})" if why else "")
+        words = fields.get(name_of("word_durations")) or ()
+        return Entry(
+            key or f"row {place}",
+            row_id,
+            label=row_id,
+            text=next((str(fields[name]) for name in self._texts if fields[name]), ""),
+            words=tuple((w["word"], w["start_ms"], w["end_ms"]) for w in words),
+            audio_seconds=fields.get(name_of("audio_seconds")) or 0.0,
+            voice_id=fields.get(name_of("voice_id")),
+            locale=fields.get(name_of("locale")),
+            status=status,
+            problem=silent if status not in HEARD and self.audible else None,
+            fields=fields,
+        )
+
+    def shelf(self, entries: Iterable[Entry]) -> Shelf:
+        """Return the clips of rows; their names are those of their calls."""
+        held = list({entry.clip_id: entry for entry in entries}.values())
+        return Shelf(held, [partial(self.run.clip_of_call, entry.clip_id) for entry in held], len(held))
+
+    def others(self, entry: Entry) -> dict[str, str]:
+        """Return the columns of a row that its page does not show elsewhere, as texts."""
+        shown = {
+            *map(self.run.name_of, (*BOOKKEEPING, ROW_ID, "word_durations", "locale", "text")),
+            self._texts[0],
+        }
+        shown = shown - {*map(self.run.name_of, ("take", "credits"))} | {self.run.name_of("audio_seconds")}
+        return {
+            name: str(value)
+            for name, value in entry.fields.items()
+            if name not in shown and value not in (None, "")
+        }

@@ -1,0 +1,127 @@
+"""Who is screened out, by which rule, and that both results are given."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from speechframe.analysis.listening import analyse
+
+
+def mushra_rows(missed, trials=20, listeners=("k", "l", "m")):
+    """Every listener of three hears ref and ours; the first gives `missed` references less than 90."""
+    rows = []
+    for place, listener in enumerate(listeners):
+        for n in range(trials):
+            low = place == 0 and n < missed
+            rows += [(listener, f"s{n}", "ref", 89.9 if low else 90.0 + n % 3)]
+            rows += [(listener, f"s{n}", "ours", 40.0 + 5 * place + n % 7)]
+    return pd.DataFrame(rows, columns=["listener", "item", "condition", "score"])
+
+
+@pytest.mark.parametrize(("missed", "out"), [(0, ()), (3, ()), (4, ("k",)), (20, ("k",))])
+def test_more_than_fifteen_per_cent_of_missed_references_screens_out(missed, out):
+    result = analyse(mushra_rows(missed), method="mushra", reference="ref")
+    assert result.screened == out
+    assert result.screening.set_index("listener").loc["k", "reference_missed"] == missed / 20
+    assert set(result.screening.loc[result.screening["screened"], "reason"]) <= {"reference"}
+
+
+def test_the_rule_of_the_reference_is_that_of_mushra_only():
+    result = analyse(mushra_rows(20), method="multi", reference="ref")
+    assert result.screened == ()
+    assert result.screening["reference_missed"].isna().all()
+
+
+def test_both_results_are_given():
+    votes = mushra_rows(20)
+    result = analyse(votes, method="mushra", reference="ref")
+    without = analyse(votes[votes["listener"] != "k"], method="mushra", reference="ref")
+    assert (result.everyone.listeners, result.kept.listeners) == (3, 2)
+    pd.testing.assert_frame_equal(result.kept.scores, without.scores)
+    pd.testing.assert_frame_equal(result.kept.pairs, without.pairs)
+    assert not result.kept.scores["mean"].equals(result.scores["mean"])
+    said = result.summary()
+    assert "1 of 3 listeners were screened out: k (reference). Without them:" in said
+    assert said.count("Mean scores") == 2
+
+
+def test_where_nobody_is_screened_out_both_are_the_same():
+    result = analyse(mushra_rows(0), method="mushra", reference="ref")
+    assert result.kept is result.everyone
+    assert result.summary().count("Mean scores") == 1
+
+
+def test_where_everybody_is_screened_out_there_is_no_second_result():
+    votes = mushra_rows(20, listeners=("k",))
+    result = analyse(votes, method="mushra", reference="ref")
+    assert result.kept is None
+    assert "all 1 listeners were screened out" in result.summary()
+
+
+def mos_rows(**of_k):
+    rows = []
+    for listener in ("k", "l", "m"):
+        for n in range(10):
+            row = {"listener": listener, "item": f"s{n // 2}", "condition": "xy"[n % 2], "score": 2 + n % 3}
+            rows.append(
+                {**row, "plays": 1, **({name: of(n) for name, of in of_k.items()} if listener == "k" else {})}
+            )
+    return pd.DataFrame(rows)
+
+
+@pytest.mark.parametrize(
+    ("of_k", "reason"),
+    [
+        ({"score": lambda _: 4}, "constant"),
+        ({"plays": lambda n: int(n > 1)}, "unheard"),
+        ({"score": lambda _: 4, "plays": lambda _: 0}, "constant, unheard"),
+        ({"plays": lambda n: int(n > 0)}, ""),
+    ],
+)
+def test_rules_of_mos(of_k, reason):
+    screening = analyse(mos_rows(**of_k), method="mos").screening.set_index("listener")
+    assert screening.loc["k", "reason"] == reason
+    assert not screening.loc[["l", "m"], "screened"].any()
+
+
+def test_the_same_score_for_one_condition_alone_is_no_fault():
+    votes = mos_rows(score=lambda _: 4, condition=lambda _: "x")
+    assert analyse(votes, method="mos").screened == ()
+
+
+def test_plays_that_were_not_recorded_speak_against_nobody():
+    votes = mos_rows().assign(plays=None)
+    result = analyse(votes, method="mos")
+    assert result.screened == ()
+    assert result.screening["unheard"].isna().all()
+
+
+def ab_rows(choice_of_k, left=lambda n: "ab"[n % 2]):
+    rows = []
+    for listener in ("k", "l", "m"):
+        for n in range(12):
+            choice = choice_of_k(n) if listener == "k" else "aab"[n % 3]
+            rows.append((listener, f"s{n}", "x", "y", left(n), choice))
+    return pd.DataFrame(rows, columns=["listener", "item", "condition_a", "condition_b", "left", "choice"])
+
+
+@pytest.mark.parametrize(
+    ("choice", "reason"),
+    [
+        (lambda n: "ab"[n % 2], "side"),
+        (lambda n: "ba"[n % 2], "side"),
+        (lambda _: "tie", "constant"),
+        (lambda _: "a", ""),
+        (lambda n: "tie" if n < 6 else "ab"[n % 2], ""),
+    ],
+)
+def test_rules_of_ab(choice, reason):
+    screening = analyse(ab_rows(choice), method="ab", replicates=20).screening.set_index("listener")
+    assert screening.loc["k", "reason"] == reason
+    assert not screening.loc[["l", "m"], "screened"].any()
+
+
+def test_a_condition_that_always_stood_on_one_side_makes_no_side_of_a_preference():
+    result = analyse(ab_rows(lambda _: "a", left=lambda _: "a"), method="ab", replicates=20)
+    assert result.screened == ()
+    assert np.allclose(result.screening.set_index("listener").loc["k", "same_side"], 1.0)

@@ -1,0 +1,419 @@
+"""A run's rows by pages in a browser: found, heard, kept, rejected and made anew."""
+
+import hashlib
+import time
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from clips_lab import spoken
+
+import speechframe as spf
+from speechframe.batch.run import Run
+from speechframe.store import Record, RunFolder, RunManifest
+from speechframe.testing import FaultyService
+from speechframe.widgets.browser import browse
+
+SCHEMA = pa.schema(
+    [
+        ("line", pa.string()),
+        ("chapter", pa.string()),
+        ("speech_row_id", pa.string()),
+        ("request_key", pa.string()),
+    ]
+)
+VOICES = ("en-US-nora", "fr-FR-luc", None)
+SUSPECT, FAILED, SPOKEN = 3, 5, 40
+
+
+def key_of(k):
+    return f"{k + 1:032x}"
+
+
+def folder_of(path, rows, *, rate_hz=8000, padding=lambda k: ""):
+    """Make a run: the first rows have audio, one of them is suspect, one failed, the others are pending."""
+    folder = RunFolder.create(
+        path,
+        RunManifest(
+            "r1", "generate", options={"arguments": {"text": {"column": "line"}}}, extra={"state": "stopped"}
+        ),
+    )
+    with folder.lock(), folder.add_table(SCHEMA) as table:
+        for start in range(0, rows, 10_000):
+            here = range(start, min(start + 10_000, rows))
+            table.write(
+                pa.RecordBatch.from_arrays(
+                    [
+                        pa.array([f"The line with number {k:,} of the Script {padding(k)}" for k in here]),
+                        pa.array([f"chapter {k // 1000}" for k in here]),
+                        pa.array([str(k) for k in here]),
+                        pa.array([key_of(k) for k in here]),
+                    ],
+                    schema=SCHEMA,
+                )
+            )
+    with folder.lock(), folder.writer() as writer:
+        for k in range(min(rows, SPOKEN)):
+            clip = spoken(
+                ["The", "line", f"number{k}"],
+                word_s=0.5 + 0.01 * (k % 7),
+                pitch_hz=200 + 10 * k,
+                rate_hz=rate_hz,
+            )
+            status = {SUSPECT: "suspect", FAILED: "failed"}.get(k, "done")
+            writer.answer(
+                Record(
+                    key_of(k),
+                    status,
+                    audio_bytes=None if k == FAILED else clip.audio,
+                    word_durations=clip.words,
+                    format="WAV",
+                    sample_rate=rate_hz,
+                    channels=1,
+                    audio_seconds=None if k == FAILED else clip.audio_seconds,
+                    credits_millis=24_000,
+                    voice_id=VOICES[k % 3],
+                    locale="en-US",
+                    error_message={SUSPECT: "too short for its text", FAILED: "no such voice"}.get(k),
+                )
+            )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def long_run(tmp_path_factory):
+    return Run(
+        folder_of(
+            tmp_path_factory.mktemp("long") / "run",
+            100_000,
+            rate_hz=48000,
+            padding=lambda k: hashlib.sha512(str(k).encode()).hexdigest(),
+        )
+    )
+
+
+@pytest.fixture
+def run(tmp_path):
+    return Run(folder_of(tmp_path / "run", 120))
+
+
+@pytest.fixture
+def browsing(show):
+    made = []
+
+    def shows(*args, light=True, **keys):
+        bridge = show(lambda: browse(*args, **keys), light=light)
+        made.append(bridge.widget)
+        return bridge
+
+    yield shows
+    for widget in made:
+        widget.close()
+
+
+def shown(bridge):
+    return bridge.page.locator("tbody tr").evaluate_all("nodes => nodes.map((n) => Number(n.dataset.place))")
+
+
+def row(bridge, place):
+    return bridge.page.locator(f"tbody tr[data-place='{place}']")
+
+
+def bytes_read():
+    facts = Path("/proc/self/io").read_text()
+    return int(facts.partition("rchar: ")[2].split()[0])
+
+
+def test_of_a_hundred_thousand_rows_one_page_is_read(long_run, run, browsing):
+    browse(run).close()  # what is imported is read, too
+    size = sum(path.stat().st_size for path in (long_run.path / "input").glob("*.parquet"))
+    audio = sum(path.stat().st_size for path in long_run.part_files)
+    began, before = time.monotonic(), bytes_read()
+    widget = browse(long_run.path)
+    seconds, read = time.monotonic() - began, bytes_read() - before
+    widget.close()
+    assert (widget.total, widget.found, len(widget.rows)) == (100_000, 100_000, 50)
+    assert read < size / 3
+    assert read < audio / 3, "no audio is read"
+    assert seconds < 5
+    bridge = browsing(long_run)
+    assert bridge.page.locator("tbody tr").count() == 50
+    assert "1–50 of 100,000 rows" in bridge.box.text_content()
+    assert len(str(bridge.widget.get_state())) < 60_000
+
+
+def test_any_page_is_the_rows_of_its_places(long_run):
+    widget = browse(long_run)
+    widget.show(1234)
+    assert [r["row"] for r in widget.rows] == [str(k) for k in range(61_700, 61_750)]
+    assert widget.rows[0]["text"].startswith("The line with number 61,700 of")
+    widget.show(10**9)
+    assert widget.rows[-1]["row"] == "99999"
+    widget.show(0, search="NUMBER 4,01", by="row", descending=True)
+    assert [r["row"] for r in widget.rows] == [str(k) for k in range(4019, 4009, -1)]
+    widget.close()
+
+
+def test_sort_filter_and_search_by_hand_and_what_python_sees(run, browsing):
+    bridge = browsing(run, page_rows=20)
+    page = bridge.page
+    page.get_by_label("Search in texts and ids").fill("number 1")
+    bridge.until(lambda: bridge.widget.found == 31)
+    assert len(bridge.widget.view) == 31
+    page.get_by_label("Status", exact=True).select_option("done")
+    bridge.until(lambda: bridge.widget.found == 11)
+    expected = run.to_pandas()
+    expected = expected[expected["line"].str.contains("number 1") & expected["status"].eq("done")]
+    assert list(bridge.widget.view.to_pandas().index) == list(expected.index)
+    page.get_by_role("button", name="Length").click()
+    bridge.until(lambda: bridge.widget.wanted["by"] == "seconds")
+    ordered = expected.sort_values("audio_seconds", kind="stable")
+    bridge.until(lambda: shown(bridge) == [int(k) for k in ordered.index])
+    assert list(bridge.widget.frame.index) == list(ordered.index)
+    assert page.locator("th[aria-sort=ascending]").text_content().startswith("Length")
+    page.get_by_role("button", name="Length").click()
+    page.locator("th[aria-sort=descending]").wait_for()
+    page.get_by_label("Search in texts and ids").fill("nothing is like this")
+    page.get_by_text("no row is like that").wait_for()
+    assert shown(bridge) == []
+    assert len(bridge.widget.view) == 0
+
+
+def test_what_is_not_there_sorts_last_both_ways(run):
+    widget = browse(run, page_rows=200)
+    for descending in (False, True):
+        widget.show(by="seconds", descending=descending)
+        lengths = [r["seconds"] for r in widget.rows]
+        heard = [s for s in lengths if s]
+        assert lengths[: len(heard)] == sorted(heard, reverse=descending)
+        assert set(lengths[len(heard) :]) == {0.0}
+    with pytest.raises(ValueError, match="allowed: row, text"):
+        widget.show(by="size")
+    widget.close()
+
+
+def test_pages_turn_by_button_and_by_key(run, browsing):
+    bridge = browsing(run, page_rows=50)
+    bridge.page.get_by_role("button", name="Next").click()
+    bridge.until(lambda: shown(bridge)[:1] == [50])
+    row(bridge, 50).focus()
+    bridge.page.keyboard.press("PageDown")
+    bridge.until(lambda: shown(bridge) == list(range(100, 120)))
+    assert bridge.page.get_by_role("button", name="Next").is_disabled()
+    bridge.page.keyboard.press("PageUp")
+    bridge.until(lambda: shown(bridge)[:1] == [50])
+
+
+def test_rows_that_went_wrong_have_a_badge_and_say_why(run, browsing):
+    bridge = browsing(run)
+    for place, status, why in ((SUSPECT, "suspect", "too short"), (FAILED, "failed", "no such voice")):
+        badge = row(bridge, place).locator(".spf-badge")
+        assert badge.text_content() == status
+        assert why in badge.get_attribute("title")
+    assert row(bridge, 0).locator(".spf-badge").count() == 0
+    row(bridge, FAILED).click()
+    bridge.page.get_by_text("row '5' has no audio: it is failed (no such voice)").wait_for()
+
+
+def test_a_click_opens_the_player_and_space_plays_with_words(run, browsing):
+    bridge = browsing(run)
+    row(bridge, 2).click()
+    bridge.page.locator(".spf-clip").wait_for()
+    assert bridge.page.locator(".spf-word").all_text_contents() == ["The", "line", "number2"]
+    assert bridge.widget.loads == []
+    assert "chapter 0" in bridge.page.locator(".spf-fields").text_content()
+    row(bridge, 2).focus()
+    bridge.page.keyboard.press("Space")
+    bridge.page.locator(".spf-lit", has_text="line").wait_for()
+    assert bridge.widget.loads == [key_of(2)]
+    bridge.page.keyboard.press("ArrowDown")
+    bridge.page.locator(".spf-word", has_text="number3").wait_for()
+    bridge.page.keyboard.press("Space")
+    bridge.page.locator(".spf-lit").first.wait_for()
+    assert bridge.widget.loads == [key_of(2), key_of(3)]
+
+
+def test_keys_keep_reject_comment_and_correct_and_it_is_on_the_disk(run, browsing):
+    bridge = browsing(run, reviewer="ann")
+    page = bridge.page
+    row(bridge, 0).click()
+    page.locator(".spf-clip").wait_for()
+    row(bridge, 0).focus()
+    page.keyboard.press("k")
+    row(bridge, 0).locator(".spf-badge", has_text="keep").wait_for()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("r")
+    row(bridge, 1).locator(".spf-badge", has_text="reject").wait_for()
+    page.keyboard.press("c")
+    page.keyboard.type("kind of rushed, c and r are letters here")
+    page.keyboard.press("Control+Enter")
+    row(bridge, 1).get_by_text("kind of rushed").wait_for()
+    page.keyboard.press("t")
+    page.get_by_label("Corrected text for row 1").fill("The line, number one.")
+    page.keyboard.press("Control+Enter")
+    row(bridge, 1).get_by_text("The line, number one.").wait_for()
+    # Back in the list, where the next key counts.
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("r")
+    row(bridge, 2).locator(".spf-badge", has_text="reject").wait_for()
+    page.keyboard.press("u")
+    bridge.until(lambda: spf.open_run(run.path).reviews.set_index("row_id").loc["2", "verdict"] is None)
+    said = spf.open_run(run.path).reviews.set_index("row_id")
+    assert list(said["verdict"]) == ["keep", "reject", None]
+    assert said.loc["1", "comment"] == "kind of rushed, c and r are letters here"
+    assert said.loc["1", "corrected_text"] == "The line, number one."
+    assert set(said["reviewer"]) == {"ann"}
+    assert list(said["sha256"]) == list(run.to_pandas(["sha256"])["sha256"][:3])
+    page.get_by_label("Verdict", exact=True).select_option("reject")
+    bridge.until(lambda: shown(bridge) == [1])
+    page.get_by_label("Verdict", exact=True).select_option("none")
+    bridge.until(lambda: bridge.widget.found == 118)
+
+
+def test_what_somebody_is_writing_is_not_lost_to_another_row_or_page(run, browsing):
+    bridge = browsing(run, page_rows=20)
+    page = bridge.page
+    row(bridge, 3).focus()
+    page.keyboard.press("c")
+    page.keyboard.type("a long thought")
+    row(bridge, 7).click()
+    page.locator(".spf-word", has_text="number7").wait_for()
+    page.keyboard.press("c")
+    field = page.get_by_label("Comment for row 3")
+    assert field.input_value() == "a long thought"
+    page.get_by_role("button", name="Next").click()
+    bridge.until(lambda: shown(bridge)[:1] == [20])
+    page.get_by_role("button", name="Save").click()
+    page.get_by_text("row 3 is not on this page").wait_for()
+    assert field.input_value() == "a long thought"
+    page.get_by_role("button", name="Previous").click()
+    bridge.until(lambda: shown(bridge)[:1] == [0])
+    page.get_by_role("button", name="Save").click()
+    bridge.until(lambda: list(run.reviews["comment"]) == ["a long thought"])
+    assert list(run.reviews["row_id"]) == ["3"]
+
+
+def test_buttons_say_the_same_as_keys(run, browsing):
+    bridge = browsing(run)
+    row(bridge, 4).click()
+    keep = bridge.page.get_by_role("button", name="Keep (K)")
+    keep.click()
+    bridge.page.locator("button[aria-pressed=true]", has_text="Keep").wait_for()
+    bridge.page.get_by_role("button", name="Reject (R)").click()
+    bridge.page.locator("button[aria-pressed=true]", has_text="Reject").wait_for()
+    assert keep.get_attribute("aria-pressed") == "false"
+    bridge.page.get_by_role("button", name="Comment (C)").click()
+    bridge.page.get_by_label("Comment for row 4").fill("hm")
+    bridge.page.get_by_role("button", name="Save").click()
+    bridge.until(lambda: list(run.reviews["comment"]) == ["hm"])
+
+
+def test_what_somebody_else_said_is_there_with_the_next_look(run, browsing):
+    bridge = browsing(run, page_rows=20)
+    spf.open_run(run.path).review("21", "keep", reviewer="bob")
+    bridge.page.get_by_role("button", name="Next").click()
+    badge = row(bridge, 21).locator(".spf-badge", has_text="keep")
+    badge.wait_for()
+    assert badge.get_attribute("title") == "by bob"
+
+
+def test_what_cannot_be_saved_is_said(run, browsing):
+    bridge = browsing(run)
+    (run.path / "reviews.parquet").write_bytes(b"no table")
+    row(bridge, 0).focus()
+    bridge.page.keyboard.press("k")
+    bridge.page.get_by_role("alert").filter(has_text="this was not saved").wait_for()
+    assert row(bridge, 0).locator(".spf-badge").count() == 0
+
+
+def test_a_real_run_is_reviewed_and_its_rejected_rows_are_made_anew(browsing, tmp_path):
+    lines = pd.DataFrame({"text": [f"Line {k} to be heard." for k in range(4)]})
+    with FaultyService(quota=10**6) as service:
+        given = {"service": service.settings, "progress": False}
+        made = spf.generate(lines, text="text", voice="nora", run_dir=tmp_path / "run", **given)
+        bridge = browsing(made)
+        row(bridge, 2).focus()
+        bridge.page.keyboard.press("r")
+        row(bridge, 2).locator(".spf-badge", has_text="reject").wait_for()
+        before = service.books().requests
+        again = spf.resume(made, redo="rejected", **given)
+        assert service.books().requests == before + 1
+    assert list(again.to_pandas()["take"]) == [0, 0, 1, 0]
+    assert not again.reviews["is_current"][0]
+    bridge.widget.show()
+    row(bridge, 2).get_by_text("of an earlier take").wait_for()
+
+
+def test_a_translation_s_rows_are_read_without_a_player(tmp_path, browsing):
+    folder = RunFolder.create(tmp_path / "run", RunManifest("r2", "translate"))
+    with folder.lock():
+        with folder.add_table(SCHEMA) as table:
+            table.write(
+                pa.RecordBatch.from_arrays(
+                    [pa.array([v]) for v in ("Hello", "one", "0", key_of(0))], schema=SCHEMA
+                )
+            )
+        with folder.writer() as writer:
+            writer.answer(Record(key_of(0), "done", text="Hello", translated_text="Bonjour", locale="fr-FR"))
+    bridge = browsing(Run(folder))
+    row(bridge, 0).click()
+    bridge.page.locator(".spf-panel", has_text="Hello").wait_for()
+    assert "Bonjour" in bridge.page.locator(".spf-panel").text_content()
+    assert bridge.page.locator(".spf-clip").count() == 0
+
+
+def test_one_page_without_network_sorts_searches_and_plays(run, page, tmp_path):
+    run.review("1", "reject", comment="<b>no</b>", reviewer="ann")
+    widget = browse(run, page_rows=10)
+    widget.show(status="done")
+    path = widget.to_html(tmp_path / "rows.html", limit=30, title="Rows of a run")
+    widget.close()
+    errors, asked = [], []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(path.as_uri())
+    assert page.locator("tbody tr").count() == 10
+    assert "1–10 of 30 rows" in page.locator("section.spf").text_content()
+    assert "<b>no</b>" in page.locator("tbody").text_content()
+    page.get_by_role("button", name="Next").click()
+    page.locator("tr[data-place='12']").wait_for()
+    page.get_by_role("button", name="Length").click()
+    page.locator("th[aria-sort=ascending]", has_text="Length").wait_for()
+    page.get_by_label("Search in texts and ids").fill("NUMBER 12 of")
+    page.locator("tbody tr").nth(1).wait_for(state="detached")
+    assert page.locator("tbody tr").count() == 1
+    page.locator("tbody tr").focus()
+    page.keyboard.press("Space")
+    page.locator(".spf-lit", has_text="line").wait_for()
+    page.keyboard.press("k")
+    assert page.get_by_role("button", name="Keep").count() == 0
+    assert [url for url in asked if not url.startswith(("file:", "blob:", "data:"))] == []
+    assert errors == []
+
+
+def test_without_a_front_end_it_is_a_table(run):
+    run.review("1", "reject", comment="<b>no</b>")
+    widget = browse(run, page_rows=10)
+    assert repr(widget) == "<DatasetBrowser: 120 of 120 rows, 0 kept, 1 rejected>"
+    shown = widget._repr_mimebundle_()[0]
+    assert shown["text/html"].count("<tr>") == 11
+    assert "&lt;b&gt;no" in shown["text/html"]
+    assert "failed: no such voice" in shown["text/html"]
+    widget.close()
+
+
+@pytest.mark.parametrize("light", [True, False], ids=["light", "dark"])
+def test_everybody_can_use_it(run, browsing, accessible, picture, light):
+    run.review("1", "reject", comment="too fast", reviewer="ann")
+    run.review("2", "keep", corrected_text="The line, number two.", reviewer="ann")
+    bridge = browsing(run, light=light)
+    row(bridge, 1).click()
+    bridge.page.locator(".spf-clip").wait_for()
+    row(bridge, 1).focus()
+    picture(bridge.box, f"browser-{'light' if light else 'dark'}")
+    accessible(bridge.box)
+    bridge.page.keyboard.press("c")
+    accessible(bridge.box)
+    picture(bridge.box, f"browser-comment-{'light' if light else 'dark'}")

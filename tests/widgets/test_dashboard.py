@@ -1,0 +1,342 @@
+"""A run watched, stopped and resumed, in a browser."""
+
+import subprocess
+import sys
+import threading
+import time
+
+import pandas as pd
+import pytest
+
+import speechframe as spf
+from speechframe._loop import background_loop
+from speechframe.testing import FaultyService
+from speechframe.widgets.dashboard import RunDashboard, watch
+from speechframe.widgets.figures import STOP_WORDS
+
+TICKS_A_SECOND = 4
+
+
+@pytest.fixture(scope="module")
+def service():
+    with FaultyService(quota=10**7) as running:
+        yield running
+
+
+@pytest.fixture
+def start(service, tmp_path):
+    """Start a live run of some lines; whatever it does, it has ended when the test has."""
+    runs = []
+
+    def started(count, *, latency=0.0, scripts=None, lines=None, **options):
+        service.set(latency=latency, scripts=scripts or {})
+        texts = lines or [f"Line {k} of {count}." for k in range(count)]
+        given = {"service": service.settings, "progress": False, "wait": False, "max_concurrency": 2}
+        frame = pd.DataFrame({"line": texts})
+        run = spf.generate(frame, text="line", voice="nora", run_dir=tmp_path / "run", **given | options)
+        runs.append(run)
+        return run
+
+    yield started
+    for run in runs:
+        run.stop()
+        run.wait(60)
+
+
+@pytest.fixture
+def watched():
+    """Make dashboards that are closed after the test."""
+    made = []
+
+    def make(run, **options):
+        made.append(watch(run, **options))
+        return made[-1]
+
+    yield make
+    for widget in made:
+        widget.close()
+
+
+def until(true, seconds=30):
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not come to that"
+        time.sleep(0.01)
+
+
+def updates(bridge):
+    return [m for m in bridge.to_page if m["method"] == "update" and "figures" in m["state"]]
+
+
+def figure(bridge, name):
+    return int(bridge.page.locator(f"[data-figure={name}]").text_content().split()[0].replace(",", ""))
+
+
+def test_it_shows_the_run_s_own_counters_a_few_times_a_second_and_ends_with_it(start, watched, show):
+    bad = {"Line 7 of 300.": ["503", "ok"], "Line 9 of 300.": ["400", "..."]}
+    run = start(300, latency=0.01, scripts=bad, max_concurrency=2)
+    bridge = show(lambda: watched(run))
+    began = time.monotonic()
+    bridge.until(lambda: run.status == "finished", 60)
+    bridge.page.locator("[data-role=status]", has_text="finished").wait_for()
+    told, seconds = len(updates(bridge)), time.monotonic() - began
+    assert seconds / 2 <= told <= TICKS_A_SECOND * seconds + 2
+    page, counted = bridge.widget.figures, run.progress.to_dict()
+    assert {name: page[name] for name in counted} == counted
+    assert (figure(bridge, "done"), figure(bridge, "failed"), figure(bridge, "retries")) == (299, 1, 1)
+    assert bridge.page.get_by_role("progressbar").get_attribute("aria-valuetext") == "300 of 300 calls"
+    assert "Failed: " in bridge.box.text_content()
+    assert sum(page["failed_by"].values()) == 1
+    bridge.page.wait_for_timeout(700)
+    assert len(updates(bridge)) == told, "what has ended is told no more"
+    assert bridge.widget._following.done()
+
+
+def test_what_is_left_falls_by_exactly_what_was_spent(start, watched):
+    run = start(120, latency=0.01)
+    widget = watched(run)
+    until(lambda: widget.burn["forecast"])
+    burn = widget.burn
+    (now, then), price = burn["forecast"], run.estimate.credits
+    until(lambda: run.status == "finished" and widget._following.done())
+    points = widget.burn["points"]
+    lefts = [left for _, left in points]
+    assert widget.burn["unit"] == "characters"
+    assert lefts == sorted(lefts, reverse=True)
+    assert run.estimate.balance - lefts[-1] == run.ledger["credits"].sum() == price
+    # At every moment: so much as the calls cost that had been settled by then, each of whole characters.
+    assert {left % 1 for left in lefts} == {0}
+    assert now == burn["points"][-1]
+    assert then[0] > now[0]
+    assert then[1] == run.estimate.balance - price, "the dashed line ends where the run's price does"
+    assert widget.burn["forecast"] == []
+
+
+@pytest.mark.parametrize("thread", ["the kernel's thread", "another thread"])
+def test_stop_lets_calls_finish_and_resume_makes_only_the_rest(start, watched, show, service, thread):
+    run = start(40, latency=0.1)
+    bridge = show(lambda: watched(run))
+    if thread == "another thread":
+        deliver = bridge.widget._handle_msg
+
+        def elsewhere(message):
+            other = threading.Thread(target=deliver, args=(message,))
+            other.start()
+            other.join(10)
+
+        bridge.widget._handle_msg = elsewhere
+    bridge.until(lambda: run.progress.done >= 2)
+    bridge.page.get_by_role("button", name="Stop").click()
+    bridge.page.locator("[data-role=status]", has_text="stopped").wait_for()
+    done = run.progress.done
+    assert run.stopped_because == "stopped"
+    assert run.stats["pending"] == 40 - done > 0
+    assert run.stats.get("charged_unknown", 0) == run.stats["failed"] == 0, (
+        "calls in flight came to their end"
+    )
+    before = service.books().requests
+    assert bridge.page.get_by_role("button", name="Stop").is_disabled()
+    service.set(latency=0)
+    bridge.page.get_by_role("button", name="Resume").click()
+    bridge.page.locator("[data-role=status]", has_text="finished").wait_for()
+    assert service.books().requests - before == 40 - done
+    # The run that is held is the one that was resumed.
+    assert bridge.widget.run is run
+    assert (run.status, run.stats["done"]) == ("finished", 40)
+    assert bridge.page.get_by_role("button", name="Resume").is_disabled()
+
+
+def test_a_click_waits_for_nobody(start, watched):
+    run = start(40, latency=0.1)
+    widget = watched(run)
+    held, release = threading.Event(), threading.Event()
+
+    def hold():
+        held.set()
+        release.wait(30)
+
+    background_loop().call_soon_threadsafe(hold)
+    assert held.wait(10)
+    try:
+        # The loop that makes the run stands still, and the handler returns all the same.
+        widget._handle_msg(
+            {"content": {"data": {"method": "custom", "content": {"kind": "stop"}}}, "buffers": []}
+        )
+        until(lambda: widget.asked == "stop")
+        assert run.status == "running"
+    finally:
+        release.set()
+    until(lambda: run.status == "stopped")
+
+
+@pytest.mark.parametrize(("step", "because"), [("402", "quota"), ("403", "key")])
+def test_an_empty_or_refused_key_is_said_in_red_and_nothing_more_is_sent(
+    start, watched, show, service, step, because
+):
+    # The first ones are made, then the key is refused.
+    scripts = {"*": [step, "..."]} | {f"Line {k} of 20.": ["ok"] for k in range(4)}
+    run = start(20, latency=0.02, scripts=scripts)
+    bridge = show(lambda: watched(run))
+    banner = bridge.page.get_by_role("alert").filter(has_text="The run stopped")
+    banner.wait_for()
+    assert because in banner.text_content()
+    assert STOP_WORDS[because] in banner.text_content()
+    red = bridge.page.evaluate("getComputedStyle(document.querySelector('.spf-banner')).color")
+    assert red == "rgb(179, 38, 30)"
+    sent = service.books().requests
+    bridge.page.wait_for_timeout(500)
+    assert service.books().requests == sent
+    assert run.stopped_because == because
+    # When the key is good again, Resume goes on.
+    service.set(scripts={}, latency=0)
+    bridge.page.get_by_role("button", name="Resume").click()
+    bridge.page.locator("[data-role=status]", has_text="finished").wait_for()
+    assert run.stats["done"] == 20
+    assert banner.count() == 0
+
+
+def test_what_keeps_resume_from_going_on_is_said(start, watched, show, service):
+    run = start(4, scripts={"*": ["403", "..."]})
+    run.wait(30)
+    bridge = show(lambda: watched(run, service="nowhere"))
+    bridge.page.get_by_role("button", name="Resume").click()
+    banner = bridge.page.get_by_role("alert").filter(has_text="service='nowhere' is no service")
+    banner.wait_for()
+    assert run.status == "stopped"
+
+
+def test_a_page_that_is_loaded_again_shows_the_run_as_it_is_now(start, watched, show):
+    run = start(60, latency=0.02)
+    bridge = show(lambda: watched(run))
+    bridge.until(lambda: run.progress.done >= 5)
+    before = figure(bridge, "done")
+    bridge.page.reload()
+    bridge.wait("window.__ready === true")
+    assert figure(bridge, "done") >= before
+    bridge.page.locator("[data-role=status]", has_text="finished").wait_for()
+    bridge.page.reload()
+    bridge.wait("window.__ready === true")
+    assert figure(bridge, "done") == 60
+    assert bridge.page.locator(".spf-clip").count() == 4
+
+
+def test_the_newest_clips_play(start, watched, show):
+    run = start(12)
+    run.wait(30)
+    bridge = show(lambda: watched(run))
+    assert bridge.page.locator(".spf-clip").count() == 4
+    assert bridge.widget.loads == []
+    newest = run.newest(4)
+    assert [clip["id"] for clip in bridge.widget.clips] == newest
+    bridge.page.locator(".spf-play").first.click()
+    bridge.page.locator(".spf-lit").first.wait_for()
+    assert bridge.widget.loads == newest[:1]
+
+
+WRITER = """
+import sys, speechframe as spf
+from pydantic import SecretStr
+url, folder = sys.argv[1:]
+service = spf.Settings(base_url=url, api_key=SecretStr("faulty-key"), profile="faulty")
+lines = [f"Line {k} from afar." for k in range(60)]
+spf.generate(lines, voice="nora", service=service, run_dir=folder, progress=False, max_concurrency=2)
+"""
+
+
+def test_a_run_of_another_process_is_watched_but_not_stopped(watched, show, service, tmp_path):
+    service.set(
+        latency=0.05, scripts={"Line 3 from afar.": ["503", "ok"], "Line 5 from afar.": ["400", "..."]}
+    )
+    folder = tmp_path / "afar"
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, service.url, str(folder)])
+    try:
+        until(lambda: (folder / "run.json").exists() and spf.open_run(folder).status == "running")
+        bridge = show(lambda: watched(folder))
+        first = bridge.widget.figures["done"]
+        assert bridge.page.get_by_role("button", name="Stop").is_disabled()
+        assert "another process makes this run" in bridge.box.text_content()
+        bridge.until(lambda: first < bridge.widget.figures["done"] < 59)
+        bridge.page.locator("[data-role=status]", has_text="finished").wait_for()
+    finally:
+        assert writer.wait(60) == 0
+    counts = bridge.widget.figures
+    assert (counts["total"], counts["done"], counts["failed"], counts["retries"]) == (60, 59, 1, 1)
+    assert (len(counts["failed_by"]), len(counts["retried_by"])) == (1, 1)
+    assert counts["credits"] == spf.open_run(folder).ledger["credits"].sum()
+    lefts = [left for _, left in bridge.widget.burn["points"]]
+    assert lefts[0] - lefts[-1] == counts["credits"]
+    assert lefts == sorted(lefts, reverse=True)
+
+
+def test_a_closed_dashboard_leaves_nothing_behind_and_the_run_goes_on(start):
+    run = start(40, latency=0.1)
+    threads = threading.active_count()
+    widgets = [watch(run) for _ in range(8)]
+    until(lambda: all(widget.burn["points"] for widget in widgets))
+    for widget in widgets:
+        widget.close()
+    until(lambda: all(widget._following.done() for widget in widgets))
+    told = [len(widget.burn["points"]) for widget in widgets]
+    time.sleep(0.6)
+    assert [len(widget.burn["points"]) for widget in widgets] == told
+    assert run.status == "running"
+    # The loop's own pool is all there ever is, however many are watched.
+    assert threading.active_count() - threads <= 8
+    again = threading.active_count()
+    for _ in range(8):
+        watch(run).close()
+    assert threading.active_count() <= again + 1
+
+
+def test_without_a_front_end_it_is_text(start, watched):
+    run = start(6, scripts={"Line 2 of 6.": ["400", "..."]})
+    run.wait(30)
+    widget = watched(run)
+    assert repr(widget) == "<RunDashboard generate on faulty-0: finished, 6 of 6 calls, 1 failed, 60 credits>"
+    shown = widget._repr_mimebundle_()[0]
+    assert shown["text/plain"] == repr(widget)
+    assert "<td>finished</td>" in shown["text/html"]
+    assert "<script" not in shown["text/html"]
+
+
+def test_a_planned_run_is_started_by_resume(start, watched, show, service):
+    plan = start(5, dry_run=True)
+    bridge = show(lambda: watched(plan))
+    assert bridge.page.locator("[data-role=status]").text_content() == "planned"
+    # A dry run is no call that could be gone on with: the service is named.
+    bridge.widget._options["service"] = service.settings
+    bridge.page.get_by_role("button", name="Resume").click()
+    bridge.page.locator("[data-role=status]", has_text="finished").wait_for()
+    assert plan.stats["done"] == 5
+
+
+@pytest.mark.parametrize("light", [True, False], ids=["light", "dark"])
+def test_everybody_can_use_it(start, watched, show, accessible, picture, service, light):
+    scripts = {f"Line {k} of 400.": ["503", "ok"] for k in (0, 2, 4)} | {"Line 9 of 400.": ["400", "..."]}
+    run = start(400, latency=0.05, scripts=scripts)
+    bridge = show(lambda: watched(run), light=light)
+    bridge.until(lambda: run.progress.ended >= 30 and len(bridge.widget.clips) == 4)
+    bridge.page.wait_for_timeout(400)
+    name = f"dashboard-{'light' if light else 'dark'}"
+    picture(bridge.box, name)
+    accessible(bridge.box)
+    service.set(scripts={"*": ["402", "..."]})
+    bridge.page.get_by_role("alert").filter(has_text="The run stopped").wait_for()
+    picture(bridge.box, f"{name}-stopped")
+    accessible(bridge.box)
+
+
+def test_keys_alone_stop_a_run(start, watched, show):
+    run = start(60, latency=0.1)
+    bridge = show(lambda: watched(run))
+    for _ in range(10):
+        bridge.page.keyboard.press("Tab")
+        if bridge.page.evaluate("document.activeElement.textContent") == "Stop":
+            break
+    bridge.page.keyboard.press("Enter")
+    bridge.page.locator("[data-role=status]", has_text="stopped").wait_for()
+
+
+def test_its_class_is_a_widget_that_says_what_it_is():
+    assert RunDashboard.__doc__
+    assert "export default {" in str(RunDashboard._esm)

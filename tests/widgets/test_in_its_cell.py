@@ -1,0 +1,116 @@
+"""``progress="dashboard"``: in a real kernel the run's own cell shows it; elsewhere there is the bar."""
+
+import json
+import time
+
+import pytest
+from jupyter_client import KernelManager
+
+import speechframe as spf
+from speechframe.batch.progress import display_of
+from speechframe.errors import SettingsError
+from speechframe.testing import FaultyService
+
+VIEW = "application/vnd.jupyter.widget-view+json"
+CELL = """
+import speechframe as spf
+from pydantic import SecretStr
+service = spf.Settings(base_url={url!r}, api_key=SecretStr("faulty-key"), profile="faulty")
+lines = [f"Line {{k}} of a cell." for k in range(30)]
+run = spf.generate(lines, voice="nora", service=service, run_dir={folder!r}, progress="dashboard", **{options!r})
+"""
+
+
+@pytest.fixture(scope="module")
+def service():
+    with FaultyService(quota=10**7, latency=0.03) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def kernel():
+    manager = KernelManager(kernel_name="python3")
+    manager.start_kernel()
+    client = manager.blocking_client()
+    client.start_channels()
+    client.wait_for_ready(timeout=60)
+    yield client
+    client.stop_channels()
+    manager.shutdown_kernel(now=True)
+
+
+def run_cell(kernel, code):
+    """Run a cell; return what it had on the page, and every widget's states by comm, as they were told."""
+    asked = kernel.execute(code)
+    outputs, states, errors, end = [], {}, [], time.monotonic() + 60
+    while time.monotonic() < end:
+        message = kernel.get_iopub_msg(timeout=60)
+        kind, content = message["msg_type"], message["content"]
+        if kind in {"comm_open", "comm_msg"}:
+            states.setdefault(content["comm_id"], []).append(content["data"].get("state", {}))
+        elif kind in {"display_data", "stream", "error", "execute_result"}:
+            outputs.append((kind, message["parent_header"].get("msg_id") == asked, content))
+            errors += [content["ename"]] if kind == "error" else []
+        elif content.get("execution_state") == "idle" and message["parent_header"].get("msg_id") == asked:
+            assert errors == []
+            return outputs, states
+    raise AssertionError("the cell did not come to its end")
+
+
+def shown_in(outputs):
+    return [
+        (mine, content["data"])
+        for kind, mine, content in outputs
+        if kind == "display_data" and VIEW in content["data"]
+    ]
+
+
+@pytest.mark.parametrize("options", [{}, {"wait": False}], ids=["wait", "live"])
+def test_the_cell_that_makes_a_run_shows_its_dashboard(kernel, service, tmp_path, options):
+    code = CELL.format(url=service.url, folder=str(tmp_path / "run"), options=options)
+    outputs, states = run_cell(kernel, code)
+    ((mine, data),) = shown_in(outputs)
+    assert mine, "it belongs to this cell"
+    assert "RunDashboard generate on" in data["text/plain"]
+    told = [state["figures"] for state in states[data[VIEW]["model_id"]] if "figures" in state]
+    assert told[0]["status"] == "running", "it is there from the beginning"
+    texts = "".join(content["text"] for kind, _, content in outputs if kind == "stream")
+    assert "30 calls" in texts
+    assert "%|" not in texts, "there is no bar beside it"
+    # Whoever looks at it later sees the end, and the run's service is known to its Resume.
+    after = """
+import json, time
+from ipywidgets.widgets.widget import _instances
+from speechframe.widgets import RunDashboard
+run.wait()
+mine = [widget for widget in _instances.values() if isinstance(widget, RunDashboard)][-1]
+while mine.figures["status"] == "running": time.sleep(0.05)
+print(json.dumps([mine.figures["status"], mine.figures["done"], mine.run is run, run.last_options["service"] is service]))
+"""
+    outputs, _ = run_cell(kernel, after)
+    assert json.loads("".join(c["text"] for k, _, c in outputs if k == "stream")) == [
+        "finished",
+        30,
+        True,
+        True,
+    ]
+
+
+def test_outside_a_notebook_it_is_the_bar(service, tmp_path, capsys):
+    assert display_of("dashboard") is None
+    run = spf.generate(
+        ["One.", "Two."],
+        voice="nora",
+        service=service.settings,
+        run_dir=tmp_path / "run",
+        progress="dashboard",
+    )
+    assert run.stats["done"] == 2
+    assert run.last_options["service"] == service.settings
+    assert "2 calls" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("value", ["bar", "", 1])
+def test_other_words_are_refused(value):
+    with pytest.raises(SettingsError, match="allowed: True, False or 'dashboard'"):
+        spf.configure(progress=value)
