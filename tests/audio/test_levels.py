@@ -130,6 +130,29 @@ def test_audio_that_is_cut_off_is_refused(speech, format, share):
         levels(data[: int(share * len(data))], format=format)
 
 
+def test_a_file_of_countless_chunks_is_refused_soon(speech):
+    plain = flac(speech, format="WAV")
+    with pytest.raises(AudioError):
+        levels(plain[:36] + b"junk\0\0\0\0" * 300_000 + plain[36:], format=Format.WAV)
+
+
+@given(
+    frames=st.integers(1, 40_000) | st.sampled_from([65_535, 65_536, 65_537, 65_538, 131_073]),
+    channels=st.integers(1, 2),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_long_samples_are_measured_in_pieces_as_if_they_were_one(frames, channels, seed):
+    steps = np.random.default_rng(seed).integers(-900, 901, (frames, channels))
+    samples = np.clip(np.cumsum(steps, axis=0), -32000, 32000)
+    samples[0] = 1000
+    found = levels(samples.astype("<i2").tobytes(), format=Format.PCM, channels=channels)
+    exact = samples.astype(np.float64)
+    power = (exact**2).sum()
+    assert found.peak_db == pytest.approx(20 * np.log10(np.abs(exact).max() / 32768), abs=1e-4)
+    assert found.rms_db == pytest.approx(10 * np.log10(power / exact.size / 32768**2), abs=1e-3)
+    assert found.correlation == pytest.approx((exact[1:] * exact[:-1]).sum() / power, abs=1e-3)
+
+
 def cut_out(data):
     with soundfile.SoundFile(io.BytesIO(_flac.excerpt(data))) as file:
         return file.read(file.frames, dtype="int16")

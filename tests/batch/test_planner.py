@@ -1,10 +1,13 @@
 """Rows to keyed, priced calls; problems before anything is spent."""
 
+import itertools
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speechframe.batch.catalogue import VoiceBook
@@ -12,7 +15,8 @@ from speechframe.batch.columns import col
 from speechframe.batch.generate import GenerateOperation
 from speechframe.batch.keys import KeyColumn, among, as_keys, first_of_each, repeated
 from speechframe.batch.options import Options
-from speechframe.batch.plan import Plan
+from speechframe.batch.plan import Plan, calls
+from speechframe.batch.planner import ROW_ID
 from speechframe.batch.prepare import plan_table
 from speechframe.errors import InvalidRows
 from speechframe.spec.speech import StyleDetails, Voice
@@ -210,6 +214,65 @@ def test_plan_counts_unique_finished_and_price():
     e = plan.estimate
     assert (e.rows, e.unique, e.finished, e.invalid, e.calls, e.credits) == (4, 2, 1, 1, 1, 2.0)
     assert plan.todo.tolist() == [True, False, False, False]
+
+
+@settings(max_examples=30)
+@given(
+    rows=st.integers(1, 150),
+    ends=st.sets(st.integers(1, 150), max_size=4),
+    take=st.integers(0, 3),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_calls_are_those_that_were_planned_in_order_and_to_the_byte(rows, ends, take, seed):
+    chance = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "text": [
+                f"Line {number}, \u00fc [pause 1s] {number}." for number in chance.integers(0, 60, rows)
+            ],
+            "rate": [None if rate > 50 else rate for rate in chance.integers(-50, 100, rows).tolist()],
+            "format": chance.choice(["WAV", "FLAC"], rows),
+        }
+    )
+    todo = chance.random(rows) < 0.7
+    ends = sorted({end for end in ends if end < rows} | {rows})
+    arguments = {"text": "text", "voice": "nora", "rate": col("rate"), "format": col("format")}
+    planner = plan_table(frame, arguments, OPERATION, Options(take=take))
+    table = pa.Table.from_batches(list(planner.batches()), planner.schema)
+    batches = [
+        table.slice(start, end - start).combine_chunks().to_batches()[0]
+        for start, end in itertools.pairwise([0, *ends])
+    ]
+    whole = Plan.of(planner.keys.to_array(), planner.costs, as_keys([]), invalid=planner.invalid)
+    plan = replace(whole, todo=todo & whole.todo, cached=todo & whole.todo & (np.arange(len(todo)) % 3 == 0))
+    made = list(calls(batches, planner.sources, OPERATION, plan, row_id=ROW_ID))
+    wanted = []
+    for row in np.flatnonzero(plan.todo).tolist():
+        values = {"text": frame.text[row], "voice": "nora", "format": frame.format[row]}
+        if not pd.isna(frame.rate[row]):
+            values["rate"] = int(frame.rate[row])
+        planned = OPERATION.check(values, take).planned
+        wanted.append((planned, (str(row),), bool(plan.cached[row])))
+    assert [(todo.planned, todo.row_ids, todo.is_cached) for todo in made] == wanted
+    assert [todo.planned.call.body for todo in made] == [planned.call.body for planned, *_ in wanted]
+    keys = table.column("request_key").to_pylist()
+    assert [todo.planned.request_key for todo in made] == [keys[row] for row in np.flatnonzero(plan.todo)]
+
+
+def test_calls_are_made_a_few_ahead_and_not_all_at_once():
+    planner, table = planned(map(str, range(1000)), voice="nora")
+    plan = Plan.of(planner.keys.to_array(), planner.costs, as_keys([]), invalid=0)
+    checked = []
+
+    class Counting(GenerateOperation):
+        def check(self, values, take):
+            checked.append(values["text"])
+            return super().check(values, take)
+
+    operation = Counting(OPERATION.book, OPERATION.service)
+    source = calls(table.combine_chunks().to_batches(), planner.sources, operation, plan, row_id=ROW_ID)
+    assert next(source).planned.text == "0"
+    assert len(checked) < 100
 
 
 @given(st.lists(st.integers(0, 5) | st.none(), max_size=30), st.sets(st.integers(0, 7)))

@@ -108,10 +108,17 @@ def _carried(crc: int, count: int) -> int:
     step = 0
     while count:
         if count & 1:
-            crc = _product(crc, _power(step))
+            highs, lows = _steps(step)
+            crc = highs[crc >> 8] ^ lows[crc & 0xFF]
         count >>= 1
         step += 1
     return crc
+
+
+@cache
+def _steps(step: int) -> tuple[tuple[int, ...], ...]:
+    """Return what each high and each low byte of a checksum becomes by two to the power of `step` zeros."""
+    return tuple(tuple(_product(byte << at, _power(step)) for byte in range(256)) for at in (8, 0))
 
 
 @cache

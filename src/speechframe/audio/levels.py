@@ -29,7 +29,7 @@ _WINDOW_FRAMES = 4096
 _WHOLE_FRAMES = 4 * _WINDOW_FRAMES
 _BLOCK_FRAMES = 1 << 16
 _PRODUCT_SAMPLES = 8192
-"""What is multiplied at once: it stays in the cache, and is too little for several threads to share."""
+"""What is multiplied at once: too little for several threads to share."""
 _RUN = 3
 """Samples in a row; one at full scale is a peak, three are a flat top."""
 _HEARD_DB = -40.0
@@ -102,9 +102,9 @@ def levels(data: bytes, *, format: Format, channels: int = 1) -> Levels:
     if format is Format.FLAC:
         return _of_flac(data)
     if format is Format.WAV:
-        _containers.refuse_truncated(data, format)
         found = _wav_samples(data)
         if found is None:
+            _containers.refuse_truncated(data, format)
             audio = codec.decode(data, format=format)
             return _measured(audio.samples.reshape(-1), audio.channels, full=1.0, unit=1.0)
         samples, channels = found
@@ -191,21 +191,18 @@ def _read(data: bytes, dtype: str) -> tuple[NDArray[Any], int]:
 
 
 def _wav_samples(data: bytes) -> tuple[NDArray[np.int16], int] | None:
-    """Return a view of the samples of a 16-bit WAV file and its channels; None for any other WAV file."""
+    """Return a view of the samples of a whole 16-bit WAV file and its channels; None for any other file."""
     if len(data) < _WAV_HEAD.size + 8:
         return None
-    riff, _, wave, name, size, kind, channels, _, _, width, bits = _WAV_HEAD.unpack_from(data)
+    riff, _, wave, first, _, kind, channels, _, _, width, bits = _WAV_HEAD.unpack_from(data)
     plain = kind in {_WAV_PCM, _WAV_EXTENSIBLE} and (bits, width) == (16, 2 * channels) and channels
-    if (riff, wave, name) != (b"RIFF", b"WAVE", b"fmt ") or not plain:
+    if (riff, wave, first) != (b"RIFF", b"WAVE", b"fmt ") or not plain:
         return None
-    at = 20 + size + size % 2
-    while data[at : at + 4] != b"data":
-        if at + 8 > len(data):
-            return None
-        size = int.from_bytes(data[at + 4 : at + 8], "little")
-        at += 8 + size + size % 2
-    present = min(int.from_bytes(data[at + 4 : at + 8], "little"), len(data) - at - 8)
-    return np.frombuffer(data, "<i2", count=present // 2, offset=at + 8), channels
+    for name, start, size, present in _containers.wav_chunks(data):
+        if name == b"data":
+            is_whole = present == size or size >= _containers.UNKNOWN_LENGTH
+            return (np.frombuffer(data, "<i2", present // 2, start), channels) if is_whole else None
+    return None
 
 
 @cache
@@ -241,12 +238,15 @@ def _measured(
 def _products(samples: NDArray[Any], channels: int) -> tuple[float, float]:
     """Return the sums of all samples times themselves, and times what follows in their channel."""
     power = following = 0.0
-    for start in range(0, len(samples), _PRODUCT_SAMPLES):
-        # With those that follow the last: they are counted in the next piece.
-        floats = samples[start : start + _PRODUCT_SAMPLES + channels].astype(np.float32, copy=False)
-        here = floats[:_PRODUCT_SAMPLES]
-        power += float(here @ here)
-        following += float(floats[channels:] @ floats[: len(floats) - channels])
+    for start in range(0, len(samples), _BLOCK_FRAMES):
+        # With those that follow the last: they are counted in the next block.
+        floats = samples[start : start + _BLOCK_FRAMES + channels].astype(np.float32, copy=False)
+        later = floats[channels:]
+        for first in range(0, min(len(floats), _BLOCK_FRAMES), _PRODUCT_SAMPLES):
+            here = floats[first : min(first + _PRODUCT_SAMPLES, _BLOCK_FRAMES)]
+            next_ones = later[first : first + len(here)]
+            power += float(here.dot(here))
+            following += float(next_ones.dot(here[: len(next_ones)]))
     return power, following
 
 

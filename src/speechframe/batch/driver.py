@@ -46,6 +46,8 @@ log = logging.getLogger(__name__)
 LATENCY_KEY = "mean_latency_ms"
 BUDGET_KEY = "max_credits"
 INTERRUPTED = "interrupted"
+_READ_ROWS = 1024
+"""Of the run's table, at once: a small part of what is in memory anyway."""
 
 
 def settings_of(options: Options) -> Settings:
@@ -325,13 +327,15 @@ class Driver:
     async def _send(self, plan: Plan, engine: Engine) -> None:
         if self._stop_asked is not None:
             engine.stop(self._stop_asked)
+        sources, row_id = self.prepared.sources, self.folder.tables()[-1].name_of(ROW_ID)
+        columns = {row_id, *(source.column for source in sources.values() if source.column is not None)}
         with self.folder.table() as file:
             source = calls(
-                file.iter_batches(),
-                self.prepared.sources,
+                file.iter_batches(batch_size=_READ_ROWS, columns=sorted(columns)),
+                sources,
                 self.operation,
                 plan,
-                row_id=self.folder.tables()[-1].name_of(ROW_ID),
+                row_id=row_id,
                 retaken=retaken_in(self.folder),
             )
             with contextlib.closing(source):

@@ -24,18 +24,33 @@ GROUP_BYTES = 32 * 2**20
 
 # A dictionary pays where values repeat; ids and texts do not.
 _REPEATING = frozenset({
-    "format", "sample_rate", "channels", "status", "error_code", "error_status", "attempts", "lane",
-    "service", "model", "voice_id", "locale", "take", "warnings", "operation", "run_id", "credits_basis",
-    "key_fingerprint", "user", "host", "tags", "idempotency",
+    "status", "operation", "run_id", "model", "locale", "voice_id", "format", "credits_basis", "lane",
+    "service", "key_fingerprint", "user", "host", "tags", "error_code", "take", "attempt", "idempotency",
 })  # fmt: skip
 
+_AT_ONCE_ROWS = 8
+"""Rows between two looks at whether a page is full. With more, a page would hold all audio of its row group,
+and memory as large as that costs more to get than the audio to copy."""
 
-def parquet_options(schema: pa.Schema, *, plain: Collection[str] = ()) -> Mapping[str, Any]:
-    """Return how Parquet files of `schema` are written: all but the `plain` columns compressed."""
+
+def parquet_options(
+    schema: pa.Schema, *, plain: Collection[str] = (), repeating: Collection[str] = ()
+) -> Mapping[str, Any]:
+    """Return how Parquet files of `schema` are written.
+
+    Parameters
+    ----------
+    schema
+        Its columns.
+    plain
+        Those that are not compressed.
+    repeating
+        Those whose values are written once and counted from there.
+    """
     leaves = [leaf for f in schema for leaf in _leaves(f.name, f.type)]
     return {
         "compression": {leaf: "none" if leaf.partition(".")[0] in plain else "zstd" for leaf in leaves},
-        "use_dictionary": [leaf for leaf in leaves if leaf.partition(".")[0] in _REPEATING],
+        "use_dictionary": [leaf for leaf in leaves if leaf.partition(".")[0] in repeating],
         # Nothing searches parts by value: statistics would only make every footer longer to read.
         "write_statistics": False,
     }
@@ -54,11 +69,12 @@ def _leaves(path: str, kind: pa.DataType) -> Iterator[str]:
 def part_options(schema: pa.Schema) -> Mapping[str, Any]:
     """Return how parts of `schema` are written."""
     # Audio does not shrink. Keys and statuses are what a resume reads of every part: unpacking them would
-    # take as long again as reading them.
-    return parquet_options(schema, plain={AUDIO_COLUMN, "request_key", "status"})
+    # take as long again as reading them. In row groups as small as these a dictionary makes nothing smaller.
+    options = parquet_options(schema, plain={AUDIO_COLUMN, "request_key", "status"})
+    return {**options, "write_batch_size": _AT_ONCE_ROWS}
 
 
-LEDGER_OPTIONS = parquet_options(LEDGER_SCHEMA)
+LEDGER_OPTIONS = parquet_options(LEDGER_SCHEMA, repeating=_REPEATING)
 
 
 class Batch:
