@@ -259,7 +259,7 @@ async def test_what_nobody_knows_survives(desk, session):
     assert await context.audio().read() == b"heard"
 
 
-@pytest.mark.rule("socket.close-1000")
+@pytest.mark.rule("socket.close-1000-idle")
 async def test_after_1000_in_the_middle_a_turn_goes_on_when_it_has_text(client, desk, odd, tmp_path):
     wav = codec.with_length(odd.audio)
 

@@ -43,7 +43,8 @@ def test_a_script_put_together_is_a_module_that_imports_nothing(name, as_page, t
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(STATIC).as_posix())
 def test_nothing_is_fetched_or_evaluated_or_written_as_html(path):
-    text = path.read_text(encoding="utf-8")
+    # The name of what SVG is; nobody asks that address for anything.
+    text = path.read_text(encoding="utf-8").replace('"http://www.w3.org/2000/svg"', "")
     found = re.findall(
         r"\beval\(|new Function|innerHTML|outerHTML|insertAdjacentHTML|https?://|import\(|XMLHttpRequest",
         text,

@@ -117,7 +117,7 @@ class Bounds:
 
     def stream_bytes_for(self, request: StreamRequest) -> int:
         """Return the largest body a stream can have: audio as it is, without Base64."""
-        return min(self.answer_bytes, MIB + _audio_bytes(request.text, request.sample_rate))
+        return min(self.download_bytes, MIB + _audio_bytes(request.text, request.sample_rate))
 
     def changed_bytes_for(self, request: ConvertRequest, audio_seconds: float) -> tuple[int, int]:
         """Return the largest body, and the largest file, that can answer a clip of this length."""
