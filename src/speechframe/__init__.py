@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         ConnectionFailed,
         EngineError,
         InvalidRows,
+        ListeningError,
         NotARun,
         PaymentRequired,
         PermissionDenied,
@@ -66,10 +67,14 @@ if TYPE_CHECKING:
         StreamBroken,
         TimedOut,
         Unavailable,
+        VoteRefused,
     )
+    from speechframe.listening.offline import read_votes
+    from speechframe.listening.server import ServedTest, serve_test
+    from speechframe.listening.test import open_test
     from speechframe.local import LocalService, local_service
     from speechframe.settings import Settings
-    from speechframe.widgets import browse, compare_voices, gallery, play, watch
+    from speechframe.widgets import browse, compare_voices, gallery, listening_test, play, watch
 
 # A library writes to its log and leaves it to its user who reads that.
 logging.getLogger(__name__).addHandler(logging.NullHandler())
@@ -112,6 +117,7 @@ _MODULES = {
         "ConnectionFailed",
         "EngineError",
         "InvalidRows",
+        "ListeningError",
         "NotARun",
         "PaymentRequired",
         "PermissionDenied",
@@ -127,10 +133,14 @@ _MODULES = {
         "StreamBroken",
         "TimedOut",
         "Unavailable",
+        "VoteRefused",
     ),
+    "speechframe.listening.offline": ("read_votes",),
+    "speechframe.listening.server": ("ServedTest", "serve_test"),
+    "speechframe.listening.test": ("open_test",),
     "speechframe.local": ("LocalService", "local_service"),
     "speechframe.settings": ("Settings",),
-    "speechframe.widgets": ("browse", "compare_voices", "gallery", "play", "watch"),
+    "speechframe.widgets": ("browse", "compare_voices", "gallery", "listening_test", "play", "watch"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -147,6 +157,7 @@ __all__ = [
     "EngineError",
     "Estimate",
     "InvalidRows",
+    "ListeningError",
     "LocalService",
     "NotARun",
     "PaymentRequired",
@@ -157,6 +168,7 @@ __all__ = [
     "RunLocked",
     "RunMismatch",
     "RunOptions",
+    "ServedTest",
     "ServerError",
     "ServiceError",
     "Settings",
@@ -171,6 +183,7 @@ __all__ = [
     "SyncStreamSession",
     "TimedOut",
     "Unavailable",
+    "VoteRefused",
     "__version__",
     "aio",
     "browse",
@@ -181,11 +194,15 @@ __all__ = [
     "configure",
     "gallery",
     "generate",
+    "listening_test",
     "local_service",
     "open_run",
+    "open_test",
     "play",
+    "read_votes",
     "resume",
     "say",
+    "serve_test",
     "stream",
     "translate",
     "tune_allocator",

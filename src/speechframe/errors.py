@@ -24,7 +24,9 @@
     │   ├── NotARun                 the folder holds no run
     │   ├── RunLocked               another process has the run open
     │   └── RunMismatch             a run cannot be mixed with this: operation, service, layout
-    └── SettingsError               a key, address or option is missing or contradicts another
+    ├── SettingsError               a key, address or option is missing or contradicts another
+    └── ListeningError              a listening test that cannot be made or gone on with as asked
+        └── VoteRefused             a vote that breaks a rule of its test; ``trial`` says which
 
 An error carries data, so that nobody has to parse its text. The classes of
 section 7.1 are found by status in :data:`BY_STATUS`; nothing here holds a key.
@@ -381,3 +383,51 @@ class RunMismatch(StoreError):
 
 class SettingsError(SpeechframeError):
     """A key, address or option is missing, or contradicts another; says what to set."""
+
+
+class ListeningError(SpeechframeError):
+    """A listening test that cannot be made, or gone on with, as asked.
+
+    Parameters
+    ----------
+    message
+        What is wrong, what is allowed and what to do.
+    missing
+        (item, condition) of every clip that is missing, where it is about clips.
+    """
+
+    def __init__(self, message: str, *, missing: Sequence[tuple[str, str]] = ()) -> None:
+        super().__init__(message)
+        self.missing = tuple(missing)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle with what is missing."""
+        return (_rebuild_listening, (str(self), self.missing))
+
+
+def _rebuild_listening(message: str, missing: tuple[tuple[str, str], ...]) -> ListeningError:
+    return ListeningError(message, missing=missing)
+
+
+class VoteRefused(ListeningError):
+    """A vote, or a beginning, that breaks a rule of its test; nothing was kept of it.
+
+    Parameters
+    ----------
+    message
+        The rule, in words for the listener: they name no condition.
+    trial
+        The trial it is about; None for the beginning.
+    """
+
+    def __init__(self, message: str, *, trial: int | None = None) -> None:
+        super().__init__(message)
+        self.trial = trial
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle with the trial."""
+        return (_rebuild_refusal, (str(self), self.trial))
+
+
+def _rebuild_refusal(message: str, trial: int | None) -> VoteRefused:
+    return VoteRefused(message, trial=trial)

@@ -26,10 +26,11 @@ from speechframe.spec.speech import Format, Model
 
 PUBLIC = """
     AnalysisError AudioError BadAnswer BadRequest BudgetExceeded Changes Client Clip ConnectionFailed EngineError Estimate
-    InvalidRows LocalService NotARun PaymentRequired PermissionDenied RateLimited RequestTimeout Run RunLocked
-    RunMismatch RunOptions ServerError ServiceError Settings SettingsError SpeechframeError StoreError Stream
-    StreamBroken StreamSession SyncClient SyncStream SyncStreamSession TimedOut Unavailable __version__ aio
-    browse change_voice changes col compare_voices configure gallery generate local_service open_run play resume say
+    InvalidRows ListeningError LocalService NotARun PaymentRequired PermissionDenied RateLimited RequestTimeout Run RunLocked
+    RunMismatch RunOptions ServedTest ServerError ServiceError Settings SettingsError SpeechframeError StoreError Stream
+    StreamBroken StreamSession SyncClient SyncStream SyncStreamSession TimedOut Unavailable VoteRefused __version__ aio
+    browse change_voice changes col compare_voices configure gallery generate listening_test local_service open_run open_test play
+    read_votes resume say serve_test
     stream translate tune_allocator voices watch
 """
 

@@ -48,6 +48,9 @@ _LAST: Mapping[str, _Entry] = MappingProxyType(
         ),
         "runs": _Entry("List run folders, check that they are whole, remove them.", f"{_ROOM}.folders"),
         "cache": _Entry("List the answers that runs share, and prune them.", f"{_ROOM}.cache"),
+        "listening-test": _Entry(
+            "Serve a listening test to people without a notebook; collect their votes.", f"{_ROOM}.listening"
+        ),
         "spec": _Entry("Print the service document as data.", f"{_ROOM}.spec"),
         "doctor": _Entry(
             "Say what is installed, what works and how to get what is missing.", f"{_ROOM}.doctor"

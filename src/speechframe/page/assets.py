@@ -12,7 +12,7 @@ from posixpath import dirname, join, normpath
 
 __all__ = ["SCRIPTS", "script", "style"]
 
-SCRIPTS = ("browser", "clip_player", "comparison", "dashboard", "gallery")
+SCRIPTS = ("browser", "clip_player", "comparison", "dashboard", "gallery", "listening")
 """The widgets that have a script."""
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "(?P<path>\./[\w/]+\.js)";\n', re.MULTILINE)
@@ -21,7 +21,7 @@ _DEFAULT = "export default "
 
 
 @cache
-def script(name: str, *, as_page: bool = False) -> str:
+def script(name: str, *, as_page: bool = False, model: str = "page") -> str:
     """Return a widget's script, with everything it imports before it.
 
     Parameters
@@ -30,6 +30,8 @@ def script(name: str, *, as_page: bool = False) -> str:
         One of :data:`SCRIPTS`.
     as_page
         As the script of a page: the widget is the constant ``widget`` instead of the module's export.
+    model
+        The core module that a page's model comes from.
 
     Examples
     --------
@@ -39,7 +41,7 @@ def script(name: str, *, as_page: bool = False) -> str:
     parts: dict[str, str] = {}
     _collect(f"{name}.js", parts)
     if as_page:
-        _collect("core/page.js", parts)
+        _collect(f"core/{model}.js", parts)
     whole = "\n".join(parts.values())
     return whole.replace(_DEFAULT, "const widget = ") if as_page else whole
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from speechframe.page.assets import script, style
 
-__all__ = ["one_file"]
+__all__ = ["LINKED_POLICY", "linked_page", "one_file"]
 
 # Nothing is fetched, whatever the texts of a table say; audio stands in the page.
 _POLICY = (
@@ -35,6 +35,28 @@ _PAGE = """<!doctype html>
 </body>
 </html>
 """
+LINKED_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; media-src blob:; "
+    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""What a page of :func:`linked_page` may do, for its server's headers: nothing but talk to that server."""
+
+_LINKED = """<!doctype html>
+<html lang="{lang}">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<link rel="icon" href="data:,">
+<link rel="stylesheet" href="{style}">
+<body class="spf-page">
+<p id="spf-net" class="spf spf-net" role="alert" hidden></p>
+<main id="spf-host"><h1 class="spf spf-title">{title}</h1></main>
+<noscript>{fallback}</noscript>
+<script type="application/json" id="spf-state">{state}</script>
+<script type="module" src="{script}"></script>
+</body>
+</html>
+"""
 _START = 'widget.render({ model: pageModel(), el: document.getElementById("spf-host") });'
 
 
@@ -46,6 +68,7 @@ def one_file(
     title: str,
     fallback: str = "This page needs JavaScript.",
     start: str = _START,
+    model: str = "page",
     lang: str = "en",
 ) -> str:
     """Return a widget as a page of its own.
@@ -64,6 +87,8 @@ def one_file(
         What stands there without scripts.
     start
         The script's last lines; by default the widget over a model that the page itself holds.
+    model
+        The core module that the model comes from; see :func:`assets.script`.
     lang
         The language of the page's own words.
 
@@ -86,8 +111,48 @@ def one_file(
         fallback=html.escape(fallback),
         state=_in_script(state),
         clips=held,
-        script=script(name, as_page=True),
+        script=script(name, as_page=True, model=model),
         start=start,
+    )
+
+
+def linked_page(
+    state: Mapping[str, Any],
+    *,
+    title: str,
+    script: str,
+    style: str,
+    fallback: str = "This page needs JavaScript.",
+    lang: str = "en",
+) -> str:
+    """Return a widget as a page whose script and style are files of the server it comes from.
+
+    Parameters
+    ----------
+    state
+        What the widget finds in its model: plain values.
+    title
+        What the page is called.
+    script, style
+        Where they are, from the page.
+    fallback
+        What stands there without scripts.
+    lang
+        The language of the page's own words.
+
+    Examples
+    --------
+    >>> page = linked_page({"plan": "</script>"}, title="A test", script="page.js", style="page.css")
+    >>> page.count("</script>"), "http" in page
+    (2, False)
+    """
+    return _LINKED.format(
+        lang=lang,
+        title=html.escape(title),
+        script=html.escape(script),
+        style=html.escape(style),
+        fallback=html.escape(fallback),
+        state=_in_script(state),
     )
 
 

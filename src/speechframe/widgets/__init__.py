@@ -13,18 +13,21 @@ except ImportError as error:
 from speechframe.widgets.browser import DatasetBrowser, browse
 from speechframe.widgets.comparison import VoiceComparison, compare_voices
 from speechframe.widgets.dashboard import RunDashboard, watch
+from speechframe.widgets.listening import ListeningTest, listening_test
 from speechframe.widgets.player import ClipPlayer, play
 from speechframe.widgets.voice_gallery import VoiceGallery, gallery
 
 __all__ = [
     "ClipPlayer",
     "DatasetBrowser",
+    "ListeningTest",
     "RunDashboard",
     "VoiceComparison",
     "VoiceGallery",
     "browse",
     "compare_voices",
     "gallery",
+    "listening_test",
     "play",
     "watch",
 ]

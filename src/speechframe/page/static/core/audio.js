@@ -66,6 +66,7 @@ export function sound({ id, audioSeconds, clips, solo, on, signal }) {
   audio.preload = "none";
   let frame = 0;
   let last = null;
+  let from = 0;
   const state = { problem: null, loading: false, started: false, heardSeconds: 0, plays: 0 };
 
   const count = () => {
@@ -101,6 +102,8 @@ export function sound({ id, audioSeconds, clips, solo, on, signal }) {
     try {
       await load();
       solo.begins(audio);
+      // Where it begins: when the browser says that it plays, some of it was heard already.
+      from = audio.ended ? 0 : audio.currentTime;
       await audio.play();
     } catch (error) {
       fail(error);
@@ -110,7 +113,7 @@ export function sound({ id, audioSeconds, clips, solo, on, signal }) {
   audio.addEventListener("play", () => {
     state.started = true;
     state.plays += 1;
-    last = audio.currentTime;
+    last = from;
     cancelAnimationFrame(frame);
     tick();
     on.play?.();

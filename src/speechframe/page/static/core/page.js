@@ -1,20 +1,25 @@
 // A page without a notebook: the page itself holds what Python would send.
 
+/** What Python wrote into the page. */
+export function heldState() {
+  return JSON.parse(document.getElementById("spf-state").textContent);
+}
+
+/** Answer a request for a clip with the audio that stands in the page. */
+export function heldClip(clip) {
+  const held = document.getElementById(`spf-clip-${clip}`);
+  if (!held) return [{ kind: "error", clip, message: "this page does not hold the clip's audio" }, []];
+  const bytes = Uint8Array.from(atob(held.textContent), (c) => c.charCodeAt(0));
+  return [{ kind: "audio", clip, mime: held.dataset.mime }, [bytes]];
+}
+
 /**
- * A model, as widgets take it, over what stands in the page: its state, and the audio of its clips.
- * `receive(content)` may answer other messages of the widget; it returns a message or nothing.
+ * A model, as widgets take it, over a state. `answer(content)` gets what the widget sends, and returns a
+ * message and its buffers (or a promise of them); no message is no answer.
  */
-export function pageModel(receive = () => undefined) {
-  const state = JSON.parse(document.getElementById("spf-state").textContent);
+export function madeModel(state, answer) {
   const handlers = new Map();
   const emit = (name, ...values) => [...(handlers.get(name) ?? [])].forEach((act) => act(...values));
-  const answer = (content) => {
-    if (content.kind !== "load") return [receive(content), []];
-    const held = document.getElementById(`spf-clip-${content.clip}`);
-    if (!held) return [{ kind: "error", clip: content.clip, message: "this page does not hold the clip's audio" }, []];
-    const bytes = Uint8Array.from(atob(held.textContent), (c) => c.charCodeAt(0));
-    return [{ kind: "audio", clip: content.clip, mime: held.dataset.mime }, [bytes]];
-  };
   return {
     get: (name) => state[name],
     set(name, value) {
@@ -27,9 +32,18 @@ export function pageModel(receive = () => undefined) {
       handlers.get(name).add(act);
     },
     off: (name, act) => handlers.get(name)?.delete(act),
-    send(content) {
-      const [message, buffers] = answer(content);
-      if (message) queueMicrotask(() => emit("msg:custom", message, buffers));
+    async send(content) {
+      const [message, buffers] = await answer(content);
+      if (message) emit("msg:custom", message, buffers ?? []);
     },
   };
+}
+
+/**
+ * A model over what stands in the page: its state, and the audio of its clips.
+ * `receive(content)` may answer other messages of the widget; it returns a message or nothing.
+ */
+export function pageModel(receive = () => undefined) {
+  return madeModel(heldState(), async (content) =>
+    (content.kind === "load" ? heldClip(content.clip) : [await receive(content), []]));
 }

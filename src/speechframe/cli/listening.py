@@ -1,0 +1,198 @@
+"""``speechframe listening-test``: a listening test for people without a notebook, and their votes."""
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from speechframe._loop import gentle_termination
+from speechframe.cli import exits, show
+from speechframe.errors import SettingsError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from speechframe.listening.server import ServedTest
+
+_LISTENERS = 20
+_MOST_LISTENERS = 10_000
+_MOST_PORT = 65_535
+_LOOK_S = 0.5
+_ENDINGS = (".csv", ".parquet")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add ``serve``, ``pages`` and ``votes``."""
+    parser.description = (
+        "A listening test is made in Python (spf.listening_test); these commands take its folder."
+    )
+    below = parser.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
+    serve = _action(below, "serve", "Serve a test to listeners, each by a link of their own, to its end.")
+    serve.add_argument("--port", type=_port, default=0, metavar="N", help="where (default: a free one)")
+    serve.add_argument(
+        "--host",
+        default="127.0.0.1",
+        help="the address to listen at (%(default)s: only this machine; 0.0.0.0: the whole network)",
+    )
+    _add_listeners(serve, "how many links there are (%(default)s)")
+    pages = _action(below, "pages", "Write a page for each listener: one file each, that works offline.")
+    pages.add_argument("--out", required=True, type=Path, metavar="PATH", help="the folder for the pages")
+    _add_listeners(pages, "how many pages there are (%(default)s)")
+    votes = _action(below, "votes", "Say how many votes there are, or write them into a table.")
+    votes.add_argument(
+        "--files", type=Path, metavar="PATH", help="a folder of files that listeners of pages sent back"
+    )
+    votes.add_argument(
+        "--out", type=_table, metavar="PATH", help=f"write all votes there ({' or '.join(_ENDINGS)})"
+    )
+
+
+def _action(below: Any, name: str, summary: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = below.add_parser(
+        name, help=summary, description=summary, allow_abbrev=False
+    )
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="the test's folder")
+    parser.add_argument("--json", action="store_true", help="print one line of JSON")
+    parser.set_defaults(parser=parser)
+    return parser
+
+
+def _add_listeners(parser: argparse.ArgumentParser, words: str) -> None:
+    parser.add_argument("--listeners", type=_count, default=_LISTENERS, metavar="N", help=words)
+
+
+def _port(words: str) -> int:
+    return _whole(words, 0, _MOST_PORT)
+
+
+def _count(words: str) -> int:
+    return _whole(words, 1, _MOST_LISTENERS)
+
+
+def _whole(words: str, low: int, high: int) -> int:
+    if not (words.isascii() and words.isdecimal() and low <= int(words) <= high):
+        raise argparse.ArgumentTypeError(f"{words!r} is no whole number from {low} to {high}")
+    return int(words)
+
+
+def _table(words: str) -> Path:
+    if Path(words).suffix not in _ENDINGS:
+        raise argparse.ArgumentTypeError(f"{words} ends neither in {' nor in '.join(_ENDINGS)}")
+    return Path(words)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve, write pages, or tell of votes."""
+    return {"serve": _serve, "pages": _pages, "votes": _votes}[options.action](options)
+
+
+# -- serve ---------------------------------------------------------------------------
+
+
+def _serve(options: argparse.Namespace) -> int:
+    from speechframe.listening.server import serve_test
+    from speechframe.listening.test import open_test
+
+    test = open_test(options.folder)
+    with (
+        gentle_termination(),
+        serve_test(test, options.port, options.host, listeners=options.listeners) as served,
+    ):
+        if options.json:
+            _print_json({"url": served.url, "links": served.links, "folder": str(options.folder)})
+        else:
+            print(show.table(("listener", "link"), served.links.items()), flush=True)
+        if not served.is_local:
+            show.note("Everyone on the network who has a link can vote by it; nothing is encrypted.")
+        show.note(
+            f"Votes are written to {options.folder}. It is served until all have finished, or until Ctrl-C; "
+            "served again on the same port, the links are the same."
+        )
+        try:
+            _watch(served)
+        except KeyboardInterrupt:
+            show.note("stopped; every vote is kept")
+    return exits.OK
+
+
+def _watch(served: "ServedTest") -> None:
+    """Tell of listeners who finish, until all have."""
+    told: set[str] = set()
+    while True:
+        finished = [name for name, (done, total) in served.progress.items() if done == total]
+        for name in finished:
+            if name not in told:
+                told.add(name)
+                show.note(f"{name} has finished ({len(told)} of {len(served.links)})")
+        if len(finished) == len(served.links):
+            return
+        time.sleep(_LOOK_S)
+
+
+# -- pages ---------------------------------------------------------------------------
+
+
+def _pages(options: argparse.Namespace) -> int:
+    from speechframe.listening.offline import offline_page
+    from speechframe.listening.test import open_test
+
+    test = open_test(options.folder)
+    paths = []
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+        for name in test.invite(options.listeners):
+            paths.append(options.out / f"{name}.html")
+            paths[-1].write_text(offline_page(test, name), encoding="utf-8")
+    except OSError as error:
+        raise SettingsError(f"{options.out} cannot be written: {error.strerror}") from error
+    if options.json:
+        _print_json({"pages": [str(path) for path in paths]})
+    else:
+        size = show.size(sum(path.stat().st_size for path in paths))
+        print(f"{options.out}: {show.counted(len(paths), 'page', 'pages')}, {size}; one for each listener")
+    return exits.OK
+
+
+# -- votes ---------------------------------------------------------------------------
+
+
+def _votes(options: argparse.Namespace) -> int:
+    import pandas as pd
+
+    from speechframe.listening.offline import read_votes
+    from speechframe.listening.test import open_test
+
+    test = open_test(options.folder)
+    votes = test.votes
+    if options.files is not None:
+        came_back = read_votes(options.files, test)
+        came_back.attrs = {}
+        votes = pd.concat([votes, came_back], ignore_index=True) if len(votes) else came_back
+    counted = votes[~votes["training"]]
+    if options.out is not None:
+        _write(votes, options.out)
+    listeners, practice = int(votes["listener"].nunique()), len(votes) - len(counted)
+    if options.json:
+        said = {"test": test.test_id, "votes": len(counted), "practice": practice, "listeners": listeners}
+        _print_json({**said, "out": None if options.out is None else str(options.out)})
+        return exits.OK
+    words = show.counted(len(counted), "vote", "votes")
+    by = show.counted(listeners, "listener", "listeners")
+    where = "" if options.out is None else f"; written to {options.out}"
+    print(f"{test.test_id}: {words} of {by}, and {practice:,} for practice{where}")
+    return exits.OK
+
+
+def _write(votes: "pd.DataFrame", path: Path) -> None:
+    try:
+        if path.suffix == ".csv":
+            votes.to_csv(path, index=False)
+        else:
+            votes.to_parquet(path, index=False)
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _print_json(facts: dict[str, Any]) -> None:
+    print(json.dumps(facts, ensure_ascii=False), flush=True)

@@ -1,0 +1,331 @@
+"""A listening test for people without a notebook: a page a listener, each under a link of its own.
+
+A link holds 192 random bits and is the only way in: it leads to the listener's own page, the sounds of that
+page under names that tell nothing, and the place where its votes go. Everything else, a wrong link included,
+is the same 404. A vote is on disk before the page is told so; a reload goes on at the next trial.
+"""
+
+import asyncio
+import hmac
+import ipaddress
+import json
+import logging
+import socket
+import threading
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from aiohttp import hdrs, web
+from aiohttp.typedefs import Handler
+
+from speechframe._loop import run_sync
+from speechframe.errors import SettingsError
+from speechframe.listening.given import given_test
+from speechframe.listening.opaque import secret_of
+from speechframe.listening.test import Test
+from speechframe.page.assets import script, style
+from speechframe.page.html import LINKED_POLICY, linked_page
+
+__all__ = ["ServedTest", "serve_test"]
+
+log = logging.getLogger("speechframe.listening")
+
+_TOKEN_CHARACTERS = 48
+"""Of hexadecimal: 192 bits."""
+_MAX_BODY_BYTES = 64 * 1024
+_BODY_S = 20.0
+"""A body that takes longer than this does not come any more."""
+_CLOSING_S = 5.0
+_SCRIPT, _STYLE = "page.js", "page.css"
+_START = 'widget.render({ model: await servedModel(), el: document.getElementById("spf-host") });\n'
+_HEADERS = {
+    "Content-Security-Policy": LINKED_POLICY,
+    "Cache-Control": "no-store",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "X-Robots-Tag": "noindex",
+    # Which software answers is nobody's business.
+    "Server": "",
+}
+
+
+class ServedTest:
+    """A listening test that is being served; made by :func:`serve_test`.
+
+    Attributes
+    ----------
+    url
+        The server's address; nothing is there without a link.
+    links
+        Listener to the link that is for this listener alone.
+    """
+
+    def __init__(self, test: Test, *, listeners: Sequence[str], host: str, port: int) -> None:
+        self._test = test
+        self._asked = (host, port)
+        self._runner: web.AppRunner | None = None
+        self._lock = asyncio.Lock()
+        self._all_done = threading.Event()
+        self._progress: dict[str, tuple[int, int]] = {}
+        self._taken: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
+        secret = secret_of(test.folder)
+        # The same links when the test is served again: they were sent around.
+        self._tokens = {name: secret.key("link", name)[:_TOKEN_CHARACTERS] for name in listeners}
+        self.url = ""
+
+    @property
+    def links(self) -> dict[str, str]:
+        """Listener to the link that is for this listener alone."""
+        return {name: f"{self.url}/{token}/" for name, token in self._tokens.items()}
+
+    @property
+    def progress(self) -> dict[str, tuple[int, int]]:
+        """Listener to how many trials are voted on, and how many there are."""
+        return dict(self._progress)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine can reach it."""
+        return _is_loopback(self._asked[0])
+
+    def __repr__(self) -> str:
+        # Without the links: whoever has one votes as that listener.
+        finished = sum(done == total for done, total in self._progress.values())
+        state = self.url if self._runner is not None else "closed"
+        return f"<ServedTest {state}: {finished} of {len(self._tokens)} listeners have finished>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def start(self) -> Self:
+        """Begin to serve; :func:`serve_test` does it."""
+        # Sounds are made before links go out: what is wrong with a clip is said to who asked for the test.
+        for name in self._tokens:
+            self._count(name, self._test.plan(name))
+        run_sync(self._start())
+        return self
+
+    def close(self) -> None:
+        """Stop serving; votes that are coming in are stored first. Calling it again does nothing."""
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            run_sync(runner.cleanup())
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until all listeners have finished, and return whether they have.
+
+        Parameters
+        ----------
+        timeout_s
+            Seconds to wait at most; without end by default.
+        """
+        if timeout_s is not None:
+            return self._all_done.wait(timeout_s)
+        # Short waits: some platforms keep Ctrl-C waiting for a lock without a limit.
+        while not self._all_done.wait(0.2):
+            pass
+        return True
+
+    async def _start(self) -> None:
+        app = web.Application(middlewares=[self._around], client_max_size=_MAX_BODY_BYTES)
+        app.router.add_get("/{token}", self._slash)
+        app.router.add_get("/{token}/", self._page)
+        app.router.add_get(f"/{{token}}/{_SCRIPT}", self._script)
+        app.router.add_get(f"/{{token}}/{_STYLE}", self._style)
+        app.router.add_get("/{token}/clips/{clip}", self._clip)
+        app.router.add_post("/{token}/messages", self._message)
+        # No log of addresses: they hold the links.
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=_CLOSING_S, handle_signals=False)
+        await runner.setup()
+        host, port = self._asked
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except OSError as error:
+            await runner.cleanup()
+            raise SettingsError(
+                f"a listening test cannot be served at {host} port {port}: {error.strerror}; "
+                "choose another port, or 0 for a free one"
+            ) from error
+        self._runner = runner
+        self.url = f"http://{_reachable(host)}:{runner.addresses[0][1]}"
+
+    @web.middleware
+    async def _around(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        response: web.StreamResponse
+        try:
+            response = await handler(request)
+        except web.HTTPException as refused:
+            response = _refused(refused.status)
+        except Exception:
+            # The page keeps its vote and sends it again.
+            log.exception("a listener's page could not be answered")
+            response = _refused(500)
+        response.headers.update(_HEADERS)
+        return response
+
+    def _listener(self, request: web.Request) -> str:
+        """Return whose link it is; all links are compared, so that time tells nothing about them."""
+        given = request.match_info["token"].encode()
+        found = None
+        for name, token in self._tokens.items():
+            if hmac.compare_digest(token.encode(), given):
+                found = name
+        if found is None:
+            raise web.HTTPNotFound
+        return found
+
+    async def _slash(self, request: web.Request) -> web.Response:
+        """Lead a link that lost its last sign to its page, which names everything from there."""
+        self._listener(request)
+        return web.Response(status=308, headers={hdrs.LOCATION: f"{request.path}/"})
+
+    async def _page(self, request: web.Request) -> web.Response:
+        listener = self._listener(request)
+        async with self._lock:
+            plan = await asyncio.to_thread(self._test.plan, listener)
+        page = linked_page(
+            {"plan": plan, "listener": listener}, title=plan["title"], script=_SCRIPT, style=_STYLE
+        )
+        return web.Response(text=page, content_type="text/html")
+
+    async def _script(self, request: web.Request) -> web.Response:
+        self._listener(request)
+        text = script("listening", as_page=True, model="served") + _START
+        return web.Response(text=text, content_type="text/javascript")
+
+    async def _style(self, request: web.Request) -> web.Response:
+        self._listener(request)
+        return web.Response(text=style(), content_type="text/css")
+
+    async def _clip(self, request: web.Request) -> web.Response:
+        listener = self._listener(request)
+        try:
+            data, mime = await asyncio.to_thread(self._test.audio, listener, request.match_info["clip"])
+        except KeyError:
+            raise web.HTTPNotFound from None
+        return web.Response(body=data, content_type=mime)
+
+    async def _message(self, request: web.Request) -> web.Response:
+        listener = self._listener(request)
+        message = await _read(request)
+        return web.json_response(await self._answered(listener, message))
+
+    async def _answered(self, listener: str, message: dict[str, Any]) -> dict[str, Any]:
+        """Return the answer to a message, the same if it comes again: its answer may not have arrived."""
+        async with self._lock:
+            taken, answer = self._taken.get(listener, (None, {}))
+            if message != taken:
+                answer = await asyncio.to_thread(self._test.answer, listener, message)
+                if answer["kind"] != "refused":
+                    self._taken[listener] = (message, answer)
+                    self._count(listener, await asyncio.to_thread(self._test.plan, listener))
+        return answer
+
+    def _count(self, listener: str, plan: Mapping[str, Any]) -> None:
+        self._progress[listener] = (len(plan["done"]), len(plan["trials"]))
+        if len(self._progress) == len(self._tokens) and all(
+            done == total for done, total in self._progress.values()
+        ):
+            self._all_done.set()
+
+
+def serve_test(test: Any, port: int = 0, host: str = "127.0.0.1", listeners: int = 20) -> ServedTest:
+    """Serve a listening test to people without a notebook, each by a link of their own.
+
+    It is served by this process, in the background, until it is closed. Votes are written to the test's
+    folder as they come, so that ``test.votes`` has them at any time. Served again, the test has the same
+    links (on the same port) and goes on where each listener was.
+
+    Parameters
+    ----------
+    test
+        What :func:`listening_test` returned, or the folder of a test.
+    port
+        Where; a free one by default. Choose one if the test is to be served again by the same links.
+    host
+        The address to listen at. By default only this machine can reach the test; with ``"0.0.0.0"`` everyone
+        on the network who has a link can, unencrypted: put a server with TLS before it for the internet.
+    listeners
+        How many links there are.
+
+    Returns
+    -------
+    ServedTest
+        With ``links``, ``progress``, ``wait()`` and ``close()``; it is a context manager.
+
+    Raises
+    ------
+    SettingsError
+        When the port is taken, or there would be no listener.
+    ListeningError, StoreError
+        When there is no such test.
+
+    Examples
+    --------
+    >>> with serve_test(test, port=8080) as served:  # doctest: +SKIP
+    ...     print(served.links)
+    ...     served.wait()
+    """
+    if listeners < 1:
+        raise SettingsError(f"a test for {listeners} listeners; there must be at least one")
+    meant = given_test(test)
+    served = ServedTest(meant, listeners=meant.invite(listeners), host=host, port=port).start()
+    if not served.is_local:
+        log.warning(
+            "the listening test is served at %s: everyone on the network who has a link can vote by it, and "
+            "what is sent is not encrypted",
+            served.url,
+        )
+    return served
+
+
+async def _read(request: web.Request) -> dict[str, Any]:
+    if request.content_type != "application/json":
+        raise web.HTTPUnsupportedMediaType
+    try:
+        async with asyncio.timeout(_BODY_S):
+            message = json.loads(await request.read())
+    except TimeoutError:
+        raise web.HTTPRequestTimeout from None
+    except (ValueError, RecursionError):
+        raise web.HTTPBadRequest from None
+    if not isinstance(message, dict) or message.get("kind") not in {"begin", "vote"}:
+        raise web.HTTPBadRequest
+    return message
+
+
+def _refused(status: int) -> web.Response:
+    return web.Response(status=status, text=f"{status}\n", headers={hdrs.CONNECTION: "close"})
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _reachable(host: str) -> str:
+    """Return a host as a link names it: of all addresses of this machine the one others see."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    if address.is_unspecified:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            try:
+                # Asks only for the way there; nothing is sent. The address is one for documentation.
+                probe.connect(("192.0.2.1", 9))
+                address = ipaddress.ip_address(probe.getsockname()[0])
+            except OSError:
+                return socket.gethostname()
+    return f"[{address}]" if address.version == 6 else str(address)  # noqa: PLR2004 - of the protocol

@@ -1,0 +1,160 @@
+"""What a test was set up with, and its design: files in its folder, from which it can be opened again."""
+
+import hashlib
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from speechframe.errors import ListeningError, StoreError
+from speechframe.listening.session import Question
+from speechframe.store.files import storing, write_whole
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["SETUP_NAME", "Setup", "gone_on_with", "read_design", "write_design"]
+
+SETUP_NAME = "test.json"
+_DESIGN_NAME = "design.parquet"
+_FORMAT = 1
+_ID_DIGITS = 8
+_IDENTITY = (
+    "method",
+    "items",
+    "conditions",
+    "reference",
+    "source",
+    "trials_per_listener",
+    "training",
+    "seed",
+)
+"""What makes a test this one: votes under another value of any of these are votes of another test."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a test was set up with.
+
+    Parameters
+    ----------
+    method
+        How listeners are asked.
+    items, conditions
+        What is said, and what is compared (with the anchors of ``mushra``).
+    reference
+        The condition that is the open and the hidden reference.
+    source
+        Identity of the material.
+    trials_per_listener, training, seed
+        As in :func:`~speechframe.listening.design.design`.
+    title, intro, prompt, consent, questions
+        What listeners read.
+    reveal
+        Whether a listener is told after each vote what was heard.
+    """
+
+    method: str
+    items: tuple[str, ...]
+    conditions: tuple[str, ...]
+    reference: str | None
+    source: str
+    trials_per_listener: int
+    training: int
+    seed: int
+    title: str
+    intro: str
+    prompt: str
+    consent: str | None = None
+    questions: tuple[Question, ...] = ()
+    reveal: bool = False
+
+    @property
+    def test_id(self) -> str:
+        """The name of the test: the method, and a hash of what makes it this one."""
+        known = json.dumps([getattr(self, name) for name in _IDENTITY], ensure_ascii=False)
+        return f"{self.method}-{hashlib.sha256(known.encode()).hexdigest()[:_ID_DIGITS]}"
+
+    def write(self, folder: Path) -> None:
+        """Write the file."""
+        text = json.dumps(
+            {"format": _FORMAT, "test_id": self.test_id, **asdict(self)}, ensure_ascii=False, indent=1
+        )
+        with storing(folder, "writing the set-up of a test"):
+            write_whole(folder / SETUP_NAME, text.encode())
+
+    @classmethod
+    def read(cls, folder: Path) -> "Setup":
+        """Return the set-up of the test in a folder.
+
+        Raises
+        ------
+        StoreError
+            There is none, or it cannot be read.
+        """
+        path = folder / SETUP_NAME
+        if not path.exists():
+            raise StoreError(f"{folder} holds no listening test: there is no {SETUP_NAME} in it")
+        with storing(folder, "reading the set-up of a test"):
+            text = path.read_text(encoding="utf-8")
+        try:
+            known = json.loads(text)
+            if known.pop("format") != _FORMAT:
+                raise StoreError(f"{path} was written by a newer version; use that one")
+            said = known.pop("test_id")
+            found = cls(**{name: _frozen(name, value) for name, value in known.items()})
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise StoreError(f"{path} is no set-up of a test: {error}") from error
+        if found.test_id != said:
+            raise StoreError(f"{path} was changed by hand: its votes are those of {said}")
+        return found
+
+    def refuse_other(self, folder: Path) -> None:
+        """Raise ListeningError where a folder holds another test."""
+        if not (folder / SETUP_NAME).exists():
+            return
+        there = Setup.read(folder)
+        if there.test_id != self.test_id:
+            names = ", ".join(name for name in _IDENTITY if getattr(there, name) != getattr(self, name))
+            raise ListeningError(
+                f"{folder} holds another test ({there.test_id}), which differs in: {names}; its votes cannot "
+                "be mixed with this one's: choose another folder, or none"
+            )
+
+
+def write_design(frame: "pd.DataFrame", folder: Path) -> None:
+    """Write the design of a test into its folder."""
+    held = io.BytesIO()
+    frame.to_parquet(held, index=False)
+    with storing(folder, "writing the design of a test"):
+        write_whole(folder / _DESIGN_NAME, held.getvalue())
+
+
+def read_design(folder: Path) -> "pd.DataFrame":
+    """Return the design of the test in a folder."""
+    import pandas as pd
+
+    with storing(folder, "reading the design of a test"):
+        return pd.read_parquet(folder / _DESIGN_NAME)
+
+
+def gone_on_with(drawn: "pd.DataFrame", folder: Path) -> "pd.DataFrame":
+    """Return the design that a folder holds, with the listeners it lacks: what was drawn stays as it is."""
+    import pandas as pd
+
+    if not (folder / _DESIGN_NAME).exists():
+        return drawn
+    there = read_design(folder)
+    return pd.concat([there, drawn[~drawn["listener"].isin(there["listener"])]], ignore_index=True)
+
+
+def _frozen(name: str, value: Any) -> Any:
+    if name == "questions":
+        return tuple(_question(one) for one in value)
+    return tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
+
+
+def _question(known: Mapping[str, Any]) -> Question:
+    return Question(**{**known, "choices": tuple(known["choices"])})

@@ -1,0 +1,187 @@
+"""What can be compared: clips by what is said (the item) and by what made them (the condition)."""
+
+import hashlib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import partial
+from typing import Any
+
+from speechframe.batch.clip import Clip
+from speechframe.batch.columns import Column
+from speechframe.errors import ListeningError
+from speechframe.page.clips import Entry, Shelf, shelf_of
+
+__all__ = ["Material", "material_of", "nearest_in_words"]
+
+_SHOWN = 5
+_ROW_ID = "id"
+_KNOWN = ("voice_id", "locale", "text")
+"""What every clip says of itself, also where no column does."""
+_KEYS = ("speech_request_key", "request_key")
+
+
+@dataclass(frozen=True)
+class Material:
+    """The clips of a test: every item in every condition.
+
+    Parameters
+    ----------
+    items, conditions
+        Their names, in the order in which they were found.
+    clips
+        Item and condition to what reads the clip.
+    identity
+        Hash of all names and of what is heard; the same for the same material.
+    """
+
+    items: tuple[str, ...]
+    conditions: tuple[str, ...]
+    clips: Mapping[tuple[str, str], Callable[[], Clip]] = field(repr=False)
+    identity: str
+
+
+@dataclass(frozen=True)
+class _Found:
+    item: str
+    condition: str
+    entry: Entry
+    shelf: Shelf
+
+
+def material_of(source: Any, *, condition: str = "voice_id", item: str = "id") -> Material:
+    """Return what listeners can compare in a source.
+
+    Parameters
+    ----------
+    source
+        A run, a selection of rows, a list of these, a DataFrame with a column ``audio``; or a mapping of
+        conditions to any of these, as in ``{"ours": run, "human": recordings}``.
+    condition
+        The column that says what made a clip; not asked for where `source` is a mapping.
+    item
+        The column that says which clips are of the same thing. ``id`` is the row's own id where there is no
+        column of that name.
+
+    Raises
+    ------
+    ListeningError
+        A column is unknown; fewer than two conditions; an item is not there, or cannot be heard, in every
+        condition (``missing`` lists which), or is there twice.
+    StoreError
+        The source holds no clips.
+
+    Examples
+    --------
+    >>> import numpy as np, pandas as pd
+    >>> from speechframe.audio.codec import encode
+    >>> from speechframe.spec.speech import Format
+    >>> audio = encode(np.zeros(800, np.float32), 8000, format=Format.WAV)
+    >>> rows = [{"line": k, "voice": v, "audio": audio} for k in (1, 2) for v in ("ada", "bob")]
+    >>> found = material_of(pd.DataFrame(rows), condition="voice", item="line")
+    >>> found.items, found.conditions
+    (('1', '2'), ('ada', 'bob'))
+    """
+    found = list(_found(source, _name(condition), _name(item)))
+    conditions = tuple(dict.fromkeys(one.condition for one in found))
+    if len(conditions) < 2:  # noqa: PLR2004 - one thing cannot be compared
+        only = f"only {conditions[0]!r}" if conditions else "none"
+        raise ListeningError(
+            f"a listening test compares two conditions or more, and there is {only}; name the column that "
+            f'tells them apart (condition="..."), or give them by name: {{"ours": run, "theirs": frame}}'
+        )
+    items = tuple(dict.fromkeys(one.item for one in found))
+    by_place = _each_once(found, condition, item)
+    _refuse_missing(items, conditions, by_place)
+    clips = {place: partial(one.shelf.clip, one.entry.clip_id) for place, one in by_place.items()}
+    return Material(items, conditions, clips, _identity(by_place))
+
+
+def nearest_in_words(asked: str, known: Collection[str]) -> str:
+    """Return what somebody may have meant, as the end of a sentence: the nearest names, and all if few."""
+    close = get_close_matches(asked, sorted(known), n=3, cutoff=0.5)
+    meant = f"did you mean {' or '.join(map(repr, close))}? " if close else ""
+    return f"{meant}there are: {', '.join(sorted(known)) or 'none'}"
+
+
+def _name(column: str | Column) -> str:
+    return column.name if isinstance(column, Column) else column
+
+
+def _found(source: Any, condition: str, item: str) -> Iterator[_Found]:
+    parts = source.items() if isinstance(source, Mapping) else [(None, source)]
+    for named, part in parts:
+        shelf = shelf_of(part, limit=None)
+        for entry in shelf.entries:
+            of = str(named) if named is not None else _value(entry, condition, "condition")
+            yield _Found(_value(entry, item, "item"), of, entry, shelf)
+
+
+def _value(entry: Entry, column: str, argument: str) -> str:
+    if column in entry.fields:
+        value = entry.fields[column]
+    elif column in _KNOWN:
+        value = getattr(entry, column)
+    elif column == _ROW_ID:
+        value = entry.row_id
+    else:
+        known = {*entry.fields, *_KNOWN, _ROW_ID}
+        raise ListeningError(f"{argument}={column!r} is no column; {nearest_in_words(column, known)}")
+    # A missing value is the only one that is not equal to itself.
+    if value is None or value != value or value == "":  # noqa: PLR0124
+        raise ListeningError(f"row {entry.row_id!r} has no {column}, which is its {argument}")
+    return str(value)
+
+
+def _each_once(found: list[_Found], condition: str, item: str) -> dict[tuple[str, str], _Found]:
+    by_place: dict[tuple[str, str], _Found] = {}
+    for one in found:
+        first = by_place.setdefault((one.item, one.condition), one)
+        if first is not one:
+            raise ListeningError(
+                f"item {one.item!r} is there twice in condition {one.condition!r} (rows "
+                f"{first.entry.row_id!r} and {one.entry.row_id!r}); each item is heard once a condition: "
+                f"choose the rows, or another column than item={item!r} or condition={condition!r}"
+            )
+    return by_place
+
+
+def _refuse_missing(
+    items: tuple[str, ...], conditions: tuple[str, ...], found: Mapping[tuple[str, str], _Found]
+) -> None:
+    missing = {
+        (item, condition): found[item, condition].entry.problem if (item, condition) in found else None
+        for item in items
+        for condition in conditions
+        if (item, condition) not in found or found[item, condition].entry.problem is not None
+    }
+    if not missing:
+        return
+    lines = [
+        f"  item {item!r} in condition {condition!r}" + (f": {problem}" if problem else "")
+        for (item, condition), problem in list(missing.items())[:_SHOWN]
+    ]
+    if len(missing) > _SHOWN:
+        lines.append(f"  ... and {len(missing) - _SHOWN:,} more; .missing lists all")
+    lacking = {item for item, _ in missing}
+    if len(lacking) == len(items):
+        head = (
+            "there is nothing to compare: no item can be heard in every condition. "
+            'Is item="..." the column that their clips share (often item="text")?'
+        )
+    else:
+        head = (
+            f"{len(lacking):,} of {len(items):,} items cannot be heard in every condition; "
+            "leave them out, or make what is missing:"
+        )
+    raise ListeningError("\n".join([head, *lines]), missing=list(missing))
+
+
+def _identity(found: Mapping[tuple[str, str], _Found]) -> str:
+    total = hashlib.sha256()
+    for place, one in sorted(found.items()):
+        key = next((one.entry.fields[name] for name in _KEYS if one.entry.fields.get(name)), None)
+        # Clips without a call of ours are known by their bytes.
+        heard = str(key) if key else hashlib.sha256(one.shelf.clip(one.entry.clip_id).audio).hexdigest()
+        total.update("\0".join([*place, heard, ""]).encode())
+    return total.hexdigest()

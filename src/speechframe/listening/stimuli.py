@@ -1,0 +1,322 @@
+"""The sounds of a listening test as listeners get them: equal in everything but what is to be judged.
+
+All sounds of a test are mono WAV files of 16 bits at one rate, equally loud, without metadata, their lengths
+to the hundredth of a second: the size of a file tells how long it is heard, which is audible anyway, and
+nothing else. They are made once, into the
+test's folder. The rate is the highest that one of the clips has: a lower one would take away from some
+conditions what listeners are to judge, and a higher one gives nothing to the others that could be heard.
+
+Every place where a sound is played has a name of its own, and the last bits of the sound differ there: equal
+names, or equal bytes, of X and of what it is compared with would tell.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+
+from speechframe.audio import codec
+from speechframe.audio._samples import fitted
+from speechframe.audio.codec import Samples
+from speechframe.batch.clip import Clip
+from speechframe.errors import AudioError, StoreError
+from speechframe.listening.opaque import secret_of
+from speechframe.listening.signals import ANCHORS, TARGET_LUFS, loudness_lufs, low_passed
+from speechframe.listening.sources import Material
+from speechframe.spec.chosen import CONTENT_TYPES
+from speechframe.spec.speech import Format
+from speechframe.store.files import storing, write_whole
+
+__all__ = ["Sound", "Stimuli", "open_stimuli", "prepare"]
+
+_FOLDER, _INDEX = "stimuli", "index.json"
+_PEAK = 0.89
+"""A decibel below full scale: what players and resamplers add to a peak finds room."""
+_LENGTH_S = 0.01
+"""Lengths are whole multiples of this: one sample more or less would tell at which rate a clip was made."""
+_THREADS = 4
+_HEADER_BYTES = 44
+
+
+@dataclass(frozen=True)
+class Sound:
+    """What was made of a clip.
+
+    Parameters
+    ----------
+    item, condition
+        What is said, and by whom or by what.
+    file
+        Its name in the folder of sounds.
+    audio_seconds
+        Its length.
+    source_sha256
+        Hash of the audio it was made of.
+    source_rate_hz, source_lufs
+        Rate and loudness of that.
+    gain_db
+        By how much it was made louder, or softer where negative.
+    """
+
+    item: str
+    condition: str
+    file: str
+    audio_seconds: float
+    source_sha256: str
+    source_rate_hz: int
+    source_lufs: float
+    gain_db: float
+
+
+class Stimuli:
+    """The sounds of a test, in its folder.
+
+    Made by :func:`prepare`, and by :func:`open_stimuli` where they were made before.
+
+    Attributes
+    ----------
+    conditions
+        Those of the clips, then the anchors.
+    sounds
+        What was made, by item and condition.
+    sample_rate_hz
+        The rate of all of them.
+    loudness_lufs
+        How loud all of them are.
+    """
+
+    def __init__(
+        self, folder: Path, sounds: Iterable[Sound], *, sample_rate_hz: int, loudness_lufs: float
+    ) -> None:
+        self.folder = folder
+        self.sounds = {(sound.item, sound.condition): sound for sound in sounds}
+        self.conditions = tuple(dict.fromkeys(condition for _, condition in self.sounds))
+        self.sample_rate_hz = sample_rate_hz
+        self.loudness_lufs = loudness_lufs
+        self._secret = secret_of(folder)
+        self._places: dict[str, Sound] = {}
+
+    def __len__(self) -> int:
+        return len(self.sounds)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Stimuli: {len(self)} sounds at {self.sample_rate_hz:,} Hz, {self.loudness_lufs:.1f} LUFS, "
+            f"in {self.folder}>"
+        )
+
+    def opaque_id(self, item: str, condition: str, *, listener: str, place: str) -> str:
+        """Return the name of a sound where it is played: it tells nothing, and is the same after a resume.
+
+        Parameters
+        ----------
+        item, condition
+            Of the sound.
+        listener
+            Who hears it.
+        place
+            Where: trial and slot.
+
+        Raises
+        ------
+        KeyError
+            When the test has no such sound.
+        """
+        if (item, condition) not in self.sounds:
+            raise KeyError(f"the test has no sound of {item!r} by {condition!r}")
+        name = self._secret.name("clip", listener, place)
+        self._places[name] = self.sounds[item, condition]
+        return name
+
+    def seconds(self, opaque_id: str) -> float:
+        """Return how long the sound of a name is."""
+        return self._places[opaque_id].audio_seconds
+
+    def audio(self, opaque_id: str) -> tuple[bytes, str]:
+        """Return the sound of a name as listeners get it, and its content type.
+
+        The same name gives the same bytes; at another place the last bits are others (noise at -92 dB).
+
+        Raises
+        ------
+        KeyError
+            When nothing has this name.
+        StoreError
+            When the sound's file cannot be read.
+        """
+        path = self.folder / _FOLDER / self._places[opaque_id].file
+        with storing(path, "reading a sound"):
+            data = path.read_bytes()
+        frames = np.frombuffer(data, "<i2", offset=_HEADER_BYTES)
+        random = np.random.default_rng(int(self._secret.name("last bits", opaque_id), 16))
+        # There is room: nothing is louder than _PEAK.
+        noisy = frames + random.integers(-1, 2, len(frames), np.int16)
+        return data[:_HEADER_BYTES] + noisy.tobytes(), CONTENT_TYPES[Format.WAV]
+
+
+def prepare(
+    material: Material,
+    folder: str | PathLike[str],
+    *,
+    reference: str | None = None,
+    anchors: bool = False,
+) -> Stimuli:
+    """Return the sounds of a test, made into its folder unless they are there.
+
+    Parameters
+    ----------
+    material
+        Every item in every condition.
+    folder
+        The test's folder.
+    reference
+        The condition that anchors are made of.
+    anchors
+        With the anchors of MUSHRA: the reference low-passed at 3.5 and at 7 kHz.
+
+    Raises
+    ------
+    AudioError
+        When a clip cannot be read, is silent, or is no reference to make anchors of; names it.
+    StoreError
+        When the folder holds the sounds of another test, or cannot be written.
+
+    Examples
+    --------
+    >>> from functools import partial
+    >>> tone = np.sin(np.arange(8000) / 4, dtype=np.float32)
+    >>> def clip(volume):
+    ...     return Clip(codec.encode(volume * tone, 8000, format=Format.WAV), Format.WAV, 8000)
+    >>> clips = {("hello", name): partial(clip, volume) for name, volume in (("a", 0.9), ("b", 0.01))}
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     stimuli = prepare(Material(("hello",), ("a", "b"), clips, "0"), folder)
+    ...     names = [stimuli.opaque_id("hello", c, listener="listener-01", place=f"0/{c}") for c in "ab"]
+    ...     [len(stimuli.audio(name)[0]) for name in names]
+    [16044, 16044]
+    """
+    target = Path(folder)
+    tasks = _tasks(material, reference if anchors else None)
+    with ThreadPoolExecutor(_THREADS) as threads:
+        found = list(threads.map(_measured, tasks))
+        if (target / _FOLDER / _INDEX).exists():
+            return _same(open_stimuli(target), tasks, found)
+        return _made(target, tasks, found, threads)
+
+
+def open_stimuli(folder: str | PathLike[str]) -> Stimuli:
+    """Return the sounds of a test that were made before.
+
+    Parameters
+    ----------
+    folder
+        The test's folder.
+
+    Raises
+    ------
+    StoreError
+        When there are none, or they cannot be read.
+    """
+    target = Path(folder)
+    path = target / _FOLDER / _INDEX
+    with storing(target, "reading the sounds of a test"):
+        text = path.read_bytes()
+    try:
+        index = json.loads(text)
+        sounds = [Sound(**each) for each in index.pop("sounds")]
+        return Stimuli(target, sounds, **index)
+    except (ValueError, KeyError, TypeError) as error:
+        raise StoreError(f"{path} is no list of sounds ({error}); remove it to make them again") from error
+
+
+@dataclass(frozen=True)
+class _Task:
+    material: Material
+    item: str
+    condition: str
+    made_of: str
+    cutoff_hz: float | None = None
+
+    def samples(self) -> tuple[Clip, Samples]:
+        """Return the clip and its samples, mono and at its own rate."""
+        try:
+            clip = self.material.clips[self.item, self.made_of]()
+            samples = clip.samples if clip.samples.ndim == 1 else clip.samples.mean(axis=1)
+            if self.cutoff_hz is not None:
+                samples = low_passed(samples, clip.sample_rate, self.cutoff_hz)
+        except (AudioError, StoreError) as error:
+            raise type(error)(f"{self.condition!r} of {self.item!r}: {error}") from error
+        return clip, samples
+
+
+@dataclass(frozen=True)
+class _Facts:
+    rate_hz: int
+    lufs: float
+    peak: float
+    sha256: str
+
+
+def _tasks(material: Material, reference: str | None) -> list[_Task]:
+    made: dict[str, tuple[str, float | None]] = {name: (name, None) for name in material.conditions}
+    if reference is not None:
+        made |= {name: (reference, cutoff_hz) for name, cutoff_hz in ANCHORS.items()}
+    return [
+        _Task(material, item, condition, made_of, cutoff_hz)
+        for condition, (made_of, cutoff_hz) in made.items()
+        for item in material.items
+    ]
+
+
+def _measured(task: _Task) -> _Facts:
+    clip, samples = task.samples()
+    try:
+        lufs = loudness_lufs(samples, clip.sample_rate)
+    except AudioError as error:
+        raise AudioError(f"{task.condition!r} of {task.item!r}: {error}") from error
+    peak = float(np.abs(samples).max())
+    return _Facts(clip.sample_rate, lufs, peak, hashlib.sha256(clip.audio).hexdigest())
+
+
+def _made(folder: Path, tasks: list[_Task], found: list[_Facts], threads: ThreadPoolExecutor) -> Stimuli:
+    rate_hz = max(each.rate_hz for each in found)
+    # The clip with the highest peak for its loudness decides for all, so that none of them clips.
+    lufs = min(TARGET_LUFS, *(each.lufs + 20 * float(np.log10(_PEAK / each.peak)) for each in found))
+
+    def write(place: int, task: _Task, facts: _Facts) -> Sound:
+        _, samples = task.samples()
+        gain_db = lufs - facts.lufs
+        louder = codec.resample(samples * np.float32(10 ** (gain_db / 20)), facts.rate_hz, rate_hz)
+        seconds = max(1, round(len(louder) / rate_hz / _LENGTH_S)) * _LENGTH_S
+        whole = fitted(louder, codec.seconds_to_frames(seconds, rate_hz))
+        name = f"{place + 1:05}.wav"
+        (folder / _FOLDER / name).write_bytes(codec.encode(whole, rate_hz, format=Format.WAV))
+        levels = (round(facts.lufs, 3), round(gain_db, 3))
+        return Sound(task.item, task.condition, name, round(seconds, 2), facts.sha256, facts.rate_hz, *levels)
+
+    with storing(folder, "writing the sounds of a test"):
+        (folder / _FOLDER).mkdir(parents=True, exist_ok=True)
+        sounds = list(threads.map(write, range(len(tasks)), tasks, found))
+        index = {
+            "sample_rate_hz": rate_hz,
+            "loudness_lufs": lufs,
+            "sounds": [asdict(each) for each in sounds],
+        }
+        # Last: it says that everything else is there.
+        write_whole(folder / _FOLDER / _INDEX, json.dumps(index, indent=1).encode())
+    return Stimuli(folder, sounds, sample_rate_hz=rate_hz, loudness_lufs=lufs)
+
+
+def _same(stimuli: Stimuli, tasks: list[_Task], found: list[_Facts]) -> Stimuli:
+    wanted = {(task.item, task.condition): facts.sha256 for task, facts in zip(tasks, found, strict=True)}
+    if wanted != {place: sound.source_sha256 for place, sound in stimuli.sounds.items()}:
+        raise StoreError(
+            f"{stimuli.folder} holds the sounds of another test, and what listeners heard there stays as it "
+            "is; choose another folder"
+        )
+    return stimuli

@@ -1,0 +1,478 @@
+"""A listening test: its material, design, rules and votes; what a notebook, a server and a page share."""
+
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from speechframe.analysis.votes import AB, ABX, METHODS, MULTI, MUSHRA
+from speechframe.errors import ListeningError, StoreError, VoteRefused
+from speechframe.listening.design import design, listener_name, pages_of
+from speechframe.listening.instructions import INTROS, PROMPTS, TITLE
+from speechframe.listening.session import LISTEN_S, begun, questions_of, vote_rows
+from speechframe.listening.setup import Setup, gone_on_with, read_design, write_design
+from speechframe.listening.sheet import Sheet, sheet_of
+from speechframe.listening.signals import ANCHORS
+from speechframe.listening.sources import material_of, nearest_in_words
+from speechframe.listening.stimuli import Stimuli, open_stimuli, prepare
+from speechframe.listening.votes import BEGIN, VOTE, VoteBook, votes_frame
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from speechframe.analysis.listening import ListeningResult, Power
+
+__all__ = ["LISTENERS", "Test", "make_test", "open_test"]
+
+log = logging.getLogger(__name__)
+
+LISTENERS = 20
+"""For how many listeners a design is drawn at first; more can be invited at any time."""
+
+_HOME = Path("listening")
+_VOTES = "votes"
+
+
+class Test:
+    """A listening test, in its folder.
+
+    Made by :func:`make_test`, and by :func:`open_test` where it was made before.
+
+    Attributes
+    ----------
+    setup
+        What it was set up with.
+    folder
+        Where it lies: set-up, design, sounds and votes.
+    stimuli
+        Its sounds.
+    """
+
+    __test__: ClassVar[bool] = False  # nothing for pytest to collect
+
+    def __init__(self, setup: Setup, folder: Path, stimuli: Stimuli, design: "pd.DataFrame") -> None:
+        self.setup = setup
+        self.folder = folder
+        self.stimuli = stimuli
+        self._design = design
+        self._sheets: dict[str, Sheet] = {}
+
+    @property
+    def test_id(self) -> str:
+        """Its name: the method, and a hash of what makes it this test."""
+        return self.setup.test_id
+
+    @property
+    def method(self) -> str:
+        """How listeners are asked."""
+        return self.setup.method
+
+    @property
+    def title(self) -> str:
+        """What its page is called."""
+        return self.setup.title
+
+    @property
+    def design(self) -> "pd.DataFrame":
+        """Who hears what in which order; see :func:`~speechframe.listening.design.design`."""
+        return self._design.copy()
+
+    @property
+    def listeners(self) -> tuple[str, ...]:
+        """The names of all listeners the design is drawn for."""
+        return tuple(self._design["listener"].unique())
+
+    def invite(self, listeners: int) -> tuple[str, ...]:
+        """Return the names of the first listeners; the design is drawn for them where it was not yet.
+
+        Parameters
+        ----------
+        listeners
+            How many.
+        """
+        import pandas as pd
+
+        there = len(self.listeners)
+        if listeners > there:
+            more = _drawn(self.setup, listeners - there, first_listener=there + 1)
+            self._design = pd.concat([self._design, more], ignore_index=True)
+            write_design(self._design, self.folder)
+        return self.listeners[:listeners]
+
+    def name_of(self, listener: int | str) -> str:
+        """Return a listener's name, by number (from 1) or name; the design is drawn for a new number.
+
+        Raises
+        ------
+        ListeningError
+            There is no such listener.
+        """
+        if isinstance(listener, int) and not isinstance(listener, bool) and listener >= 1:
+            return self.invite(listener)[listener - 1]
+        if listener in self.listeners:
+            return str(listener)
+        raise ListeningError(
+            f"there is no listener {listener!r}; a number from 1 on, or a name such as {listener_name(1)!r}"
+        )
+
+    def plan(self, listener: int | str) -> dict[str, Any]:
+        """Return what a listener's page needs, as plain values: nothing in it tells what is heard.
+
+        Parameters
+        ----------
+        listener
+            By number or name.
+        """
+        name, scale = self.name_of(listener), METHODS[self.method]
+        lines = self._book(name).lines()
+        return {
+            "test_id": self.test_id,
+            "listener": name,
+            "method": self.method,
+            "title": self.title,
+            "intro": self.setup.intro,
+            "consent": self.setup.consent,
+            "questions": [question.to_page() for question in self.setup.questions],
+            "scale": {
+                "low": scale.lowest,
+                "high": scale.highest,
+                "step": scale.step or 1,
+                "labels": [*scale.labels],
+            }
+            if scale.has_scores
+            else None,
+            "rules": {
+                "listen_s": LISTEN_S,
+                "ties": self.method == AB,
+                "reveal": self.setup.reveal,
+            },
+            "begun": any(line["kind"] == BEGIN for line in lines),
+            "done": _trials(lines),
+            "trials": self._sheet(name).trials,
+        }
+
+    def clips(self, listener: int | str) -> tuple[str, ...]:
+        """Return the names of all sounds on a listener's pages; each is on one page, in one place."""
+        return self._sheet(self.name_of(listener)).clips
+
+    def audio(self, listener: int | str, clip_id: str) -> tuple[bytes, str]:
+        """Return a sound of a listener's pages, and its content type.
+
+        Raises
+        ------
+        KeyError
+            The sound is on no page of theirs.
+        """
+        if clip_id not in self.clips(listener):
+            raise KeyError(f"there is no sound {clip_id!r} here")
+        return self.stimuli.audio(clip_id)
+
+    def answer(self, listener: int | str, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the answer to a message of a listener's page: ``begin`` or ``vote``.
+
+        Parameters
+        ----------
+        listener
+            By number or name.
+        message
+            What the page sent.
+
+        Returns
+        -------
+        dict
+            ``{"kind": "begun"}``, or what :meth:`record` returns.
+        """
+        if message.get("kind") == VOTE:
+            return self.record(listener, message)
+        return self._kept(lambda: self._begin(listener, message), None)
+
+    def record(self, listener: int | str, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Keep the vote of a page: when this returns ``stored``, it is on the disk.
+
+        Parameters
+        ----------
+        listener
+            By number or name.
+        message
+            The page's ``vote``; see :func:`~speechframe.listening.session.vote_rows`.
+
+        Returns
+        -------
+        dict
+            ``{"kind": "stored", "trial", "reveal"}``, or ``{"kind": "refused", "trial", "message", "done"}``
+            where it breaks a rule, could not be kept or is there already, which ``done`` tells.
+        """
+        answer = self._kept(lambda: self._vote(listener, message), message.get("trial"))
+        if answer["kind"] == "refused":
+            # A page that did not hear of it goes on, instead of voting again.
+            answer["done"] = answer["trial"] in self._done(listener)
+        return answer
+
+    def rows(self, listener: int | str, message: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the rows that a vote becomes, without keeping them; times are texts.
+
+        Raises
+        ------
+        VoteRefused
+            The vote breaks a rule.
+        """
+        name = self.name_of(listener)
+        sheet, trial = self._sheet(name), message.get("trial")
+        if isinstance(trial, bool) or not isinstance(trial, int) or trial not in sheet.pages:
+            raise VoteRefused("this test has no such trial")
+        known = {"test_id": self.test_id, "seed": self.setup.seed}
+        return vote_rows(
+            sheet.pages[trial], message, method=self.method, needed=sheet.needed[trial], known=known
+        )
+
+    @property
+    def votes(self) -> "pd.DataFrame":
+        """All votes so far, practice among them, with the columns of
+        :data:`~speechframe.analysis.votes.VOTE_SCHEMA`.
+        """  # noqa: D205 - one sentence
+        return votes_frame(
+            (row for _, line in self._lines() if line["kind"] == VOTE for row in line["rows"]), self.method
+        )
+
+    @property
+    def answers(self) -> "pd.DataFrame":
+        """Who began when, and what they answered: one row a listener."""
+        import pandas as pd
+
+        names = [question.name for question in self.setup.questions]
+        rows = [
+            {
+                "listener": listener,
+                "begun_utc": pd.Timestamp(line["begun_utc"]),
+                "consent": line["consent"],
+                **line["answers"],
+            }
+            for listener, line in self._lines()
+            if line["kind"] == BEGIN
+        ]
+        return pd.DataFrame(rows, columns=["listener", "begun_utc", "consent", *names])
+
+    def results(self, **options: Any) -> "ListeningResult":
+        """Return what the votes say so far; see :func:`~speechframe.analysis.listening.analyse`."""
+        from speechframe.analysis.listening import analyse
+
+        return analyse(
+            self.votes,
+            method=self.method,
+            reference=self.setup.reference,
+            conditions=self.setup.conditions,
+            **options,
+        )
+
+    def power(self, *, effect: float, listeners: int = LISTENERS, **options: Any) -> "Power":
+        """Return how likely this test is to find an effect; see :func:`~speechframe.analysis.power.power`.
+
+        Parameters
+        ----------
+        effect
+            Points of the scale in methods with scores, else the share of the votes that are for one side.
+        listeners
+            How many take part.
+        **options
+            Further arguments of it, such as ``simulations`` and ``alpha``.
+        """
+        from speechframe.analysis.power import power
+
+        drawn = _drawn(self.setup, listeners)
+        return power(self.method, effect=effect, design=drawn[~drawn["training"]], **options)
+
+    def methods(self, **options: Any) -> str:
+        """Return the paragraph on methods for a paper, by the votes so far."""
+        return self.results(**options).methods(setup=self._setup_in_words())
+
+    def __repr__(self) -> str:
+        return (
+            f"<Test {self.test_id}: {len(self.setup.conditions)} conditions, {len(self.setup.items)} items, "
+            f"{len(self.listeners)} listeners, in {self.folder}>"
+        )
+
+    def _setup_in_words(self) -> str:
+        counted = self._design[~self._design["training"]]
+        trials = int(counted.groupby("listener")["trial"].nunique().max())
+        practice = f" after {self.setup.training} for practice" if self.setup.training else ""
+        asked = f"{trials} {'trial' if trials == 1 else 'trials'}{practice}"
+        return (
+            f"Each was asked for {asked}, drawn (seed {self.setup.seed}) so that conditions, their order and "
+            "their places are balanced. All sounds were mono at one sampling rate and of equal loudness "
+            f"(ITU-R BS.1770). A vote could be given once {LISTEN_S:g} s, or all, of every sound had been "
+            "heard."
+        )
+
+    def _kept(self, work: Callable[[], dict[str, Any]], trial: Any) -> dict[str, Any]:
+        try:
+            return work()
+        except VoteRefused as error:
+            said = str(error)
+        except StoreError:
+            # The words name the folder, which is no business of a listener.
+            log.exception("a vote of %s could not be kept", self.test_id)
+            said = "this could not be kept; please try again, and tell who asked you to take part"
+        return {"kind": "refused", "trial": trial if isinstance(trial, int) else None, "message": said}
+
+    def _begin(self, listener: int | str, message: Mapping[str, Any]) -> dict[str, Any]:
+        if message.get("kind") != BEGIN:
+            raise VoteRefused("this is neither a beginning nor a vote")
+        answers = begun(message, consent=self.setup.consent, questions=self.setup.questions)
+        now = datetime.now(UTC).isoformat()
+        self._book(self.name_of(listener)).add(
+            {
+                "kind": BEGIN,
+                "test_id": self.test_id,
+                "begun_utc": now,
+                "consent": self.setup.consent is not None,
+                "answers": answers,
+            }
+        )
+        return {"kind": "begun"}
+
+    def _vote(self, listener: int | str, message: Mapping[str, Any]) -> dict[str, Any]:
+        name = self.name_of(listener)
+        rows = self.rows(name, message)
+        trial = message["trial"]
+        book = self._book(name)
+        if all(line["kind"] != BEGIN for line in book.lines()):
+            raise VoteRefused("the test has not begun: reload the page", trial=trial)
+        book.add({"kind": VOTE, "trial": trial, "rows": rows})
+        reveal = self._sheet(name).told(trial) if self.setup.reveal else None
+        return {"kind": "stored", "trial": trial, "reveal": reveal}
+
+    def _done(self, listener: int | str) -> list[int]:
+        try:
+            return _trials(self._book(self.name_of(listener)).lines())
+        except StoreError:
+            return []
+
+    def _book(self, name: str) -> VoteBook:
+        return VoteBook(self.folder / _VOTES / f"{name}.jsonl")
+
+    def _lines(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        for path in sorted((self.folder / _VOTES).glob("*.jsonl")):
+            for line in VoteBook(path).lines():
+                yield path.stem, line
+
+    def _sheet(self, name: str) -> Sheet:
+        if name not in self._sheets:
+            self._sheets[name] = sheet_of(name, pages_of(self._design, name), self.stimuli, self.setup)
+        return self._sheets[name]
+
+
+def make_test(
+    source: Any,
+    method: str = AB,
+    *,
+    condition: str = "voice_id",
+    item: str = "id",
+    reference: str | None = None,
+    trials_per_listener: int = 30,
+    training: int = 3,
+    seed: int = 0,
+    consent: str | None = None,
+    questions: Sequence[str | Mapping[str, Any]] = (),
+    folder: str | PathLike[str] | None = None,
+    listeners: int = LISTENERS,
+    title: str | None = None,
+    intro: str | None = None,
+    prompt: str | None = None,
+    reveal: bool = False,
+    stacklevel: int = 1,
+) -> Test:
+    """Return a listening test of what a source holds, made in its folder, or gone on with where it is there.
+
+    The parameters are those of :func:`~speechframe.widgets.listening.listening_test`; `stacklevel` says whose
+    line a warning names, counted from the function that calls this one.
+
+    Raises
+    ------
+    ListeningError
+        There is nothing to compare, or the folder holds another test; nothing was written then.
+    """
+    if method not in METHODS:
+        raise ListeningError(f"there is no method {method!r}; {nearest_in_words(method, METHODS)}")
+    if reveal and method not in {AB, ABX}:
+        raise ListeningError(
+            f"reveal=True would tell listeners of {method} what they go on to rate; ab and abx only"
+        )
+    asked = questions_of(questions)
+    material = material_of(source, condition=condition, item=item)
+    if method == MUSHRA and reference is None:
+        warnings.warn(
+            "without a natural reference this is no MUSHRA (ITU-R BS.1534): it is made, and called, a "
+            'multi-stimulus test, method="multi"; reference="..." names the condition that is the reference',
+            stacklevel=stacklevel + 1,
+        )
+        method = MULTI
+    _refuse_reference(reference, method, material.conditions)
+    setup = Setup(
+        method=method,
+        items=material.items,
+        conditions=(*material.conditions, *(ANCHORS if method == MUSHRA else ())),
+        reference=reference,
+        source=material.identity,
+        trials_per_listener=trials_per_listener,
+        training=training,
+        seed=seed,
+        title=title or TITLE,
+        intro=intro or INTROS[method],
+        prompt=prompt or PROMPTS[method],
+        consent=consent,
+        questions=asked,
+        reveal=reveal,
+    )
+    drawn = _drawn(setup, listeners)
+    target = Path(folder) if folder is not None else _HOME / setup.test_id
+    setup.refuse_other(target)
+    stimuli = prepare(material, target, reference=reference, anchors=method == MUSHRA)
+    drawn = gone_on_with(drawn, target)
+    write_design(drawn, target)
+    # Last: it says that everything else is there.
+    setup.write(target)
+    return Test(setup, target, stimuli, drawn)
+
+
+def open_test(folder: str | PathLike[str]) -> Test:
+    """Return the listening test that was made in a folder.
+
+    Raises
+    ------
+    StoreError
+        There is none, or it cannot be read.
+    """
+    target = Path(folder)
+    setup = Setup.read(target)
+    return Test(setup, target, open_stimuli(target), read_design(target))
+
+
+def _refuse_reference(reference: str | None, method: str, conditions: Sequence[str]) -> None:
+    if reference is None:
+        return
+    if method not in {MULTI, MUSHRA}:
+        raise ListeningError(f"a test by {method} has no reference; mushra has one, and multi may have one")
+    if reference not in conditions:
+        raise ListeningError(
+            f"reference={reference!r} is no condition; {nearest_in_words(reference, conditions)}"
+        )
+
+
+def _drawn(setup: Setup, listeners: int, *, first_listener: int = 1) -> "pd.DataFrame":
+    return design(
+        setup.method,
+        items=setup.items,
+        conditions=setup.conditions,
+        listeners=listeners,
+        first_listener=first_listener,
+        trials_per_listener=setup.trials_per_listener,
+        training=setup.training,
+        seed=setup.seed,
+    )
+
+
+def _trials(lines: Sequence[Mapping[str, Any]]) -> list[int]:
+    return [line["trial"] for line in lines if line["kind"] == VOTE]

@@ -1,0 +1,177 @@
+"""The rules of a vote: what was not heard is not judged, and what is no vote is refused in plain words."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from votes_lab import frame_of, vote_of
+
+from speechframe.errors import ListeningError, VoteRefused
+from speechframe.listening.design import design, pages_of
+from speechframe.listening.session import LISTEN_S, begun, needed_s, questions_of, vote_rows
+from speechframe.listening.test import make_test
+
+METHODS = {
+    "ab": {"choice": "A"},
+    "abx": {"answer": "A"},
+    "mos": {"scores": {"A": 3}},
+    "multi": {"scores": {"A": 30, "B": 60.5}},
+}
+
+
+def voted(method, message=None, *, seconds=2.0, left="a", **changes):
+    """Return the rows of a vote on the first page of a method, in pair methods with this condition on the left."""
+    frame = design(method, items=["s1", "s2"], conditions=["x", "y"], training=0)
+    page = next(page for page in pages_of(frame, "listener-01") if page.rows[0].get("left", left) == left)
+    slots = [*page.slots, *(["X"] if page.x else [])]
+    sent = {
+        **METHODS[method],
+        "plays": dict.fromkeys(slots, 1),
+        "listened_s": dict.fromkeys(slots, seconds),
+        "voted_ms": 1.7e12,
+        **(message or {}),
+        **changes,
+    }
+    return vote_rows(
+        page, sent, method=method, needed=dict.fromkeys(slots, needed_s(seconds)), known={"test_id": "t"}
+    )
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+@settings(max_examples=30, deadline=None)
+@given(whole=st.floats(0.3, 20), heard=st.floats(0, 20))
+def test_a_vote_waits_until_three_seconds_or_all_of_every_signal_was_heard(method, whole, heard):
+    enough = heard >= needed_s(whole)
+    listened = dict.fromkeys("ABX" if method == "abx" else "A" if method == "mos" else "AB", whole)
+    listened["A"] = heard
+    if enough:
+        assert voted(method, seconds=whole, listened_s=listened)
+    else:
+        with pytest.raises(VoteRefused, match="listen to A first"):
+            voted(method, seconds=whole, listened_s=listened)
+
+
+@given(whole=st.floats(0.2, 60))
+def test_three_seconds_are_three_seconds_and_all_is_all_but_a_blink(whole):
+    needed = needed_s(whole)
+    assert 0 < needed <= LISTEN_S
+    assert needed == pytest.approx(LISTEN_S if whole >= LISTEN_S + 0.2 else whole, rel=0.11)
+
+
+def test_a_signal_that_was_never_begun_was_not_heard():
+    with pytest.raises(VoteRefused, match="listen to B first"):
+        voted("ab", plays={"A": 1})
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    score=st.one_of(
+        st.floats(allow_nan=True), st.integers(-200, 300), st.booleans(), st.none(), st.text(max_size=3)
+    )
+)
+@pytest.mark.parametrize("method", ["mos", "multi"])
+def test_a_score_is_a_number_of_the_scale_or_refused(method, score):
+    scores = {**METHODS[method]["scores"], "A": score}
+    is_number = isinstance(score, (int, float)) and not isinstance(score, bool)
+    allowed = is_number and (score in {1, 2, 3, 4, 5} if method == "mos" else 0 <= score <= 100)
+    if allowed:
+        assert voted(method, scores=scores)[0]["score"] == score
+    else:
+        with pytest.raises(VoteRefused, match="rate A"):
+            voted(method, scores=scores)
+
+
+def test_what_was_not_touched_is_missing_and_never_zero():
+    with pytest.raises(VoteRefused, match="rate B"):
+        voted("multi", scores={"A": 10})
+    first, second = voted("multi", scores={"A": 0}, unplayable=["B"])
+    assert (first["score"], second["score"]) == (0.0, None)
+
+
+@pytest.mark.parametrize(("left", "right"), ["ab", "ba"])
+def test_sides_become_conditions(left, right):
+    (row,) = voted("ab", choice="A", left=left)
+    assert row["choice"] == row["left"] == left
+    (row,) = voted("ab", choice="tie", left=left)
+    assert row["choice"] == "tie"
+    (row,) = voted("abx", answer="B", left=left)
+    assert row["answer"] == right
+    assert row["correct"] == (row["answer"] == row["truth"])
+    (row,) = voted("ab", choice=None, unplayable=["A"], plays={"B": 2}, listened_s={"B": 2})
+    assert (row["choice"], row["plays"]) == (None, 2)
+
+
+@pytest.mark.parametrize(
+    ("method", "changes", "words"),
+    [
+        ("ab", {"choice": "x"}, "choose one of A, B, tie"),
+        ("ab", {"choice": None}, "choose one of"),
+        ("ab", {"choice": ["A"]}, "choose one of"),
+        ("abx", {"answer": "tie"}, "choose one of A, B$"),
+        ("mos", {"scores": [3]}, "a vote scores A"),
+        ("mos", {"scores": {"A": 3, "C": 1}}, "a vote scores A"),
+        ("mos", {"plays": None}, "does not say what was heard"),
+        ("mos", {"unplayable": "A"}, "does not say what was heard"),
+        ("mos", {"plays": {"A": -1}}, "how much was heard"),
+        ("mos", {"listened_s": {"A": math.inf}}, "how much was heard"),
+        ("mos", {"listened_s": {"A": 2, "Z": 1}}, "signals that the trial does not have"),
+        ("mos", {"voted_ms": None}, "when it was given"),
+        ("mos", {"voted_ms": 1e300}, "when it was given"),
+        ("mos", {"first_play_ms": "now"}, "when it was given"),
+    ],
+)
+def test_what_is_no_vote_is_refused_in_words(method, changes, words):
+    with pytest.raises(VoteRefused, match=words) as refused:
+        voted(method, **changes)
+    assert isinstance(refused.value.trial, int)
+
+
+def test_refusals_name_no_condition(tmp_path):
+    test = make_test(frame_of(("zephyrine", "quillon")), "ab", folder=tmp_path / "t")
+    vote = vote_of(test.plan(1), 0, {"choice": "A"})
+    said = [test.record(1, vote)]
+    assert "has not begun" in said[0]["message"]
+    test.answer(1, {"kind": "begin"})
+    said += [
+        test.record(1, {**vote, **change})
+        for change in ({"choice": 1}, {"plays": {}}, {"trial": True}, {"trial": 77})
+    ]
+    said += [test.answer(1, {"kind": "reveal"}), test.answer(1, {})]
+    assert {one["kind"] for one in said} == {"refused"}
+    assert not any(name in str(said) for name in ("zephyrine", "quillon", "s1"))
+
+
+def test_a_test_begins_with_consent_and_answers():
+    asked = questions_of(
+        ["Name", {"label": "Age", "kind": "number", "required": False}, {"label": "Ears", "choices": [1, 2]}]
+    )
+    whole = {"consent": True, "answers": {"Name": "x", "Age": "31", "Ears": "2"}}
+    assert begun(whole, consent="Yes?", questions=asked) == {"Name": "x", "Age": 31.0, "Ears": "2"}
+    assert begun({"answers": {"Name": "x", "Ears": "1"}}, consent=None, questions=asked)["Age"] is None
+    for message, words in [
+        ({**whole, "consent": "true"}, "agreed"),
+        ({"consent": True}, "please answer: Name"),
+        ({"consent": True, "answers": {**whole["answers"], "Age": "old"}}, "by a number: Age"),
+        ({"consent": True, "answers": {**whole["answers"], "Ears": "3"}}, "choose one of 1, 2: Ears"),
+        ({"consent": True, "answers": {**whole["answers"], "Shoes": "42"}}, "not asked"),
+        ({"consent": True, "answers": [1]}, "not asked"),
+    ]:
+        with pytest.raises(VoteRefused, match=words):
+            begun(message, consent="Yes?", questions=asked)
+
+
+@pytest.mark.parametrize(
+    ("questions", "words"),
+    [
+        ([{"name": "x"}], "is no question"),
+        ([{"label": "x", "kind": "colour"}], "is no question"),
+        ([{"label": "x", "wanted": True}], "is no question"),
+        ([{"label": "x", "kind": "choice"}], "choices are what"),
+        ([{"label": "x", "kind": "text", "choices": ["a"]}], "choices are what"),
+        (["x", "x"], "two questions have one name"),
+    ],
+)
+def test_what_is_no_question_is_refused(questions, words):
+    with pytest.raises(ListeningError, match=words):
+        questions_of(questions)

@@ -1,0 +1,165 @@
+"""A test in its folder: made once, gone on with, blind in all that a page gets."""
+
+import json
+
+import pandas as pd
+import pytest
+from votes_lab import frame_of, vote_of
+
+from speechframe.errors import ListeningError, StoreError
+from speechframe.listening.test import make_test, open_test
+
+NAMES = ("zephyrine", "quillon", "wolfram")
+OPTIONS = {"trials_per_listener": 4, "training": 1, "listeners": 3}
+
+
+def made(folder, method="ab", names=NAMES, **options):
+    return make_test(
+        frame_of(names, items=("lantern", "meadow", "harbour")),
+        method,
+        folder=folder,
+        **{**OPTIONS, **options},
+    )
+
+
+@pytest.mark.parametrize("method", ["ab", "mos", "multi", "mushra", "abx"])
+def test_a_plan_tells_nothing_of_what_is_heard(tmp_path, method):
+    test = made(tmp_path / "t", method, **({"reference": NAMES[2]} if method == "mushra" else {}))
+    plans = [test.plan(listener) for listener in test.listeners]
+    text = json.dumps(plans)
+    for word in (*NAMES, "lantern", "meadow", "harbour", "anchor", "khz", "kHz", "seed", str(tmp_path)):
+        assert word not in text
+    clips = [clip for listener in test.listeners for clip in test.clips(listener)]
+    assert len(set(clips)) == len(clips), "no name stands in two places, of no two listeners"
+    assert sum(text.count(clip) for clip in clips) == len(clips)
+    sizes = {len(test.audio(1, clip)[0]) for clip in test.clips(1)}
+    assert len(sizes) == 1, "sounds of one length have one size"
+    assert len({test.audio(1, clip)[0] for clip in test.clips(1)}) == len(test.clips(1)), (
+        "and no two are equal"
+    )
+
+
+def test_a_sound_of_another_listener_is_not_there(tmp_path):
+    test = made(tmp_path / "t")
+    with pytest.raises(KeyError):
+        test.audio(2, test.clips(1)[0])
+    with pytest.raises(ListeningError, match=r"no listener 'anna'.*'listener-01'"):
+        test.plan("anna")
+    with pytest.raises(ListeningError, match="no listener 0"):
+        test.plan(0)
+
+
+def test_the_same_call_and_the_folder_alone_go_on_with_the_test(tmp_path):
+    first = made(tmp_path / "t", consent="Yes?", questions=["Age"], title="Ours")
+    assert first.answer(2, {"kind": "begin", "consent": True, "answers": {"Age": "4"}}) == {"kind": "begun"}
+    first.record(2, vote_of(first.plan(2), 0, {"choice": "A"}))
+    again, opened = (
+        made(tmp_path / "t", consent="Yes?", questions=["Age"], title="Ours"),
+        open_test(tmp_path / "t"),
+    )
+    for test in (again, opened):
+        assert test.setup == first.setup
+        assert test.plan(2) == first.plan(2)
+        assert test.plan(2)["done"] == [0]
+        pd.testing.assert_frame_equal(test.design, first.design)
+        pd.testing.assert_frame_equal(test.votes, first.votes)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [({"seed": 1}, "seed"), ({"method": "mos"}, "method"), ({"names": NAMES[:2]}, "conditions, source")],
+)
+def test_another_test_is_refused_by_a_folder(tmp_path, change, said):
+    made(tmp_path / "t")
+    with pytest.raises(ListeningError, match=f"holds another test .*differs in: {said};"):
+        made(tmp_path / "t", **change)
+
+
+def test_a_test_stands_under_its_own_name_where_no_folder_is_given(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    test = made(None)
+    assert test.folder.resolve() == tmp_path / "listening" / test.test_id
+    assert made(None, seed=1).folder != test.folder
+
+
+def test_more_listeners_can_be_invited_and_nobody_hears_otherwise(tmp_path):
+    test = made(tmp_path / "t")
+    before = test.design
+    assert test.invite(2) == ("listener-01", "listener-02")
+    assert len(test.invite(6)) == 6
+    assert test.name_of(8) == "listener-08"
+    pd.testing.assert_frame_equal(test.design[: len(before)], before)
+    assert open_test(tmp_path / "t").listeners == test.listeners
+    assert made(tmp_path / "t").listeners == test.listeners, "the same call forgets nobody"
+
+
+def test_without_a_reference_mushra_is_multi_and_says_so(tmp_path):
+    with pytest.warns(UserWarning, match="is no MUSHRA"):
+        test = made(tmp_path / "t", "mushra")
+    assert test.method == "multi"
+    assert test.plan(1)["trials"][0]["reference"] is None
+    assert set(test.design["condition"]) == set(NAMES)
+
+
+def test_mushra_hides_the_reference_and_has_anchors(tmp_path):
+    test = made(tmp_path / "t", "mushra", reference=NAMES[0])
+    page = test.design.query("listener == 'listener-01' and trial == 1")["condition"]
+    assert sorted(page) == ["anchor 3.5 kHz", "anchor 7 kHz", *sorted(NAMES)]
+    assert test.plan(1)["trials"][1]["reference"]["slot"] == "R"
+    test.answer(1, {"kind": "begin"})
+    vote = vote_of(test.plan(1), 1, {"scores": dict.fromkeys("ABCDE", 50)})
+    for silent in ("R", "C"):
+        heard = {**vote["listened_s"], silent: 0}
+        assert f"listen to {silent} first" in test.record(1, {**vote, "listened_s": heard})["message"]
+    assert test.record(1, vote)["kind"] == "stored"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"method": "best"}, "there is no method 'best'"),
+        ({"method": "mushrah"}, "did you mean 'mushra'"),
+        ({"reference": NAMES[0]}, "a test by ab has no reference"),
+        ({"method": "mushra", "reference": "wolfgang"}, "did you mean 'wolfram'"),
+        ({"method": "mos", "reveal": True}, "ab and abx only"),
+        ({"trials_per_listener": 0}, "1 or more"),
+        ({"condition": "voice"}, "did you mean 'voice_id'"),
+    ],
+)
+def test_errors_come_before_anything_is_written(tmp_path, options, words):
+    with pytest.raises(ListeningError, match=words):
+        made(tmp_path / "t", **options)
+    assert not (tmp_path / "t").exists()
+
+
+def test_what_is_no_test_cannot_be_opened(tmp_path):
+    with pytest.raises(StoreError, match="holds no listening test"):
+        open_test(tmp_path)
+    test = made(tmp_path / "t")
+    setup = tmp_path / "t" / "test.json"
+    setup.write_text(setup.read_text().replace(NAMES[0], "somebody"))
+    with pytest.raises(StoreError, match=f"was changed by hand: its votes are those of {test.test_id}"):
+        open_test(tmp_path / "t")
+    setup.write_text("{}")
+    with pytest.raises(StoreError, match="is no set-up of a test"):
+        open_test(tmp_path / "t")
+
+
+def test_votes_become_results_power_and_methods(tmp_path):
+    test = made(tmp_path / "t", "mos", trials_per_listener=9, training=0)
+    marks = {NAMES[0]: 5, NAMES[1]: 3, NAMES[2]: 1}
+    for listener in test.listeners:
+        test.answer(listener, {"kind": "begin"})
+        asked = test.design[test.design["listener"] == listener].set_index("trial")["condition"]
+        for trial, condition in asked.items():
+            assert (
+                test.record(
+                    listener, vote_of(test.plan(listener), trial, {"scores": {"A": marks[condition]}})
+                )["kind"]
+                == "stored"
+            )
+    scores = test.results().scores.set_index("condition")["mean"]
+    assert scores.to_dict() == marks
+    assert "9 trials" in test.methods()
+    assert "seed 0" in test.methods()
+    assert test.power(effect=2, listeners=6, simulations=20).listeners == 6

@@ -1,0 +1,167 @@
+"""Votes on disk: there when the page is told, whatever happens to the process, and never twice."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from votes_lab import frame_of, vote_of
+
+from speechframe.analysis.votes import VOTE_SCHEMA
+from speechframe.errors import StoreError, VoteRefused
+from speechframe.listening import votes
+from speechframe.listening.test import make_test, open_test
+from speechframe.listening.votes import VoteBook, votes_frame
+
+GIVEN = {
+    "ab": {"choice": "A"},
+    "abx": {"answer": "B"},
+    "mos": {"scores": {"A": 4}},
+    "multi": {"scores": {"A": 0, "B": 100}},
+}
+VOTER = """
+import sys
+from votes_lab import vote_of
+from speechframe.listening.test import open_test
+test = open_test(sys.argv[1])
+plan = test.plan(1)
+test.answer(1, {"kind": "begin", "consent": True})
+for trial in range(len(plan["trials"])):
+    said = test.record(1, vote_of(plan, trial, {"scores": {"A": 1 + trial % 5}}))
+    print(said["trial"], flush=True)
+"""
+
+
+def made(folder, method="mos", **options):
+    options = {"training": 1, "trials_per_listener": 4, "listeners": 2, **options}
+    test = make_test(frame_of(), method, folder=folder, **options)
+    assert test.answer(1, {"kind": "begin"}) == {"kind": "begun"}
+    return test
+
+
+@pytest.mark.parametrize("method", sorted(GIVEN))
+def test_votes_have_exactly_the_columns_of_their_method(tmp_path, method):
+    test = made(tmp_path / "t", method)
+    for trial in (0, 1):
+        said = test.record(1, vote_of(test.plan(1), trial, GIVEN[method]))
+        assert said == {"kind": "stored", "trial": trial, "reveal": None}
+    found = test.votes
+    assert pa.Schema.from_pandas(found, preserve_index=False).names == VOTE_SCHEMA[method].names
+    assert found["training"].tolist() == [trial == 0 for trial in found["trial"]]
+    assert set(found["test_id"]) == {test.test_id}
+    # The votes are what the design said would be asked.
+    asked = test.design.query("listener == 'listener-01' and trial < 2")
+    shared = [name for name in asked.columns if name in found.columns]
+    assert found[shared].to_dict("records") == asked[shared].to_dict("records")
+    assert (found["voted_utc"] - found["first_play_utc"]).dt.total_seconds().unique().tolist() == [5.0]
+
+
+def test_what_was_confirmed_survives_a_kill(tmp_path):
+    make_test(
+        frame_of(items=[f"s{k}" for k in range(40)]), "mos", folder=tmp_path / "t",
+        trials_per_listener=80, training=0, listeners=1,
+    )  # fmt: skip
+    code = [sys.executable, "-c", VOTER, str(tmp_path / "t")]
+    path = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    with subprocess.Popen(
+        code, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}
+    ) as voter:
+        confirmed = [int(voter.stdout.readline()) for _ in range(5)]
+        voter.send_signal(signal.SIGKILL)
+        confirmed += [int(line) for line in voter.stdout if line.endswith("\n")]
+    assert voter.returncode == -signal.SIGKILL
+    test = open_test(tmp_path / "t")
+    there = test.votes
+    assert there["trial"].tolist()[: len(confirmed)] == confirmed
+    assert len(there) - len(confirmed) in {0, 1}, "one more may be written than was said"
+    assert len(there) < 80, "it was killed on its way"
+    assert test.plan(1)["done"] == there["trial"].tolist()
+    assert test.plan(1)["begun"]
+    following = len(there)
+    assert test.record(1, vote_of(test.plan(1), following, GIVEN["mos"]))["kind"] == "stored"
+    assert len(test.votes) == following + 1
+
+
+@pytest.mark.parametrize("cut", [1, 20])
+def test_a_line_that_was_torn_is_left_out_and_cut_off(tmp_path, cut):
+    test = made(tmp_path / "t")
+    plan = test.plan(1)
+    for trial in (0, 1):
+        test.record(1, vote_of(plan, trial, GIVEN["mos"]))
+    file = tmp_path / "t" / "votes" / "listener-01.jsonl"
+    file.write_bytes(file.read_bytes()[:-cut])
+    assert test.votes["trial"].tolist() == [0]
+    assert test.plan(1)["done"] == [0]
+    assert test.record(1, vote_of(plan, 1, {"scores": {"A": 2}}))["kind"] == "stored"
+    assert test.votes["score"].tolist() == [4, 2]
+
+
+def test_a_line_that_somebody_else_wrote_is_named(tmp_path):
+    book = VoteBook(tmp_path / "votes" / "l.jsonl")
+    book.add({"kind": "vote", "trial": 0, "rows": []})
+    book.path.write_bytes(b"hello\n" + book.path.read_bytes())
+    with pytest.raises(StoreError, match=r"l\.jsonl, line 1 is no vote"):
+        book.lines()
+
+
+def test_a_trial_has_one_vote(tmp_path):
+    test = made(tmp_path / "t")
+    plan = test.plan(1)
+    assert test.record(1, vote_of(plan, 1, GIVEN["mos"]))["kind"] == "stored"
+    again = test.record(1, vote_of(plan, 1, {"scores": {"A": 1}}))
+    assert again["kind"] == "refused"
+    assert again["done"] is True, "the page goes on"
+    assert test.votes["score"].tolist() == [4]
+    assert "begun already" in test.answer(1, {"kind": "begin"})["message"]
+
+
+def test_of_votes_at_once_one_counts(tmp_path, monkeypatch):
+    look = votes._refuse_double
+
+    def slowly(*line):
+        look(*line)
+        time.sleep(0.02)
+
+    # Between looking and writing there is time for another one.
+    monkeypatch.setattr(votes, "_refuse_double", slowly)
+    books = [VoteBook(tmp_path / "votes" / "l.jsonl") for _ in range(8)]
+
+    def add(book):
+        try:
+            book.add({"kind": "vote", "trial": 3, "rows": []})
+        except VoteRefused:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as threads:
+        assert sum(threads.map(add, books)) == 1
+    assert len(books[0].lines()) == 1
+
+
+def test_what_could_not_be_written_is_not_confirmed_and_tells_no_path(tmp_path, monkeypatch, caplog):
+    test = made(tmp_path / "t")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("speechframe.listening.votes.os.fsync", full)
+    said = test.record(1, vote_of(test.plan(1), 0, GIVEN["mos"]))
+    monkeypatch.undo()
+    assert said["kind"] == "refused"
+    assert said["done"] is False
+    assert str(tmp_path) not in json.dumps(said)
+    assert "No space left" in caplog.text
+    assert len(test.votes) == 0, "the file is as it was before"
+
+
+def test_no_votes_are_a_frame_of_no_rows(tmp_path):
+    test = make_test(frame_of(), "ab", folder=tmp_path / "t")
+    assert list(test.votes.columns) == VOTE_SCHEMA["ab"].names
+    assert len(test.votes) == 0
+    assert votes_frame([], "mos")["score"].dtype == "float64"

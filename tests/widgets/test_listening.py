@@ -1,0 +1,330 @@
+"""A blind listening test, in a browser: by mouse, by keyboard, to the end, and after a reload."""
+
+import json
+import math
+
+import pandas as pd
+import pytest
+from clips_lab import spoken
+
+from speechframe.listening.test import open_test
+from speechframe.widgets.listening import ListeningTest, listening_test
+
+# Names that occur nowhere else: where one of them is seen, the test is not blind.
+NAMES = ("zephyrine", "quillon", "wolfram")
+ITEMS = ("lantern", "meadow", "harbour")
+SPIED = """
+window.__audio = [];
+const play = HTMLMediaElement.prototype.play;
+HTMLMediaElement.prototype.play = function () {
+  window.__audio.push([this, this.currentTime]);
+  return play.call(this);
+};
+"""
+
+
+def material(names=NAMES[:2], items=ITEMS, words=1):
+    return pd.DataFrame(
+        {
+            "id": item,
+            "voice_id": name,
+            # Loud and soft, high and low: what is to be levelled, and what is to be judged.
+            "audio": spoken(
+                [f"w{k}" for k in range(words)], word_s=0.25, pitch_hz=200 + 90 * place, rate_hz=24000
+            ).audio,
+        }
+        for place, name in enumerate(names)
+        for item in items
+    )
+
+
+def made(folder, method, *, names=NAMES[:2], words=1, items=ITEMS, **options):
+    source = material(names, items, words)
+    return listening_test(
+        source, method, folder=folder, **{"trials_per_listener": 1, "training": 1, **options}
+    )
+
+
+def is_shown(bridge, *words):
+    """Whether any word is anywhere a listener's page could hold it."""
+    held = [bridge.page.content(), json.dumps(bridge.to_page), json.dumps(bridge.to_python)]
+    held.append(json.dumps(bridge.widget.get_state(), default=str))
+    held.extend(bridge.page.evaluate("() => window.__audio.map(([audio]) => audio.src)"))
+    return [word for word in words if any(word in text for text in held)]
+
+
+def begin(bridge):
+    bridge.page.get_by_role("button", name="Begin").click()
+    bridge.page.get_by_text("Trial 1 of").first.wait_for()
+
+
+def hear(bridge, name, slots):
+    for slot in slots:
+        bridge.page.get_by_role("button", name=f"Play {slot}").click()
+        bridge.page.get_by_role("button", name=f"Play {slot}, heard").wait_for()
+
+
+def is_at(bridge, place, total=2):
+    bridge.page.get_by_role("group", name=f"Trial {place} of {total}").wait_for()
+
+
+def the_end(bridge):
+    bridge.page.get_by_text("Thank you.").wait_for()
+
+
+@pytest.fixture
+def spied(page):
+    page.add_init_script(SPIED)
+
+
+def test_ab_by_mouse_to_the_end_is_blind_until_the_vote(show, spied, tmp_path):
+    asked = {
+        "consent": "I take part.",
+        "questions": ["Age", {"label": "On", "choices": ["headphones", "other"]}],
+    }
+    bridge = show(lambda: made(tmp_path / "t", "ab", reveal=True, **asked))
+    page, widget = bridge.page, bridge.widget
+    page.get_by_role("button", name="Begin").click()
+    assert page.get_by_role("group").count() == 0, "nothing begins without consent"
+    page.get_by_label("I take part.").check()
+    page.get_by_label("Age").fill("31")
+    page.get_by_label("On").select_option("headphones")
+    begin(bridge)
+    assert widget.test.answers[["Age", "On"]].to_numpy().tolist() == [["31", "headphones"]]
+    for place in (1, 2):
+        is_at(bridge, place)
+        assert page.get_by_text("Practice").count() == (place == 1)
+        choice, next_one = page.get_by_label("A is better"), page.get_by_role("button", name="Next")
+        assert choice.is_disabled()
+        hear(bridge, "A", "A")
+        assert choice.is_disabled(), "B was not heard"
+        assert page.get_by_text("Listen to B first").count() == 1
+        hear(bridge, "B", "B")
+        assert next_one.is_disabled(), "nothing was chosen"
+        if place == 1:
+            assert not is_shown(bridge, *NAMES, *ITEMS)
+        choice.check()
+        next_one.click()
+        page.get_by_text(" was ").first.wait_for()
+        assert is_shown(bridge, *NAMES[:2]), "a vote reveals"
+        assert len(open_test(tmp_path / "t").votes) == place, "a vote is on the disk when the page knows it"
+        page.get_by_role("button", name="Go on").click()
+    the_end(bridge)
+    votes = widget.votes
+    assert votes["training"].tolist() == [True, False]
+    assert (votes["choice"] == votes["left"]).all(), "A stands on the left"
+    assert (votes["plays"] == 2).all()
+    assert (votes["voted_utc"] > votes["first_play_utc"]).all()
+    assert widget.results.everyone.votes == 1
+    assert "1 trial after 1 for practice" in widget.methods()
+
+
+def test_ab_by_keyboard_to_the_end_tells_nothing(show, spied, tmp_path):
+    bridge = show(lambda: made(tmp_path / "t", "ab", trials_per_listener=2))
+    keys = bridge.page.keyboard
+    bridge.page.get_by_role("button", name="Begin").focus()
+    keys.press("Enter")
+    for place, (arrow, choice) in enumerate(
+        [("ArrowLeft", "A is better"), ("ArrowRight", "B is better"), ("ArrowDown", "No difference")], 1
+    ):
+        is_at(bridge, place, total=3)
+        keys.press("Enter")
+        for slot in "ab":
+            keys.press(slot)
+            bridge.page.get_by_role("button", name=f"Play {slot.upper()}, heard").wait_for()
+        keys.press(arrow)
+        assert bridge.page.get_by_label(choice).is_checked()
+        keys.press("Enter")
+    the_end(bridge)
+    votes = bridge.widget.votes
+    other = {"a": "b", "b": "a"}
+    assert votes["choice"].tolist() == [votes["left"][0], other[votes["left"][1]], "tie"]
+    assert not is_shown(bridge, *NAMES, *ITEMS)
+
+
+@pytest.mark.parametrize("by", ["mouse", "keyboard"])
+def test_mos_to_the_end(show, spied, tmp_path, by):
+    bridge = show(lambda: made(tmp_path / "t", "mos"))
+    begin(bridge)
+    for place, mark in enumerate((1, 5), 1):
+        is_at(bridge, place)
+        if by == "mouse":
+            assert bridge.page.get_by_role("radio", name=f"{mark} ").is_disabled()
+            hear(bridge, "A", "A")
+            bridge.page.get_by_role("radio", name=f"{mark} ").check()
+            bridge.page.get_by_role("button", name="Next").click()
+        else:
+            bridge.page.keyboard.press(" ")
+            bridge.page.get_by_role("button", name="Play A, heard").wait_for()
+            bridge.page.keyboard.press(str(mark))
+            bridge.page.keyboard.press("Enter")
+    the_end(bridge)
+    assert bridge.widget.votes["score"].tolist() == [1, 5]
+    assert not is_shown(bridge, *NAMES, *ITEMS)
+
+
+@pytest.mark.parametrize("method", ["multi", "mushra"])
+@pytest.mark.parametrize("by", ["mouse", "keyboard"])
+def test_a_page_waits_until_all_were_heard_and_touched(show, spied, tmp_path, method, by):
+    options = {"reference": NAMES[0]} if method == "mushra" else {}
+    bridge = show(lambda: made(tmp_path / "t", method, trials_per_listener=1, training=0, **options))
+    page = bridge.page
+    begin(bridge)
+    slots = "AB" if method == "multi" else "ABCD"
+    next_one = page.get_by_role("button", name="Next")
+    if method == "mushra":
+        hear(bridge, "the reference", ["the reference"])
+    for place, slot in enumerate(slots):
+        assert next_one.is_disabled()
+        slider = page.get_by_role("slider", name=f"Score of {slot}")
+        assert slider.get_attribute("aria-valuetext") == "not rated yet"
+        if by == "mouse":
+            hear(bridge, slot, slot)
+            if place == len(slots) - 1:
+                assert page.get_by_text(f"Now rate {slot}.").count() == 1
+            # In the middle, where the slider stands already: a click is a vote all the same.
+            slider.click()
+        else:
+            page.keyboard.press(slot.lower())
+            page.get_by_role("button", name=f"Play {slot}, heard").wait_for()
+            page.keyboard.press("4" if place else "ArrowRight")
+        assert slider.get_attribute("aria-valuetext") != "not rated yet"
+    next_one.click() if by == "mouse" else page.keyboard.press("Enter")
+    the_end(bridge)
+    votes = bridge.widget.votes
+    assert not is_shown(bridge, *NAMES, *ITEMS, "anchor", "3500", "3.5 kHz")
+    assert len(votes) == len(slots)
+    if by == "keyboard":
+        assert votes["score"].tolist() == [51.0, *[70.0] * (len(slots) - 1)]
+    else:
+        assert votes["score"].between(48, 52).all()
+    if method == "mushra":
+        assert set(votes["condition"]) == {*NAMES[:2], "anchor 3.5 kHz", "anchor 7 kHz"}
+
+
+def test_abx_by_keyboard_keeps_the_position_and_the_number_of_trials(show, spied, tmp_path):
+    bridge = show(
+        lambda: made(tmp_path / "t", "abx", items=ITEMS[:1], words=2, trials_per_listener=2, training=0)
+    )
+    page = bridge.page
+    begin(bridge)
+    page.keyboard.press("a")
+    page.wait_for_function("() => window.__audio[0] && window.__audio[0][0].currentTime > 0.3")
+    page.keyboard.press("x")
+    page.wait_for_function("() => window.__audio.length === 2")
+    before, after = page.evaluate("() => [window.__audio[0][0].currentTime, window.__audio[1][1]]")
+    assert before > 0.3
+    assert math.isclose(before, after, abs_tol=0.05), "X goes on where A was"
+    for place in (1, 2):
+        is_at(bridge, place)
+        for slot in "abx":
+            done = page.get_by_role("button", name=f"Play {slot.upper()}, heard")
+            while not done.count():
+                page.keyboard.press(slot)
+                page.wait_for_function("() => window.__audio.every(([audio]) => audio.paused)")
+        page.keyboard.press("ArrowLeft")
+        page.keyboard.press("Enter")
+    the_end(bridge)
+    votes = bridge.widget.votes
+    assert (votes["answer"] == votes["left"]).all()
+    assert votes["correct"].tolist() == (votes["answer"] == votes["truth"]).tolist()
+    assert not is_shown(bridge, *NAMES, *ITEMS)
+
+
+def test_a_reload_goes_on_at_the_same_trial(show, browser, spied, tmp_path):
+    bridge = show(lambda: made(tmp_path / "t", "mos"))
+    begin(bridge)
+    hear(bridge, "A", "A")
+    bridge.page.keyboard.press("3")
+    bridge.page.keyboard.press("Enter")
+    is_at(bridge, 2)
+    before = bridge.widget.plan
+    bridge.page.reload()
+    bridge.page.wait_for_function("window.__ready === true")
+    is_at(bridge, 2)
+    again = ListeningTest(open_test(tmp_path / "t"), 1)
+    assert again.plan == before, "also after the kernel was started again"
+
+
+def test_what_cannot_be_played_is_left_out_and_is_no_zero(show, spied, tmp_path):
+    widget = made(tmp_path / "t", "multi", trials_per_listener=1, training=0)
+    gone = widget.plan["trials"][0]["slots"][1]["clip"]
+    send = widget.test.audio
+    widget.test.audio = lambda listener, clip: send(listener, "nothing" if clip == gone else clip)
+    bridge = show(lambda: widget)
+    begin(bridge)
+    bridge.page.get_by_text("B cannot be played").wait_for()
+    hear(bridge, "A", "A")
+    bridge.page.keyboard.press("5")
+    bridge.page.keyboard.press("Enter")
+    the_end(bridge)
+    assert bridge.widget.votes["score"].tolist()[0] == 90
+    assert math.isnan(bridge.widget.votes["score"][1])
+
+
+def test_a_vote_that_is_there_already_is_not_given_twice(show, spied, tmp_path):
+    bridge = show(lambda: made(tmp_path / "t", "mos"))
+    begin(bridge)
+    hear(bridge, "A", "A")
+    page = bridge.page
+    page.keyboard.press("3")
+    # The same listener voted elsewhere meanwhile.
+    seconds = bridge.widget.plan["trials"][0]["slots"][0]["seconds"]
+    vote = {
+        "trial": 0,
+        "scores": {"A": 1},
+        "plays": {"A": 1},
+        "listened_s": {"A": seconds},
+        "voted_ms": 1.7e12,
+    }
+    assert open_test(tmp_path / "t").record(1, vote)["kind"] == "stored"
+    page.keyboard.press("Enter")
+    is_at(bridge, 2)
+    assert bridge.widget.votes["score"].tolist() == [1]
+
+
+@pytest.mark.parametrize("light", [True, False], ids=["light", "dark"])
+def test_everybody_can_use_it_from_the_start_to_the_end(show, accessible, picture, tmp_path, light):
+    asked = {
+        "consent": "I take part, and my votes may be kept without my name.",
+        "questions": [
+            {"label": "Your age", "kind": "number", "required": False},
+            {"label": "You listen by", "choices": ["headphones", "loudspeakers"], "required": False},
+        ],
+    }
+    bridge = show(
+        lambda: made(tmp_path / "t", "ab", trials_per_listener=1, training=0, reveal=True, **asked),
+        light=light,
+    )
+    page = bridge.page
+
+    def looked_at(name):
+        accessible(bridge.box)
+        picture(bridge.box, f"listening-test-{name}-{'light' if light else 'dark'}")
+
+    looked_at("start")
+    page.get_by_label("I take part").check()
+    begin(bridge)
+    hear(bridge, "A", "A")
+    looked_at("ab")
+    hear(bridge, "B", "B")
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("Enter")
+    page.get_by_text(" was ").first.wait_for()
+    looked_at("reveal")
+    page.keyboard.press("Enter")
+    the_end(bridge)
+    looked_at("end")
+
+
+@pytest.mark.parametrize("light", [True, False], ids=["light", "dark"])
+@pytest.mark.parametrize("method", ["mos", "mushra", "abx"])
+def test_everybody_can_use_each_kind_of_trial(show, accessible, picture, tmp_path, method, light):
+    options = {"reference": NAMES[0], "names": NAMES} if method == "mushra" else {}
+    bridge = show(lambda: made(tmp_path / "t", method, trials_per_listener=1, **options), light=light)
+    begin(bridge)
+    hear(bridge, "A", "A")
+    # Some of it rated, some not: both have to be seen.
+    bridge.page.keyboard.press("4")
+    accessible(bridge.box)
+    picture(bridge.box, f"listening-test-{method}-{'light' if light else 'dark'}")

@@ -1,0 +1,222 @@
+"""A listening test served, and as one file, in a real browser: done to the end, and blind all the way."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "listening"))
+
+from listening_lab import CONDITIONS, ITEMS, made
+
+from speechframe.listening.offline import offline_page, read_votes
+from speechframe.listening.server import serve_test
+from speechframe.listening.test import open_test
+
+FORBIDDEN = (
+    *CONDITIONS,
+    *ITEMS,
+    "quartz",
+    "basalt",
+    "granite",
+    "topaz",
+    "opal",
+    "jade",
+    "onyx",
+    "anchor",
+    "stimuli",
+)
+
+
+class Watched:
+    """A page, and everything it asked for, got and complained of."""
+
+    def __init__(self, page):
+        self.page = page
+        self.errors, self.requests, self.bodies = [], [], []
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("console", lambda said: self.errors.append(said.text) if said.type == "error" else None)
+        page.on("request", self._asked)
+
+    def _asked(self, request):
+        if not request.url.startswith(("blob:", "data:")):
+            self.requests.append((request.method, request.url, request.post_data or ""))
+
+
+@pytest.fixture
+def watched(page):
+    watched = Watched(page)
+    yield watched
+    assert watched.errors == []
+
+
+def start(page):
+    page.get_by_role("button", name="Begin").click()
+    page.get_by_text("Trial 1 of").wait_for()
+
+
+def hear_all(page):
+    """Play every sound of the trial that is shown to its end: the next one would go on where one was left."""
+    for slot in page.locator(".spf-lt-play").evaluate_all("nodes => nodes.map((node) => node.dataset.slot)"):
+        button = page.locator(f".spf-lt-play[data-slot='{slot}']")
+        button.click()
+        page.locator(f".spf-lt-play[data-slot='{slot}'][aria-label^='Play'][aria-label$='heard']").wait_for()
+
+
+def choose_first(page):
+    hear_all(page)
+    page.get_by_role("radio").first.check()
+    page.get_by_role("button", name="Next").click()
+
+
+def do_to_the_end(page, trials, *, first=1):
+    for trial in range(first, trials + 1):
+        page.get_by_text(f"Trial {trial} of {trials}").first.wait_for()
+        choose_first(page)
+    page.get_by_text("Thank you.").wait_for()
+
+
+def dom_of(page):
+    return page.evaluate("document.documentElement.outerHTML")
+
+
+def opened(page, tmp_path, test, listener):
+    """Open a listener's page as a file."""
+    path = tmp_path / f"{listener}.html"
+    path.write_text(offline_page(test, listener), encoding="utf-8")
+    page.goto(path.as_uri())
+    return path
+
+
+def saved(page, folder):
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save my votes").click()
+    folder.mkdir(exist_ok=True)
+    path = folder / download.value.suggested_filename
+    download.value.save_as(path)
+    return path
+
+
+def test_a_listener_with_a_link_does_a_test_to_its_end_over_a_reload(
+    page, watched, tmp_path, picture, accessible
+):
+    test = made(tmp_path / "test", questions=["Your age?"], consent="I take part.")
+    with serve_test(test, listeners=3) as served:
+        page.goto(served.links["listener-02"])
+        picture(page, "listening-served-start")
+        page.get_by_label("I take part.").check()
+        page.get_by_label("Your age?").fill("31")
+        start(page)
+        choose_first(page)
+        page.get_by_text("Trial 2 of 4").wait_for()
+        assert list(open_test(test.folder).votes["trial"]) == [0], "the vote is on disk when the page goes on"
+        page.reload()
+        page.get_by_text("Trial 2 of 4").first.wait_for()
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            accessible(page.locator("body"))
+            picture(page, f"listening-served-{scheme}")
+        do_to_the_end(page, 4, first=2)
+        picture(page, "listening-served-end")
+        assert served.progress["listener-02"] == (4, 4)
+        assert {url.split("/")[2] for _, url, _ in watched.requests} == {served.url.split("/")[2]}
+    votes = test.votes
+    assert list(votes["listener"]) == ["listener-02"] * 4
+    assert (votes["choice"] == votes["left"]).all()
+    assert (votes["listened_s"] > 0.4).all()
+    assert list(test.answers["Your age?"]) == ["31"]
+
+
+def test_a_vote_outlives_a_server_that_goes_away_and_the_listener_is_told(
+    page, tmp_path, picture, accessible
+):
+    test = made(tmp_path / "test")
+    with serve_test(test, listeners=1) as served:
+        port = int(served.url.rsplit(":", 1)[1])
+        page.goto(served.links["listener-01"])
+        start(page)
+        hear_all(page)
+    page.get_by_role("radio").first.check()
+    page.get_by_role("button", name="Next").click()
+    page.get_by_role("alert").filter(has_text="No connection. Your answer is kept").wait_for()
+    accessible(page.locator("body"))
+    picture(page, "listening-served-alone")
+    with serve_test(open_test(test.folder), port=port, listeners=1):
+        page.get_by_text("Trial 2 of 4").first.wait_for()
+        assert page.locator("#spf-net").is_hidden()
+        assert list(test.votes["trial"]) == [0]
+
+
+def test_a_vote_that_waits_outlives_a_reload(page, tmp_path):
+    test = made(tmp_path / "test")
+    with serve_test(test, listeners=1) as served:
+        link = served.links["listener-01"]
+        page.goto(link)
+        start(page)
+        hear_all(page)
+        page.route("**/messages", lambda route: route.abort())
+        page.get_by_role("radio").first.check()
+        page.get_by_role("button", name="Next").click()
+        page.get_by_role("alert").filter(has_text="No connection").wait_for()
+        # As if the browser had been closed: what waited is sent by the next page.
+        page.on("dialog", lambda dialog: dialog.accept())
+        page.goto("about:blank")
+        page.unroute("**/messages")
+        assert test.votes.empty
+        page.goto(link)
+        page.get_by_text("Trial 2 of 4").first.wait_for()
+        assert list(test.votes["trial"]) == [0]
+
+
+def test_a_vote_is_sent_again_and_one_whose_answer_was_lost_is_no_second_vote(page, tmp_path):
+    test = made(tmp_path / "test")
+    lost = []
+
+    def trouble(route):
+        if '"vote"' not in (route.request.post_data or "") or len(lost) == 2:
+            route.continue_()
+        elif not lost:
+            lost.append({"kind": "nobody at home"})
+            route.fulfill(status=503)
+        else:
+            lost.append(route.fetch().json())
+            route.abort()
+
+    with serve_test(test, listeners=1) as served:
+        page.goto(served.links["listener-01"])
+        start(page)
+        page.route("**/messages", trouble)
+        choose_first(page)
+        page.get_by_text("Trial 2 of 4").first.wait_for()
+        assert lost[1]["kind"] == "stored"
+        assert list(test.votes["trial"]) == [0]
+
+
+def test_a_listener_with_a_file_does_a_test_offline_and_hands_in_the_votes(
+    page, watched, tmp_path, picture, accessible
+):
+    test = made(tmp_path / "test")
+    path = opened(page, tmp_path, test, "listener-03")
+    page.context.set_offline(True)
+    start(page)
+    choose_first(page)
+    page.get_by_text("Trial 2 of 4").first.wait_for()
+    assert saved(page, tmp_path / "half")
+    page.reload()
+    page.get_by_text("Trial 2 of 4").first.wait_for()
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        accessible(page.locator("body"))
+        picture(page, f"listening-file-{scheme}")
+    do_to_the_end(page, 4, first=2)
+    page.get_by_text("4 of 4 trials done. Save your votes").wait_for()
+    handed_in = saved(page, tmp_path / "came-back")
+    page.get_by_text("Saved: send the file").wait_for()
+    picture(page, "listening-file-end")
+    votes = read_votes(tmp_path / "came-back", test)
+    assert list(votes["trial"]) == [0, 1, 2, 3]
+    assert (votes["choice"] == votes["left"]).all()
+    assert (votes["listened_s"] > 0.4).all()
+    assert len(read_votes(tmp_path / "half", test)) == 1
+    assert not any(name in handed_in.read_text() for name in FORBIDDEN), "the file that travels is blind, too"
+    assert {url for _, url, _ in watched.requests} == {path.as_uri()}
