@@ -15,6 +15,14 @@ FIGURES = {
 }  # fmt: skip
 
 
+SHORT = ("U15", "E60", "K1", "S3")
+"""The rows of every commit; the others run with the long tests."""
+
+rows = pytest.mark.parametrize(
+    "row", [name if name in SHORT else pytest.param(name, marks=pytest.mark.slow) for name in FIGURES]
+)
+
+
 def bench(*arguments):
     return subprocess.run(
         [sys.executable, "-m", "benchmarks", *arguments],
@@ -26,14 +34,15 @@ def bench(*arguments):
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
+def tiny(request, tmp_path_factory):
+    only = ["--only", ",".join(SHORT)] if request.config.getoption("markexpr") == "not slow" else []
     path = tmp_path_factory.mktemp("bench") / "out.json"
-    ran = bench("--tiny", "--json", str(path))
+    ran = bench("--tiny", *only, "--json", str(path))
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout, json.loads(path.read_text("utf-8"))
 
 
-@pytest.mark.parametrize("row", FIGURES)
+@rows
 def test_every_row_of_the_bench_ends_with_its_figures(tiny, row):
     figures = [figure for figure in tiny[1]["figures"] if figure["id"] == row]
     assert len(figures) == FIGURES[row]

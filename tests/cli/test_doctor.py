@@ -202,6 +202,7 @@ liar = other_engines:Liar
 """
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("espeak_alone")
 def test_engines_of_every_kind_are_told_and_what_is_missing_with_its_command(cli, local, tmp_path):
     install(tmp_path, "other-engines", "1.0", entry_points=OTHER_POINTS)

@@ -97,6 +97,7 @@ def test_a_dry_run_prices_it(translate, babel):
     assert babel.seen == []
 
 
+@pytest.mark.slow
 def test_runs_list_counts_translations(translate, cli, tmp_path):
     translate("--text", "line", "--target", "fr", "--run-dir", tmp_path / "runs" / "t", "--no-progress")
     said = cli("runs", "ls", tmp_path / "runs")
@@ -114,6 +115,7 @@ def test_the_folder_of_a_translation_is_a_table(translate, cli, tmp_path):
     assert "3 rows: 3 done" in said.out
 
 
+@pytest.mark.slow
 def test_entries_of_translations_are_listed_and_pruned(translate, cli, tmp_path):
     cache = tmp_path / "cache"
     translate("--text", "line", "--target", "fr", "--cache", cache, "--run-dir", "a", "--no-progress")

@@ -392,6 +392,7 @@ def test_the_script_still_makes_these_clips():
     assert (made.returncode, made.stdout) == (0, "8 clips are as they are spoken now\n"), made.stderr
 
 
+@pytest.mark.slow
 def test_the_script_says_which_clips_are_not_its_own(tmp_path):
     for name in ("clips.csv", "clips"):
         (shutil.copytree if name == "clips" else shutil.copy)(FOLDER / name, tmp_path / name)

@@ -149,7 +149,9 @@ def test_shell_blocks_run(block, home, service):
     # One service for all of them: that each command can start its own is tested with the commands.
     folder, env = home
     hosted = {"SPEECHFRAME_BASE_URL": service.url, "SPEECHFRAME_API_KEY": service.api_key.get_secret_value()}
-    done = shell(block.source, (folder, {**env, **hosted}))
+    # Doctor tries every engine for seconds: it is tested with the commands, too.
+    source = "\n".join(line for line in block.source.splitlines() if line != "speechframe doctor")
+    done = shell(source, (folder, {**env, **hosted}))
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -77,6 +77,7 @@ def ids(speaker):
 # What is heard
 
 
+@pytest.mark.slow
 def test_a_recogniser_understands_it(say):
     pause = np.zeros(16_000, np.float32)
     spoken = [codec.resample(say(text, variation=1).samples, 22050, 16_000) for text in SENTENCES]
@@ -197,6 +198,7 @@ def test_a_long_sentence_without_a_stop_is_spoken_whole(say):
 # Takes
 
 
+@pytest.mark.slow
 def test_equal_takes_are_equal_in_another_process_after_other_texts(say):
     wanted = [hashlib.sha256(say(variation=2, take=take).samples.tobytes()).hexdigest() for take in (1, 2)]
     assert wanted[0] != wanted[1]

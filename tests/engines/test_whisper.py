@@ -99,6 +99,7 @@ def test_a_folder_of_ones_own_is_listened_with_where_somebody_speaks(monkeypatch
     assert recogniser.recognise(clip, language="de").text == ""
 
 
+@pytest.mark.slow
 def test_half_a_minute_is_encoded_once_for_its_language_and_its_words(monkeypatch):
     from faster_whisper import WhisperModel
 

@@ -269,6 +269,7 @@ async def test_a_clip_larger_than_the_limit_is_400_that_says_so(http, service):
     assert no_uploads(service)
 
 
+@pytest.mark.slow
 async def test_a_wait_that_takes_too_long_is_503(start_with, engines, http_to):
     with start_with(
         engines, keys=["one:100000:1"], workers=2, options=[*OURS, "--job-timeout-s", "7"]

@@ -166,6 +166,7 @@ async def test_the_parent_is_killed_and_service_and_workers_are_gone_in_the_midd
     await asyncio.gather(flying, return_exceptions=True)
 
 
+@pytest.mark.slow
 async def test_also_when_another_child_of_the_parent_keeps_the_pipe_open(plugins, tools):
     then = (
         "import os, subprocess; os.set_inheritable(service._children['global']._process.stdin.fileno(), True); "
@@ -248,6 +249,7 @@ SHARED = """
 """
 
 
+@pytest.mark.slow
 async def test_two_processes_share_the_default_folder_with_one_balance(own_cache, http_to, tools):
     parents = [run_parent(SHARED) for _ in range(2)]
     try:
@@ -278,6 +280,7 @@ async def test_two_processes_share_the_default_folder_with_one_balance(own_cache
                 stream.close()
 
 
+@pytest.mark.slow
 def test_after_a_fork_the_child_gets_a_service_of_its_own_and_leaves_ours_alone(own_cache):
     ours = shared_service()
     reader, writer = os.pipe()

@@ -146,6 +146,7 @@ def test_one_json_line_once_it_answers_and_a_key_of_its_own(plugins, tmp_path, t
         assert again.said["keys"] == child.said["keys"], "the key is kept"
 
 
+@pytest.mark.slow
 def test_without_json_it_says_where_it_is_and_not_the_key(plugins, tmp_path):
     command = [
         sys.executable,
@@ -283,6 +284,7 @@ async def test_the_second_ctrl_c_does_not_wait(plugins, tmp_path, http_to):
         assert child.ended()[0] == 0
 
 
+@pytest.mark.slow
 async def test_keys_of_an_earlier_start_are_not_keys_any_more(plugins, tmp_path, http_to):
     with Child("--data", str(tmp_path), "--key", "old:100") as child:
         assert (await http_to(child, "old").generate("x" * 40)).status == 200

@@ -36,6 +36,7 @@ async def overhead_ms(http, service, requests):
     return (cpu_s() - before) / requests * 1000
 
 
+@pytest.mark.slow
 async def test_two_workers_do_twice_the_work_of_one(start, http_to):
     """Without noise: jobs that only take time show that nothing else makes them wait."""
     rates = []

@@ -133,7 +133,7 @@ def everything(host):
     return AUDIO.sub(r"\1", host.seen() + held + "".join(host.console))
 
 
-@pytest.mark.parametrize("method", ["ab", "mushra"])
+@pytest.mark.parametrize("method", ["ab", pytest.param("mushra", marks=pytest.mark.slow)])
 def test_nothing_on_the_page_or_on_its_way_tells_what_is_heard(host, tmp_path, method):
     test = made(tmp_path / "test", method)
     host.open(test)

@@ -57,7 +57,7 @@ def test_a_run_is_watched_stopped_and_resumed(lab, page, picture):
     lab.open(page, "watch.ipynb")
     lab.run_all(page, "watch.ipynb")
     box = page.locator(".spf").first
-    box.wait_for()
+    box.wait_for(timeout=90_000)
     with lab.kernel("watch.ipynb") as ask:
         until(page, lambda: ask("run.progress.ended") > 5)
         box.get_by_role("button", name="Stop").click()
@@ -79,12 +79,13 @@ def test_a_blind_test_is_done_to_the_end(lab, page, picture):
     lab.open(page, "judge.ipynb")
     lab.run_all(page, "judge.ipynb")
     box = page.locator(".spf").first
-    box.wait_for()
+    box.wait_for(timeout=90_000)
     assert "nora" not in box.inner_html()
     assert "miles" not in box.inner_html()
     picture(box, "lab-listening-test")
 
 
+@pytest.mark.slow
 def test_two_hundred_clips_make_a_notebook_little_longer(lab, page):
     lab.notebook("many.ipynb", [START, MANY, "spf.play(run)"])
     lab.open(page, "many.ipynb")

@@ -163,8 +163,15 @@ def test_mos_to_the_end(show, spied, tmp_path, by):
     assert not is_shown(bridge, *NAMES, *ITEMS)
 
 
-@pytest.mark.parametrize("method", ["multi", "mushra"])
-@pytest.mark.parametrize("by", ["mouse", "keyboard"])
+@pytest.mark.parametrize(
+    ("by", "method"),
+    [
+        ("mouse", "multi"),
+        ("keyboard", "mushra"),
+        pytest.param("mouse", "mushra", marks=pytest.mark.slow),
+        pytest.param("keyboard", "multi", marks=pytest.mark.slow),
+    ],
+)
 def test_a_page_waits_until_all_were_heard_and_touched(show, spied, tmp_path, method, by):
     options = {"reference": NAMES[0]} if method == "mushra" else {}
     bridge = show(lambda: made(tmp_path / "t", method, trials_per_listener=1, training=0, **options))
@@ -317,7 +324,7 @@ def test_everybody_can_use_it_from_the_start_to_the_end(show, accessible, pictur
     looked_at("end")
 
 
-@pytest.mark.parametrize("light", [True, False], ids=["light", "dark"])
+@pytest.mark.parametrize("light", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["light", "dark"])
 @pytest.mark.parametrize("method", ["mos", "mushra", "abx"])
 def test_everybody_can_use_each_kind_of_trial(show, accessible, picture, tmp_path, method, light):
     options = {"reference": NAMES[0], "names": NAMES} if method == "mushra" else {}

@@ -59,7 +59,16 @@ export default {
     let eager = false; // play it when it is there
     let timer = 0;
 
-    const ask = (more) => model.send({ kind: "show", ...model.get("wanted"), ...more });
+    // What was asked for counts at once: Python's answer to the last question may not be here yet.
+    let asked = model.get("wanted");
+    const ask = (more) => {
+      asked = { ...asked, ...more };
+      model.send({ kind: "show", ...asked });
+    };
+    const answered = () => {
+      const { page, ...filters } = model.get("wanted");
+      if (Object.keys(filters).every((name) => filters[name] === asked[name])) asked = { ...filters, page };
+    };
     const wait = (act) => {
       clearTimeout(timer);
       timer = setTimeout(act, WAIT_MS);
@@ -74,7 +83,7 @@ export default {
       (value) => ask({ verdict: value, page: 0 }));
     const pages = () => Math.max(1, Math.ceil(model.get("found") / model.get("page_rows")));
     const turn = (by) => {
-      const page = model.get("wanted").page + by;
+      const page = asked.page + by;
       if (page < 0 || page >= pages()) return;
       at = null;
       ask({ page });
@@ -85,7 +94,7 @@ export default {
     const banner = el("p", { class: "spf-banner", role: "alert", hidden: true });
     const heads = COLUMNS.map(([name, label]) => {
       const sort = button(label, () => {
-        const { by, descending } = model.get("wanted");
+        const { by, descending } = asked;
         ask({ by: name, descending: by === name && !descending, page: 0 });
       }, { class: "spf-sort" });
       return { name, label, sort, cell: el("th", { scope: "col" }, sort) };
@@ -260,6 +269,7 @@ export default {
       banner.textContent = model.get("trouble");
       banner.hidden = !banner.textContent;
     };
+    follow(model, ["wanted"], answered, shell);
     follow(model, ["rows", "wanted", "found", "total"], list, shell);
     follow(model, ["opened"], open, shell);
     follow(model, ["trouble"], warn, shell);
