@@ -4,6 +4,9 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CONSTRAINTS := constraints.txt
 
+# Tests start hundreds of processes: where bytecode must not be kept, each of them compiles everything anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo test test-all bench soak lint lab constraints clean
 
 help:  ## list the targets

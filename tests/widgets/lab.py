@@ -10,9 +10,6 @@ import time
 import urllib.error
 import urllib.request
 
-import nbformat
-from jupyter_client import BlockingKernelClient
-
 START_S = 90
 IDLE = """(name) => {
   const shown = jupyterapp.shell.currentWidget;
@@ -83,6 +80,8 @@ class Lab:
         self.log.close()
 
     def notebook(self, name, cells):
+        import nbformat  # takes seconds
+
         kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
         made = nbformat.v4.new_notebook(
             cells=[nbformat.v4.new_code_cell(cell) for cell in cells], metadata={"kernelspec": kernel}
@@ -105,6 +104,8 @@ class Lab:
     @contextlib.contextmanager
     def kernel(self, name):
         """Ask the notebook's own kernel over a second connection: gives a function of an expression."""
+        from jupyter_client import BlockingKernelClient
+
         kernel_id = next(s["kernel"]["id"] for s in self.api("api/sessions") if s["path"] == name)
         client = BlockingKernelClient(connection_file=str(self.runtime / f"kernel-{kernel_id}.json"))
         client.load_connection_file()
