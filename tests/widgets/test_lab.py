@@ -24,7 +24,7 @@ TWO_VOICES = """
 texts = pd.DataFrame({"line": ["Good morning.", "Good night."]})
 runs = [spf.generate(texts, text="line", voice=voice, service=service, run_dir=voice, progress=False)
         for voice in ["en-US-nora", "en-US-miles"]]
-test = spf.listening_test(runs, method="ab", item="line", trials_per_listener=2, training=0, folder="judged", listener="ann")
+test = spf.listening_test(runs, method="ab", item="line", trials_per_listener=2, training=0, folder="judged")
 test
 """
 
@@ -66,8 +66,11 @@ def test_a_run_is_watched_stopped_and_resumed(lab, page, picture):
         assert 0 < stopped["done"] < 400
         assert stopped["pending"] == 400 - stopped["done"]
         picture(box, "lab-dashboard-stopped")
+        # The page forgets what is not saved; the kernel goes on and has the state.
+        page.evaluate("async () => { await jupyterapp.commands.execute('docmanager:save'); }")
         page.reload()
-        page.wait_for_function("window.jupyterapp !== undefined")
+        page.wait_for_function("window.jupyterapp !== undefined", timeout=60_000)
+        box.wait_for(timeout=60_000)
         box.get_by_role("button", name="Resume").click()
         until(page, lambda: ask("dashboard.run.stats['done']") == 400, seconds=120)
         ledger = ask("dashboard.run.ledger['request_key'].value_counts().max().item()")
@@ -82,7 +85,22 @@ def test_a_blind_test_is_done_to_the_end(lab, page, picture):
     box.wait_for(timeout=90_000)
     assert "nora" not in box.inner_html()
     assert "miles" not in box.inner_html()
-    picture(box, "lab-listening-test")
+    box.get_by_role("button", name="Begin").click()
+    for number in (1, 2):
+        box.get_by_text(f"Trial {number} of 2").first.wait_for()
+        for slot in ("A", "B"):
+            box.get_by_role("button", name=f"Play {slot}").click()
+            box.get_by_role("button", name=f"Play {slot}, heard").wait_for()
+        picture(box, "lab-listening-test")
+        box.get_by_label("B is better").check()
+        box.get_by_role("button", name="Next").click()
+    box.get_by_text("Thank you.").wait_for()
+    with lab.kernel("judge.ipynb") as ask:
+        assert ask("len(test.votes)") == 2
+        assert ask("sorted(test.votes['choice'] != test.votes['left'])") == [True, True], (
+            "B is what is not on the left"
+        )
+        assert ask("len(spf.open_test('judged').votes)") == 2, "they are on the disk"
 
 
 @pytest.mark.slow
