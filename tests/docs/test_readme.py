@@ -25,6 +25,8 @@ CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 MAKE_TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
 
+LARGEST_PICTURE_BYTES = 120_000
+
 _FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 # Reads blocks as JSON, runs them one after the other in one namespace as a newcomer would, says what each printed.
@@ -231,6 +233,17 @@ def test_files_that_are_named_exist(name):
     named = re.findall(r"`((?:src|tests|datasets|notebooks)/[\w./-]*\w)`", text)
     missing = [path for path in (*linked, *named) if not (ROOT / name).parent.joinpath(path).exists()]
     assert missing == []
+
+
+def test_pictures_are_shown_small_and_there_for_dark_pages_too():
+    shown = re.findall(r"!\[[^\]]+\]\((docs/pictures/[\w-]+-light\.png)\)", README)
+    assert len(shown) == len(set(shown)) == README.count("![") >= 6
+    kept = {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs/pictures").iterdir()}
+    assert kept == {name.replace("-light", f"-{look}") for name in shown for look in ("light", "dark")}
+    pictures = {name: (ROOT / name).read_bytes() for name in kept}
+    assert [name for name, data in pictures.items() if not data.startswith(b"\x89PNG")] == []
+    # Every clone carries them.
+    assert [name for name, data in pictures.items() if len(data) >= LARGEST_PICTURE_BYTES] == []
 
 
 def test_the_picture_of_the_layers_is_the_one_lint_keeps():
