@@ -191,7 +191,9 @@ async def test_a_forgotten_stream_frees_its_slot(narrow):
 
 
 async def test_tokens_are_spoken_while_they_are_written(client):
-    async with client.stream_session(voice="ivy") as session:
+    # A busy machine makes pauses between words, and a pause that is too long would cut the text elsewhere.
+    patient = {"min_buffer_size": 0, "max_buffer_delay_in_ms": 1000}
+    async with client.stream_session(voice="ivy", **patient) as session:
         written = []
 
         async def tokens():
@@ -337,6 +339,31 @@ async def _leave_turn_by_writers_error(session):
 
     with pytest.raises(ZeroDivisionError):
         await session.speak(tokens()).read()
+
+
+async def test_a_writer_that_was_cancelled_is_not_waited_for(client):
+    async def tokens():
+        yield "Hello. "
+        task = asyncio.create_task(asyncio.sleep(9))
+        task.cancel()
+        await task
+
+    async with client.stream_session(voice="ivy") as session, asyncio.timeout(10):
+        with pytest.raises(StreamBroken):
+            await session.speak(tokens()).read()
+
+
+async def test_a_stream_that_is_closed_while_it_begins_speaks_nothing(client):
+    asked = []
+    async with client.stream_session(voice="ivy") as session:
+        stream = session.speak(asked.append(one) or one for one in ["Hello."])
+        reading = asyncio.create_task(stream.next())
+        # The service is asked how many contexts there may be.
+        await asyncio.sleep(0)
+        await stream.close()
+        with pytest.raises(StreamBroken, match="closed before its end"):
+            await reading
+        assert (asked, stream.audio) == ([], b"")
 
 
 @pytest.mark.parametrize(

@@ -226,6 +226,23 @@ async def test_what_is_no_audio_is_a_bad_answer_at_the_end(odd, client, body):
     assert stream.audio == body
 
 
+@pytest.mark.parametrize("format", ["PCM", "WAV"])
+async def test_words_are_no_audio_though_any_bytes_would_pass_as_raw_samples(odd, client, format):
+    odd.script(odd.answer(200, b'{"error_message": "busy"}', {"Content-Type": "application/json"}), path=PATH)
+    with pytest.raises(BadAnswer, match="no audio but application/json"):
+        await client.stream("Hello", voice="ivy", format=format)
+
+
+async def test_a_stream_whose_end_looks_like_every_other_end_is_not_taken_as_complete(odd, client):
+    odd.script(
+        odd.raw(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + bytes(2000), pause_s=0.02), path=PATH
+    )
+    stream = await client.stream("Hello", voice="ivy", format="PCM")
+    with pytest.raises(StreamBroken, match="may be truncated"):
+        await stream.read()
+    assert (len(stream.audio), stream.summary.complete) == (2000, False)
+
+
 async def test_a_packed_stream_is_refused(odd, client):
     odd.script(odd.answer(200, gzip.compress(b"x"), {"Content-Encoding": "gzip"}), path=PATH)
     with pytest.raises(BadAnswer, match="Content-Encoding"):

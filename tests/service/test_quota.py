@@ -254,6 +254,7 @@ class Ledger(RuleBasedStateMachine):
         self.keys = [key(QUOTA, b"a"), key(QUOTA, b"b")]
         self.billed = {b"a": 0, b"b": 0}
         self.marks = {}
+        self.parts = {}
         self.flying = {}
 
     @rule(target=held, who=st.integers(0, 1), size=st.integers(0, 9), mark=st.sampled_from([None, b"1", b"2"]),
@@ -267,10 +268,11 @@ class Ledger(RuleBasedStateMachine):
         free = mark is not None and (pair in self.marks or any(f[0:2] == pair for f in self.flying.values()))
         holders = {}
         for hash_, idem, cost in self.flying.values():
-            holders[hash_, idem if idem is not None else object()] = cost
+            holders[hash_, idem if idem is not None else object()] = cost - self.paid(hash_, idem)
         holding = sum(cost for (hash_, idem), cost in holders.items()
                       if hash_ == api_key.key_hash and (hash_, idem) not in self.marks)  # fmt: skip
-        fits = free or millis == 0 or self.billed[api_key.key_hash] + holding + millis <= QUOTA
+        rest = millis - self.paid(*pair)
+        fits = free or rest == 0 or self.billed[api_key.key_hash] + holding + rest <= QUOTA
         reservation = quota.make_reservation(owner, api_key, full_mark)
         try:
             transaction(self.connection, lambda c: quota.reserve(c, reservation, millis))
@@ -287,11 +289,27 @@ class Ledger(RuleBasedStateMachine):
             return
         hash_, mark, millis = self.flying.pop(reservation.id)
         if mark is None or (hash_, mark) not in self.marks:
-            self.billed[hash_] += millis
+            self.billed[hash_] += millis - self.paid(hash_, mark)
         if mark is not None:
             self.marks[hash_, mark] = True
         after = transaction(self.connection, lambda c: quota.settle(c, reservation, millis))
         assert after.used_millis == self.billed[hash_]
+
+    def paid(self, hash_, mark):
+        """What a request has paid for by now; without an idempotency key it is always a new one."""
+        return 0 if mark is None else self.parts.get((hash_, mark), 0)
+
+    @rule(reservation=consumes(held), thirds=st.integers(0, 3))
+    def break_off(self, reservation, thirds):
+        if reservation is None or reservation.id not in self.flying:
+            return
+        hash_, mark, millis = self.flying.pop(reservation.id)
+        part = millis * thirds // 3
+        if mark is None or (hash_, mark) not in self.marks:
+            self.billed[hash_] += max(0, part - self.paid(hash_, mark))
+        if mark is not None:
+            self.parts[hash_, mark] = max(part, self.paid(hash_, mark))
+        transaction(self.connection, lambda c: quota.settle_part(c, reservation, part))
 
     @rule(reservation=consumes(held))
     def fail(self, reservation):
@@ -340,6 +358,20 @@ def test_a_request_that_is_broken_off_pays_its_part_and_repeats_pay_the_rest(con
     quota.settle_part(connection, fourth, 1_000)
     quota.settle_part(connection, first, 1_000)
     assert quota.balance(connection, key()).used_millis == 4_000
+
+
+@pytest.mark.parametrize("holder_breaks_off", [True, False])
+def test_of_two_at_once_what_the_first_paid_when_it_broke_off_is_not_held_by_the_other(
+    connection, holder_breaks_off
+):
+    broken, other = [reserved(connection, key(), 6_000, MARK)[0] for _ in range(2)][
+        :: 1 if holder_breaks_off else -1
+    ]
+    quota.settle_part(connection, broken, 4_000)
+    # Quota is 10: paid are 4, held the rest of 2.
+    assert open_millis(connection) == 2_000
+    reserved(connection, key(), 4_000)
+    assert settle(connection, other, 6_000).used_millis == 6_000
 
 
 def test_the_rest_of_a_request_that_was_broken_off_fits_into_what_is_left(connection):

@@ -329,6 +329,31 @@ async def test_two_hundred_contexts_at_once_all_come_whole(wide, http_to, count)
         assert talk.codes() == []
 
 
+async def test_who_ends_more_contexts_than_can_be_spoken_is_read_no_further(http):
+    async with talking(http, "model=gen2&format=PCM") as talk:
+        await talk.say("sleep 0.5 long.", "a", MOODY)
+        for _ in range(chosen.SOCKET_WAITING_TURNS + 100):
+            await talk.send(context_id="a", text=" ", end=True)
+        await talk.socket.send_str("no JSON")
+        await talk.until(lambda one: "error" in one)
+        assert sum("final" in one for one in talk.frames) > 50
+        await talk.finals(1 + chosen.SOCKET_WAITING_TURNS + 100)
+
+
+async def test_others_are_heard_while_a_key_has_many_more_contexts_spoken_than_may_be_active(http):
+    many = 300
+    async with talking(http, "model=gen2&format=PCM", key="second") as flood, talking(http) as talk:
+        for number in range(many):
+            await flood.say("sleep 0.01 long.", f"c{number}", MOODY)
+        reading = asyncio.create_task(flood.finals(many))
+        await talk.say(THREE, "a")
+        await talk.finals(1)
+        assert talk.audio("a") == own_bytes()
+        assert sum("final" in one for one in flood.frames) < many / 2
+        await reading
+        assert flood.codes() == []
+
+
 @pytest.mark.rule("limit.socket-idle")
 async def test_a_silent_socket_is_closed_with_1000_and_one_at_work_is_not(start, http_to):
     with start(workers=1, options=["--socket-idle-s", "0.6"]) as service:

@@ -102,6 +102,7 @@ def raw_frames(draw):
 async def break_and_listen(service, data):
     address = urlsplit(service.url)
     async with (
+        asyncio.timeout(30),
         aiohttp.ClientSession(headers={chosen.API_KEY_HEADER: "main"}) as session,
         session.ws_connect(service.url + PATH + "?format=PCM") as socket,
     ):
@@ -129,6 +130,7 @@ def test_whatever_bytes_come_behind_the_upgrade_other_sockets_serve(service, fra
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @settings(ANY_TIME, max_examples=300)
 @given(frames=st.lists(raw_frames(), max_size=20))
 def test_whatever_bytes_come_at_length_other_sockets_serve(service, frames):

@@ -2,9 +2,7 @@
 
 import json
 
-import jsonschema
 import pytest
-from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from speechframe.spec import chosen
 from speechframe.spec.codes import CloseCode, ErrorCode, Status, WarningCode
@@ -13,6 +11,9 @@ from speechframe.spec.facts import field_facts, models
 from speechframe.spec.limits import REGIONS
 from speechframe.spec.render import json_schema, openapi, tables_markdown
 from speechframe.spec.speech import GenerateRequest
+
+# What reads schemas is imported where it is used: it compiles a grammar first, for seconds, and that is not to be
+# done in every process that only collects these tests.
 
 
 def operations(document):
@@ -24,6 +25,8 @@ def operations(document):
 
 
 def test_openapi_is_valid_openapi_3_1():
+    from openapi_spec_validator import OpenAPIV31SpecValidator
+
     document = openapi()
     assert document["openapi"].startswith("3.1")
     assert list(OpenAPIV31SpecValidator(document).iter_errors()) == []
@@ -81,8 +84,10 @@ def test_openapi_says_who_calls():
 
 
 def test_json_schema_holds_every_table_and_no_python():
+    from jsonschema import Draft202012Validator
+
     schema = json_schema()
-    jsonschema.Draft202012Validator.check_schema(schema)
+    Draft202012Validator.check_schema(schema)
     assert {model.__name__ for model in models()} <= set(schema["$defs"])
     text = json.dumps(schema)
     assert ">>>" not in text
@@ -103,10 +108,12 @@ def test_json_schema_holds_every_table_and_no_python():
     ],
 )
 def test_the_schema_judges_as_the_check_does(body, right):
+    from jsonschema import Draft202012Validator
+
     from speechframe.spec.check import check
 
     schema = json_schema()
-    validator = jsonschema.Draft202012Validator({**schema, "$ref": "#/$defs/GenerateRequest"})
+    validator = Draft202012Validator({**schema, "$ref": "#/$defs/GenerateRequest"})
     assert validator.is_valid(body) is right
     assert (check(GenerateRequest, body).value is not None) is right
 

@@ -177,7 +177,7 @@ class Line:
 
     def clear(self, turn: int) -> None:
         """Drop a turn's text that is not spoken yet."""
-        self._contexts.clear(turn)
+        self._deliver(self._contexts.clear(turn))
         self.poke()
 
     def abandon(self, turn: int) -> None:

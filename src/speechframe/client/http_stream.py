@@ -19,7 +19,7 @@ from speechframe.spec.deprecation import warn_deprecated
 from speechframe.spec.limits import REGIONS
 from speechframe.spec.speech import Model, StreamRequest
 from speechframe.wire.errors import trace_id_of, warnings_of
-from speechframe.wire.stream import encode_stream
+from speechframe.wire.stream import NO_END, encode_stream, tells_its_end, words_instead
 
 __all__ = ["make_stream_call", "start"]
 
@@ -115,6 +115,8 @@ class _HttpSource:
         self.facts.warnings += map(clean, warnings_of(answer.headers))
         if answer.headers.get("Content-Encoding", "").strip().lower() not in _ENCODINGS:
             raise self._bad("the audio came with a Content-Encoding that was not asked for")
+        if (words := words_instead(answer.headers)) is not None:
+            raise self._bad(clean(words))
         first = await self.next()
         if first is None:
             raise self._bad("the answer holds no audio")
@@ -141,6 +143,8 @@ class _HttpSource:
         self._size += len(piece)
         if self._size > self._most_bytes:
             raise self._bad(f"the stream is too large: more than {self._most_bytes:,} bytes")
+        if not piece and not tells_its_end(incoming.headers):
+            raise self._bad(NO_END)
         return piece or None
 
     async def close(self) -> None:

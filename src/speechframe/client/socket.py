@@ -164,17 +164,22 @@ class _Spoken:
         self._session, self._pieces, self._given = session, pieces, given
         self._turn: TurnAudio | None = None
         self._feeding: asyncio.Task[None] | None = None
+        self._closed = False
 
     async def next(self) -> bytes | None:
         """Return the next piece; None at the end."""
         if self._turn is None:
             context = await self._session._opened(self._given, self.facts)  # noqa: SLF001 - its other half
             self._turn = TurnAudio(context)
-            self._feeding = asyncio.create_task(self._feed(context))
+            if self._closed:
+                await context.close()
+            else:
+                self._feeding = asyncio.create_task(self._feed(context))
         return await self._turn.next()
 
     async def close(self) -> None:
         """Stop asking for text, and give the turn up unless it is over."""
+        self._closed = True
         if self._feeding is not None:
             self._feeding.cancel()
             await asyncio.gather(self._feeding, return_exceptions=True)
@@ -188,6 +193,10 @@ class _Spoken:
             await context.end()
         except Exception as error:  # noqa: BLE001 - the writer's error belongs to whoever listens
             await context.close(error)
+        except asyncio.CancelledError:
+            # Also that of something the writer waited for: there will be no more text, and no end.
+            await context.close()
+            raise
 
 
 def _only(fields: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:

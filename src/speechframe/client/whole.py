@@ -1,7 +1,5 @@
 """Streams that are collected whole (sections 2.2 and 4.1): one request, and all of its audio at once."""
 
-from collections.abc import Mapping
-
 from speechframe.audio.codec import AudioInfo, with_length
 from speechframe.client.audio import inspected
 from speechframe.client.calls import Call
@@ -9,11 +7,9 @@ from speechframe.client.transport import Reply
 from speechframe.errors import AudioError, BadAnswer
 from speechframe.spec.limits import default_sample_rate_hz
 from speechframe.spec.speech import Model, StreamRequest
-from speechframe.wire.stream import encode_stream
+from speechframe.wire.stream import NO_END, encode_stream, tells_its_end, words_instead
 
 __all__ = ["whole_audio", "whole_call"]
-
-_NO_AUDIO = ("application/json", "text/")
 
 
 def whole_call(
@@ -59,20 +55,13 @@ def whole_audio(reply: Reply, request: StreamRequest) -> tuple[bytes, AudioInfo,
     BadAnswer
         The answer is no audio, or nothing in it says that it is all there.
     """
-    if not _tells_its_end(reply.headers):
-        raise BadAnswer("the stream may be truncated: its answer has neither a length nor a last chunk")
-    kind = reply.headers.get("Content-Type", "").strip().lower()
-    if kind.startswith(_NO_AUDIO):
-        # Of raw formats any bytes would pass as samples.
-        raise BadAnswer(f"the answer is no audio but {kind[:60]}")
+    if not tells_its_end(reply.headers):
+        raise BadAnswer(NO_END)
+    if (words := words_instead(reply.headers)) is not None:
+        raise BadAnswer(words)
     try:
         audio = with_length(reply.body)
     except AudioError:
         # Raw samples, or nothing that is read here: that is found out below.
         audio = reply.body
     return audio, *inspected(audio, request)
-
-
-def _tells_its_end(headers: Mapping[str, str]) -> bool:
-    """Return whether an early end would be noticed; what lasts until the connection ends is whole or not."""
-    return "chunked" in headers.get("Transfer-Encoding", "").lower() or "Content-Length" in headers

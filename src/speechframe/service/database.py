@@ -143,7 +143,7 @@ class Database:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="speechframe-sqlite")
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run `work` as one transaction. Once asked for it happens, even if the caller is cancelled."""
+        """Run `work` as one transaction. Once begun it happens, even if the caller is cancelled."""
         return await asyncio.wrap_future(self._thread.submit(transaction, self._connection, work))
 
     def post(self, work: Callable[[sqlite3.Connection], object]) -> None:

@@ -18,6 +18,7 @@ from speechframe.service.middleware import NOTE
 from speechframe.service.paid import Bill, mark_of, refusals, reserved, take_of
 from speechframe.service.shelf import Clip
 from speechframe.service.slots import NoSlot, Pool
+from speechframe.service.speaking import utterance
 from speechframe.service.state import STATE, State
 from speechframe.spec import billing, locales
 from speechframe.spec.codes import HttpErrorCode
@@ -135,20 +136,11 @@ async def _spoken(state: State, call: Call, clip: Clip | None) -> Reply:
 def _utterance(call: Call) -> dict[str, object]:
     wanted, casting = call.request, call.casting
     return {
+        **utterance(wanted, casting, Model.GEN2, take=call.take),
         "text": wanted.text,
-        "voice_id": casting.voice.voice_id,
-        "locale": casting.locale,
-        "style": casting.style,
-        "pitch": wanted.pitch or 0,
-        "rate": wanted.rate or 0,
-        "variation": wanted.variation,
         "audio_duration_s": wanted.audio_duration or 0.0,
-        "take": call.take,
         "words_as_original_text": wanted.word_durations_as_original_text
         and locales.language_of(casting.locale) == "en",
-        "pronunciations": {
-            word: how.model_dump(mode="json") for word, how in (wanted.pronunciation_dictionary or {}).items()
-        },
     }
 
 

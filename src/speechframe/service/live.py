@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from weakref import WeakValueDictionary
 
 from speechframe.service.keys import Key
 
@@ -30,6 +31,15 @@ class Live:
         """Set while no socket is open."""
         self.idle.set()
         self._open: Counter[bytes] = Counter()
+        self._gates: WeakValueDictionary[bytes, asyncio.Semaphore] = WeakValueDictionary()
+
+    def gate(self, key: Key, most: int) -> asyncio.Semaphore:
+        """Return what lets `most` parts of a key's contexts on to the turnstile, for as long as it is kept.
+
+        A context that was ended holds no slot: without it, a key could have any number of them spoken at
+        once, and everybody else would wait behind them.
+        """
+        return self._gates.setdefault(key.key_hash, asyncio.Semaphore(most))
 
     @contextmanager
     def opened(self, key: Key, most: int) -> Iterator[None]:

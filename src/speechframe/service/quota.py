@@ -198,6 +198,11 @@ def settle_part(connection: sqlite3.Connection, reservation: Reservation, millis
         before = billed_part(connection, key.key_hash, mark, now())
         keep(connection, key.key_hash, mark, max(before, millis), status=HTTPStatus.PARTIAL_CONTENT)
         millis = max(0, millis - before)
+        # Another with this key in flight holds it for all, and need not hold what is paid.
+        connection.execute(
+            "UPDATE reservations SET millis = MAX(0, millis - ?) WHERE key_hash = ? AND idempotency = ?",
+            (millis, key.key_hash, mark.key_hash),
+        )
     _bill(connection, key, row[0], millis)
 
 

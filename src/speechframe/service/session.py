@@ -133,6 +133,7 @@ class Session:
             idle_s=state.config.socket_idle_s,
         )
         self._outbox = Outbox()
+        self._gate = state.live.gate(key, state.slots.cap(key, Pool.STREAMING))
         self._files: dict[str | None, _File] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._progress = asyncio.Event()
@@ -157,7 +158,10 @@ class Session:
             self._free()
             for task in everything:
                 task.cancel()
-            await asyncio.gather(*everything, return_exceptions=True)
+            for gone in await asyncio.gather(*everything, return_exceptions=True):
+                # That the other end is gone, or takes nothing, is no failure of ours.
+                if isinstance(gone, Exception) and not isinstance(gone, OSError):
+                    log.error("a socket failed, trace %s", self._trace_id, exc_info=gone)
 
     async def _finish_up(self, reading: asyncio.Task[None], writing: asyncio.Task[None]) -> None:
         """Let what is being made be sent, and close."""
@@ -178,13 +182,19 @@ class Session:
     async def _read(self) -> None:
         while True:
             await self._outbox.room()
-            while self._contexts.backlog_characters > chosen.SOCKET_WAITING_CHARACTERS:
+            while self._is_behind():
                 self._progress.clear()
                 await self._progress.wait()
             message = await self._socket.receive()
             if message.type not in _DATA:
                 return
             self._do(self._contexts.receive(message.data, now_s=self._loop.time()))
+
+    def _is_behind(self) -> bool:
+        return (
+            self._contexts.backlog_characters > chosen.SOCKET_WAITING_CHARACTERS
+            or self._contexts.ended > chosen.SOCKET_WAITING_TURNS
+        )
 
     async def _write(self) -> None:
         while (frame := await self._outbox.get()) is not None:
@@ -299,7 +309,7 @@ class Session:
         millis = billing.generate_millicredits(action.text)
         words = f"the text has {billing.billed_characters(action.text):,} billed characters"
         bill = Bill(self._key, None, millis, words)
-        async with reserved(self._state, bill) as reservation:
+        async with self._gate, reserved(self._state, bill) as reservation:
             part = await speak_in_turn(
                 self._state, voice.casting.engine, voice.manner, action.text, pause_s=pause_s
             )

@@ -1,4 +1,7 @@
-"""What streams over HTTP and over WebSockets have in common: parts of a text spoken, and their encoding."""
+"""What streams over HTTP and over WebSockets have in common: parts of a text spoken, and their encoding.
+
+How a text is to be spoken is said to a worker in one way, whatever asks for it.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -17,7 +20,7 @@ from speechframe.service.workers import Saturated
 from speechframe.spec import chosen
 from speechframe.spec.limits import PITCH, RATE, VARIATION
 from speechframe.spec.socket import VoiceConfig
-from speechframe.spec.speech import Format, Model, StreamRequest
+from speechframe.spec.speech import Format, GenerateRequest, Model, StreamRequest
 
 __all__ = [
     "VARIATION_IGNORED",
@@ -75,7 +78,7 @@ class Part:
 
 
 def utterance(
-    wanted: StreamRequest | VoiceConfig, casting: Casting, model: Model, *, take: int = 0
+    wanted: GenerateRequest | StreamRequest | VoiceConfig, casting: Casting, model: Model, *, take: int = 0
 ) -> dict[str, Any]:
     """Return how texts are to be spoken, as a worker reads it; only the text is missing."""
     variation = wanted.variation if model is Model.GEN2 else None

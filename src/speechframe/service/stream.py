@@ -8,6 +8,7 @@ import asyncio
 import json
 import logging
 import sqlite3
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
@@ -208,10 +209,12 @@ async def _send(request: web.Request, state: State, call: _Call, response: web.S
     encoder: StreamEncoder | None = None
     texts = sentences(call.request.text)
     before: str | None = None
+    warnings = [*call.warnings]
     ahead = asyncio.create_task(_first_part(state, call, texts[0]))
     try:
         for text, following in zip_longest(texts, texts[1:]):
             part = await ahead
+            warnings += part.warnings
             before = text if len(part.samples) else before
             if following is not None:
                 ahead = asyncio.create_task(_next_part(state, call, following, before))
@@ -220,7 +223,7 @@ async def _send(request: web.Request, state: State, call: _Call, response: web.S
             encoder = encoder or call.shape.encoder(part.sample_rate_hz)
             async for data in encoded(encoder, part):
                 if not response.prepared:
-                    _head(response, call, part)
+                    _head(response, call, warnings)
                     await response.prepare(request)
                 await _write(state, response, data)
     finally:
@@ -230,7 +233,7 @@ async def _send(request: web.Request, state: State, call: _Call, response: web.S
         raise Refusal(HttpErrorCode.INVALID_REQUEST, "text: there is nothing in it that the voice can speak")
     rest = encoder.finish()
     if not response.prepared:
-        _head(response, call, part)
+        _head(response, call, warnings)
         await response.prepare(request)
     if rest:
         await _write(state, response, rest)
@@ -257,12 +260,12 @@ async def _next_part(state: State, call: _Call, text: str, before: str | None) -
     return part
 
 
-def _head(response: web.StreamResponse, call: _Call, part: Part) -> None:
+def _head(response: web.StreamResponse, call: _Call, warnings: Iterable[str]) -> None:
     response.headers["Content-Type"] = call.shape.content_type
     response.headers["Cache-Control"] = "no-store"
     if call.model is Model.GEN2:
         response.headers[chosen.DEPRECATION_HEADER] = "true"
-    add_warnings(response, dict.fromkeys((*call.warnings, *part.warnings)))
+    add_warnings(response, dict.fromkeys(warnings))
 
 
 async def _write(state: State, response: web.StreamResponse, data: bytes) -> None:

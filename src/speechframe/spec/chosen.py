@@ -64,6 +64,8 @@ MAX_FRAME_DEPTH = 32
 """Levels that a frame may be nested."""
 SOCKET_WAITING_CHARACTERS = 100_000
 """Text of a socket that waits for its synthesis, beyond which nothing more is read."""
+SOCKET_WAITING_TURNS = 1_000
+"""Turns of a socket that were ended and whose audio is still to come, beyond which nothing more is read."""
 SOCKET_WAITING_BYTES = 512 * 1024
 """Frames of a socket that wait for a client that reads slowly, beyond which nothing more is made."""
 PART_QUEUE_SECONDS = 30.0
@@ -679,8 +681,9 @@ OPEN_POINTS: tuple[OpenPoint, ...] = (
         "slow-readers",
         "A client that reads more slowly than audio is made",
         f"Beyond {SOCKET_WAITING_BYTES // 1024} KB of frames nothing more is made, beyond "
-        f"{SOCKET_WAITING_CHARACTERS:,} characters of text nothing more is read. Who takes nothing for as "
-        "long as the inactivity limit is cut off.",
+        f"{SOCKET_WAITING_CHARACTERS:,} characters of text, or {SOCKET_WAITING_TURNS:,} turns that were "
+        "ended and are not over, nothing more is read. Who takes nothing for as long as the inactivity limit "
+        "is cut off. The contexts of a key have as many chunks spoken at once as may be active.",
         "Memory is bounded, and nobody pays for what will not be heard.",
         "ours",
     ),

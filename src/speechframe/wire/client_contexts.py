@@ -139,6 +139,8 @@ class ClientContexts:
         self._by_wire_id: dict[str, _Turn] = {}
         # Attempts that were given up and are still to be ended, with whether they hold a slot till then.
         self._closing: list[tuple[str, bool]] = []
+        # Attempts that were given up on this connection and of which something may still come.
+        self._left: set[str] = set()
         self._connected = False
 
     @property
@@ -149,7 +151,8 @@ class ClientContexts:
     @property
     def due_s(self) -> float | None:
         """When to ask for `frames` again though nothing has happened; None if there is no such time."""
-        waits = [turn.not_before_s for turn in self._turns.values() if turn.not_before_s > -inf]
+        waiting = (turn for turn in self._turns.values() if turn.has_text)
+        waits = [turn.not_before_s for turn in waiting if turn.not_before_s > -inf]
         return min(waits, default=None)
 
     @property
@@ -178,15 +181,16 @@ class ClientContexts:
         if found is not None and not found.ended and text:
             found.frames.append({"text": text})
 
-    def clear(self, turn: int) -> None:
+    def clear(self, turn: int) -> list[Event]:
         """Drop the text of a turn that is not spoken yet."""
         found = self._turns.get(turn)
         if found is None:
-            return
+            return []
         ending = [{"end": True}] if found.ended else []
         # An end that has gone cannot be taken back; clear reaches what the service still holds.
         found.frames = ([{"clear": True}] if found.wire_id else []) + ending
         found.sent = 0
+        return [] if found.wire_id else self._over_if_ended(found)
 
     def end(self, turn: int) -> list[Event]:
         """Say that a turn has no more text."""
@@ -223,6 +227,7 @@ class ClientContexts:
             if has_slot:
                 self._slots.free()
         self._closing.clear()
+        self._left.clear()
         events: list[Event] = []
         for turn in list(self._turns.values()):
             events += self._lost(turn, code)
@@ -256,6 +261,11 @@ class ClientContexts:
     def receive(self, message: str | bytes, *, now_s: float) -> list[Event]:
         """Take a message of the service and return what it means."""
         frame = parse_server_frame(message)
+        if frame.context_id in self._left:
+            # Nobody wants to hear it any more.
+            if isinstance(frame, FinalFrame) or (isinstance(frame, ErrorFrame) and frame.fatal):
+                self._left.discard(frame.context_id)
+            return []
         turn = self._by_wire_id.get(frame.context_id or "")
         number = turn.number if turn is not None else None
         if isinstance(frame, WarningFrame):
@@ -302,7 +312,7 @@ class ClientContexts:
             return self._refused(turn, frame, now_s)
         if code == ErrorCode.INTERNAL_ERROR and not turn.heard and turn.attempts < self._max_attempts:
             self._give_up(turn)
-            return [Retried(turn.number, str(code))]
+            return self._again(turn, str(code))
         if frame.fatal or code in {ErrorCode.INTERNAL_ERROR, ErrorCode.INVALID_VOICE}:
             self._give_up(turn)
             return self._over(turn, Failed(turn.number, str(code), words, frame.trace_id))
@@ -317,7 +327,7 @@ class ClientContexts:
         # A refusal is no failure of the turn.
         turn.not_before_s = now_s + turn.wait_s
         turn.wait_s = min(2 * turn.wait_s, _LONGEST_WAIT_S)
-        return [Retried(turn.number, str(ErrorCode.ACTIVE_CONTEXT_LIMIT_EXCEEDED))]
+        return self._again(turn, str(ErrorCode.ACTIVE_CONTEXT_LIMIT_EXCEEDED))
 
     def _lost(self, turn: _Turn, code: int | None) -> list[Event]:
         if code == CloseCode.POLICY_VIOLATION:
@@ -331,11 +341,15 @@ class ClientContexts:
             turn.frames = [one for one in turn.frames if "clear" not in one]
             if code != CloseCode.NORMAL and turn.attempts >= self._max_attempts:
                 return self._over(turn, Failed(turn.number, None, "the connection was lost"))
-            return [Retried(turn.number, None)] if turn.has_text else self._over_if_ended(turn)
+            return self._again(turn, None)
         if turn.ended or code != CloseCode.NORMAL:
             words = "the connection was lost before all of the audio had come"
             return self._over(turn, Failed(turn.number, None, words))
         return []
+
+    def _again(self, turn: _Turn, code: str | None) -> list[Event]:
+        """Have a turn sent again, unless all of its text was cleared: then there is nothing to send."""
+        return [Retried(turn.number, code)] if turn.has_text else self._over_if_ended(turn)
 
     def _over_if_ended(self, turn: _Turn) -> list[Event]:
         return self._over(turn, Ended(turn.number)) if turn.ended else []
@@ -344,6 +358,7 @@ class ClientContexts:
         """Leave an attempt, to be ended on the wire; what it was to say is to be sent from the beginning."""
         if turn.wire_id is not None:
             self._closing.append((turn.wire_id, turn.has_slot))
+            self._left.add(turn.wire_id)
             turn.has_slot = False
         self._detach(turn)
         turn.sent = 0

@@ -112,6 +112,11 @@ class Contexts:
         )
 
     @property
+    def ended(self) -> int:
+        """How many turns hold no slot any more and are not over: above some bound, as with their text."""
+        return sum(map(len, self._turns.values())) - self.active
+
+    @property
     def due_s(self) -> float | None:
         """When `tick` is to be called next; None once the socket is closed."""
         if self._closed:

@@ -1,11 +1,16 @@
 """Bodies of streaming calls: a request to bytes (section 2.2). What comes back is audio and nothing else."""
 
 import json
+from collections.abc import Mapping
 
 from speechframe.spec.speech import StreamRequest
 
-__all__ = ["encode_stream"]
+__all__ = ["NO_END", "encode_stream", "tells_its_end", "words_instead"]
 
+NO_END = "the stream may be truncated: its answer has neither a length nor a last chunk"
+"""What is wrong with an answer that does not tell its end."""
+
+_WORDS = ("application/json", "text/")
 
 # Never the fast writer: these bytes enter request keys, which must not depend on what is installed.
 _encoder = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":"))
@@ -23,3 +28,26 @@ def encode_stream(request: StreamRequest) -> bytes:
     """
     fields = request.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
     return _encoder.encode(fields).encode()
+
+
+def tells_its_end(headers: Mapping[str, str]) -> bool:
+    """Return whether an early end would be noticed; what lasts until the connection ends is whole or not.
+
+    Examples
+    --------
+    >>> tells_its_end({"Transfer-Encoding": "chunked"}), tells_its_end({"Connection": "close"})
+    (True, False)
+    """
+    return "chunked" in headers.get("Transfer-Encoding", "").lower() or "Content-Length" in headers
+
+
+def words_instead(headers: Mapping[str, str]) -> str | None:
+    """Return in words what a good answer holds that cannot be audio: of raw formats any bytes would pass.
+
+    Examples
+    --------
+    >>> words_instead({"Content-Type": "text/html"}), words_instead({"Content-Type": "audio/wav"})
+    ('the answer is no audio but text/html', None)
+    """
+    kind = headers.get("Content-Type", "").strip().lower()
+    return f"the answer is no audio but {kind[:60]}" if kind.startswith(_WORDS) else None

@@ -1,0 +1,99 @@
+"""Text of whoever writes it, one that never goes on included."""
+
+import asyncio
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from speechframe.client.pieces import pieces_of
+
+STUCK = """
+import asyncio, threading
+from speechframe.client.pieces import pieces_of
+
+def stuck():
+    yield "a"
+    threading.Event().wait()
+
+async def read():
+    async with asyncio.timeout(0.2):
+        async for piece in pieces_of(stuck()):
+            print(piece)
+
+try:
+    asyncio.run(read())
+except TimeoutError:
+    print("over")
+"""
+
+
+async def collected(pieces):
+    return [piece async for piece in pieces_of(pieces)]
+
+
+def asynchronous(pieces):
+    async def written():
+        for piece in pieces:
+            yield piece
+
+    return written()
+
+
+@pytest.mark.parametrize("of", [list, tuple, iter, asynchronous, lambda pieces: (one for one in pieces)])
+async def test_pieces_are_what_was_written_whoever_writes(of):
+    assert await collected(of(["a", "", "b"])) == ["a", "", "b"]
+    assert await collected(of([])) == []
+
+
+async def test_what_is_no_text_is_an_error():
+    with pytest.raises(TypeError, match="not int"):
+        await collected(7)
+
+
+async def test_a_generator_lives_in_one_thread_and_its_error_is_told():
+    seen = set()
+
+    def written():
+        for _ in range(5):
+            seen.add(threading.get_ident())
+            yield "a"
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await collected(written())
+    assert len(seen) == 1
+    assert threading.get_ident() not in seen
+
+
+async def test_as_many_as_are_stuck_keep_nobody_waiting_and_a_reader_that_leaves_leaves_no_thread():
+    go_on = threading.Event()
+
+    def stuck():
+        go_on.wait()
+        yield "late"
+
+    readers = [asyncio.create_task(collected(stuck())) for _ in range(60)]
+    async with asyncio.timeout(10):
+        assert await collected(word for word in ("a", "b")) == ["a", "b"]
+        # Nor what else is done in threads.
+        await asyncio.to_thread(time.sleep, 0)
+    readers[0].cancel()
+    await asyncio.wait(readers[:1])
+    go_on.set()
+    assert await asyncio.gather(*readers[1:]) == [["late"]] * 59
+    async for _ in pieces_of(one for one in "abc"):
+        break
+    for thread in threading.enumerate():
+        if thread.name == "speechframe-pieces":
+            await asyncio.to_thread(thread.join, 10)
+            assert not thread.is_alive()
+
+
+def test_a_program_ends_though_a_generator_is_stuck():
+    done = subprocess.run(
+        [sys.executable, "-c", STUCK], capture_output=True, text=True, timeout=30, check=True
+    )
+    assert done.stdout.split() == ["a", "over"]
