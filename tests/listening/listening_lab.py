@@ -5,7 +5,7 @@ import pandas as pd
 from scipy import signal
 
 from speechframe.audio.codec import encode
-from speechframe.listening.test import make_test
+from speechframe.listening.making import make_test
 from speechframe.spec.speech import Format
 
 CONDITIONS = ("voice-quartz", "voice-basalt", "human-granite")

@@ -12,6 +12,7 @@ from listening_lab import CONDITIONS, ITEMS, begin, made, vote
 from speechframe.analysis.votes import VOTE_SCHEMA
 from speechframe.errors import ListeningError, StoreError
 from speechframe.listening.offline import offline_page, read_votes
+from speechframe.listening.test import open_test
 
 
 def state_in(page):
@@ -104,6 +105,32 @@ def test_votes_that_came_back_become_votes_by_the_design(test_made, pages, came_
     pd.testing.assert_frame_equal(votes[list(wanted.columns)], wanted, check_dtype=False)
     assert set(votes.attrs["answers"]) == set(test_made.listeners)
     assert test_made.votes.empty, "reading changes nothing"
+
+
+def test_answers_that_came_back_are_what_other_pages_answers_are(tmp_path, came_back):
+    asked = [{"label": "Age", "kind": "number"}]
+    test = made(tmp_path / "test", questions=asked, consent="I take part.")
+    page = test.to_html()
+    handed_in(page, came_back, said=[{**begin(), "answers": {"Age": "31"}}])
+    assert read_votes(came_back, test).attrs["answers"] == {"listener-01": {"Age": 31.0}}
+    handed_in(page, came_back, said=[{**begin(), "consent": False, "answers": {"Age": "31"}}])
+    with pytest.raises(
+        ListeningError, match="breaks a rule of the test: the test begins when you have agreed"
+    ):
+        read_votes(came_back, test)
+
+
+def test_votes_that_came_back_can_be_analysed(test_made, pages, came_back):
+    for page in pages:
+        handed_in(page, came_back)
+    votes = read_votes(came_back, test_made)
+    assert test_made.analyse(votes, replicates=10).everyone.listeners == len(pages)
+    assert "3 listeners took part" in test_made.methods(votes=votes, replicates=10)
+
+
+def test_a_test_that_was_opened_writes_pages(test_made, tmp_path):
+    path = open_test(test_made.folder).to_html(tmp_path / "page.html", listener=2)
+    assert state_in(path.read_text(encoding="utf-8"))["listener"] == "listener-02"
 
 
 def test_votes_of_some_trials_are_taken_in_the_order_of_trials(test_made, pages, came_back):

@@ -9,8 +9,8 @@ from votes_lab import frame_of, vote_of
 
 from speechframe.errors import ListeningError, VoteRefused
 from speechframe.listening.design import design, pages_of
+from speechframe.listening.making import make_test
 from speechframe.listening.session import LISTEN_S, begun, needed_s, questions_of, vote_rows
-from speechframe.listening.test import make_test
 
 METHODS = {
     "ab": {"choice": "A"},
@@ -118,6 +118,8 @@ def test_sides_become_conditions(left, right):
         ("mos", {"listened_s": {"A": 2, "Z": 1}}, "signals that the trial does not have"),
         ("mos", {"voted_ms": None}, "when it was given"),
         ("mos", {"voted_ms": 1e300}, "when it was given"),
+        ("mos", {"voted_ms": 10**400}, "when it was given"),
+        ("mos", {"scores": {"A": 10**400}}, "rate A"),
         ("mos", {"first_play_ms": "now"}, "when it was given"),
     ],
 )
@@ -142,6 +144,10 @@ def test_refusals_name_no_condition(tmp_path):
     assert not any(name in str(said) for name in ("zephyrine", "quillon", "s1"))
 
 
+def test_a_text_alone_is_one_question():
+    assert [question.label for question in questions_of("Your age?")] == ["Your age?"]
+
+
 def test_a_test_begins_with_consent_and_answers():
     asked = questions_of(
         ["Name", {"label": "Age", "kind": "number", "required": False}, {"label": "Ears", "choices": [1, 2]}]
@@ -149,8 +155,11 @@ def test_a_test_begins_with_consent_and_answers():
     whole = {"consent": True, "answers": {"Name": "x", "Age": "31", "Ears": "2"}}
     assert begun(whole, consent="Yes?", questions=asked) == {"Name": "x", "Age": 31.0, "Ears": "2"}
     assert begun({"answers": {"Name": "x", "Ears": "1"}}, consent=None, questions=asked)["Age"] is None
+    odd = begun({"answers": {"Name": "half \ud83c", "Ears": "1"}}, consent=None, questions=asked)
+    assert odd["Name"] == "half ?", "what cannot be written is not kept"
     for message, words in [
         ({**whole, "consent": "true"}, "agreed"),
+        ({**whole, "answers": {**whole["answers"], "Age": 10**400}}, "by a number: Age"),
         ({"consent": True}, "please answer: Name"),
         ({"consent": True, "answers": {**whole["answers"], "Age": "old"}}, "by a number: Age"),
         ({"consent": True, "answers": {**whole["answers"], "Ears": "3"}}, "choose one of 1, 2: Ears"),

@@ -7,7 +7,8 @@ import pytest
 from votes_lab import frame_of, vote_of
 
 from speechframe.errors import ListeningError, StoreError
-from speechframe.listening.test import make_test, open_test
+from speechframe.listening.making import make_test
+from speechframe.listening.test import open_test
 
 NAMES = ("zephyrine", "quillon", "wolfram")
 OPTIONS = {"trials_per_listener": 4, "training": 1, "listeners": 3}
@@ -158,7 +159,7 @@ def test_votes_become_results_power_and_methods(tmp_path):
                 )["kind"]
                 == "stored"
             )
-    scores = test.results().scores.set_index("condition")["mean"]
+    scores = test.results.scores.set_index("condition")["mean"]
     assert scores.to_dict() == marks
     assert "9 trials" in test.methods()
     assert "seed 0" in test.methods()

@@ -16,7 +16,8 @@ from votes_lab import frame_of, vote_of
 from speechframe.analysis.votes import VOTE_SCHEMA
 from speechframe.errors import StoreError, VoteRefused
 from speechframe.listening import votes
-from speechframe.listening.test import make_test, open_test
+from speechframe.listening.making import make_test
+from speechframe.listening.test import open_test
 from speechframe.listening.votes import VoteBook, votes_frame
 
 GIVEN = {

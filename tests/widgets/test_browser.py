@@ -226,7 +226,7 @@ def test_a_click_opens_the_player_and_space_plays_with_words(run, browsing):
     assert "chapter 0" in bridge.page.locator(".spf-fields").text_content()
     row(bridge, 2).focus()
     bridge.page.keyboard.press("Space")
-    bridge.page.locator(".spf-lit", has_text="line").wait_for()
+    bridge.page.locator(".spf-lit").first.wait_for()
     assert bridge.widget.loads == [key_of(2)]
     bridge.page.keyboard.press("ArrowDown")
     bridge.page.locator(".spf-word", has_text="number3").wait_for()
@@ -387,7 +387,7 @@ def test_one_page_without_network_sorts_searches_and_plays(run, page, tmp_path):
     assert page.locator("tbody tr").count() == 1
     page.locator("tbody tr").focus()
     page.keyboard.press("Space")
-    page.locator(".spf-lit", has_text="line").wait_for()
+    page.locator(".spf-lit").first.wait_for()
     page.keyboard.press("k")
     assert page.get_by_role("button", name="Keep").count() == 0
     assert [url for url in asked if not url.startswith(("file:", "blob:", "data:"))] == []

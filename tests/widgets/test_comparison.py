@@ -134,3 +134,15 @@ def test_without_a_front_end_it_is_a_table(planned):
     bundle = planned()._repr_mimebundle_()[0]
     assert "not made yet" in bundle["text/html"]
     assert "credits" in bundle["text/html"]
+
+
+def test_whatever_happens_the_page_does_not_wait_for_ever(planned, monkeypatch):
+    async def full(**_):
+        raise OSError("no space left on the disk")
+
+    comparison = planned()
+    monkeypatch.setattr(spf.aio, "generate", full)
+    comparison.on_generate({})
+    with pytest.raises(spf.SpeechframeError, match="no space left"):
+        comparison.generate()
+    assert comparison.stage == "ready"

@@ -1,7 +1,11 @@
 """The gallery of voices, in a browser, over the embedded service."""
 
+import json
+import time
+
 import pytest
 
+from speechframe.errors import InvalidRows
 from speechframe.spec.speech import Voice
 from speechframe.widgets.voice_gallery import VoiceGallery, gallery
 
@@ -73,6 +77,34 @@ def test_a_style_that_a_locale_does_not_have_is_given_up_with_a_warning(show):
     assert agree(bridge) == ["fr-FR-Bea", "en-US-Ann"], "whose own locale it is comes first"
     bridge.page.get_by_label("gender").select_option("Female")
     assert bridge.page.locator(".spf-status.spf-error").count() == 0
+
+
+def test_voices_of_falcon_2_speak_their_samples_and_comparisons_themselves(service, tmp_path):
+    shown = gallery("falcon-2", service=service, locale="en-US", text="Hello there.")
+    voice = shown.filtered["voice_id"].iloc[0]
+    asked = (voice, "en-US", "")
+    shown.on_load({"clip": json.dumps(asked)})
+    until(lambda: asked in shown.samples)
+    # Only gen2 says when words are heard.
+    assert shown.samples[asked].words == ()
+    assert shown.samples[asked].audio_seconds > 0.3
+    shown.selection = list(shown.filtered["voice_id"].iloc[:2])
+    frame = shown.compare(run_dir=tmp_path / "run").generate().frame
+    assert list(frame["voice_id"]) == shown.selection
+    assert frame["audio"].notna().all()
+
+
+def test_a_locale_that_nobody_speaks_is_answered_with_the_nearest(service):
+    with pytest.raises(InvalidRows, match=r"fr-FX.*fr-FR"):
+        gallery(locale="fr-FX", service=service)
+
+
+def until(true, seconds=20):
+    for _ in range(seconds * 50):
+        if true():
+            return
+        time.sleep(0.02)
+    raise AssertionError("it did not come to that")
 
 
 def test_a_sample_is_spoken_when_it_is_asked_for_and_paid_for_once(show, service):

@@ -177,7 +177,7 @@ def test_as_one_file_it_plays_without_any_network(page, tmp_path):
     page.on("request", lambda request: asked.append(request.url))
     errors = []
     page.on("pageerror", lambda error: errors.append(str(error)))
-    path = play(clips(2)).to_html(tmp_path / "clips.html", title="Two <clips>")
+    path = play(clips(2, word_s=0.8)).to_html(tmp_path / "clips.html", title="Two <clips>")
     page.goto(path.as_uri())
     page.get_by_role("button", name="Play clip 2").click()
     page.locator(".spf-lit", has_text="two").wait_for()
@@ -194,6 +194,14 @@ def test_without_a_front_end_it_is_a_table():
     assert data["text/plain"] == "<ClipPlayer: 1 of 1 clips, 0.9 s>"
     many = play(clips(200))
     assert len(str(many._repr_mimebundle_())) < 50_000
+
+
+def test_no_clips_and_no_such_label_are_said():
+    with pytest.raises(StoreError, match="an empty list holds no clips"):
+        play([])
+    frame = pd.DataFrame({"audio": [spoken(WORDS).audio], "text": ["x"]})
+    with pytest.raises(StoreError, match="label='voise' is no column; there are: text"):
+        play(frame, label="voise")
 
 
 @pytest.mark.parametrize(

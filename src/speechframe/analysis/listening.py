@@ -2,7 +2,7 @@
 
 import html
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +47,8 @@ _TITLES = {
     "strengths": "Strengths (Bradley-Terry, ties by Davidson)",
     "discrimination": "Correct answers",
 }
+
+_NAMES = frozenset({"condition", "condition_a", "condition_b", "reason"})
 
 _SMALLEST_P = 0.001
 
@@ -338,7 +340,18 @@ def _tables(figures: Figures) -> list[str]:
 
 
 def _html_tables(figures: Figures) -> list[str]:
-    return [
-        f"<p>{html.escape(_TITLES[name])}</p>{_texts(name, frame).to_html(index=False, border=0)}"
-        for name, frame in figures.frames().items()
-    ]
+    return [_html_table(_TITLES[name], _texts(name, frame)) for name, frame in figures.frames().items()]
+
+
+def _html_table(title: str, texts: "pd.DataFrame") -> str:
+    def cells(tag: str, row: Iterable[Any]) -> str:
+        # Names to the left, numbers below one another, whatever the page's own style is.
+        sides = ["left" if column in _NAMES else "right" for column in texts]
+        return "".join(
+            f'<{tag} style="text-align: {side}">{html.escape(str(value))}</{tag}>'
+            for side, value in zip(sides, row, strict=True)
+        )
+
+    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in texts.itertuples(index=False))
+    head = f"<thead><tr>{cells('th', texts)}</tr></thead>"
+    return f"<p>{html.escape(title)}</p><table>{head}<tbody>{body}</tbody></table>"

@@ -86,7 +86,8 @@ class _HttpSource:
     """The body of an answer to ``POST /v1/speech/stream``."""
 
     def __init__(self, reach: Reach, call: Call[StreamRequest], region: str) -> None:
-        self.facts = StreamFacts(region, billed_characters=billed_characters(call.request.text))
+        text = call.request.text
+        self.facts = StreamFacts(region, billed_characters=billed_characters(text), text=text)
         self._reach, self._call = reach, call
         self._incoming: Incoming | None = None
         self._size = 0

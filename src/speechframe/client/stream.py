@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -29,6 +30,7 @@ class StreamFacts:
     warnings: list[str] = field(default_factory=list)
     attempts: int = 1
     billed_characters: int = 0
+    text: str = ""
     started_s: float = field(default_factory=time.perf_counter)
     """`time.perf_counter` when the first text was handed over."""
 
@@ -143,6 +145,11 @@ class Stream:
     def channels(self) -> int:
         """The channels that were asked for."""
         return self._received.channels
+
+    @property
+    def text(self) -> str:
+        """What was handed over to be said, so far."""
+        return self._source.facts.text
 
     @property
     def audio(self) -> bytes:
@@ -263,6 +270,13 @@ class Stream:
         async for _ in self:
             pass
         return self.audio
+
+    def reading(self) -> Future[bytes]:
+        """Begin to :meth:`read` in the stream's own loop, from any thread, and return what will be all of it.
+
+        Cancelling the future closes the stream.
+        """
+        return asyncio.run_coroutine_threadsafe(self.read(), self._loop)
 
     def samples(self) -> npt.NDArray[np.float32]:
         """Return what came so far as float32 in [-1, 1]: ``(frames,)`` for mono or ``(frames, channels)``.

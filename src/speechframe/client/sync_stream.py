@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -58,6 +59,11 @@ class SyncStream:
         return self._stream.channels
 
     @property
+    def text(self) -> str:
+        """What was handed over to be said, so far."""
+        return self._stream.text
+
+    @property
     def audio(self) -> bytes:
         """All that has come so far, also of a stream that broke."""
         return self._stream.audio
@@ -109,6 +115,10 @@ class SyncStream:
     def read(self) -> bytes:
         """Return all of the audio, when the rest of it has come; see :meth:`Stream.read`."""
         return run_sync(self._stream.read())
+
+    def reading(self) -> Future[bytes]:
+        """Begin to read in the background; see :meth:`Stream.reading`."""
+        return self._stream.reading()
 
     def samples(self) -> npt.NDArray[np.float32]:
         """Return what came so far as float32; see :meth:`Stream.samples`."""

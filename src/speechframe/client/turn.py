@@ -96,6 +96,7 @@ class StreamContext:
             self.facts.started_s = time.perf_counter()
         self._characters += len(text)
         self.facts.billed_characters += billed_characters(text)
+        self.facts.text += text
         self._line.send(self._turn, text)
 
     async def end(self) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from speechframe.errors import ListeningError, StoreError, VoteRefused
 from speechframe.listening.given import given_test
 from speechframe.listening.opaque import secret_of
+from speechframe.listening.session import begun
 from speechframe.listening.test import Test
 from speechframe.listening.votes import BEGIN, VOTE, votes_frame
 from speechframe.page.html import one_file
@@ -109,7 +110,8 @@ def read_votes(folder: str | PathLike[str], test: Any) -> "pd.DataFrame":
         try:
             for message in returned.said:
                 if message["kind"] == BEGIN:
-                    answers[listener] = message.get("answers") or {}
+                    asked, consent = test.setup.questions, test.setup.consent
+                    answers[listener] = begun(message, consent=consent, questions=asked)
                 else:
                     rows.extend(test.rows(listener, message))
         except VoteRefused as error:

@@ -89,7 +89,8 @@ def questions_of(given: Sequence[str | Mapping[str, Any]]) -> tuple[Question, ..
     [('Your age?', 'text'), ('Headphones?', 'choice')]
     """
     found: list[Question] = []
-    for one in given:
+    # A text is one question, not as many as it has letters.
+    for one in [given] if isinstance(given, str) else given:
         fields = {"label": one} if isinstance(one, str) else dict(one)
         unknown = set(fields) - set(Question.__dataclass_fields__)
         choices = tuple(map(str, fields.get("choices", ())))
@@ -286,7 +287,8 @@ def _scores(page: Page, message: Mapping[str, Any], method: str, heard: _Heard) 
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    # Bounded before it becomes a float: an integer of JSON may be larger than any.
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _LATEST_MS
 
 
 def _amount(trial: int, value: Any) -> float:
@@ -311,11 +313,12 @@ def _answer(question: Question, value: Any) -> Any:
     if question.kind == "number":
         try:
             number = float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             number = math.nan
         if not math.isfinite(number):
             raise VoteRefused(f"please answer by a number: {question.label}")
         return number
     if question.kind == "choice" and value not in question.choices:
         raise VoteRefused(f"please choose one of {', '.join(question.choices)}: {question.label}")
-    return str(value)[:_MOST_TEXT]
+    # Half of a surrogate pair is no text that could be written.
+    return str(value)[:_MOST_TEXT].encode(errors="replace").decode()

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from speechframe.errors import ListeningError, StoreError
+from speechframe.listening.design import design
 from speechframe.listening.session import Question
 from speechframe.store.files import storing, write_whole
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SETUP_NAME", "Setup", "gone_on_with", "read_design", "write_design"]
+__all__ = ["SETUP_NAME", "Setup", "drawn", "gone_on_with", "read_design", "write_design"]
 
 SETUP_NAME = "test.json"
 _DESIGN_NAME = "design.parquet"
@@ -124,6 +125,20 @@ class Setup:
             )
 
 
+def drawn(setup: Setup, listeners: int, *, first_listener: int = 1) -> "pd.DataFrame":
+    """Return the design of a test for some listeners; see :func:`~speechframe.listening.design.design`."""
+    return design(
+        setup.method,
+        items=setup.items,
+        conditions=setup.conditions,
+        listeners=listeners,
+        first_listener=first_listener,
+        trials_per_listener=setup.trials_per_listener,
+        training=setup.training,
+        seed=setup.seed,
+    )
+
+
 def write_design(frame: "pd.DataFrame", folder: Path) -> None:
     """Write the design of a test into its folder."""
     held = io.BytesIO()
@@ -140,14 +155,14 @@ def read_design(folder: Path) -> "pd.DataFrame":
         return pd.read_parquet(folder / _DESIGN_NAME)
 
 
-def gone_on_with(drawn: "pd.DataFrame", folder: Path) -> "pd.DataFrame":
+def gone_on_with(planned: "pd.DataFrame", folder: Path) -> "pd.DataFrame":
     """Return the design that a folder holds, with the listeners it lacks: what was drawn stays as it is."""
     import pandas as pd
 
     if not (folder / _DESIGN_NAME).exists():
-        return drawn
+        return planned
     there = read_design(folder)
-    return pd.concat([there, drawn[~drawn["listener"].isin(there["listener"])]], ignore_index=True)
+    return pd.concat([there, planned[~planned["listener"].isin(there["listener"])]], ignore_index=True)
 
 
 def _frozen(name: str, value: Any) -> Any:

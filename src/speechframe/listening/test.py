@@ -1,45 +1,41 @@
 """A listening test: its material, design, rules and votes; what a notebook, a server and a page share."""
 
 import logging
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from speechframe.analysis.votes import AB, ABX, METHODS, MULTI, MUSHRA
+from speechframe.analysis.votes import AB, METHODS
 from speechframe.errors import ListeningError, StoreError, VoteRefused
-from speechframe.listening.design import design, listener_name, pages_of
-from speechframe.listening.instructions import INTROS, PROMPTS, TITLE
-from speechframe.listening.session import LISTEN_S, begun, questions_of, vote_rows
-from speechframe.listening.setup import Setup, gone_on_with, read_design, write_design
+from speechframe.listening.design import listener_name, pages_of
+from speechframe.listening.session import LISTEN_S, begun, vote_rows
+from speechframe.listening.setup import Setup, drawn, read_design, write_design
 from speechframe.listening.sheet import Sheet, sheet_of
-from speechframe.listening.signals import ANCHORS
-from speechframe.listening.sources import material_of, nearest_in_words
-from speechframe.listening.stimuli import Stimuli, open_stimuli, prepare
+from speechframe.listening.stimuli import Stimuli, open_stimuli
 from speechframe.listening.votes import BEGIN, VOTE, VoteBook, votes_frame
+from speechframe.page.html import saved
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from speechframe.analysis.listening import ListeningResult, Power
 
-__all__ = ["LISTENERS", "Test", "make_test", "open_test"]
+__all__ = ["LISTENERS", "Test", "open_test"]
 
 log = logging.getLogger(__name__)
 
 LISTENERS = 20
 """For how many listeners a design is drawn at first; more can be invited at any time."""
 
-_HOME = Path("listening")
 _VOTES = "votes"
 
 
 class Test:
     """A listening test, in its folder.
 
-    Made by :func:`make_test`, and by :func:`open_test` where it was made before.
+    Made by :func:`~speechframe.listening.making.make_test`; :func:`open_test` opens one that was made before.
 
     Attributes
     ----------
@@ -97,7 +93,7 @@ class Test:
 
         there = len(self.listeners)
         if listeners > there:
-            more = _drawn(self.setup, listeners - there, first_listener=there + 1)
+            more = drawn(self.setup, listeners - there, first_listener=there + 1)
             self._design = pd.concat([self._design, more], ignore_index=True)
             write_design(self._design, self.folder)
         return self.listeners[:listeners]
@@ -255,12 +251,25 @@ class Test:
         ]
         return pd.DataFrame(rows, columns=["listener", "begun_utc", "consent", *names])
 
-    def results(self, **options: Any) -> "ListeningResult":
-        """Return what the votes say so far; see :func:`~speechframe.analysis.listening.analyse`."""
+    @property
+    def results(self) -> "ListeningResult":
+        """What the votes say so far; practice is left out."""
+        return self.analyse()
+
+    def analyse(self, votes: "pd.DataFrame | None" = None, **options: Any) -> "ListeningResult":
+        """Return what votes of this test say; see :func:`~speechframe.analysis.listening.analyse`.
+
+        Parameters
+        ----------
+        votes
+            Those of the folder by default; or others, such as what :func:`~speechframe.read_votes` returns.
+        **options
+            ``confidence``, ``duplicates``, ``replicates``, ``seed``.
+        """
         from speechframe.analysis.listening import analyse
 
         return analyse(
-            self.votes,
+            self.votes if votes is None else votes,
             method=self.method,
             reference=self.setup.reference,
             conditions=self.setup.conditions,
@@ -281,12 +290,35 @@ class Test:
         """
         from speechframe.analysis.power import power
 
-        drawn = _drawn(self.setup, listeners)
-        return power(self.method, effect=effect, design=drawn[~drawn["training"]], **options)
+        planned = drawn(self.setup, listeners)
+        return power(self.method, effect=effect, design=planned[~planned["training"]], **options)
 
     def methods(self, **options: Any) -> str:
-        """Return the paragraph on methods for a paper, by the votes so far."""
-        return self.results(**options).methods(setup=self._setup_in_words())
+        """Return the paragraph on methods for a paper, by the votes so far.
+
+        Parameters
+        ----------
+        **options
+            As :meth:`analyse` takes them.
+        """
+        return self.analyse(**options).methods(setup=self._setup_in_words())
+
+    def to_html(self, path: str | PathLike[str] | None = None, *, listener: int | str = 1) -> str | Path:
+        """Return one listener's test as a page that works offline, or write it to `path` and return that.
+
+        Its votes are saved as a file that :func:`~speechframe.read_votes` reads.
+
+        Parameters
+        ----------
+        path
+            Where to; None returns the page.
+        listener
+            Whose, by number or name. Give each listener a page of their own.
+        """
+        # Imported here because it reads, with this class, what its pages send back.
+        from speechframe.listening.offline import offline_page
+
+        return saved(offline_page(self, listener), path)
 
     def __repr__(self) -> str:
         return (
@@ -364,79 +396,6 @@ class Test:
         return self._sheets[name]
 
 
-def make_test(
-    source: Any,
-    method: str = AB,
-    *,
-    condition: str = "voice_id",
-    item: str = "id",
-    reference: str | None = None,
-    trials_per_listener: int = 30,
-    training: int = 3,
-    seed: int = 0,
-    consent: str | None = None,
-    questions: Sequence[str | Mapping[str, Any]] = (),
-    folder: str | PathLike[str] | None = None,
-    listeners: int = LISTENERS,
-    title: str | None = None,
-    intro: str | None = None,
-    prompt: str | None = None,
-    reveal: bool = False,
-    stacklevel: int = 1,
-) -> Test:
-    """Return a listening test of what a source holds, made in its folder, or gone on with where it is there.
-
-    The parameters are those of :func:`~speechframe.widgets.listening.listening_test`; `stacklevel` says whose
-    line a warning names, counted from the function that calls this one.
-
-    Raises
-    ------
-    ListeningError
-        There is nothing to compare, or the folder holds another test; nothing was written then.
-    """
-    if method not in METHODS:
-        raise ListeningError(f"there is no method {method!r}; {nearest_in_words(method, METHODS)}")
-    if reveal and method not in {AB, ABX}:
-        raise ListeningError(
-            f"reveal=True would tell listeners of {method} what they go on to rate; ab and abx only"
-        )
-    asked = questions_of(questions)
-    material = material_of(source, condition=condition, item=item)
-    if method == MUSHRA and reference is None:
-        warnings.warn(
-            "without a natural reference this is no MUSHRA (ITU-R BS.1534): it is made, and called, a "
-            'multi-stimulus test, method="multi"; reference="..." names the condition that is the reference',
-            stacklevel=stacklevel + 1,
-        )
-        method = MULTI
-    _refuse_reference(reference, method, material.conditions)
-    setup = Setup(
-        method=method,
-        items=material.items,
-        conditions=(*material.conditions, *(ANCHORS if method == MUSHRA else ())),
-        reference=reference,
-        source=material.identity,
-        trials_per_listener=trials_per_listener,
-        training=training,
-        seed=seed,
-        title=title or TITLE,
-        intro=intro or INTROS[method],
-        prompt=prompt or PROMPTS[method],
-        consent=consent,
-        questions=asked,
-        reveal=reveal,
-    )
-    drawn = _drawn(setup, listeners)
-    target = Path(folder) if folder is not None else _HOME / setup.test_id
-    setup.refuse_other(target)
-    stimuli = prepare(material, target, reference=reference, anchors=method == MUSHRA)
-    drawn = gone_on_with(drawn, target)
-    write_design(drawn, target)
-    # Last: it says that everything else is there.
-    setup.write(target)
-    return Test(setup, target, stimuli, drawn)
-
-
 def open_test(folder: str | PathLike[str]) -> Test:
     """Return the listening test that was made in a folder.
 
@@ -448,30 +407,6 @@ def open_test(folder: str | PathLike[str]) -> Test:
     target = Path(folder)
     setup = Setup.read(target)
     return Test(setup, target, open_stimuli(target), read_design(target))
-
-
-def _refuse_reference(reference: str | None, method: str, conditions: Sequence[str]) -> None:
-    if reference is None:
-        return
-    if method not in {MULTI, MUSHRA}:
-        raise ListeningError(f"a test by {method} has no reference; mushra has one, and multi may have one")
-    if reference not in conditions:
-        raise ListeningError(
-            f"reference={reference!r} is no condition; {nearest_in_words(reference, conditions)}"
-        )
-
-
-def _drawn(setup: Setup, listeners: int, *, first_listener: int = 1) -> "pd.DataFrame":
-    return design(
-        setup.method,
-        items=setup.items,
-        conditions=setup.conditions,
-        listeners=listeners,
-        first_listener=first_listener,
-        trials_per_listener=setup.trials_per_listener,
-        training=setup.training,
-        seed=setup.seed,
-    )
 
 
 def _trials(lines: Sequence[Mapping[str, Any]]) -> list[int]:

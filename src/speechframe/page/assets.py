@@ -2,7 +2,8 @@
 
 A notebook takes one script a widget, and a page that is one file has nowhere to import from. So the modules a
 script imports are put before it, without the lines that import and the word that exports. That is all of the
-module system they use: names are unique across modules, and imports stand on one line.
+module system they use: names are unique across modules, and imports stand on one line. What only we read,
+comments on lines of their own and indents, stays here.
 """
 
 import re
@@ -12,12 +13,14 @@ from posixpath import dirname, join, normpath
 
 __all__ = ["SCRIPTS", "script", "style"]
 
-SCRIPTS = ("browser", "clip_player", "comparison", "dashboard", "gallery", "listening")
+SCRIPTS = ("browser", "clip_player", "comparison", "dashboard", "gallery", "listening", "stream_player")
 """The widgets that have a script."""
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "(?P<path>\./[\w/]+\.js)";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(async )?(function|const|class|let)\b)", re.MULTILINE)
 _DEFAULT = "export default "
+# No text of a script goes over several lines.
+_OURS = re.compile(r"^[ \t]*(?:/\*\*.*?\*/\n|//[^\n]*\n)?", re.DOTALL | re.MULTILINE)
 
 
 @cache
@@ -59,7 +62,7 @@ def _collect(path: str, parts: dict[str, str]) -> None:
     text = _read(path)
     for found in _IMPORT.finditer(text):
         _collect(normpath(join(dirname(path), found["path"])), parts)
-    parts[path] = _EXPORT.sub("", _IMPORT.sub("", text))
+    parts[path] = _OURS.sub("", _EXPORT.sub("", _IMPORT.sub("", text)))
 
 
 def _read(path: str) -> str:

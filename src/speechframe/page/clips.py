@@ -150,7 +150,7 @@ def shelf_of(source: Any, *, label: Any = None, limit: int | None = _SHOWN) -> S
     Raises
     ------
     StoreError
-        When there is nothing in it that could be played; says what can be given.
+        When there is nothing in it that could be played; says what can be given. Or there is no such label.
 
     Examples
     --------
@@ -164,14 +164,15 @@ def shelf_of(source: Any, *, label: Any = None, limit: int | None = _SHOWN) -> S
     """
     name = label.name if isinstance(label, Column) else label
     parts = list(source) if isinstance(source, (list, tuple)) else [source]
+    if not parts:
+        raise StoreError("an empty list holds no clips")
     entries: list[Entry] = []
     loaders: list[Callable[[], Clip]] = []
     total = 0
     for place, part in enumerate(parts):
         room = None if limit is None else max(limit - len(entries), 0)
         for known, loader in islice(_rows_of(part, place), room):
-            called = known["row_id"] if name is None else str(known["fields"].get(name))
-            entries.append(Entry(str(len(entries)), label=called, **known))
+            entries.append(Entry(str(len(entries)), label=_called(known, name), **known))
             loaders.append(loader)
         total += _length_of(part)
     return Shelf(entries, loaders, total)
@@ -190,6 +191,15 @@ def _rows_of(part: Any, place: int) -> Iterator[tuple[dict[str, Any], Callable[[
             f"a {type(part).__name__} holds no clips; allowed: a run, a selection of its rows, "
             f"a list of runs, a clip, or a DataFrame with a column {AUDIO_COLUMN!r}"
         )
+
+
+def _called(known: Mapping[str, Any], label: str | None) -> str:
+    fields = known["fields"]
+    if label in fields:
+        return str(fields[label])
+    if label in {None, ROW_ID}:
+        return str(known["row_id"])
+    raise StoreError(f"label={label!r} is no column; there are: {', '.join(fields) or 'none'}")
 
 
 def _length_of(part: Any) -> int:
@@ -223,7 +233,10 @@ def _of_run(part: Run | Selection) -> Iterator[tuple[dict[str, Any], Callable[[]
                 "problem": None
                 if status in HEARD
                 else _why_silent(row_id, status, row[name_of("error_message")]),
-                "fields": row,
+                # What pandas calls an index in a file is no column of anybody's.
+                "fields": {
+                    name: value for name, value in row.items() if not name.startswith("__index_level_")
+                },
             }
             yield known, partial(run.clip_of_call, key)
 
@@ -252,7 +265,8 @@ def _of_clip(clip: Clip, row_id: str, fields: Mapping[str, Any]) -> tuple[dict[s
 def _of_frame(frame: Any) -> Iterator[tuple[dict[str, Any], Callable[[], Clip]]]:
     if AUDIO_COLUMN not in frame.columns:
         raise StoreError(
-            f"the frame has no column {AUDIO_COLUMN!r}; it has {', '.join(map(str, frame.columns))}"
+            f"the frame has no column {AUDIO_COLUMN!r} (run.to_pandas(audio=True) has it); it has "
+            f"{', '.join(map(str, frame.columns))}"
         )
     others = [name for name in frame.columns if name != AUDIO_COLUMN]
     for row_id, audio, *values in zip(

@@ -4,11 +4,13 @@ import base64
 import html
 import json
 from collections.abc import Iterable, Mapping
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 from speechframe.page.assets import script, style
 
-__all__ = ["LINKED_POLICY", "linked_page", "one_file"]
+__all__ = ["LINKED_POLICY", "linked_page", "one_file", "saved"]
 
 # Nothing is fetched, whatever the texts of a table say; audio stands in the page.
 _POLICY = (
@@ -154,6 +156,15 @@ def linked_page(
         fallback=html.escape(fallback),
         state=_in_script(state),
     )
+
+
+def saved(page: str, path: str | PathLike[str] | None) -> str | Path:
+    """Return a page, or write it and return where."""
+    if path is None:
+        return page
+    target = Path(path)
+    target.write_text(page, encoding="utf-8")
+    return target
 
 
 def _in_script(state: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ from speechframe.widgets.comparison import VoiceComparison, compare_voices
 from speechframe.widgets.dashboard import RunDashboard, watch
 from speechframe.widgets.listening import ListeningTest, listening_test
 from speechframe.widgets.player import ClipPlayer, play
+from speechframe.widgets.stream_player import StreamPlayer
 from speechframe.widgets.voice_gallery import VoiceGallery, gallery
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "DatasetBrowser",
     "ListeningTest",
     "RunDashboard",
+    "StreamPlayer",
     "VoiceComparison",
     "VoiceGallery",
     "browse",

@@ -5,8 +5,6 @@ import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from os import PathLike
-from pathlib import Path
 from typing import Any, ClassVar
 
 import anywidget
@@ -15,7 +13,7 @@ from speechframe.errors import SpeechframeError
 from speechframe.page.assets import script, style
 from speechframe.page.clips import Shelf
 
-__all__ = ["ClipWidget", "PageWidget", "clips_of", "held_clips", "post", "saved", "table"]
+__all__ = ["ClipWidget", "PageWidget", "clips_of", "held_clips", "post", "table"]
 
 log = logging.getLogger(__name__)
 
@@ -136,12 +134,3 @@ def table(head: list[str], rows: list[list[Any]], *, caption: str = "") -> str:
     )
     said = f"<caption>{html.escape(caption)}</caption>" if caption else ""
     return f"<table>{said}<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def saved(page: str, path: str | PathLike[str] | None) -> str | Path:
-    """Return a page, or write it and return where."""
-    if path is None:
-        return page
-    target = Path(path)
-    target.write_text(page, encoding="utf-8")
-    return target

@@ -11,8 +11,8 @@ from speechframe.batch.run import Run, open_run
 from speechframe.batch.selection import Selection
 from speechframe.errors import SpeechframeError
 from speechframe.page.clips import Entry, Shelf
-from speechframe.page.html import one_file
-from speechframe.widgets.base import ClipWidget, saved, table
+from speechframe.page.html import one_file, saved
+from speechframe.widgets.base import ClipWidget, table
 from speechframe.widgets.rows import SORTED_BY, Arranged, RowReader
 
 if TYPE_CHECKING:

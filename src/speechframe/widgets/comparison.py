@@ -16,8 +16,8 @@ from speechframe.batch.run import Run
 from speechframe.batch.selection import Selection
 from speechframe.errors import SpeechframeError
 from speechframe.page.clips import Shelf, shelf_of
-from speechframe.page.html import one_file
-from speechframe.widgets.base import ClipWidget, clips_of, held_clips, saved, table
+from speechframe.page.html import one_file, saved
+from speechframe.widgets.base import ClipWidget, clips_of, held_clips, table
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -106,6 +106,17 @@ class VoiceComparison(ClipWidget):
 
     async def _make(self) -> None:
         try:
+            await self._run_through()
+        except Exception as error:
+            self.problem = str(error) or type(error).__name__
+            if not isinstance(error, (SpeechframeError, OSError)):
+                raise
+        finally:
+            # Whatever it was: a page that says "running" for ever helps nobody.
+            self.stage = READY
+
+    async def _run_through(self) -> None:
+        try:
             self.run = await aio.generate(**(self._making or {}), wait=False)
             live = asyncio.ensure_future(_ended(self.run))
             while not live.done():
@@ -121,7 +132,6 @@ class VoiceComparison(ClipWidget):
             shown = await asyncio.to_thread(_grouped, self.shelf)
             self.outlines = shown["outlines"]
             self.groups = shown["groups"]
-        self.stage = READY
 
     @property
     def frame(self) -> "pd.DataFrame":

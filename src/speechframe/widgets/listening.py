@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import traitlets as t
 
 from speechframe.errors import SpeechframeError
-from speechframe.listening.offline import offline_page
-from speechframe.listening.test import LISTENERS, Test, make_test
-from speechframe.widgets.base import PageWidget, saved
+from speechframe.listening.making import make_test
+from speechframe.listening.test import LISTENERS, Test
+from speechframe.widgets.base import PageWidget
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,7 +68,19 @@ class ListeningTest(PageWidget):
     @property
     def results(self) -> "ListeningResult":
         """What the votes say so far; practice is left out."""
-        return self.test.results()
+        return self.test.results
+
+    def analyse(self, votes: "pd.DataFrame | None" = None, **options: Any) -> "ListeningResult":
+        """Return what votes of this test say; see :func:`~speechframe.analysis.listening.analyse`.
+
+        Parameters
+        ----------
+        votes
+            Those of the folder by default; or others, such as what :func:`~speechframe.read_votes` returns.
+        **options
+            ``confidence``, ``duplicates``, ``replicates``, ``seed``.
+        """
+        return self.test.analyse(votes, **options)
 
     def power(self, *, effect: float, listeners: int = LISTENERS, **options: Any) -> "Power":
         """Return how likely this test is to find an effect with so many listeners.
@@ -84,9 +96,9 @@ class ListeningTest(PageWidget):
         """
         return self.test.power(effect=effect, listeners=listeners, **options)
 
-    def methods(self) -> str:
-        """Return the paragraph on methods for a paper, by the votes so far."""
-        return self.test.methods()
+    def methods(self, **options: Any) -> str:
+        """Return the paragraph on methods for a paper, by the votes so far; `options` as :meth:`analyse`."""
+        return self.test.methods(**options)
 
     def to_html(
         self, path: str | PathLike[str] | None = None, *, listener: int | str | None = None
@@ -102,7 +114,7 @@ class ListeningTest(PageWidget):
         listener
             Whose; this widget's own by default.
         """
-        return saved(offline_page(self.test, self.listener if listener is None else listener), path)
+        return self.test.to_html(path, listener=self.listener if listener is None else listener)
 
     def on_load(self, message: dict[str, Any]) -> None:
         """Send a sound of this listener's pages."""

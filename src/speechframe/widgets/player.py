@@ -2,13 +2,15 @@
 
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import traitlets as t
 
+from speechframe.client import Stream, SyncStream
 from speechframe.page.clips import Shelf, shelf_of
-from speechframe.page.html import one_file
-from speechframe.widgets.base import ClipWidget, clips_of, held_clips, saved, table
+from speechframe.page.html import one_file, saved
+from speechframe.widgets.base import ClipWidget, clips_of, held_clips, table
+from speechframe.widgets.stream_player import StreamPlayer
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -94,20 +96,30 @@ class ClipPlayer(ClipWidget):
         return table(["clip", "voice", "length", "text"], rows, caption=self.to_text())
 
 
-def play(source: Any, *, label: Any = None, limit: int | None = 200, rates: bool = True) -> ClipPlayer:
-    """Return a player for the clips of a run, of some of its rows, or of several runs.
+@overload
+def play(source: Stream | SyncStream) -> StreamPlayer: ...
+
+
+@overload
+def play(source: Any, *, label: Any = None, limit: int | None = 200, rates: bool = True) -> ClipPlayer: ...
+
+
+def play(
+    source: Any, *, label: Any = None, limit: int | None = 200, rates: bool = True
+) -> ClipPlayer | StreamPlayer:
+    """Return a player for the clips of a run, of some of its rows, or of several runs; or for a stream.
 
     Parameters
     ----------
     source
         A run, a selection of rows, a list of these, a clip, a list of clips, or a DataFrame with a column
-        ``audio``.
+        ``audio``. Or what :func:`speechframe.stream` returns: it is heard while it arrives.
     label
         ``col("name")`` of what each clip is called; the row's id by default.
     limit
         Clips at most; None for all.
     rates
-        With five marks under each clip: ``player.results`` holds what was chosen.
+        With five marks under each clip: ``player.results`` holds what was chosen. A stream has none.
 
     Raises
     ------
@@ -119,5 +131,8 @@ def play(source: Any, *, label: Any = None, limit: int | None = 200, rates: bool
     >>> import speechframe as spf
     >>> player = spf.play(spf.open_run("runs/demo").sample(20))  # doctest: +SKIP
     >>> player.results  # doctest: +SKIP
+    >>> spf.play(spf.stream("Good morning.", voice="ivy"))  # doctest: +SKIP
     """
+    if isinstance(source, Stream | SyncStream):
+        return StreamPlayer(source)
     return ClipPlayer(shelf_of(source, label=label, limit=limit), rates=rates)

@@ -237,5 +237,5 @@ class RowReader:
         return {
             name: str(value)
             for name, value in entry.fields.items()
-            if name not in shown and value not in (None, "")
+            if name not in shown and value not in (None, "") and not name.startswith("__index_level_")
         }

@@ -8,10 +8,11 @@ import traitlets as t
 from speechframe import aio
 from speechframe._loop import run_sync, submit
 from speechframe.batch.clip import Clip
+from speechframe.batch.table import problem
 from speechframe.client import Client
-from speechframe.errors import SpeechframeError
+from speechframe.errors import InvalidRows, SpeechframeError
 from speechframe.spec.billing import billed_characters
-from speechframe.spec.locales import language_of
+from speechframe.spec.locales import language_of, nearest
 from speechframe.spec.speech import Voice
 from speechframe.widgets.base import PageWidget, table
 from speechframe.widgets.comparison import VoiceComparison, compare_voices
@@ -176,8 +177,7 @@ def gallery(
     Parameters
     ----------
     model
-        ``"gen2"`` or ``"falcon-2"``: whose catalogue is shown. Samples are spoken by the generate call,
-        which knows the voices of gen2.
+        ``"gen2"`` or ``"falcon-2"``: whose catalogue is shown, and who speaks the samples and comparisons.
     locale
         Show this locale (``"fr-FR"``) or language (``"fr"``) first.
     text
@@ -189,6 +189,8 @@ def gallery(
 
     Raises
     ------
+    InvalidRows
+        When no voice speaks the locale.
     ServiceError, ConnectionFailed, SettingsError
         When the service cannot be asked.
 
@@ -201,12 +203,16 @@ def gallery(
     found = run_sync(_listed(model, service))
     if service is not None:
         options["service"] = service
-    made = VoiceGallery(found, text=text, **options)
+    made = VoiceGallery(found, text=text, model=model, **options)
     if locale:
         own = [voice.voice_id for voice in found if _is_in(voice.locale or "", locale)]
         others = [
             voice.voice_id for voice in found if any(_is_in(tag, locale) for tag in voice.supported_locales)
         ]
+        if not others:
+            spoken = sorted({tag for voice in found for tag in voice.supported_locales})
+            allowed = ", ".join(nearest(locale, spoken) or spoken)
+            raise InvalidRows([problem("locale", "is spoken by no voice", value=locale, allowed=allowed)])
         made.locale, made.shown = locale, list(dict.fromkeys([*own, *others]))
     return made
 

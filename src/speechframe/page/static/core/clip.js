@@ -17,31 +17,38 @@ const STEP_S = 0.5;
  * keys      further keys: key -> what it does
  * extra     elements at the end of the head (buttons, badges)
  * on        { play(), ended(), change() }, all optional
+ * make      makes what is heard: `sound`, or another one of its kind
  *
- * Returns { node, sound, toggle, redraw, dispose }.
+ * Returns { node, sound, change(clip, outline), dispose }.
  */
-export function clipView({ clip, outline, clips, solo, shell, name = clip.label, keys = {}, extra = [], on = {} }) {
+export function clipView({ clip, outline, clips, solo, shell, name = clip.label, keys = {}, extra = [], on = {}, make = sound }) {
   const { signal } = shell;
-  const words = clip.words ?? [];
-  const data = view(outline);
+  let words = [];
+  let spans = [];
+  let data = null;
+  let lit = -1;
   const sign = el("span", { "aria-hidden": "true" }, "▶");
   const start = button(sign, () => player.toggle(), { class: "spf-play", "aria-label": `Play ${name}` });
   const time = el("span", { class: "spf-time" });
-  const canvas = el("canvas", {
-    class: "spf-wave", role: "img", "aria-label": `Waveform of ${name}, ${inWords(clip.seconds)}`,
-  });
+  const canvas = el("canvas", { class: "spf-wave", role: "img" });
   const trouble = el("p", { class: "spf-error", role: "alert", hidden: true });
-  const spans = words.map(([word, startMs], place) =>
-    el("span", { class: "spf-word", "data-word": place, click: () => player.seek(startMs / 1000) }, word));
   const line = el("p", { class: "spf-words" });
-  spans.forEach((span) => line.append(span, " "));
-  if (!words.length && clip.text) line.append(clip.text);
   const node = el("div", {
     class: "spf-clip", role: "group", tabindex: "0", "data-clip": clip.id,
     "aria-label": `${name}. Space plays, left and right arrows move by word`,
   }, el("div", { class: "spf-head" }, start, el("strong", {}, name), ...extra, time), canvas, line, trouble);
 
-  let lit = -1;
+  const fill = (newOutline) => {
+    words = clip.words ?? [];
+    data = view(newOutline);
+    canvas.setAttribute("aria-label", `Waveform of ${name}, ${inWords(clip.seconds)}`);
+    // Words that only have other times stay as they are: somebody may be reading them.
+    if (spans.length && spans.length === words.length && spans.every((span, k) => span.textContent === words[k][0])) return;
+    lit = -1;
+    spans = words.map(([word], place) =>
+      el("span", { class: "spf-word", "data-word": place, click: () => player.seek(words[place][1] / 1000) }, word));
+    line.replaceChildren(...spans.flatMap((span) => [span, " "]), words.length ? "" : clip.text ?? "");
+  };
   const redraw = () => {
     const ms = player.seconds * 1000;
     const now = player.started ? wordAt(words, ms) : -1;
@@ -62,7 +69,7 @@ export function clipView({ clip, outline, clips, solo, shell, name = clip.label,
     paint(canvas, data, clip.seconds ? player.seconds / clip.seconds : 0);
     on.change?.();
   };
-  const player = sound({
+  const player = make({
     id: clip.id, audioSeconds: clip.seconds, clips, solo, signal,
     on: { change: redraw, play: () => on.play?.(), ended: () => on.ended?.() },
   });
@@ -92,11 +99,16 @@ export function clipView({ clip, outline, clips, solo, shell, name = clip.label,
   const resized = new ResizeObserver(redraw);
   resized.observe(canvas);
   shell.onTheme(redraw);
+  fill(outline);
   redraw();
   return {
     node,
     sound: player,
-    redraw,
+    change(newClip, newOutline) {
+      clip = newClip;
+      fill(newOutline);
+      redraw();
+    },
     dispose() {
       resized.disconnect();
       player.dispose();

@@ -1,0 +1,110 @@
+// Audio that is heard while it arrives: pieces of samples, played one right behind the other.
+
+const LEAD_S = 0.08;
+
+/**
+ * A sound like `sound` of audio.js, made of the pieces of a stream.
+ *
+ * take(message, samples)   the next piece: { at, rate_hz, channels }, and 16 bit samples of all channels
+ * finish()                 nothing more comes
+ * on                       { change(), ended() }
+ */
+export function liveSound({ on }) {
+  let context = null; // has the stream's own rate: pieces meet to the sample
+  let rate = 0;
+  let have = 0; // frames
+  let origin = 0; // the context's time of the first frame
+  let from = -1; // where somebody went; what is on its way to the ear does not count as before it
+  let frame = 0;
+  let complete = false;
+  let started = false;
+  const pieces = [];
+
+  const exact = (seconds) => Math.round(seconds * rate) / rate;
+  const begin = (piece) => {
+    const offset = Math.max(0, context.currentTime - origin - piece.at);
+    if (offset >= piece.buffer.duration) return;
+    piece.node = new AudioBufferSourceNode(context, { buffer: piece.buffer });
+    piece.node.connect(context.destination);
+    piece.node.start(Math.max(context.currentTime, origin + piece.at), offset);
+  };
+  const goTo = (seconds) => {
+    started = true;
+    from = seconds;
+    pieces.forEach((piece) => {
+      piece.node?.disconnect();
+      piece.node = null;
+    });
+    origin = exact(context.currentTime - seconds);
+    pieces.forEach(begin);
+  };
+  const length = () => (rate ? have / rate : 0);
+  const passed = () => (context && started ? context.currentTime - origin - (context.outputLatency || 0) : 0);
+  const isPlaying = () => context?.state === "running" && started && !(complete && passed() >= length());
+  const tick = () => {
+    cancelAnimationFrame(frame);
+    on.change();
+    if (isPlaying()) frame = requestAnimationFrame(tick);
+    else if (complete && started && passed() >= length()) on.ended();
+  };
+  const open = () => {
+    if (context || !rate) return Boolean(context);
+    context = new AudioContext({ sampleRate: rate });
+    context.onstatechange = tick;
+    return true;
+  };
+
+  return {
+    take({ at, rate_hz: rateHz, channels }, samples) {
+      const frames = samples.byteLength / 2 / channels;
+      const known = have - at;
+      if (known < 0 || known >= frames) return;
+      rate = rateHz;
+      const buffer = new AudioBuffer({ length: frames - known, numberOfChannels: channels, sampleRate: rate });
+      for (let channel = 0; channel < channels; channel++) {
+        const values = buffer.getChannelData(channel);
+        for (let k = 0; k < values.length; k++) values[k] = samples.getInt16(2 * ((k + known) * channels + channel), true) / 32767;
+      }
+      const piece = { at: have / rate, buffer };
+      have += frames - known;
+      pieces.push(piece);
+      if (!started) return;
+      // It came too late: the silence lasts until it is here.
+      if (origin + piece.at < context.currentTime) origin = exact(context.currentTime + LEAD_S - piece.at);
+      begin(piece);
+      tick();
+    },
+    finish() {
+      complete = true;
+      tick();
+    },
+    async play() {
+      if (!open()) return;
+      if (!started) goTo(-LEAD_S);
+      // Before anybody touched the page, browsers keep this waiting.
+      await context.resume();
+      tick();
+    },
+    async toggle() {
+      if (isPlaying()) await context.suspend();
+      else await this.play();
+      tick();
+    },
+    seek(seconds) {
+      if (!open()) return;
+      goTo(Math.max(0, Math.min(seconds, length())));
+      tick();
+    },
+    get playing() { return isPlaying(); },
+    get seconds() { return Math.max(0, from, Math.min(passed(), length())); },
+    get started() { return from >= 0 || passed() > 0; },
+    get loading() { return isPlaying() && !complete && passed() >= length(); },
+    problem: null,
+    dispose() {
+      cancelAnimationFrame(frame);
+      if (!context) return;
+      context.onstatechange = null;
+      context.close();
+    },
+  };
+}

@@ -1,0 +1,233 @@
+"""A stream, heard while it arrives."""
+
+import logging
+import threading
+import time
+from concurrent.futures import CancelledError, wait
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import traitlets as t
+
+from speechframe.audio.codec import encode
+from speechframe.audio.peaks import peaks
+from speechframe.batch.clip import Clip
+from speechframe.client import Stream, SyncStream
+from speechframe.errors import AudioError, SpeechframeError, StoreError
+from speechframe.page.clips import Entry, Shelf
+from speechframe.page.guessed import guessed_words
+from speechframe.page.html import one_file, saved
+from speechframe.spec.speech import ChannelType, Format
+from speechframe.widgets.base import ClipWidget, held_clips, table
+
+__all__ = ["StreamPlayer"]
+
+log = logging.getLogger(__name__)
+
+_TICK_S = 0.05
+_SHOW_S = 0.25
+_SHARE = 5
+"""Of the time, at most a fifth goes into reading what has come: all of it is read each time."""
+_UNSETTLED_FRAMES = {Format.MP3: 2400, Format.OGG: 4096}
+"""The end of what has come of a lossy format may sound different once more has come."""
+_FULL_SCALE = 32767
+_CLIP = "0"
+
+
+class StreamPlayer(ClipWidget):
+    """A stream that is heard while it arrives; at its end a clip like any other.
+
+    Made by :func:`play` of a stream, which it reads to its end, whether anybody listens or not. It begins to
+    play by itself where the browser lets it, and by its button or the space bar elsewhere. The service does
+    not say when words of a stream are heard: what is lit is guessed from their lengths, and the page says so.
+
+    Parameters
+    ----------
+    stream
+        What is heard; nobody else may read from it.
+
+    Attributes
+    ----------
+    stream
+        The stream: its ``summary``, ``audio``, ``save`` ...
+    arrived_seconds
+        How much of it has come.
+    trouble
+        Why it ended before its end; empty where it did not.
+    """
+
+    script = "stream_player"
+
+    clip = t.Dict().tag(sync=True)
+    outline = t.Bytes().tag(sync=True)
+    over = t.Bool(default_value=False).tag(sync=True)
+    fresh = t.Bool(default_value=True).tag(sync=True)
+    trouble = t.Unicode().tag(sync=True)
+
+    def __init__(self, stream: Stream | SyncStream) -> None:
+        self.stream = stream
+        self.arrived_seconds = 0.0
+        self._telling = threading.Lock()
+        self._samples: npt.NDArray[np.int16] = np.zeros((0, stream.channels), np.int16)
+        self._rate_hz = stream.sample_rate_hz
+        self._bytes_seen = 0
+        self._is_followed = self._closed = False
+        super().__init__(_shelf_of(self._entry(), None), clip=self._entry().to_page())
+        self._reading = stream.reading()
+        self._follower = threading.Thread(target=self._follow, name="speechframe-stream-player", daemon=True)
+        self._follower.start()
+
+    # -- as it arrives, in a thread of its own -----------------------------------------
+
+    def _follow(self) -> None:
+        pause_s, shown_s, is_over = _TICK_S, 0.0, False
+        while not is_over:
+            is_over = bool(wait([self._reading], timeout=pause_s).done)
+            if self._closed:
+                return
+            began_s = time.monotonic()
+            self._take(last=is_over)
+            if is_over:
+                self._end()
+            elif began_s - shown_s >= _SHOW_S:
+                self._show()
+                shown_s = began_s
+            pause_s = max(_TICK_S, (_SHARE - 1) * (time.monotonic() - began_s))
+
+    def _take(self, *, last: bool) -> None:
+        """Send what has come since the last time to the pages that listen."""
+        if (size := len(self.stream.audio)) == self._bytes_seen and not last:
+            return
+        try:
+            samples = self.stream.samples()
+        except AudioError:
+            return  # not enough of it yet to be decoded
+        self._bytes_seen = size
+        settled = len(samples) - (0 if last else _UNSETTLED_FRAMES.get(self.stream.format, 0))
+        with self._telling:
+            done = len(self._samples)
+            fresh = (samples[:, None] if samples.ndim == 1 else samples)[done : max(settled, done)]
+            if not len(fresh):
+                return
+            if not done:
+                self._rate_hz = self.stream.summary.sample_rate_hz
+            pcm = (fresh * _FULL_SCALE).round().astype("<i2")
+            self._samples = np.concatenate([self._samples, pcm]) if done else pcm
+            self.arrived_seconds = len(self._samples) / self._rate_hz
+            if self._is_followed:
+                self._send_from(done)
+
+    def _send_from(self, at: int) -> None:
+        data = self._samples[at:]
+        told = {"kind": "piece", "at": at, "rate_hz": self._rate_hz, "channels": data.shape[1]}
+        self.send(told, buffers=[data.tobytes()])
+
+    def on_follow(self, message: dict[str, Any]) -> None:
+        """Send a page what has come so far; what comes is sent as it comes from now on."""
+        del message
+        with self._telling:
+            self._is_followed = True
+            if len(self._samples):
+                self._send_from(0)
+
+    def _entry(self, *, over: bool = False) -> Entry:
+        text, seconds = self.stream.text, self.arrived_seconds
+        words = guessed_words(text, seconds if over else None)
+        if not over and words and words[-1][2] < seconds * 1000:
+            words = guessed_words(text, seconds)  # it takes longer than usual
+        return Entry(_CLIP, "stream", "stream", text, words, seconds)
+
+    def _show(self) -> None:
+        with self.hold_sync():
+            self.clip = self._entry().to_page()
+            self.outline = peaks(self._samples / np.float32(_FULL_SCALE)) if len(self._samples) else b""
+
+    def _end(self) -> None:
+        """Make a clip of it, whole or as far as it came."""
+        try:
+            self._reading.result()
+        except CancelledError:
+            trouble = "the stream was closed before its end"
+        except (SpeechframeError, OSError) as error:
+            trouble = str(error)
+        except Exception as error:
+            # Whoever wrote the text failed: people who look at the page want to know of it.
+            log.exception("a stream ended before its end")
+            trouble = str(error) or type(error).__name__
+        else:
+            trouble = ""
+        entry, clip = self._entry(over=True), None
+        if len(self._samples):
+            clip = self._clip()
+        else:
+            entry = Entry(_CLIP, "stream", "stream", entry.text, problem=trouble or "the stream was empty")
+        self.shelf = _shelf_of(entry, clip)
+        with self.hold_sync():
+            self.clip = entry.to_page()
+            self.outline = self.shelf.peaks(_CLIP)
+            self.trouble, self.over = trouble, True
+
+    def _clip(self) -> Clip:
+        channels = self._samples.shape[1]
+        audio = encode(
+            self._samples / np.float32(_FULL_SCALE),
+            self._rate_hz,
+            format=Format.WAV,
+            channel_type=ChannelType.MONO if channels == 1 else ChannelType.STEREO,
+        )
+        return Clip(audio, Format.WAV, self._rate_hz, channels, self.stream.text)
+
+    # -- the end, and without a front end ----------------------------------------------
+
+    def wait(self) -> "StreamPlayer":
+        """Return the player when all of the stream has come, or no more comes."""
+        self._follower.join()
+        return self
+
+    def close(self) -> None:
+        """Take the player away, and stop the stream where it is not over."""
+        self._closed = True
+        self._reading.cancel()
+        super().close()
+
+    def to_html(self, path: str | PathLike[str] | None = None, *, title: str = "A stream") -> str | Path:
+        """Return what was heard as one page with its audio in it, or write it to `path` and return that.
+
+        Raises
+        ------
+        StoreError
+            While it is still arriving; :meth:`wait` waits for it.
+        """
+        if not self.over:
+            raise StoreError("the stream is still arriving: player.wait().to_html(...) waits for its end")
+        state = {
+            "clip": self.clip,
+            "outline": self.outline,
+            "trouble": self.trouble,
+            "over": True,
+            "fresh": False,
+        }
+        page = one_file(self.script, state, held_clips(self.shelf), title=title, fallback=self.to_text())
+        return saved(page, path)
+
+    def to_text(self) -> str:
+        """Return how much of it has come."""
+        state = "arriving" if not self.over else "broken off" if self.trouble else "complete"
+        return f"<StreamPlayer: {state}, {self.arrived_seconds:,.1f} s>"
+
+    def to_table(self) -> str:
+        """Return what is said, and how much of it has come, as a table."""
+        row = [self.stream.text, f"{self.arrived_seconds:.2f} s", self.trouble]
+        return table(["text", "length", "problem"], [row], caption=self.to_text())
+
+
+def _shelf_of(entry: Entry, clip: Clip | None) -> Shelf:
+    def heard() -> Clip:
+        if clip is None:
+            raise StoreError("the stream is still arriving")
+        return clip
+
+    return Shelf([entry], [heard], 1)
