@@ -38,6 +38,7 @@ def _churned(way):
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_tuned_memory_is_used_again_instead_of_asked_for_and_does_not_grow():
     plain, tuned = _churned("plain"), _churned("tuned")
     assert tuned["tuned"] == [True, True]

@@ -337,8 +337,9 @@ def test_the_preference_that_was_made_up_is_found(choosing):
 
 
 def test_one_of_the_pairs_is_missed_as_the_text_says(choosing):
-    row = r"<td>en-US-(\w+)</td>\s*<td>en-US-(\w+)</td>(?:\s*<td>[^<]*</td>){4}\s*<td>([^<]*)</td>"
-    pairs = re.findall(row, words(choosing, "results"))[:3]
+    row = "<td>en-US-(\\w+)</td><td>en-US-(\\w+)</td>" + 4 * "<td>[^<]*</td>" + "<td>([^<]*)</td>"
+    plain = re.sub(r"<td[^>]*>", "<td>", words(choosing, "results"))
+    pairs = re.findall(row, plain)[:3]
     assert len(pairs) == 3
     missed = [pair for *pair, p in pairs if float(p.removeprefix("&lt;")) > 0.05]
     assert missed == [["nora", "miles"]]

@@ -85,6 +85,7 @@ def spreads(say):
     return found
 
 
+@pytest.mark.slow
 def test_variation_spreads_pitch_and_length_further_with_every_level(spreads):
     for (pitch, length), (more_pitch, more_length) in itertools.pairwise(spreads):
         assert more_pitch > pitch

@@ -1,5 +1,6 @@
 """A client of a socket that is as plain as it can be, and what a context should have said."""
 
+import asyncio
 import base64
 import json
 from contextlib import asynccontextmanager
@@ -85,3 +86,14 @@ async def free_slots(http, key, cap):
             await talk.send(context_id=str(number))
         found = await talk.until(lambda one: one.get("error_code") == "ACTIVE_CONTEXT_LIMIT_EXCEEDED")
         return int(found["context_id"])
+
+
+async def healthy(http):
+    """Wait until every worker is there again."""
+    for _ in range(500):
+        answer = await http.get("/healthz")
+        # 503 while there is none at all.
+        if answer.status == 200 and answer.json["workers"]["alive"] == answer.json["workers"]["count"]:
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError(answer.body)

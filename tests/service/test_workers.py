@@ -11,23 +11,13 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from socket_lab import healthy
 
 from speechframe.service import workers as workers_module
 from speechframe.service.config import MEBI, WorkerLimits
 from speechframe.service.job import Facts, Job, Reply, read_facts
 from speechframe.service.workers import PoolClosed, Saturated, WorkerLost, WorkerPool
 from speechframe.spec import chosen
-
-
-async def healthy(http):
-    """Wait until every worker is there again."""
-    for _ in range(500):
-        answer = await http.get("/healthz")
-        # 503 while there is none at all.
-        if answer.status == 200 and answer.json["workers"]["alive"] == answer.json["workers"]["count"]:
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError(answer.body)
 
 
 @pytest.mark.rule("status.500-internal")
