@@ -141,7 +141,7 @@ def test_of_a_hundred_thousand_rows_one_page_is_read(long_run, run, browsing):
     assert bridge.page.locator("tbody tr").count() == 50
     assert "1–50 of 100,000 rows" in bridge.box.text_content()
     state = {name: value for name, value in bridge.widget.get_state().items() if not name.startswith("_")}
-    assert len(str(state)) < 40_000
+    assert len(str(state)) < 25_000
 
 
 def test_any_page_is_the_rows_of_its_places(long_run):
