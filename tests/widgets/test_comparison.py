@@ -84,7 +84,7 @@ def test_what_is_preferred_is_in_the_frame(show, planned):
 
 def test_a_voice_that_cannot_speak_says_why_and_the_other_plays(show, planned):
     bridge = show(lambda: planned(voices=["en-US-nora", "en-US-nobody"]).generate())
-    assert "invalid" in bridge.page.get_by_role("alert").first.inner_text()
+    bridge.page.get_by_role("alert").filter(has_text="invalid").first.wait_for()
     bridge.page.get_by_role("button", name="Play en-US-nora").first.click()
     bridge.page.locator("[data-state='playing']").wait_for()
     frame = bridge.widget.frame
