@@ -3,13 +3,12 @@
 import asyncio
 import json
 import re
-import threading
-import time
 from collections import Counter
 from dataclasses import dataclass, field
 
 from aiohttp import web
 from pydantic import SecretStr
+from served import Served
 
 from speechframe.settings import Settings
 
@@ -37,7 +36,7 @@ class Seen:
 
 
 @dataclass
-class Babel:
+class Babel(Served):
     """A service whose answers are scripted.
 
     A step is a status, or one of ``ok``, ``reset``, ``reset billed``, ``hang billed``, ``broken json``, ``swapped``,
@@ -86,20 +85,14 @@ class Babel:
         """What it billed."""
         return sum(len(text) * times for (text, _), times in self.billed.items())
 
-    def until(self, condition, limit_s=20.0):
-        """Wait until `condition` of this service holds."""
-        end = time.monotonic() + limit_s
-        while not condition(self):
-            assert time.monotonic() < end, "it did not happen in time"
-            time.sleep(0.005)
-
-    def up(self):
-        self._thread = _Thread(self)
-
-    def down(self):
-        self._thread.stop()
-
     # -- the service ----------------------------------------------------------------
+
+    def routes(self):
+        return (
+            ("GET", "/v1/limits", self.page),
+            ("GET", "/v1/speech/voices", self.voices),
+            ("POST", "/v1/text/translate", self.translate),
+        )
 
     async def page(self, request):
         if self.idempotent is None:
@@ -188,47 +181,6 @@ class Babel:
         for warning in self.warnings(seen) if self.warnings else ():
             response.headers.add("X-Speech-Warning", warning)
         return response
-
-
-class _Thread:
-    """The service's own loop in its own thread: it answers whatever the client's loop is doing."""
-
-    def __init__(self, server):
-        self.server = server
-        self.loop = asyncio.new_event_loop()
-        self.ready = threading.Event()
-        self.thread = threading.Thread(target=self._run, daemon=True)
-        self.thread.start()
-        assert self.ready.wait(10)
-
-    def stop(self):
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join(10)
-
-    def _run(self):
-        asyncio.set_event_loop(self.loop)
-        runner = self.loop.run_until_complete(self._start())
-        self.ready.set()
-        self.loop.run_forever()
-        self.loop.run_until_complete(runner.cleanup())
-        left = asyncio.all_tasks(self.loop)
-        for task in left:
-            task.cancel()
-        self.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-        self.loop.close()
-
-    async def _start(self):
-        server = self.server
-        app = web.Application(client_max_size=1 << 26)
-        app.router.add_get("/v1/limits", server.page)
-        app.router.add_get("/v1/speech/voices", server.voices)
-        app.router.add_post("/v1/text/translate", server.translate)
-        # A client that goes away does not stop the work: it is billed, as by a service that is far away.
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", server.port).start()
-        server.port = runner.addresses[0][1]
-        return runner
 
 
 def check_books(run, server):

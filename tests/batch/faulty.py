@@ -4,7 +4,6 @@ import asyncio
 import base64
 import functools
 import json
-import threading
 import time
 import zlib
 from collections import Counter, defaultdict
@@ -13,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from aiohttp import web
 from pydantic import SecretStr
+from served import Served
 
 from speechframe.audio import codec
 from speechframe.settings import Settings
@@ -51,7 +51,7 @@ class Seen:
 
 
 @dataclass
-class Faulty:
+class Faulty(Served):
     """A service whose answers are scripted by text.
 
     A step is a status (``503``), a status and its Retry-After (``(429, 1.5)``), or one of ``ok``,
@@ -120,22 +120,14 @@ class Faulty:
     def sends(self, text):
         return sum(1 for s in self.seen if s.text == text)
 
-    def until(self, condition, limit_s=10.0):
-        """Wait until `condition` of this service holds."""
-        end = time.monotonic() + limit_s
-        while not condition(self):
-            assert time.monotonic() < end, "it did not happen in time"
-            time.sleep(0.005)
-
-    def up(self):
-        """Listen; after `down`, on the same port."""
-        self._thread = _Thread(self)
-
-    def down(self):
-        """Refuse connections, and drop those that are open."""
-        self._thread.stop()
-
     # -- the service ----------------------------------------------------------------
+
+    def routes(self):
+        return (
+            ("GET", "/v1/limits", self.limits),
+            ("GET", "/v1/speech/voices", self.voices),
+            ("POST", "/v1/speech/generate", self.generate),
+        )
 
     async def limits(self, request):
         if self.idempotent is None:
@@ -262,48 +254,6 @@ class Faulty:
 def _words(text):
     words, each_ms = text.split(), int(60 * len(text) / len(text.split()))
     return [{"word": w, "startMs": i * each_ms, "endMs": (i + 1) * each_ms} for i, w in enumerate(words)]
-
-
-class _Thread:
-    """The service's own loop in its own thread: it answers whatever the client's loop is doing."""
-
-    def __init__(self, server):
-        self.server = server
-        self.loop = asyncio.new_event_loop()
-        self.ready = threading.Event()
-        self.thread = threading.Thread(target=self._run, daemon=True)
-        self.thread.start()
-        assert self.ready.wait(10)
-
-    def stop(self):
-        if self.thread.is_alive():
-            self.loop.call_soon_threadsafe(self.loop.stop)
-            self.thread.join(10)
-
-    def _run(self):
-        asyncio.set_event_loop(self.loop)
-        runner = self.loop.run_until_complete(self._start())
-        self.ready.set()
-        self.loop.run_forever()
-        self.loop.run_until_complete(runner.cleanup())
-        left = asyncio.all_tasks(self.loop)
-        for task in left:
-            task.cancel()
-        self.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-        self.loop.close()
-
-    async def _start(self):
-        server = self.server
-        app = web.Application(client_max_size=1 << 26)
-        app.router.add_get("/v1/limits", server.limits)
-        app.router.add_get("/v1/speech/voices", server.voices)
-        app.router.add_post("/v1/speech/generate", server.generate)
-        # A client that goes away does not stop the work: it is billed, as by a service that is far away.
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", server.port).start()
-        server.port = runner.addresses[0][1]
-        return runner
 
 
 def statuses(run):

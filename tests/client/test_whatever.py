@@ -228,7 +228,7 @@ async def test_a_large_answer_is_taken_apart_aside_while_the_loop_goes_on(servic
         threads.append(threading.current_thread())
         return decode_generate(*args, **options)
 
-    monkeypatch.setattr("speechframe.client.client.decode_generate", noted)
+    monkeypatch.setattr("speechframe.client.chapters.decode_generate", noted)
     more = b', "more": [' + b"[1, 2]," * 1_000_000 + b"0]}"
     service.odd[TEXT] = lambda c, t: c.write(http(200, body(TEXT)[:-1] + more))
     for text in (TEXT, "a small one"):

@@ -512,7 +512,13 @@ def frame(notebook, cell_id):
 
 
 def streams(notebook, name, cell_id=None):
-    return [o.text for o in outputs(notebook, cell_id) if o.output_type == "stream" and o.name == name]
+    """What each cell wrote, whole: a kernel sends it in any number of pieces."""
+    written = [
+        "".join(o.text for o in outputs(notebook, cell.id) if o.output_type == "stream" and o.name == name)
+        for cell in notebook.cells
+        if cell_id in {None, cell.id}
+    ]
+    return [text for text in written if text]
 
 
 def words(notebook, cell_id):

@@ -13,7 +13,7 @@ import pytest
 import speechframe.spec
 
 ROOM = Path(speechframe.spec.__file__).parent
-MODULES = sorted(f"speechframe.spec.{module.name}" for module in pkgutil.iter_modules([str(ROOM)]))
+MODULES = sorted(module.name for module in pkgutil.walk_packages([str(ROOM)], "speechframe.spec."))
 
 
 def imports_of(path: Path) -> set[str]:
@@ -27,12 +27,14 @@ def imports_of(path: Path) -> set[str]:
 
 
 def test_nothing_of_ours_is_imported():
-    ours = {name for path in ROOM.glob("*.py") for name in imports_of(path) if name.startswith("speechframe")}
+    ours = {
+        name for path in ROOM.rglob("*.py") for name in imports_of(path) if name.startswith("speechframe")
+    }
     assert {name for name in ours if not name.startswith("speechframe.spec")} == set()
 
 
 def test_only_pydantic_and_langcodes_from_outside():
-    roots = {name.split(".")[0] for path in ROOM.glob("*.py") for name in imports_of(path)}
+    roots = {name.split(".")[0] for path in ROOM.rglob("*.py") for name in imports_of(path)}
     assert roots - set(sys.stdlib_module_names) == {"speechframe", "pydantic", "pydantic_core", "langcodes"}
 
 

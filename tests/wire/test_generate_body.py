@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from speechframe.errors import BadAnswer
 from speechframe.spec.speech import ChannelType, Format, GenerateRequest
 from speechframe.wire import _base64, _json, bodies
+from speechframe.wire.answers import _whole_answer
 from speechframe.wire.bodies import decode_generate, encode_generate
 
 # Requests.
@@ -186,7 +187,7 @@ def test_cutting_the_audio_out_changes_nothing(body):
 
 
 def _decode_whole(body):
-    fields, audio, repaired = bodies._whole_answer(body, "encodedAudio", "remainingCharacterCount")
+    fields, audio, repaired = _whole_answer(body, "encodedAudio", "remainingCharacterCount")
     return bodies._generated(fields, audio, bodies.Notes(repaired))
 
 
@@ -220,7 +221,7 @@ def test_any_bytes_are_an_answer_or_a_bad_answer(body):
 def test_common_writers_take_the_fast_way(writer, monkeypatch):
     data = bytes(range(256)) * 9
     body = json.dumps({"encodedAudio": base64.b64encode(data).decode()}).encode()[:-1] + b"," + GOOD
-    monkeypatch.setattr(bodies, "_whole_answer", None)
+    monkeypatch.setattr("speechframe.wire.answers._whole_answer", None)
     assert decode_generate(writer(body)).audio == data
 
 

@@ -5,19 +5,16 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from speechframe.batch.table import (
+from speechframe.batch.table_arrow import from_reader, read_batches, without_audio
+from speechframe.batch.table_input import (
     BATCH_ROWS,
     CARRIED_ROWS,
     TEXT_COLUMN,
     TableInput,
     check_names,
-    from_iterable,
-    from_pandas,
-    from_reader,
     problem,
-    read_batches,
-    without_audio,
 )
+from speechframe.batch.table_pandas import frame_of, from_pandas
 from speechframe.errors import InvalidRows
 
 __all__ = ["is_table_file", "readers", "way_out"]
@@ -75,7 +72,7 @@ def _read_lines(path: Path, carry: frozenset[str]) -> TableInput:
     lines = path.read_text(encoding="utf-8-sig").splitlines()
     # One line a row, whatever the verb calls them.
     plain = next(iter(carry), TEXT_COLUMN)
-    return from_iterable([line for line in lines if line.strip()], plain, carry, ())
+    return from_pandas(frame_of({plain: [line for line in lines if line.strip()]}, object), plain, carry)
 
 
 def _read_jsonl(path: Path, carry: frozenset[str]) -> TableInput:

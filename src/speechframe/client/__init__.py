@@ -2,8 +2,8 @@
 
 - `calls`: :class:`Call`, what is sent, and :class:`Spoken`, what comes back; `translate`: the same of
   translations, :class:`Translated`
-- `client`: :class:`Client` with ``send_once`` (one attempt), ``call`` (retries and regions), and a method
-  per endpoint
+- `caller`: ``send_once`` (one attempt) and ``call`` (retries and regions); `chapters`: limits and answers of
+  each endpoint; `client`: :class:`Client`, both with a method per endpoint
 - `whole`: streams that are collected whole
 - `sync`: :class:`SyncClient`, the same without ``await``
 - `stream`: :class:`Stream`, audio that is heard while it arrives; `socket`: :class:`StreamSession`, text as

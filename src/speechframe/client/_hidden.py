@@ -3,6 +3,10 @@
 import html
 import re
 
+from pydantic import SecretStr
+
+from speechframe.errors import SettingsError
+
 MASK = "***"
 
 
@@ -78,3 +82,22 @@ def _character(character: str) -> str:
     ]
     # Atomic: with ways to go back to, text that is nearly the key takes time exponential in its length.
     return f"(?>{'|'.join(dict.fromkeys(spellings))})"
+
+
+def hidden_key(key: str | SecretStr | None) -> SecretStr | None:
+    """Return a key that no repr shows."""
+    return SecretStr(Hidden(key)) if isinstance(key, str) else key
+
+
+def header_text(secret: SecretStr | None, what: str) -> Hidden:
+    """Return a secret as the value of a header.
+
+    Raises
+    ------
+    SettingsError
+        When it is empty, or cannot stand in a header; says that of `what`, and never repeats the value.
+    """
+    text = Hidden("" if secret is None else secret.get_secret_value().strip())
+    if not text or not text.isascii() or not text.isprintable():
+        raise SettingsError(f"{what} is empty or holds characters that cannot stand in a header")
+    return text

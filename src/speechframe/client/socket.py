@@ -2,9 +2,9 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
+from speechframe.client._closing import AsyncClosing
 from speechframe.client._line import Line, SharedSlots
 from speechframe.client.calls import accepted
 from speechframe.client.pieces import Pieces, pieces_of
@@ -25,7 +25,7 @@ _BUFFERS = ("min_buffer_size", "max_buffer_delay_in_ms", "predictive_chunking")
 _VOICE = tuple(name for name in VoiceConfig.model_fields if name != "voice_id")
 
 
-class StreamSession:
+class StreamSession(AsyncClosing):
     """Turns of speech over as few sockets as they need, made by :meth:`Client.stream_session`.
 
     A socket is opened when there is text to send, closed by the service when it was idle for long, and
@@ -68,16 +68,6 @@ class StreamSession:
     def sockets(self) -> int:
         """How many sockets are open."""
         return sum(line.is_connected for line in self._lines.values())
-
-    async def __aenter__(self) -> Self:
-        """Return the session; sockets are made when there is text."""
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """End every turn and close the sockets."""
-        await self.close()
 
     async def close(self) -> None:
         """End every turn and close the sockets; calling it again does nothing."""

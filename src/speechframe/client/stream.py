@@ -7,13 +7,13 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from types import TracebackType
 from typing import Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from speechframe.audio.codec import AudioInfo
+from speechframe.client._closing import AsyncClosing
 from speechframe.client.received import Received
 from speechframe.errors import AudioError, BadAnswer, StreamBroken
 from speechframe.spec.speech import Format
@@ -95,7 +95,7 @@ class StreamSummary:
     attempts: int
 
 
-class Stream:
+class Stream(AsyncClosing):
     """Audio as it arrives: ``async for chunk in stream``, each a few kilobytes of one continuous file.
 
     Leaving the loop, a cancellation within it, and :meth:`close` close the connection, so that the service
@@ -186,16 +186,6 @@ class Stream:
             region=facts.region,
             attempts=facts.attempts,
         )
-
-    async def __aenter__(self) -> Self:
-        """Return the stream."""
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close it."""
-        await self.close()
 
     async def __aiter__(self) -> AsyncGenerator[bytes, None]:
         """Yield the audio that has not been handed out yet; leaving the loop closes the stream."""

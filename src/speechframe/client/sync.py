@@ -1,23 +1,22 @@
 """The client without ``await``: every method runs its twin on the package's one background loop."""
 
-from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from pydantic import SecretStr
 
 from speechframe._loop import run_sync
-from speechframe.client.calls import Call, Spoken, make_call
-from speechframe.client.client import AudioLike, Client, hidden_key
+from speechframe.client._blocking import blocking
+from speechframe.client._closing import Closing
+from speechframe.client._hidden import hidden_key
+from speechframe.client.calls import Spoken, make_call
+from speechframe.client.client import AudioLike, Client
 from speechframe.client.http_stream import make_stream_call, start
 from speechframe.client.sync_stream import SyncStream, SyncStreamSession
-from speechframe.client.translate import Translated
 from speechframe.settings import Settings
-from speechframe.spec.auth import AuthToken
 from speechframe.spec.speech import Voice
 
 
-class SyncClient:
+class SyncClient(Closing):
     """:class:`Client` for scripts and notebook cells; parameters and errors are the same.
 
     It may be shared by threads: all of them use the one loop.
@@ -37,50 +36,25 @@ class SyncClient:
         **options: Any,
     ) -> None:
         api_key = hidden_key(api_key)
-        self._client = Client(settings, api_key=api_key, **options)
+        self._inner = Client(settings, api_key=api_key, **options)
 
     def __repr__(self) -> str:
         """Return the service and its regions, never the key."""
-        return f"Sync{getattr(self, '_client', 'Client()')!s}"
+        return f"Sync{getattr(self, '_inner', 'Client()')!s}"
 
     @property
     def regions(self) -> tuple[str, ...]:
         """Names of the regions in order of preference."""
-        return self._client.regions
+        return self._inner.regions
 
     @property
     def settings(self) -> Settings:
         """The settings in force."""
-        return self._client.settings
+        return self._inner.settings
 
-    def __enter__(self) -> Self:
-        """Return the client."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close every connection."""
-        self.close()
-
-    def close(self) -> None:
-        """Close every stream, session and connection; further calls raise RuntimeError."""
-        run_sync(self._client.close())
-
-    def send_once(
-        self,
-        call: Call[Any],
-        *,
-        region: str | None = None,
-        timeout_s: float | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> Any:
-        """Return the answer to one attempt; see :meth:`Client.send_once`."""
-        return run_sync(self._client.send_once(call, region=region, timeout_s=timeout_s, headers=headers))
-
-    def call(self, call: Call[Any]) -> Any:
-        """Return the answer, retrying within the client's patience; see :meth:`Client.call`."""
-        return run_sync(self._client.call(call))
+    close = blocking(Client.close)
+    send_once = blocking(Client.send_once)
+    call = blocking(Client.call)
 
     def generate(
         self,
@@ -97,7 +71,7 @@ class SyncClient:
         made = make_call(
             text, voice=voice, model=model, take=take, idempotency_key=idempotency_key, stacklevel=3, **fields
         )
-        spoken: Spoken = run_sync(self._client.call(made))
+        spoken: Spoken = self.call(made)
         return spoken
 
     def stream(
@@ -115,13 +89,13 @@ class SyncClient:
         call = make_stream_call(
             text, voice=voice, model=model, take=take, idempotency_key=idempotency_key, stacklevel=3, **fields
         )
-        return SyncStream(run_sync(start(self._client._reach, call)))  # noqa: SLF001 - its twin
+        return SyncStream(run_sync(start(self._inner._reach, call)))  # noqa: SLF001 - its twin
 
     def stream_session(
         self, *, voice: str | None = None, max_contexts: int | None = None, **fields: Any
     ) -> SyncStreamSession:
         """Return a session over the WebSocket; see :meth:`Client.stream_session`."""
-        session = self._client.stream_session(voice=voice, max_contexts=max_contexts, **fields)
+        session = self._inner.stream_session(voice=voice, max_contexts=max_contexts, **fields)
         return SyncStreamSession(session)
 
     def change_voice(
@@ -136,33 +110,18 @@ class SyncClient:
     ) -> Spoken:
         """Return a clip in another voice; see :meth:`Client.change_voice`."""
         return run_sync(
-            self._client.change_voice(
+            self._inner.change_voice(
                 audio, voice=voice, locale=locale, take=take, idempotency_key=idempotency_key, **fields
             )
         )
 
-    def translate(
-        self,
-        texts: Sequence[str],
-        *,
-        target: str,
-        source: str | None = None,
-        idempotency_key: str | None = None,
-    ) -> Translated:
-        """Return `texts` translated; see :meth:`Client.translate`."""
-        return run_sync(
-            self._client.translate(texts, target=target, source=source, idempotency_key=idempotency_key)
-        )
+    translate = blocking(Client.translate)
 
     def voices(self, model: str = "gen2", *, token: str | SecretStr | None = None) -> list[Voice]:
         """Return the voices of a model's catalogue; see :meth:`Client.voices`."""
+        # Written out, since a twin's arguments would show the token in a detailed traceback.
         token = hidden_key(token)
-        return run_sync(self._client.voices(model, token=token))
+        return run_sync(self._inner.voices(model, token=token))
 
-    def token(self) -> AuthToken:
-        """Return a short-lived token in exchange for the key; see :meth:`Client.token`."""
-        return run_sync(self._client.token())
-
-    def limits(self) -> dict[str, Any] | None:
-        """Return the page of limits that a speechframe service has; see :meth:`Client.limits`."""
-        return run_sync(self._client.limits())
+    token = blocking(Client.token)
+    limits = blocking(Client.limits)

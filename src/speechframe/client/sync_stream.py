@@ -3,8 +3,6 @@
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
-from os import PathLike
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -12,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from speechframe._loop import run_sync, submit
+from speechframe.client._blocking import blocking
+from speechframe.client._closing import Closing
 from speechframe.client.pieces import Pieces
 from speechframe.client.socket import StreamSession
 from speechframe.client.stream import Stream, StreamSummary
@@ -22,7 +22,7 @@ from speechframe.wire.client_contexts import Event
 __all__ = ["SyncStream", "SyncStreamContext", "SyncStreamSession"]
 
 
-class SyncStream:
+class SyncStream(Closing):
     """Audio as it arrives: ``for chunk in stream``; otherwise as :class:`Stream`.
 
     Leaving the loop and :meth:`close` close the connection, so that the service stops and frees the slot.
@@ -37,61 +37,51 @@ class SyncStream:
     """
 
     def __init__(self, stream: Stream) -> None:
-        self._stream = stream
+        self._inner = stream
 
     def __repr__(self) -> str:
         """Return how far it is."""
-        return repr(self._stream).replace("<Stream", f"<{type(self).__name__}", 1)
+        return repr(self._inner).replace("<Stream", f"<{type(self).__name__}", 1)
 
     @property
     def format(self) -> Format:
         """The format that was asked for."""
-        return self._stream.format
+        return self._inner.format
 
     @property
     def sample_rate_hz(self) -> int:
         """The rate that was asked for, in Hz; the summary has that of the audio."""
-        return self._stream.sample_rate_hz
+        return self._inner.sample_rate_hz
 
     @property
     def channels(self) -> int:
         """The channels that were asked for."""
-        return self._stream.channels
+        return self._inner.channels
 
     @property
     def text(self) -> str:
         """What was handed over to be said, so far."""
-        return self._stream.text
+        return self._inner.text
 
     @property
     def audio(self) -> bytes:
         """All that has come so far, also of a stream that broke."""
-        return self._stream.audio
+        return self._inner.audio
 
     @property
     def first_byte_ms(self) -> float | None:
         """Milliseconds from handing over the first text to the first audio; None before it."""
-        return self._stream.first_byte_ms
+        return self._inner.first_byte_ms
 
     @property
     def is_complete(self) -> bool:
         """Whether all of it has come."""
-        return self._stream.is_complete
+        return self._inner.is_complete
 
     @property
     def summary(self) -> StreamSummary:
         """What it was, or is so far."""
-        return self._stream.summary
-
-    def __enter__(self) -> Self:
-        """Return the stream."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close it."""
-        self.close()
+        return self._inner.summary
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield the audio that has not been handed out yet; leaving the loop closes the stream."""
@@ -99,7 +89,7 @@ class SyncStream:
             while (chunk := self.next()) is not None:
                 yield chunk
         finally:
-            _later(self._stream.close)
+            _later(self._inner.close)
 
     def __next__(self) -> bytes:
         """Return the next piece; the stream stays open."""
@@ -108,29 +98,19 @@ class SyncStream:
             raise StopIteration
         return chunk
 
-    def next(self) -> bytes | None:
-        """Return the next piece of audio, None at the end; see :meth:`Stream.next`."""
-        return run_sync(self._stream.next())
-
-    def read(self) -> bytes:
-        """Return all of the audio, when the rest of it has come; see :meth:`Stream.read`."""
-        return run_sync(self._stream.read())
+    next = blocking(Stream.next)
+    read = blocking(Stream.read)
 
     def reading(self) -> Future[bytes]:
         """Begin to read in the background; see :meth:`Stream.reading`."""
-        return self._stream.reading()
+        return self._inner.reading()
 
     def samples(self) -> npt.NDArray[np.float32]:
         """Return what came so far as float32; see :meth:`Stream.samples`."""
-        return self._stream.samples()
+        return self._inner.samples()
 
-    def save(self, path: str | PathLike[str]) -> Path:
-        """Write the audio to a file, when the rest of it has come; see :meth:`Stream.save`."""
-        return run_sync(self._stream.save(path))
-
-    def close(self) -> None:
-        """Close the connection, where the stream is not over; doing it again is nothing."""
-        run_sync(self._stream.close())
+    save = blocking(Stream.save)
+    close = blocking(Stream.close)
 
 
 class SyncStreamContext:
@@ -144,11 +124,11 @@ class SyncStreamContext:
     """
 
     def __init__(self, context: StreamContext) -> None:
-        self._context = context
+        self._inner = context
 
     def __repr__(self) -> str:
         """Return how far it is."""
-        return f"Sync{self._context!r}"
+        return f"Sync{self._inner!r}"
 
     def __enter__(self) -> Self:
         """Return the context."""
@@ -158,35 +138,24 @@ class SyncStreamContext:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """End the turn, or give it up where the block failed."""
-        run_sync(self._context.__aexit__(kind, error, trace))
+        run_sync(self._inner.__aexit__(kind, error, trace))
 
     def __iter__(self) -> Iterator[Event]:
         """Yield what happens, to the end of the turn."""
-        while (event := run_sync(self._context.event())) is not None:
+        while (event := run_sync(self._inner.event())) is not None:
             yield event
 
-    def send(self, text: str) -> None:
-        """Add text; see :meth:`StreamContext.send`."""
-        run_sync(self._context.send(text))
-
-    def end(self) -> None:
-        """Say that there is no more text."""
-        run_sync(self._context.end())
-
-    def clear(self) -> None:
-        """Drop the text that is not being spoken yet."""
-        run_sync(self._context.clear())
-
-    def close(self, reason: BaseException | None = None) -> None:
-        """Give the turn up, unless it is over; see :meth:`StreamContext.close`."""
-        run_sync(self._context.close(reason))
+    send = blocking(StreamContext.send)
+    end = blocking(StreamContext.end)
+    clear = blocking(StreamContext.clear)
+    close = blocking(StreamContext.close)
 
     def audio(self) -> SyncStream:
         """Return the audio; leaving its loop gives the turn up."""
-        return SyncStream(self._context.audio())
+        return SyncStream(self._inner.audio())
 
 
-class SyncStreamSession:
+class SyncStreamSession(Closing):
     """Turns of speech over the WebSocket, as :class:`StreamSession`.
 
     Examples
@@ -197,40 +166,28 @@ class SyncStreamSession:
     """
 
     def __init__(self, session: StreamSession) -> None:
-        self._session = session
+        self._inner = session
 
     def __repr__(self) -> str:
         """Return what it speaks and over how many sockets."""
-        return f"Sync{self._session!r}"
+        return f"Sync{self._inner!r}"
 
     @property
     def sockets(self) -> int:
         """How many sockets are open."""
-        return self._session.sockets
+        return self._inner.sockets
 
-    def __enter__(self) -> Self:
-        """Return the session."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """End every turn and close the sockets."""
-        self.close()
-
-    def close(self) -> None:
-        """End every turn and close the sockets; doing it again is nothing."""
-        run_sync(self._session.close())
+    close = blocking(StreamSession.close)
 
     def open(self, *, voice: str | None = None, **fields: Any) -> SyncStreamContext:
         """Return a new turn; see :meth:`StreamSession.open`."""
-        return SyncStreamContext(run_sync(self._session.open(voice=voice, **fields)))
+        return SyncStreamContext(run_sync(self._inner.open(voice=voice, **fields)))
 
     def speak(self, pieces: Pieces, *, voice: str | None = None, **fields: Any) -> SyncStream:
         """Return the audio of a text that is still being written; see :meth:`StreamSession.speak`."""
 
         async def spoken() -> Stream:
-            return self._session.speak(pieces, voice=voice, **fields)
+            return self._inner.speak(pieces, voice=voice, **fields)
 
         return SyncStream(run_sync(spoken()))
 

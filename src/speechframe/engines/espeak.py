@@ -6,14 +6,13 @@ request. It is GPL-3 and keeps global state, so the service runs it in worker
 processes; see :mod:`speechframe.engines.espeak_library`.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
 
 from speechframe.engines import espeak_library
-from speechframe.engines.base import Capabilities, EngineVoice, Speech, Utterance
+from speechframe.engines.base import EngineVoice, Speech, Utterance
 from speechframe.engines.espeak_chunks import SAMPLE_RATE_HZ, speak_pieces
 from speechframe.engines.espeak_locales import LOCALES
 from speechframe.engines.espeak_phonemes import phoneme_input
@@ -26,14 +25,13 @@ from speechframe.engines.pieces import (
     filling,
     frames_of,
     in_order,
-    levelled,
     pieces_and_pauses,
     refuse_unspeakable,
     room_to_speak,
     silent_frames,
     word_entries,
 )
-from speechframe.engines.streaming import at_gain, in_sentences, level_gain
+from speechframe.engines.streaming import SentenceSpeaker, level_gain
 from speechframe.errors import EngineError
 from speechframe.spec.pauses import Pause, pause_warnings
 
@@ -46,7 +44,7 @@ REVISION = 1
 """Goes up whenever an equal request sounds different: a run never mixes two ways of speaking."""
 
 
-class EspeakSpeaker:
+class EspeakSpeaker(SentenceSpeaker):
     """The espeak-ng engine; see :class:`speechframe.engines.base.Speaker`.
 
     Examples
@@ -57,9 +55,6 @@ class EspeakSpeaker:
     """
 
     name = "espeak"
-    capabilities = Capabilities(
-        variation=True, audio_duration=True, pronunciations=True, original_text=True, streaming=True
-    )
 
     @property
     def version(self) -> str:
@@ -79,23 +74,17 @@ class EspeakSpeaker:
             A voice, locale or style that does not exist together; a text without anything speakable; a
             pronunciation in unknown symbols; a length that the pauses alone exceed.
         """
-        speech = _spoken(utterance)
-        return replace(speech, samples=levelled(speech.samples, SAMPLE_RATE_HZ))
+        return self._whole(utterance)
 
     def check(self, utterance: Utterance) -> tuple[str, ...]:
         """Return the warnings of a text without speaking it; raises EngineError as :meth:`speak` would."""
         return _planned(utterance)[2]
 
-    def stream(self, utterance: Utterance) -> Iterator[Speech]:
-        """Yield an utterance sentence by sentence; :mod:`speechframe.engines.streaming` says what differs.
+    def _spoken(self, utterance: Utterance) -> Speech:
+        return _spoken(utterance)
 
-        Raises
-        ------
-        EngineError
-            With the first sentence, as :meth:`speak`.
-        """
-        self.check(utterance)
-        return in_sentences(utterance, _streamed)
+    def _gain(self, utterance: Utterance) -> float | None:
+        return _gain(utterance.voice_id, utterance.locale, utterance.style, utterance.pitch)
 
 
 def _planned(utterance: Utterance) -> tuple[list[Piece | Pause], Reading, tuple[str, ...]]:
@@ -114,15 +103,6 @@ def _spoken(utterance: Utterance) -> Speech:
     chunks = _speech_and_silence(parts, utterance, read, warnings)
     samples = np.concatenate([chunk.samples for chunk in chunks])
     return Speech(samples, SAMPLE_RATE_HZ, word_entries(chunks, SAMPLE_RATE_HZ), tuple(warnings))
-
-
-def _streamed(utterance: Utterance) -> Speech:
-    """Return a sentence at the level of its voice."""
-    speech = _spoken(utterance)
-    gain = _gain(utterance.voice_id, utterance.locale, utterance.style, utterance.pitch)
-    if gain is None:
-        return replace(speech, samples=levelled(speech.samples, SAMPLE_RATE_HZ))
-    return replace(speech, samples=at_gain(speech.samples, gain))
 
 
 @lru_cache(maxsize=1024)

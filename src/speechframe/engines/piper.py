@@ -7,8 +7,7 @@ comes from the utterance, see :mod:`speechframe.engines.piper_model`.
 """
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple
@@ -16,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from speechframe.engines.base import Capabilities, EngineVoice, Speech, Utterance
+from speechframe.engines.base import EngineVoice, Speech, Utterance
 from speechframe.engines.pieces import (
     Chunk,
     Piece,
@@ -24,7 +23,6 @@ from speechframe.engines.pieces import (
     filling,
     frames_of,
     in_order,
-    levelled,
     pieces_and_pauses,
     refuse_unspeakable,
     room_to_speak,
@@ -44,7 +42,7 @@ from speechframe.engines.piper_voices import (
     piper_voices,
     reading_locale,
 )
-from speechframe.engines.streaming import at_gain, in_sentences, level_gain
+from speechframe.engines.streaming import SentenceSpeaker, level_gain
 from speechframe.errors import EngineError
 from speechframe.spec.pauses import Pause, pause_warnings
 
@@ -64,7 +62,7 @@ class _Voice(NamedTuple):
     phonemiser: Phonemiser
 
 
-class PiperSpeaker:
+class PiperSpeaker(SentenceSpeaker):
     """The Piper engine; see :class:`speechframe.engines.base.Speaker`.
 
     Its voices are the packaged one and those in the folders of the environment
@@ -78,9 +76,6 @@ class PiperSpeaker:
     """
 
     name = "piper"
-    capabilities = Capabilities(
-        variation=True, audio_duration=True, pronunciations=True, original_text=True, streaming=True
-    )
 
     @property
     def version(self) -> str:
@@ -111,23 +106,17 @@ class PiperSpeaker:
             anything speakable; a pronunciation in unknown symbols; a length that the pauses alone exceed; a
             model that is not the file it should be, or none.
         """
-        speech = _spoken(utterance)
-        return replace(speech, samples=levelled(speech.samples, speech.sample_rate_hz))
+        return self._whole(utterance)
 
     def check(self, utterance: Utterance) -> tuple[str, ...]:
         """Return the warnings of a text without speaking it; raises EngineError as :meth:`speak` would."""
         return _prepared(utterance)[2]
 
-    def stream(self, utterance: Utterance) -> Iterator[Speech]:
-        """Yield an utterance sentence by sentence; :mod:`speechframe.engines.streaming` says what differs.
+    def _spoken(self, utterance: Utterance) -> Speech:
+        return _spoken(utterance)
 
-        Raises
-        ------
-        EngineError
-            With the first sentence, as :meth:`speak`.
-        """
-        self.check(utterance)
-        return in_sentences(utterance, _streamed)
+    def _gain(self, utterance: Utterance) -> float | None:
+        return _gain(_loaded(_found(utterance)[0]).model, utterance)
 
 
 def _prepared(utterance: Utterance) -> tuple[_Voice, list[Piece | Pause], tuple[str, ...], str]:
@@ -147,15 +136,6 @@ def _spoken(utterance: Utterance) -> Speech:
     samples = np.concatenate([chunk.samples for chunk in chunks])
     rate_hz = voice.model.sample_rate_hz
     return Speech(samples, rate_hz, word_entries(chunks, rate_hz), tuple(warnings))
-
-
-def _streamed(utterance: Utterance) -> Speech:
-    """Return a sentence at the level of its voice."""
-    speech = _spoken(utterance)
-    gain = _gain(_loaded(_found(utterance)[0]).model, utterance)
-    if gain is None:
-        return replace(speech, samples=levelled(speech.samples, speech.sample_rate_hz))
-    return replace(speech, samples=at_gain(speech.samples, gain))
 
 
 _gains: WeakKeyDictionary[PiperModel, float | None] = WeakKeyDictionary()

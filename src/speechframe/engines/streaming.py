@@ -6,6 +6,7 @@ sentence, and loudness is that of the voice, measured once, where a whole text i
 whatever it says. Equal sentences are equal wherever they stand.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import cast
@@ -15,13 +16,23 @@ from numpy.typing import NDArray
 
 from speechframe.audio import measure
 from speechframe.audio.codec import seconds_to_frames
-from speechframe.engines.base import Speaker, Speech, StreamingSpeaker, Utterance, Word
-from speechframe.engines.pieces import LOUDNESS_DB, PEAK
+from speechframe.engines.base import Capabilities, Speaker, Speech, StreamingSpeaker, Utterance, Word
+from speechframe.engines.pieces import LOUDNESS_DB, PEAK, levelled
 from speechframe.errors import EngineError
 from speechframe.spec.pauses import Pause, split_pauses, strip_pauses
 from speechframe.wire.chunking import Chunker
 
-__all__ = ["at_gain", "check", "in_sentences", "level_gain", "pause_seconds", "sentences", "speaks", "stream"]
+__all__ = [
+    "SentenceSpeaker",
+    "at_gain",
+    "check",
+    "in_sentences",
+    "level_gain",
+    "pause_seconds",
+    "sentences",
+    "speaks",
+    "stream",
+]
 
 LONGEST_CHARACTERS = 600
 """Of what is spoken at once: a text without a mark is cut there, between words."""
@@ -137,6 +148,53 @@ def stream(speaker: Speaker, utterance: Utterance) -> Iterator[Speech]:
     if speaker.capabilities.streaming:
         return cast("StreamingSpeaker", speaker).stream(utterance)
     return in_sentences(utterance, speaker.speak)
+
+
+class SentenceSpeaker(ABC):
+    """What speech engines that speak sentence by sentence have in common: the level of what they say."""
+
+    capabilities = Capabilities(
+        variation=True, audio_duration=True, pronunciations=True, original_text=True, streaming=True
+    )
+
+    @abstractmethod
+    def check(self, utterance: Utterance) -> tuple[str, ...]:
+        """Return the warnings of a text without speaking it; raises EngineError as ``speak`` would."""
+
+    @abstractmethod
+    def _spoken(self, utterance: Utterance) -> Speech:
+        """Return an utterance as loud as the engine speaks."""
+
+    @abstractmethod
+    def _gain(self, utterance: Utterance) -> float | None:
+        """Return what brings the voice to its level; see :func:`level_gain`."""
+
+    def stream(self, utterance: Utterance) -> Iterator[Speech]:
+        """Yield an utterance sentence by sentence; :mod:`speechframe.engines.streaming` says what differs.
+
+        Raises
+        ------
+        EngineError
+            With the first sentence, as ``speak``.
+        """
+        self.check(utterance)
+        return in_sentences(utterance, self._streamed)
+
+    def _streamed(self, utterance: Utterance) -> Speech:
+        """Return a sentence at the level of its voice."""
+        speech = self._spoken(utterance)
+        gain = self._gain(utterance)
+        if gain is None:
+            return _levelled(speech)
+        return replace(speech, samples=at_gain(speech.samples, gain))
+
+    def _whole(self, utterance: Utterance) -> Speech:
+        """Return a text at the level that all texts have."""
+        return _levelled(self._spoken(utterance))
+
+
+def _levelled(speech: Speech) -> Speech:
+    return replace(speech, samples=levelled(speech.samples, speech.sample_rate_hz))
 
 
 def in_sentences(utterance: Utterance, speak: Callable[[Utterance], Speech]) -> Iterator[Speech]:

@@ -27,9 +27,9 @@ from speechframe.service.forms import Form, received
 from speechframe.service.job import Job, Reply
 from speechframe.service.keys import Key
 from speechframe.service.middleware import NOTE
-from speechframe.service.paid import Bill, mark_of, refusals, reserved, take_of
+from speechframe.service.paid import Bill, mark_of, refusals, reserved, slot_in_time, take_of
 from speechframe.service.shelf import Clip
-from speechframe.service.slots import NoSlot, Pool
+from speechframe.service.slots import Pool
 from speechframe.service.state import STATE, State
 from speechframe.service.uploads import Upload
 from speechframe.spec import billing, chosen
@@ -69,19 +69,12 @@ async def convert(request: web.Request) -> web.Response:
     """Answer a request to change the voice of a clip."""
     state = request.app[STATE]
     key = require_key(request)
-    try:
-        with state.slots.uploading(key):
-            async with received(request, state.config, state.uploads, files=(_FILE,)) as form:
-                call = _call(request, state, key, form)
-                async with state.slots.waited_for(key, Pool.OTHER):
-                    with refusals(state):
-                        return await _changed(request, state, call, form)
-    except NoSlot as full:
-        raise Refusal(
-            HttpErrorCode.UNAVAILABLE,
-            f"this key has {full.concurrency} in flight, which is its limit, and none ended in time",
-            retry_after_s=state.pool.mean_s,
-        ) from None
+    with slot_in_time(state), state.slots.uploading(key):
+        async with received(request, state.config, state.uploads, files=(_FILE,)) as form:
+            call = _call(request, state, key, form)
+            async with state.slots.waited_for(key, Pool.OTHER):
+                with refusals(state):
+                    return await _changed(request, state, call, form)
 
 
 def _call(request: web.Request, state: State, key: Key, form: Form) -> _Call:

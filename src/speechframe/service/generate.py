@@ -15,9 +15,9 @@ from speechframe.service.catalogue import Casting
 from speechframe.service.job import Job, Reply
 from speechframe.service.keys import Key
 from speechframe.service.middleware import NOTE
-from speechframe.service.paid import Bill, mark_of, refusals, reserved, take_of
+from speechframe.service.paid import Bill, mark_of, reserved, slot, take_of
 from speechframe.service.shelf import Clip
-from speechframe.service.slots import NoSlot, Pool
+from speechframe.service.slots import Pool
 from speechframe.service.speaking import utterance
 from speechframe.service.state import STATE, State
 from speechframe.spec import billing, locales
@@ -47,15 +47,8 @@ async def generate(request: web.Request) -> web.Response:
     state = request.app[STATE]
     key = require_key(request)
     call = _call(request, state, key, await read_json(request, state.config))
-    try:
-        with state.slots.taken(key, Pool.OTHER), refusals(state):
-            return await _answer(request, state, call)
-    except NoSlot as full:
-        raise Refusal(
-            HttpErrorCode.CONCURRENCY_LIMIT,
-            f"this key has {full.concurrency} in flight, which is its limit",
-            retry_after_s=state.pool.mean_s,
-        ) from None
+    with slot(state, key, Pool.OTHER):
+        return await _answer(request, state, call)
 
 
 def _call(request: web.Request, state: State, key: Key, fields: dict[str, object]) -> Call:

@@ -13,6 +13,7 @@ from speechframe.service.answers import Refusal
 from speechframe.service.idempotency import Mark, OtherBody
 from speechframe.service.keys import Key
 from speechframe.service.shelf import Clip
+from speechframe.service.slots import NoSlot, Pool
 from speechframe.service.state import STATE, State
 from speechframe.service.workers import PoolClosed, Saturated, WorkerLost
 from speechframe.spec import billing, chosen
@@ -21,6 +22,7 @@ from speechframe.spec.codes import HttpErrorCode
 
 _LONGEST_IDEMPOTENCY_KEY = 255
 _STOPPING_RETRY_S = 2.0
+_WHAT_HOLDS_SLOTS = {Pool.STREAMING: "streams and contexts in flight", Pool.OTHER: "in flight"}
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,46 @@ def refusals(state: State) -> Iterator[None]:
             HttpErrorCode.INVALID_REQUEST,
             f"{chosen.IDEMPOTENCY_HEADER} was used for another request; "
             "allowed: the same request again, or a new key",
+        ) from None
+
+
+@contextlib.contextmanager
+def slot(state: State, key: Key, pool: Pool) -> Iterator[None]:
+    """Hold a slot for a call that waits for none, and turn what can go wrong into the answer it gets.
+
+    Raises
+    ------
+    Refusal
+        429 when the key's cap is reached; see :func:`refusals` for the others.
+    """
+    words = f"{_WHAT_HOLDS_SLOTS[pool]}, which is its limit"
+    with (
+        _none_left(state, HttpErrorCode.CONCURRENCY_LIMIT, words),
+        state.slots.taken(key, pool),
+        refusals(state),
+    ):
+        yield
+
+
+def slot_in_time(state: State) -> contextlib.AbstractContextManager[None]:
+    """Turn it into an answer that a call which waits for its slot got none: section 7.2 has no 429 for it.
+
+    Raises
+    ------
+    Refusal
+        503 when the block meets :class:`NoSlot`.
+    """
+    words = "in flight, which is its limit, and none ended in time"
+    return _none_left(state, HttpErrorCode.UNAVAILABLE, words)
+
+
+@contextlib.contextmanager
+def _none_left(state: State, code: HttpErrorCode, words: str) -> Iterator[None]:
+    try:
+        yield
+    except NoSlot as full:
+        raise Refusal(
+            code, f"this key has {full.concurrency} {words}", retry_after_s=state.pool.mean_s
         ) from None
 
 

@@ -32,6 +32,21 @@ _PARENT_LOOK_S = 1.0
 _FLUSH_S = 3.0
 _ENGINE_MODULES = ("espeakng_loader", "python_stretch", "soxr")
 
+_TIMES = (
+    (
+        "--body-timeout-s",
+        ServiceConfig.body_timeout_s,
+        "in which headers and body of a request must arrive, each",
+    ),
+    ("--job-timeout-s", WorkerLimits.base_s, "a synthesis may take, to which time for its length is added"),
+    ("--socket-idle-s", ServiceConfig.socket_idle_s, "without traffic after which a WebSocket is closed"),
+    ("--grace-s", ServiceConfig.grace_s, "that requests in flight get to finish when the service stops"),
+)
+_SIZES = (
+    ("--shelf-mb", ServiceConfig.shelf_bytes, "audio kept for links"),
+    ("--max-upload-mb", ServiceConfig.max_upload_bytes, "size of an uploaded or fetched file"),
+)
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the service to `parser`."""
@@ -73,34 +88,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder of Piper voices (NAME.onnx with NAME.onnx.json) for the gen2 catalogue; repeatable. "
         "Instead of SPEECHFRAME_VOICES",
     )
-    parser.add_argument(
-        "--body-timeout-s",
-        type=_seconds,
-        default=ServiceConfig.body_timeout_s,
-        metavar="S",
-        help="seconds in which headers and body of a request must arrive, each (%(default)s)",
-    )
-    parser.add_argument(
-        "--job-timeout-s",
-        type=_seconds,
-        default=WorkerLimits.base_s,
-        metavar="S",
-        help="seconds a synthesis may take, to which time for its length is added (%(default)s)",
-    )
-    parser.add_argument(
-        "--socket-idle-s",
-        type=_seconds,
-        default=ServiceConfig.socket_idle_s,
-        metavar="S",
-        help="seconds without traffic after which a WebSocket is closed (%(default)s)",
-    )
-    parser.add_argument(
-        "--grace-s",
-        type=_seconds,
-        default=ServiceConfig.grace_s,
-        metavar="S",
-        help="seconds that requests in flight get to finish when the service stops (%(default)s)",
-    )
+    for name, default_s, words in _TIMES:
+        parser.add_argument(
+            name, type=_seconds, default=default_s, metavar="S", help=f"seconds {words} (%(default)s)"
+        )
     parser.add_argument(
         "--queue", type=int, default=0, metavar="N", help="requests that may wait for a worker (32 a worker)"
     )
@@ -112,20 +103,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="folder of Firefox-Translations models, one or several; repeatable",
     )
-    parser.add_argument(
-        "--shelf-mb",
-        type=int,
-        default=ServiceConfig.shelf_bytes >> 20,
-        metavar="MB",
-        help="audio kept for links, at most (%(default)s)",
-    )
-    parser.add_argument(
-        "--max-upload-mb",
-        type=int,
-        default=ServiceConfig.max_upload_bytes >> 20,
-        metavar="MB",
-        help="size of an uploaded or fetched file, at most (%(default)s)",
-    )
+    for name, default_bytes, words in _SIZES:
+        parser.add_argument(
+            name, type=int, default=default_bytes >> 20, metavar="MB", help=f"{words}, at most (%(default)s)"
+        )
     parser.add_argument(
         "--allow-private-urls",
         action="store_true",

@@ -26,8 +26,8 @@ from speechframe.service.body import checked, read_json, unknown_warning
 from speechframe.service.catalogue import Casting
 from speechframe.service.keys import Key
 from speechframe.service.middleware import NOTE, TRACE_ID
-from speechframe.service.paid import Bill, mark_of, refusals, reserved, take_of
-from speechframe.service.slots import NoSlot, Pool
+from speechframe.service.paid import Bill, mark_of, reserved, slot, take_of
+from speechframe.service.slots import Pool
 from speechframe.service.speaking import (
     VARIATION_IGNORED,
     Part,
@@ -121,15 +121,8 @@ async def stream(request: web.Request) -> web.StreamResponse:
     state = request.app[STATE]
     key = require_key(request)
     call = _call(request, state, key, await read_json(request, state.config))
-    try:
-        with state.slots.taken(key, Pool.STREAMING), refusals(state):
-            return await _answer(request, state, call)
-    except NoSlot as full:
-        raise Refusal(
-            HttpErrorCode.CONCURRENCY_LIMIT,
-            f"this key has {full.concurrency} streams and contexts in flight, which is its limit",
-            retry_after_s=state.pool.mean_s,
-        ) from None
+    with slot(state, key, Pool.STREAMING):
+        return await _answer(request, state, call)
 
 
 def _call(request: web.Request, state: State, key: Key, fields: dict[str, object]) -> _Call:

@@ -22,8 +22,8 @@ from speechframe.service.body import checked, read_json, unknown_warning
 from speechframe.service.job import Job
 from speechframe.service.keys import Key
 from speechframe.service.middleware import NOTE
-from speechframe.service.paid import Bill, mark_of, refusals, reserved
-from speechframe.service.slots import NoSlot, Pool
+from speechframe.service.paid import Bill, mark_of, refusals, reserved, slot_in_time
+from speechframe.service.slots import Pool
 from speechframe.service.state import STATE, State
 from speechframe.service.worker_translate import fields_of
 from speechframe.service.workers import Saturated
@@ -80,16 +80,10 @@ async def translate(request: web.Request) -> web.Response:
     state = request.app[STATE]
     key = require_key(request)
     call = _call(request, state, key, await _body(request, state))
-    try:
+    with slot_in_time(state):
         async with state.slots.waited_for(key, Pool.OTHER):
             with refusals(state):
                 return await _answer(request, state, call)
-    except NoSlot as full:
-        raise Refusal(
-            HttpErrorCode.UNAVAILABLE,
-            f"this key has {full.concurrency} in flight, which is its limit, and none ended in time",
-            retry_after_s=state.pool.mean_s,
-        ) from None
 
 
 async def _body(request: web.Request, state: State) -> dict[str, object]:

@@ -7,7 +7,6 @@ with a service that is far away.
 """
 
 import asyncio
-import base64
 import json
 import time
 from collections import defaultdict
@@ -15,24 +14,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import formatdate
 from pathlib import Path
-from urllib.parse import parse_qs, quote
+from urllib.parse import parse_qs
 
 from pydantic import ValidationError
 
 from speechframe.errors import SettingsError
-from speechframe.spec.chosen import RETRY_AFTER_HEADER, WARNING_HEADER, content_type
+from speechframe.spec.chosen import RETRY_AFTER_HEADER
 from speechframe.spec.codes import Status
 from speechframe.spec.endpoints import by_name
 from speechframe.spec.speech import VoicesQuery
-from speechframe.testing import answers, plan
+from speechframe.testing import answers, plan, spoken
 from speechframe.testing.accounts import Account, Bank, OtherBodyError, QuotaUsedUpError
-from speechframe.testing.audio import Shape, clip_base64, shape_of, streamed_clip
 from speechframe.testing.books import Gauge, Keeper
 from speechframe.testing.journal import Journal
 from speechframe.testing.knobs import Knobs
 from speechframe.testing.plan import Fault, FaultTable, Step
 from speechframe.testing.protocol import API_KEY, IDEMPOTENCY_KEY, TAKE, Connection, Request
-from speechframe.testing.shelf import AUDIO_PATH, EXPIRED_PATH, audio_at, path_of
+from speechframe.testing.shelf import AUDIO_PATH, audio_at
 from speechframe.testing.wanted import BadRequestError, Wanted, read_request
 from speechframe.wire.errors import retry_after_s
 
@@ -51,9 +49,6 @@ _ROUTES = {
     CONTROL_PATH: "POST",
 }
 _TOLD_TO_WAIT = frozenset({Status.TOO_MANY_REQUESTS, Status.SERVICE_UNAVAILABLE})
-_NO_AUDIO = base64.b64encode(b"no audio at all")
-_WITHOUT_AUDIO = frozenset({Fault.NO_AUDIO, Fault.BROKEN_JSON, Fault.BROKEN_BASE64, Fault.EXPIRED_URL})
-"""Ways to bill and give nothing that can be heard: for a stream there is only one."""
 
 
 def identity_of(seed: int) -> str:
@@ -297,7 +292,7 @@ class Desk:
 
     def _answer(self, call: _Call) -> None:
         fault = call.step.fault
-        answer = self._streamed(call) if call.wanted.is_stream else self._generated(call)
+        answer = self._said(call)
         if fault is Fault.SLOW_BYTES:
             call.out.drip(answer, self._knobs.slow_s, lambda whole: self._dripped(call, whole=whole))
             return
@@ -317,53 +312,19 @@ class Desk:
         self._keeper.answered += 1
         self._keeper.replied(200)
 
-    def _generated(self, call: _Call) -> bytes:
-        answer = answers.http(200, self._body(call), trace=call.trace)
-        # Its last brace makes it JSON.
-        return answer[:-1] + b"]" if call.step.fault is Fault.BROKEN_JSON else answer
-
-    def _streamed(self, call: _Call) -> bytes:
-        wanted = call.wanted
-        audio = streamed_clip(self._shape(wanted), wanted.tag, wanted.take)
-        if call.step.fault in _WITHOUT_AUDIO:
-            audio = _NO_AUDIO
-        warning = "" if wanted.warning is None else f"{WARNING_HEADER}: {quote(wanted.warning)}\r\n"
-        kind = content_type(wanted.format, wanted.rate_hz, wanted.channels)
-        return answers.chunked(audio, trace=call.trace, content_type=kind, headers=warning)
-
-    def _shape(self, wanted: Wanted) -> Shape:
-        return shape_of(
-            wanted.format,
-            wanted.rate_hz,
-            wanted.channels,
-            characters=wanted.characters,
-            audio_bytes=self._knobs.audio_bytes,
-            variant=wanted.tag + wanted.take,
-        )
-
-    def _body(self, call: _Call) -> list[bytes | memoryview]:
-        wanted, knobs, fault = call.wanted, self._knobs, call.step.fault
-        shape = self._shape(wanted)
-        url = ""
-        encoded: tuple[bytes | memoryview, ...] = ()
-        if fault is Fault.EXPIRED_URL:
-            url = f"{self._urls[call.region]}{EXPIRED_PATH}/{wanted.tag:016x}"
-        elif fault is Fault.NO_AUDIO:
-            encoded = (_NO_AUDIO,)
-        elif wanted.as_base64 or fault is Fault.BROKEN_BASE64:
-            encoded = clip_base64(shape, wanted.tag, wanted.take)
-        else:
-            url = self._urls[call.region] + path_of(shape, wanted.tag, wanted.take)
-        if fault is Fault.BROKEN_BASE64:
-            encoded = (b"*" + bytes(encoded[0][1:]), *encoded[1:])
-        return answers.spoken(
-            audio_url=url,
-            encoded_audio=encoded,
-            audio_seconds=shape.seconds,
+    def _said(self, call: _Call) -> bytes:
+        """Return the answer to a call that was billed."""
+        wanted, fault, knobs = call.wanted, call.step.fault, self._knobs
+        if wanted.is_stream:
+            return spoken.streamed(wanted, fault, audio_bytes=knobs.audio_bytes, trace=call.trace)
+        return spoken.generated(
+            wanted,
+            fault,
+            audio_bytes=knobs.audio_bytes,
+            trace=call.trace,
+            url=self._urls[call.region],
             remaining=call.account.remaining(knobs.quota),
             used=call.account.used,
-            words=answers.word_durations(wanted.text, shape.seconds),
-            warning=wanted.warning,
         )
 
     # -- the ways out -----------------------------------------------------------------

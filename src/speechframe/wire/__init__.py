@@ -1,6 +1,6 @@
 """Bytes to values and back, without any input or output.
 
-- `bodies`: JSON bodies of requests and answers
+- `bodies`: JSON bodies of requests and answers; `answers`: what the answers of several chapters share
 - `errors`: what an error answer and its headers say
 - `encoding`: compressed bodies, unpacked within a bound
 - `frames`: WebSocket messages of both ends

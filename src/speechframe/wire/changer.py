@@ -7,7 +7,7 @@ from typing import Any
 
 from speechframe.errors import BadAnswer
 from speechframe.spec.changer import ConvertRequest
-from speechframe.wire.bodies import Notes, answer_fields, said_seconds, whole_number
+from speechframe.wire.answers import Notes, answer_fields, said_seconds, whole_number
 
 __all__ = ["Converted", "Form", "decode_convert", "encode_convert"]
 

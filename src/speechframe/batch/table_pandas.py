@@ -1,0 +1,143 @@
+"""pandas frames as a table: what Arrow cannot hold stands in it as text."""
+
+import math
+from collections.abc import Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from speechframe.batch.table_arrow import from_reader
+from speechframe.batch.table_input import (
+    BATCH_ROWS,
+    TEXT_COLUMN,
+    TableInput,
+    check_names,
+    first_line,
+    problem,
+)
+from speechframe.errors import InvalidRows
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["as_texts", "frame_of", "from_pandas"]
+
+
+def frame_of(data: Any, dtype: Any = None) -> "pd.DataFrame":
+    """Return columns or rows in Python's own containers as a frame.
+
+    Raises
+    ------
+    InvalidRows
+        When they make none.
+    """
+    import pandas as pd
+
+    try:
+        return pd.DataFrame(data, dtype=dtype)
+    except (ValueError, UnicodeEncodeError) as error:
+        raise InvalidRows([problem("table", f"cannot be read as a table: {first_line(error)}")]) from None
+
+
+def from_pandas(frame: Any, plain: str = TEXT_COLUMN, carry: frozenset[str] = frozenset()) -> TableInput:
+    """Return a pandas frame or Series as a table; what Arrow cannot hold stands in it as text."""
+    import pandas as pd
+
+    if isinstance(frame, pd.Series):
+        frame = frame.to_frame(frame.name if isinstance(frame.name, str) else plain)
+    check_names([str(name) for name in frame.columns])
+    odd: dict[str, dict[int, str]] = {}
+    carried: dict[str, Sequence[Any] | None] = {}
+    columns = {}
+    for name in frame.columns:
+        if str(name) in carry:
+            carried[str(name)] = list(frame[name])
+            columns[str(name)] = _as_paths(frame[name])
+            continue
+        columns[str(name)], strange = _storable(frame[name])
+        if strange:
+            odd[str(name)] = strange
+    clean = pd.DataFrame(columns, index=frame.index)
+    try:
+        table = pa.Table.from_pandas(clean)
+    except pa.ArrowException as error:
+        raise InvalidRows([problem("table", f"cannot be stored: {error}")]) from None
+    read = from_reader(table.to_reader(BATCH_ROWS), frozenset(carried))
+    read.carried = carried
+    read.row_ids = None if _counts_from_zero(frame.index) else [str(value) for value in frame.index]
+    read.odd_values = odd
+    return read
+
+
+def _counts_from_zero(index: Any) -> bool:
+    start, step = getattr(index, "start", None), getattr(index, "step", None)
+    return start == 0 and step == 1
+
+
+def _as_paths(column: "pd.Series[Any]") -> "pd.Series[Any]":
+    """Return a column of texts and paths as texts; of anything else nothing: the run keeps no copy of it."""
+    values = [None if _is_null(value) else value for value in column]
+    are_paths = all(value is None or isinstance(value, (str, PathLike)) for value in values)
+    texts = as_texts([None if value is None else str(value) for value in values])[0] if are_paths else None
+    return column.__class__(texts, index=column.index, dtype=object)
+
+
+def _storable(column: "pd.Series[Any]") -> tuple["pd.Series[Any]", dict[int, str]]:
+    # Only object columns can hold what Arrow cannot.
+    if column.dtype != object:
+        return column, {}
+    values = list(column)
+    texts, strange = as_texts(values)
+    # A column without any text keeps its own type where Arrow has one for it.
+    if _fits_arrow(values) and (not strange or len(strange) == sum(not _is_null(v) for v in values)):
+        return column, {}
+    return column.__class__(texts, index=column.index, dtype=object), strange
+
+
+def _fits_arrow(values: list[Any]) -> bool:
+    try:
+        pa.array(values, from_pandas=True)
+    except (pa.ArrowException, UnicodeEncodeError):
+        return False
+    return True
+
+
+def as_texts(values: Sequence[Any]) -> tuple[list[Any], dict[int, str]]:
+    """Return `values` as strings and nulls, and what each that was something else is, by position.
+
+    Examples
+    --------
+    >>> as_texts(["a", None, 3])
+    (['a', None, '3'], {2: 'int'})
+    """
+    strange: dict[int, str] = {}
+    texts: list[str | None] = []
+    for i, value in enumerate(values):
+        if _is_null(value):
+            texts.append(None)
+        elif isinstance(value, str) and _is_whole(value):
+            texts.append(value)
+        else:
+            strange[i] = (
+                "half a character (a lone surrogate)" if isinstance(value, str) else type(value).__name__
+            )
+            texts.append(str(value).encode("utf-8", "replace").decode())
+    return texts, strange
+
+
+def _is_whole(text: str) -> bool:
+    # A lone surrogate is half a character: it can be stored nowhere and spoken by no one.
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _is_null(value: Any) -> bool:
+    if isinstance(value, float):
+        return math.isnan(value)
+    return value is None or type(value).__name__ in {"NAType", "NaTType"}

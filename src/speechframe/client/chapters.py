@@ -1,0 +1,242 @@
+"""What differs between the endpoints that are billed: limits of a call, and what its answer holds."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+from speechframe.audio.codec import AudioInfo
+from speechframe.client import changer
+from speechframe.client.audio import inspected
+from speechframe.client.calls import Call, Spoken
+from speechframe.client.download import Downloader
+from speechframe.client.limits import MIB
+from speechframe.client.reach import Reach
+from speechframe.client.translate import Translated, characters_of, largest_answer, translated
+from speechframe.client.transport import Reply
+from speechframe.client.whole import whole_audio
+from speechframe.errors import BadAnswer
+from speechframe.spec.billing import billed_characters
+from speechframe.spec.changer import ConvertRequest
+from speechframe.spec.speech import GenerateRequest, StreamRequest
+from speechframe.spec.translate import TranslateRequest
+from speechframe.wire.bodies import Generated, decode_generate
+from speechframe.wire.changer import Converted, decode_convert
+from speechframe.wire.errors import trace_id_of, warnings_of
+from speechframe.wire.translate import decode_translate
+
+__all__ = ["ANYTHING", "JSON", "Arrived", "Chapter", "answering", "make_chapters"]
+
+JSON = "application/json"
+ANYTHING = "*/*"
+
+_LARGE_BYTES = 4 * MIB
+
+T = TypeVar("T")
+
+
+class Arrived(NamedTuple):
+    """A good answer: what came, from where, and `time.perf_counter` when its attempt began."""
+
+    reply: Reply
+    region: str
+    started_s: float
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """How the calls of one endpoint are sent and their answers read.
+
+    Parameters
+    ----------
+    timeout_s
+        The limit of one exchange with a call.
+    max_bytes
+        The largest answer to a call.
+    answer
+        Reads a good answer to a call.
+    accept
+        What a good answer is: the header ``Accept``.
+    """
+
+    timeout_s: Callable[[Call[Any]], float]
+    max_bytes: Callable[[Call[Any]], int]
+    answer: Callable[[Call[Any], Arrived], Awaitable[Any]]
+    accept: str = JSON
+
+
+def make_chapters(reach: Reach, downloader: Downloader) -> Mapping[str, Chapter]:
+    """Return the chapter of every endpoint that a :class:`Call` can be for, by the endpoint's name.
+
+    Parameters
+    ----------
+    reach
+        The client.
+    downloader
+        What fetches audio that came as a URL.
+    """
+    timeouts, bounds, answers = reach.timeouts, reach.bounds, _Answers(reach, downloader)
+    return {
+        "generate": Chapter(
+            timeout_s=lambda call: timeouts.attempt_s(len(call.request.text)),
+            max_bytes=lambda call: bounds.answer_bytes_for(call.request),
+            answer=answers.spoken,
+        ),
+        "stream": Chapter(
+            timeout_s=lambda call: timeouts.attempt_s(len(call.request.text)),
+            max_bytes=lambda call: bounds.stream_bytes_for(call.request),
+            answer=answers.streamed,
+            accept=ANYTHING,
+        ),
+        "convert": Chapter(
+            timeout_s=lambda call: changer.timeout_s(timeouts, call),
+            max_bytes=lambda call: changer.most_bytes(bounds, call)[0],
+            answer=answers.changed,
+        ),
+        "translate": Chapter(
+            timeout_s=lambda call: timeouts.translation_s(characters_of(call.request)),
+            max_bytes=lambda call: min(bounds.answer_bytes, largest_answer(call.request)),
+            answer=answers.translated,
+        ),
+    }
+
+
+@contextmanager
+def answering(reply: Reply) -> Iterator[None]:
+    """Give a :class:`BadAnswer` of the block the answer's trace id, and end the connection it came on."""
+    try:
+        yield
+    except BadAnswer as error:
+        # Whatever came on this connection, nothing more is expected of it.
+        reply.drop()
+        error.trace_id = trace_id_of(reply.headers)
+        raise
+
+
+class _Answers:
+    """Reads the answers to one client."""
+
+    def __init__(self, reach: Reach, downloader: Downloader) -> None:
+        self._reach, self._downloader = reach, downloader
+
+    async def spoken(self, call: Call[GenerateRequest], came: Arrived) -> Spoken:
+        text = call.request.text
+        return await self._heard(
+            call,
+            came,
+            decode=partial(decode_generate, characters=len(text)),
+            billed_characters=billed_characters(text),
+            max_file_bytes=self._reach.bounds.download_bytes_for(call.request),
+        )
+
+    async def changed(self, call: Call[ConvertRequest], came: Arrived) -> Spoken:
+        return await self._heard(
+            call,
+            came,
+            decode=decode_convert,
+            billed_characters=changer.billed_for(changer.upload_in(call)),
+            max_file_bytes=changer.most_bytes(self._reach.bounds, call)[1],
+        )
+
+    async def _heard(
+        self,
+        call: Call[Any],
+        came: Arrived,
+        *,
+        decode: Callable[[bytes], Generated | Converted],
+        billed_characters: int,
+        max_file_bytes: int,
+    ) -> Spoken:
+        body = came.reply.body
+        with answering(came.reply):
+            said = await _aside(len(body), partial(decode, body))
+            try:
+                audio = said.audio
+                if audio is None:
+                    audio = await self._downloader.fetch(
+                        said.audio_url or "",
+                        self._reach.url(came.region, call.operation),
+                        timeout_s=self._reach.timeouts.download_s,
+                        max_bytes=max_file_bytes,
+                    )
+                look = partial(inspected, audio, call.request, said.audio_seconds)
+                info, differences = await _aside(len(audio), look)
+            except BadAnswer as error:
+                error.remaining_characters = said.remaining_characters
+                raise
+        heard = said.transcription if isinstance(said, Converted) else None
+        return self._spoken(
+            audio,
+            info,
+            warnings_of(came.reply.headers, said.warning, *said.notes, *differences),
+            came,
+            billed_characters=billed_characters,
+            words=said.words if isinstance(said, Generated) else [],
+            remaining_characters=said.remaining_characters,
+            said_seconds=said.audio_seconds,
+            transcription=None if heard is None else self._reach.redactor.clean(heard),
+        )
+
+    async def streamed(self, call: Call[StreamRequest], came: Arrived) -> Spoken:
+        reply = came.reply
+        with answering(reply):
+            look = partial(whole_audio, reply, call.request)
+            audio, info, differences = await _aside(len(reply.body), look)
+        warnings = warnings_of(reply.headers, None, *differences)
+        billed = billed_characters(call.request.text)
+        return self._spoken(audio, info, warnings, came, billed_characters=billed, words=[])
+
+    def _spoken(
+        self,
+        audio: bytes,
+        info: AudioInfo,
+        warnings: Iterable[str],
+        came: Arrived,
+        *,
+        billed_characters: int,
+        words: list[tuple[str, int, int]],
+        remaining_characters: int | None = None,
+        said_seconds: float | None = None,
+        transcription: str | None = None,
+    ) -> Spoken:
+        return Spoken(
+            audio=audio,
+            format=info.format,
+            sample_rate_hz=info.sample_rate_hz,
+            channels=info.channels,
+            audio_seconds=info.audio_seconds,
+            words=words,
+            billed_characters=billed_characters,
+            remaining_characters=remaining_characters,
+            warnings=self._clean(warnings),
+            said_seconds=said_seconds,
+            transcription=transcription,
+            **self._facts(came),
+        )
+
+    async def translated(self, call: Call[TranslateRequest], came: Arrived) -> Translated:
+        request, reply = call.request, came.reply
+        with answering(reply):
+            said = await _aside(len(reply.body), partial(decode_translate, reply.body, request.texts))
+        warnings = warnings_of(reply.headers, None, *said.notes)
+        return translated(said, request, self._clean(warnings), **self._facts(came))
+
+    def _facts(self, came: Arrived) -> dict[str, Any]:
+        """Return what every answer says of its attempt."""
+        trace_id = trace_id_of(came.reply.headers)
+        return {
+            "trace_id": None if trace_id is None else self._reach.redactor.clean(trace_id),
+            "latency_ms": (time.perf_counter() - came.started_s) * 1000,
+            "region": came.region,
+        }
+
+    def _clean(self, warnings: Iterable[str]) -> tuple[str, ...]:
+        return tuple(map(self._reach.redactor.clean, warnings))
+
+
+async def _aside(size: int, work: Callable[[], T]) -> T:
+    """Return what `work` returns; a large answer is looked at in a thread, while other calls go on."""
+    return work() if size < _LARGE_BYTES else await asyncio.to_thread(work)

@@ -1,0 +1,154 @@
+"""What every call has: keys, headers, warnings, repeats, limits of a key, and what it costs."""
+
+from speechframe.spec.chosen._point import OpenPoint
+
+INTERFACE_VERSION = "1.0.0"
+"""Version of the machine-readable description (section 9)."""
+TOKEN_SECONDS = 30 * 60
+"""Life of an auth token."""
+IDEMPOTENCY_SECONDS = 24 * 3600
+"""How long an idempotency key is remembered."""
+MAX_TAKE = 2**31 - 1
+"""The highest number of a take."""
+DEFAULT_CONCURRENCY = 15
+"""Calls at once of a key of the local service that says nothing else."""
+DEFAULT_QUOTA_CHARACTERS = 10_000_000
+"""Characters in a billing cycle of a key of the local service that says nothing else."""
+QUEUE_SECONDS = 5.0
+"""How long a voice change or a translation waits for a place, over the cap, before it is refused."""
+
+API_KEY_HEADER = "api-key"
+"""Section 5 of the document."""
+TOKEN_HEADER = "token"  # noqa: S105  (the name of the header of section 5)
+"""Section 5 of the document."""
+TRACE_HEADER = "X-Trace-Id"
+"""On every answer of the local service."""
+WARNING_HEADER = "X-Speech-Warning"
+"""Repeatable; one warning each."""
+IDEMPOTENCY_HEADER = "Idempotency-Key"
+"""Understood by the local service."""
+TAKE_HEADER = "X-Take"
+"""Which of several equally good takes is wanted."""
+DEPRECATION_HEADER = "Deprecation"
+"""On answers to calls that the document deprecates."""
+RETRY_AFTER_HEADER = "Retry-After"
+"""Seconds, with 429 and 503."""
+
+
+POINTS: tuple[OpenPoint, ...] = (
+    OpenPoint(
+        "http-error-body",
+        "Body of an HTTP error",
+        '{"error_message", "error_code", "trace_id"}; the client also reads message, error, errorMessage, '
+        "errorCode and plain text.",
+        "Comparable services spell it in all of these ways, and WebSocket frames already have error_code "
+        "and trace_id.",
+        "likely",
+    ),
+    OpenPoint(
+        "retry-after",
+        "Retry-After",
+        "Sent in seconds with 429 and 503; the client honours seconds, HTTP dates and retry-after-ms, of "
+        "any length up to the run's own patience.",
+        "A service that knows when it is free again should say so, and proxies on the way spell it "
+        "differently.",
+        "ours",
+    ),
+    OpenPoint(
+        "statuses",
+        "Which statuses where (sections 7.1 and 7.2 differ on 408 and 429)",
+        "Generate and stream answer both lists. Voice changer and translation wait in a short queue over "
+        "the cap, then 503 with Retry-After; a stalled body there is 400. Dubbing: unknown project or job "
+        "400, missing key 403, no credits fails the job. Unknown path 404, wrong method 405.",
+        "The tables are per endpoint, so each endpoint keeps to its own.",
+        "ours",
+    ),
+    OpenPoint(
+        "warning-header",
+        "Warnings where the body has no `warning` field",
+        f"Response header {WARNING_HEADER} (repeatable) everywhere; the client reads both.",
+        "Nothing is replaced or ignored silently.",
+        "ours",
+    ),
+    OpenPoint(
+        "missing-key",
+        "A missing key where the schema calls the header optional",
+        "403 (400 on /v1/auth/token, as the document says); a WebSocket without a key is closed like one "
+        "with a bad key.",
+        "The header is optional in the schema only: nothing is served without it.",
+        "ours",
+    ),
+    OpenPoint(
+        "token",
+        "Life and use of a token",
+        f"{TOKEN_SECONDS // 60} minutes; accepted in the token header by the voice listing only.",
+        "The document names no other call that takes it.",
+        "likely",
+    ),
+    OpenPoint(
+        "unknown-fields",
+        "Unknown fields in a JSON body",
+        "Ignored, with a warning that names them.",
+        "Clients are ahead of a document; a typing error must still be seen.",
+        "ours",
+    ),
+    OpenPoint(
+        "tolerated-http",
+        "What public clients send over HTTP beside the document",
+        "Extra query parameters and unknown headers are ignored; numbers and truth values may be text such "
+        "as 24000.0; null is a field that is not given; "
+        "voice changer and dubbing calls with file_url may be application/x-www-form-urlencoded; FALCON "
+        "and GEN2 are models everywhere.",
+        "Existing programs must work unchanged.",
+        "sure",
+    ),
+    OpenPoint(
+        "idempotency",
+        "Idempotency",
+        f"{IDEMPOTENCY_HEADER} is honoured for {IDEMPOTENCY_SECONDS // 3600} h: key, body hash, status and "
+        "billed amount are stored, never Base64 audio; a repeat is synthesised again, byte for byte, and "
+        "bills nothing; errors are not stored; the same key with another body is 400.",
+        "A batch that lost an answer can ask again without paying twice, and zero retention still holds.",
+        "ours",
+    ),
+    OpenPoint(
+        "re-takes",
+        "Re-takes",
+        f"{TAKE_HEADER}: n, at most {MAX_TAKE}, announced in /v1/limits, is mixed into the seed of "
+        "variation; absent or 0 is none. Content keys and idempotency keys contain the take.",
+        "Equal requests give equal bytes, so another take has to be asked for.",
+        "ours",
+    ),
+    OpenPoint(
+        "prices",
+        "Prices",
+        "Generate and stream: billed characters. Translation: characters of source. Voice changer: "
+        "characters per second of input audio. Dubbing: credits per second of media and target locale. "
+        "One table (billing).",
+        "Each in the unit that the caller knows before calling.",
+        "ours",
+    ),
+    OpenPoint(
+        "quota",
+        "Quota",
+        "One balance per key for speech, voice changer and translation; dubbing credits are a balance of "
+        "their own on the dubbing key.",
+        "The answers report them under different names.",
+        "ours",
+    ),
+    OpenPoint(
+        "pools",
+        "Concurrency pools",
+        "Contexts and HTTP streams share the streaming pool of a region; generate, voice changer and "
+        "translation share the key's other pool. A key's own cap beats the region's.",
+        "The document counts streaming by itself.",
+        "ours",
+    ),
+    OpenPoint(
+        "interface-version",
+        "OpenAPI info.version",
+        INTERFACE_VERSION,
+        "Section 9 says so.",
+        "sure",
+    ),
+)

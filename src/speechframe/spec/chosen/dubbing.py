@@ -1,0 +1,116 @@
+"""Dubbing: jobs, projects, links and webhooks."""
+
+from speechframe.spec._range import Range
+from speechframe.spec.chosen._point import OpenPoint
+from speechframe.spec.chosen.speech import SHELF_SECONDS
+
+DUB_LINK_SECONDS = 72 * 3600
+"""How long the links of a job without a project live."""
+PAGE_DEFAULT = 20
+"""Projects on a page when nobody says how many."""
+PAGE_LIMIT = Range(1, 100, PAGE_DEFAULT)
+"""Projects on a page."""
+WEBHOOK_TRIES = 5
+"""Deliveries of a webhook that is not answered with a 2xx status."""
+WEBHOOK_SECONDS = 600
+"""Time over which the deliveries of a webhook are spread."""
+WEBHOOK_TIMESTAMP_HEADER = "X-Signature-Timestamp"
+"""Unix time in milliseconds."""
+WEBHOOK_SIGNATURE_HEADER = "X-HMAC-Signature"
+"""Hex HMAC-SHA256 of raw body, a dot and the timestamp."""
+
+
+POINTS: tuple[OpenPoint, ...] = (
+    OpenPoint(
+        "dubbing-key",
+        "Key of the dubbing calls",
+        "May differ from the speech key; it has its own environment variable.",
+        "The document speaks of the dubbing API key.",
+        "sure",
+    ),
+    OpenPoint(
+        "dubbing-locales",
+        "Spelling of dubbing locales",
+        "Underscore (fr_FR) in dubbing, hyphen (fr-FR) in speech; both are accepted, answers use the "
+        "house spelling of each, one function normalises.",
+        "Both are seen on the wire, and people copy from one side to the other.",
+        "sure",
+    ),
+    OpenPoint(
+        "target-locales-form",
+        "`target_locales` in a multipart form",
+        "A repeated field; one comma-separated value is read too.",
+        "Repeating is what public clients do; the comma is what people type.",
+        "sure (repeated), ours (comma)",
+    ),
+    OpenPoint(
+        "dubbing-defaults",
+        "dubbing_type of a job without project; default priority",
+        "AUTOMATED; NORMAL",
+        "The answer requires both fields.",
+        "likely",
+    ),
+    OpenPoint(
+        "job-status",
+        "Status values of a dubbing job",
+        "QUEUED, IN_PROGRESS, then one of COMPLETED, PARTIALLY_COMPLETED, FAILED. An unknown value is not "
+        "terminal, a partial one is.",
+        "Clients that do not know the partial state poll for ever; a new value must not end a wait too "
+        "early.",
+        "sure (COMPLETED, FAILED, that a partial state exists), guess (its spelling)",
+    ),
+    OpenPoint(
+        "download-status",
+        "Status of a download detail",
+        "The same words, per locale.",
+        "A second vocabulary for the same states would help nobody.",
+        "likely",
+    ),
+    OpenPoint(
+        "failure-code",
+        "`failure_code`",
+        "INSUFFICIENT_CREDITS, CREDITS_EXHAUSTED, LANGUAGE_NOT_SUPPORTED, SPEECH_NOT_PRESENT, "
+        "SOURCE_LANGUAGE_MISMATCH, WEBHOOK_ERROR, SERVER_ERROR",
+        "Public clients carry these names.",
+        "sure (names), likely (use)",
+    ),
+    OpenPoint(
+        "link-life",
+        "Life of result links",
+        f"{SHELF_SECONDS // 3600} h for audioFile, {DUB_LINK_SECONDS // 3600} h for jobs without a "
+        "project: fetched at once and kept.",
+        "A dataset may not depend on a link.",
+        "likely (audioFile), sure (dubbing)",
+    ),
+    OpenPoint(
+        "webhook",
+        "Webhook delivery",
+        'POST {"eventName": "DUB_JOB", "data": job status} when a job ends. With a secret: '
+        f"{WEBHOOK_TIMESTAMP_HEADER} (Unix ms) and {WEBHOOK_SIGNATURE_HEADER} = hex HMAC-SHA256(secret, "
+        f'raw body + "." + timestamp). {WEBHOOK_TRIES} tries over {WEBHOOK_SECONDS // 60} minutes; a '
+        "receiver that never answers does not fail the job.",
+        "Public receivers check exactly this; the timestamp inside the signature stops replays.",
+        "sure (shape, signature), guess (tries)",
+    ),
+    OpenPoint(
+        "project-page",
+        "Page of the project list",
+        f"limit {PAGE_LIMIT}, default {PAGE_LIMIT.default}; next is an opaque string.",
+        "Small enough to answer at once.",
+        "guess",
+    ),
+    OpenPoint(
+        "cursor",
+        "Paging while projects are created",
+        "next is a cursor, not an offset: nothing is shown twice or skipped.",
+        "An offset shifts when something new comes in front.",
+        "ours",
+    ),
+    OpenPoint(
+        "update-while-running",
+        "Project update while jobs run",
+        "Running jobs keep their targets.",
+        "What was asked for and billed does not change underway.",
+        "ours",
+    ),
+)

@@ -1,0 +1,154 @@
+"""Speech and streams of it: texts, voices, formats."""
+
+from speechframe.spec._enums import Format, Model
+from speechframe.spec._range import Range
+from speechframe.spec.chosen._point import OpenPoint
+from speechframe.spec.chosen.calls import DEPRECATION_HEADER
+
+MAX_TEXT_CHARACTERS = 5_000
+"""Characters of one text to speak, pause markers included."""
+PAUSE_SECONDS = Range(0.1, 5.0)
+"""Length of a pause marker, in seconds."""
+US_EAST_STREAM_MODEL = Model.GEN2
+"""What a stream in US-East speaks with when it names no model."""
+RAW_G711_RATE_HZ = 8000
+"""ALAW and ULAW are always mono at this rate."""
+SHELF_SECONDS = 24 * 3600
+"""How long an `audioFile` link lives."""
+PART_QUEUE_SECONDS = 30.0
+"""How long text of a stream that is under way waits for a place in a full queue."""
+CONTENT_TYPES: dict[Format, str] = {
+    Format.WAV: "audio/wav",
+    Format.MP3: "audio/mpeg",
+    Format.FLAC: "audio/flac",
+    Format.OGG: "audio/ogg",
+    Format.ULAW: "audio/basic",
+    Format.ALAW: "audio/x-alaw-basic",
+    Format.PCM: "audio/L16",
+}
+"""Media types of audio; `content_type` adds what PCM needs."""
+
+
+def content_type(audio_format: Format, sample_rate_hz: int, channels: int) -> str:
+    """Return the Content-Type of audio bytes.
+
+    Examples
+    --------
+    >>> content_type(Format.PCM, 24000, 1)
+    'audio/L16;rate=24000;channels=1'
+    >>> content_type(Format.OGG, 48000, 2)
+    'audio/ogg'
+    """
+    name = CONTENT_TYPES[audio_format]
+    return f"{name};rate={sample_rate_hz};channels={channels}" if audio_format is Format.PCM else name
+
+
+POINTS: tuple[OpenPoint, ...] = (
+    OpenPoint(
+        "maximum-text",
+        "Maximum text",
+        f"{MAX_TEXT_CHARACTERS:,} characters per request, 400 beyond.",
+        "The order of magnitude of comparable services.",
+        "guess",
+    ),
+    OpenPoint(
+        "empty-text",
+        "Empty text, text of whitespace",
+        "400; so is text without a speakable character for the voice, saying so.",
+        "There is nothing to bill and nothing to hear.",
+        "ours",
+    ),
+    OpenPoint(
+        "ssml",
+        "SSML in a text",
+        "400 with a hint at [pause 1s], rate and pitch.",
+        "Read aloud it would be billed and worthless.",
+        "ours",
+    ),
+    OpenPoint(
+        "pause-marker",
+        "Range of the pause marker",
+        f"{PAUSE_SECONDS} s; outside it is clamped, with a warning. One blank, a decimal number, the unit "
+        "s; anything else is text.",
+        "Comparable services clamp; a marker that only we read would be spoken, and billed, elsewhere.",
+        "likely",
+    ),
+    OpenPoint(
+        "billed-characters",
+        "Billed characters",
+        "Code points of text after pause markers are removed; whitespace counts. One function bills and "
+        "estimates.",
+        "A marker is no speech; everything else is sent to the engine.",
+        "guess",
+    ),
+    OpenPoint(
+        "pronunciation-dictionary",
+        "`pronunciationDictionary`",
+        "Word to {type: IPA or SAY_AS, pronunciation}, on generate, stream, voice changer and in "
+        "voice_config; in a form it is JSON text in pronunciation_dictionary.",
+        "Not in the document, but users of such services rely on it.",
+        "ours",
+    ),
+    OpenPoint(
+        "voices-model",
+        "`model` query of the voice listing",
+        "falcon-2, FALCON, gen2 and GEN2 are understood; the two catalogues differ.",
+        "The document's own table and error page spell it differently.",
+        "sure",
+    ),
+    OpenPoint(
+        "g711",
+        "ALAW and ULAW",
+        f"Mono at {RAW_G711_RATE_HZ} Hz; another rate or STEREO gets that with a warning, never silently.",
+        "G.711 telephony knows nothing else.",
+        "sure (that it is forced)",
+    ),
+    OpenPoint(
+        "audio-file-with-base64",
+        "`audioFile` when Base64 is asked",
+        "The empty string, and no audio is kept.",
+        "The table requires the field; zero retention leaves nothing to point at.",
+        "ours",
+    ),
+    OpenPoint(
+        "word-durations",
+        "`wordDurations`",
+        "One entry per spoken word; with wordDurationsAsOriginalText (English) one per whitespace token "
+        "of the input, as written.",
+        "Captions need the written form, timing the spoken one.",
+        "likely",
+    ),
+    OpenPoint(
+        "stream-body",
+        "Body of POST /v1/speech/stream",
+        "Raw audio bytes in the asked format, chunked; Content-Type by format: "
+        + ", ".join(f"{name} ({audio_format})" for audio_format, name in CONTENT_TYPES.items())
+        + " with ;rate=R;channels=C for PCM.",
+        "Public clients read raw chunks; the media types are the registered or customary ones.",
+        "sure (raw, chunked), guess (media types)",
+    ),
+    OpenPoint(
+        "us-east-model",
+        "Default model for streaming in US-East",
+        "gen2",
+        "The document says only that it is not falcon-2, and there are two models.",
+        "guess",
+    ),
+    OpenPoint(
+        "gen2-streaming",
+        "gen2 streaming is deprecated",
+        f"Works, with a {DEPRECATION_HEADER} header and a warning.",
+        "Deprecated is not removed.",
+        "ours",
+    ),
+    OpenPoint(
+        "stream-speech",
+        "How a stream sounds, and what it costs when it is broken off",
+        "Spoken sentence by sentence: each alone as in any other text, with a fixed pause between, at the "
+        "loudness of the voice. A stream that is broken off, by whomever, is billed for the sentences that "
+        "were spoken; a repeat with its idempotency key is billed for the rest. What is under way waits up "
+        f"to {PART_QUEUE_SECONDS:g} s for a place in a full queue.",
+        "What is heard first cannot wait for what comes last, and work that was done was asked for.",
+        "ours",
+    ),
+)

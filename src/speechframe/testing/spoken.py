@@ -1,0 +1,92 @@
+"""What a call for speech is answered, with all that can be wrong with it."""
+
+import base64
+from urllib.parse import quote
+
+from speechframe.spec.chosen import WARNING_HEADER, content_type
+from speechframe.testing import answers
+from speechframe.testing.audio import Shape, clip_base64, shape_of, streamed_clip
+from speechframe.testing.plan import Fault
+from speechframe.testing.shelf import EXPIRED_PATH, path_of
+from speechframe.testing.wanted import Wanted
+
+__all__ = ["generated", "streamed"]
+
+_NO_AUDIO = base64.b64encode(b"no audio at all")
+_WITHOUT_AUDIO = frozenset({Fault.NO_AUDIO, Fault.BROKEN_JSON, Fault.BROKEN_BASE64, Fault.EXPIRED_URL})
+"""Ways to bill and give nothing that can be heard: for a stream there is only one."""
+
+
+def generated(
+    wanted: Wanted,
+    fault: Fault | None,
+    *,
+    audio_bytes: int | None,
+    trace: str,
+    url: str,
+    remaining: int,
+    used: int,
+) -> bytes:
+    """Return the answer to a generate call.
+
+    Parameters
+    ----------
+    wanted
+        What was asked for.
+    fault
+        What is wrong with the answer; None for a good one.
+    audio_bytes
+        The size of its audio; None for what the text takes.
+    trace
+        The service's id of the answer.
+    url
+        The address of the region, which an audio URL begins with.
+    remaining, used
+        The account's characters.
+    """
+    shape = _shape(wanted, audio_bytes)
+    audio_url = ""
+    encoded: tuple[bytes | memoryview, ...] = ()
+    if fault is Fault.EXPIRED_URL:
+        audio_url = f"{url}{EXPIRED_PATH}/{wanted.tag:016x}"
+    elif fault is Fault.NO_AUDIO:
+        encoded = (_NO_AUDIO,)
+    elif wanted.as_base64 or fault is Fault.BROKEN_BASE64:
+        encoded = clip_base64(shape, wanted.tag, wanted.take)
+    else:
+        audio_url = url + path_of(shape, wanted.tag, wanted.take)
+    if fault is Fault.BROKEN_BASE64:
+        encoded = (b"*" + bytes(encoded[0][1:]), *encoded[1:])
+    body = answers.spoken(
+        audio_url=audio_url,
+        encoded_audio=encoded,
+        audio_seconds=shape.seconds,
+        remaining=remaining,
+        used=used,
+        words=answers.word_durations(wanted.text, shape.seconds),
+        warning=wanted.warning,
+    )
+    answer = answers.http(200, body, trace=trace)
+    # Its last brace makes it JSON.
+    return answer[:-1] + b"]" if fault is Fault.BROKEN_JSON else answer
+
+
+def streamed(wanted: Wanted, fault: Fault | None, *, audio_bytes: int | None, trace: str) -> bytes:
+    """Return the answer to a stream call; the parameters are those of :func:`generated`."""
+    audio = streamed_clip(_shape(wanted, audio_bytes), wanted.tag, wanted.take)
+    if fault in _WITHOUT_AUDIO:
+        audio = _NO_AUDIO
+    warning = "" if wanted.warning is None else f"{WARNING_HEADER}: {quote(wanted.warning)}\r\n"
+    kind = content_type(wanted.format, wanted.rate_hz, wanted.channels)
+    return answers.chunked(audio, trace=trace, content_type=kind, headers=warning)
+
+
+def _shape(wanted: Wanted, audio_bytes: int | None) -> Shape:
+    return shape_of(
+        wanted.format,
+        wanted.rate_hz,
+        wanted.channels,
+        characters=wanted.characters,
+        audio_bytes=audio_bytes,
+        variant=wanted.tag + wanted.take,
+    )
