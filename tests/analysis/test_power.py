@@ -139,3 +139,9 @@ def test_a_measured_spread_is_what_a_study_is_planned_with(rng, mos):
     found = power("mos", effect=0.4, spread=pilot, simulations=40)
     assert found.spread is pilot
     assert 0.7 < pilot.total < 1.3
+
+
+@pytest.mark.parametrize("effect", ["large", None, True, float("nan")])
+def test_an_effect_that_is_no_number_is_refused(effect):
+    with pytest.raises(AnalysisError, match="effect"):
+        power("mos", effect=effect)

@@ -32,6 +32,54 @@ def test_the_rule_of_the_reference_is_that_of_mushra_only():
     assert result.screening["reference_missed"].isna().all()
 
 
+ANCHORS = ("low", "mid")
+
+
+def anchored(missed, trials=20):
+    """The same with anchors, of which the first listener gives `missed` mid-range ones more than 90."""
+    votes = mushra_rows(0, trials)
+    anchors = votes[votes["condition"] == "ours"]
+    rated = {"low": 10.0, "mid": 30.0}
+    parts = [
+        anchors.assign(condition=name, score=score + anchors["score"] / 10) for name, score in rated.items()
+    ]
+    high = (parts[1]["listener"] == "k") & parts[1]["item"].isin([f"s{n}" for n in range(missed)])
+    parts[1].loc[high, "score"] = 90.1
+    return pd.concat([votes, *parts], ignore_index=True)
+
+
+@pytest.mark.parametrize(("missed", "out"), [(0, ()), (3, ()), (4, ("k",)), (20, ("k",))])
+def test_who_takes_the_mid_range_anchor_for_the_reference_is_screened_out(missed, out):
+    result = analyse(anchored(missed), method="mushra", reference="ref", anchors=ANCHORS)
+    assert result.screened == out
+    assert result.screening.set_index("listener").loc["k", "anchor_missed"] == missed / 20
+    assert set(result.screening.loc[result.screening["screened"], "reason"]) <= {"anchor"}
+    assert "gave mid more than 90 in as many of theirs" in result.methods()
+
+
+def test_ninety_is_not_too_much_for_an_anchor_and_the_low_one_has_no_rule():
+    votes = anchored(20)
+    votes.loc[votes["score"] == 90.1, "score"] = 90.0
+    votes.loc[(votes["listener"] == "k") & (votes["condition"] == "low"), "score"] = 100.0
+    assert analyse(votes, method="mushra", reference="ref", anchors=ANCHORS).screened == ()
+
+
+def test_differences_of_anchors_are_not_tested_unless_they_are_asked_for():
+    votes = anchored(0)
+    result = analyse(votes, method="mushra", reference="ref", anchors=ANCHORS)
+    assert set(result.scores["condition"]) == {"ref", "ours", *ANCHORS}
+    assert result.pairs[["condition_a", "condition_b"]].to_numpy().tolist() == [["ref", "ours"]]
+    alone = analyse(votes[~votes["condition"].isin(ANCHORS)], method="mushra", reference="ref")
+    pd.testing.assert_frame_equal(result.pairs, alone.pairs)
+    text = result.methods()
+    assert "Anchors of ITU-R BS.1534 were low and mid" in text
+    assert "The 1 pair of conditions" in text
+    assert "Anchors were left out of the comparisons." in text
+    everything = analyse(votes, method="mushra", reference="ref", anchors=ANCHORS, compare_anchors=True)
+    assert len(everything.pairs) == 6
+    assert "left out of the comparisons" not in everything.methods()
+
+
 def test_both_results_are_given():
     votes = mushra_rows(20)
     result = analyse(votes, method="mushra", reference="ref")

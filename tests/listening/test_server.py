@@ -235,8 +235,12 @@ def test_a_port_that_is_taken_and_no_listeners_are_said(tmp_path):
         pytest.raises(SettingsError, match="choose another port"),
     ):
         serve_test(test, port=taken.getsockname()[1], listeners=1)
-    with pytest.raises(SettingsError, match="at least one"):
+    with pytest.raises(SettingsError, match="1 to 10,000"):
         serve_test(test, listeners=0)
+    with pytest.raises(SettingsError, match="port is a whole number, 0 to 65,535, not 70000"):
+        serve_test(test, port=70000)
+    with pytest.raises(SettingsError, match="host is a text"):
+        serve_test(test, host=None)
 
 
 def test_beyond_this_machine_only_when_asked_and_it_says_so(tmp_path, caplog):

@@ -6,6 +6,7 @@ from votes_lab import frame_of, tone
 
 from speechframe.errors import ListeningError
 from speechframe.listening.sources import material_of
+from speechframe.page.clips import shelf_of
 
 
 def test_conditions_by_name_and_by_column_are_the_same_material():
@@ -81,3 +82,32 @@ def test_the_row_id_names_items_where_no_column_does():
         for name in ("ours", "human")
     }
     assert material_of(named).items == ("k1", "k2")
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda path: path.read_bytes(),
+        lambda path: bytearray(path.read_bytes()),
+        lambda path: path,
+        str,
+        lambda path: {"bytes": path.read_bytes(), "path": None},
+        lambda path: {"bytes": None, "path": str(path)},
+        lambda path: shelf_of(pd.DataFrame({"audio": [path.read_bytes()]})).clip("0"),
+    ],
+    ids=["bytes", "bytearray", "path", "text of a path", "dict of bytes", "dict of a path", "clip"],
+)
+def test_recordings_come_in_every_form_that_holds_them(tmp_path, form):
+    path = tmp_path / "spoken.wav"
+    path.write_bytes(tone(300))
+    given = frame_of(("human",), items=("s1",)).assign(audio=[form(path)])
+    found = material_of({"ours": frame_of(("ada",), items=("s1",)), "human": given})
+    assert found.clips["s1", "human"]().audio == path.read_bytes()
+
+
+@pytest.mark.parametrize("audio", [None, float("nan"), 7, "", "no/such/file.wav", {"path": None}, [0.0, 0.1]])
+def test_what_is_no_recording_is_named_with_its_row(audio):
+    given = frame_of(("human",), items=("s1", "s2")).assign(audio=[tone(), audio])
+    with pytest.raises(ListeningError, match=r"item 's2' in condition 'human': row ('1'|1): ") as refused:
+        material_of({"ours": frame_of(("ada",), items=("s1", "s2")), "human": given})
+    assert refused.value.missing == (("s2", "human"),)

@@ -123,7 +123,26 @@ def test_mushra_hides_the_reference_and_has_anchors(tmp_path):
         ({"reference": NAMES[0]}, "a test by ab has no reference"),
         ({"method": "mushra", "reference": "wolfgang"}, "did you mean 'wolfram'"),
         ({"method": "mos", "reveal": True}, "ab and abx only"),
-        ({"trials_per_listener": 0}, "1 or more"),
+        ({"method": ["ab"]}, r"there is no method \['ab'\]"),
+        ({"trials_per_listener": 0}, "trials_per_listener is a whole number, 1 or more, not 0"),
+        ({"trials_per_listener": 2.5}, "trials_per_listener is a whole number, 1 or more, not 2.5"),
+        ({"trials_per_listener": True}, "trials_per_listener is a whole number, 1 or more, not True"),
+        ({"trials_per_listener": float("nan")}, "whole number, 1 or more, not nan"),
+        ({"training": -1}, "training is a whole number, 0 or more, not -1"),
+        ({"seed": "x"}, "seed is a whole number"),
+        ({"listeners": 2**40}, "listeners is a whole number, 1 to 10,000"),
+        ({"listener": 0}, "there is no listener 0"),
+        ({"listener": "anna"}, "there is no listener 'anna'"),
+        ({"consent": ""}, "consent is a text, not ''"),
+        ({"title": 3}, "title is a text, not 3"),
+        ({"reference": ["ada"]}, "reference is a text"),
+        ({"reveal": "no"}, "reveal is True or False, not 'no'"),
+        ({"questions": 3}, "3 is no question"),
+        ({"questions": [{"label": "a", "choices": "yes"}]}, "is no question"),
+        ({"questions": [{"label": "a", "choices": []}]}, "choices are what a question of kind choice has"),
+        ({"questions": [{"label": "a", "required": "no"}]}, "is no question"),
+        ({"item": ""}, "item is a text"),
+        ({"condition": None}, "condition is a text"),
         ({"condition": "voice"}, "did you mean 'voice_id'"),
     ],
 )
@@ -164,3 +183,49 @@ def test_votes_become_results_power_and_methods(tmp_path):
     assert "9 trials" in test.methods()
     assert "seed 0" in test.methods()
     assert test.power(effect=2, listeners=6, simulations=20).listeners == 6
+
+
+@pytest.mark.parametrize("folder", ["", 3])
+def test_a_folder_is_a_path(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ListeningError, match="folder is a path"):
+        made(folder)
+    with pytest.raises(StoreError, match="folder is a path"):
+        open_test(folder)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_conditions_by_name_have_names(tmp_path):
+    with pytest.raises(ListeningError, match="every condition has a name, not '' and 'ours'"):
+        make_test({"": frame_of(("ada",)), "ours": frame_of(("bob",))}, "ab", folder=tmp_path / "t")
+
+
+def test_a_listener_of_the_design_is_who_the_test_is_for(tmp_path):
+    assert made(tmp_path / "t").listener == "listener-01"
+    assert made(tmp_path / "t", listener=3).listener == "listener-03"
+    assert made(tmp_path / "t", listener="listener-02").listener == "listener-02"
+    assert made(tmp_path / "t", listener=5).listener == "listener-05", "the design is drawn for a new one"
+    assert made(tmp_path / "t", listener="listener-05").listener == "listener-05"
+    assert "listener-05" in made(tmp_path / "t", listener=5).to_html()
+
+
+def test_anchors_are_rated_and_named_and_not_compared(tmp_path):
+    test = made(tmp_path / "t", "mushra", reference=NAMES[0], trials_per_listener=3, training=0)
+    marks = {NAMES[0]: 100, NAMES[1]: 70, NAMES[2]: 60, "anchor 7 kHz": 40, "anchor 3.5 kHz": 20}
+    for place, listener in enumerate(test.listeners):
+        test.answer(listener, {"kind": "begin"})
+        of = test.design[test.design["listener"] == listener].set_index(["trial", "slot"])["condition"]
+        for trial in range(3):
+            scores = {"ABCDE"[slot]: marks[of[trial, slot]] - place for slot in range(5)}
+            assert (
+                test.record(listener, vote_of(test.plan(listener), trial, {"scores": scores}))["kind"]
+                == "stored"
+            )
+    assert set(test.votes["condition"]) == set(test.design["condition"]) == set(marks)
+    result = test.results
+    assert set(result.scores["condition"]) == set(marks)
+    assert set(result.pairs["condition_a"]) | set(result.pairs["condition_b"]) == set(NAMES)
+    assert len(test.analyse(compare_anchors=True).pairs) == 10
+    assert "Anchors of ITU-R BS.1534 were anchor 3.5 kHz and anchor 7 kHz" in test.methods()
+    assert result.screening["anchor_missed"].tolist() == [0, 0, 0]
+    assert test.power(effect=30, listeners=6, simulations=5).conditions == 3

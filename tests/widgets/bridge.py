@@ -37,6 +37,15 @@ def wire(data, buffers):
     return {**json.loads(json.dumps(data)), "buffers": [base64.b64encode(bytes(b)).decode() for b in buffers]}
 
 
+def until_lit(page, word=None):
+    """Wait until a word is lit. Frame by frame: what a locator looks for twice a second is heard in less."""
+    page.wait_for_function(
+        """word => [...document.querySelectorAll(".spf-lit")]
+          .some((lit) => word === null || lit.textContent.trim() === word)""",
+        arg=word,
+    )
+
+
 class Bridge:
     """A widget shown in a page.
 

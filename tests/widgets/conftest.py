@@ -16,13 +16,19 @@ FLAGS = [
     "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
     "--autoplay-policy=no-user-gesture-required",
 ]  # fmt: skip
-PICTURES = Path(os.environ.get("SPEECHFRAME_PICTURES", "build/pictures"))
+PICTURES = Path(os.environ.get("SPEECHFRAME_PICTURES", "build/pictures")).absolute()
 
 
 def chromium():
     found = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
     assert found, "the tests of widgets need Chromium: `make test` installs it, CHROMIUM names another one"
     return found
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(monkeypatch, tmp_path):
+    """Runs that name no folder lie where the test lies, not where the tests were started."""
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""JupyterLab on a free port with nothing of the person who runs it, and what its kernel holds."""
+"""JupyterLab or Notebook on a free port with nothing of the person who runs it, and what its kernel holds."""
 
 import ast
 import contextlib
@@ -24,10 +24,25 @@ def free_port():
         return listener.getsockname()[1]
 
 
-class Lab:
-    """JupyterLab over a folder; :meth:`stop` ends it and its kernels."""
+QUIET_LAB = [
+    "--LabApp.expose_app_in_browser=True", "--LabApp.news_url=None", "--LabApp.extension_manager=readonly",
+    "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+]  # fmt: skip
+PROGRAMS = {
+    "jupyterlab": (QUIET_LAB, lambda name: f"lab/workspaces/w{time.time_ns()}/tree/{name}"),
+    "notebook": (
+        ["--JupyterNotebookApp.expose_app_in_browser=True"],
+        lambda name: f"notebooks/{name}",
+    ),
+}
+"""Module of a front end, to its options and to where it shows a notebook."""
 
-    def __init__(self, folder, environment):
+
+class Lab:
+    """JupyterLab, or Notebook 7, over a folder; :meth:`stop` ends it and its kernels."""
+
+    def __init__(self, folder, environment, program="jupyterlab"):
+        options, self.address = PROGRAMS[program]
         self.folder, self.port, self.token = folder, free_port(), "t" * 32
         names = ["JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTERLAB_WORKSPACES_DIR",
                  "JUPYTERLAB_SETTINGS_DIR", "IPYTHONDIR"]  # fmt: skip
@@ -38,11 +53,9 @@ class Lab:
         self._quiet(own["JUPYTERLAB_SETTINGS_DIR"])
         self.log = (folder / "lab.log").open("w")
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ServerApp.ip=127.0.0.1",
+            [sys.executable, "-m", program, "--no-browser", "--allow-root", "--ServerApp.ip=127.0.0.1",
              f"--ServerApp.port={self.port}", "--ServerApp.port_retries=0", f"--ServerApp.root_dir={folder}",
-             f"--IdentityProvider.token={self.token}", "--LabApp.expose_app_in_browser=True",
-             "--LabApp.news_url=None", "--LabApp.extension_manager=readonly",
-             "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"],
+             f"--IdentityProvider.token={self.token}", *options],
             env={**environment, **{name: str(path) for name, path in own.items()}}, stdout=self.log, stderr=subprocess.STDOUT, cwd=folder,
         )  # fmt: skip
         self._wait()
@@ -61,7 +74,7 @@ class Lab:
                 self.api("api/status")
                 return
             time.sleep(0.1)
-        raise TimeoutError("JupyterLab did not start")
+        raise TimeoutError("it did not start")
 
     def api(self, path):
         request = urllib.request.Request(
@@ -90,9 +103,7 @@ class Lab:
 
     def open(self, page, name):
         """Open a notebook and wait for its kernel."""
-        page.goto(
-            f"http://127.0.0.1:{self.port}/lab/workspaces/w{time.time_ns()}/tree/{name}?token={self.token}"
-        )
+        page.goto(f"http://127.0.0.1:{self.port}/{self.address(name)}?token={self.token}")
         page.wait_for_function("window.jupyterapp !== undefined", timeout=60_000)
         page.wait_for_function(IDLE, arg=name, timeout=60_000)
 

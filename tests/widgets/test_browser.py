@@ -7,7 +7,9 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 import pytest
+from bridge import until_lit
 from clips_lab import spoken
+from playwright.sync_api import expect
 
 import speechframe as spf
 from speechframe.batch.run import Run
@@ -172,7 +174,7 @@ def test_sort_filter_and_search_by_hand_and_what_python_sees(run, browsing):
     ordered = expected.sort_values("audio_seconds", kind="stable")
     bridge.until(lambda: shown(bridge) == [int(k) for k in ordered.index])
     assert list(bridge.widget.frame.index) == list(ordered.index)
-    assert page.locator("th[aria-sort=ascending]").text_content().startswith("Length")
+    page.locator("th[aria-sort=ascending]", has_text="Length").wait_for()
     page.get_by_role("button", name="Length").click()
     page.locator("th[aria-sort=descending]").wait_for()
     page.get_by_label("Search in texts and ids").fill("nothing is like this")
@@ -201,7 +203,7 @@ def test_pages_turn_by_button_and_by_key(run, browsing):
     row(bridge, 50).focus()
     bridge.page.keyboard.press("PageDown")
     bridge.until(lambda: shown(bridge) == list(range(100, 120)))
-    assert bridge.page.get_by_role("button", name="Next").is_disabled()
+    expect(bridge.page.get_by_role("button", name="Next")).to_be_disabled()
     bridge.page.keyboard.press("PageUp")
     bridge.until(lambda: shown(bridge)[:1] == [50])
 
@@ -221,17 +223,17 @@ def test_a_click_opens_the_player_and_space_plays_with_words(run, browsing):
     bridge = browsing(run)
     row(bridge, 2).click()
     bridge.page.locator(".spf-clip").wait_for()
-    assert bridge.page.locator(".spf-word").all_text_contents() == ["The", "line", "number2"]
+    expect(bridge.page.locator(".spf-word")).to_have_text(["The", "line", "number2"])
     assert bridge.widget.loads == []
-    assert "chapter 0" in bridge.page.locator(".spf-fields").text_content()
+    expect(bridge.page.locator(".spf-fields")).to_contain_text("chapter 0")
     row(bridge, 2).focus()
     bridge.page.keyboard.press("Space")
-    bridge.page.locator(".spf-lit").first.wait_for()
+    until_lit(bridge.page)
     assert bridge.widget.loads == [key_of(2)]
     bridge.page.keyboard.press("ArrowDown")
     bridge.page.locator(".spf-word", has_text="number3").wait_for()
     bridge.page.keyboard.press("Space")
-    bridge.page.locator(".spf-lit").first.wait_for()
+    until_lit(bridge.page)
     assert bridge.widget.loads == [key_of(2), key_of(3)]
 
 
@@ -303,7 +305,7 @@ def test_buttons_say_the_same_as_keys(run, browsing):
     bridge.page.locator("button[aria-pressed=true]", has_text="Keep").wait_for()
     bridge.page.get_by_role("button", name="Reject (R)").click()
     bridge.page.locator("button[aria-pressed=true]", has_text="Reject").wait_for()
-    assert keep.get_attribute("aria-pressed") == "false"
+    expect(keep).to_have_attribute("aria-pressed", "false")
     bridge.page.get_by_role("button", name="Comment (C)").click()
     bridge.page.get_by_label("Comment for row 4").fill("hm")
     bridge.page.get_by_role("button", name="Save").click()
@@ -360,7 +362,7 @@ def test_a_translation_s_rows_are_read_without_a_player(tmp_path, browsing):
     bridge = browsing(Run(folder))
     row(bridge, 0).click()
     bridge.page.locator(".spf-panel", has_text="Hello").wait_for()
-    assert "Bonjour" in bridge.page.locator(".spf-panel").text_content()
+    expect(bridge.page.locator(".spf-panel")).to_contain_text("Bonjour")
     assert bridge.page.locator(".spf-clip").count() == 0
 
 
@@ -375,19 +377,19 @@ def test_one_page_without_network_sorts_searches_and_plays(run, page, tmp_path):
     page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
     page.on("request", lambda request: asked.append(request.url))
     page.goto(path.as_uri())
-    assert page.locator("tbody tr").count() == 10
-    assert "1–10 of 30 rows" in page.locator("section.spf").text_content()
-    assert "<b>no</b>" in page.locator("tbody").text_content()
+    expect(page.locator("tbody tr")).to_have_count(10)
+    expect(page.locator("section.spf")).to_contain_text("1–10 of 30 rows")
+    expect(page.locator("tbody")).to_contain_text("<b>no</b>")
     page.get_by_role("button", name="Next").click()
     page.locator("tr[data-place='12']").wait_for()
     page.get_by_role("button", name="Length").click()
     page.locator("th[aria-sort=ascending]", has_text="Length").wait_for()
     page.get_by_label("Search in texts and ids").fill("NUMBER 12 of")
     page.locator("tbody tr").nth(1).wait_for(state="detached")
-    assert page.locator("tbody tr").count() == 1
+    expect(page.locator("tbody tr")).to_have_count(1)
     page.locator("tbody tr").focus()
     page.keyboard.press("Space")
-    page.locator(".spf-lit").first.wait_for()
+    until_lit(page)
     page.keyboard.press("k")
     assert page.get_by_role("button", name="Keep").count() == 0
     assert [url for url in asked if not url.startswith(("file:", "blob:", "data:"))] == []

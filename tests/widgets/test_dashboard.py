@@ -7,6 +7,8 @@ import time
 
 import pandas as pd
 import pytest
+from bridge import until_lit
+from playwright.sync_api import expect
 
 import speechframe as spf
 from speechframe._loop import background_loop
@@ -135,7 +137,7 @@ def test_stop_lets_calls_finish_and_resume_makes_only_the_rest(start, watched, s
         "calls in flight came to their end"
     )
     before = service.books().requests
-    assert bridge.page.get_by_role("button", name="Stop").is_disabled()
+    expect(bridge.page.get_by_role("button", name="Stop")).to_be_disabled()
     service.set(latency=0)
     bridge.page.get_by_role("button", name="Resume").click()
     bridge.page.locator("[data-role=status]", has_text="finished").wait_for()
@@ -143,7 +145,7 @@ def test_stop_lets_calls_finish_and_resume_makes_only_the_rest(start, watched, s
     # The run that is held is the one that was resumed.
     assert bridge.widget.run is run
     assert (run.status, run.stats["done"]) == ("finished", 40)
-    assert bridge.page.get_by_role("button", name="Resume").is_disabled()
+    expect(bridge.page.get_by_role("button", name="Resume")).to_be_disabled()
 
 
 def test_a_click_waits_for_nobody(start, watched):
@@ -192,7 +194,7 @@ def test_an_empty_or_refused_key_is_said_in_red_and_nothing_more_is_sent(
     bridge.page.get_by_role("button", name="Resume").click()
     bridge.page.locator("[data-role=status]", has_text="finished").wait_for()
     assert run.stats["done"] == 20
-    assert banner.count() == 0
+    expect(banner).to_have_count(0)
 
 
 def test_what_keeps_resume_from_going_on_is_said(start, watched, show, service):
@@ -217,7 +219,7 @@ def test_a_page_that_is_loaded_again_shows_the_run_as_it_is_now(start, watched, 
     bridge.page.reload()
     bridge.wait("window.__ready === true")
     assert figure(bridge, "done") == 60
-    assert bridge.page.locator(".spf-clip").count() == 4
+    expect(bridge.page.locator(".spf-clip")).to_have_count(4)
 
 
 def test_the_newest_clips_play(start, watched, show):
@@ -229,7 +231,7 @@ def test_the_newest_clips_play(start, watched, show):
     newest = run.newest(4)
     assert [clip["id"] for clip in bridge.widget.clips] == newest
     bridge.page.locator(".spf-play").first.click()
-    bridge.page.locator(".spf-lit").first.wait_for()
+    until_lit(bridge.page)
     assert bridge.widget.loads == newest[:1]
 
 
@@ -244,8 +246,9 @@ spf.generate(lines, voice="nora", service=service, run_dir=folder, progress=Fals
 
 
 def test_a_run_of_another_process_is_watched_but_not_stopped(watched, show, service, tmp_path):
+    # Slow at first: the page takes its time to open, and it is to see the run while it is made.
     service.set(
-        latency=0.05, scripts={"Line 3 from afar.": ["503", "ok"], "Line 5 from afar.": ["400", "..."]}
+        latency=0.3, scripts={"Line 3 from afar.": ["503", "ok"], "Line 5 from afar.": ["400", "..."]}
     )
     folder = tmp_path / "afar"
     writer = subprocess.Popen([sys.executable, "-c", WRITER, service.url, str(folder)])
@@ -256,6 +259,7 @@ def test_a_run_of_another_process_is_watched_but_not_stopped(watched, show, serv
         assert bridge.page.get_by_role("button", name="Stop").is_disabled()
         assert "another process makes this run" in bridge.box.text_content()
         bridge.until(lambda: first < bridge.widget.figures["done"] < 59)
+        service.set(latency=0.02)
         bridge.page.locator("[data-role=status]", has_text="finished").wait_for()
     finally:
         assert writer.wait(60) == 0
@@ -339,4 +343,4 @@ def test_keys_alone_stop_a_run(start, watched, show):
 
 def test_its_class_is_a_widget_that_says_what_it_is():
     assert RunDashboard.__doc__
-    assert "export default {" in str(RunDashboard._esm)
+    assert "export default " in str(RunDashboard._esm)

@@ -4,6 +4,7 @@ import json
 import time
 
 import pytest
+from playwright.sync_api import expect
 
 from speechframe.errors import InvalidRows
 from speechframe.spec.speech import Voice
@@ -41,7 +42,7 @@ def test_typing_filters_and_python_has_what_is_seen(show, service):
     frame = bridge.widget.filtered
     assert set(frame["gender"]) == {bridge.widget.gender}
     assert all(any(tag.startswith("de-") for tag in tags) for tags in frame["locales"])
-    assert f"{len(german)} of {len(everything)} voices" in bridge.page.get_by_role("status").inner_text()
+    expect(bridge.page.get_by_role("status")).to_contain_text(f"{len(german)} of {len(everything)} voices")
 
 
 def test_every_choice_of_a_filter_leaves_voices(show, service):
@@ -72,11 +73,11 @@ def test_a_style_that_a_locale_does_not_have_is_given_up_with_a_warning(show):
     bridge.page.get_by_label("style").select_option("Angry")
     assert agree(bridge) == ["en-US-Ann"]
     bridge.page.get_by_label("locale").select_option("fr-FR")
-    assert "Angry" in bridge.page.locator(".spf-status.spf-error").inner_text()
+    bridge.page.locator(".spf-status.spf-error", has_text="Angry").wait_for()
     bridge.until(lambda: bridge.widget.style == "")
     assert agree(bridge) == ["fr-FR-Bea", "en-US-Ann"], "whose own locale it is comes first"
     bridge.page.get_by_label("gender").select_option("Female")
-    assert bridge.page.locator(".spf-status.spf-error").count() == 0
+    expect(bridge.page.locator(".spf-status.spf-error")).to_have_count(0)
 
 
 def test_voices_of_falcon_2_speak_their_samples_and_comparisons_themselves(service, tmp_path):
@@ -118,7 +119,7 @@ def test_a_sample_is_spoken_when_it_is_asked_for_and_paid_for_once(show, service
     ((asked, clip),) = bridge.widget.samples.items()
     assert asked[0] == voice
     assert clip.text == "Hello there."
-    assert bridge.page.locator(".spf-card[aria-current]").get_attribute("data-voice") == voice
+    expect(bridge.page.locator(".spf-card[aria-current]")).to_have_attribute("data-voice", voice)
     first.get_by_role("button").click()
     loads = [m for m in bridge.to_python if m["method"] == "custom" and m["content"]["kind"] == "load"]
     assert len(loads) == 1
@@ -133,7 +134,7 @@ def test_two_cards_are_compared(show, service):
     boxes.nth(1).check()
     bridge.until(lambda: bridge.widget.selection == cards(bridge)[:2])
     compare.click()
-    assert bridge.page.get_by_role("heading", name="Side by side").is_visible()
+    bridge.page.get_by_role("heading", name="Side by side").wait_for()
     comparison = bridge.widget.compare()
     assert comparison.stage == "planned"
     assert "24 credits" in comparison.price

@@ -1,10 +1,12 @@
-"""JupyterLab, from end to end: a real kernel, a real run on the embedded service, a real browser."""
+"""JupyterLab and Notebook 7, from end to end: a real kernel, a real run on the embedded service, a real browser."""
 
+import contextlib
 import json
 import os
 import time
 
 import pytest
+from bridge import until_lit
 from lab import Lab
 
 pytestmark = pytest.mark.timeout(300)
@@ -35,14 +37,21 @@ run = spf.generate(lines, text="line", voice="en-US-nora", service=service, run_
 """
 
 
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("lab")
+@contextlib.contextmanager
+def started(folder, program):
     environment = {k: v for k, v in os.environ.items() if not k.startswith("SPEECHFRAME_")}
     environment["SPEECHFRAME_SERVICE"] = str(folder / "service")
-    lab = Lab(folder, environment)
-    yield lab
-    lab.stop()
+    lab = Lab(folder, environment, program)
+    try:
+        yield lab
+    finally:
+        lab.stop()
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    with started(tmp_path_factory.mktemp("lab"), "jupyterlab") as lab:
+        yield lab
 
 
 def until(page, true, seconds=60):
@@ -122,3 +131,27 @@ def test_two_hundred_clips_make_a_notebook_little_longer(lab, page):
     assert len(saved) - before < 50_000
     html = "".join(json.dumps(output) for cell in json.loads(saved)["cells"] for output in cell["outputs"])
     assert html.count("<tr>") >= 200, "without a kernel it is a table"
+
+
+def test_notebook_7_shows_a_run_that_is_watched_and_stopped_and_plays_a_clip_of_it(tmp_path, page, picture):
+    with started(tmp_path, "notebook") as notebook:
+        notebook.notebook("watch.ipynb", [START.replace("workers=2", "workers=1"), A_RUN])
+        notebook.open(page, "watch.ipynb")
+        notebook.run_all(page, "watch.ipynb")
+        box = page.locator(".spf").first
+        box.wait_for(timeout=90_000)
+        with notebook.kernel("watch.ipynb") as ask:
+            until(page, lambda: ask("run.progress.ended") > 5)
+            clip = box.locator(".spf-clip").first
+            clip.wait_for(timeout=60_000)
+            box.get_by_role("button", name="Stop").click()
+            until(page, lambda: ask("dashboard.run.status") == "stopped")
+            assert 0 < ask("dashboard.run.stats['done']") < 400
+            box.locator("[data-role=status]", has_text="stopped").wait_for()
+            key = clip.get_attribute("data-clip")
+            # A key of the notebook's own, and one of ours: the focus is in the widget.
+            clip.press(" ")
+            until_lit(page)
+            until(page, lambda: ask("dashboard.loads") == [key])
+            assert page.locator(".jp-Cell").count() == 2, "the space bar changed no cell"
+            picture(box, "notebook-7-dashboard")

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from clips_lab import spoken
 
+import speechframe as spf
 from speechframe.listening.test import open_test
 from speechframe.widgets.listening import ListeningTest, listening_test
 
@@ -236,6 +237,84 @@ def test_abx_by_keyboard_keeps_the_position_and_the_number_of_trials(show, spied
     assert (votes["answer"] == votes["left"]).all()
     assert votes["correct"].tolist() == (votes["answer"] == votes["truth"]).tolist()
     assert not is_shown(bridge, *NAMES, *ITEMS)
+
+
+def test_abx_by_mouse_to_the_end(show, spied, tmp_path):
+    bridge = show(
+        lambda: made(tmp_path / "t", "abx", items=ITEMS[:1], trials_per_listener=2, training=0),
+    )
+    page = bridge.page
+    begin(bridge)
+    next_one = page.get_by_role("button", name="Next")
+    for place, answer in enumerate(("X is A", "X is B"), 1):
+        is_at(bridge, place)
+        choice = page.get_by_role("radio", name=answer)
+        for slot in "AXB":
+            assert choice.is_disabled(), f"{slot} was not heard"
+            hear(bridge, slot, slot)
+        assert next_one.is_disabled(), "nothing was chosen"
+        choice.check()
+        next_one.click()
+    the_end(bridge)
+    votes = bridge.widget.votes
+    other = {"a": "b", "b": "a"}
+    assert votes["answer"].tolist() == [votes["left"][0], other[votes["left"][1]]], "A stands on the left"
+    assert votes["correct"].tolist() == (votes["answer"] == votes["truth"]).tolist()
+    assert (votes["plays"] == 3).all()
+    assert bridge.widget.results.discrimination.pairs["correct"].tolist() == [votes["correct"].sum()]
+    assert not is_shown(bridge, *NAMES, *ITEMS)
+
+
+@pytest.mark.parametrize("method", ["ab", "mos"])
+def test_a_run_is_judged_against_recordings_of_files(show, spied, service, tmp_path, method):
+    lines = pd.DataFrame({"id": ITEMS[:2], "line": ["Yes.", "No."]})
+    run = spf.generate(
+        lines,
+        text="line",
+        id="id",
+        voice="en-US-nora",
+        service=service,
+        run_dir=tmp_path / "run",
+        progress=False,
+    )
+    path = tmp_path / "spoken.wav"
+    path.write_bytes(spoken(["no"], rate_hz=16000).audio)
+    human = pd.DataFrame({"id": ITEMS[:2], "audio": [spoken(["yes"], rate_hz=16000).audio, str(path)]})
+    trials = {"ab": 2, "mos": 4}[method]
+    bridge = show(
+        lambda: listening_test(
+            {"ours": run, "human": human},
+            method,
+            folder=tmp_path / "t",
+            trials_per_listener=trials,
+            training=0,
+        )
+    )
+    page, widget = bridge.page, bridge.widget
+    begin(bridge)
+    of = widget.design.query("listener == 'listener-01'").reset_index(drop=True)
+    for place in range(trials):
+        is_at(bridge, place + 1, total=trials)
+        if method == "ab":
+            hear(bridge, "A", "AB")
+            left = of[f"condition_{of['left'][place]}"][place]
+            page.get_by_label("A is better" if left == "human" else "B is better").check()
+        else:
+            hear(bridge, "A", "A")
+            page.keyboard.press("5" if of["condition"][place] == "human" else "2")
+        # In quotes: the style sheet says "colours", and the scripts what is "ours".
+        assert not is_shown(bridge, "human", '"ours"', "nora", *ITEMS, str(tmp_path))
+        page.get_by_role("button", name="Next").click()
+    the_end(bridge)
+    results = widget.results
+    if method == "ab":
+        (found,) = results.preference.to_dict("records")
+        assert {found["condition_a"], found["condition_b"]} == {"human", "ours"}
+        assert found["prefer_a" if found["condition_a"] == "human" else "prefer_b"] == 2
+    else:
+        assert results.scores.set_index("condition")["mean"].to_dict() == {"human": 5, "ours": 2}
+        assert results.pairs[["condition_a", "condition_b"]].to_numpy().tolist() == [["human", "ours"]]
+    assert "human, ours" in widget.methods()
 
 
 def test_a_reload_goes_on_at_the_same_trial(show, browser, spied, tmp_path):

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import expect
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "listening"))
 
@@ -143,7 +144,7 @@ def test_a_vote_outlives_a_server_that_goes_away_and_the_listener_is_told(
     picture(page, "listening-served-alone")
     with serve_test(open_test(test.folder), port=port, listeners=1):
         page.get_by_text("Trial 2 of 4").first.wait_for()
-        assert page.locator("#spf-net").is_hidden()
+        expect(page.locator("#spf-net")).to_be_hidden()
         assert list(test.votes["trial"]) == [0]
 
 

@@ -23,11 +23,15 @@ def node(*arguments):
 
 
 def test_all_scripts_together_are_small():
+    assert len(MODULES) > len(SCRIPTS)
+    assert sum(path.stat().st_size for path in MODULES) < 80_000
+
+
+def test_every_script_belongs_to_a_widget_or_a_page():
     parts = {}
-    for path in MODULES:
-        assets._collect(path.relative_to(STATIC).as_posix(), parts)
-    assert len(parts) == len(MODULES)
-    assert sum(len(text.encode()) for text in parts.values()) < 80_000
+    for name in [*SCRIPTS, "core/page", "core/served", "core/offline"]:
+        assets._collect(f"{name}.js", parts)
+    assert set(parts) == {path.relative_to(STATIC).as_posix() for path in MODULES}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(STATIC).as_posix())

@@ -82,6 +82,11 @@ class Votes:
         """Return the votes of everybody else."""
         return replace(self, frame=self.frame[~self.frame["listener"].isin(list(listeners))])
 
+    def without_conditions(self, conditions: Collection[str]) -> "Votes":
+        """Return the votes on all other conditions, of a method with scores."""
+        left = tuple(name for name in self.conditions if name not in conditions)
+        return replace(self, frame=self.frame[self.frame["condition"].isin(left)], conditions=left)
+
 
 def method_of(name: str) -> Method:
     """Return the method of a name.

@@ -2,8 +2,9 @@
 
 import html
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from speechframe.analysis.discrimination import Discrimination, discrimination
@@ -111,7 +112,11 @@ class ListeningResult:
     reference
         The hidden reference's condition, if there was one.
     conditions
-        What was compared, by name.
+        What was rated or compared, by name.
+    anchors
+        Those of them that are anchors, the lowest first.
+    compared
+        Those whose differences were tested: without the anchors, unless they were asked for.
     confidence
         Of all intervals.
     everyone
@@ -127,6 +132,8 @@ class ListeningResult:
     method: Method
     reference: str | None
     conditions: tuple[str, ...]
+    anchors: tuple[str, ...]
+    compared: tuple[str, ...]
     confidence: float
     everyone: Figures
     kept: Figures | None
@@ -227,6 +234,8 @@ def analyse(
     method: str,
     reference: str | None = None,
     conditions: Collection[str] | None = None,
+    anchors: Sequence[str] = (),
+    compare_anchors: bool = False,
     confidence: float = 0.95,
     duplicates: Duplicates = "refuse",
     replicates: int = REPLICATES,
@@ -246,6 +255,12 @@ def analyse(
         The condition that is the hidden reference; ``mushra`` needs one.
     conditions
         All conditions there may be: another one is refused. None takes what is found.
+    anchors
+        The conditions that are anchors, the lowest first, in ``mushra``. They have scores, and the last one
+        has its rule of screening; their differences are not tested, because nobody asks for them, and every
+        pair more makes the adjustment for all pairs harder on the others.
+    compare_anchors
+        Test their differences all the same.
     confidence
         How often the intervals shall hold what they estimate.
     duplicates
@@ -277,18 +292,23 @@ def analyse(
     untouched = sum(read.untouched.values())
     if not len(read.frame):
         raise AnalysisError(f"there are no votes to analyse: all {untouched} clips were left untouched")
-    screening = screen(read, reference=reference)
+    rated = tuple(name for name in anchors if name in read.conditions)
+    screening = screen(read, reference=reference, mid_anchor=rated[-1] if rated else None)
     out = set(screening.loc[screening["screened"], "listener"])
-    everyone = _figures(read, confidence, replicates, seed)
+    left_out = () if compare_anchors else rated
+    figures = partial(_figures, left_out=left_out, confidence=confidence, replicates=replicates, seed=seed)
+    everyone = figures(read)
     kept: Figures | None = everyone
     if len(out) == len(read.listeners):
         kept = None
     elif out:
-        kept = _figures(read.without(out), confidence, replicates, seed)
+        kept = figures(read.without(out))
     return ListeningResult(
         method=read.method,
         reference=reference,
         conditions=read.conditions,
+        anchors=rated,
+        compared=tuple(name for name in read.conditions if name not in left_out),
         confidence=confidence,
         everyone=everyone,
         kept=kept,
@@ -298,13 +318,15 @@ def analyse(
     )
 
 
-def _figures(votes: Votes, confidence: float, replicates: int, seed: int) -> Figures:
+def _figures(
+    votes: Votes, *, left_out: Collection[str], confidence: float, replicates: int, seed: int
+) -> Figures:
     counts = Figures(len(votes.listeners), len(votes.items), len(votes.frame))
     if votes.method.has_scores:
         return replace(
             counts,
             scores=score_frame(votes, confidence=confidence),
-            pairs=pair_frame(votes, confidence=confidence),
+            pairs=pair_frame(votes.without_conditions(left_out), confidence=confidence),
             spread=spread_frame(votes),
         )
     if votes.method.name == AB:

@@ -1,6 +1,6 @@
 """The paragraph on methods that a paper needs: what was asked, of whom, and how it was computed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -72,6 +72,12 @@ def _design(result: "ListeningResult") -> Iterator[str]:
     )
     if result.reference is not None:
         yield f"The hidden reference was {result.reference}."
+    if result.anchors:
+        count, names = len(result.anchors), _both(result.anchors)
+        yield (
+            f"{_plural('Anchor', count)} of ITU-R BS.1534 {'was' if count == 1 else 'were'} {names}, made of "
+            "the reference by a low-pass filter."
+        )
     if method.has_scores:
         steps = f" in steps of {method.step:g}" if method.step is not None else ""
         yield (
@@ -108,6 +114,8 @@ def _rules(result: "ListeningResult") -> Iterator[str]:
             f"gave the hidden reference less than {REFERENCE_SCORE:g} in more than {TOLERATED_SHARE:.0%} "
             f"of their trials (ITU-R BS.1534)"
         )
+        if result.anchors:
+            yield f"gave {result.anchors[-1]} more than {REFERENCE_SCORE:g} in as many of theirs (BS.1534)"
     if result.method.has_scores:
         yield f"gave every condition the same score {many}"
     if name == AB:
@@ -126,7 +134,7 @@ def _statistics(result: "ListeningResult") -> Iterator[str]:
         "MacKinnon et al. 2024)"
     )
     with_t = f"with t of min(listeners, items) - 1 degrees of freedom ({degrees} over all votes)"
-    comparisons = len(result.conditions) * (len(result.conditions) - 1) // 2
+    comparisons = len(result.compared) * (len(result.compared) - 1) // 2
     pairs = f"{comparisons} {_plural('pair', comparisons)}"
     if result.method.has_scores:
         yield f"Mean scores were computed with {percent} intervals {way}, {with_t}."
@@ -135,6 +143,8 @@ def _statistics(result: "ListeningResult") -> Iterator[str]:
             f"variance, adjusted for all pairs (Holm 1979), and beside it by signed-rank tests over the "
             f"listeners' mean differences (Wilcoxon 1945), adjusted alike."
         )
+        if result.compared != result.conditions:
+            yield "Anchors were left out of the comparisons."
     elif result.method.name == AB:
         yield (
             f"Shares among the decided votes were computed with {percent} intervals (Wilson 1927), of single "
@@ -165,3 +175,7 @@ def _plural(noun: str, count: int) -> str:
 
 def _either(parts: list[str]) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])}, or {parts[-1]}"
+
+
+def _both(parts: Sequence[str]) -> str:
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)

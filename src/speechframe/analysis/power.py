@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from itertools import combinations
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -233,6 +234,8 @@ class _Plan:
 
 
 def _refuse_effect(kind: Method, effect: float) -> None:
+    if isinstance(effect, bool) or not isinstance(effect, Real):
+        raise AnalysisError(f"an effect is a number, not {effect!r}")
     if kind.highest is not None and kind.lowest is not None:
         if not 0 <= effect <= kind.highest - kind.lowest:
             allowed = f"0 to {kind.highest - kind.lowest:g} points"

@@ -5,6 +5,8 @@ no bad listener.
 
 ``reference``
     mushra: gave the hidden reference less than 90 in more than 15 % of its trials (ITU-R BS.1534).
+``anchor``
+    mushra: gave the mid-range anchor more than 90 in more than 15 % of its trials (ITU-R BS.1534-3).
 ``constant``
     Gave one and the same score to more than one condition, or said tie, every time over eight votes or more.
 ``side``
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 REFERENCE_SCORE = 90.0
-"""What a listener who hears the hidden reference gives it at least."""
+"""What listeners who hear which is which give the hidden reference at least, and an anchor at the most."""
 
 TOLERATED_SHARE = 0.15
 """In how many of their trials listeners may miss it."""
@@ -31,7 +33,7 @@ FEWEST_VOTES = 8
 """From how many equal votes on they are no chance: a fair coin does this to one listener in 128."""
 
 
-def screen(votes: Votes, *, reference: str | None = None) -> "pd.DataFrame":
+def screen(votes: Votes, *, reference: str | None = None, mid_anchor: str | None = None) -> "pd.DataFrame":
     """Return what each listener did, and who is screened out.
 
     Parameters
@@ -40,14 +42,16 @@ def screen(votes: Votes, *, reference: str | None = None) -> "pd.DataFrame":
         The votes.
     reference
         The hidden reference's condition; its rule is applied in ``mushra`` only.
+    mid_anchor
+        The condition of the mid-range anchor (7 kHz); its rule is applied in ``mushra`` only.
 
     Returns
     -------
     pandas.DataFrame
         One row a listener: ``listener``, ``votes``, ``reference_missed`` (share of the hidden reference's
-        trials), ``unheard`` (share of the votes; NaN where plays were not recorded), ``same`` (share of the
-        most frequent vote), ``same_side``, ``screened``, ``reason`` (the rules above that speak against
-        them).
+        trials), ``anchor_missed`` (share of the mid-range anchor's), ``unheard`` (share of the votes; NaN
+        where plays were not recorded), ``same`` (share of the most frequent vote), ``same_side``,
+        ``screened``, ``reason`` (the rules above that speak against them).
 
     Examples
     --------
@@ -63,18 +67,22 @@ def screen(votes: Votes, *, reference: str | None = None) -> "pd.DataFrame":
 
     rows: list[dict[str, Any]] = []
     for name, frame in votes.frame.groupby("listener", sort=True):
-        facts = _facts(frame, votes, reference)
+        facts = _facts(frame, votes, reference, mid_anchor)
         reasons = _reasons(facts, frame, votes)
         rows.append({"listener": name, **facts, "screened": bool(reasons), "reason": ", ".join(reasons)})
     return pd.DataFrame(rows)
 
 
-def _facts(frame: "pd.DataFrame", votes: Votes, reference: str | None) -> dict[str, Any]:
+def _facts(
+    frame: "pd.DataFrame", votes: Votes, reference: str | None, mid_anchor: str | None
+) -> dict[str, Any]:
     name = votes.method.name
-    missed = heard = side = float("nan")
+    missed = anchor = heard = side = float("nan")
     if name == MUSHRA:
         scores = frame.loc[frame["condition"] == reference, "score"]
         missed = float((scores < REFERENCE_SCORE).mean()) if len(scores) else float("nan")
+        scores = frame.loc[frame["condition"] == mid_anchor, "score"]
+        anchor = float((scores > REFERENCE_SCORE).mean()) if len(scores) else float("nan")
     if "plays" in frame.columns and frame["plays"].notna().any():
         heard = float((frame["plays"].fillna(0) <= 0).mean())
     if name in {AB, ABX} and "left" in frame.columns:
@@ -83,6 +91,7 @@ def _facts(frame: "pd.DataFrame", votes: Votes, reference: str | None) -> dict[s
     return {
         "votes": len(frame),
         "reference_missed": missed,
+        "anchor_missed": anchor,
         "unheard": heard,
         "same": same,
         "same_side": side,
@@ -113,6 +122,8 @@ def _reasons(facts: dict[str, Any], frame: "pd.DataFrame", votes: Votes) -> list
     found = []
     if facts["reference_missed"] > TOLERATED_SHARE:
         found.append("reference")
+    if facts["anchor_missed"] > TOLERATED_SHARE:
+        found.append("anchor")
     if many and facts["same"] == 1.0 and _could_differ(frame, column):
         found.append("constant")
     if facts["same_side"] == 1.0 and len(_decided(frame, column)) >= FEWEST_VOTES and _sides_differ(frame):

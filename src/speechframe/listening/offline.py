@@ -19,6 +19,7 @@ from speechframe.listening.opaque import secret_of
 from speechframe.listening.session import begun
 from speechframe.listening.test import Test
 from speechframe.listening.votes import BEGIN, VOTE, votes_frame
+from speechframe.page.arguments import place
 from speechframe.page.html import one_file
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def read_votes(folder: str | PathLike[str], test: Any) -> "pd.DataFrame":
     >>> read_votes("came-back", test)  # doctest: +SKIP
     """
     test = given_test(test)
-    found, refused = _taken(Path(folder), test)
+    found, refused = _taken(place("folder", folder, error=StoreError), test)
     rows: list[dict[str, Any]] = []
     answers: dict[str, Any] = {}
     for listener, (name, returned) in sorted(found.items()):

@@ -23,7 +23,8 @@ from speechframe._loop import run_sync
 from speechframe.errors import SettingsError
 from speechframe.listening.given import given_test
 from speechframe.listening.opaque import secret_of
-from speechframe.listening.test import Test
+from speechframe.listening.test import MOST_LISTENERS, Test
+from speechframe.page.arguments import text, whole
 from speechframe.page.assets import script, style
 from speechframe.page.html import LINKED_POLICY, linked_page
 
@@ -37,6 +38,7 @@ _MAX_BODY_BYTES = 64 * 1024
 _BODY_S = 20.0
 """A body that takes longer than this does not come any more."""
 _CLOSING_S = 5.0
+_MOST_PORT = 65_535
 _SCRIPT, _STYLE = "page.js", "page.css"
 _START = 'widget.render({ model: await servedModel(), el: document.getElementById("spf-host") });\n'
 _HEADERS = {
@@ -275,8 +277,9 @@ def serve_test(test: Any, port: int = 0, host: str = "127.0.0.1", listeners: int
     ...     print(served.links)
     ...     served.wait()
     """
-    if listeners < 1:
-        raise SettingsError(f"a test for {listeners} listeners; there must be at least one")
+    port = whole("port", port, low=0, high=_MOST_PORT, error=SettingsError)
+    host = text("host", host, error=SettingsError)
+    listeners = whole("listeners", listeners, high=MOST_LISTENERS, error=SettingsError)
     meant = given_test(test)
     served = ServedTest(meant, listeners=meant.invite(listeners), host=host, port=port).start()
     if not served.is_local:

@@ -5,7 +5,7 @@ about them goes back to a listener, so that no condition is named.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -34,6 +34,7 @@ _SLACK_S, _SLACK_SHARE = 0.2, 0.1
 REFERENCE_SLOT = "R"
 X_SLOT = "X"
 
+_FLAGS = (None, True, False)
 _KINDS = ("text", "number", "choice")
 _MOST_TEXT = 2_000
 _LATEST_MS = 1e14
@@ -89,18 +90,25 @@ def questions_of(given: Sequence[str | Mapping[str, Any]]) -> tuple[Question, ..
     [('Your age?', 'text'), ('Headphones?', 'choice')]
     """
     found: list[Question] = []
-    # A text is one question, not as many as it has letters.
-    for one in [given] if isinstance(given, str) else given:
-        fields = {"label": one} if isinstance(one, str) else dict(one)
+    # A text is one question, not as many as it has letters; and so is a mapping.
+    several: Any = given
+    for one in several if _is_list(several) else [several]:
+        fields: dict[str, Any] = {"label": one} if isinstance(one, str) else {}
+        if isinstance(one, Mapping):
+            fields = dict(one)
         unknown = set(fields) - set(Question.__dataclass_fields__)
-        choices = tuple(map(str, fields.get("choices", ())))
+        offered = fields.get("choices", ())
+        choices = tuple(map(str, offered)) if _is_list(offered) else ()
+        is_choice = "choices" in fields
         fields = {
-            "kind": "choice" if choices else "text",
+            "kind": "choice" if is_choice else "text",
             "name": fields.get("label"),
             **fields,
             "choices": choices,
         }
-        if unknown or not fields.get("label") or fields["kind"] not in _KINDS:
+        texts = [fields["label"], fields["name"]] if fields.get("label") else [None]
+        is_asked = all(isinstance(value, str) and value.strip() for value in texts) and _is_list(offered)
+        if unknown or not is_asked or fields["kind"] not in _KINDS or fields.get("required") not in _FLAGS:
             raise ListeningError(
                 f"{one!r} is no question: a text, or a mapping with label and, if wanted, name, kind "
                 f"({', '.join(_KINDS)}), choices, required"
@@ -284,6 +292,10 @@ def _scores(page: Page, message: Mapping[str, Any], method: str, heard: _Heard) 
         else:
             found[slot] = float(score)  # type: ignore[arg-type]
     return found
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Iterable) and not isinstance(value, (str, Mapping))
 
 
 def _is_number(value: object) -> bool:

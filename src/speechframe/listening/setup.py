@@ -8,9 +8,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from speechframe.analysis.votes import MUSHRA
 from speechframe.errors import ListeningError, StoreError
 from speechframe.listening.design import design
 from speechframe.listening.session import Question
+from speechframe.listening.signals import ANCHORS
 from speechframe.store.files import storing, write_whole
 
 if TYPE_CHECKING:
@@ -77,6 +79,11 @@ class Setup:
         """The name of the test: the method, and a hash of what makes it this one."""
         known = json.dumps([getattr(self, name) for name in _IDENTITY], ensure_ascii=False)
         return f"{self.method}-{hashlib.sha256(known.encode()).hexdigest()[:_ID_DIGITS]}"
+
+    @property
+    def anchors(self) -> tuple[str, ...]:
+        """Those of the conditions that are anchors, the lowest first."""
+        return tuple(ANCHORS) if self.method == MUSHRA else ()
 
     def write(self, folder: Path) -> None:
         """Write the file."""

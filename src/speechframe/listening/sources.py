@@ -10,6 +10,7 @@ from typing import Any
 from speechframe.batch.clip import Clip
 from speechframe.batch.columns import Column
 from speechframe.errors import ListeningError
+from speechframe.page.arguments import text
 from speechframe.page.clips import Entry, Shelf, shelf_of
 
 __all__ = ["Material", "material_of", "nearest_in_words"]
@@ -82,7 +83,7 @@ def material_of(source: Any, *, condition: str = "voice_id", item: str = "id") -
     >>> found.items, found.conditions
     (('1', '2'), ('ada', 'bob'))
     """
-    found = list(_found(source, _name(condition), _name(item)))
+    found = list(_found(source, _name("condition", condition), _name("item", item)))
     conditions = tuple(dict.fromkeys(one.condition for one in found))
     if len(conditions) < 2:  # noqa: PLR2004 - one thing cannot be compared
         only = f"only {conditions[0]!r}" if conditions else "none"
@@ -104,12 +105,14 @@ def nearest_in_words(asked: str, known: Collection[str]) -> str:
     return f"{meant}there are: {', '.join(sorted(known)) or 'none'}"
 
 
-def _name(column: str | Column) -> str:
-    return column.name if isinstance(column, Column) else column
+def _name(argument: str, column: str | Column) -> str:
+    return column.name if isinstance(column, Column) else text(argument, column, error=ListeningError)
 
 
 def _found(source: Any, condition: str, item: str) -> Iterator[_Found]:
-    parts = source.items() if isinstance(source, Mapping) else [(None, source)]
+    parts = list(source.items()) if isinstance(source, Mapping) else [(None, source)]
+    if isinstance(source, Mapping) and not all(str(name or "").strip() for name in source):
+        raise ListeningError(f"every condition has a name, not {' and '.join(map(repr, source))}")
     for named, part in parts:
         shelf = shelf_of(part, limit=None)
         for entry in shelf.entries:

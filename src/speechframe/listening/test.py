@@ -1,20 +1,21 @@
 """A listening test: its material, design, rules and votes; what a notebook, a server and a page share."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Collection, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from speechframe.analysis.votes import AB, METHODS
 from speechframe.errors import ListeningError, StoreError, VoteRefused
+from speechframe.listening.ballots import Ballots
 from speechframe.listening.design import listener_name, pages_of
-from speechframe.listening.session import LISTEN_S, begun, vote_rows
+from speechframe.listening.session import LISTEN_S, vote_rows
 from speechframe.listening.setup import Setup, drawn, read_design, write_design
 from speechframe.listening.sheet import Sheet, sheet_of
 from speechframe.listening.stimuli import Stimuli, open_stimuli
-from speechframe.listening.votes import BEGIN, VOTE, VoteBook, votes_frame
+from speechframe.listening.votes import VOTE
+from speechframe.page.arguments import place, whole
 from speechframe.page.html import saved
 
 if TYPE_CHECKING:
@@ -22,14 +23,15 @@ if TYPE_CHECKING:
 
     from speechframe.analysis.listening import ListeningResult, Power
 
-__all__ = ["LISTENERS", "Test", "open_test"]
+__all__ = ["LISTENERS", "MOST_LISTENERS", "Test", "open_test", "refuse_listener"]
 
 log = logging.getLogger(__name__)
 
 LISTENERS = 20
 """For how many listeners a design is drawn at first; more can be invited at any time."""
 
-_VOTES = "votes"
+MOST_LISTENERS = 10_000
+"""More than a design is drawn for."""
 
 
 class Test:
@@ -45,16 +47,22 @@ class Test:
         Where it lies: set-up, design, sounds and votes.
     stimuli
         Its sounds.
+    listener
+        Whose pages are meant where no other listener is named.
     """
 
     __test__: ClassVar[bool] = False  # nothing for pytest to collect
 
-    def __init__(self, setup: Setup, folder: Path, stimuli: Stimuli, design: "pd.DataFrame") -> None:
+    def __init__(
+        self, setup: Setup, folder: Path, stimuli: Stimuli, design: "pd.DataFrame", listener: int | str = 1
+    ) -> None:
         self.setup = setup
         self.folder = folder
         self.stimuli = stimuli
         self._design = design
         self._sheets: dict[str, Sheet] = {}
+        self._ballots = Ballots(folder, setup)
+        self.listener = self.name_of(listener)
 
     @property
     def test_id(self) -> str:
@@ -87,10 +95,16 @@ class Test:
         Parameters
         ----------
         listeners
-            How many.
+            How many, up to 10,000.
+
+        Raises
+        ------
+        ListeningError
+            That is no number of listeners.
         """
         import pandas as pd
 
+        listeners = whole("listeners", listeners, high=MOST_LISTENERS, error=ListeningError)
         there = len(self.listeners)
         if listeners > there:
             more = drawn(self.setup, listeners - there, first_listener=there + 1)
@@ -106,13 +120,8 @@ class Test:
         ListeningError
             There is no such listener.
         """
-        if isinstance(listener, int) and not isinstance(listener, bool) and listener >= 1:
-            return self.invite(listener)[listener - 1]
-        if listener in self.listeners:
-            return str(listener)
-        raise ListeningError(
-            f"there is no listener {listener!r}; a number from 1 on, or a name such as {listener_name(1)!r}"
-        )
+        refuse_listener(listener, self.listeners)
+        return listener if isinstance(listener, str) else self.invite(listener)[listener - 1]
 
     def plan(self, listener: int | str) -> dict[str, Any]:
         """Return what a listener's page needs, as plain values: nothing in it tells what is heard.
@@ -123,7 +132,7 @@ class Test:
             By number or name.
         """
         name, scale = self.name_of(listener), METHODS[self.method]
-        lines = self._book(name).lines()
+        begun, done = self._ballots.how_far(name)
         return {
             "test_id": self.test_id,
             "listener": name,
@@ -140,13 +149,9 @@ class Test:
             }
             if scale.has_scores
             else None,
-            "rules": {
-                "listen_s": LISTEN_S,
-                "ties": self.method == AB,
-                "reveal": self.setup.reveal,
-            },
-            "begun": any(line["kind"] == BEGIN for line in lines),
-            "done": _trials(lines),
+            "rules": {"listen_s": LISTEN_S, "ties": self.method == AB, "reveal": self.setup.reveal},
+            "begun": begun,
+            "done": done,
             "trials": self._sheet(name).trials,
         }
 
@@ -167,19 +172,14 @@ class Test:
         return self.stimuli.audio(clip_id)
 
     def answer(self, listener: int | str, message: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the answer to a message of a listener's page: ``begin`` or ``vote``.
+        """Return the answer to a message of a page: ``{"kind": "begun"}``, or what :meth:`record` returns.
 
         Parameters
         ----------
         listener
             By number or name.
         message
-            What the page sent.
-
-        Returns
-        -------
-        dict
-            ``{"kind": "begun"}``, or what :meth:`record` returns.
+            What the page sent: ``begin`` or ``vote``.
         """
         if message.get("kind") == VOTE:
             return self.record(listener, message)
@@ -229,27 +229,12 @@ class Test:
         """All votes so far, practice among them, with the columns of
         :data:`~speechframe.analysis.votes.VOTE_SCHEMA`.
         """  # noqa: D205 - one sentence
-        return votes_frame(
-            (row for _, line in self._lines() if line["kind"] == VOTE for row in line["rows"]), self.method
-        )
+        return self._ballots.votes
 
     @property
     def answers(self) -> "pd.DataFrame":
         """Who began when, and what they answered: one row a listener."""
-        import pandas as pd
-
-        names = [question.name for question in self.setup.questions]
-        rows = [
-            {
-                "listener": listener,
-                "begun_utc": pd.Timestamp(line["begun_utc"]),
-                "consent": line["consent"],
-                **line["answers"],
-            }
-            for listener, line in self._lines()
-            if line["kind"] == BEGIN
-        ]
-        return pd.DataFrame(rows, columns=["listener", "begun_utc", "consent", *names])
+        return self._ballots.answers
 
     @property
     def results(self) -> "ListeningResult":
@@ -264,7 +249,7 @@ class Test:
         votes
             Those of the folder by default; or others, such as what :func:`~speechframe.read_votes` returns.
         **options
-            ``confidence``, ``duplicates``, ``replicates``, ``seed``.
+            ``confidence``, ``duplicates``, ``replicates``, ``seed``, ``compare_anchors``.
         """
         from speechframe.analysis.listening import analyse
 
@@ -273,6 +258,7 @@ class Test:
             method=self.method,
             reference=self.setup.reference,
             conditions=self.setup.conditions,
+            anchors=self.setup.anchors,
             **options,
         )
 
@@ -290,8 +276,13 @@ class Test:
         """
         from speechframe.analysis.power import power
 
+        listeners = whole("listeners", listeners, high=MOST_LISTENERS, error=ListeningError)
         planned = drawn(self.setup, listeners)
-        return power(self.method, effect=effect, design=planned[~planned["training"]], **options)
+        planned = planned[~planned["training"]]
+        if self.setup.anchors:
+            # Their differences are not tested.
+            planned = planned[~planned["condition"].isin(self.setup.anchors)]
+        return power(self.method, effect=effect, design=planned, **options)
 
     def methods(self, **options: Any) -> str:
         """Return the paragraph on methods for a paper, by the votes so far.
@@ -303,7 +294,9 @@ class Test:
         """
         return self.analyse(**options).methods(setup=self._setup_in_words())
 
-    def to_html(self, path: str | PathLike[str] | None = None, *, listener: int | str = 1) -> str | Path:
+    def to_html(
+        self, path: str | PathLike[str] | None = None, *, listener: int | str | None = None
+    ) -> str | Path:
         """Return one listener's test as a page that works offline, or write it to `path` and return that.
 
         Its votes are saved as a file that :func:`~speechframe.read_votes` reads.
@@ -313,12 +306,19 @@ class Test:
         path
             Where to; None returns the page.
         listener
-            Whose, by number or name. Give each listener a page of their own.
+            Whose, by number or name; the test's own by default. Give each listener a page of their own.
+
+        Raises
+        ------
+        ListeningError
+            There is no such listener.
+        StoreError
+            A sound cannot be read, or the page cannot be written.
         """
         # Imported here because it reads, with this class, what its pages send back.
         from speechframe.listening.offline import offline_page
 
-        return saved(offline_page(self, listener), path)
+        return saved(offline_page(self, self.listener if listener is None else listener), path)
 
     def __repr__(self) -> str:
         return (
@@ -350,50 +350,38 @@ class Test:
         return {"kind": "refused", "trial": trial if isinstance(trial, int) else None, "message": said}
 
     def _begin(self, listener: int | str, message: Mapping[str, Any]) -> dict[str, Any]:
-        if message.get("kind") != BEGIN:
-            raise VoteRefused("this is neither a beginning nor a vote")
-        answers = begun(message, consent=self.setup.consent, questions=self.setup.questions)
-        now = datetime.now(UTC).isoformat()
-        self._book(self.name_of(listener)).add(
-            {
-                "kind": BEGIN,
-                "test_id": self.test_id,
-                "begun_utc": now,
-                "consent": self.setup.consent is not None,
-                "answers": answers,
-            }
-        )
+        self._ballots.begin(self.name_of(listener), message)
         return {"kind": "begun"}
 
     def _vote(self, listener: int | str, message: Mapping[str, Any]) -> dict[str, Any]:
         name = self.name_of(listener)
         rows = self.rows(name, message)
         trial = message["trial"]
-        book = self._book(name)
-        if all(line["kind"] != BEGIN for line in book.lines()):
-            raise VoteRefused("the test has not begun: reload the page", trial=trial)
-        book.add({"kind": VOTE, "trial": trial, "rows": rows})
+        self._ballots.vote(name, trial, rows)
         reveal = self._sheet(name).told(trial) if self.setup.reveal else None
         return {"kind": "stored", "trial": trial, "reveal": reveal}
 
     def _done(self, listener: int | str) -> list[int]:
         try:
-            return _trials(self._book(self.name_of(listener)).lines())
+            return self._ballots.how_far(self.name_of(listener))[1]
         except StoreError:
             return []
-
-    def _book(self, name: str) -> VoteBook:
-        return VoteBook(self.folder / _VOTES / f"{name}.jsonl")
-
-    def _lines(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        for path in sorted((self.folder / _VOTES).glob("*.jsonl")):
-            for line in VoteBook(path).lines():
-                yield path.stem, line
 
     def _sheet(self, name: str) -> Sheet:
         if name not in self._sheets:
             self._sheets[name] = sheet_of(name, pages_of(self._design, name), self.stimuli, self.setup)
         return self._sheets[name]
+
+
+def refuse_listener(listener: Any, names: Collection[str]) -> None:
+    """Raise ListeningError for what is neither a listener's number nor one of the names."""
+    if isinstance(listener, str) and listener in names:
+        return
+    if isinstance(listener, int) and not isinstance(listener, bool) and 1 <= listener <= MOST_LISTENERS:
+        return
+    raise ListeningError(
+        f"there is no listener {listener!r}; a number from 1 on, or a name such as {listener_name(1)!r}"
+    )
 
 
 def open_test(folder: str | PathLike[str]) -> Test:
@@ -404,10 +392,6 @@ def open_test(folder: str | PathLike[str]) -> Test:
     StoreError
         There is none, or it cannot be read.
     """
-    target = Path(folder)
+    target = place("folder", folder, error=StoreError)
     setup = Setup.read(target)
     return Test(setup, target, open_stimuli(target), read_design(target))
-
-
-def _trials(lines: Sequence[Mapping[str, Any]]) -> list[int]:
-    return [line["trial"] for line in lines if line["kind"] == VOTE]

@@ -16,7 +16,7 @@ __all__ = ["SCRIPTS", "script", "style"]
 SCRIPTS = ("browser", "clip_player", "comparison", "dashboard", "gallery", "listening", "stream_player")
 """The widgets that have a script."""
 
-_IMPORT = re.compile(r'^import \{[^}]*\} from "(?P<path>\./[\w/]+\.js)";\n', re.MULTILINE)
+_IMPORT = re.compile(r'^import \{[^}]*\} from "(?P<path>\.{1,2}/[\w/]+\.js)";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(async )?(function|const|class|let)\b)", re.MULTILINE)
 _DEFAULT = "export default "
 # No text of a script goes over several lines.
@@ -38,7 +38,7 @@ def script(name: str, *, as_page: bool = False, model: str = "page") -> str:
 
     Examples
     --------
-    >>> "export default {" in script("clip_player"), "import " in script("clip_player")
+    >>> "export default " in script("clip_player"), "import " in script("clip_player")
     (True, False)
     """
     parts: dict[str, str] = {}

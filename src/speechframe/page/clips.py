@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from speechframe.store.schema import AUDIO_COLUMN
 __all__ = ["Entry", "Shelf", "shelf_of"]
 
 _KNOWN = ("text", "word_durations", "audio_seconds", "voice_id", "locale", "status", "error_message")
+_AUDIO_FORMS = "the bytes of a file, its path, a dict with one of these, or a clip"
 _SHOWN = 200
 """Clips of one page, unless more are asked for: what a page can hold and a person can see."""
 
@@ -141,7 +143,7 @@ def shelf_of(source: Any, *, label: Any = None, limit: int | None = _SHOWN) -> S
     ----------
     source
         A run, a selection of rows, a list of these, a :class:`Clip` or a list of clips, or a pandas frame
-        with a column ``audio`` (bytes, or dicts with ``bytes``).
+        with a column ``audio``: bytes of a file, its path, dicts with ``bytes`` or ``path``, or clips.
     label
         ``col("name")`` of what each clip is called; the row's id by default.
     limit
@@ -275,7 +277,7 @@ def _of_frame(frame: Any) -> Iterator[tuple[dict[str, Any], Callable[[], Clip]]]
         fields = {str(name): value for name, value in zip(others, values, strict=True)}
         try:
             yield _of_clip(_frame_clip(audio, fields), str(row_id), fields)
-        except (AudioError, StoreError) as error:
+        except (AudioError, StoreError, OSError) as error:
             yield {"row_id": str(row_id), "problem": f"row {row_id!r}: {error}", "fields": fields}, _nothing
 
 
@@ -284,11 +286,16 @@ def _nothing() -> Clip:
 
 
 def _frame_clip(audio: Any, fields: Mapping[str, Any]) -> Clip:
+    if isinstance(audio, Clip):
+        return audio
     data = audio.get("bytes") if isinstance(audio, Mapping) else audio
-    if data is None and isinstance(audio, Mapping) and audio.get("path"):
-        data = Path(audio["path"]).read_bytes()
-    if not isinstance(data, bytes):
-        raise StoreError("there are no bytes of audio")
+    if data is None and isinstance(audio, Mapping):
+        data = audio.get("path")
+    if isinstance(data, (str, PathLike)) and str(data):
+        data = Path(data).read_bytes()
+    if not isinstance(data, (bytes, bytearray, memoryview)):
+        raise StoreError(f"a {type(audio).__name__} is no audio; allowed: {_AUDIO_FORMS}")
+    data = bytes(data)
     info = inspect(data)
     words = fields.get("word_durations")
     return Clip(

@@ -8,6 +8,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from speechframe.errors import StoreError
+from speechframe.page.arguments import place, text
 from speechframe.page.assets import script, style
 
 __all__ = ["LINKED_POLICY", "linked_page", "one_file", "saved"]
@@ -59,6 +61,7 @@ _LINKED = """<!doctype html>
 </body>
 </html>
 """
+_EXAMPLE = "pages/clips.html"
 _START = 'widget.render({ model: pageModel(), el: document.getElementById("spf-host") });'
 
 
@@ -108,7 +111,7 @@ def one_file(
     return _PAGE.format(
         lang=lang,
         policy=_POLICY,
-        title=html.escape(title),
+        title=html.escape(text("title", title)),
         style=style(),
         fallback=html.escape(fallback),
         state=_in_script(state),
@@ -159,11 +162,25 @@ def linked_page(
 
 
 def saved(page: str, path: str | PathLike[str] | None) -> str | Path:
-    """Return a page, or write it and return where."""
+    """Return a page, or write it, with the folders it lies in, and return where.
+
+    Raises
+    ------
+    ValueError
+        When `path` is none.
+    StoreError
+        When it cannot be written there.
+    """
     if path is None:
         return page
-    target = Path(path)
-    target.write_text(page, encoding="utf-8")
+    target = place("path", path)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise StoreError(
+            f"the page cannot be written to {target}: {error.strerror}; name a file such as {_EXAMPLE}"
+        ) from error
     return target
 
 

@@ -5,15 +5,17 @@ import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from os import PathLike
 from typing import Any, ClassVar
 
 import anywidget
 
+from speechframe.batch.run import Run, open_run
 from speechframe.errors import SpeechframeError
 from speechframe.page.assets import script, style
 from speechframe.page.clips import Shelf
 
-__all__ = ["ClipWidget", "PageWidget", "clips_of", "held_clips", "post", "table"]
+__all__ = ["ClipWidget", "PageWidget", "clips_of", "held_clips", "post", "run_of", "table"]
 
 log = logging.getLogger(__name__)
 
@@ -109,6 +111,25 @@ class ClipWidget(PageWidget):
         else:
             self.loads.append(clip_id)
             self.send({"kind": "audio", "clip": clip_id, "mime": mime}, buffers=[data])
+
+
+def run_of(given: Any) -> Run:
+    """Return a run as it is, or the one in a folder.
+
+    Raises
+    ------
+    ValueError
+        When it is neither.
+    NotARun
+        When the folder holds no run.
+    """
+    if isinstance(given, Run):
+        return given
+    if not isinstance(given, (str, PathLike)):
+        raise ValueError(  # noqa: TRY004 - as for every other argument
+            f"a {type(given).__name__} is no run; allowed: a run, or the path of its folder"
+        )
+    return open_run(given)
 
 
 def clips_of(shelf: Shelf) -> dict[str, Any]:

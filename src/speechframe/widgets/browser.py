@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import traitlets as t
 
+from speechframe.batch.outcome import STATES
 from speechframe.batch.reviews import KEEP, REJECT
-from speechframe.batch.run import Run, open_run
+from speechframe.batch.run import Run
 from speechframe.batch.selection import Selection
 from speechframe.errors import SpeechframeError
+from speechframe.page.arguments import flag, text, whole
 from speechframe.page.clips import Entry, Shelf
 from speechframe.page.html import one_file, saved
-from speechframe.widgets.base import ClipWidget, table
-from speechframe.widgets.rows import SORTED_BY, Arranged, RowReader
+from speechframe.widgets.base import ClipWidget, run_of, table
+from speechframe.widgets.rows import SORTED_BY, VERDICTS, Arranged, RowReader
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["DatasetBrowser", "browse"]
 
 _PAGE_ROWS = 50
+_MOST_PAGE_ROWS = 1_000
 _IN_A_PAGE = 200
 _OPENED = 24
 _START = (
@@ -111,10 +114,18 @@ class DatasetBrowser(ClipWidget):
         Raises
         ------
         ValueError
-            For a column that is none of these.
+            For what is none of these.
         """
-        if by not in SORTED_BY:
-            raise ValueError(f"by={by!r}; allowed: {', '.join(SORTED_BY)}")
+        page = whole("page", page, low=0)
+        choices = {"by": (by, SORTED_BY), "status": (status, ("", *STATES)), "verdict": (verdict, VERDICTS)}
+        for name, (given, allowed) in choices.items():
+            if given not in allowed:
+                raise ValueError(
+                    f"{name}={given!r}; allowed: {', '.join(value or repr('') for value in allowed)}"
+                )
+        if not isinstance(search, str):
+            raise ValueError(f"search is a text, not {search!r}")  # noqa: TRY004 - as for the others
+        descending = flag("descending", descending)
         self.run.refresh()
         self._reader.forget_reviews()
         self._arranged = Arranged(search.strip(), status, verdict, by, descending)
@@ -144,17 +155,16 @@ class DatasetBrowser(ClipWidget):
 
     def on_show(self, message: dict[str, Any]) -> None:
         """Show another page, or the rows in another way."""
-        by = str(message.get("by") or "row")
         try:
             self.show(
-                int(message.get("page") or 0),
-                search=str(message.get("search") or ""),
-                status=str(message.get("status") or ""),
-                verdict=str(message.get("verdict") or ""),
-                by=by if by in SORTED_BY else "row",
+                message.get("page") or 0,
+                search=message.get("search") or "",
+                status=message.get("status") or "",
+                verdict=message.get("verdict") or "",
+                by=message.get("by") or "row",
                 descending=bool(message.get("descending")),
             )
-        except SpeechframeError as error:
+        except (SpeechframeError, ValueError) as error:
             self.trouble = str(error)
 
     def on_open(self, message: dict[str, Any]) -> None:
@@ -210,7 +220,7 @@ class DatasetBrowser(ClipWidget):
         title
             What the page is called.
         """
-        places = self._reader.places(self._arranged)[:limit]
+        places = self._reader.places(self._arranged)[: whole("limit", limit)]
         entries = [self._reader.entry(place) for place in places]
         shelf = self._reader.shelf(entries)
         opened = [
@@ -280,12 +290,14 @@ def browse(
     run
         A run, or its folder.
     page_rows
-        Rows a page.
+        Rows a page, up to 1,000.
     reviewer
         Who reviews; by default who runs this process.
 
     Raises
     ------
+    ValueError
+        When `run` is neither, or another argument is not what it says above.
     NotARun
         When the folder holds no run.
 
@@ -295,5 +307,7 @@ def browse(
     >>> browser = spf.browse("runs/demo", reviewer="ann")  # doctest: +SKIP
     >>> browser.view.to_pandas()  # doctest: +SKIP
     """
-    found = run if isinstance(run, Run) else open_run(run)
-    return DatasetBrowser(found, page_rows=page_rows, reviewer=reviewer)
+    if reviewer is not None:
+        text("reviewer", reviewer)
+    page_rows = whole("page_rows", page_rows, high=_MOST_PAGE_ROWS)
+    return DatasetBrowser(run_of(run), page_rows=page_rows, reviewer=reviewer)

@@ -1,7 +1,7 @@
 """The same texts by several voices, side by side, with their price before anything is spent."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from speechframe.batch.outcome import PENDING
 from speechframe.batch.run import Run
 from speechframe.batch.selection import Selection
 from speechframe.errors import SpeechframeError
+from speechframe.page.arguments import text
 from speechframe.page.clips import Shelf, shelf_of
 from speechframe.page.html import one_file, saved
 from speechframe.widgets.base import ClipWidget, clips_of, held_clips, table
@@ -236,7 +237,7 @@ def compare_voices(voices: Any, texts: Sequence[str] | str | None = None, **opti
     Raises
     ------
     ValueError
-        For fewer than two voices, or no text.
+        For fewer than two voices, no text, or something else than texts among them.
     SpeechframeError
         When the service cannot be asked for the price.
 
@@ -246,11 +247,14 @@ def compare_voices(voices: Any, texts: Sequence[str] | str | None = None, **opti
     >>> comparison = spf.compare_voices(["nora", "miles"], ["Good morning."])  # doctest: +SKIP
     >>> comparison.generate().frame[["voice_id", "credits"]]  # doctest: +SKIP
     """
-    given = voices if isinstance(voices, (list, tuple)) else [voices]
+    # A column of a frame holds names, too.
+    given = [voices] if isinstance(voices, (str, Run, Selection)) else _listed("voices", voices)
     if given and all(isinstance(one, (Run, Selection)) for one in given):
-        return VoiceComparison(None, shelf_of(list(given), limit=None))
-    lines = [texts] if isinstance(texts, str) else list(texts or ())
-    names = list(dict.fromkeys(str(name) for name in given))
+        return VoiceComparison(None, shelf_of(given, limit=None))
+    lines = [texts] if isinstance(texts, str) else _listed("texts", () if texts is None else texts)
+    for what, each in [*(("a voice", name) for name in given), *(("a text", line) for line in lines)]:
+        text(what, each)
+    names = list(dict.fromkeys(given))
     if len(names) < 2:  # noqa: PLR2004 - to compare takes two
         raise ValueError(f"a comparison takes two voices or more, not {names}")
     if not lines:
@@ -264,3 +268,9 @@ def compare_voices(voices: Any, texts: Sequence[str] | str | None = None, **opti
     making = {**own, **options}
     run = run_sync(aio.generate(**making, dry_run=True))
     return VoiceComparison(run, shelf_of(run, limit=None), making)
+
+
+def _listed(name: str, given: Any) -> list[Any]:
+    if not isinstance(given, Iterable) or isinstance(given, Mapping):
+        raise ValueError(f"{name} are texts in a list, not {given!r}")  # noqa: TRY004 - as for the others
+    return list(given)

@@ -13,12 +13,12 @@ import traitlets as t
 from speechframe import aio
 from speechframe._loop import submit
 from speechframe.audio.peaks import peaks
-from speechframe.batch.options import RunOptions
-from speechframe.batch.run import RUNNING, Run, open_run
+from speechframe.batch.options import Options, RunOptions, check_names
+from speechframe.batch.run import RUNNING, Run
 from speechframe.errors import SpeechframeError
 from speechframe.page.clips import Entry, Shelf
 from speechframe.store.schema import AUDIO_COLUMN
-from speechframe.widgets.base import ClipWidget, table
+from speechframe.widgets.base import ClipWidget, run_of, table
 from speechframe.widgets.figures import Watcher
 
 if TYPE_CHECKING:
@@ -201,16 +201,16 @@ class RunDashboard(ClipWidget):
         """Return the run in a line."""
         f = self.figures
         failed = "".join(f", {f[name]:,} {name}" for name in ("suspect", "failed", "retries") if f[name])
-        ended = sum(f[name] for name in ("done", "cached", "suspect", "failed", "charged_unknown"))
         because = f" ({f['because']}: {f['words']})" if f["because"] else ""
         return (
-            f"<RunDashboard {self.heading}: {f['status']}{because}, {ended:,} of {f['total']:,} {f['unit']}s"
-            f"{failed}, {f['credits']:,.10g} credits>"
+            f"<RunDashboard {self.heading}: {f['status']}{because}, {f['so_far']}{failed}"
+            f", {f['credits']:,.10g} credits>"
         )
 
     def to_table(self) -> str:
         """Return the figures as a table."""
-        rows = [[name, value] for name, value in self.figures.items() if value not in (None, {}, "")]
+        said = {"ended", "so_far", "pace", "tallies"}  # the same figures, in words
+        rows = [[k, v] for k, v in self.figures.items() if k not in said and v not in (None, {}, "")]
         return f"<p>{html.escape(self.folder)}</p>" + table(["figure", "value"], rows, caption=self.to_text())
 
 
@@ -227,6 +227,10 @@ def watch(run: Run | str | PathLike[str], **options: Unpack[RunOptions]) -> RunD
 
     Raises
     ------
+    ValueError
+        When it is neither a run nor a path.
+    SettingsError
+        For an option that there is not, or that cannot have this value.
     NotARun
         When the folder holds no run.
 
@@ -236,7 +240,9 @@ def watch(run: Run | str | PathLike[str], **options: Unpack[RunOptions]) -> RunD
     >>> run = spf.generate(frame, voice="nora", wait=False)  # doctest: +SKIP
     >>> spf.watch(run)  # doctest: +SKIP
     """
-    return RunDashboard(run if isinstance(run, Run) else open_run(run), options)
+    check_names(dict(options))
+    Options.of(**options)
+    return RunDashboard(run_of(run), options)
 
 
 def show(run: Run) -> None:

@@ -34,6 +34,21 @@ STOP_WORDS: Mapping[str, str] = MappingProxyType(
 BY_HAND = frozenset({"stopped", "interrupted"})
 """Reasons that nobody need be alarmed by."""
 
+_TALLIES = (
+    ("done", "done", ""),
+    ("cached", "from the cache", ""),
+    ("suspect", "suspect", "warn"),
+    ("failed", "failed", "bad"),
+    ("charged_unknown", "without an answer", "bad"),
+    ("retries", "retries", ""),
+)
+"""Counters as a page names them, and whether they are good news."""
+
+_OF = {"balance": "Balance of the key", "budget": "Budget of the run", "price": "Still to be spent"}
+_A_MINUTE_S = 60
+_SHORT = 90
+"""Up to so many seconds, or minutes, they are not yet minutes, or hours."""
+
 _POINTS = 200
 _IN_VAIN = frozenset({ERROR, REFUSED, CHARGED_UNKNOWN})
 _COUNTED = (DONE, CACHED, SUSPECT, FAILED, CHARGED_UNKNOWN)
@@ -60,11 +75,27 @@ class Burn:
     points: tuple[tuple[float, float], ...] = ()
     forecast: tuple[tuple[float, float], ...] = ()
 
+    @property
+    def words(self) -> str:
+        """What the line shows, for who cannot see it."""
+        if not self.points:
+            return "Nothing was spent yet."
+        (_, first), (at, last) = self.points[0], self.points[-1]
+        now = f"{_OF[self.of]}: {_short(first)} {self.unit} at the start, {_short(last)} after {to_go(at)}"
+        if not self.forecast:
+            return f"{now}."
+        end, then = self.forecast[1]
+        if then >= 0:
+            return f"{now}; at this rate {_short(then)} at the end, in about {to_go(end - at)}."
+        empty_s = (end - at) * last / (last - then)
+        return f"{now}; at this rate nothing is left in about {to_go(empty_s)}, before the run ends."
+
     def to_page(self) -> dict[str, Any]:
         """Return it as plain values."""
         return {
             "unit": self.unit,
             "of": self.of,
+            "words": self.words,
             "points": [list(point) for point in self.points],
             "forecast": [list(point) for point in self.forecast],
         }
@@ -107,6 +138,33 @@ class Figures:
         """Why it ended early, in words."""
         return "" if self.because is None else STOP_WORDS.get(self.because, "the log says more")
 
+    @property
+    def ended(self) -> int:
+        """How many calls have an outcome."""
+        return sum(self.counts[name] for name in _COUNTED)
+
+    @property
+    def so_far(self) -> str:
+        """How far it is."""
+        total = self.counts["total"]
+        return f"{self.ended:,} of {_counted(total, self.unit)}"
+
+    @property
+    def pace(self) -> str:
+        """How far and how fast it is, and what was spent, in a line."""
+        counts = self.counts
+        parts = [self.so_far]
+        if counts["rate"]:
+            parts.append(f"{_short(counts['rate'])} a second")
+        if counts["eta_s"] is not None and self.is_live:
+            parts.append(f"about {to_go(counts['eta_s'])} to go")
+        parts.append(f"{_short(counts['credits'])} credits")
+        if counts["balance"] is not None:
+            parts.append(f"{_counted(counts['balance'], 'character')} left")
+        if counts["audio_seconds"]:
+            parts.append(f"{to_go(counts['audio_seconds'])} of audio")
+        return " · ".join(parts)
+
     def to_page(self) -> dict[str, Any]:
         """Return what goes to the page, as plain values."""
         return {
@@ -117,7 +175,14 @@ class Figures:
             "alarms": self.because is not None and self.because not in BY_HAND,
             "failed_by": dict(self.failed_by),
             "retried_by": dict(self.retried_by),
-            "unit": self.unit,
+            "ended": self.ended,
+            "so_far": self.so_far,
+            "pace": self.pace,
+            "tallies": [
+                [name, f"{self.counts[name]:,} {text}", tone]
+                for name, text, tone in _TALLIES
+                if self.counts[name] or name == DONE
+            ],
             "can_stop": self.is_live and self.is_here,
             "can_resume": self.status in {STOPPED, PLANNED},
         }
@@ -219,6 +284,29 @@ class Watcher:
             self._seen = now, ended
         since, before = self._seen
         return None if ended == before else round((ended - before) / (now - since), 2)
+
+
+def to_go(seconds: float) -> str:
+    """Return how long something takes, as people say it.
+
+    Examples
+    --------
+    >>> to_go(0.2), to_go(89), to_go(600), to_go(9000)
+    ('1 s', '89 s', '10 min', '2 h 30 min')
+    """
+    if seconds < _SHORT:
+        return f"{max(1, round(seconds))} s"
+    minutes = round(seconds / _A_MINUTE_S)
+    return f"{minutes} min" if minutes < _SHORT else f"{minutes // 60} h {minutes % 60} min"
+
+
+def _short(value: float) -> str:
+    """Return a number with no more digits than it needs."""
+    return f"{value:,.3f}".rstrip("0").rstrip(".")
+
+
+def _counted(number: float, noun: str) -> str:
+    return f"{_short(number)} {noun}{'' if number == 1 else 's'}"
 
 
 def _start(run: Run, balance: int | None, spent_millis: int, planned_millis: int) -> tuple[str, str, float]:

@@ -1,10 +1,12 @@
 """A blind listening test in a notebook: hear, vote, and know what the votes say."""
 
+import functools
+import inspect
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 import traitlets as t
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ListeningTest", "listening_test"]
 
+P = ParamSpec("P")
+
 log = logging.getLogger(__name__)
 
 
@@ -33,7 +37,7 @@ class ListeningTest(PageWidget):
     test
         The test.
     listener
-        Who listens: a number, counted from 1, or a name.
+        Who listens: a number, counted from 1, or a name; who the test is for by default.
 
     Attributes
     ----------
@@ -50,9 +54,9 @@ class ListeningTest(PageWidget):
     plan = t.Dict().tag(sync=True)
     listener = t.Unicode().tag(sync=True)
 
-    def __init__(self, test: Test, listener: int | str = 1) -> None:
+    def __init__(self, test: Test, listener: int | str | None = None) -> None:
         self.test = test
-        name = test.name_of(listener)
+        name = test.listener if listener is None else test.name_of(listener)
         super().__init__(plan=test.plan(name), listener=name)
 
     @property
@@ -78,7 +82,7 @@ class ListeningTest(PageWidget):
         votes
             Those of the folder by default; or others, such as what :func:`~speechframe.read_votes` returns.
         **options
-            ``confidence``, ``duplicates``, ``replicates``, ``seed``.
+            ``confidence``, ``duplicates``, ``replicates``, ``seed``, ``compare_anchors``.
         """
         return self.test.analyse(votes, **options)
 
@@ -147,109 +151,19 @@ class ListeningTest(PageWidget):
         return f"<ListeningTest {self.test.test_id}: {self.listener}, {done} of {trials} trials done>"
 
 
-def listening_test(
-    source: Any,
-    method: Literal["ab", "mos", "multi", "mushra", "abx"] = "ab",
-    *,
-    condition: str = "voice_id",
-    item: str = "id",
-    reference: str | None = None,
-    trials_per_listener: int = 30,
-    training: int = 3,
-    seed: int = 0,
-    consent: str | None = None,
-    questions: Sequence[str | Mapping[str, Any]] = (),
-    folder: str | PathLike[str] | None = None,
-    listener: int | str = 1,
-    listeners: int = LISTENERS,
-    title: str | None = None,
-    intro: str | None = None,
-    prompt: str | None = None,
-    reveal: bool = False,
-) -> ListeningTest:
-    """Return a blind listening test of what a source holds.
+def _shown(make: Callable[P, Test]) -> Callable[P, ListeningTest]:
+    """Return what makes a test and shows it, with the arguments and the words of `make`."""
+    signature = inspect.signature(make).replace(return_annotation=ListeningTest)
 
-    The sounds are made equally loud, and who hears what in which order is drawn and balanced, before anyone
-    listens. Each vote is on the disk before the next trial comes; the same call, or the same cell, goes on
-    with the test where it was.
+    @functools.wraps(make, assigned=("__doc__", "__annotations__"))
+    def listening_test(*args: P.args, **kwargs: P.kwargs) -> ListeningTest:
+        # An unknown argument is one of this function, not of the one behind it.
+        signature.bind(*args, **kwargs)
+        return ListeningTest(make(*args, **kwargs))
 
-    Parameters
-    ----------
-    source
-        What is compared: a run, a selection of its rows, a list of these, a DataFrame with a column
-        ``audio``; or conditions by name, as in ``{"ours": run, "human": recordings}``.
-    method
-        ``ab`` asks which of two is better, for all pairs of conditions; ``mos`` rates one clip at a time from
-        1 to 5 (ITU-T P.800); ``multi`` rates all conditions of an item on one page from 0 to 100 (ITU-R
-        BS.2132); ``mushra`` does so against a reference, which is hidden among them together with two anchors
-        (ITU-R BS.1534); ``abx`` asks which of two a third one is.
-    condition
-        The column that says what made a clip; where `source` names its conditions it is not asked for.
-    item
-        The column that says which clips are of the same thing: ``"text"`` where all voices say the same
-        texts. ``id`` is the row's own id where there is no such column.
-    reference
-        The condition that is the natural reference. Without one ``mushra`` becomes ``multi``, with a warning.
-    trials_per_listener
-        Trials that count; fewer where there are not as many different ones (``abx`` repeats).
-    training
-        Trials before them for practice: kept, and left out of the results.
-    seed
-        What the design is drawn with.
-    consent
-        What listeners have to agree to before the test begins; None asks for no consent.
-    questions
-        What they are asked before: texts, or mappings with ``label`` and, if wanted, ``name``, ``kind``
-        (``text``, ``number``, ``choice``), ``choices`` and ``required``.
-    folder
-        Where the test is kept; by default in ``listening`` in the working directory, under a name that is
-        made of what is compared and how.
-    listener
-        Who listens here: a number, counted from 1, or a name of the design.
-    listeners
-        For how many the design is drawn at first.
-    title, intro, prompt
-        What listeners read: the page's title, what stands before the test, and what stands above each trial.
-    reveal
-        ``ab`` and ``abx``: say after each vote what was heard. Only for a listener who tests for himself: to
-        know what one heard changes the votes that follow.
+    listening_test.__qualname__ = listening_test.__name__
+    listening_test.__signature__ = signature  # type: ignore[attr-defined]
+    return listening_test
 
-    Raises
-    ------
-    ListeningError
-        Before anything is shown: an unknown column or method (with the nearest names), fewer than two
-        conditions, items that cannot be heard in every condition (``missing`` lists them), too many signals
-        for a page, or a folder that holds another test.
-    StoreError
-        When the source holds no clips, or the folder cannot be written.
-    AudioError
-        When a clip cannot be read, or is silent.
 
-    Examples
-    --------
-    >>> import speechframe as spf
-    >>> run = spf.open_run("runs/demo")  # doctest: +SKIP
-    >>> test = spf.listening_test(run, method="ab", item="text")  # doctest: +SKIP
-    >>> test.power(effect=0.65, listeners=12)  # doctest: +SKIP
-    >>> test.results  # doctest: +SKIP
-    """
-    test = make_test(
-        source,
-        method,
-        condition=condition,
-        item=item,
-        reference=reference,
-        trials_per_listener=trials_per_listener,
-        training=training,
-        seed=seed,
-        consent=consent,
-        questions=questions,
-        folder=folder,
-        listeners=listeners,
-        title=title,
-        intro=intro,
-        prompt=prompt,
-        reveal=reveal,
-        stacklevel=2,
-    )
-    return ListeningTest(test, listener)
+listening_test = _shown(make_test)

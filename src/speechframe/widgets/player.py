@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, overload
 import traitlets as t
 
 from speechframe.client import Stream, SyncStream
+from speechframe.page.arguments import flag, whole
 from speechframe.page.clips import Shelf, shelf_of
 from speechframe.page.html import one_file, saved
 from speechframe.widgets.base import ClipWidget, clips_of, held_clips, table
@@ -125,6 +126,8 @@ def play(
     ------
     StoreError
         When there is nothing in it that could be played.
+    ValueError
+        For a `limit` that is no whole number from 1 on, or `rates` that are neither True nor False.
 
     Examples
     --------
@@ -135,4 +138,6 @@ def play(
     """
     if isinstance(source, Stream | SyncStream):
         return StreamPlayer(source)
-    return ClipPlayer(shelf_of(source, label=label, limit=limit), rates=rates)
+    if limit is not None:
+        limit = whole("limit", limit)
+    return ClipPlayer(shelf_of(source, label=label, limit=limit), rates=flag("rates", rates))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from speechframe.batch.outcome import HEARD
 from speechframe.batch.planner import ROW_ID
 from speechframe.batch.prepare import sources_of
-from speechframe.batch.reviews import last_words
+from speechframe.batch.reviews import KEEP, REJECT, last_words
 from speechframe.batch.run import Run
 from speechframe.page.clips import Entry, Shelf
 from speechframe.store.schema import AUDIO_COLUMN, BOOKKEEPING
@@ -16,12 +16,14 @@ from speechframe.store.schema import AUDIO_COLUMN, BOOKKEEPING
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SORTED_BY", "Arranged", "RowReader"]
+__all__ = ["SORTED_BY", "VERDICTS", "Arranged", "RowReader"]
 
 SORTED_BY = ("row", "text", "voice", "locale", "status", "seconds", "verdict")
 """What rows can be sorted by; ``row`` is the run's own order."""
 
 NO_VERDICT = "none"
+VERDICTS = ("", KEEP, REJECT, NO_VERDICT)
+"""What rows can be filtered by; ``""`` is all of them."""
 
 _FACTS = {"voice": "voice_id", "locale": "locale", "status": "status", "seconds": "audio_seconds"}
 _TEXTS = ("text", "transcription")

@@ -8,14 +8,17 @@ import traitlets as t
 from speechframe import aio
 from speechframe._loop import run_sync, submit
 from speechframe.batch.clip import Clip
+from speechframe.batch.speech_fields import ARGUMENTS
 from speechframe.batch.table import problem
 from speechframe.client import Client
 from speechframe.errors import InvalidRows, SpeechframeError
+from speechframe.page.arguments import text as said
 from speechframe.spec.billing import billed_characters
 from speechframe.spec.locales import language_of, nearest
 from speechframe.spec.speech import Voice
 from speechframe.widgets.base import PageWidget, table
 from speechframe.widgets.comparison import VoiceComparison, compare_voices
+from speechframe.widgets.samples import sample
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,7 +109,7 @@ class VoiceGallery(PageWidget):
             if style:
                 wanted["style"] = style
             text = self.sample_text(locale or own or "en")
-            self.samples[asked] = await aio.say(text, voice_id, **wanted, **self._options)
+            self.samples[asked] = await sample(text, voice_id, **{**self._options, **wanted})
         return self.samples[asked]
 
     def _seen(self) -> list[Voice]:
@@ -190,7 +193,9 @@ def gallery(
     Raises
     ------
     InvalidRows
-        When no voice speaks the locale.
+        When no voice speaks the locale, or there is no such option.
+    ValueError
+        When an argument is no text.
     ServiceError, ConnectionFailed, SettingsError
         When the service cannot be asked.
 
@@ -200,7 +205,17 @@ def gallery(
     >>> voices = spf.gallery(locale="fr")  # doctest: +SKIP
     >>> voices.value  # doctest: +SKIP
     """
-    found = run_sync(_listed(model, service))
+    if text is not None:
+        said("text", text)
+    if locale:
+        said("locale", locale)
+    known = {*ARGUMENTS, "format", "take"}
+    for name in options:
+        if name not in known:
+            raise InvalidRows(
+                [problem(name, "is no argument of a gallery", allowed=", ".join(sorted(known)))]
+            )
+    found = run_sync(_listed(said("model", model), service))
     if service is not None:
         options["service"] = service
     made = VoiceGallery(found, text=text, model=model, **options)

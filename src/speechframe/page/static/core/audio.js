@@ -6,9 +6,9 @@
  * load(id)   a promise of the clip's address; a rejected one says what is wrong, and may be asked again
  * forget()   gives the memory back
  */
-export function loader(model) {
+export function loader({ send, hear }) {
   const asked = new Map();
-  const heard = (message, buffers) => {
+  hear((message, buffers) => {
     const waiting = asked.get(message?.clip);
     if (!waiting || (message.kind !== "audio" && message.kind !== "error")) return;
     if (message.kind === "error") {
@@ -18,29 +18,22 @@ export function loader(model) {
       waiting.url = URL.createObjectURL(new Blob([buffers[0]], { type: message.mime }));
       waiting.resolve(waiting.url);
     }
-  };
-  model.on("msg:custom", heard);
+  });
   return {
     load(id) {
       if (!asked.has(id)) {
-        const waiting = Promise.withResolvers ? Promise.withResolvers() : deferred();
+        const waiting = {};
+        waiting.promise = new Promise((resolve, reject) => Object.assign(waiting, { resolve, reject }));
         asked.set(id, waiting);
-        model.send({ kind: "load", clip: id });
+        send({ kind: "load", clip: id });
       }
       return asked.get(id).promise;
     },
     forget() {
-      model.off("msg:custom", heard);
       asked.forEach(({ url }) => url && URL.revokeObjectURL(url));
       asked.clear();
     },
   };
-}
-
-function deferred() {
-  const out = {};
-  out.promise = new Promise((resolve, reject) => Object.assign(out, { resolve, reject }));
-  return out;
 }
 
 /** One audio at a time: who begins stops whoever is heard. */
@@ -55,19 +48,18 @@ export function soloist() {
 }
 
 /**
- * An audio element that loads when it is first played.
+ * An audio element that loads when it is first played; `shell` has clips, solo and signal.
  *
  * on.change()       after every change that is to be seen: time, playing or not, loading, error
- * toggle, seek(s), pause, playing, seconds, problem
+ * play, pause, toggle, seek(s), dispose; playing, seconds, loading, started, problem, plays
  * heardSeconds      how much of it was played, for tests where one must listen before one votes
  */
-export function sound({ id, audioSeconds, clips, solo, on, signal }) {
+export function sound({ clips, solo, signal }, { id, audioSeconds, on }) {
   const audio = document.createElement("audio");
   audio.preload = "none";
   let frame = 0;
   let last = null;
   let from = 0;
-  const state = { problem: null, loading: false, started: false, heardSeconds: 0, plays: 0 };
 
   const count = () => {
     const now = audio.currentTime;
@@ -98,42 +90,23 @@ export function sound({ id, audioSeconds, clips, solo, on, signal }) {
       on.change();
     }
   };
-  const play = async () => {
-    try {
-      await load();
-      solo.begins(audio);
-      // Where it begins: when the browser says that it plays, some of it was heard already.
-      from = audio.ended ? 0 : audio.currentTime;
-      await audio.play();
-    } catch (error) {
-      fail(error);
-    }
-  };
-
-  audio.addEventListener("play", () => {
-    state.started = true;
-    state.plays += 1;
-    last = from;
-    cancelAnimationFrame(frame);
-    tick();
-    on.play?.();
-  }, { signal });
-  for (const name of ["pause", "seeked", "timeupdate"]) {
-    audio.addEventListener(name, () => { count(); on.change(); }, { signal });
-  }
-  audio.addEventListener("ended", () => {
-    count();
-    state.started = false;
-    on.change();
-    on.ended?.();
-  }, { signal });
-  audio.addEventListener("error", () => audio.src && fail(audio.error), { signal });
-
-  return {
-    audio,
-    play,
+  const state = {
+    problem: null, loading: false, started: false, heardSeconds: 0, plays: 0,
+    get playing() { return !audio.paused && !audio.ended; },
+    get seconds() { return audio.currentTime; },
     pause: () => audio.pause(),
-    toggle: () => (audio.paused ? play() : audio.pause()),
+    toggle: () => (audio.paused ? state.play() : audio.pause()),
+    async play() {
+      try {
+        await load();
+        solo.begins(audio);
+        // Where it begins: when the browser says that it plays, some of it was heard already.
+        from = audio.ended ? 0 : audio.currentTime;
+        await audio.play();
+      } catch (error) {
+        fail(error);
+      }
+    },
     async seek(seconds) {
       try {
         await load();
@@ -144,17 +117,31 @@ export function sound({ id, audioSeconds, clips, solo, on, signal }) {
         fail(error);
       }
     },
-    get playing() { return !audio.paused && !audio.ended; },
-    get seconds() { return audio.currentTime; },
-    get started() { return state.started; },
-    get loading() { return state.loading; },
-    get problem() { return state.problem; },
-    get heardSeconds() { return state.heardSeconds; },
-    get plays() { return state.plays; },
     dispose() {
       cancelAnimationFrame(frame);
       audio.pause();
       audio.removeAttribute("src");
     },
   };
+
+  const listen = (name, act) => audio.addEventListener(name, act, { signal });
+  listen("play", () => {
+    state.started = true;
+    state.plays += 1;
+    last = from;
+    cancelAnimationFrame(frame);
+    tick();
+    on.play?.();
+  });
+  for (const name of ["pause", "seeked", "timeupdate"]) {
+    listen(name, () => { count(); on.change(); });
+  }
+  listen("ended", () => {
+    count();
+    state.started = false;
+    on.change();
+    on.ended?.();
+  });
+  listen("error", () => audio.src && fail(audio.error));
+  return state;
 }

@@ -1,6 +1,6 @@
 // One clip: button, waveform, words that light up, and the keys; every widget that plays shows clips like this.
 
-import { button, el } from "./dom.js";
+import { alertLine, button, el, onKeys, tell } from "./dom.js";
 import { inWords, wordAt, wordBeside } from "./words.js";
 import { paint, view } from "./wave.js";
 import { sound } from "./audio.js";
@@ -10,67 +10,64 @@ const STEP_S = 0.5;
 /**
  * Make the view of a clip.
  *
+ * shell     of `makeWidget`
  * clip      { id, label, words, seconds, problem }: what the page knows of it
  * outline   the waveform's outline, as `view` takes it
- * clips     of `loader`; solo of `soloist`; shell of `frame`
  * name      what it is called here (by default its label)
  * keys      further keys: key -> what it does
  * extra     elements at the end of the head (buttons, badges)
- * on        { play(), ended(), change() }, all optional
+ * on        { play(), ended() }, both optional
  * make      makes what is heard: `sound`, or another one of its kind
  *
  * Returns { node, sound, change(clip, outline), dispose }.
  */
-export function clipView({ clip, outline, clips, solo, shell, name = clip.label, keys = {}, extra = [], on = {}, make = sound }) {
+export function clipView(shell, clip, outline, { name = clip.label, keys = {}, extra = [], on = {}, make = sound } = {}) {
   const { signal } = shell;
   let words = [];
   let spans = [];
   let data = null;
   let lit = -1;
-  const sign = el("span", { "aria-hidden": "true" }, "▶");
-  const start = button(sign, () => player.toggle(), { class: "spf-play", "aria-label": `Play ${name}` });
-  const time = el("span", { class: "spf-time" });
-  const canvas = el("canvas", { class: "spf-wave", role: "img" });
-  const trouble = el("p", { class: "spf-error", role: "alert", hidden: true });
-  const line = el("p", { class: "spf-words" });
-  const node = el("div", {
-    class: "spf-clip", role: "group", tabindex: "0", "data-clip": clip.id,
-    "aria-label": `${name}. Space plays, left and right arrows move by word`,
-  }, el("div", { class: "spf-head" }, start, el("strong", {}, name), ...extra, time), canvas, line, trouble);
+  const sign = el("span", { "aria-hidden": "true" });
+  const start = button(sign, () => player.toggle(), { class: "spf-play" });
+  const time = el("span.time");
+  const canvas = el("canvas.wave", { role: "img" });
+  const trouble = alertLine();
+  const line = el("p.words");
+  const node = el("div.clip", {
+    role: "group", tabindex: "0", "data-clip": clip.id,
+    label: `${name}. Space plays, left and right arrows move by word`,
+  }, el("div.head", start, el("strong", name), ...extra, time), canvas, line, trouble);
 
   const fill = (newOutline) => {
     words = clip.words ?? [];
     data = view(newOutline);
-    canvas.setAttribute("aria-label", `Waveform of ${name}, ${inWords(clip.seconds)}`);
+    canvas.ariaLabel = `Waveform of ${name}, ${inWords(clip.seconds)}`;
     // Words that only have other times stay as they are: somebody may be reading them.
     if (spans.length && spans.length === words.length && spans.every((span, k) => span.textContent === words[k][0])) return;
     lit = -1;
     spans = words.map(([word], place) =>
-      el("span", { class: "spf-word", "data-word": place, click: () => player.seek(words[place][1] / 1000) }, word));
+      el("span.word", { "data-word": place, click: () => player.seek(words[place][1] / 1000) }, word));
     line.replaceChildren(...spans.flatMap((span) => [span, " "]), words.length ? "" : clip.text ?? "");
   };
   const redraw = () => {
     const ms = player.seconds * 1000;
     const now = player.started ? wordAt(words, ms) : -1;
     if (now !== lit) {
-      spans[lit]?.classList.remove("spf-lit");
-      spans[lit]?.removeAttribute("aria-current");
-      spans[now]?.classList.add("spf-lit");
-      spans[now]?.setAttribute("aria-current", "true");
+      for (const span of [spans[lit], spans[now]].filter(Boolean)) {
+        span.ariaCurrent = span.classList.toggle("spf-lit") || null;
+      }
       lit = now;
     }
     sign.textContent = player.playing ? "❚❚" : "▶";
-    start.setAttribute("aria-label", `${player.playing ? "Pause" : "Play"} ${name}`);
+    start.ariaLabel = `${player.playing ? "Pause" : "Play"} ${name}`;
     time.textContent = player.loading ? "loading…" : `${player.seconds.toFixed(2)} / ${inWords(clip.seconds)}`;
     const problem = player.problem ?? clip.problem;
-    trouble.hidden = !problem;
-    if (problem && trouble.textContent !== problem) trouble.textContent = problem;
+    tell(trouble, problem);
     node.dataset.state = problem ? "error" : player.playing ? "playing" : "still";
     paint(canvas, data, clip.seconds ? player.seconds / clip.seconds : 0);
-    on.change?.();
   };
-  const player = make({
-    id: clip.id, audioSeconds: clip.seconds, clips, solo, signal,
+  const player = make(shell, {
+    id: clip.id, audioSeconds: clip.seconds,
     on: { change: redraw, play: () => on.play?.(), ended: () => on.ended?.() },
   });
   if (clip.problem) start.disabled = true;
@@ -79,26 +76,15 @@ export function clipView({ clip, outline, clips, solo, shell, name = clip.label,
     const place = wordBeside(words, player.seconds * 1000, step);
     player.seek(place < 0 ? player.seconds + step * STEP_S : words[place][1] / 1000);
   };
-  const acts = {
-    " ": () => player.toggle(),
-    ArrowRight: () => move(1),
-    ArrowLeft: () => move(-1),
-    ...keys,
-  };
+  const acts = { " ": () => player.toggle(), ArrowRight: () => move(1), ArrowLeft: () => move(-1), ...keys };
   canvas.addEventListener("click", (event) =>
     player.seek((event.offsetX / canvas.clientWidth) * clip.seconds), { signal });
-  node.addEventListener("keydown", (event) => {
-    const act = acts[event.key];
-    if (!act || event.ctrlKey || event.metaKey || event.altKey) return;
-    // A button does by itself what the space bar asks of it.
-    if (event.key === " " && event.target.closest("button, input, select, textarea")) return;
-    event.preventDefault();
-    act(event);
-  }, { signal });
+  // A button does by itself what the space bar asks of it.
+  onKeys(node, ({ key, target }) => (key !== " " || !target.closest("button, input, select, textarea")) && acts[key], { signal });
 
   const resized = new ResizeObserver(redraw);
   resized.observe(canvas);
-  shell.onTheme(redraw);
+  const endTheme = shell.onTheme(redraw);
   fill(outline);
   redraw();
   return {
@@ -110,8 +96,16 @@ export function clipView({ clip, outline, clips, solo, shell, name = clip.label,
       redraw();
     },
     dispose() {
+      endTheme();
       resized.disconnect();
       player.dispose();
     },
   };
+}
+
+/** Put views of clips into `list` instead of those that were there, and return them. */
+export function shelve(list, old, views) {
+  old.forEach((view) => view.dispose());
+  list.replaceChildren(...views.map((view) => view.node));
+  return views;
 }

@@ -1,75 +1,57 @@
-// Elements, and the frame every widget stands in.
+// Elements, their texts and their keys.
 
-/** Make an element: attributes that are false or null are left out, true ones stand without a value. */
-export function el(tag, attrs = {}, ...kids) {
+/**
+ * Make an element: el("p.dim", { role: "note" }, "text", node). Attributes may be left out; of them, false and
+ * null ones are not set, true ones stand without a value, functions listen, and `label` is what screen readers read.
+ */
+export function el(what, ...kids) {
+  const [tag, ...classes] = what.split(".");
   const node = document.createElement(tag);
+  if (classes.length) node.className = classes.map((name) => `spf-${name}`).join(" ");
+  const attrs = kids[0]?.constructor === Object ? kids.shift() : {};
   for (const [name, value] of Object.entries(attrs)) {
     if (value === false || value == null) continue;
     if (typeof value === "function") node.addEventListener(name, value);
-    else node.setAttribute(name, value === true ? "" : value);
+    else node.setAttribute(name === "label" ? "aria-label" : name, value === true ? "" : value);
   }
   node.append(...kids.filter((kid) => kid != null));
   return node;
 }
 
 /** Make a button that does something; `attrs` as for `el`. */
-export function button(label, onClick, attrs = {}) {
-  return el("button", { type: "button", ...attrs, click: onClick }, label);
+export function button(text, click, attrs = {}) {
+  return el("button", { type: "button", ...attrs, click }, text);
 }
 
-/**
- * Put the frame of a widget into its host.
- *
- * root     where the widget puts its elements
- * signal   ends all listeners that were added with it
- * say(t)   tells screen readers something, and people who look
- * onTheme  is called when light turns to dark: canvases do not repaint themselves
- * onEnd    is called when the widget goes away
- * dispose  takes everything down
- */
-export function frame(host, label) {
-  const ending = new AbortController();
-  const status = el("p", { class: "spf-status", role: "status", "aria-live": "polite" });
-  // Notebooks have shortcuts on single letters: none of them may act while somebody is in here.
-  const root = el("section", { class: "spf", "aria-label": label, "data-lm-suppress-shortcuts": "true" });
-  root.addEventListener("keydown", (event) => event.stopPropagation());
-  host.append(root);
-  const repaints = new Set();
-  const repaint = () => requestAnimationFrame(() => repaints.forEach((paint) => paint()));
-  const watcher = new MutationObserver(repaint);
-  for (const node of [document.documentElement, document.body]) {
-    watcher.observe(node, { attributes: true, attributeFilter: ["data-jp-theme-light", "class", "style"] });
-  }
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint, { signal: ending.signal });
-  const endings = new Set([() => watcher.disconnect(), () => root.remove()]);
-  return {
-    root,
-    status,
-    signal: ending.signal,
-    say(text, isError = false) {
-      status.textContent = text;
-      status.classList.toggle("spf-error", isError);
-    },
-    onTheme: (paint) => repaints.add(paint),
-    onEnd: (finish) => endings.add(finish),
-    dispose() {
-      ending.abort();
-      endings.forEach((finish) => finish());
-    },
-  };
+/** Make a list to choose from: [value, text] each. */
+export function choice(label, options, current, onChange) {
+  const select = el("select", { label, change: () => onChange(select.value) },
+    ...options.map(([value, text]) => el("option", { value }, text)));
+  select.value = options.some(([value]) => value === current) ? current : "";
+  return select;
 }
 
-/** Call `act` now and whenever one of the model's traits changes; it ends with the frame. */
-export function follow(model, names, act, shell) {
-  for (const name of names) {
-    model.on(`change:${name}`, act);
-    shell.onEnd(() => model.off(`change:${name}`, act));
-  }
-  act();
+/** Make a line that screen readers read out when `tell` puts something there. */
+export const alertLine = (name = "error") => el(`p.${name}`, { role: "alert", hidden: true });
+
+/** Set a text if it is another one: what is set again is read out again. */
+export function write(node, text) {
+  if (node.textContent !== text) node.textContent = text;
 }
 
-/** Set traits and send them to Python. */
-export function put(model, values) {
-  for (const [name, value] of Object.entries(values)) model.set(name, value);
-  model.save_changes();
+/** Set a text, and hide its element where there is none. */
+export function tell(node, text) {
+  node.hidden = !text;
+  write(node, text || "");
+}
+
+/** Let keys act in an element: `actOf(event)` finds what they do. With Ctrl, Alt or Meta they are the browser's. */
+export function onKeys(node, actOf, options) {
+  node.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const act = actOf(event);
+    if (!act) return;
+    event.preventDefault();
+    act(event);
+  }, options);
 }

@@ -13,6 +13,25 @@ export function heldClip(clip) {
   return [{ kind: "audio", clip, mime: held.dataset.mime }, [bytes]];
 }
 
+/** What is kept under a name over a reload; `lasting` tells whether the browser lets us, as private windows may not. */
+export function stored(name) {
+  const safely = (act) => {
+    try {
+      return act();
+    } catch {
+      store.lasting = false;
+      return null;
+    }
+  };
+  const store = {
+    lasting: true,
+    read: () => safely(() => JSON.parse(localStorage.getItem(name))),
+    keep: (value) => safely(() => localStorage.setItem(name, JSON.stringify(value))),
+    drop: () => safely(() => localStorage.removeItem(name)),
+  };
+  return store;
+}
+
 /**
  * A model, as widgets take it, over a state. `answer(content)` gets what the widget sends, and returns a
  * message and its buffers (or a promise of them); no message is no answer.
@@ -43,7 +62,7 @@ export function madeModel(state, answer) {
  * A model over what stands in the page: its state, and the audio of its clips.
  * `receive(content)` may answer other messages of the widget; it returns a message or nothing.
  */
-export function pageModel(receive = () => undefined) {
+export function pageModel(receive) {
   return madeModel(heldState(), async (content) =>
-    (content.kind === "load" ? heldClip(content.clip) : [await receive(content), []]));
+    (content.kind === "load" ? heldClip(content.clip) : [await receive?.(content), []]));
 }

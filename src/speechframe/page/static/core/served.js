@@ -1,40 +1,9 @@
 // A page of the server of a listening test: clips come from there, and what is said goes there until it has it.
 
-import { heldState, madeModel } from "./page.js";
+import { tell } from "./dom.js";
+import { heldState, madeModel, stored } from "./page.js";
 
 const WAITS_MS = [300, 1000, 2000, 4000, 8000];
-
-/** The line that says how the connection is; it stands above the test and belongs to no trial. */
-function netLine() {
-  const line = document.getElementById("spf-net");
-  return (text) => {
-    if (line.textContent !== text) line.textContent = text;
-    line.hidden = !text;
-  };
-}
-
-/** What was not yet taken by the server, kept over a reload where the browser lets us. */
-function outbox(name) {
-  return {
-    keep(content) {
-      try {
-        localStorage.setItem(name, JSON.stringify(content));
-      } catch { /* a private window: the open page still has it */ }
-    },
-    kept() {
-      try {
-        return JSON.parse(localStorage.getItem(name));
-      } catch {
-        return null;
-      }
-    },
-    forget() {
-      try {
-        localStorage.removeItem(name);
-      } catch { /* as above */ }
-    },
-  };
-}
 
 /**
  * The model of a served page. What was left from before a reload is sent first; the page is then asked for
@@ -42,8 +11,10 @@ function outbox(name) {
  */
 export async function servedModel() {
   const state = heldState();
-  const net = netLine();
-  const box = outbox(`speechframe:${state.plan.test_id}:${state.plan.listener}`);
+  // It stands above the test and belongs to no trial.
+  const net = (text) => tell(document.getElementById("spf-net"), text);
+  // What was not yet taken by the server.
+  const box = stored(`speechframe:${state.plan.test_id}:${state.plan.listener}`);
   const unsent = new Set();
 
   /** Ask until there is an answer that is not the network's or a failing server's; null is a 4xx. */
@@ -72,7 +43,7 @@ export async function servedModel() {
       method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(content),
     });
     unsent.delete(trial);
-    box.forget();
+    box.drop();
     if (!taken) return { kind: "refused", trial, message: "This link is not served any more. Please tell who sent it to you." };
     const said = await taken.answer.json();
     // It may have been taken the first time, and only the answer was lost: a new page knows.
@@ -89,7 +60,7 @@ export async function servedModel() {
   addEventListener("beforeunload", (event) => {
     if (unsent.size) event.preventDefault();
   });
-  const left = box.kept();
+  const left = box.read();
   if (left) {
     await deliver(left);
     location.reload();

@@ -1,0 +1,118 @@
+// What is asked of a trial, by each method: { node, keys, help, isDone(), missing(), vote(), enable(can), played(slot) }.
+
+import { el } from "../core/dom.js";
+
+const FIFTHS = [10, 30, 50, 70, 90];
+
+export const listed = (names) => (names.length < 2 ? names.join("") : `${names.slice(0, -1).join(", ")} and ${names.at(-1)}`);
+
+/** One choice of several, [value, text] each; `keys(choose, step)` and `vote(value)` are what it is asked for. */
+function choices({ prompt }, changed, { options, keys, vote, help }) {
+  // Other tests of the same document have groups of their own.
+  const name = `spf-lt-${Math.random().toString(36).slice(2)}`;
+  const inputs = options.map(([value]) => el("input", { type: "radio", name, value, change: () => changed() }));
+  const node = el("fieldset.lt-choices", el("legend.hidden", prompt),
+    ...options.map(([, text], place) => el("label", inputs[place], text)));
+  const place = () => inputs.findIndex((input) => input.checked);
+  const choose = (wanted) => {
+    if (node.disabled) return;
+    const input = inputs[Math.max(0, Math.min(inputs.length - 1, wanted))];
+    input.checked = true;
+    input.focus();
+    changed();
+  };
+  const step = (by) => choose(place() < 0 ? (by > 0 ? 0 : inputs.length - 1) : place() + by);
+  return {
+    node, help, keys: keys(choose, step),
+    isDone: () => place() >= 0,
+    missing: () => "choose one",
+    vote: () => vote(options[place()]?.[0] ?? null),
+    enable(can) { node.disabled = !can; },
+  };
+}
+
+function ab(trial, { rules: { ties } }, changed) {
+  return choices(trial, changed, {
+    options: [["A", "A is better"], ...(ties ? [["tie", "No difference"]] : []), ["B", "B is better"]],
+    keys: (choose) => ({
+      ArrowLeft: () => choose(0), ArrowRight: () => choose(2), ...(ties ? { ArrowDown: () => choose(1) } : {}),
+    }),
+    help: `A and B play; arrow left A, right B${ties ? ", down no difference" : ""}; Enter goes on`,
+    vote: (choice) => ({ choice }),
+  });
+}
+
+function abx(trial, plan, changed) {
+  return choices(trial, changed, {
+    options: [["A", "X is A"], ["B", "X is B"]],
+    keys: (choose) => ({ ArrowLeft: () => choose(0), ArrowRight: () => choose(1) }),
+    help: "A, B and X play; arrow left X is A, right X is B; Enter goes on",
+    vote: (answer) => ({ answer }),
+  });
+}
+
+function mos(trial, { scale: { low, labels } }, changed) {
+  return choices(trial, changed, {
+    options: labels.map((text, place) => [low + place, `${low + place} ${text}`]),
+    keys: (choose, step) => ({
+      ...Object.fromEntries(labels.map((_, place) => [low + place, () => choose(place)])),
+      ArrowLeft: () => step(-1), ArrowDown: () => step(-1), ArrowRight: () => step(1), ArrowUp: () => step(1),
+    }),
+    help: `Space plays; ${low} to ${low + labels.length - 1} or arrows choose; Enter goes on`,
+    vote: (score) => ({ scores: { [trial.slots[0].slot]: score } }),
+  });
+}
+
+/** A scale for each sound of a page; what was not touched has no score. */
+function page(trial, { scale }, changed, plays, heard) {
+  const { low, high, labels } = scale;
+  const scales = new Map();
+  const slots = trial.slots.map(({ slot }) => slot);
+  const word = (score) => labels[Math.min(labels.length - 1, Math.floor(((score - low) / (high - low)) * labels.length))];
+  const rows = slots.map((slot) => {
+    const out = el("output.lt-score", "–");
+    const input = el("input.lt-range", {
+      type: "range", min: low, max: high, step: scale.step, value: (low + high) / 2,
+      label: `Score of ${slot}`, "aria-valuetext": "not rated yet",
+    });
+    const one = {
+      input,
+      score: null,
+      take() {
+        one.score = Number(input.value);
+        input.classList.add("spf-lt-touched");
+        input.ariaValueText = `${one.score}, ${word(one.score)}`;
+        out.textContent = one.score;
+        changed();
+      },
+    };
+    // A click on the middle changes nothing, and is a score all the same.
+    for (const name of ["input", "pointerup"]) input.addEventListener(name, one.take);
+    scales.set(slot, one);
+    return el("div.lt-row", plays.get(slot).node, input, out);
+  });
+  const head = el("div.lt-row.lt-scale", { "aria-hidden": "true" }, el("span"),
+    el("span.lt-labels", ...labels.map((text) => el("span", text))), el("span"));
+  const focus = (slot) => scales.get(slot)?.input.focus({ preventScroll: true });
+  const set = (slot, score) => {
+    const one = scales.get(slot);
+    if (!one) return;
+    one.input.value = score;
+    focus(slot);
+    one.take();
+  };
+  const open = () => slots.filter((slot) => scales.get(slot).score == null && !heard.isFailed(slot));
+  return {
+    node: el("div.lt-page", head, ...rows),
+    keys: Object.fromEntries(FIFTHS.map((part, place) => [place + 1, ({ target }) =>
+      set(slots.find((slot) => scales.get(slot).input === target) ?? heard.now, low + ((high - low) * part) / 100)])),
+    help: `${slots[0]} to ${slots.at(-1)}${trial.reference ? " and R" : ""} play; arrows move the score, 1 to 5 set a step; Enter goes on`,
+    isDone: () => !open().length,
+    missing: () => `rate ${listed(open())}`,
+    vote: () => ({ scores: Object.fromEntries(slots.map((slot) => [slot, scales.get(slot).score])) }),
+    enable() {},
+    played: focus,
+  };
+}
+
+export const ASKS = { ab, abx, mos, multi: page, mushra: page };

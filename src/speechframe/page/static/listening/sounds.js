@@ -1,0 +1,87 @@
+// The sounds of a trial, and the buttons that play them.
+
+import { button, el, write } from "../core/dom.js";
+import { sound } from "../core/audio.js";
+
+/** The letter of the open reference. */
+export const OPEN = "R";
+
+export const called = (slot) => (slot === OPEN ? "the reference" : slot);
+
+/** The sounds of a trial: one is heard at a time, and the next one goes on where it was. */
+export function trialSounds(trial, shell, changed) {
+  const { clips } = shell;
+  const ending = new AbortController();
+  const all = new Map();
+  let now = null;
+  let firstPlayMs = null;
+  for (const { slot, clip, seconds, needed_s: needed } of [trial.reference, ...trial.slots, trial.x].filter(Boolean)) {
+    const one = sound({ ...shell, signal: ending.signal }, {
+      id: clip, audioSeconds: seconds,
+      on: { change: () => changed(), play: () => { firstPlayMs ??= Date.now(); } },
+    });
+    all.set(slot, Object.assign(one, { length: seconds, needed, failed: false }));
+    // All are fetched before the first is heard: how long one takes to come must not tell it from the others.
+    clips.load(clip).catch(() => {
+      one.failed = true;
+      changed();
+    });
+  }
+  const slots = [...all.keys()];
+  const each = (read) => Object.fromEntries(slots.map((slot) => [slot, read(all.get(slot))]));
+  const isFailed = (slot) => all.get(slot).failed || Boolean(all.get(slot).problem);
+  return {
+    slots,
+    isFailed,
+    get now() { return now; },
+    isPlaying: (slot) => all.get(slot).playing,
+    part: (slot) => Math.min(1, all.get(slot).seconds / (all.get(slot).length || 1)),
+    isHeard: (slot) => all.get(slot).plays > 0 && all.get(slot).heardSeconds >= all.get(slot).needed,
+    async toggle(slot) {
+      const next = all.get(slot);
+      if (slot === now) {
+        next.toggle();
+        return;
+      }
+      const before = all.get(now);
+      const at = before?.started && before.seconds < next.length ? before.seconds : 0;
+      before?.pause();
+      now = slot;
+      await next.seek(at);
+      // Whoever asked for another one meanwhile wants to hear that.
+      if (now === slot && !isFailed(slot)) next.play();
+    },
+    report: () => ({
+      plays: each((one) => one.plays),
+      listened_s: each((one) => one.heardSeconds),
+      unplayable: slots.filter(isFailed),
+      first_play_ms: firstPlayMs,
+    }),
+    dispose() {
+      all.forEach((one) => one.dispose());
+      ending.abort();
+      clips.forget();
+    },
+  };
+}
+
+/** A button that plays a sound, with how far it is and whether it was heard. */
+export function playButton(slot, heard) {
+  const sign = el("span", { "aria-hidden": "true" });
+  const fill = el("span");
+  const node = button(sign, () => heard.toggle(slot), { class: "spf-lt-play", "data-slot": slot });
+  node.append(el("span.lt-bar", { "aria-hidden": "true" }, fill));
+  return {
+    node,
+    show() {
+      const playing = heard.isPlaying(slot);
+      const done = heard.isHeard(slot);
+      write(sign, `${playing ? "❚❚" : "▶"} ${slot === OPEN ? "Reference" : slot}${done ? " ✓" : ""}`);
+      const label = `${playing ? "Pause" : "Play"} ${called(slot)}${done ? ", heard" : ""}`;
+      if (node.ariaLabel !== label) node.ariaLabel = label;
+      node.ariaPressed = heard.now === slot;
+      node.disabled = heard.isFailed(slot);
+      fill.style.transform = `scaleX(${heard.part(slot)})`;
+    },
+  };
+}

@@ -1,0 +1,58 @@
+"""Samples of voices: one is asked for once in a process, however many galleries show it."""
+
+import asyncio
+import json
+import os
+from typing import Any
+
+from speechframe import aio
+from speechframe.batch.clip import Clip
+
+__all__ = ["sample"]
+
+_MOST = 500
+"""Clips that are kept; a gallery keeps its own ones besides."""
+
+_Key = tuple[str, str, str, str]
+
+_asked: dict[_Key, asyncio.Future[Clip]] = {}
+"""On their way, or there. Only the package's own loop reads and writes it."""
+
+# The loop that would bring them is not there in a forked child.
+os.register_at_fork(after_in_child=_asked.clear)
+
+
+async def sample(said: str, voice: str, *, service: Any = None, **options: Any) -> Clip:
+    """Return a line spoken by a voice; what was said before, or is being said, is not paid for again.
+
+    Parameters
+    ----------
+    said
+        What is said.
+    voice
+        Who says it.
+    service
+        Where; what is configured by default.
+    **options
+        Of :func:`speechframe.aio.say`.
+
+    Raises
+    ------
+    SpeechframeError
+        As :func:`~speechframe.aio.say`; the next one who asks tries again.
+    """
+    settings = await aio.resolve_service(service)
+    key = (repr(settings), said, voice, json.dumps(options, sort_keys=True, default=str))
+    if key not in _asked:
+        asked = _asked[key] = asyncio.ensure_future(aio.say(said, voice, service=settings, **options))
+        asked.add_done_callback(lambda done: _settle(key, done))
+    # Whoever waits may go away; others wait for the same.
+    return await asyncio.shield(_asked[key])
+
+
+def _settle(key: _Key, done: asyncio.Future[Clip]) -> None:
+    if done.cancelled() or done.exception() is not None:
+        # Who asks next tries again.
+        del _asked[key]
+    elif len(_asked) > _MOST:
+        del _asked[next(old for old, one in _asked.items() if one.done())]

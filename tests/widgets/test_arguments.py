@@ -1,0 +1,67 @@
+"""What people type is looked at first: what is wrong is named, with what is allowed."""
+
+import pytest
+from clips_lab import spoken
+
+import speechframe as spf
+from speechframe.errors import InvalidRows, SettingsError, StoreError
+from speechframe.widgets.base import run_of
+
+NAN = float("nan")
+
+
+def a_clip():
+    return spoken(["one", "two"])
+
+
+@pytest.mark.parametrize(
+    ("act", "words"),
+    [
+        (lambda: spf.play(a_clip(), limit=0), "limit is a whole number, 1 or more, not 0"),
+        (lambda: spf.play(a_clip(), limit=2.5), "limit is a whole number, 1 or more, not 2.5"),
+        (lambda: spf.play(a_clip(), limit="3"), "limit is a whole number"),
+        (lambda: spf.play(a_clip(), rates=None), "rates is True or False, not None"),
+        (lambda: spf.play(a_clip()).to_html(title=""), "title is a text, not ''"),
+        (lambda: spf.play(a_clip()).to_html(3), "path is a path, not 3"),
+        (lambda: spf.browse("runs/x", page_rows=0), "page_rows is a whole number, 1 to 1,000, not 0"),
+        (lambda: spf.browse("runs/x", page_rows=True), "page_rows is a whole number"),
+        (lambda: spf.browse("runs/x", reviewer=""), "reviewer is a text"),
+        (lambda: spf.browse(3), "a int is no run; allowed: a run, or the path of its folder"),
+        (lambda: spf.watch(None), "a NoneType is no run"),
+        (lambda: run_of([]), "a list is no run"),
+        (lambda: spf.compare_voices(["nora", "miles"], NAN), "texts are texts in a list, not nan"),
+        (lambda: spf.compare_voices(["nora", "miles"], [3]), "a text is a text, not 3"),
+        (lambda: spf.compare_voices(["nora", None], ["x"]), "a voice is a text, not None"),
+        (lambda: spf.compare_voices(3, ["x"]), "voices are texts in a list, not 3"),
+        (lambda: spf.gallery(model=None), "model is a text, not None"),
+        (lambda: spf.gallery(locale=3), "locale is a text, not 3"),
+        (lambda: spf.gallery(text=""), "text is a text, not ''"),
+    ],
+)
+def test_a_value_that_cannot_be_is_named(act, words):
+    with pytest.raises(ValueError, match=words):
+        act()
+
+
+def test_an_option_that_is_not_there_is_named():
+    with pytest.raises(InvalidRows, match=r"spede.*allowed.*rate"):
+        spf.gallery(spede=3)
+    with pytest.raises(SettingsError, match="unknown option 'max_credit'"):
+        spf.watch("runs/x", max_credit=3)
+    with pytest.raises(SettingsError, match="max_credits"):
+        spf.watch("runs/x", max_credits=-1)
+    with pytest.raises(TypeError, match="'conditions'"):
+        spf.listening_test([], conditions="voice_id")
+
+
+def test_a_page_is_written_with_the_folders_it_lies_in(tmp_path):
+    path = tmp_path / "missing" / "folder" / "clips.html"
+    assert spf.play(a_clip()).to_html(path) == path
+    assert "spf-clip-0" in path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["", "a file/clips.html"])
+def test_where_no_page_can_be_written_is_said(tmp_path, name):
+    (tmp_path / "a file").touch()
+    with pytest.raises(StoreError, match=r"the page cannot be written to .*; name a file such as"):
+        spf.play(a_clip()).to_html(tmp_path / name)

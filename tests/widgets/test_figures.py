@@ -1,0 +1,65 @@
+"""What a dashboard says in words, without a page."""
+
+import pytest
+
+from speechframe.widgets.figures import Burn, Figures, to_go
+
+POINTS = ((0.0, 1000.0), (30.0, 900.0))
+COUNTS = {
+    "total": 400, "done": 57, "cached": 0, "suspect": 0, "failed": 1, "charged_unknown": 0, "retries": 1200,
+    "credits": 1831.5, "balance": 9987305, "audio_seconds": 50.4, "seconds": 5.0, "rate": 11.96, "eta_s": 29.4,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0, "1 s"), (1.6, "2 s"), (89.9, "90 s"), (90, "2 min"), (5300, "88 min"), (5400, "1 h 30 min")],
+)
+def test_times_are_said_as_people_say_them(seconds, words):
+    assert to_go(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("burn", "words"),
+    [
+        (Burn(), "Nothing was spent yet."),
+        (
+            Burn("characters", "balance", POINTS),
+            "Balance of the key: 1,000 characters at the start, 900 after 30 s.",
+        ),
+        (
+            Burn("credits", "budget", POINTS, (POINTS[1], (60.0, 800.25))),
+            (
+                "Budget of the run: 1,000 credits at the start, 900 after 30 s; "
+                "at this rate 800.25 at the end, in about 30 s."
+            ),
+        ),
+        (
+            Burn("credits", "price", POINTS, (POINTS[1], (1230.0, -3100.0))),
+            (
+                "Still to be spent: 1,000 credits at the start, 900 after 30 s; "
+                "at this rate nothing is left in about 4 min, before the run ends."
+            ),
+        ),
+    ],
+)
+def test_the_chart_is_told_to_who_cannot_see_it(burn, words):
+    assert burn.words == words
+    assert burn.to_page()["words"] == words
+
+
+def test_a_run_is_told_in_a_line():
+    figures = Figures("running", None, is_here=True, counts=COUNTS)
+    assert figures.pace == (
+        "58 of 400 calls · 11.96 a second · about 29 s to go · 1,831.5 credits · 9,987,305 characters left · "
+        "50 s of audio"
+    )
+    ended = Figures(
+        "finished", None, is_here=True, counts={**COUNTS, "total": 1, "rate": None, "balance": None}
+    )
+    assert ended.pace == "58 of 1 call · 1,831.5 credits · 50 s of audio"
+    assert figures.to_page()["tallies"] == [
+        ["done", "57 done", ""],
+        ["failed", "1 failed", "bad"],
+        ["retries", "1,200 retries", ""],
+    ]
