@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -25,74 +26,98 @@ _Row = TypeVar("_Row", Record, LedgerRow)
 
 _WORD_KINDS = [f.type for f in WORD_TYPE]
 _SCHEMAS: Mapping[type, pa.Schema] = {Record: RECORD_SCHEMA, LedgerRow: LEDGER_SCHEMA}
+_NAMES = {kind: names(kind) for kind in _SCHEMAS}
+_values = {kind: attrgetter(*_NAMES[kind]) for kind in _SCHEMAS}
+
+_Fields = Mapping[str, Sequence[Any]]
+"""Field name to its value in every row."""
 
 
 def record_batch(records: Sequence[Record], schema: pa.Schema) -> pa.RecordBatch:
     """Return `records` as rows of `schema`, one of a part."""
-    return _convert(records, schema, _PART_COLUMNS)
+    return _convert(records, Record, schema)
 
 
 def ledger_batch(rows: Sequence[LedgerRow]) -> pa.RecordBatch:
     """Return `rows` as rows of :data:`LEDGER_SCHEMA`."""
-    return _convert(rows, LEDGER_SCHEMA, {"credits": _credits})
+    return _convert(rows, LedgerRow, LEDGER_SCHEMA)
 
 
-def _convert(
-    rows: Sequence[_Row], schema: pa.Schema, special: dict[str, Callable[[Sequence[Any]], "pa.Array[Any]"]]
-) -> pa.RecordBatch:
+def _convert(rows: Sequence[_Row], kind: type[_Row], schema: pa.Schema) -> pa.RecordBatch:
     try:
-        return _arrays(rows, schema, special)
+        return _batch(_fields(rows, kind), schema)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         # Rare, so it may be slow: find the values that do not fit and keep everything else.
-        return _arrays([repaired(row) for row in rows], schema, special)
+        return _batch(_fields([repaired(row) for row in rows], kind), schema)
 
 
-def _arrays(
-    rows: Sequence[Any], schema: pa.Schema, special: dict[str, Callable[[Sequence[Any]], "pa.Array[Any]"]]
-) -> pa.RecordBatch:
-    columns = [special[f.name](rows) if f.name in special else _plain(rows, f) for f in schema]
+def _fields(rows: Sequence[_Row], kind: type[_Row]) -> _Fields:
+    """Return the fields of the rows, each as one sequence; every row is looked at once for all of them."""
+    if not rows:
+        return dict.fromkeys(_NAMES[kind], ())
+    return dict(zip(_NAMES[kind], zip(*map(_values[kind], rows), strict=True), strict=True))
+
+
+def _batch(fields: _Fields, schema: pa.Schema) -> pa.RecordBatch:
+    columns = [
+        _SPECIAL[f.name](fields) if f.name in _SPECIAL else pa.array(fields[f.name], f.type) for f in schema
+    ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _plain(rows: Sequence[Any], column: "pa.Field[Any]") -> "pa.Array[Any]":
-    values: pa.Array[Any] = pa.array(map(attrgetter(column.name), rows), column.type, size=len(rows))
-    return values
+def _audio(fields: _Fields) -> "pa.Array[Any]":
+    contents, named = fields["audio_bytes"], zip(*map(fields.__getitem__, _PATH_FIELDS), strict=True)
+    missing = [content is None for content in contents]
+    paths = [
+        None if is_missing else path or f"{key}.{(format or 'bin').lower()}"
+        for is_missing, (path, key, format) in zip(missing, named, strict=True)
+    ]
+    return pa.StructArray.from_arrays(
+        [_binary([content or b"" for content in contents]), pa.array(paths, pa.string())],
+        fields=list(AUDIO_TYPE),
+        mask=pa.array(missing, pa.bool_()),
+    )
 
 
-def _audio(records: Sequence[Record]) -> "pa.Array[Any]":
-    content = pa.array([r.audio_bytes for r in records], pa.binary())
-    path = pa.array([None if r.audio_bytes is None else audio_path(r) for r in records], pa.string())
-    missing = pa.array([r.audio_bytes is None for r in records], pa.bool_())
-    return pa.StructArray.from_arrays([content, path], fields=list(AUDIO_TYPE), mask=missing)
+def _binary(contents: Sequence[bytes]) -> "pa.Array[Any]":
+    # Given one by one, Arrow copies them again each time it runs out of room; joined by Python, they lie in
+    # memory that is fetched from the kernel for every batch.
+    ends = pa.array(np.cumsum([0, *map(len, contents)]), pa.int32())
+    values = pa.allocate_buffer(ends[-1].as_py())
+    room, start = memoryview(values).cast("B"), 0
+    for content in contents:
+        end = start + len(content)
+        room[start:end] = content
+        start = end
+    buffers = [None, ends.buffers()[1], values]
+    found: pa.Array[Any] = pa.Array.from_buffers(pa.binary(), len(contents), buffers, null_count=0)
+    return found
 
 
-def audio_path(record: Record) -> str:
-    """Return the name of the record's audio file."""
-    return record.audio_path or f"{record.request_key}.{(record.format or 'bin').lower()}"
-
-
-def _words(records: Sequence[Record]) -> "pa.Array[Any]":
-    words = [word for r in records for word in r.word_durations or ()]
-    ends = np.cumsum([0, *(len(r.word_durations or ()) for r in records)], dtype=np.int32)
-    missing = pa.array([r.word_durations is None for r in records], pa.bool_())
+def _words(fields: _Fields) -> "pa.Array[Any]":
+    lists = fields["word_durations"]
+    ends = np.cumsum([0, *(len(words or ()) for words in lists)], dtype=np.int32)
+    missing = pa.array([words is None for words in lists], pa.bool_())
+    words = list(chain.from_iterable(filter(None, lists)))
     children = [pa.array([word[i] for word in words], kind) for i, kind in enumerate(_WORD_KINDS)]
     structs = pa.StructArray.from_arrays(children, fields=list(WORD_TYPE))
-    lists: pa.Array[Any] = pa.ListArray.from_arrays(
+    found: pa.Array[Any] = pa.ListArray.from_arrays(
         pa.array(ends, pa.int32()), structs, type=WORDS_TYPE, mask=missing
     )
-    return lists
+    return found
 
 
-def _credits(rows: Sequence[Record | LedgerRow]) -> "pa.Array[Any]":
-    millis = (None if r.credits_millis is None else r.credits_millis / 1000 for r in rows)
-    return pa.array(millis, pa.float64(), size=len(rows))
+def _credits(fields: _Fields) -> "pa.Array[Any]":
+    millis = fields["credits_millis"]
+    return pa.array([None if value is None else value / 1000 for value in millis], pa.float64())
 
 
-_PART_COLUMNS: dict[str, Callable[[Sequence[Any]], "pa.Array[Any]"]] = {
+_SPECIAL: dict[str, Callable[[_Fields], "pa.Array[Any]"]] = {
     "audio": _audio,
     "word_durations": _words,
     "credits": _credits,
 }
+_PATH_FIELDS = ("audio_path", "request_key", "format")
 
 
 def repaired(row: _Row) -> _Row:
@@ -108,7 +133,7 @@ def repaired(row: _Row) -> _Row:
     """
     schema = _SCHEMAS[type(row)]
     changes: dict[str, Any] = {}
-    for name in names(type(row)):
+    for name in _NAMES[type(row)]:
         value = getattr(row, name)
         if name == "word_durations":
             words = None if value is None else [word for word in map(_word, value) if word is not None]

@@ -28,9 +28,9 @@ _REPEATING = frozenset({
     "service", "key_fingerprint", "user", "host", "tags", "error_code", "take", "attempt", "idempotency",
 })  # fmt: skip
 
-_AT_ONCE_ROWS = 8
-"""Rows between two looks at whether a page is full. With more, a page would hold all audio of its row group,
-and memory as large as that costs more to get than the audio to copy."""
+_AT_ONCE_ROWS = 32
+"""Rows between two looks at whether a page is full. With fewer, the room for a page of audio grows as it is
+written, and the audio is copied each time; with more, a page holds all audio of its row group."""
 
 
 def parquet_options(
@@ -121,6 +121,8 @@ class PartFile:
             self._file.close()
             self._file = None
             self._keys, self._statuses = [], []
+            # Else Arrow keeps ten megabytes and more of what the part needed, until the next one is begun.
+            pa.default_memory_pool().release_unused()
             files.publish(self.path)
 
 

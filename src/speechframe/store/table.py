@@ -82,6 +82,8 @@ class TableWriter:
         with files.storing(self._folder, "writing the table"):
             self._file.close()
             files.publish(self._path)
+        # Else Arrow keeps what the table needed as long as the run goes on, for a thread that is done.
+        pa.default_memory_pool().release_unused()
         entry = TableEntry(**{**vars(self._entry), "rows": self.rows})
         self._on_close(entry)
         return entry
