@@ -253,6 +253,17 @@ async def test_beside_another_process_a_place_is_given_back_at_once(tmp_path):
     lane.close()
 
 
+async def test_a_process_that_comes_later_is_noticed_soon(tmp_path):
+    lane, finished = lane_of(1, permits=SharedPermits(tmp_path, name="key")), asyncio.Event()
+    lane.leave(await lane.enter(finished), None)
+    other = SharedPermits(tmp_path, name="key")
+    await asyncio.sleep(0.3)
+    lane.leave(await lane.enter(finished), None)
+    assert other.try_take(1) is not None
+    other.close()
+    lane.close()
+
+
 async def test_a_place_that_was_kept_is_none_when_the_cap_fell():
     lane = lane_of(2)
     first, second = [await lane.enter(asyncio.Event()) for _ in range(2)]

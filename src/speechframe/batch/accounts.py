@@ -28,9 +28,11 @@ from speechframe.batch.retry import Charge, Decision, Verdict
 from speechframe.client import Answer
 from speechframe.errors import BudgetExceeded, SpeechframeError
 from speechframe.spec.billing import to_credits
-from speechframe.store import LedgerRow, Record, RunWriter
+from speechframe.store import LedgerRow, Record, RunWriter, SentRecord
 
 REPORTED = "reported"
+# To read the value of an enum is a call of Python.
+_COMPUTED, _FREE = Charge.COMPUTED.value, Charge.NONE.value
 
 
 def _nobody(outcome: Outcome) -> None:
@@ -78,11 +80,12 @@ class Accounts:
         """Set aside what `job` may cost; False where that does not fit."""
         if job.reserved:
             return True
+        price = job.price
         # What is still set aside for a lost answer covers its repeat.
-        from_balance = 0 if job.from_balance else job.price
-        if not self.budget.reserve(job.price, from_balance=from_balance):
+        from_balance = 0 if job.from_balance else price
+        if not self.budget.reserve(price, from_balance=from_balance):
             return False
-        job.reserved = job.price
+        job.reserved = price
         job.from_balance += from_balance
         return True
 
@@ -95,47 +98,47 @@ class Accounts:
     def sent(self, job: Job, *, idempotency_key: str | None) -> None:
         """Note that an attempt is about to be made."""
         job.mark = self.budget.mark()
-        sent = [
-            self.identity.sent(
-                part,
-                attempt=job.sends,
-                lane=job.lane,
-                price=job.price_of(part),
-                idempotency_key=idempotency_key,
-            )
-            for part in job.planned.parts
-        ]
         if job.planned.members:
-            self.writer.sent_together(sent)
+            self.writer.sent_together(
+                [self._sent(job, part, idempotency_key) for part in job.planned.members]
+            )
         else:
-            self.writer.sent(sent[0])
+            self.writer.sent(self._sent(job, job.planned, idempotency_key))
+
+    def _sent(self, job: Job, part: Planned, idempotency_key: str | None) -> SentRecord:
+        return self.identity.sent(
+            part,
+            attempt=job.sends,
+            lane=job.lane,
+            price=job.price_of(part),
+            idempotency_key=idempotency_key,
+        )
 
     # -- how an attempt ends -----------------------------------------------------------
 
     def answered(self, job: Job, answer: Answer) -> None:
         """End a call with its answer."""
-        planned, price = job.planned, job.price
+        planned, price, balance = job.planned, job.price, answer.remaining_characters
+        parts = planned.parts
         context = Context(attempts=job.sends, lane=job.lane, service=self.identity.service)
         records = self.operation.records(planned, answer, context)
         rows = []
-        for part, record in zip(planned.parts, records, strict=True):
-            if doubts := self._doubts(part, answer, record):
-                record.status = SUSPECT
-                record.error_code = doubts[0].code.value
-                record.error_message = "; ".join(doubt.words for doubt in doubts)
+        for part, record in zip(parts, records, strict=True):
+            if self.truth is not None and (doubts := self.truth.doubts(part, answer, record)):
+                _suspect(record, doubts)
             rows.append(self._answered_row(job, part, record, answer))
         self._keep(records, rows)
-        self.budget.note_balance(answer.remaining_characters, job.mark, job.from_balance)
+        self.budget.note_balance(balance, job.mark, job.from_balance)
         self._settle(job, price)
         self.drift.billed(to_credits(planned.millicredits) if price or job.is_due else 0)
-        self.drift.seen(answer.remaining_characters)
+        self.drift.seen(balance)
         self.progress.audio_seconds += answer.audio_seconds
-        if answer.remaining_characters is not None:
-            self.progress.balance = answer.remaining_characters
+        if balance is not None:
+            self.progress.balance = balance
         for number, record in enumerate(records):
             if self.cache is not None and record.status == DONE:
                 self.cache.put(record)
-            self._end(job, number, record)
+            self._end(job, number, parts[number], record)
 
     def _keep(self, records: Sequence[Record], rows: Sequence[LedgerRow | None]) -> None:
         if len(records) == 1:
@@ -146,22 +149,20 @@ class Accounts:
 
     def _answered_row(self, job: Job, part: Planned, record: Record, answer: Answer) -> LedgerRow:
         price = job.price_of(part)
-        return self._ledger(
-            job,
+        return self.identity.ledger_row(
             part,
+            lane=job.lane,
+            idempotency=self.ways.repeat_is_free,
             status=record.status,
             attempt=job.sends,
             latency_ms=answer.latency_ms,
             credits_millis=price,
-            credits_basis=(Charge.COMPUTED if price else Charge.NONE).value,
+            credits_basis=_COMPUTED if price else _FREE,
             audio_seconds=answer.audio_seconds,
             trace_id=answer.trace_id,
             error_code=record.error_code,
             balance_after=answer.remaining_characters,
         )
-
-    def _doubts(self, planned: Planned, answer: Answer, record: Record) -> Sequence[Doubt]:
-        return () if self.truth is None else self.truth.doubts(planned, answer, record)
 
     def found(self, job: Job) -> bool:
         """End a call with the cache's answer; False when the cache has none any more."""
@@ -172,7 +173,7 @@ class Accounts:
         record.text = job.planned.text or None
         self.writer.answer(record)
         self.progress.audio_seconds += record.audio_seconds or 0.0
-        self._end(job, 0, record)
+        self._end(job, 0, job.planned, record)
         return True
 
     def failed(self, job: Job, error: SpeechframeError, decision: Decision, began: float) -> list[LedgerRow]:
@@ -235,7 +236,7 @@ class Accounts:
         ]
         self._keep(records, rows or [None] * len(parts))
         for number, record in enumerate(records):
-            self._end(job, number, record, error)
+            self._end(job, number, parts[number], record, error)
 
     @property
     def _is_kept_together(self) -> bool:
@@ -314,21 +315,28 @@ class Accounts:
         )
         job.reserved = job.from_balance = 0
 
-    def _end(self, job: Job, number: int, record: Record, error: SpeechframeError | None = None) -> None:
-        part = job.planned.parts[number]
+    def _end(
+        self, job: Job, number: int, part: Planned, record: Record, error: SpeechframeError | None = None
+    ) -> None:
         self.progress.count(record.status, record.error_code)
         self.progress.ended_millis += part.millicredits
-        self.on_outcome(_outcome(job, number, record, error))
+        self.on_outcome(_outcome(job, number, part, record, error))
 
     def _ledger(self, job: Job, part: Planned, **facts: Any) -> LedgerRow:
         free = self.ways.repeat_is_free
         return self.identity.ledger_row(part, lane=job.lane, idempotency=free, **facts)
 
 
-def _outcome(job: Job, number: int, record: Record, error: SpeechframeError | None) -> Outcome:
+def _suspect(record: Record, doubts: Sequence[Doubt]) -> None:
+    record.status = SUSPECT
+    record.error_code = doubts[0].code.value
+    record.error_message = "; ".join(doubt.words for doubt in doubts)
+
+
+def _outcome(job: Job, number: int, part: Planned, record: Record, error: SpeechframeError | None) -> Outcome:
     key, attempts = record.request_key, job.attempts
     row_id = job.row_ids[number] if number < len(job.row_ids) else ""
-    spent = job.spent_on(job.planned.parts[number])
+    spent = job.spent_on(part)
     if error is None:
         return Done(
             key,

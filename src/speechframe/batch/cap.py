@@ -99,18 +99,11 @@ class Cap:
     @property
     def limit(self) -> int:
         """How many calls may be in flight now, a probe among them."""
-        if self.grows or not self._wants_probe:
+        # Asked twice a call: what is nearly always so comes first.
+        if self.grows or self._probing or self._since < self._gap or self.held >= self.most:
             return self.held
-        return min(self.held + 1, self.most)
-
-    @property
-    def _wants_probe(self) -> bool:
-        return (
-            self.held < self.most
-            and not self._probing
-            and self._since >= self._gap
-            and self.refusals <= MOST_REFUSED * max(self.sent, _REMEMBERED_CALLS / 2)
-        )
+        few_refused = self.refusals <= MOST_REFUSED * max(self.sent, _REMEMBERED_CALLS / 2)
+        return self.held + 1 if few_refused else self.held
 
     def start_call(self, beside: int) -> Ticket:
         """Note that a call starts beside so many others."""
@@ -128,7 +121,7 @@ class Cap:
         self._since += 1
         if ticket.cut == self._cuts:
             self._falls = 0
-        if self._is_disproved_by(ticket):
+        if self._refused is not None and self._is_disproved_by(ticket, self._refused):
             self.held = min(max(self.held, ticket.beside + 1), self.most)
         if ticket.is_probe:
             self.forget_probe(ticket)
@@ -141,14 +134,9 @@ class Cap:
             self.held += 1
             self.grows = self.held < self.most
 
-    def _is_disproved_by(self, ticket: Ticket) -> bool:
+    def _is_disproved_by(self, ticket: Ticket, refused: Ticket) -> bool:
         """Whether a call passed that started after the one refused last, beside as many: no cap did that."""
-        refused = self._refused
-        return (
-            refused is not None
-            and ticket.number > refused.number
-            and ticket.beside >= max(refused.beside, self.held)
-        )
+        return ticket.number > refused.number and ticket.beside >= max(refused.beside, self.held)
 
     def refused(self, ticket: Ticket, *, beside: int) -> bool:
         """Note a refusal by the cap, with so many calls still in flight beside it.

@@ -4,19 +4,18 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 
 from speechframe.batch.accounts import Accounts
 from speechframe.batch.books import Before
 from speechframe.batch.budget import BALANCE
 from speechframe.batch.cap import Ticket
-from speechframe.batch.job import Job, Ways
+from speechframe.batch.job import Job
 from speechframe.batch.limiter import Lane
 from speechframe.batch.operation import Todo
 from speechframe.batch.progress import Bar
 from speechframe.batch.queue import RowQueue
 from speechframe.batch.retry import Charge, Decision, Verdict, decide, delay_s
-from speechframe.client import Client
+from speechframe.client import Call, Client
 from speechframe.errors import (
     BadRequest,
     ConnectionFailed,
@@ -63,17 +62,13 @@ class Engine:
         self.accounts = accounts
         self.bar = bar
         self.before = before or Before()
+        self.ways = accounts.ways
         self.stopped_because: str | None = None
         self.stopped_by: SpeechframeError | None = None
         self._queue: RowQueue[Job] = RowQueue(iter(()))
         self._workers: dict[str, list[asyncio.Task[None]]] = {lane.name: [] for lane in lanes}
         self._trouble: Exception | None = None
         self._attempts = 0
-
-    @property
-    def ways(self) -> Ways:
-        """How the run behaves when something goes wrong."""
-        return self.accounts.ways
 
     async def run(self, calls: Iterator[Todo]) -> None:
         """Make `calls`; return when all have an outcome or the run was stopped.
@@ -121,7 +116,8 @@ class Engine:
     def _staff(self, lane: Lane) -> None:
         """Give a lane one worker more when all it has are busy and it may use more."""
         workers = self._workers[lane.name]
-        if lane.in_flight >= len(workers) and lane.limit > len(workers):
+        count = len(workers)
+        if lane.in_flight >= count and count < lane.width and count < lane.limit:
             workers.append(
                 asyncio.create_task(self._work(lane), name=f"speechframe-{lane.name}-{len(workers)}")
             )
@@ -147,6 +143,8 @@ class Engine:
 
     def _job(self, todo: Todo) -> Job:
         before = self.before
+        if not before.paid and not before.unknown:
+            return Job(todo.planned, todo.row_ids, todo.is_cached)
         keys = [part.request_key for part in todo.planned.parts]
         return Job(
             todo.planned,
@@ -213,7 +211,7 @@ class Engine:
             else None
         )
         take = planned.take if self.ways.sends_takes else 0
-        call = replace(planned.call, idempotency_key=key, take=take)
+        call = Call(planned.call.operation, planned.call.request, planned.call.body, key, take)
         began = time.monotonic()
         self._attempts += 1
         number, was_alone = self._attempts, self._is_alone(lane)

@@ -8,6 +8,7 @@ from speechframe.batch.aligning import WORDS
 from speechframe.batch.catalogue import VoiceBook
 from speechframe.batch.columns import Column
 from speechframe.batch.drive import drive
+from speechframe.batch.mould import Mould, Moulds, around_text
 from speechframe.batch.operation import (
     Checked,
     Context,
@@ -15,7 +16,7 @@ from speechframe.batch.operation import (
     Service,
     Single,
     Textual,
-    request_key,
+    begin_key,
     spoken_record,
 )
 from speechframe.batch.options import RunOptions
@@ -24,9 +25,8 @@ from speechframe.batch.speech_fields import ARGUMENTS, voice_in
 from speechframe.batch.stream_rows import StreamOperation
 from speechframe.batch.truth import Truth
 from speechframe.batch.verbs import verb
-from speechframe.client import Call, Spoken
-from speechframe.spec.billing import billed_characters, generate_millicredits
-from speechframe.spec.check import FieldProblem, check
+from speechframe.client import Spoken
+from speechframe.spec.check import FieldProblem, check, is_speakable
 from speechframe.spec.speech import Format, GenerateRequest, Model
 from speechframe.store import Record
 from speechframe.wire.bodies import encode_content
@@ -52,6 +52,7 @@ class GenerateOperation(Single, Textual):
     pool: str = "other"
     arguments: Mapping[str, str] = field(default_factory=lambda: ARGUMENTS)
     data_arguments: frozenset[str] = frozenset({"text"})
+    _moulds: Moulds = field(default_factory=Moulds, init=False, repr=False, compare=False)
 
     @classmethod
     def on(cls, service: Service) -> Self:
@@ -65,6 +66,10 @@ class GenerateOperation(Single, Textual):
 
     def check(self, values: Mapping[str, Any], take: int) -> Checked:
         """Return the call of one row, or everything that is wrong with it."""
+        name = self._moulds.name_of(values, take)
+        mould, text = self._moulds.get(name), values.get("text")
+        if mould is not None and type(text) is str and is_speakable(text):
+            return mould.filled(text)
         model = values.get("model", Model.GEN2)
         if model not in {Model.GEN2, Model.GEN2.upper()}:
             allowed = f"{Model.GEN2.value}, or {Model.FALCON_2.value} for the whole table"
@@ -75,9 +80,11 @@ class GenerateOperation(Single, Textual):
         problems = (*checked.problems, *found)
         if problems or checked.value is None:
             return Checked(None, problems)
-        return self._plan(checked.value, voice, take)
+        mould = self._mould(checked.value, voice or "", take)
+        self._moulds.keep(name, mould)
+        return mould.filled(checked.value.text)
 
-    def _plan(self, request: GenerateRequest, voice: str | None, take: int) -> Checked:
+    def _mould(self, request: GenerateRequest, voice: str, take: int) -> Mould:
         note = None
         if take and request.variation == 0:
             # Without variation every take is the same: it is the first one, and costs nothing more.
@@ -86,20 +93,18 @@ class GenerateOperation(Single, Textual):
             request = request.model_copy(update={"voice_id": voice})
         # One round trip less than a URL, and the service keeps no copy.
         content, body = encode_content(request, as_base64=True)
-        key = request_key(self.name, content, model=Model.GEN2, take=take, service=self.service)
-        planned = Planned(
-            request_key=key,
+        return Mould(
+            request=request,
+            key=begin_key(self.name, model=Model.GEN2, take=take, service=self.service),
+            content=around_text(content, request.text),
+            body=around_text(body, request.text),
             take=take,
-            call=Call("generate", request, body, take=take),
-            characters=billed_characters(request.text),
-            millicredits=generate_millicredits(request.text),
-            text=request.text,
-            voice_id=request.voice_id,
-            locale=request.locale or request.multi_native_locale or self.book.locale_of(request.voice_id),
+            voice_id=voice,
+            locale=request.locale or request.multi_native_locale or self.book.locale_of(voice),
             model=Model.GEN2.value,
             format=request.format.value,
+            note=note,
         )
-        return Checked(planned, note=note)
 
     @staticmethod
     def records(planned: Planned, answer: Spoken, context: Context) -> tuple[Record]:

@@ -25,6 +25,10 @@ START_CONCURRENCY = 2
 MOST_CONCURRENCY = 256
 """Calls in flight where nobody says an end and nothing is refused."""
 
+_LOOK_EVERY_S = 0.05
+"""Seconds between two looks at who else takes places, and what they have learned. A look for every call
+would cost more than all the rest of a lane."""
+
 _TELL_EVERY_S = 0.25
 _LEARNED_LASTS_S = 3600.0
 _STAND_BY_S = 0.05
@@ -81,9 +85,12 @@ class Lane:
     _alone: int = 0
     _taken: int = 0
     _kept: list[int] = field(default_factory=list, repr=False)
+    _gives_soon: bool = False
     _told: int = 0
     _told_at: float = float("-inf")
     _heard: int = 0
+    _is_shared: bool = False
+    _look_at: float = float("-inf")
     _alarm: asyncio.TimerHandle | None = field(default=None, repr=False)
     _waiters: "deque[asyncio.Future[None]]" = field(default_factory=deque, repr=False)
 
@@ -116,15 +123,20 @@ class Lane:
     async def enter(self, finished: asyncio.Event) -> int | None:
         """Wait for a place and return it; None when `finished` was set before."""
         while not finished.is_set():
-            wait_s: float | None = self._wait_s(time.monotonic())
+            now = time.monotonic()
+            wait_s: float | None = self._wait_s(now)
             if not wait_s:
-                self._listen()
+                if now >= self._look_at:
+                    self._look_at = now + _LOOK_EVERY_S
+                    self._look()
+                    self._listen()
                 place = self._take()
                 if place is not None:
                     self._taken += 1
                     # Whoever waits next looks after the clock from here on.
                     self._wake()
                     return place
+                self._look()
                 # One of ours wakes us; of others' we hear nothing.
                 wait_s = POLL_S if self._is_shared or not self._taken else None
             await self._sleep(wait_s)
@@ -132,7 +144,8 @@ class Lane:
 
     def begin(self) -> Ticket:
         """Note that a call starts on the place that was taken last."""
-        self.rate.begin(time.monotonic())
+        if self.rate.per_second is not None:
+            self.rate.begin(time.monotonic())
         ticket = self.cap.start_call(self._beside() if self._is_shared else self.in_flight)
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
@@ -147,7 +160,8 @@ class Lane:
         self._taken -= 1
         if ticket is not None:
             self.in_flight -= 1
-            self.cap.forget_probe(ticket)
+            if ticket.is_probe:
+                self.cap.forget_probe(ticket)
         self._wake()
 
     def _take(self) -> int | None:
@@ -162,11 +176,13 @@ class Lane:
     def _keep(self, place: int) -> None:
         # Whoever gives a place back nearly always takes the next row at once: to ask the kernel for the same
         # place again would cost more than all the rest of a lane.
-        if not self._kept:
-            asyncio.get_running_loop().call_soon(self._give_kept)
         self._kept.append(place)
+        if not self._gives_soon:
+            self._gives_soon = True
+            asyncio.get_running_loop().call_soon(self._give_kept)
 
     def _give_kept(self) -> None:
+        self._gives_soon = False
         while self._kept:
             self.permits.give(self._kept.pop())
 
@@ -181,8 +197,10 @@ class Lane:
             self._wake()
 
     def _wait_s(self, now: float) -> float:
-        if any(not lane.is_paused for lane in self.stands_in_for):
+        if self.stands_in_for and any(not lane.is_paused for lane in self.stands_in_for):
             return _STAND_BY_S
+        if now >= self._paused_until and self.rate.per_second is None:
+            return 0.0
         return max(self._paused_until - now, self.rate.wait_s(now), 0.0)
 
     async def _sleep(self, seconds: float | None) -> None:
@@ -228,7 +246,8 @@ class Lane:
         self.rests = self.silences = self._alone = 0
         self.rate.passed(now)
         self.cap.passed(ticket, beside=self._beside())
-        self._tell(now)
+        if self.cap.held != self._told:
+            self._tell(now)
 
     def refused(self, ticket: Ticket, *, told_s: float | None = None) -> None:
         """Note a refusal by a cap or a rate.
@@ -242,6 +261,7 @@ class Lane:
         """
         self.refusals += 1
         self.rests = self.silences = 0
+        self._look()
         beside, now = self._beside(), time.monotonic()
         if self.rate.per_second is not None:
             self.rate.refused(now)
@@ -255,9 +275,12 @@ class Lane:
         self._told, self._told_at = 0, float("-inf")
         self._tell(now)
 
-    @property
-    def _is_shared(self) -> bool:
-        return self.permits.others() > 0 or self.permits.held_here() > self._taken + len(self._kept)
+    def _look(self) -> None:
+        """See whether anybody else takes places."""
+        own = self._taken + len(self._kept)
+        self._is_shared = self.permits.others() > 0 or self.permits.held_here() > own
+        if self._is_shared:
+            self._give_kept()
 
     def _beside(self) -> int:
         """Return how many calls are in flight beside one of this run."""

@@ -14,9 +14,14 @@ from speechframe.batch.table import TableInput, open_table
 from speechframe.client import Call, Spoken
 from speechframe.spec.billing import Millicredits
 from speechframe.spec.check import FieldProblem
+from speechframe.spec.speech import Format
 from speechframe.store import Record, RunFolder
 
 KEY_BYTES = 16
+KeyBegun = hashlib.blake2b
+"""A key whose body is still to come (:func:`begin_key`)."""
+_FORMATS = {format: (format.value, f".{format.value.lower()}") for format in Format}
+"""Name and file suffix of each format; to ask a format for them costs a call of Python."""
 
 STREAMING, OTHER = "streaming", "other"
 """The pools of a service (section 8): streams and contexts share one, everything else the other."""
@@ -219,15 +224,16 @@ class Operation(Protocol):
 
 def spoken_record(planned: Planned, answer: Spoken, context: Context) -> Record:
     """Return what is kept of an answer that is audio."""
+    format, suffix = _FORMATS[answer.format]
     return Record(
         request_key=planned.request_key,
         take=planned.take,
         status="done",
         text=planned.text or None,
         audio_bytes=answer.audio,
-        audio_path=f"{planned.request_key}.{answer.format.value.lower()}",
+        audio_path=f"{planned.request_key}{suffix}",
         word_durations=answer.words,
-        format=answer.format.value,
+        format=format,
         sample_rate=answer.sample_rate_hz,
         channels=answer.channels,
         audio_seconds=answer.audio_seconds,
@@ -316,14 +322,24 @@ def request_key(operation: str, body: bytes, *, model: str, take: int, service: 
     >>> key == request_key("generate", b'{"text":"a"}', model="gen2", take=1, service="local/x")
     False
     """
-    digest = hashlib.blake2b(digest_size=KEY_BYTES, person=b"speechframe-call")
-    for part in (
-        operation.encode(),
-        model.encode(),
-        str(take).encode(),
-        service.encode("utf-8", "replace"),
-        body,
-    ):
-        # The length keeps ("ab", "c") and ("a", "bc") apart.
-        digest.update(len(part).to_bytes(8, "big") + part)
+    return key_of(begin_key(operation, model=model, take=take, service=service), body)
+
+
+def begin_key(operation: str, *, model: str, take: int, service: str) -> KeyBegun:
+    """Return what the keys of calls have in common that differ in nothing but their bodies."""
+    begun = hashlib.blake2b(digest_size=KEY_BYTES, person=b"speechframe-call")
+    for part in (operation.encode(), model.encode(), str(take).encode(), service.encode("utf-8", "replace")):
+        begun.update(_with_length(part))
+    return begun
+
+
+def key_of(begun: KeyBegun, body: bytes) -> str:
+    """Return the :func:`request_key` that was begun, of a call with that body."""
+    digest = begun.copy()
+    digest.update(_with_length(body))
     return digest.hexdigest()
+
+
+def _with_length(part: bytes) -> bytes:
+    # The length keeps ("ab", "c") and ("a", "bc") apart.
+    return len(part).to_bytes(8, "big") + part

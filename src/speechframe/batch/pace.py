@@ -59,7 +59,7 @@ _CLAUSE_ENDS = frozenset(
     ".,:;!?\u2026\n\u3002\u3001\uff0c\uff0e\uff01\uff1f\uff1b\uff1a\u0964\u0965\u061f\u060c\u061b\u06d4"
 )
 _SPOKEN_SIGNS = frozenset("%#&@*/\\_§¶†‡•‰")
-_CLEAR_SPAN = 0.7
+_CLEAR_SPAN = math.exp(0.7)
 """Texts whose most letters are more than twice their least teach nothing about a voice."""
 
 
@@ -79,15 +79,31 @@ class _Readings:
 
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=_READINGS))
     heard: int = 0
-    middle: float = 0.0
-    deviation: float = 0.0
+    learned_at: int = 0
+    """How many were heard when the bounds were last worked out."""
+    bounds: tuple[float, float] = (0.0, 0.0)
+    """Of the voice itself, in seconds per letter."""
+    wide_bounds: tuple[float, float] = (0.0, 0.0)
+    """Of another voice that is like it."""
 
     def add(self, reading: float) -> None:
         self.recent.append(reading)
         self.heard += 1
-        if self.heard >= _ENOUGH and (self.heard - _ENOUGH) % _RELEARN_EVERY == 0:
-            self.middle = median(self.recent)
-            self.deviation = _MAD_TO_DEVIATION * median(abs(one - self.middle) for one in self.recent)
+
+    def per_letter(self, *, of_itself: bool) -> tuple[float, float]:
+        """Return the bounds, worked out anew every eight readings, and only for who asks."""
+        if self.heard - self.learned_at >= _RELEARN_EVERY:
+            self.learned_at = self.heard - (self.heard - _ENOUGH) % _RELEARN_EVERY
+            middle = median(self.recent)
+            deviation = _MAD_TO_DEVIATION * median([abs(reading - middle) for reading in self.recent])
+            self.bounds = _around(middle, deviation, _LEAST_FACTOR)
+            self.wide_bounds = _around(middle, deviation, _LOCALE_FACTOR)
+        return self.bounds if of_itself else self.wide_bounds
+
+
+def _around(middle: float, deviation: float, least_factor: float) -> tuple[float, float]:
+    span = min(max(_DEVIATIONS * deviation, math.log(least_factor)), math.log(_GENERAL_FACTOR))
+    return math.exp(middle - span), math.exp(middle + span)
 
 
 class Pace:
@@ -131,7 +147,7 @@ class Pace:
     def learn(self, load: Load, keys: tuple[Hashable, ...], audio_seconds: float) -> None:
         """Take note of an answer that was found good."""
         spoken_s = audio_seconds - load.pause_s
-        if spoken_s <= 0 or math.log(load.most / load.least) > _CLEAR_SPAN:
+        if spoken_s <= 0 or load.most > _CLEAR_SPAN * load.least:
             return
         reading = math.log(spoken_s / load.usual)
         for key in keys:
@@ -148,9 +164,7 @@ class Pace:
         for number, key in enumerate(keys):
             readings = self._voices.get(key)
             if readings is not None and readings.heard >= _ENOUGH:
-                least = math.log(_LOCALE_FACTOR if number else _LEAST_FACTOR)
-                span = min(max(_DEVIATIONS * readings.deviation, least), math.log(_GENERAL_FACTOR))
-                return math.exp(readings.middle - span), math.exp(readings.middle + span)
+                return readings.per_letter(of_itself=not number)
         # Rate doubles or halves, or a voice does not follow it.
         return (
             _SECONDS_PER_LETTER / _GENERAL_FACTOR * 2 ** (-max(rate, 0) / _RATE_FOR_DOUBLE),

@@ -278,8 +278,9 @@ class Planner:
             self.costs.append(checked.planned.millicredits if checked.planned else 0)
             self.keys.append(key)
             keys.append(key)
-            notes.append("; ".join(self._words(p) for p in checked.problems) or None)
-            self._digest.update(f"{key}\0{ids[i]}\0".encode("utf-8", "surrogatepass"))
+            notes.append("; ".join(map(self._words, checked.problems)) if checked.problems else None)
+        named = [f"{key}\0{row_id}\0" for key, row_id in zip(keys, ids, strict=True)]
+        self._digest.update("".join(named).encode("utf-8", "surrogatepass"))
         self.rows += rows
         texts = [pa.array(column, pa.string()) for column in (ids, keys, notes)]
         costs = pa.array(self.costs[planned:], pa.int64())
@@ -340,11 +341,7 @@ class Planner:
             self.invalid += 1
 
     def _check(self, values: dict[str, Any], row: int, row_id: str) -> Checked:
-        problems = [
-            FieldProblem(name, f"is {kind}, not text", repr(values.get(name)), "text")
-            for name in self.operation.data_arguments
-            if (kind := self.table.odd_values.get(self.sources[name].column or "", {}).get(row))
-        ]
+        problems = self._odd_values(values, row) if self.table.odd_values else ()
         checked = Checked(None, tuple(problems)) if problems else self._of(values)
         if checked.problems:
             self.invalid += 1
@@ -353,6 +350,13 @@ class Planner:
         elif checked.note == "retake_identical":
             self.identical_retakes += 1
         return checked
+
+    def _odd_values(self, values: Mapping[str, Any], row: int) -> list[FieldProblem]:
+        return [
+            FieldProblem(name, f"is {kind}, not text", repr(values.get(name)), "text")
+            for name in self.operation.data_arguments
+            if (kind := self.table.odd_values.get(self.sources[name].column or "", {}).get(row))
+        ]
 
     def _of(self, values: dict[str, Any]) -> Checked:
         take = values.pop("take", 0)
@@ -404,6 +408,8 @@ def checked(
 ) -> Checked:
     """Return the call of one row, or its problems; of a retaken call, the take that stands for it."""
     found = operation.check(values, take)
+    if not retaken:
+        return found
     while found.planned is not None and (later := retaken.get(found.planned.request_key)) is not None:
         again = operation.check(values, later)
         if again.planned is None or again.planned.request_key == found.planned.request_key:

@@ -100,6 +100,9 @@ class Progress:
 
     def count(self, status: str, error_code: str | None = None) -> None:
         """Count one outcome."""
+        if status == DONE:
+            self.done += 1
+            return
         name = _COUNTER[status]
         setattr(self, name, getattr(self, name) + 1)
         if error_code is not None and status in {FAILED, CHARGED_UNKNOWN}:
@@ -179,6 +182,8 @@ class Bar:
 
     def draw(self, *, force: bool = False) -> None:
         """Bring the bar up to date, a few times a second at most."""
+        if self._bar is None and not self._lines:
+            return
         now = time.monotonic()
         if self._lines and now - self._drawn >= _LINE_S:
             self._drawn = now

@@ -44,7 +44,9 @@ class Outcomes:
         self._kept: deque[Outcome] = deque(maxlen=most_kept)
         self._told = 0
         self._closed = False
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._waiting = 0
         self._listeners: set[Callable[[], None]] = set()
 
     @property
@@ -54,14 +56,16 @@ class Outcomes:
 
     def tell(self, outcome: Outcome) -> None:
         """Hand an outcome to every reader."""
-        with self._changed:
+        with self._lock:
             self._kept.append(outcome)
             self._told += 1
-            self._wake()
+            # Of most runs nobody follows the outcomes.
+            if self._waiting or self._listeners:
+                self._wake()
 
     def close(self) -> None:
         """End every reader, when it has read what is kept."""
-        with self._changed:
+        with self._lock:
             self._closed = True
             self._wake()
 
@@ -90,8 +94,12 @@ class Outcomes:
         while True:
             with self._changed:
                 while position >= self._told and not self._closed:
-                    # With a limit, or Ctrl-C would wait as well.
-                    self._changed.wait(0.1)
+                    self._waiting += 1
+                    try:
+                        # With a limit, or Ctrl-C would wait as well.
+                        self._changed.wait(0.1)
+                    finally:
+                        self._waiting -= 1
                 found, position = self._read(position)
             if not found:
                 return

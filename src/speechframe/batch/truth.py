@@ -5,7 +5,7 @@ it, silence. Each check here is cheap and errs on the side of the answer; what
 it finds is told in figures, and the row is called suspect, not failed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 from speechframe.audio.levels import levels
 from speechframe.batch.doubt import Doubt, Reason
@@ -97,39 +97,37 @@ class Truth:
         del record
         request = planned.call.request
         load = load_of(planned.text)
-        voice = (planned.model, planned.voice_id, planned.locale, request.style, request.rate)
         locale = (planned.model, planned.locale)
-        keys = (voice, (*locale, request.rate))
-        covered = coverage(
-            planned.text, answer.words, except_for=(request.pronunciation_dictionary or {}).keys()
+        keys = (
+            (planned.model, planned.voice_id, planned.locale, request.style, request.rate),
+            (planned.model, planned.locale, request.rate),
         )
+        covered = coverage(planned.text, answer.words, except_for=request.pronunciation_dictionary or ())
         # Streams know no length that could be asked for.
         asked_s = request.audio_duration if isinstance(request, GenerateRequest) else None
         found = [
-            *_of_length(answer, answer.said_seconds),
-            *_of_word_times(answer),
-            *self._of_words(covered, answer, locale),
-            *(
-                _of_asked_length(answer, asked_s)
-                if asked_s
-                else (*_of_last_word(load, answer), *self._of_pace(load, answer, keys, request.rate))
-            ),
-            *_of_sound(answer),
+            _of_length(answer),
+            _of_word_times(answer),
+            self._of_words(covered, answer, locale),
+            _of_asked_length(answer, asked_s) if asked_s else _of_last_word(load, answer),
+            None if asked_s else self._of_pace(load, answer, keys, request.rate),
+            _of_sound(answer),
         ]
-        if not found:
+        doubts = _found(found)
+        if not doubts:
             if not asked_s:
                 self._pace.learn(load, keys, answer.audio_seconds)
             if covered.letters:
                 self._habits.learn(locale, matched=covered.covered > 0)
-        return tuple(found)
+        return doubts
 
-    def _of_words(self, covered: Coverage, answer: Spoken, locale: object) -> Iterator[Doubt]:
+    def _of_words(self, covered: Coverage, answer: Spoken, locale: object) -> Doubt | None:
         missing = covered.letters - covered.covered
         if missing < _FEWEST_MISSING or covered.covered >= _COVERED * covered.letters:
-            return
+            return None
         if (covered.foreign or not answer.words) and not self._habits.usual(locale):
-            return
-        yield Doubt(
+            return None
+        return Doubt(
             Suspicion.WORDS_MISSING,
             f"{missing} of the text's {covered.letters} letters are not in the answer's words"
             if answer.words
@@ -138,14 +136,15 @@ class Truth:
 
     def _of_pace(
         self, load: Load, answer: Spoken, keys: tuple[object, ...], rate: int | None
-    ) -> Iterator[Doubt]:
+    ) -> Doubt | None:
         low_s, high_s = self._pace.bounds_s(load, keys, rate=rate or 0)
-        if not low_s <= answer.audio_seconds <= high_s:
-            yield Doubt(
-                Suspicion.PACE,
-                f"the audio lasts {answer.audio_seconds:.2f} s; "
-                f"such a text takes this voice {low_s:.2f} to {high_s:.2f} s",
-            )
+        if low_s <= answer.audio_seconds <= high_s:
+            return None
+        return Doubt(
+            Suspicion.PACE,
+            f"the audio lasts {answer.audio_seconds:.2f} s; "
+            f"such a text takes this voice {low_s:.2f} to {high_s:.2f} s",
+        )
 
 
 class ClipTruth:
@@ -155,94 +154,96 @@ class ClipTruth:
     def doubts(planned: Planned, answer: Spoken, record: Record | None = None) -> tuple[Doubt, ...]:
         """Return everything that speaks against an answer; see :meth:`Truth.doubts`."""
         del record
-        return (
-            *_of_length(answer, answer.said_seconds),
-            *_of_clip(answer, planned.call.request, upload_in(planned.call).audio_seconds),
-            *_of_sound(answer),
+        clip_seconds = upload_in(planned.call).audio_seconds
+        return _found(
+            [_of_length(answer), _of_clip(answer, planned.call.request, clip_seconds), _of_sound(answer)]
         )
 
 
-def _of_clip(answer: Spoken, request: ConvertRequest, clip_seconds: float) -> Iterator[Doubt]:
+def _found(doubts: Sequence[Doubt | None]) -> tuple[Doubt, ...]:
+    return tuple([doubt for doubt in doubts if doubt is not None])
+
+
+def _of_clip(answer: Spoken, request: ConvertRequest, clip_seconds: float) -> Doubt | None:
     """Doubt audio that is not as long as its clip, or as was asked."""
     lossy_s = _LOSSY_TOLERANCE_S if answer.format in _LOSSY else 0.0
     if request.audio_duration:
         wanted_s, why = request.audio_duration, "were asked for"
         tolerance_s = _EXACT_TOLERANCE_S
     elif request.rate:
-        return
+        return None
     else:
         wanted_s, why = clip_seconds, "is the length of the clip"
         tolerance_s = _CLIP_TOLERANCE_S + _CLIP_TOLERANCE * clip_seconds
-    if abs(answer.audio_seconds - wanted_s) > tolerance_s + lossy_s:
-        yield Doubt(Suspicion.PACE, f"{wanted_s:.2f} s {why}, the audio lasts {answer.audio_seconds:.2f} s")
+    if abs(answer.audio_seconds - wanted_s) <= tolerance_s + lossy_s:
+        return None
+    return Doubt(Suspicion.PACE, f"{wanted_s:.2f} s {why}, the audio lasts {answer.audio_seconds:.2f} s")
 
 
-def _of_length(answer: Spoken, said_seconds: float | None) -> Iterator[Doubt]:
-    if said_seconds is None:
-        return
+def _of_length(answer: Spoken) -> Doubt | None:
+    said_s, audio_s = answer.said_seconds, answer.audio_seconds
+    if said_s is None:
+        return None
     tolerance_s = _LOSSY_TOLERANCE_S if answer.format in _LOSSY else _LENGTH_TOLERANCE_S
-    if not abs(said_seconds - answer.audio_seconds) <= tolerance_s + _LENGTH_TOLERANCE * answer.audio_seconds:
-        yield Doubt(
-            Suspicion.LENGTH,
-            f"the answer says {said_seconds:.2f} s, the audio holds {answer.audio_seconds:.2f} s",
-        )
+    if abs(said_s - audio_s) <= tolerance_s + _LENGTH_TOLERANCE * audio_s:
+        return None
+    return Doubt(Suspicion.LENGTH, f"the answer says {said_s:.2f} s, the audio holds {audio_s:.2f} s")
 
 
-def _of_asked_length(answer: Spoken, asked_s: float) -> Iterator[Doubt]:
-    if abs(asked_s - answer.audio_seconds) > _ASKED_TOLERANCE_S + _ASKED_TOLERANCE * asked_s:
-        yield Doubt(
-            Suspicion.PACE, f"{asked_s:.2f} s were asked for, the audio lasts {answer.audio_seconds:.2f} s"
-        )
+def _of_asked_length(answer: Spoken, asked_s: float) -> Doubt | None:
+    if abs(asked_s - answer.audio_seconds) <= _ASKED_TOLERANCE_S + _ASKED_TOLERANCE * asked_s:
+        return None
+    return Doubt(
+        Suspicion.PACE, f"{asked_s:.2f} s were asked for, the audio lasts {answer.audio_seconds:.2f} s"
+    )
 
 
-def _of_word_times(answer: Spoken) -> Iterator[Doubt]:
+def _of_word_times(answer: Spoken) -> Doubt | None:
     audio_ms = 1000 * answer.audio_seconds
     limit_ms = (1 + _LENGTH_TOLERANCE) * audio_ms + _WORDS_TOLERANCE_MS
     outside = [word for word in answer.words if word[1] < 0 or word[2] > limit_ms or word[1] > limit_ms]
-    if outside:
-        word, start_ms, end_ms = outside[0]
-        yield Doubt(
-            Suspicion.WORDS_OUTSIDE,
-            f"{len(outside)} of {len(answer.words)} words lie outside the audio of {audio_ms:.0f} ms, "
-            f"such as {word[:40]!r} from {start_ms} to {end_ms} ms",
-        )
+    if not outside:
+        return None
+    word, start_ms, end_ms = outside[0]
+    return Doubt(
+        Suspicion.WORDS_OUTSIDE,
+        f"{len(outside)} of {len(answer.words)} words lie outside the audio of {audio_ms:.0f} ms, "
+        f"such as {word[:40]!r} from {start_ms} to {end_ms} ms",
+    )
 
 
-def _of_last_word(load: Load, answer: Spoken) -> Iterator[Doubt]:
+def _of_last_word(load: Load, answer: Spoken) -> Doubt | None:
     """Doubt audio that goes on long after its last word."""
     if not answer.words:
-        return
-    last_s = max(end_ms for _, _, end_ms in answer.words) / 1000
+        return None
+    last_s = max([end_ms for _, _, end_ms in answer.words]) / 1000
     allowed_s = _AFTER_WORDS_S + _AFTER_WORDS * answer.audio_seconds + load.pause_s
-    if answer.audio_seconds - last_s > allowed_s:
-        yield Doubt(
-            Suspicion.WORDS_MISSING,
-            f"the last word ends at {last_s:.2f} s, the audio at {answer.audio_seconds:.2f} s",
-        )
+    if answer.audio_seconds - last_s <= allowed_s:
+        return None
+    return Doubt(
+        Suspicion.WORDS_MISSING,
+        f"the last word ends at {last_s:.2f} s, the audio at {answer.audio_seconds:.2f} s",
+    )
 
 
-def _of_sound(answer: Spoken) -> Iterator[Doubt]:
+def _of_sound(answer: Spoken) -> Doubt | None:
     try:
-        found = levels(
-            answer.audio,
-            format=answer.format,
-            channels=answer.channels,
-        )
+        found = levels(answer.audio, format=answer.format, channels=answer.channels)
     except AudioError as error:
-        yield Doubt(Suspicion.UNDECODABLE, str(error))
-        return
+        return Doubt(Suspicion.UNDECODABLE, str(error))
     if found.peak_db < _SILENT_PEAK_DB or found.rms_db < _SILENT_RMS_DB:
-        yield Doubt(
+        return Doubt(
             Suspicion.SILENT,
             f"the loudest sample is at {found.peak_db:.0f} dB, the mean level at {found.rms_db:.0f} dB",
         )
-    elif abs(found.correlation) < _NOISE_CORRELATION:
-        yield Doubt(
+    if abs(found.correlation) < _NOISE_CORRELATION:
+        return Doubt(
             Suspicion.NOISE,
             f"no sample says anything about the next (correlation {found.correlation:.2f}), as in noise",
         )
-    elif found.clipped_fraction > _CLIPPED_FRACTION:
-        yield Doubt(
+    if found.clipped_fraction > _CLIPPED_FRACTION:
+        return Doubt(
             Suspicion.CLIPPED,
             f"{found.clipped_fraction:.2%} of the samples stand in rows of three or more at full scale",
         )
+    return None

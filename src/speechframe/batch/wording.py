@@ -62,14 +62,15 @@ def coverage(text: str, words: Sequence[Word], *, except_for: Collection[str] = 
     >>> coverage("In 1984, 'twas cold.", [("in", 0, 90), ("nineteen", 90, 300), ("Twas", 300, 500)])
     Coverage(letters=10, covered=6, foreign=False)
     """
-    wanted = [token for token in _tokens(strip_pauses(text)) if token.isalpha()]
+    shown = " ".join([word for word, _, _ in words[: _WORDS_PER_CHARACTER * len(text) + _ENOUGH]])
+    tokens, heard = _tokens(strip_pauses(text)), _tokens(shown)
+    wanted = list(filter(str.isalpha, tokens))
     if except_for:
         respelled = {token for word in except_for for token in _tokens(word)}
         wanted = [token for token in wanted if token not in respelled]
     letters = sum(map(len, wanted))
-    shown = " ".join([word for word, _, _ in words[: _WORDS_PER_CHARACTER * len(text) + _ENOUGH]])
-    heard = _tokens(shown)
-    if wanted == heard or wanted == [token for token in heard if token.isalpha()]:
+    # What may not be compared is often the same on both sides, too.
+    if tokens == heard or wanted == list(filter(str.isalpha, heard)):
         return Coverage(letters, letters)
     covered = _in_order(wanted, heard)
     shown = "".join(heard)
