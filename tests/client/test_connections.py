@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import json
 import socket
 
@@ -9,7 +10,7 @@ import pytest
 from yarl import URL
 
 from speechframe._version import __version__
-from speechframe.client import Client, Patience, Timeouts
+from speechframe.client import Client, Patience, Timeouts, _exchange
 from speechframe.client.transport import AiohttpTransport
 from speechframe.errors import BadAnswer, ConnectionFailed, TimedOut
 from speechframe.settings import Settings
@@ -275,6 +276,18 @@ async def test_dropping_does_not_hit_a_connection_that_serves_another(odd, call,
     assert (await transport.exchange("POST", url, **send)).ok
     assert odd.seen[2].peer != odd.seen[1].peer
     await transport.close()
+
+
+async def test_a_connection_that_is_closed_is_not_kept_in_memory(odd, settings, call):
+    gc.collect()
+    kept = len(_exchange._USED)
+    for _ in range(3):
+        async with Client(settings) as client:
+            await client.send_once(call)
+    # The loop ends a closed connection in its next round.
+    await asyncio.sleep(0.01)
+    gc.collect()
+    assert len(_exchange._USED) <= kept
 
 
 # What is written.

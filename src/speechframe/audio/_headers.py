@@ -15,6 +15,8 @@ from speechframe.spec.speech import Format
 _PCM, _FLOAT = 1, 3
 _WAV_BITS = {_PCM: frozenset({8, 16, 24, 32}), _FLOAT: frozenset({32, 64})}
 _FMT = struct.Struct("<HHIIHH")
+_CHUNK = struct.Struct("<4sI")
+_RIFF_SIZE = 12
 _SIMPLE = struct.Struct("<12x4sIHHIIHH4sI")
 
 # FLAC, RFC 9639: a block of STREAMINFO opens the metadata; frames begin with 15 bits of sync and a bit that
@@ -113,20 +115,27 @@ def _is_plain(kind: int, channels: int, rate_hz: int, byte_rate: int, frame_byte
 
 
 def _wav_by_chunks(data: bytes) -> Shape | None:
+    # Not over `wav_chunks`: answers with a chunk of notes come here, and a generator takes as long again.
     shape: tuple[int, int, int] | None = None
-    for number, (name, start, size, present) in enumerate(wav_chunks(data)):
-        if name == b"fmt " and shape is None and present >= _FMT.size:
+    at, whole = _RIFF_SIZE, len(data)
+    for _ in range(_MAX_BLOCKS + 1):
+        start = at + _CHUNK.size
+        if start > whole:
+            return None
+        name, size = _CHUNK.unpack_from(data, at)
+        if name == b"data":
+            if shape is None or whole - start < size < UNKNOWN_LENGTH:
+                return None
+            rate_hz, channels, frame_bytes = shape
+            return Shape(rate_hz, channels, min(size, whole - start) // frame_bytes)
+        if name == b"fmt ":
+            if shape is not None or min(size, whole - start) < _FMT.size:
+                return None
             kind, channels, rate_hz, byte_rate, frame_bytes, bits = _FMT.unpack_from(data, start)
             if not _is_plain(kind, channels, rate_hz, byte_rate, frame_bytes, bits):
                 return None
             shape = rate_hz, channels, frame_bytes
-        elif name == b"data" and shape is not None:
-            rate_hz, channels, frame_bytes = shape
-            if present < size < UNKNOWN_LENGTH:
-                return None
-            return Shape(rate_hz, channels, present // frame_bytes)
-        elif name in {b"fmt ", b"data"} or number >= _MAX_BLOCKS:
-            return None
+        at = start + size + size % 2
     return None
 
 

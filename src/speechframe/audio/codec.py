@@ -212,7 +212,7 @@ def inspect(
     if format is not None and format in _RAW:
         rate_hz, frame_bytes = _raw_shape(data, format, sample_rate_hz, channels)
         return AudioInfo(format, rate_hz, channels, len(data) // frame_bytes / rate_hz)
-    found = _recognised(data, format)
+    found = _containers.recognise(data) if format is None else _recognised(data, format)
     shape = _headers.shape_of(data, found)
     if shape is None:
         with _opened_file(data, found) as file:

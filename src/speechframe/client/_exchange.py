@@ -3,12 +3,13 @@
 Everything aiohttp's parts are asked for by name stands in this file and in `transport`: a connection and its
 `protocol` (`set_response_params`, `read`, `should_close`, `force_close`, and what a StreamWriter drains),
 which hands over each answer as a message and a stream.
+
+Every row of a batch goes through here: the ordinary exchange, bytes that go out at once and a good answer,
+is written to need few calls and few objects; whatever is odd takes a longer way.
 """
 
 import asyncio
 import contextlib
-import functools
-import re
 import select
 import weakref
 from collections.abc import Callable, Mapping
@@ -17,9 +18,8 @@ from typing import Any, NamedTuple
 
 import aiohttp
 from aiohttp.http import HttpProcessingError, StreamWriter
-from yarl import URL
 
-from speechframe._version import __version__
+from speechframe.client._request import Request, head_of
 from speechframe.client.upload import Body
 from speechframe.errors import BadAnswer
 from speechframe.wire.bodies import balance_in
@@ -39,10 +39,6 @@ _SWITCHING = 101
 _NO_BODY = frozenset({204, 304})
 _CONNECTION_IN_DOUBT = frozenset({_SWITCHING, 408, *range(500, 600)} - {503})
 """After these the other end may still be busy with the request: the connection is not used again."""
-
-_USER_AGENT = f"speechframe/{__version__}"
-_FRAMING = frozenset({"host", "content-length", "transfer-encoding", "connection", "upgrade", "expect"})
-_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 class NoAnswerError(Exception):
@@ -75,18 +71,6 @@ class Limits(NamedTuple):
 
     max_bytes: int
     max_error_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What is sent."""
-
-    method: str
-    url: URL
-    headers: Mapping[str, str] = field(repr=False)
-    body: bytes | Body | None = field(repr=False)
-    is_proxied: bool = False
-    """Whether it is written to a proxy; on the way to https that is a tunnel, and the proxy sees nothing."""
 
 
 class Incoming:
@@ -140,21 +124,49 @@ class CutOffError(Exception):
     """The connection ended within the body of an answer."""
 
 
-_OWNERS: "weakref.WeakKeyDictionary[Any, Attempt]" = weakref.WeakKeyDictionary()
-"""The exchange that last had a connection."""
+class _Used:
+    """What is kept of a connection that had an exchange: which one was the last, and how the kernel is asked.
+
+    Parameters
+    ----------
+    transport
+        The connection's own.
+    owner
+        The exchange that has it.
+    """
+
+    __slots__ = ("_poll", "owner")
+
+    def __init__(self, transport: asyncio.Transport | None, owner: "Attempt") -> None:
+        self.owner = owner
+        socket = None if transport is None else transport.get_extra_info("socket")
+        self._poll: select.poll | None = None
+        if socket is not None:
+            self._poll = select.poll()
+            self._poll.register(socket, select.POLLIN)
+
+    def is_quiet(self) -> bool:
+        """Return whether nothing lies in the kernel that the loop has not seen yet, an end included."""
+        return self._poll is not None and not self._poll.poll(0)
+
+
+_USED: "weakref.WeakKeyDictionary[Any, _Used]" = weakref.WeakKeyDictionary()
+"""By a connection's protocol."""
 
 
 class Attempt:
     """One exchange, and what is known of it while it runs."""
 
-    __slots__ = ("__weakref__", "_connection", "_protocol", "_transport", "wrote")
+    __slots__ = ("_connection", "_protocol", "_transport", "_used", "wrote")
 
     def __init__(self) -> None:
         self.wrote = False
         """Whether a byte of the request may have left."""
         self._connection: aiohttp.connector.Connection | None = None
+        # Let go of at the end: what is kept of a connection leads here, and must not keep it alive.
         self._protocol: Any = None
         self._transport: asyncio.Transport | None = None
+        self._used: _Used | None = None
 
     async def connect(
         self, session: aiohttp.ClientSession, target: aiohttp.ClientRequest, limit: aiohttp.ClientTimeout
@@ -173,30 +185,32 @@ class Attempt:
             except TimeoutError:
                 raise aiohttp.ConnectionTimeoutError from None
             protocol = connection.protocol
-            fresh = _OWNERS.get(protocol) is None
-            if protocol is not None and not protocol.should_close and (fresh or _is_quiet(connection)):
+            used = _USED.get(protocol)
+            if protocol is not None and not protocol.should_close and (used is None or used.is_quiet()):
                 break
             connection.close()
-            if fresh:
+            if used is None:
                 raise NoAnswerError("spoke before it was asked")
         self._connection, self._protocol, self._transport = connection, protocol, connection.transport
-        _OWNERS[protocol] = self
+        if used is None:
+            used = _USED[protocol] = _Used(connection.transport, self)
+        self._used, used.owner = used, self
 
     async def make(self, request: Request, target: aiohttp.ClientRequest, limits: Limits) -> Reply:
         """Write the request and return the answer; the connection goes back to the pool or is closed."""
         try:
-            connection = self._ready()
-            status, headers, stream = await self._asked_once(request, target)
+            status, headers, stream = await self._asked(request, target)
             if status // 100 == 2:  # noqa: PLR2004
                 body = await _read_good(status, headers, stream, limits.max_bytes)
             else:
                 body = await _read_error(headers, stream, limits.max_error_bytes)
             if stream.is_eof():
                 # The pool closes it all the same when anything about it is odd.
-                connection.release()
+                self.done()
             return Reply(status, headers, body, self.drop)
         finally:
-            self.leave()
+            if self._connection is not None:
+                self.leave()
 
     async def begin(
         self, request: Request, target: aiohttp.ClientRequest, max_error_bytes: int
@@ -204,8 +218,7 @@ class Attempt:
         """Write the request and return a good answer that is still to be read, or any other answer whole."""
         incoming: Incoming | None = None
         try:
-            self._ready()
-            status, headers, stream = await self._asked_once(request, target)
+            status, headers, stream = await self._asked(request, target)
             if status // 100 == 2:  # noqa: PLR2004
                 incoming = Incoming(status, headers, stream, self)
                 return incoming
@@ -217,27 +230,13 @@ class Attempt:
 
     def done(self) -> None:
         """Give the connection back after an answer that was read to its end."""
-        if self._connection is not None:
-            self._connection.release()
-
-    def _ready(self) -> aiohttp.connector.Connection:
-        assert self._connection is not None  # noqa: S101 - for the type: `connect` comes first
-        self._protocol.set_response_params(
-            read_until_eof=True, auto_decompress=False, read_bufsize=READ_BUFFER_BYTES
-        )
-        return self._connection
-
-    async def _asked_once(
-        self, request: Request, target: aiohttp.ClientRequest
-    ) -> tuple[int, Mapping[str, str], aiohttp.StreamReader]:
-        status, headers, stream = await self._asked(request, target)
-        if status in _CONNECTION_IN_DOUBT or not self._is_written():
-            self._protocol.force_close()
-        return status, headers, stream
+        connection, self._connection, self._protocol = self._connection, None, None
+        if connection is not None:
+            connection.release()
 
     def leave(self) -> None:
         """Close the connection, without effect once it was given back."""
-        connection = self._connection
+        connection, self._protocol = self._connection, None
         if connection is not None:
             # Aborted, not closed politely: nobody is to wait for it.
             if not connection.closed:
@@ -246,22 +245,39 @@ class Attempt:
 
     def drop(self) -> None:
         """Close the connection for good, unless the pool gave it to another exchange in the meantime."""
-        if self._transport is not None and _OWNERS.get(self._protocol) is self:
+        if self._transport is not None and self._used is not None and self._used.owner is self:
             self._transport.abort()
 
     async def _asked(
         self, request: Request, target: aiohttp.ClientRequest
     ) -> tuple[int, Mapping[str, str], aiohttp.StreamReader]:
         """Write the request and return how the answer begins."""
-        transport, body = self._transport, request.body
+        transport, protocol, body = self._transport, self._protocol, request.body
+        assert self._connection is not None  # noqa: S101 - for the type: `connect` comes first
+        protocol.set_response_params(
+            read_until_eof=True, auto_decompress=False, read_bufsize=READ_BUFFER_BYTES
+        )
         if transport is None or transport.is_closing():
             raise aiohttp.ClientConnectionError
-        if not isinstance(body, Body):
+        head = head_of(request, target)
+        if isinstance(body, Body):
+            message, stream = await self._asked_in_pieces(head, body, transport)
+        else:
             self.wrote = True
-            transport.write(_head_of(request, target) + (body or b""))
-            return await _head(self._protocol)
-        writing = asyncio.create_task(self._write_pieces(_head_of(request, target), body, transport))
-        reading = asyncio.create_task(_head(self._protocol))
+            transport.write(head + body if body else head)
+            message, stream = await protocol.read()
+            if message.code // 100 == 1:
+                message, stream = await _head(protocol, message, stream)
+        if message.code in _CONNECTION_IN_DOUBT or transport.get_write_buffer_size():
+            protocol.force_close()
+        return message.code, message.headers, stream
+
+    async def _asked_in_pieces(
+        self, head: bytes, body: Body, transport: asyncio.Transport
+    ) -> tuple[Any, aiohttp.StreamReader]:
+        """Write the request while the answer may come, and return how it begins."""
+        writing = asyncio.create_task(self._write_pieces(head, body, transport))
+        reading = asyncio.create_task(_first_head(self._protocol))
         try:
             # A service may refuse a file before it has read all of it.
             await asyncio.wait({writing, reading}, return_when=asyncio.FIRST_COMPLETED)
@@ -292,60 +308,20 @@ class Attempt:
         transport.write(started)
         await writer.drain()
 
-    def _is_written(self) -> bool:
-        return self._transport is not None and not self._transport.get_write_buffer_size()
+
+async def _first_head(protocol: Any) -> tuple[Any, aiohttp.StreamReader]:
+    return await _head(protocol, *await protocol.read())
 
 
-def _is_quiet(connection: aiohttp.connector.Connection) -> bool:
-    """Return whether nothing lies in the kernel that the loop has not seen yet, an end included."""
-    socket = None if connection.transport is None else connection.transport.get_extra_info("socket")
-    if socket is None:
-        return False
-    poll = select.poll()
-    poll.register(socket, select.POLLIN)
-    return not poll.poll(0)
-
-
-def _head_of(request: Request, target: aiohttp.ClientRequest) -> bytes:
-    """Return the request line and headers.
-
-    Raises
-    ------
-    ValueError
-        A header that would be more than one, or that says where the request ends.
-    """
-    url = request.url
-    path, further = url.raw_path_qs, ""
-    if request.is_proxied and url.scheme == "http":
-        path = str(url.with_fragment(None))
-        password = target.headers.get("Proxy-Authorization")
-        further = f"Proxy-Authorization: {password}\r\n" if password else ""
-    if not (path.isascii() and path.isprintable()) or " " in path:
-        raise ValueError("the path of a request holds characters that cannot stand in a request line")
-    for name, value in request.headers.items():
-        if not _is_ours(name) or "\n" in value or "\r" in value or "\0" in value:
-            raise ValueError(
-                f"the header {name!r} cannot be sent: it frames the message, or breaks its lines"
-            )
-    lines = "".join([f"{name}: {value}\r\n" for name, value in request.headers.items()])
-    size = request.body.size_bytes if isinstance(request.body, Body) else len(request.body or b"")
-    length = "" if request.body is None else f"Content-Length: {size}\r\n"
-    return (
-        f"{request.method} {path} HTTP/1.1\r\nHost: {url.host_port_subcomponent}\r\n"
-        f"User-Agent: {_USER_AGENT}\r\n{further}{lines}{length}\r\n"
-    ).encode()
-
-
-@functools.lru_cache(256)
-def _is_ours(name: str) -> bool:
-    return _TOKEN.fullmatch(name) is not None and name.lower() not in _FRAMING
-
-
-async def _head(protocol: Any) -> tuple[int, Mapping[str, str], aiohttp.StreamReader]:
-    for _ in range(MAX_INTERIM + 1):
-        message, stream = await protocol.read()
+async def _head(
+    protocol: Any, message: Any, stream: aiohttp.StreamReader
+) -> tuple[Any, aiohttp.StreamReader]:
+    """Return how the final answer begins, aiohttp's message and the body as a stream, from the first one."""
+    for left in range(MAX_INTERIM, -1, -1):
         if message.code // 100 != 1 or message.code == _SWITCHING:
-            return message.code, message.headers, stream
+            return message, stream
+        if left:
+            message, stream = await protocol.read()
     raise NoAnswerError(f"sent more than {MAX_INTERIM} interim answers and no final one")
 
 
@@ -359,7 +335,13 @@ async def _read_good(
         problem = f"the answer is too large: {int(said):,} bytes, {max_bytes:,} are allowed"
     else:
         try:
-            if await _collect(stream, chunks, max_bytes):
+            if stream.is_eof():
+                # Came in one piece, as most answers do.
+                chunks.append(stream.read_nowait())
+                fits = len(chunks[0]) <= max_bytes
+            else:
+                fits = await _collect(stream, chunks, max_bytes)
+            if fits:
                 return unpack(b"".join(chunks), headers.get("Content-Encoding", ""), max_bytes=max_bytes)
             problem = f"the answer is too large: more than {max_bytes:,} bytes"
         except TimeoutError:

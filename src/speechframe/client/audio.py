@@ -1,5 +1,7 @@
 """What an answer's audio really is, against what was asked for."""
 
+from functools import lru_cache
+
 from speechframe.audio.codec import AudioInfo, forced_shape, inspect
 from speechframe.errors import AudioError, BadAnswer
 from speechframe.spec.changer import ConvertRequest
@@ -34,22 +36,20 @@ def inspected(
         The bytes are no audio, or audio without a single sample.
     """
     try:
-        info = _look(data, request)
+        info = _look_at_raw(data, request) if request.format in _RAW else inspect(data)
     except AudioError as error:
         problem = str(error)
     else:
         if info.audio_seconds > 0:
-            return info, tuple(_differences(info, request, said_seconds))
+            return info, _differences(info, request, said_seconds)
         problem = "it holds no samples"
     raise BadAnswer(f"the audio cannot be read: {problem}")
 
 
-def _look(data: bytes, request: Asked) -> AudioInfo:
-    if request.format not in _RAW:
-        return inspect(data)
-    channel_type, rate_hz = _asked_shape(request)
+def _look_at_raw(data: bytes, request: Asked) -> AudioInfo:
+    channels, rate_hz = _asked_shape(request)
     try:
-        return inspect(data, format=request.format, sample_rate_hz=rate_hz, channels=_channels(channel_type))
+        return inspect(data, format=request.format, sample_rate_hz=rate_hz, channels=channels)
     except AudioError as error:
         refused = error
     try:
@@ -59,31 +59,36 @@ def _look(data: bytes, request: Asked) -> AudioInfo:
         raise refused from None
 
 
-def _asked_shape(request: Asked) -> tuple[ChannelType, int]:
+def _asked_shape(request: Asked) -> tuple[int, int]:
     rate_hz = request.sample_rate
     if rate_hz is None:
         rate_hz = default_sample_rate_hz(getattr(request, "model", None) or Model.FALCON_2)
-    return forced_shape(request.format, request.channel_type, int(rate_hz))
+    return _shape(request.format, request.channel_type, int(rate_hz))
 
 
-def _differences(info: AudioInfo, request: Asked, said_seconds: float | None) -> list[str]:
-    channel_type, rate_hz = _asked_shape(request)
+@lru_cache(256)
+def _shape(format: Format, channel_type: ChannelType, rate_hz: int) -> tuple[int, int]:
+    """Return channels and rate in Hz that are given to whoever asks for these."""
+    channel_type, rate_hz = forced_shape(format, channel_type, rate_hz)
+    return channel_type.channels, rate_hz
+
+
+def _differences(info: AudioInfo, request: Asked, said_seconds: float | None) -> tuple[str, ...]:
+    channels, rate_hz = _asked_shape(request)
     found = []
     if info.format is not request.format:
         found.append(f"asked for {request.format.value}, got {info.format.value}")
     if info.sample_rate_hz != rate_hz:
         found.append(f"asked for {rate_hz} Hz, got {info.sample_rate_hz} Hz")
-    if info.channels != _channels(channel_type):
+    if info.channels != channels:
+        asked = forced_shape(request.format, request.channel_type)[0]
         found.append(
-            f"asked for {channel_type.value}, got {info.channels} channel{'s' if info.channels > 1 else ''}"
+            f"asked for {asked.value}, got {info.channels} channel{'s' if info.channels > 1 else ''}"
         )
-    if said_seconds is None:
-        return found
-    tolerance_s = max(_LENGTH_TOLERANCE_S, _LENGTH_TOLERANCE * said_seconds)
-    if abs(info.audio_seconds - said_seconds) > tolerance_s:
-        found.append(f"the answer says {said_seconds:.2f} s of audio, it holds {info.audio_seconds:.2f} s")
-    return found
-
-
-def _channels(channel_type: ChannelType) -> int:
-    return 2 if channel_type is ChannelType.STEREO else 1
+    if said_seconds is not None:
+        off_s = abs(info.audio_seconds - said_seconds)
+        if off_s > _LENGTH_TOLERANCE_S and off_s > _LENGTH_TOLERANCE * said_seconds:
+            found.append(
+                f"the answer says {said_seconds:.2f} s of audio, it holds {info.audio_seconds:.2f} s"
+            )
+    return tuple(found)

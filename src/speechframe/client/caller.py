@@ -13,7 +13,7 @@ from speechframe.client._hidden import Redactor, header_text, hidden_key
 from speechframe.client._line import SharedSlots
 from speechframe.client._refused import refusal, without_secrets
 from speechframe.client.calls import Call
-from speechframe.client.chapters import JSON, Arrived, answering, make_chapters
+from speechframe.client.chapters import JSON, Answering, Arrived, make_chapters
 from speechframe.client.download import Downloader
 from speechframe.client.limits import Bounds, Timeouts
 from speechframe.client.reach import Reach
@@ -266,7 +266,7 @@ class Caller(AsyncClosing):
 
     def _decoded(self, decode: Callable[[bytes], T], reply: Reply) -> T:
         try:
-            with answering(reply):
+            with Answering(reply):
                 return decode(reply.body)
         except BadAnswer as error:
             failure = without_secrets(error, self._reach.redactor)

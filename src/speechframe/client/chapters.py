@@ -2,10 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
 from speechframe.audio.codec import AudioInfo
@@ -28,7 +28,7 @@ from speechframe.wire.changer import Converted, decode_convert
 from speechframe.wire.errors import trace_id_of, warnings_of
 from speechframe.wire.translate import decode_translate
 
-__all__ = ["ANYTHING", "JSON", "Arrived", "Chapter", "answering", "make_chapters"]
+__all__ = ["ANYTHING", "JSON", "Answering", "Arrived", "Chapter", "make_chapters"]
 
 JSON = "application/json"
 ANYTHING = "*/*"
@@ -104,16 +104,25 @@ def make_chapters(reach: Reach, downloader: Downloader) -> Mapping[str, Chapter]
     }
 
 
-@contextmanager
-def answering(reply: Reply) -> Iterator[None]:
+class Answering:
     """Give a :class:`BadAnswer` of the block the answer's trace id, and end the connection it came on."""
-    try:
-        yield
-    except BadAnswer as error:
-        # Whatever came on this connection, nothing more is expected of it.
-        reply.drop()
-        error.trace_id = trace_id_of(reply.headers)
-        raise
+
+    __slots__ = ("_reply",)
+
+    def __init__(self, reply: Reply) -> None:
+        self._reply = reply
+
+    def __enter__(self) -> None:
+        """Begin to read."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Add what the answer's head tells to what is wrong with its body."""
+        if isinstance(error, BadAnswer):
+            # Whatever came on this connection, nothing more is expected of it.
+            self._reply.drop()
+            error.trace_id = trace_id_of(self._reply.headers)
 
 
 class _Answers:
@@ -129,7 +138,7 @@ class _Answers:
             came,
             decode=partial(decode_generate, characters=len(text)),
             billed_characters=billed_characters(text),
-            max_file_bytes=self._reach.bounds.download_bytes_for(call.request),
+            max_file_bytes=self._reach.bounds.download_bytes_for,
         )
 
     async def changed(self, call: Call[ConvertRequest], came: Arrived) -> Spoken:
@@ -138,7 +147,7 @@ class _Answers:
             came,
             decode=decode_convert,
             billed_characters=changer.billed_for(changer.upload_in(call)),
-            max_file_bytes=changer.most_bytes(self._reach.bounds, call)[1],
+            max_file_bytes=lambda _: changer.most_bytes(self._reach.bounds, call)[1],
         )
 
     async def _heard(
@@ -148,10 +157,10 @@ class _Answers:
         *,
         decode: Callable[[bytes], Generated | Converted],
         billed_characters: int,
-        max_file_bytes: int,
+        max_file_bytes: Callable[[Any], int],
     ) -> Spoken:
         body = came.reply.body
-        with answering(came.reply):
+        with Answering(came.reply):
             said = await _aside(len(body), partial(decode, body))
             try:
                 audio = said.audio
@@ -160,7 +169,7 @@ class _Answers:
                         said.audio_url or "",
                         self._reach.url(came.region, call.operation),
                         timeout_s=self._reach.timeouts.download_s,
-                        max_bytes=max_file_bytes,
+                        max_bytes=max_file_bytes(call.request),
                     )
                 look = partial(inspected, audio, call.request, said.audio_seconds)
                 info, differences = await _aside(len(audio), look)
@@ -182,7 +191,7 @@ class _Answers:
 
     async def streamed(self, call: Call[StreamRequest], came: Arrived) -> Spoken:
         reply = came.reply
-        with answering(reply):
+        with Answering(reply):
             look = partial(whole_audio, reply, call.request)
             audio, info, differences = await _aside(len(reply.body), look)
         warnings = warnings_of(reply.headers, None, *differences)
@@ -219,7 +228,7 @@ class _Answers:
 
     async def translated(self, call: Call[TranslateRequest], came: Arrived) -> Translated:
         request, reply = call.request, came.reply
-        with answering(reply):
+        with Answering(reply):
             said = await _aside(len(reply.body), partial(decode_translate, reply.body, request.texts))
         warnings = warnings_of(reply.headers, None, *said.notes)
         return translated(said, request, self._clean(warnings), **self._facts(came))

@@ -12,7 +12,7 @@ MIB = 1024 * KIB
 _SECONDS_A_CHARACTER = 1.0
 """Speech takes about 0.07 s a character; slowed down, of a script with a word a character, perhaps 0.6."""
 _GRACE_S = 30.0
-_SAMPLE_BYTES = 2
+_FRAME_BYTES = ChannelType.STEREO.channels * 2
 _LONGEST_S = 86_400.0
 _PAUSE_MARKER = "[pause "
 _JSON_BYTES_A_CHARACTER = 1000
@@ -135,16 +135,17 @@ _USUAL_RATE_HZ = float(GenerateRequest.model_fields["sample_rate"].get_default()
 
 def _audio_bytes(text: str, rate_hz: float | None, audio_duration: float | None = None) -> int:
     # As if it were uncompressed and in stereo, whatever was asked for: some services answer as they like.
-    asked_s = min(audio_duration or 0.0, _LONGEST_S)
-    beyond_s = max(0.0, asked_s - _SECONDS_A_CHARACTER * len(text))
-    return _as_samples(_longest_s(text) + beyond_s, rate_hz or 0.0)
+    longest_s = _longest_s(text)
+    if audio_duration:
+        longest_s += max(0.0, min(audio_duration, _LONGEST_S) - _SECONDS_A_CHARACTER * len(text))
+    return _as_samples(longest_s, rate_hz or 0.0)
 
 
 def _longest_s(text: str) -> float:
-    pauses_s = PAUSE_SECONDS.high * text.count(_PAUSE_MARKER)
+    pauses_s = PAUSE_SECONDS.high * text.count(_PAUSE_MARKER) if _PAUSE_MARKER in text else 0.0
     return _SECONDS_A_CHARACTER * len(text) + pauses_s + _GRACE_S
 
 
 def _as_samples(seconds: float, rate_hz: float) -> int:
     rate_hz = max(_USUAL_RATE_HZ, rate_hz)
-    return int(seconds * rate_hz * ChannelType.STEREO.channels * _SAMPLE_BYTES)
+    return int(seconds * rate_hz * _FRAME_BYTES)

@@ -25,12 +25,13 @@ class Regions:
 
     def __init__(self, addresses: Mapping[str, str]) -> None:
         self._addresses = dict(addresses)
+        self._names = tuple(addresses)
         self._down_until_s: dict[str, float] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names in order of preference."""
-        return tuple(self._addresses)
+        return self._names
 
     def address(self, name: str) -> str:
         """Return the address of a region.

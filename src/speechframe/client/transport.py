@@ -2,16 +2,18 @@
 
 import asyncio
 import ssl
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from aiohttp.http import HttpProcessingError
 from yarl import URL
 
-from speechframe.client._exchange import Attempt, Incoming, Limits, NoAnswerError, Reply, Request
+from speechframe.client._deadlines import Deadline, Deadlines
+from speechframe.client._exchange import Attempt, Incoming, Limits, NoAnswerError, Reply
+from speechframe.client._request import Request
 from speechframe.client._websocket import RedirectedError, Socket, opened, refusing_redirects
 from speechframe.client.upload import Body
 from speechframe.errors import AudioError, BadAnswer, ConnectionFailed, SettingsError, TimedOut
@@ -19,7 +21,7 @@ from speechframe.settings import is_loopback
 
 __all__ = ["AiohttpTransport", "Incoming", "Reply", "Socket", "Transport"]
 
-A_co = TypeVar("A_co", covariant=True)
+A = TypeVar("A")
 
 KEEPALIVE_S = 4.0
 """Idle connections are closed by us after this. Common servers close theirs after 5 s, and a request written
@@ -151,7 +153,7 @@ class AiohttpTransport:
         self._proxies: dict[_Origin, URL | None] = {}
         self._targets: dict[_Origin, aiohttp.ClientRequest] = {}
         self._session: aiohttp.ClientSession | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._deadlines: Deadlines | None = None
         self._closed = False
 
     async def exchange(
@@ -167,9 +169,11 @@ class AiohttpTransport:
     ) -> Reply:
         """Send one request once and return the answer; see :class:`Transport`."""
 
-        async def make(attempt: Attempt, target: aiohttp.ClientRequest, *, is_proxied: bool) -> Reply:
-            request = Request(method, url, headers, body, is_proxied=is_proxied)
-            return await attempt.make(request, target, Limits(max_bytes, max_error_bytes))
+        def make(
+            attempt: Attempt, target: aiohttp.ClientRequest, proxy: URL | None
+        ) -> Coroutine[Any, Any, Reply]:
+            request = Request(method, url, headers, body, is_proxied=proxy is not None)
+            return attempt.make(request, target, Limits(max_bytes, max_error_bytes))
 
         return await self._ask(url, timeout_s, make)
 
@@ -185,11 +189,11 @@ class AiohttpTransport:
     ) -> Reply | Incoming:
         """Send one request once and return how its answer begins; see :class:`Transport`."""
 
-        async def make(
-            attempt: Attempt, target: aiohttp.ClientRequest, *, is_proxied: bool
-        ) -> Reply | Incoming:
-            request = Request(method, url, headers, body, is_proxied=is_proxied)
-            return await attempt.begin(request, target, max_error_bytes)
+        def make(
+            attempt: Attempt, target: aiohttp.ClientRequest, proxy: URL | None
+        ) -> Coroutine[Any, Any, Reply | Incoming]:
+            request = Request(method, url, headers, body, is_proxied=proxy is not None)
+            return attempt.begin(request, target, max_error_bytes)
 
         return await self._ask(url, timeout_s, make)
 
@@ -197,7 +201,7 @@ class AiohttpTransport:
         self, url: URL, *, headers: Mapping[str, str], timeout_s: float, max_message_bytes: int
     ) -> Socket | Reply:
         """Open a WebSocket, or return the answer that refuses it; see :class:`Transport`."""
-        session, proxy = self._opened(), self._proxy(url)
+        session, proxy = self._opened()[0], self._proxy(url)
         try:
             async with asyncio.timeout(timeout_s):
                 return await opened(session, url, headers, proxy=proxy, max_message_bytes=max_message_bytes)
@@ -219,20 +223,23 @@ class AiohttpTransport:
         self._closed = True
         self._targets.clear()
         session, self._session = self._session, None
+        if self._deadlines is not None:
+            self._deadlines.close()
         if session is not None:
             await session.close()
 
-    async def _ask(self, url: URL, timeout_s: float, make: "_Make[A_co]") -> A_co:
+    async def _ask(self, url: URL, timeout_s: float, make: "_Make[A]") -> A:
         """Take a connection, have a request made on it, and say of every failure what it is."""
-        session, proxy = self._opened(), self._proxy(url)
+        session, deadlines = self._opened()
         attempt = Attempt()
+        proxy: URL | None = None
         # Raised after the except blocks: an error chained to aiohttp's would carry its frames, URL and
         # headers along.
         try:
-            async with asyncio.timeout(timeout_s):
-                target = self._target(session, url, proxy)
+            with Deadline(deadlines, timeout_s):
+                target, proxy = self._way(session, url)
                 await attempt.connect(session, target, self._connect)
-                return await make(attempt, target, is_proxied=proxy is not None)
+                return await make(attempt, target, proxy)
         except TimeoutError as error:
             words = "no answer from" if attempt.wrote else "no connection to"
             early = isinstance(error, aiohttp.ConnectionTimeoutError)
@@ -244,12 +251,12 @@ class AiohttpTransport:
             failure = ConnectionFailed(_words(error, url, proxy, attempt), sent=attempt.wrote)
         raise failure.with_traceback(None) from None
 
-    def _opened(self) -> aiohttp.ClientSession:
+    def _opened(self) -> tuple[aiohttp.ClientSession, Deadlines]:
         if self._closed:
             raise RuntimeError("the client is closed")
         loop = asyncio.get_running_loop()
-        if self._session is None:
-            self._loop = loop
+        if self._session is None or self._deadlines is None:
+            self._deadlines = Deadlines(loop)
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(
                     limit=self._max_connections,
@@ -264,21 +271,24 @@ class AiohttpTransport:
                 # A WebSocket's upgrade is the one thing that is asked through the session.
                 trace_configs=[refusing_redirects()],
             )
-        elif self._loop is not loop:
+        elif self._deadlines.loop is not loop:
             raise RuntimeError("a client belongs to the event loop that first used it; make one for each")
-        return self._session
+        return self._session, self._deadlines
 
-    def _target(self, session: aiohttp.ClientSession, url: URL, proxy: URL | None) -> aiohttp.ClientRequest:
-        """Return what the pool has to know to find a connection: the origin, and the proxy on the way."""
+    def _way(self, session: aiohttp.ClientSession, url: URL) -> tuple[aiohttp.ClientRequest, URL | None]:
+        """Return what the pool has to know to find a connection, origin and proxy; and the proxy."""
         origin = (url.scheme, url.host, url.port)
         found = self._targets.get(origin)
+        if found is not None:
+            return found, None
+        proxy = self._proxy(url)
+        target = aiohttp.ClientRequest(
+            "GET", url.origin(), loop=asyncio.get_running_loop(), session=session, proxy=proxy
+        )
         # A proxy's password is added to the target when it is connected: such a target serves once.
-        if found is not None and proxy is None:
-            return found
-        target = aiohttp.ClientRequest("GET", url.origin(), loop=self._loop, session=session, proxy=proxy)
-        if len(self._targets) < _MAX_TARGETS:
+        if proxy is None and len(self._targets) < _MAX_TARGETS:
             self._targets[origin] = target
-        return target
+        return target, proxy
 
     def _proxy(self, url: URL) -> URL | None:
         if not self._trust_env:
@@ -292,13 +302,8 @@ class AiohttpTransport:
         return self._proxies[origin]
 
 
-class _Make(Protocol[A_co]):
-    """Makes a request on a connection."""
-
-    async def __call__(self, attempt: Attempt, target: aiohttp.ClientRequest, *, is_proxied: bool) -> A_co:
-        """Return its answer."""
-        ...
-
+_Make = Callable[[Attempt, aiohttp.ClientRequest, URL | None], Awaitable[A]]
+"""Makes a request on a connection, perhaps to a proxy, and returns its answer."""
 
 _SWITCHING = 101
 

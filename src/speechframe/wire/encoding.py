@@ -39,6 +39,8 @@ def unpack(body: bytes, content_encoding: str, *, max_bytes: int) -> bytes:
     >>> unpack(zlib.compress(b"hello"), "deflate", max_bytes=100)
     b'hello'
     """
+    if not content_encoding:
+        return body
     name = content_encoding.strip().lower()
     if name in {"", "identity"}:
         return body

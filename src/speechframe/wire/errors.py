@@ -1,7 +1,7 @@
 """What an error answer says: body, Retry-After, warnings and trace id, whatever shape they come in."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -84,10 +84,11 @@ def retry_after_s(headers: Mapping[str, str], *, now: datetime | None = None) ->
     >>> retry_after_s({"Retry-After": "1.5"}), retry_after_s({"Retry-After": "-1"})
     (1.5, None)
     """
-    milliseconds = next((_number(value) for value in _values(headers, "retry-after-ms")), None)
+    told_ms = _value(headers, "retry-after-ms")
+    milliseconds = None if told_ms is None else _number(told_ms)
     if milliseconds is not None:
         return milliseconds / 1000
-    value = next(_values(headers, "retry-after"), None)
+    value = _value(headers, "retry-after")
     if value is None:
         return None
     seconds = _number(value)
@@ -96,13 +97,13 @@ def retry_after_s(headers: Mapping[str, str], *, now: datetime | None = None) ->
     then = _date(value)
     if then is None:
         return None
-    start = _date(next(_values(headers, "date"), "")) or now or datetime.now(UTC)
+    start = _date(_value(headers, "date") or "") or now or datetime.now(UTC)
     return max(0.0, (then - start).total_seconds())
 
 
 def trace_id_of(headers: Mapping[str, str]) -> str | None:
     """Return the service's id of an answer, shortened; None when it has none."""
-    value = next(_values(headers, TRACE_HEADER), None)
+    value = _value(headers, TRACE_HEADER)
     return one_line(value, MAX_TRACE_CHARACTERS) or None if value else None
 
 
@@ -111,11 +112,12 @@ def warnings_of(headers: Mapping[str, str], *further: str | None) -> tuple[str, 
 
     Headers are percent-encoded UTF-8. A body that only says them all again, joined, is left out.
     """
-    said = [unquote(value) for value in _values(headers, WARNING_HEADER)]
+    values = _values(headers, WARNING_HEADER)
+    if not values and not any(further):
+        return ()
+    said = [unquote(value) for value in values]
     new = [text for text in further if text and not _only_repeats(text, said)]
     found = [*new, *said]
-    if not found:
-        return ()
     lines = (one_line(warning, MAX_MESSAGE_CHARACTERS) for warning in found if warning)
     return tuple(dict.fromkeys(line for line in lines if line))[:MAX_WARNINGS]
 
@@ -130,18 +132,29 @@ def _only_repeats(text: str, said: list[str]) -> bool:
 
 def one_line(text: str, max_characters: int) -> str:
     """Return `text` on one line, without control characters, at most `max_characters` long."""
+    if len(text) <= max_characters and " " not in text and text.isprintable():
+        return text
     words = " ".join(text[: 4 * max_characters].split())
     clean = words if words.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in words)
     return clean if len(clean) <= max_characters else clean[: max_characters - 1] + "…"
 
 
-def _values(headers: Mapping[str, str], name: str) -> Iterator[str]:
+def _values(headers: Mapping[str, str], name: str) -> Sequence[str]:
     # Multidicts give a repeated header once a value; plain dicts may be spelled in any case.
     getall = getattr(headers, "getall", None)
     if getall is not None:
-        return iter(getall(name, ()))
+        values: Sequence[str] = getall(name, ())
+        return values
     wanted = name.lower()
-    return (value for found, value in headers.items() if found.lower() == wanted)
+    return [value for found, value in headers.items() if found.lower() == wanted]
+
+
+def _value(headers: Mapping[str, str], name: str) -> str | None:
+    value = headers.get(name)
+    if value is not None or hasattr(headers, "getall"):
+        return value
+    values = _values(headers, name)
+    return values[0] if values else None
 
 
 def _number(value: str) -> float | None:
