@@ -37,8 +37,13 @@ def wire(data, buffers):
     return {**json.loads(json.dumps(data)), "buffers": [base64.b64encode(bytes(b)).decode() for b in buffers]}
 
 
+def until_seen(page, selector):
+    """Wait until a page has such an element. Frame by frame: a locator looks twice a second at last."""
+    page.wait_for_function("selector => document.querySelector(selector) !== null", arg=selector)
+
+
 def until_lit(page, word=None):
-    """Wait until a word is lit. Frame by frame: what a locator looks for twice a second is heard in less."""
+    """Wait until a word is lit, or that word; as :func:`until_seen`, for words are short."""
     page.wait_for_function(
         """word => [...document.querySelectorAll(".spf-lit")]
           .some((lit) => word === null || lit.textContent.trim() === word)""",

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from bridge import until_seen
 
 import speechframe as spf
 from speechframe.widgets.comparison import compare_voices
@@ -86,7 +87,7 @@ def test_a_voice_that_cannot_speak_says_why_and_the_other_plays(show, planned):
     bridge = show(lambda: planned(voices=["en-US-nora", "en-US-nobody"]).generate())
     bridge.page.get_by_role("alert").filter(has_text="invalid").first.wait_for()
     bridge.page.get_by_role("button", name="Play en-US-nora").first.click()
-    bridge.page.locator("[data-state='playing']").wait_for()
+    until_seen(bridge.page, "[data-state='playing']")
     frame = bridge.widget.frame
     assert frame[frame["voice_id"] == "en-US-nobody"]["error"].notna().all()
 
@@ -103,7 +104,7 @@ def test_as_one_file(page, planned, tmp_path):
     path = planned().generate().to_html(tmp_path / "comparison.html")
     page.goto(path.as_uri())
     page.get_by_role("button", name="Play en-US-miles").first.click()
-    page.locator("[data-state='playing']").wait_for()
+    until_seen(page, "[data-state='playing']")
 
 
 @pytest.mark.parametrize("light", [True, False], ids=["light", "dark"])

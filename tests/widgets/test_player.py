@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import soundfile
-from bridge import until_lit
+from bridge import until_lit, until_seen
 from clips_lab import spoken
 
 from speechframe.batch.clip import Clip
@@ -97,7 +97,7 @@ def test_a_click_on_a_word_goes_there(show):
 def test_one_clip_is_heard_at_a_time(show):
     bridge = show(lambda: play(clips()))
     bridge.page.get_by_role("button", name="Play clip 1").click()
-    bridge.page.locator("[data-clip='0'][data-state='playing']").wait_for()
+    until_seen(bridge.page, "[data-clip='0'][data-state='playing']")
     bridge.page.get_by_role("button", name="Play clip 3").click()
     # Both in one look: the clip may end before another one.
     bridge.wait("""() => {
@@ -115,7 +115,7 @@ def test_the_keyboard_alone_plays_rates_and_moves_and_the_notebook_hears_nothing
         if view.evaluate("(node) => node === document.activeElement"):
             break
     bridge.page.keyboard.press(" ")
-    bridge.page.locator("[data-clip='1'][data-state='playing']").wait_for()
+    until_seen(bridge.page, "[data-clip='1'][data-state='playing']")
     bridge.page.keyboard.press(" ")
     bridge.page.locator("[data-clip='1'][data-state='still']").wait_for()
     for key in ["4", "ArrowLeft", "ArrowLeft", "ArrowLeft"]:
@@ -137,7 +137,7 @@ def test_a_broken_clip_says_so_and_the_others_play(show, spoiled):
     assert "row 1" in broken.get_by_role("alert").inner_text()
     assert broken.get_by_role("button").first.is_disabled()
     bridge.page.get_by_role("button", name="Play 2").click()
-    bridge.page.locator("[data-clip='2'][data-state='playing']").wait_for()
+    until_seen(bridge.page, "[data-clip='2'][data-state='playing']")
 
 
 def test_a_clip_that_was_lost_meanwhile_says_so_when_it_is_played(show):
@@ -160,9 +160,9 @@ def test_bytes_that_no_browser_plays_are_said_to_be_that(show):
 
 @pytest.mark.parametrize("format", list(Format))
 def test_every_format_plays(show, format):
-    bridge = show(lambda: play([spoken(WORDS, format=format)]))
+    bridge = show(lambda: play([spoken(WORDS, format=format, word_s=0.8)]))
     bridge.page.get_by_role("button", name="Play clip 1").click()
-    bridge.page.locator("[data-state='playing']").wait_for()
+    until_seen(bridge.page, "[data-state='playing']")
     assert bridge.page.locator(".spf-lit").count() <= 1
 
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from bridge import until_lit
+from bridge import until_lit, until_seen
 from hypothesis import given
 from hypothesis import strategies as st
 from playwright.sync_api import expect
@@ -112,7 +112,7 @@ def test_it_is_heard_while_the_rest_is_still_being_written(show, page, service, 
     # Now it is a clip as others are.
     assert bridge.widget.loads == []
     bridge.page.get_by_role("button", name="Play stream").click()
-    bridge.page.locator("[data-state='playing']").wait_for()
+    until_seen(bridge.page, "[data-state='playing']")
     assert bridge.widget.loads == ["0"]
 
 
@@ -130,7 +130,7 @@ def test_the_keyboard_pauses_it_and_goes_back_while_it_arrives(show, service, wr
     until_lit(bridge.page, "morning")
     assert bridge.page.locator("[data-state='still']").count() == 1, "what is paused stays paused"
     view.press(" ")
-    bridge.page.locator("[data-state='playing']").wait_for()
+    until_seen(bridge.page, "[data-state='playing']")
     writer.may.set()
     bridge.page.locator("[data-state='still']").wait_for()
     expect(bridge.box).to_contain_text("platform")
@@ -159,7 +159,7 @@ def test_a_stream_that_breaks_off_says_so_and_keeps_what_came(show, service, wri
     bridge.page.locator(".spf-error", has_text="closed before its end").first.wait_for()
     bridge.page.get_by_role("button", name="Play stream").wait_for()
     bridge.page.get_by_role("button", name="Play stream").click()
-    bridge.page.locator("[data-state='playing']").wait_for()
+    until_seen(bridge.page, "[data-state='playing']")
     assert "broken off" in bridge.widget.to_text()
 
 
