@@ -100,6 +100,9 @@ class Bridge:
 
     def _heard(self, message):
         if message["method"] == "state":
+            # As in a notebook: what was told before there was a page is in the state that the page begins with.
+            self._pending()
+            self.to_page.clear()
             state, paths, buffers = _remove_buffers(self.widget.get_state())
             return [wire({"method": "update", "state": state, "buffer_paths": paths}, buffers)]
         if message["method"] != "poll":

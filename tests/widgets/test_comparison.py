@@ -47,7 +47,7 @@ def test_switching_keeps_the_place(show, planned):
     bridge = show(lambda: planned().generate())
     group = bridge.page.locator(".spf-group").first
     group.get_by_role("button", name="Play en-US-nora").click()
-    bridge.page.wait_for_timeout(700)
+    bridge.wait("() => parseFloat(document.querySelector('.spf-group .spf-time').textContent) > 0.3")
     jump = bridge.page.evaluate("""async () => {
       const group = document.querySelector('.spf-group');
       const time = (k) => parseFloat(group.querySelectorAll('.spf-time')[k].textContent);
