@@ -4,6 +4,7 @@ import socket
 import subprocess
 import sys
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -271,6 +272,8 @@ def test_no_service_object(tmp_path):
         ({"max_credits": -1}, "at least 0"),
         ({"on_error": "ignore"}, "column, raise"),
         ({"tags": "one"}, "list of strings"),
+        ({"tags": 5}, "list of strings"),
+        ({"max_attempts": np.float64(2)}, "a whole number"),
         ({"speed": 3}, r"no argument 'speed'; it takes text, voice, .*rate"),
     ],
 )
@@ -278,6 +281,17 @@ def test_options(generate, spent, options, words):
     with pytest.raises((spf.SettingsError, TypeError), match=words):
         generate(["a"], **options)
     assert spent() == 0
+
+
+def test_numbers_of_numpy_are_numbers(generate):
+    # As the sum of a column is.
+    run = generate(["a"], max_credits=np.int64(100), max_concurrency=np.uint8(3), patience_s=np.float32(60))
+    assert run.stats["done"] == 1
+
+
+def test_tags_are_taken_from_any_collection(generate):
+    run = generate(["a"], tags=(tag for tag in ["x", "y"]))
+    assert run.ledger["tags"][0].tolist() == ["x", "y"]
 
 
 def test_local_extra_data_folder_that_cannot_be_used(tmp_path):

@@ -167,7 +167,7 @@ def test_pacing_ends_where_it_does_not_help():
 
 @given(
     st.integers(1, 40),
-    st.integers(1, 100),
+    st.integers(0, 100),
     st.lists(st.tuples(st.booleans(), st.integers(0, 50)), max_size=300),
 )
 @settings(max_examples=200)
@@ -284,3 +284,13 @@ def test_a_probe_that_was_refused_to_another_process_is_not_tried_here_at_once()
     for _ in range(FIRST_GAP):
         cap.passed(cap.start_call(7), beside=7)
     assert cap.limit == 9
+
+
+def test_a_cap_that_comes_back_at_once_stops_at_the_most():
+    cap = Cap(4, 4)
+    burst = [cap.start_call(beside) for beside in range(4)]
+    cap.refused(burst[3], beside=3)
+    # Refused again before anything passed: it falls; then one passes beside as many, and grows at once.
+    cap.refused(cap.start_call(3), beside=3)
+    cap.passed(cap.start_call(3), beside=3)
+    assert cap.held == cap.limit == 4

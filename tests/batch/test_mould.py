@@ -11,6 +11,7 @@ from speechframe.batch import generate
 from speechframe.batch.catalogue import VoiceBook
 from speechframe.batch.generate import GenerateOperation
 from speechframe.batch.mould import around_text
+from speechframe.batch.operation import request_key
 from speechframe.client import Call
 from speechframe.spec.speech import StyleDetails, Voice
 from speechframe.wire.bodies import encode_content
@@ -23,6 +24,7 @@ VOICES = (
     ),
 )
 GOOD = {"voice": "nora", "format": "WAV"}
+RESPELLED = {word: {"type": "IPA", "pronunciation": '"text":'} for word in ("text", 'x"text', "z")}
 
 values = st.fixed_dictionaries(
     {"voice": st.sampled_from(["nora", "NORA", "en-US-nora", "nobody", 5])},
@@ -35,9 +37,7 @@ values = st.fixed_dictionaries(
         "audio_duration": st.sampled_from([0.0, -0.0, 2.5]),
         "encode_as_base64": st.sampled_from([True, False]),
         "model": st.sampled_from(["gen2", "falcon-2"]),
-        "pronunciation_dictionary": st.sampled_from(
-            [{"text": {"type": "IPA", "pronunciation": '"text":'}}, {"text": 1}]
-        ),
+        "pronunciation_dictionary": st.sampled_from([RESPELLED, {"text": 1}]),
     },
 )
 texts = st.one_of(
@@ -82,15 +82,19 @@ def test_rows_that_follow_others_are_planned_as_if_they_were_alone(rows):
         )
 
 
-@given(text=st.text(min_size=1, max_size=30))
-def test_a_text_in_a_mould_is_written_as_the_whole_request_is(text):
+@given(text=st.text(min_size=1, max_size=30), options=values)
+def test_a_text_in_a_mould_is_written_as_the_whole_request_is(text, options):
     operation = fresh()
-    assert operation.check({**GOOD, "text": "another"}, 0).planned
-    planned = operation.check({**GOOD, "text": text}, 0).planned
+    options = {**GOOD, **options}
+    operation.check({**options, "text": "another"}, 0)
+    planned = operation.check({**options, "text": text}, 0).planned
     if planned is not None:
         content, body = encode_content(planned.call.request, as_base64=True)
         assert planned.call == Call("generate", planned.call.request, body)
         assert json.loads(content)["text"] == planned.text == planned.call.request.text == text
+        assert planned.request_key == request_key(
+            "generate", content, model="gen2", take=0, service="local/x"
+        )
 
 
 @pytest.mark.parametrize(
@@ -124,7 +128,7 @@ def test_moulds_stay_few_whatever_the_rows(monkeypatch):
 
 @pytest.mark.parametrize("text", ["Hi", 'a "text":"Hi" b', "\u00e9\n"])
 def test_the_text_of_a_request_is_found_whatever_stands_beside_it(text):
-    others = {"a": '"text":', "text": text, "z": '"text":"Hi"'}
+    others = {"a": '"text":', "b": RESPELLED, "text": text, "z": '"text":"Hi"'}
     written = json.dumps(others, ensure_ascii=False, separators=(",", ":")).encode()
     before, after = around_text(written, text)
     assert before + json.dumps(text, ensure_ascii=False).encode() + after == written

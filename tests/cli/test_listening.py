@@ -140,6 +140,18 @@ def test_votes_by_link_and_by_file_come_together_in_one_table(folder, tmp_path, 
     assert list(frame["listener"]) == ["listener-01"] + ["listener-02"] * 4
 
 
+def test_a_table_of_votes_is_written_with_the_folders_it_lies_in(folder, tmp_path, capfd):
+    out = tmp_path / "missing" / "folder" / "votes.csv"
+    assert call(capfd, "listening-test", "votes", folder, "--out", out)[0] == 0
+    assert out.read_text().startswith("test_id,listener,")
+    (tmp_path / "a file").touch()
+    below = tmp_path / "a file" / "votes.csv"
+    code, _, err = call(capfd, "listening-test", "votes", folder, "--out", below)
+    assert code != 0
+    assert "votes.csv cannot be written: " in err
+    assert "None" not in err
+
+
 def test_without_votes_it_says_so(folder, capfd):
     code, out, _ = call(capfd, "listening-test", "votes", folder)
     assert code == exits.OK

@@ -115,6 +115,12 @@ def test_mushra_hides_the_reference_and_has_anchors(tmp_path):
     assert test.record(1, vote)["kind"] == "stored"
 
 
+def test_a_condition_with_the_name_of_an_anchor_is_refused(tmp_path):
+    with pytest.raises(ListeningError, match="'anchor 7 kHz' is what mushra calls an anchor"):
+        made(tmp_path / "t", "mushra", ("human", "anchor 7 kHz"), reference="human")
+    made(tmp_path / "t", "multi", ("human", "anchor 7 kHz"))
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

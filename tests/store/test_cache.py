@@ -151,6 +151,17 @@ def test_a_damaged_entry_is_removed_and_is_a_miss(cache, what, damage):
     assert cache.get(KEY).audio_bytes == record.audio_bytes
 
 
+@pytest.mark.parametrize("damage", ["a flipped bit", "zeros"])
+def test_audio_that_was_damaged_with_its_entry_is_not_kept_for_the_next_answer(cache, damage):
+    record = done(KEY)
+    cache.put(record)
+    for path in (entry_file(cache), audio_file(cache, record.audio_bytes)):
+        path.write_bytes(DAMAGE[damage](path.read_bytes()))
+    assert cache.get(KEY) is None
+    assert cache.put(record)
+    assert cache.get(KEY).audio_bytes == record.audio_bytes
+
+
 def test_a_process_without_file_handles_misses_and_removes_nothing(cache):
     cache.put(done(KEY))
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -81,6 +81,28 @@ def test_a_ledger_nobody_can_read_is_found(filled):
     assert "cannot be read" in words(filled)[0][1]
 
 
+@pytest.fixture
+def billed_part(filled):
+    """A further part of `filled`, with a call that is in the ledger."""
+    before = set(part_files(filled.path))
+    with filled.lock(), filled.writer() as out:
+        out.answer(done(key_of(5)), tried(key_of(5), "done"))
+    (path,) = set(part_files(filled.path)) - before
+    return path
+
+
+def test_a_part_that_is_gone_is_found(filled, billed_part):
+    assert filled.verify() == []
+    billed_part.unlink()
+    ((_, said),) = words(filled)
+    assert said.startswith("1 call was answered and no part holds it")
+
+
+def test_calls_of_a_part_nobody_can_read_are_not_told_twice(filled, billed_part):
+    billed_part.write_bytes(b"PAR1")
+    assert len(filled.verify()) == 1
+
+
 def test_a_table_with_other_rows_than_run_json_says_is_found(filled):
     path = filled.path / "input" / "0001.parquet"
     pq.write_table(pq.read_table(path).slice(1), path)

@@ -348,6 +348,29 @@ def test_a_real_run_is_reviewed_and_its_rejected_rows_are_made_anew(browsing, tm
     row(bridge, 2).get_by_text("of an earlier take").wait_for()
 
 
+@pytest.mark.parametrize("was_open", [True, False], ids=["open", "closed"])
+def test_a_verdict_is_of_the_take_that_is_heard(tmp_path, was_open):
+    with FaultyService(quota=10**6) as service:
+        made = {"service": service.settings, "progress": False}
+        frame = pd.DataFrame({"line": ["One line.", "Another line."]})
+        run = spf.generate(frame, text="line", voice="nora", run_dir=tmp_path / "made", **made)
+        widget = browse(run)
+        if was_open:
+            widget.on_open({"place": 1})
+        widget.on_review({"place": 1, "verdict": "reject"})
+        spf.resume(run, redo="rejected", **made)
+    if was_open:
+        widget.show()
+    else:
+        widget.on_open({"place": 1})
+    assert [row["is_old"] for row in widget.rows] == [False, True]
+    widget.on_review({"place": 1, "verdict": "keep"})
+    said = run.reviews.iloc[-1]
+    heard = hashlib.sha256(widget.shelf.clip(widget.opened["id"]).audio).hexdigest()
+    assert (said["verdict"], said["sha256"], said["is_current"]) == ("keep", heard, True)
+    widget.close()
+
+
 def test_a_translation_s_rows_are_read_without_a_player(tmp_path, browsing):
     folder = RunFolder.create(tmp_path / "run", RunManifest("r2", "translate"))
     with folder.lock():
@@ -394,6 +417,21 @@ def test_one_page_without_network_sorts_searches_and_plays(run, page, tmp_path):
     assert page.get_by_role("button", name="Keep").count() == 0
     assert [url for url in asked if not url.startswith(("file:", "blob:", "data:"))] == []
     assert errors == []
+
+
+def test_one_page_goes_on_in_the_order_it_was_made_in(run, page, tmp_path):
+    widget = browse(run, page_rows=10)
+    widget.show(status="done", by="seconds", descending=True)
+    order = list(widget.frame["speech_row_id"].astype(int))
+    page.goto(widget.to_html(tmp_path / "rows.html").as_uri())
+    widget.close()
+    page.locator("th[aria-sort=descending]", has_text="Length").wait_for()
+    seen = []
+    for _ in range(3):
+        expect(page.locator(f"tr[data-place='{order[len(seen)]}']")).to_be_visible()
+        seen += page.locator("tbody tr").evaluate_all("nodes => nodes.map((n) => Number(n.dataset.place))")
+        page.get_by_role("button", name="Next").click()
+    assert seen == order[:30]
 
 
 def test_without_a_front_end_it_is_a_table(run):

@@ -131,6 +131,23 @@ def test_what_cannot_be_compared_is_refused(voices, texts, words):
         compare_voices(voices, texts)
 
 
+@pytest.mark.parametrize("option", ["wait", "dry_run", "table", "voice"])
+def test_what_a_comparison_sets_itself_is_refused(planned, option):
+    with pytest.raises(ValueError, match=f"sets {option} itself"):
+        planned(**{option: True})
+
+
+def test_what_runs_would_not_heed_is_refused(planned):
+    run = planned().generate().run
+    for texts, options in ((TEXTS, {}), (None, {"locale": "en-US"})):
+        with pytest.raises(ValueError, match="neither texts nor options"):
+            compare_voices(run, texts, **options)
+
+
+def test_a_text_that_is_given_twice_is_compared_once(planned):
+    assert len(planned(texts=[TEXTS[0], TEXTS[1], TEXTS[0]]).generate().frame) == len(VOICES) * len(TEXTS)
+
+
 def test_without_a_front_end_it_is_a_table(planned):
     bundle = planned()._repr_mimebundle_()[0]
     assert "not made yet" in bundle["text/html"]

@@ -12,9 +12,10 @@ from playwright.sync_api import expect
 
 import speechframe as spf
 from speechframe._loop import background_loop
+from speechframe.errors import StoreError
 from speechframe.testing import FaultyService
 from speechframe.widgets.dashboard import RunDashboard, watch
-from speechframe.widgets.figures import STOP_WORDS
+from speechframe.widgets.figures import STOP_WORDS, Watcher
 
 TICKS_A_SECOND = 4
 
@@ -169,6 +170,25 @@ def test_a_click_waits_for_nobody(start, watched):
     finally:
         release.set()
     until(lambda: run.status == "stopped")
+
+
+def test_a_stop_that_comes_after_the_end_leaves_nothing_behind(start, watched):
+    run = start(2)
+    widget = watched(run)
+    run.wait(60)
+    until(lambda: widget.figures["status"] == "finished")
+    widget.on_stop({"kind": "stop"})
+    assert widget.asked == "", "the buttons wait for nothing"
+
+
+def test_where_the_run_cannot_be_looked_at_any_more_it_says_so(start, watched, monkeypatch):
+    def gone(_):
+        raise StoreError("the folder is gone")
+
+    run = start(40, latency=0.1)
+    widget = watched(run)
+    monkeypatch.setattr(Watcher, "look", gone)
+    until(lambda: widget.trouble == "the folder is gone")
 
 
 @pytest.mark.parametrize(("step", "because"), [("402", "quota"), ("403", "key")])

@@ -140,6 +140,16 @@ def test_two_cards_are_compared(show, service):
     assert "24 credits" in comparison.price
 
 
+def test_what_python_marks_is_marked(show, service):
+    bridge = show(lambda: gallery(service=service, locale="en-US"))
+    first, second = cards(bridge)[:2]
+    bridge.page.get_by_role("checkbox").nth(0).check()
+    bridge.until(lambda: bridge.widget.selection == [first])
+    bridge.widget.selection = [second]
+    expect(bridge.page.get_by_role("checkbox").nth(1)).to_be_checked()
+    expect(bridge.page.get_by_role("checkbox").nth(0)).not_to_be_checked()
+
+
 @pytest.mark.parametrize("light", [True, False], ids=["light", "dark"])
 def test_everybody_can_use_it(show, service, accessible, picture, light):
     bridge = show(lambda: gallery(service=service, locale="en"), light=light)
@@ -148,6 +158,19 @@ def test_everybody_can_use_it(show, service, accessible, picture, light):
     bridge.page.get_by_role("checkbox").nth(1).check()
     accessible(bridge.box)
     picture(bridge.box, f"voice-gallery-{'light' if light else 'dark'}")
+
+
+def test_whatever_happens_a_sample_does_not_load_for_ever(service, monkeypatch):
+    async def full(*_, **__):
+        raise OSError("no space left on the disk")
+
+    said = []
+    widget = gallery(service=service, locale="en-US")
+    monkeypatch.setattr("speechframe.widgets.voice_gallery.sample", full)
+    monkeypatch.setattr(widget, "send", said.append)
+    widget.on_load({"clip": '["en-US-nora", "en-US", ""]'})
+    until(lambda: said)
+    assert (said[0]["kind"], said[0]["message"]) == ("error", "no space left on the disk")
 
 
 def test_without_a_front_end_it_is_a_table(voices):

@@ -1,6 +1,7 @@
 """Clips under one another, in a browser."""
 
 import io
+import json
 
 import numpy as np
 import pandas as pd
@@ -214,3 +215,30 @@ def test_no_clips_and_no_such_label_are_said():
 def test_what_holds_no_clips_is_refused_with_what_does(source):
     with pytest.raises(StoreError, match=r"holds no clips; allowed: a run|has no column 'audio'"):
         play(source)
+
+
+def test_what_a_frame_lacks_is_nothing_to_the_page():
+    clip = spoken(WORDS, voice_id="nora")
+    words = [{"word": word, "start_ms": start, "end_ms": end} for word, start, end in clip.words]
+    ours = pd.DataFrame(
+        {"text": [clip.text], "audio": [clip.audio], "word_durations": [words], "voice_id": ["nora"]}
+    )
+    human = pd.DataFrame({"audio": [clip.audio]})
+    player = play(pd.concat([ours, human], ignore_index=True))
+    first, second = json.loads(json.dumps(player.clips, allow_nan=False))
+    assert (len(first["words"]), first["voice"]) == (len(WORDS), "nora")
+    assert (second["text"], second["words"], second["voice"]) == ("", [], None)
+    assert "NaN" not in player.to_html().partition('id="spf-state">')[2].partition("<")[0]
+
+
+def test_word_times_of_a_frame_are_numbers_or_the_row_says_what_is_wrong():
+    clip = spoken(WORDS)
+    one = {"word": "one", "start_ms": np.int64(100), "end_ms": np.float64(400)}
+    given = [[one], np.array([one, one]), [("one", 100, 400)], "one"]
+    frame = pd.DataFrame({"audio": [clip.audio] * len(given), "word_durations": given})
+    first, second, *others = json.loads(json.dumps(play(frame).clips))
+    assert first["words"] == [["one", 100, 400]]
+    assert second["words"] == first["words"] * 2
+    for other in others:
+        assert "word_durations" in other["problem"]
+        assert "start_ms" in other["problem"]

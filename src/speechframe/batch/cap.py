@@ -131,7 +131,7 @@ class Cap:
                 self.grows = self.held < self.most
                 self._gap = FIRST_GAP
         elif self.grows and beside + 1 >= self.held and ticket.cut == self._cuts:
-            self.held += 1
+            self.held = min(self.held + 1, self.most)
             self.grows = self.held < self.most
 
     def _is_disproved_by(self, ticket: Ticket, refused: Ticket) -> bool:

@@ -80,8 +80,9 @@ def around_text(request: bytes, text: str) -> tuple[bytes, bytes]:
     >>> around_text(b'{"style":"\\"text\\":","text":"Hi","voiceId":"nora"}', "Hi")
     (b'{"style":"\\"text\\":","text":', b',"voiceId":"nora"}')
     """
-    # Inside of values JSON escapes every quote: this is the only place.
-    before, name, after = request.partition(_TEXT)
+    # Inside of values JSON escapes every quote. The words of a dictionary are names as well; in the order of
+    # names they stand before.
+    before, name, after = request.rpartition(_TEXT)
     return before + name, after[len(_written(text).encode()) :]
 
 

@@ -1,6 +1,8 @@
 """The options every verb shares: where a run lies, how fast it goes, what it may spend."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
+from numbers import Integral, Real
 from os import PathLike
 from typing import Any, Literal, TypedDict, get_args
 
@@ -119,7 +121,7 @@ class Options:
         check_names(merged)
         if "tags" in merged:
             merged["tags"] = _tags(merged["tags"])
-        options = replace(cls(), **merged)
+        options = replace(cls(), **{name: _plain(value) for name, value in merged.items()})
         _check(options)
         return options
 
@@ -152,10 +154,19 @@ def check_names(values: dict[str, Any]) -> None:
             raise SettingsError(f"unknown option {name!r}; there are {', '.join(sorted(known))}")
 
 
+def _plain(value: Any) -> Any:
+    # A budget is often the sum of a column, which is a number of numpy.
+    if isinstance(value, (int, float)) or not isinstance(value, Real):
+        return value
+    return int(value) if isinstance(value, Integral) else float(value)
+
+
 def _tags(value: Any) -> tuple[str, ...]:
-    if isinstance(value, str) or not all(isinstance(tag, str) for tag in value):
-        raise SettingsError(f"tags must be a list of strings, not {value!r}")
-    return tuple(value)
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        tags = tuple(value)
+        if all(isinstance(tag, str) for tag in tags):
+            return tags
+    raise SettingsError(f"tags must be a list of strings, not {value!r}")
 
 
 def _check(options: Options) -> None:

@@ -186,12 +186,13 @@ def _votes(options: argparse.Namespace) -> int:
 
 def _write(votes: "pd.DataFrame", path: Path) -> None:
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".csv":
             votes.to_csv(path, index=False)
         else:
             votes.to_parquet(path, index=False)
     except OSError as error:
-        raise SettingsError(f"{path} cannot be written: {error.strerror}") from error
+        raise SettingsError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
 def _print_json(facts: dict[str, Any]) -> None:

@@ -134,6 +134,7 @@ def make_test(
         )
         kind = MULTI
     _refuse_reference(reference, kind, material.conditions)
+    _refuse_anchors(kind, material.conditions)
     setup = Setup(
         method=kind,
         items=material.items,
@@ -184,4 +185,13 @@ def _refuse_reference(reference: str | None, method: str, conditions: Sequence[s
     if reference not in conditions:
         raise ListeningError(
             f"reference={reference!r} is no condition; {nearest_in_words(reference, conditions)}"
+        )
+
+
+def _refuse_anchors(method: str, conditions: Sequence[str]) -> None:
+    taken = [name for name in conditions if name in ANCHORS]
+    if method == MUSHRA and taken:
+        raise ListeningError(
+            f"{taken[0]!r} is what mushra calls an anchor, which it makes itself: leave that condition out, "
+            "or give it another name"
         )

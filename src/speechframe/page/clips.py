@@ -190,8 +190,8 @@ def _rows_of(part: Any, place: int) -> Iterator[tuple[dict[str, Any], Callable[[
         yield from _of_frame(part)
     else:
         raise StoreError(
-            f"a {type(part).__name__} holds no clips; allowed: a run, a selection of its rows, "
-            f"a list of runs, a clip, or a DataFrame with a column {AUDIO_COLUMN!r}"
+            f"a {type(part).__name__} holds no clips; allowed: a run (open_run(folder)), a selection of its "
+            f"rows, a list of runs, a clip, or a DataFrame with a column {AUDIO_COLUMN!r}"
         )
 
 
@@ -270,11 +270,17 @@ def _of_frame(frame: Any) -> Iterator[tuple[dict[str, Any], Callable[[], Clip]]]
             f"the frame has no column {AUDIO_COLUMN!r} (run.to_pandas(audio=True) has it); it has "
             f"{', '.join(map(str, frame.columns))}"
         )
+    import pandas as pd
+
     others = [name for name in frame.columns if name != AUDIO_COLUMN]
     for row_id, audio, *values in zip(
         frame.index, frame[AUDIO_COLUMN], *(frame[c] for c in others), strict=True
     ):
-        fields = {str(name): value for name, value in zip(others, values, strict=True)}
+        # What a frame lacks is a NaN to pandas, and nothing to a page: NaN is no JSON.
+        fields = {
+            str(name): None if pd.api.types.is_scalar(value) and pd.isna(value) else value
+            for name, value in zip(others, values, strict=True)
+        }
         try:
             yield _of_clip(_frame_clip(audio, fields), str(row_id), fields)
         except (AudioError, StoreError, OSError) as error:
@@ -297,13 +303,21 @@ def _frame_clip(audio: Any, fields: Mapping[str, Any]) -> Clip:
         raise StoreError(f"a {type(audio).__name__} is no audio; allowed: {_AUDIO_FORMS}")
     data = bytes(data)
     info = inspect(data)
-    words = fields.get("word_durations")
     return Clip(
         data,
         info.format,
         info.sample_rate_hz,
         info.channels,
         text=str(fields.get("text") or ""),
-        words=() if words is None else tuple((w["word"], w["start_ms"], w["end_ms"]) for w in words),
+        words=_frame_words(fields.get("word_durations")),
         voice_id=fields.get("voice_id"),
     )
+
+
+def _frame_words(given: Any) -> tuple[Word, ...]:
+    try:
+        # Numbers of numpy are none of JSON's.
+        told = () if given is None else given
+        return tuple((str(w["word"]), int(w["start_ms"]), int(w["end_ms"])) for w in told)
+    except (TypeError, KeyError, ValueError):
+        raise StoreError("word_durations are a list of mappings with word, start_ms and end_ms") from None

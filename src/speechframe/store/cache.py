@@ -146,10 +146,8 @@ class Cache:
         digest = "" if audio is None else hashlib.sha256(audio).hexdigest()
         content = cache_files.packed(record, digest)
         try:
-            if audio is not None and not cache_files.touch(
-                audio_at := cache_files.audio_path(self._root, digest), len(audio)
-            ):
-                self._write(audio_at, audio)
+            if audio is not None and not self._has(digest, len(audio)):
+                self._write(cache_files.audio_path(self._root, digest), audio)
             self._write(path, content)
         except (OSError, StoreError) as error:
             self._complain(error)
@@ -229,6 +227,12 @@ class Cache:
         if not cache_files.KEY.fullmatch(request_key):
             return None
         return cache_files.entry_path(self._root, request_key)
+
+    def _has(self, digest: str, size: int) -> bool:
+        if not cache_files.touch(cache_files.audio_path(self._root, digest), size):
+            return False
+        # Read, too: after a power cut an entry and its audio may both be zeros, as long as they were.
+        return self._audio(digest) is not None
 
     def _audio(self, digest: str) -> bytes | None:
         path = cache_files.audio_path(self._root, digest)

@@ -1,7 +1,7 @@
-"""Whether a run folder is what it says: files readable, audio as it was answered, every call once."""
+"""Whether a run folder is what it says: files readable, audio as it was answered, each call there once."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from speechframe.store.ledger import ledger_files
 from speechframe.store.manifest import RunManifest
 from speechframe.store.parts import failed_file, open_part, part_files
 from speechframe.store.remote import work_folder
-from speechframe.store.schema import AUDIO_COLUMN, LEDGER_SCHEMA, part_schema
+from speechframe.store.schema import AUDIO_COLUMN, FINISHED, LEDGER_SCHEMA, part_schema
 from speechframe.store.table import open_table
 
 
@@ -47,11 +47,24 @@ def verify(folder: Path, manifest: RunManifest) -> list[Problem]:
 def _problems(folder: Path, manifest: RunManifest) -> Iterator[Problem]:
     seen: dict[str, str] = {}
     schema = part_schema(manifest.operation)
+    # Listed first: a writer that begins later adds attempts whose parts are not there yet.
+    work = work_folder(folder)
+    left = sorted((work / log.FOLDER_NAME).glob("*/"))
+    ledgers = ledger_files(folder)
     failed = [failed_file(folder)] if failed_file(folder).exists() else []
-    for path in [*part_files(folder), *failed]:
-        yield from _part_problems(folder, path, schema, seen)
-    for path in ledger_files(folder):
-        yield from _table_problems(folder, path, LEDGER_SCHEMA)
+    part_problems = [
+        found
+        for path in [*part_files(folder), *failed]
+        for found in _part_problems(folder, path, schema, seen)
+    ]
+    yield from part_problems
+    # A file that cannot be read, or a log, says more than what is missing because of it.
+    is_all_seen = not left and all(problem.request_key is not None for problem in part_problems)
+    for path in ledgers:
+        unreadable = list(_table_problems(folder, path, LEDGER_SCHEMA))
+        yield from unreadable
+        if is_all_seen and not unreadable:
+            yield from _missing(folder, path, seen)
     for path in aligned_files(folder):
         yield from _table_problems(folder, path, ALIGNED_SCHEMA)
     for entry in manifest.tables:
@@ -63,11 +76,22 @@ def _problems(folder: Path, manifest: RunManifest) -> Iterator[Problem]:
         else:
             if rows != entry.rows:
                 yield Problem(entry.file, None, f"has {rows} rows, run.json says {entry.rows}")
-    work = work_folder(folder)
-    left = sorted((work / log.FOLDER_NAME).glob("*/"))
     for path in (segment for writer in left for segment in log.segment_files(writer)):
         words = "is the log of a run that is being written or was interrupted: the next run takes it up"
         yield Problem(str(path.relative_to(work)), None, words)
+
+
+def _missing(folder: Path, path: Path, seen: Mapping[str, str]) -> Iterator[Problem]:
+    """Yield what a file of the ledger has as answered and no part holds."""
+    with open_part(path) as file:
+        attempts = file.read(columns=["request_key", "status"]).to_pydict()
+    told = zip(attempts["request_key"], attempts["status"], strict=True)
+    missing = {key for key, status in told if status in FINISHED and key not in seen}
+    if missing:
+        is_one = len(missing) == 1
+        calls, them = ("1 call was", "it") if is_one else (f"{len(missing):,} calls were", "them")
+        words = f"{calls} answered and no part holds {them}: restore parts/ from a copy of the folder"
+        yield Problem(str(path.relative_to(folder)), None, words)
 
 
 def _table_problems(folder: Path, path: Path, schema: pa.Schema) -> Iterator[Problem]:

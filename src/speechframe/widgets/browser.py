@@ -1,5 +1,6 @@
 """A run's rows by pages: sorted, filtered, searched, heard, and kept or rejected by a key."""
 
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,6 +78,7 @@ class DatasetBrowser(ClipWidget):
         self._reader = RowReader(run)
         self._arranged = Arranged()
         self._opened: dict[str, Entry] = {}
+        self._opened_as: tuple[Any, ...] = ()
         super().__init__(
             Shelf([], [], 0),
             total=self._reader.total,
@@ -138,6 +140,7 @@ class DatasetBrowser(ClipWidget):
             self.total, self.found = self._reader.total, len(places)
             self.wanted = {**self._arranged.to_page(), "page": page}
             self.trouble = ""
+        self._open_again()
 
     @property
     def view(self) -> Selection:
@@ -172,6 +175,12 @@ class DatasetBrowser(ClipWidget):
         row = self._shown(message)
         if row is None:
             return
+        self.run.refresh()
+        (now,) = self._reader.page([row["place"]])
+        if now != row:
+            # What is said of a row is said of what is heard here, which may be newer than the list.
+            self.rows = [now if one is row else one for one in self.rows]
+        self._opened_as = _made_as(now)
         entry = self._reader.entry(row["place"])
         # What was opened a moment ago may just be asked for.
         self._opened = {**{k: e for k, e in self._opened.items() if k != entry.clip_id}, entry.clip_id: entry}
@@ -198,6 +207,13 @@ class DatasetBrowser(ClipWidget):
         with self.hold_sync():
             self.trouble = ""
             self.rows = self._reader.page([row["place"] for row in self.rows])
+        self._open_again()
+
+    def _open_again(self) -> None:
+        """Open the row that is open once more if it was made anew: what is heard is what a verdict is of."""
+        row = self._shown(self.opened)
+        if row is not None and _made_as(row) != self._opened_as:
+            self.on_open(row)
 
     def _shown(self, message: dict[str, Any]) -> dict[str, Any] | None:
         return next((row for row in self.rows if row["place"] == message.get("place")), None)
@@ -221,6 +237,8 @@ class DatasetBrowser(ClipWidget):
             What the page is called.
         """
         places = self._reader.places(self._arranged)[: whole("limit", limit)]
+        # The page goes on in this order; what search and filters left is all that it has.
+        by, descending = self._arranged.by, self._arranged.descending
         entries = [self._reader.entry(place) for place in places]
         shelf = self._reader.shelf(entries)
         opened = [
@@ -236,7 +254,7 @@ class DatasetBrowser(ClipWidget):
             "total": self.total,
             "found": len(rows),
             "page_rows": self.page_rows,
-            "wanted": {**Arranged().to_page(), "page": 0},
+            "wanted": {**Arranged(by=by, descending=descending).to_page(), "page": 0},
             "opened": {},
             "outline": "",
             "audible": self.audible,
@@ -272,6 +290,11 @@ class DatasetBrowser(ClipWidget):
             for row in self.rows
         ]
         return table(head, rows, caption=self.to_text())
+
+
+def _made_as(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what changes in a row of the list when it is made anew."""
+    return row["status"], row["sha256"]
 
 
 def browse(

@@ -29,6 +29,8 @@ __all__ = ["VoiceComparison", "compare_voices"]
 
 _REFRESH_S = 0.25
 PLANNED, RUNNING, READY = "planned", "running", "ready"
+_OWN = ("table", "text", "voice", "wait", "dry_run")
+"""What a comparison says to :func:`speechframe.generate` itself."""
 
 
 class VoiceComparison(ClipWidget):
@@ -237,7 +239,8 @@ def compare_voices(voices: Any, texts: Sequence[str] | str | None = None, **opti
     Raises
     ------
     ValueError
-        For fewer than two voices, no text, or something else than texts among them.
+        For fewer than two voices, no text, or something else than texts among them; for texts or options
+        beside runs, and for options that a comparison sets itself.
     SpeechframeError
         When the service cannot be asked for the price.
 
@@ -250,11 +253,15 @@ def compare_voices(voices: Any, texts: Sequence[str] | str | None = None, **opti
     # A column of a frame holds names, too.
     given = [voices] if isinstance(voices, (str, Run, Selection)) else _listed("voices", voices)
     if given and all(isinstance(one, (Run, Selection)) for one in given):
+        if texts is not None or options:
+            raise ValueError("runs are compared as they were made: they take neither texts nor options")
         return VoiceComparison(None, shelf_of(given, limit=None))
     lines = [texts] if isinstance(texts, str) else _listed("texts", () if texts is None else texts)
     for what, each in [*(("a voice", name) for name in given), *(("a text", line) for line in lines)]:
         text(what, each)
-    names = list(dict.fromkeys(given))
+    if taken := [name for name in _OWN if name in options]:
+        raise ValueError(f"a comparison sets {', '.join(taken)} itself: its clips are made at the button")
+    names, lines = list(dict.fromkeys(given)), list(dict.fromkeys(lines))
     if len(names) < 2:  # noqa: PLR2004 - to compare takes two
         raise ValueError(f"a comparison takes two voices or more, not {names}")
     if not lines:

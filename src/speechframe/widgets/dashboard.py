@@ -104,7 +104,12 @@ class RunDashboard(ClipWidget):
     async def _keep_looking(self) -> None:
         """Show the run until it has ended; on the package's own loop, the reading beside it."""
         while not self._closed:
-            is_live = await asyncio.to_thread(self._show)
+            try:
+                is_live = await asyncio.to_thread(self._show)
+            except (SpeechframeError, OSError) as error:
+                # Nobody waits for this: a page that stood still would say "running" for ever.
+                self.trouble = str(error)
+                return
             if not is_live:
                 return
             await asyncio.sleep(self._pause_s)
@@ -167,6 +172,9 @@ class RunDashboard(ClipWidget):
         del message
         self.asked = "stop"
         self.run.stop()
+        # A busy kernel hears of the click late: nobody else may look at a run that has ended meanwhile.
+        if self._show():
+            self._follow()
 
     def on_resume(self, message: dict[str, Any]) -> None:
         """Go on with what is missing."""

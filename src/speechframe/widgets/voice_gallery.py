@@ -95,7 +95,7 @@ class VoiceGallery(PageWidget):
         try:
             voice_id, locale, style = map(str, json.loads(clip_id))
             clip = await self._sample(voice_id, locale, style)
-        except (SpeechframeError, ValueError) as error:
+        except (SpeechframeError, OSError, ValueError) as error:
             self.send({"kind": "error", "clip": clip_id, "message": str(error)})
         else:
             data, mime = clip.playable()

@@ -71,7 +71,7 @@ export default makeWidget("Voices", (shell) => {
     const had = [...choices.children].indexOf(document.activeElement);
     const one = (name, values) =>
       choice(name, [["", `any ${name}`], ...values.map((value) => [value, value])], now[name], (value) => set({ [name]: value }));
-    // The box stays where it is: taken out and put back it would lose the cursor of who types.
+    // The box stays: taken out and put back it would lose the cursor of who types.
     choices.replaceChildren(one("gender", genders), one("locale", languages), one("style", styles));
     if (had >= 0) choices.children[had].focus();
   };
@@ -97,7 +97,6 @@ export default makeWidget("Voices", (shell) => {
       const kept = get("selection").filter((id) => id !== voice.id);
       put({ selection: chosen.checked ? [...kept, voice.id] : kept });
     } });
-    chosen.checked = get("selection").includes(voice.id);
     const styles = stylesOf(voice, get("locale"));
     return el("li.card", { "data-voice": voice.id },
       el("div.head", el("strong", voice.name), el("span.badge", voice.locale), voice.gender && el("span.badge", voice.gender)),
@@ -112,12 +111,17 @@ export default makeWidget("Voices", (shell) => {
     const left = get("shown").map((id) => byId.get(id));
     cards.replaceChildren(...left.map(card));
     const warning = get("warning");
-    shell.say([`${counted(left.length)} of ${counted(voices.length, "voice")}.`, warning].filter(Boolean).join(" "), warning);
+    shell.say(`${counted(left.length)} of ${counted(voices.length, "voice")}. ${warning}`, warning);
     mark();
   };
   const mark = () => {
-    for (const node of cards.children) node.toggleAttribute("aria-current", node.dataset.voice === get("value"));
-    const count = get("selection").length;
+    const chosen = get("selection");
+    for (const node of cards.children) {
+      const { voice } = node.dataset;
+      node.toggleAttribute("aria-current", voice === get("value"));
+      node.querySelector("input").checked = chosen.includes(voice);
+    }
+    const count = chosen.length;
     compare.disabled = count < 2;
     compare.textContent = count < 2 ? "Compare (choose two or more)" : `Compare ${counted(count, "voice")}`;
   };
