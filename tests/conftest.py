@@ -18,6 +18,11 @@ hypothesis_settings.load_profile("speechframe")
 PYTHONPATH = os.environ.get("PYTHONPATH")
 
 
+def pytest_collection_modifyitems(items):
+    """Begin with the browser's tests: a file that takes a minute must not be left to one worker at the end."""
+    items.sort(key=lambda item: item.path.parent.name != "widgets")
+
+
 def pytest_runtest_setup(item):
     """Let only the service's own tests know the engine they install; before any fixture is made."""
     if item.path.parent.name != "service":

@@ -540,6 +540,7 @@ async def test_the_async_face_is_the_same(babel, tmp_path):
     assert run.to_pandas()["translated_text"].tolist() == ["dooG yad (fr)"]
 
 
+@pytest.mark.slow
 def test_a_long_table_is_read_as_it_is_sent(make_babel, turn):
     server = make_babel(delay_s=0.01)
     threads = threading.active_count()

@@ -82,6 +82,7 @@ def test_packs_in_flight_when_the_client_was_killed_go_again_as_they_were(babel,
     assert (run.ledger["status"] == "charged_unknown").sum() == 21
 
 
+@pytest.mark.slow
 def test_killed_again_and_again_with_the_same_packs_in_flight_they_are_billed_once(babel, tmp_path):
     folder = tmp_path / "run"
     babel.forever = "hang billed"

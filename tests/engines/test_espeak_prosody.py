@@ -92,6 +92,7 @@ def test_variation_spreads_pitch_and_length_further_with_every_level(spreads):
         assert more_length > length
 
 
+@pytest.mark.slow
 def test_the_most_variation_is_heard_and_is_still_the_same_voice(spreads):
     pitch, length = spreads[-1]
     assert 0.05 < pitch < 0.2

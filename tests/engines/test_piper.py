@@ -188,6 +188,7 @@ def test_another_script_is_left_out_and_told(say):
     assert "left out" in say("Hello \u4e16\u754c, my friend.").warnings[0]
 
 
+@pytest.mark.slow
 def test_a_long_sentence_without_a_stop_is_spoken_whole(say):
     text = "and so it goes on " * 28
     speech = say(text, rate=50)
@@ -241,6 +242,7 @@ def test_listing_imports_nothing_and_finds_the_packaged_voice():
     assert told == ["en-US-joe True", "[]"]
 
 
+@pytest.mark.slow
 def test_copies_under_other_names_are_voices(speaker, voices):
     voices("en_US-anna-medium", "Uncle_Bert", "en_GB-alba-x_low", "en_US-joe-medium")
     # espeak has an Alba, and the packaged voice is a Joe: neither would be found by its name alone.

@@ -82,6 +82,7 @@ def test_a_folder_without_a_usable_model_is_named(tmp_path, monkeypatch, made, w
     assert str(folder) in str(refused.value)
 
 
+@pytest.mark.slow
 def test_a_folder_of_ones_own_is_listened_with_where_somebody_speaks(monkeypatch, tmp_path):
     folder = whisper_model.packaged_folder()
     mine = tmp_path / "mine"

@@ -54,6 +54,7 @@ def test_quota_and_concurrency_count_for_keys_that_do_not_say_their_own():
     assert local_service(quota=7)._key_lines[0].endswith(":7")
 
 
+@pytest.mark.slow
 async def test_a_data_folder_of_ones_own_stays_with_its_key_and_balance(start, http_to, tmp_path):
     with start(data=tmp_path / "kept", workers=1) as service:
         await http_to(service).generate("hello")

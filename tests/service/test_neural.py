@@ -53,6 +53,7 @@ async def test_a_neural_voice_speaks_with_exact_lengths_and_word_times(neural, h
     assert words[2]["startMs"] - words[1]["endMs"] >= 500
 
 
+@pytest.mark.slow
 async def test_a_copy_speaks_as_its_original_does(neural, http_to):
     http = http_to(neural, "main")
     said = [

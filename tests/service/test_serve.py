@@ -258,6 +258,7 @@ async def test_what_is_in_flight_is_answered_when_the_service_is_told_to_stop(
         assert not any(map(tools.alive, workers))
 
 
+@pytest.mark.slow
 async def test_what_does_not_finish_in_time_is_503_and_not_billed(plugins, tmp_path, http_to):
     arguments = ("--data", str(tmp_path), "--key", "k:1000")
     with Child(*arguments, "--grace-s", "0.3") as child:

@@ -79,6 +79,7 @@ async def test_who_leaves_at_the_first_bytes_pays_for_the_sentences_that_were_sp
     assert spent in {sum(len(one) + 1 for one in SENTENCES[:count]) for count in range(1, len(SENTENCES))}
 
 
+@pytest.mark.slow
 async def test_a_context_hears_it_sentence_by_sentence_and_has_no_words(client, joe):
     del joe
     async with talking(client, "format=WAV&sample_rate=24000&model=gen2") as talk:

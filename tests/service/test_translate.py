@@ -330,6 +330,7 @@ class TestOverTheCap:
             assert retry_after_s(answer.headers) > 0
         assert await http.remaining("two") == before - 4 * len("sleep 0.5")
 
+    @pytest.mark.slow
     async def test_one_that_waits_too_long_is_503(self, translate, http):
         # Another endpoint holds the place: both are of one pool. Its turn comes after three rounds of naps.
         naps = [asyncio.ensure_future(http.generate("sleep 2.5", key="main")) for _ in range(6)]
@@ -403,6 +404,7 @@ def model_folder(tmp_path):
     return folder
 
 
+@pytest.mark.slow
 async def test_model_folders_of_the_users_are_served_beside_what_is_installed(start, http_to, model_folder):
     with start(workers=1, translation_models=[model_folder]) as service:
         http = http_to(service)

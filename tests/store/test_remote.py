@@ -106,6 +106,7 @@ def remote_names(run, folder):
     return sorted(path.name for path in (run.path / folder).iterdir())
 
 
+@pytest.mark.slow
 def test_a_run_of_five_thousand_rows_is_written_read_and_gone_on_with(address):
     keys = [key_of(number) for number in range(5_000)]
     run = RunFolder.create(address, manifest())

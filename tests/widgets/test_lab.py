@@ -133,6 +133,7 @@ def test_two_hundred_clips_make_a_notebook_little_longer(lab, page):
     assert html.count("<tr>") >= 200, "without a kernel it is a table"
 
 
+@pytest.mark.slow
 def test_notebook_7_shows_a_run_that_is_watched_and_stopped_and_plays_a_clip_of_it(tmp_path, page, picture):
     with started(tmp_path, "notebook") as notebook:
         notebook.notebook("watch.ipynb", [START.replace("workers=2", "workers=1"), A_RUN])

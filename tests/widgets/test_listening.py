@@ -210,6 +210,7 @@ def test_a_page_waits_until_all_were_heard_and_touched(show, spied, tmp_path, me
         assert set(votes["condition"]) == {*NAMES[:2], "anchor 3.5 kHz", "anchor 7 kHz"}
 
 
+@pytest.mark.slow
 def test_abx_by_keyboard_keeps_the_position_and_the_number_of_trials(show, spied, tmp_path):
     bridge = show(
         lambda: made(tmp_path / "t", "abx", items=ITEMS[:1], words=2, trials_per_listener=2, training=0)
@@ -265,7 +266,7 @@ def test_abx_by_mouse_to_the_end(show, spied, tmp_path):
     assert not is_shown(bridge, *NAMES, *ITEMS)
 
 
-@pytest.mark.parametrize("method", ["ab", "mos"])
+@pytest.mark.parametrize("method", ["ab", pytest.param("mos", marks=pytest.mark.slow)])
 def test_a_run_is_judged_against_recordings_of_files(show, spied, service, tmp_path, method):
     lines = pd.DataFrame({"id": ITEMS[:2], "line": ["Yes.", "No."]})
     run = spf.generate(
