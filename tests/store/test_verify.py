@@ -5,7 +5,7 @@ import shutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from store_cases import audio_of, done, failed, key_of, tried
+from store_cases import audio_of, done, failed, key_of, sent, tried
 
 from speechframe.store import Problem, footer, parts
 from speechframe.store.ledger import ledger_files
@@ -96,6 +96,18 @@ def test_a_part_that_is_gone_is_found(filled, billed_part):
     billed_part.unlink()
     ((_, said),) = words(filled)
     assert said.startswith("1 call was answered and no part holds it")
+
+
+@pytest.mark.parametrize("last", ["error", "refused"])
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_a_call_that_was_sent_once_more_and_not_answered_is_not_gone(filled, last, is_cut):
+    with filled.lock(), filled.writer() as out:
+        for attempt, status in ((1, "done"), (2, last)):
+            out.sent(sent(key_of(6), attempt))
+            out.attempt(tried(key_of(6), status))
+            if is_cut:
+                out.cut()
+    assert filled.verify() == []
 
 
 def test_calls_of_a_part_nobody_can_read_are_not_told_twice(filled, billed_part):

@@ -1,6 +1,7 @@
 """Whether a run folder is what it says: files readable, audio as it was answered, each call there once."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,11 +61,10 @@ def _problems(folder: Path, manifest: RunManifest) -> Iterator[Problem]:
     yield from part_problems
     # A file that cannot be read, or a log, says more than what is missing because of it.
     is_all_seen = not left and all(problem.request_key is not None for problem in part_problems)
-    for path in ledgers:
-        unreadable = list(_table_problems(folder, path, LEDGER_SCHEMA))
-        yield from unreadable
-        if is_all_seen and not unreadable:
-            yield from _missing(folder, path, seen)
+    unreadable = [found for path in ledgers for found in _table_problems(folder, path, LEDGER_SCHEMA)]
+    yield from unreadable
+    if is_all_seen and not unreadable:
+        yield from _missing(folder, ledgers, seen)
     for path in aligned_files(folder):
         yield from _table_problems(folder, path, ALIGNED_SCHEMA)
     for entry in manifest.tables:
@@ -81,15 +81,19 @@ def _problems(folder: Path, manifest: RunManifest) -> Iterator[Problem]:
         yield Problem(str(path.relative_to(work)), None, words)
 
 
-def _missing(folder: Path, path: Path, seen: Mapping[str, str]) -> Iterator[Problem]:
-    """Yield what a file of the ledger has as answered and no part holds."""
-    with open_part(path) as file:
-        attempts = file.read(columns=["request_key", "status"]).to_pydict()
-    told = zip(attempts["request_key"], attempts["status"], strict=True)
-    missing = {key for key, status in told if status in FINISHED and key not in seen}
-    if missing:
-        is_one = len(missing) == 1
-        calls, them = ("1 call was", "it") if is_one else (f"{len(missing):,} calls were", "them")
+def _missing(folder: Path, ledgers: list[Path], seen: Mapping[str, str]) -> Iterator[Problem]:
+    """Yield which files of the ledger have calls as answered that no part holds."""
+    last: dict[tuple[str, int], tuple[int, str, Path]] = {}
+    for path in ledgers:
+        with open_part(path) as file:
+            told = file.read(columns=["request_key", "take", "attempt", "status"]).to_pydict()
+        for key, take, attempt, status in zip(*told.values(), strict=True):
+            # What was sent once more has the outcome of its last attempt, and that may be none yet.
+            if key not in seen and (attempt or 0, status, path) > last.get((key, take), (-1,)):
+                last[key, take] = attempt or 0, status, path
+    counts = Counter(path for _, status, path in last.values() if status in FINISHED)
+    for path, count in sorted(counts.items()):
+        calls, them = ("1 call was", "it") if count == 1 else (f"{count:,} calls were", "them")
         words = f"{calls} answered and no part holds {them}: restore parts/ from a copy of the folder"
         yield Problem(str(path.relative_to(folder)), None, words)
 
