@@ -81,7 +81,8 @@ async def test_a_stream_is_one_file_and_says_at_the_end_what_it_was(client, audi
     stream = await client.stream(THREE, voice="ivy", format=audio_format.value, sample_rate=16000)
     assert stream.first_byte_ms > 0
     chunks = [chunk async for chunk in stream]
-    assert len(chunks) > 1
+    # How many there are is a matter of who is quicker, service or reader.
+    assert all(chunks)
     assert stream.audio == b"".join(chunks)
     summary = stream.summary
     g711 = audio_format in {Format.ALAW, Format.ULAW}
