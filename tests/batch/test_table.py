@@ -78,10 +78,11 @@ def test_list_of_strings_is_the_column_text():
     assert rows_of(["a", "b"]) == [{"text": "a"}, {"text": "b"}]
 
 
-def test_series_keeps_its_name_and_index():
-    read = open_table(pd.Series(["a", "b"], index=["x", "y"], name="line"))
+@pytest.mark.parametrize(("named", "column"), [(["line"], "line"), (["text"], "text"), ([], "text")])
+def test_a_series_keeps_its_index_and_a_name_that_is_asked_for(named, column):
+    read = open_table(pd.Series(["a", "b"], index=["x", "y"], name="line"), named=named)
     assert read.row_ids == ["x", "y"]
-    assert [row["line"] for batch in read.batches for row in batch.to_pylist()] == ["a", "b"]
+    assert [row[column] for batch in read.batches for row in batch.to_pylist()] == ["a", "b"]
 
 
 def test_hugging_face_selection_is_respected():

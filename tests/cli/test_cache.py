@@ -70,6 +70,12 @@ def test_ls_as_json_is_one_line_without_text(cli, nowhere, tmp_path):
     assert "secret" not in said.out
 
 
+def test_a_folder_that_is_not_there_is_said_to_be_missing(cli, nowhere, tmp_path):
+    said = cli("cache", "ls", "--cache", tmp_path / "typo", env=nowhere)
+    assert said.out.startswith(f"{tmp_path}/typo (there is no such folder yet): 0 entries")
+    assert not (tmp_path / "typo").exists()
+
+
 def test_prune_takes_limits_from_its_options_and_else_from_the_settings(cli, nowhere, tmp_path):
     cache = filled(tmp_path / "c", 4)
     here = ("--cache", cache.folder)

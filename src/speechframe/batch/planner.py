@@ -2,7 +2,7 @@
 
 import hashlib
 from array import array
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,7 +30,7 @@ MOST_PROBLEMS = 10_000
 
 
 def resolve_sources(
-    arguments: Mapping[str, Any], operation: Operation, names: Sequence[str], taken: Container[str] = ()
+    arguments: Mapping[str, Any], operation: Operation, table: TableInput
 ) -> tuple[dict[str, Source], dict[str, list[Any]]]:
     """Return where each argument's values come from, and the per-row values to spool.
 
@@ -40,19 +40,18 @@ def resolve_sources(
         As the caller gave them.
     operation
         The verb.
-    names
-        The table's columns.
-    taken
-        Arguments whose values are taken in.
+    table
+        Whose columns can be named.
 
     Raises
     ------
     InvalidRows
-        When a column that is named does not exist.
+        When a column that is named does not exist, or holds bytes that nobody takes in.
     """
     sources: dict[str, Source] = {}
     per_row: dict[str, list[Any]] = {}
     problems = []
+    names, taken = table.names, table.takers
     for name, value in arguments.items():
         if value is None:
             continue
@@ -66,7 +65,7 @@ def resolve_sources(
                 else Source(name, column=column)
             )
             if column not in names:
-                problems.append(_no_column(name, column, names))
+                problems.append(_no_column(name, column, table))
         elif is_per_row(value) and name not in operation.constant_arguments:
             sources[name] = Source(name, column=ARGUMENT + name)
             per_row[name] = as_list(value)
@@ -80,9 +79,11 @@ def resolve_sources(
     return sources, per_row
 
 
-def _no_column(argument: str, column: str, names: Sequence[str]) -> dict[str, Any]:
-    shown = [n for n in names if not n.startswith("__index_level_")]
-    return problem(argument, "names a column the table does not have", value=column, allowed=", ".join(shown))
+def _no_column(argument: str, column: str, table: TableInput) -> dict[str, Any]:
+    shown = ", ".join(name for name in table.names if not name.startswith("__index_level_"))
+    if column in table.left_out:
+        return problem(argument, "names a column of bytes, not of text", value=column, allowed=shown)
+    return problem(argument, "names a column the table does not have", value=column, allowed=shown)
 
 
 def _plain(value: Any) -> Any:
@@ -220,7 +221,7 @@ class Planner:
     def _check_columns(self) -> None:
         problems = []
         if self.id_column is not None and self.id_column not in self.table.schema.names:
-            problems.append(_no_column("id", self.id_column, self.table.schema.names))
+            problems.append(_no_column("id", self.id_column, self.table))
         for name, source in self.sources.items():
             is_data = name in self.operation.data_arguments and source.taken_from is None
             if is_data and source.column in self.table.schema.names:

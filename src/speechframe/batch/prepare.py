@@ -147,7 +147,7 @@ def plan_table(
     read = operation.open(table, _columns(arguments, operation, known))
     if known is None:
         given = {**arguments, "take": options.take or None}
-        sources, per_row = resolve_sources(given, operation, read.names, read.takers)
+        sources, per_row = resolve_sources(given, operation, read)
     else:
         sources, per_row = {name: source for name, source in known.items() if source.column != TARGET}, {}
         # A run's own table has what was taken in for it before.

@@ -55,7 +55,7 @@ def open_table(
     table
         What the caller handed in.
     plain
-        The name a plain list gets as a column.
+        The name a plain list gets as a column, and a Series whose own name no argument names.
     carry
         Columns to hand over whatever they hold, where there are such.
     named
@@ -77,7 +77,7 @@ def open_table(
             [problem("table", "is several datasets, not one", allowed=f"one split of {splits}")]
         )
     if kind == "pandas":
-        return from_pandas(table, plain, carry)
+        return from_pandas(table, plain, carry, named)
     if kind == "datasets" and hasattr(table, "with_format"):
         return _from_huggingface(table, carry)
     if isinstance(table, pa.RecordBatch):

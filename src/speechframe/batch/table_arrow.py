@@ -21,7 +21,8 @@ def read_batches(batches: Iterable[pa.RecordBatch], schema: pa.Schema, carry: fr
     """Return Arrow batches of one schema as a table."""
     kept = without_audio(schema, carry)
     extra = [f.name for f in schema if f.name in carry]
-    return TableInput(kept, _select(batches, kept, extra), carried=dict.fromkeys(extra))
+    left_out = [name for name in schema.names if name not in {*kept.names, *extra}]
+    return TableInput(kept, _select(batches, kept, extra), carried=dict.fromkeys(extra), left_out=left_out)
 
 
 def _select(

@@ -68,6 +68,8 @@ class TableInput:
     carried
         Columns that are not copied into the run folder but handed over: to their Python values, or to None
         where `batches` have them beside the columns of `schema`.
+    left_out
+        Columns that hold bytes, which are in neither.
     takers
         Argument to who takes its values in.
     """
@@ -78,6 +80,7 @@ class TableInput:
     is_run: bool = False
     odd_values: dict[str, dict[int, str]] = field(default_factory=dict)
     carried: dict[str, Sequence[Any] | None] = field(default_factory=dict)
+    left_out: Sequence[str] = ()
     takers: Mapping[str, Taker] = field(default_factory=dict)
 
     @property

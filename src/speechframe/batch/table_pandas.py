@@ -1,7 +1,7 @@
 """pandas frames as a table: what Arrow cannot hold stands in it as text."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -40,12 +40,14 @@ def frame_of(data: Any, dtype: Any = None) -> "pd.DataFrame":
         raise InvalidRows([problem("table", f"cannot be read as a table: {first_line(error)}")]) from None
 
 
-def from_pandas(frame: Any, plain: str = TEXT_COLUMN, carry: frozenset[str] = frozenset()) -> TableInput:
+def from_pandas(
+    frame: Any, plain: str = TEXT_COLUMN, carry: frozenset[str] = frozenset(), named: Iterable[str] = ()
+) -> TableInput:
     """Return a pandas frame or Series as a table; what Arrow cannot hold stands in it as text."""
     import pandas as pd
 
     if isinstance(frame, pd.Series):
-        frame = frame.to_frame(frame.name if isinstance(frame.name, str) else plain)
+        frame = frame.to_frame(frame.name if frame.name in set(named) else plain)
     check_names([str(name) for name in frame.columns])
     odd: dict[str, dict[int, str]] = {}
     carried: dict[str, Sequence[Any] | None] = {}

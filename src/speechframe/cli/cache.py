@@ -117,7 +117,9 @@ def _list(cache: "Cache", options: argparse.Namespace) -> int:
         print(f"... and {count - len(shown):,} more")
     limit = "" if cache.max_bytes is None else f" of {show.size(cache.max_bytes)}"
     words = f"{show.counted(count, 'entry', 'entries')}, {seconds / 60:,.1f} minutes of audio"
-    print(f"{cache.folder}: {words}, {show.size(size)}{limit}")
+    is_missing = options.cache and not cache.folder.is_dir()
+    missing = " (there is no such folder yet)" if is_missing else ""
+    print(f"{cache.folder}{missing}: {words}, {show.size(size)}{limit}")
     return exits.OK
 
 
