@@ -20,7 +20,7 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 
 pytestmark = pytest.mark.timeout(400)
 
-SHORT = {"01-first-dataset", "03-compare-voices-and-listen"}
+SHORT = {"01-first-dataset"}
 """Notebooks that are run at every commit; the others run with the long tests."""
 
 by_name = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

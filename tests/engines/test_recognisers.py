@@ -8,6 +8,8 @@ from speechframe.testing.suites import RecogniserSuite
 from speechframe.testing.suites.common import word_error
 
 
+# What is Whisper's own is tested at every commit in test_whisper, and what it hears in test_world_voices.
+@pytest.mark.slow
 class TestWhisper(RecogniserSuite):
     engine = WhisperRecogniser
     speaker = PiperSpeaker

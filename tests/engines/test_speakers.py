@@ -1,5 +1,7 @@
 """Our own speech engines do what every speech engine must do."""
 
+import pytest
+
 from speechframe.engines.espeak import EspeakSpeaker
 from speechframe.engines.piper import PiperSpeaker
 from speechframe.testing.suites import SpeakerSuite
@@ -15,5 +17,7 @@ class TestEspeakInGerman(SpeakerSuite):
     text = "Das kleine Boot fuhr durch den Hafen. Es war spät, und niemand sah es."
 
 
+# What is Piper's own is tested at every commit in test_piper.
+@pytest.mark.slow
 class TestPiper(SpeakerSuite):
     engine = PiperSpeaker

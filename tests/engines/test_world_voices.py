@@ -16,6 +16,12 @@ SOURCES = ("en-US-joe", "en-US-robin", "en-US-ivy")
 TARGETS = ("en-US-nora", "en-US-hank", "en-US-ruby", "en-GB-oscar")
 PAIRS = tuple(itertools.product(SOURCES, TARGETS))
 
+# Every voice once at each commit, every pair in the long run.
+by_pair = pytest.mark.parametrize(
+    ("source", "target"),
+    [pair if n % 3 == 0 else pytest.param(*pair, marks=pytest.mark.slow) for n, pair in enumerate(PAIRS)],
+)
+
 
 def sentence_of(source, target, turn):
     """Each sentence comes with each voice."""
@@ -52,7 +58,7 @@ def spread(track):
     return float(high - low)
 
 
-# Twelve pairs of voices, a clip each; another one in the long run
+# A clip a pair of voices; another one in the long run
 
 
 @pytest.fixture(params=[0, pytest.param(1, marks=pytest.mark.slow)], ids=["once", "again"])
@@ -60,18 +66,14 @@ def turn(request):
     return request.param
 
 
-@pytest.mark.parametrize(("source", "target"), PAIRS)
+@by_pair
 def test_the_pitch_becomes_the_targets(source, target, turn):
     wanted_hz = f0_hz(spoken(target, sentence_of(source, target, turn)))
     for speech in both(source, target, turn):
         assert f0_hz(speech) == pytest.approx(wanted_hz, rel=0.15)
 
 
-# It takes two sentences a pair: each voice once here, every pair in the long run.
-@pytest.mark.parametrize(
-    ("source", "target"),
-    [pair if n % 3 == 0 else pytest.param(*pair, marks=pytest.mark.slow) for n, pair in enumerate(PAIRS)],
-)
+@by_pair
 def test_the_formants_move_towards_the_targets(source, target):
     # Of two sentences: a few vowels alone are measured too roughly.
     turns = [(turn, sentence_of(source, target, turn)) for turn in (0, 1)]
@@ -86,7 +88,7 @@ def test_the_formants_move_towards_the_targets(source, target):
         assert np.linalg.norm(wanted - moved) < np.linalg.norm(wanted)
 
 
-@pytest.mark.parametrize(("source", "target"), PAIRS)
+@by_pair
 def test_the_contour_is_kept_or_flattened(source, target, turn):
     clip = spoken(source, sentence_of(source, target, turn))
     before, kept, flat = map(contour, (clip, *both(source, target, turn)))
@@ -95,7 +97,7 @@ def test_the_contour_is_kept_or_flattened(source, target, turn):
     assert spread(flat) < 0.6 * spread(kept)
 
 
-@pytest.mark.parametrize(("source", "target"), PAIRS)
+@by_pair
 def test_length_and_loudness_are_right_and_nothing_clips(source, target, turn):
     clip = spoken(source, sentence_of(source, target, turn))
     for speech in both(source, target, turn):

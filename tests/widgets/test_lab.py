@@ -86,6 +86,8 @@ def test_a_run_is_watched_stopped_and_resumed(lab, page, picture):
         assert ledger == 1, "only the rows that were missing were made"
 
 
+# The same in a page of its own is tested at every commit.
+@pytest.mark.slow
 def test_a_blind_test_is_done_to_the_end(lab, page, picture):
     lab.notebook("judge.ipynb", [START, TWO_VOICES])
     lab.open(page, "judge.ipynb")
