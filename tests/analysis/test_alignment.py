@@ -79,6 +79,7 @@ def test_a_text_without_letters_has_no_words():
     assert laid_upon([], [Word("oh", 0, 100)], 1000) == []
 
 
+@pytest.mark.slow
 def test_a_real_voice_is_heard_where_it_speaks():
     speech = registry.speakers()["espeak"].speak(Utterance(TEXT, "en-US-nora", "en-US"))
     audio = codec.encode(

@@ -259,6 +259,7 @@ def choosing(execute):
     return execute(ROOT / "notebooks/03-compare-voices-and-listen.ipynb")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cell_id", "shown"),
     [
@@ -276,11 +277,13 @@ def test_widgets_are_there_and_say_what_they_hold_without_one(choosing, cell_id,
     assert shown in widgets[0]["text/plain"]
 
 
+@pytest.mark.slow
 def test_voices_to_choose_from_are_listed(choosing):
     assert set(FOUR) <= set(frame(choosing, "chosen")["voice_id"])
     assert all(voice in words(choosing, "gallery") for voice in FOUR)
 
 
+@pytest.mark.slow
 def test_a_comparison_costs_what_it_said_before(choosing):
     price = float(re.search(r"([\d,.]+) credits", words(choosing, "compare"))[1].replace(",", ""))
     figures = frame(choosing, "figures")
@@ -288,6 +291,7 @@ def test_a_comparison_costs_what_it_said_before(choosing):
     assert (figures["pitch_hz"] > 50).all()
 
 
+@pytest.mark.slow
 def test_what_was_rejected_is_made_once_more(choosing):
     assert words(choosing, "redo").startswith("1 call\n0 calls")
     before, after = (
@@ -297,6 +301,7 @@ def test_what_was_rejected_is_made_once_more(choosing):
     assert after.to_dict() == {"01-en-US-nora": True, "10-en-US-ruby": False}
 
 
+@pytest.mark.slow
 def test_pairs_sides_and_lines_are_balanced(choosing):
     balance = frame(choosing, "balance")
     assert len(balance) == 3
@@ -305,6 +310,7 @@ def test_pairs_sides_and_lines_are_balanced(choosing):
     assert set(balance["lines"]) == {12}
 
 
+@pytest.mark.slow
 def test_power_grows_with_listeners_and_with_the_effect(choosing):
     powers = frame(choosing, "power").set_index("listeners")
     assert (powers.loc[40] >= powers.loc[10]).all()
@@ -315,27 +321,32 @@ def test_power_grows_with_listeners_and_with_the_effect(choosing):
     assert powers.loc[20, "60% for one"] < 0.25
 
 
+@pytest.mark.slow
 def test_a_served_page_names_no_voice(choosing):
     said = words(choosing, "served")
     assert "20 links; listener-01 has done 0 of 20" in said
     assert "voices that are named in the page: []" in said
 
 
+@pytest.mark.slow
 def test_simulated_listeners_vote_through_the_door_of_the_page(choosing):
     assert "20 began, 400 votes stored, 0 refused" in words(choosing, "simulated")
     assert "400 votes of 20 simulated listeners" in words(choosing, "votes")
 
 
+@pytest.mark.slow
 def test_only_the_lazy_listener_is_screened_out(choosing):
     assert "Screening: 1 of 20 listeners were screened out: listener-20 (side)" in words(choosing, "results")
 
 
+@pytest.mark.slow
 def test_the_preference_that_was_made_up_is_found(choosing):
     truth = frame(choosing, "truth")
     assert truth.sort_values("strength", ascending=False)["condition"].tolist() == FOUR[:3]
     assert truth["is_inside"].all()
 
 
+@pytest.mark.slow
 def test_one_of_the_pairs_is_missed_as_the_text_says(choosing):
     row = "<td>en-US-(\\w+)</td><td>en-US-(\\w+)</td>" + 4 * "<td>[^<]*</td>" + "<td>([^<]*)</td>"
     plain = re.sub(r"<td[^>]*>", "<td>", words(choosing, "results"))
@@ -345,6 +356,7 @@ def test_one_of_the_pairs_is_missed_as_the_text_says(choosing):
     assert missed == [["nora", "miles"]]
 
 
+@pytest.mark.slow
 def test_the_paragraph_on_methods_is_whole(choosing):
     said = words(choosing, "methods")
     assert said.startswith("20 listeners took part in a test by paired preference (A/B)")

@@ -221,6 +221,7 @@ def test_equal_takes_are_equal_in_another_process_after_other_texts(say):
     assert told == wanted[::-1]
 
 
+@pytest.mark.slow
 def test_takes_are_read_differently_and_not_only_noisily(say):
     words = {say(variation=3, take=take).words for take in range(4)}
     assert len(words) == 4

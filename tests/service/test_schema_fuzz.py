@@ -194,7 +194,10 @@ def test_what_is_read_here_is_what_the_service_publishes(described, connection):
     assert connection.get(described.url + by_name("openapi").path).json() == openapi()
 
 
-@pytest.mark.parametrize("name", SERVED)
+# What makes sound has its like among the others, and takes longest.
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in {"convert", "stream"} else n for n in SERVED]
+)
 def test_every_address_does_what_its_description_says(name, described, connection, link):
     seen = try_everything(name, described, connection, link, max_examples=4, derandomize=True)
     assert seen

@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import ClassVar
 
 import comm
+import pytest
 from comm.base_comm import BaseComm
 from ipywidgets.widgets.widget import _put_buffers, _remove_buffers
 
 HARNESS = (Path(__file__).parent / "harness.html").read_text(encoding="utf-8")
 THEMES = Path(sys.prefix) / "share/jupyter/lab/themes/@jupyterlab"
 ADDRESS = "http://widget.test/"
+LIGHT_AND_LONG_DARK = [True, pytest.param(False, marks=pytest.mark.slow)]
+"""Themes: of what takes long the dark one is looked at in the long form; all widgets share its colours."""
 
 
 class Recorder(BaseComm):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 import pytest
-from bridge import until_lit
+from bridge import LIGHT_AND_LONG_DARK, until_lit
 from clips_lab import spoken
 from playwright.sync_api import expect
 
@@ -445,7 +445,7 @@ def test_without_a_front_end_it_is_a_table(run):
     widget.close()
 
 
-@pytest.mark.parametrize("light", [True, False], ids=["light", "dark"])
+@pytest.mark.parametrize("light", LIGHT_AND_LONG_DARK, ids=["light", "dark"])
 def test_everybody_can_use_it(run, browsing, accessible, picture, light):
     run.review("1", "reject", comment="too fast", reviewer="ann")
     run.review("2", "keep", corrected_text="The line, number two.", reviewer="ann")

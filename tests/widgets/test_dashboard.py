@@ -7,7 +7,7 @@ import time
 
 import pandas as pd
 import pytest
-from bridge import until_lit
+from bridge import LIGHT_AND_LONG_DARK, until_lit
 from playwright.sync_api import expect
 
 import speechframe as spf
@@ -334,7 +334,7 @@ def test_a_planned_run_is_started_by_resume(start, watched, show, service):
     assert plan.stats["done"] == 5
 
 
-@pytest.mark.parametrize("light", [True, False], ids=["light", "dark"])
+@pytest.mark.parametrize("light", LIGHT_AND_LONG_DARK, ids=["light", "dark"])
 def test_everybody_can_use_it(start, watched, show, accessible, picture, service, light):
     scripts = {f"Line {k} of 400.": ["503", "ok"] for k in (0, 2, 4)} | {"Line 9 of 400.": ["400", "..."]}
     run = start(400, latency=0.05, scripts=scripts)

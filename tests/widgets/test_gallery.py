@@ -4,6 +4,7 @@ import json
 import time
 
 import pytest
+from bridge import LIGHT_AND_LONG_DARK
 from playwright.sync_api import expect
 
 from speechframe.errors import InvalidRows
@@ -150,7 +151,7 @@ def test_what_python_marks_is_marked(show, service):
     expect(bridge.page.get_by_role("checkbox").nth(0)).not_to_be_checked()
 
 
-@pytest.mark.parametrize("light", [True, False], ids=["light", "dark"])
+@pytest.mark.parametrize("light", LIGHT_AND_LONG_DARK, ids=["light", "dark"])
 def test_everybody_can_use_it(show, service, accessible, picture, light):
     bridge = show(lambda: gallery(service=service, locale="en"), light=light)
     bridge.page.get_by_role("searchbox").fill("high")
