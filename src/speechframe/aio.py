@@ -19,7 +19,7 @@ from speechframe.batch import resume as _resume
 from speechframe.batch import translate as _translate
 from speechframe.batch.clip import Clip
 from speechframe.batch.connection import Connection
-from speechframe.batch.planner import argument_of
+from speechframe.batch.naming import argument_of
 from speechframe.batch.speech_fields import ARGUMENTS
 from speechframe.batch.table import problem
 from speechframe.batch.verbs import VERBS, model_of

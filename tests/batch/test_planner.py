@@ -14,10 +14,10 @@ from speechframe.batch.catalogue import VoiceBook
 from speechframe.batch.columns import col
 from speechframe.batch.generate import GenerateOperation
 from speechframe.batch.keys import KeyColumn, among, as_keys, first_of_each, repeated
+from speechframe.batch.naming import ROW_ID
 from speechframe.batch.options import Options
 from speechframe.batch.plan import Plan, calls
-from speechframe.batch.planner import ROW_ID
-from speechframe.batch.prepare import plan_table
+from speechframe.batch.planner import plan_table
 from speechframe.errors import InvalidRows
 from speechframe.spec.speech import StyleDetails, Voice
 

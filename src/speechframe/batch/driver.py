@@ -22,12 +22,12 @@ from speechframe.batch.engine import Engine
 from speechframe.batch.filler import Filler
 from speechframe.batch.job import Ways
 from speechframe.batch.keys import Keys, among, as_keys
+from speechframe.batch.naming import ROW_ID
 from speechframe.batch.operation import Operation
 from speechframe.batch.options import Options
 from speechframe.batch.outcome import HEARD, Outcome
 from speechframe.batch.packs import sent_together
 from speechframe.batch.plan import Plan, calls
-from speechframe.batch.planner import ROW_ID
 from speechframe.batch.prepare import RETAKEN, Prepared, prepare, retaken_in, sources_of
 from speechframe.batch.progress import Bar, Progress, counted, say
 from speechframe.batch.redo import own_table, suspect_takes, without_ours

@@ -2,135 +2,38 @@
 
 import hashlib
 from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from speechframe.batch.columns import Column, Source, as_list, is_per_row
+from speechframe.batch.columns import Column, Source
 from speechframe.batch.keys import KeyColumn, repeated
+from speechframe.batch.naming import (
+    ARGUMENT,
+    COST,
+    PROBLEM,
+    ROW_ID,
+    argument_of,
+    column_map,
+    is_argument,
+    no_column,
+    resolve_sources,
+)
 from speechframe.batch.operation import Checked, Operation
+from speechframe.batch.options import Options
 from speechframe.batch.progress import counted
-from speechframe.batch.table import PlanningStopped, TableInput, as_texts, is_text, problem
+from speechframe.batch.table import PlanningStopped, TableInput, Taker, as_texts, is_text, problem
 from speechframe.errors import InvalidRows
 from speechframe.spec.check import FieldProblem
 from speechframe.store import RunFolder
-from speechframe.store.schema import part_schema
 from speechframe.store.table import TARGET
 
-ROW_ID = "speech_row_id"
-PROBLEM = "speech_problem"
-COST = "speech_millicredits"
-ARGUMENT = "speech_arg_"
-PREFIX = "speech_"
+TARGET_ARGUMENT = "target"
 MOST_PROBLEMS = 10_000
 """Problems kept in full; beyond that they are only counted."""
-
-
-def resolve_sources(
-    arguments: Mapping[str, Any], operation: Operation, table: TableInput
-) -> tuple[dict[str, Source], dict[str, list[Any]]]:
-    """Return where each argument's values come from, and the per-row values to spool.
-
-    Parameters
-    ----------
-    arguments
-        As the caller gave them.
-    operation
-        The verb.
-    table
-        Whose columns can be named.
-
-    Raises
-    ------
-    InvalidRows
-        When a column that is named does not exist, or holds bytes that nobody takes in.
-    """
-    sources: dict[str, Source] = {}
-    per_row: dict[str, list[Any]] = {}
-    problems = []
-    names, taken = table.names, table.takers
-    for name, value in arguments.items():
-        if value is None:
-            continue
-        column = value.name if isinstance(value, Column) else None
-        if column is None and name in operation.data_arguments and isinstance(value, str):
-            column = value
-        if column is not None:
-            sources[name] = (
-                Source(name, column=ARGUMENT + name, taken_from=column)
-                if name in taken
-                else Source(name, column=column)
-            )
-            if column not in names:
-                problems.append(_no_column(name, column, table))
-        elif is_per_row(value) and name not in operation.constant_arguments:
-            sources[name] = Source(name, column=ARGUMENT + name)
-            per_row[name] = as_list(value)
-        elif name in taken:
-            allowed = f"a column of the table ({', '.join(names)}), or a list with one value a row"
-            problems.append(problem(name, "names no column", value=type(value).__name__, allowed=allowed))
-        else:
-            sources[name] = Source(name, constant=_plain(value))
-    if problems:
-        raise InvalidRows(problems)
-    return sources, per_row
-
-
-def _no_column(argument: str, column: str, table: TableInput) -> dict[str, Any]:
-    shown = ", ".join(name for name in table.names if not name.startswith("__index_level_"))
-    if column in table.left_out:
-        return problem(argument, "names a column of bytes, not of text", value=column, allowed=shown)
-    return problem(argument, "names a column the table does not have", value=column, allowed=shown)
-
-
-def _plain(value: Any) -> Any:
-    # numpy scalars cannot stand in JSON
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def column_map(schema: pa.Schema, operation: str = "generate", *, of_run: bool = False) -> dict[str, str]:
-    """Return the name each column of an operation gets beside the caller's.
-
-    Parameters
-    ----------
-    schema
-        The caller's columns.
-    operation
-        The verb's name.
-
-    Examples
-    --------
-    >>> column_map(pa.schema([("audio", pa.string())]))["audio"]
-    'speech_audio'
-    """
-    names = set(schema.names)
-    ours = [*part_schema(operation).names, ROW_ID, PROBLEM, COST]
-    mapped = {name: PREFIX + name if name in names and not name.startswith(PREFIX) else name for name in ours}
-    if of_run:
-        # Earlier runs had to give way to columns of their own tables already.
-        mapped = {name: _free(found, names) for name, found in mapped.items()}
-    taken = sorted(names & set(mapped.values()))
-    if taken:
-        raise InvalidRows(
-            [
-                problem(
-                    "table",
-                    f"has a column {name!r}, which speechframe needs for itself",
-                    allowed="another name",
-                )
-                for name in taken
-            ]
-        )
-    return mapped
-
-
-def _free(name: str, taken: Collection[str]) -> str:
-    while name in taken:
-        name = PREFIX + name
-    return name
 
 
 @dataclass
@@ -221,12 +124,12 @@ class Planner:
     def _check_columns(self) -> None:
         problems = []
         if self.id_column is not None and self.id_column not in self.table.schema.names:
-            problems.append(_no_column("id", self.id_column, self.table))
+            problems.append(no_column("id", self.id_column, self.table))
         for name, source in self.sources.items():
             is_data = name in self.operation.data_arguments and source.taken_from is None
             if is_data and source.column in self.table.schema.names:
                 kind = self.table.schema.field(source.column).type
-                if not is_text(kind) and not _is_reference(source.column) and not pa.types.is_null(kind):
+                if not is_text(kind) and not is_argument(source.column) and not pa.types.is_null(kind):
                     problems.append(
                         problem(name, f"column {source.column!r} is {kind}, not text", allowed="text")
                     )
@@ -419,18 +322,6 @@ def checked(
     return found
 
 
-def argument_of(wire_field: str, operation: Operation) -> str:
-    """Return the argument whose value a field of the document carries."""
-    for argument, field_name in operation.arguments.items():
-        if field_name == wire_field.partition(".")[0]:
-            return argument
-    return wire_field
-
-
-def _is_reference(column: str | None) -> bool:
-    return column is not None and column.startswith(ARGUMENT)
-
-
 def row_values(batch: pa.RecordBatch, sources: Mapping[str, Source]) -> Iterator[dict[str, Any]]:
     """Yield each row's argument values; a missing value of a column counts as not given."""
     constants = {name: source.constant for name, source in sources.items() if source.column is None}
@@ -446,3 +337,63 @@ def row_values(batch: pa.RecordBatch, sources: Mapping[str, Source]) -> Iterator
             if value is not None and value == value:  # noqa: PLR0124 - NaN differs from itself
                 values[name] = value
         yield values
+
+
+def plan_table(
+    table: Any,
+    arguments: Mapping[str, Any],
+    operation: Operation,
+    options: Options,
+    known: Mapping[str, Source] | None = None,
+) -> Planner:
+    """Return a planner that has not read the table yet."""
+    read = operation.open(table, _columns(arguments, operation, known))
+    if known is None:
+        given = {**arguments, "take": options.take or None}
+        sources, per_row = resolve_sources(given, operation, read)
+    else:
+        sources, per_row = {name: source for name, source in known.items() if source.column != TARGET}, {}
+        # A run's own table has what was taken in for it before.
+        read.takers = {n: t for n, t in read.takers.items() if sources[n].column not in read.schema.names}
+        missing = [s for s in sources.values() if _origin(s, read.takers) not in {None, *read.names}]
+        if missing:
+            raise InvalidRows([_lost_column(source, read.names) for source in missing])
+    targets = operation.spread(sources)
+    if targets:
+        sources[TARGET_ARGUMENT] = Source(TARGET_ARGUMENT, column=TARGET)
+    names = column_map(read.schema, operation.name, of_run=read.is_run)
+    return Planner(read, operation, sources, per_row, options.id, names, targets=targets)
+
+
+def _columns(
+    arguments: Mapping[str, Any], operation: Operation, known: Mapping[str, Source] | None
+) -> dict[str, str]:
+    """Return the column each argument names."""
+    if known is not None:
+        found = {name: source.taken_from or source.column for name, source in known.items()}
+    else:
+        found = {
+            name: value.name
+            if isinstance(value, Column)
+            else value
+            if name in operation.data_arguments and isinstance(value, str)
+            else None
+            for name, value in arguments.items()
+        }
+    return {name: column for name, column in found.items() if column is not None}
+
+
+def _origin(source: Source, takers: Mapping[str, Taker]) -> str | None:
+    return source.taken_from if source.field in takers and source.taken_from else source.column
+
+
+def _lost_column(source: Source, names: Sequence[str]) -> dict[str, Any]:
+    if source.taken_from is None and source.column is not None and source.column.startswith(ARGUMENT):
+        words = "was given as a list for the run's first table; call the verb itself with this table"
+        return problem(source.field, words)
+    return problem(
+        source.field,
+        "comes from a column this table does not have",
+        value=source.taken_from or source.column,
+        allowed=", ".join(names),
+    )

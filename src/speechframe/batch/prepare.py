@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from speechframe._version import __version__
-from speechframe.batch.columns import Column, Source
+from speechframe.batch.columns import Source
 from speechframe.batch.connection import Connection
 from speechframe.batch.keys import KeyColumn, Keys, has_key
+from speechframe.batch.naming import ARGUMENT, COST, PROBLEM, ROW_ID
 from speechframe.batch.operation import Operation
 from speechframe.batch.options import Options
-from speechframe.batch.planner import ARGUMENT, COST, PROBLEM, ROW_ID, Planner, column_map, resolve_sources
+from speechframe.batch.planner import Planner, plan_table
 from speechframe.batch.run import PLANNED, STATE_KEY
-from speechframe.batch.table import Taker, problem
+from speechframe.batch.table import problem
 from speechframe.errors import InvalidRows, RunMismatch, StoreError
 from speechframe.store import RunFolder, RunManifest, draft_parent, locate
-from speechframe.store.table import TARGET
 
 DEFAULT_ROOT = Path("speechframe-runs")
 SOURCES = "arguments"
@@ -31,7 +31,6 @@ ID = "id"
 CONTENT = "content"
 RETAKEN = "retaken"
 FIRST_TAKE = "first_take"
-TARGET_ARGUMENT = "target"
 
 
 @dataclass(frozen=True)
@@ -134,66 +133,6 @@ def _prepare(
 def retaken_in(folder: RunFolder) -> dict[str, int]:
     """Return the calls of a run that a take made by itself stands for, and which take."""
     return dict(folder.manifest.extra.get(RETAKEN, {}))
-
-
-def plan_table(
-    table: Any,
-    arguments: Mapping[str, Any],
-    operation: Operation,
-    options: Options,
-    known: Mapping[str, Source] | None = None,
-) -> Planner:
-    """Return a planner that has not read the table yet."""
-    read = operation.open(table, _columns(arguments, operation, known))
-    if known is None:
-        given = {**arguments, "take": options.take or None}
-        sources, per_row = resolve_sources(given, operation, read)
-    else:
-        sources, per_row = {name: source for name, source in known.items() if source.column != TARGET}, {}
-        # A run's own table has what was taken in for it before.
-        read.takers = {n: t for n, t in read.takers.items() if sources[n].column not in read.schema.names}
-        missing = [s for s in sources.values() if _origin(s, read.takers) not in {None, *read.names}]
-        if missing:
-            raise InvalidRows([_lost_column(source, read.names) for source in missing])
-    targets = operation.spread(sources)
-    if targets:
-        sources[TARGET_ARGUMENT] = Source(TARGET_ARGUMENT, column=TARGET)
-    names = column_map(read.schema, operation.name, of_run=read.is_run)
-    return Planner(read, operation, sources, per_row, options.id, names, targets=targets)
-
-
-def _columns(
-    arguments: Mapping[str, Any], operation: Operation, known: Mapping[str, Source] | None
-) -> dict[str, str]:
-    """Return the column each argument names."""
-    if known is not None:
-        found = {name: source.taken_from or source.column for name, source in known.items()}
-    else:
-        found = {
-            name: value.name
-            if isinstance(value, Column)
-            else value
-            if name in operation.data_arguments and isinstance(value, str)
-            else None
-            for name, value in arguments.items()
-        }
-    return {name: column for name, column in found.items() if column is not None}
-
-
-def _origin(source: Source, takers: Mapping[str, Taker]) -> str | None:
-    return source.taken_from if source.field in takers and source.taken_from else source.column
-
-
-def _lost_column(source: Source, names: Sequence[str]) -> dict[str, Any]:
-    if source.taken_from is None and source.column is not None and source.column.startswith(ARGUMENT):
-        words = "was given as a list for the run's first table; call the verb itself with this table"
-        return problem(source.field, words)
-    return problem(
-        source.field,
-        "comes from a column this table does not have",
-        value=source.taken_from or source.column,
-        allowed=", ".join(names),
-    )
 
 
 def _check_takes(operation: Operation, options: Options, connection: Connection) -> None:

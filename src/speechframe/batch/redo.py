@@ -6,8 +6,9 @@ from typing import Any
 import pyarrow as pa
 
 from speechframe.batch.columns import Source
+from speechframe.batch.naming import ARGUMENT, COST, PROBLEM, ROW_ID
 from speechframe.batch.outcome import DONE, FAILED, SUSPECT
-from speechframe.batch.planner import ARGUMENT, COST, PROBLEM, ROW_ID, row_values
+from speechframe.batch.planner import row_values
 from speechframe.batch.prepare import sources_of
 from speechframe.batch.reviews import rejected
 from speechframe.batch.table import problem

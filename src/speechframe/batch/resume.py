@@ -14,16 +14,16 @@ from speechframe.batch.connection import Connection
 from speechframe.batch.drive import carry_out, check_rules
 from speechframe.batch.driver import BUDGET_KEY, settings_of
 from speechframe.batch.keys import among, as_keys
+from speechframe.batch.naming import ROW_ID
 from speechframe.batch.operation import Operation
 from speechframe.batch.options import Options, RunOptions
 from speechframe.batch.outcome import HEARD
-from speechframe.batch.planner import ROW_ID, row_values
+from speechframe.batch.planner import plan_table, row_values
 from speechframe.batch.prepare import (
     ID,
     Prepared,
     check_same,
     first_sources,
-    plan_table,
     prepare,
     problems_of,
     reopen,

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from speechframe.batch.planner import ROW_ID
+from speechframe.batch.naming import ROW_ID
 from speechframe.batch.table import problem
 from speechframe.errors import InvalidRows
 from speechframe.store import RunFolder

@@ -11,10 +11,10 @@ from typing import Any
 
 from speechframe._loop import TERM_DRAIN_S, Terminated, gentle_termination
 from speechframe.batch.books import ERROR, REFUSED, SETTLED
+from speechframe.batch.naming import ROW_ID
 from speechframe.batch.options import Options
 from speechframe.batch.outcome import CHARGED_UNKNOWN, DONE, FAILED, PENDING, STATES, SUSPECT
 from speechframe.batch.plan import Estimate
-from speechframe.batch.planner import ROW_ID
 from speechframe.batch.progress import Progress, counted, credits_in_words, duration
 from speechframe.batch.run_rows import RunRows
 from speechframe.batch.selection import Selection, chosen_rows, sampled_rows

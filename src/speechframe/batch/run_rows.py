@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from speechframe.batch.clip import Clip
+from speechframe.batch.naming import ROW_ID
 from speechframe.batch.outcome import HEARD, INVALID, PENDING
-from speechframe.batch.planner import ROW_ID
 from speechframe.batch.reviews import reviews_of, write_reviews
 from speechframe.batch.selection import framed
 from speechframe.batch.table import TableInput

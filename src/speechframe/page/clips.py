@@ -12,8 +12,8 @@ from speechframe.audio.codec import inspect
 from speechframe.audio.peaks import PEAK_BINS, peaks
 from speechframe.batch.clip import Clip, Word
 from speechframe.batch.columns import Column
+from speechframe.batch.naming import ROW_ID
 from speechframe.batch.outcome import HEARD
-from speechframe.batch.planner import ROW_ID
 from speechframe.batch.run import Run
 from speechframe.batch.selection import Selection
 from speechframe.errors import AudioError, SpeechframeError, StoreError

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from speechframe.batch.naming import ROW_ID
 from speechframe.batch.outcome import HEARD
-from speechframe.batch.planner import ROW_ID
 from speechframe.batch.prepare import sources_of
 from speechframe.batch.reviews import KEEP, REJECT, last_words
 from speechframe.batch.run import Run
