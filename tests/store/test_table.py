@@ -30,7 +30,7 @@ def test_many_batches_become_few_row_groups_in_order(run):
             table.write(table_batch([f"{i:032x}" for i in range(start, start + 100)]))
         assert table.rows == 20_000
     with run.table() as file:
-        assert file.metadata.num_row_groups == 3
+        assert file.metadata.num_row_groups == 10
         assert file.read().column("request_key").to_pylist() == [f"{i:032x}" for i in range(20_000)]
 
 

@@ -330,8 +330,10 @@ class Driver:
         sources, row_id = self.prepared.sources, self.folder.tables()[-1].name_of(ROW_ID)
         columns = {row_id, *(source.column for source in sources.values() if source.column is not None)}
         with self.folder.table() as file:
+            # Every thread that Arrow reads with keeps memory of its own for as long as the process lives.
+            batches = file.iter_batches(batch_size=_READ_ROWS, columns=sorted(columns), use_threads=False)
             source = calls(
-                file.iter_batches(batch_size=_READ_ROWS, columns=sorted(columns)),
+                batches,
                 sources,
                 self.operation,
                 plan,

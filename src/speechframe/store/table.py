@@ -21,7 +21,8 @@ PROBLEM = "speech_problem"
 TARGET = "speech_arg_target"
 """What a row is made for, where a verb makes several of each row: its locale until it has an answer."""
 
-_GROUP_ROWS = 8_192
+# What a run needs to read its table is what it needs for one of these, however many rows there are.
+_GROUP_ROWS = 2_048
 _GROUP_BYTES = 16 * 2**20
 
 
