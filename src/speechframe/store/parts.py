@@ -121,8 +121,8 @@ class PartFile:
             self._file.close()
             self._file = None
             self._keys, self._statuses = [], []
-            # Else Arrow keeps ten megabytes and more of what the part needed, until the next one is begun. After
-            # each row group memory would grow less still, but every page of it would be made anew: 45 us a row.
+            # Else Arrow keeps ten megabytes and more of what the part needed, until the next one is begun.
+            # After each row group it would keep less still, and make every page anew: 45 us a row.
             pa.default_memory_pool().release_unused()
             files.publish(self.path)
 
