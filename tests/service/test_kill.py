@@ -95,7 +95,7 @@ class Caller:
                 self.answers.append(answer)
 
 
-@pytest.mark.parametrize("rounds", [2, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [3, pytest.param(8, marks=pytest.mark.slow)])
 async def test_killed_at_random_moments_every_request_is_billed_exactly_once(
     start, http_to, tmp_path, rounds
 ):

@@ -155,7 +155,7 @@ def test_a_vote_that_waits_outlives_a_reload(page, tmp_path):
         page.goto(link)
         start(page)
         hear_all(page)
-        # Not by a route that aborts: a try that waits for it when the page goes is let through by the browser.
+        # Not by a route that aborts every try: under load one came through when the page went.
         page.context.set_offline(True)
         page.get_by_role("radio").first.check()
         page.get_by_role("button", name="Next").click()

@@ -388,7 +388,7 @@ def _origin(source: Source, takers: Mapping[str, Taker]) -> str | None:
 
 
 def _lost_column(source: Source, names: Sequence[str]) -> dict[str, Any]:
-    if source.taken_from is None and source.column is not None and source.column.startswith(ARGUMENT):
+    if source.taken_from is None and is_argument(source.column):
         words = "was given as a list for the run's first table; call the verb itself with this table"
         return problem(source.field, words)
     return problem(
