@@ -103,6 +103,16 @@ async def test_a_stream_is_one_file_and_says_at_the_end_what_it_was(client, audi
     assert soundfile.info(path).duration == pytest.approx(summary.audio_seconds, abs=0.05)
 
 
+async def test_a_late_reader_gets_a_long_stream_in_pieces(client):
+    stream = await client.stream(LONG, voice="ivy", sample_rate=16000)
+    # What is taken of a stream before it is read is bounded: so this is true however busy the machine is.
+    await asyncio.sleep(1)
+    sizes = [len(chunk) async for chunk in stream]
+    assert sum(sizes) == len(stream.audio) > 4_000_000
+    assert max(sizes) < 2_000_000
+    assert len(sizes) > 2
+
+
 async def test_a_streamed_file_is_saved_with_its_length(client, tmp_path):
     stream = await client.stream(THREE, voice="ivy", channel_type="STEREO")
     path = await stream.save(tmp_path / "said")
