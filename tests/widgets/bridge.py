@@ -7,6 +7,7 @@ every few milliseconds, so that answers of other threads arrive as they do in a 
 import base64
 import json
 import sys
+import threading
 from pathlib import Path
 from typing import ClassVar
 
@@ -23,12 +24,23 @@ LIGHT_AND_LONG_DARK = [True, pytest.param(False, marks=pytest.mark.slow)]
 
 
 class Recorder(BaseComm):
-    """A comm that keeps what is sent through it."""
+    """A comm that keeps what is sent through it, by whichever thread, until it is taken."""
 
     sent: ClassVar[list] = []
+    # Widgets answer in a thread of their own: what one thread adds while another takes must not be lost.
+    lock: ClassVar[threading.Lock] = threading.Lock()
 
     def publish_msg(self, msg_type, data=None, metadata=None, buffers=None, **keys):
-        Recorder.sent.append((self.comm_id, msg_type, data or {}, list(buffers or [])))
+        with Recorder.lock:
+            Recorder.sent.append((self.comm_id, msg_type, data or {}, list(buffers or [])))
+
+    @classmethod
+    def taken(cls, comm_id):
+        """Take what one comm sent; what others sent stays."""
+        with cls.lock:
+            mine = [one for one in cls.sent if one[0] == comm_id]
+            cls.sent = [one for one in cls.sent if one[0] != comm_id]
+        return mine
 
 
 def record_comms(monkeypatch):
@@ -117,16 +129,11 @@ class Bridge:
         return self._pending()
 
     def _pending(self):
-        mine, others = [], []
-        sent, Recorder.sent = Recorder.sent, []
-        for one in sent:
-            comm_id, kind, data, buffers = one
-            if comm_id != self.widget.comm.comm_id:
-                others.append(one)
-            elif kind == "comm_msg" and data.get("method") in {"update", "custom"}:
+        mine = []
+        for _, kind, data, buffers in Recorder.taken(self.widget.comm.comm_id):
+            if kind == "comm_msg" and data.get("method") in {"update", "custom"}:
                 self.to_page.append(data)
                 mine.append(wire(data, buffers))
-        Recorder.sent = [*others, *Recorder.sent]
         return mine
 
     @property
