@@ -151,6 +151,42 @@ def test_what_python_marks_is_marked(show, service):
     expect(bridge.page.get_by_role("checkbox").nth(0)).not_to_be_checked()
 
 
+def test_what_python_filters_is_filtered(show, service):
+    bridge = show(lambda: gallery(service=service))
+    bridge.widget.locale = "fr_ch"
+    assert bridge.widget.locale == "fr-CH"
+    swiss = list(bridge.widget.filtered["voice_id"])
+    assert swiss
+    bridge.until(lambda: cards(bridge) == swiss)
+    expect(bridge.page.get_by_label("locale")).to_have_value("fr-CH")
+    bridge.widget.query = "LUC"
+    bridge.until(lambda: cards(bridge) == ["fr-CH-lucien"])
+    expect(bridge.page.get_by_role("searchbox")).to_have_value("LUC")
+    bridge.widget.style = "Whispering to cats"
+    bridge.page.locator(".spf-status.spf-error", has_text="Whispering to cats").wait_for()
+    assert bridge.widget.style == ""
+    bridge.page.get_by_role("searchbox").fill("")
+    assert agree(bridge) == swiss
+
+
+def test_python_filters_as_the_page_does(show, service):
+    bridge = show(lambda: gallery(service=service))
+    told = gallery(service=service)
+    for label in ["gender", "locale", "style"]:
+        box = bridge.page.get_by_label(label)
+        options = box.locator("option").evaluate_all("(all) => all.map((o) => o.value)")[1:]
+        for option in options[:: max(1, len(options) // 12)]:
+            box.select_option(option)
+            setattr(told, label, option)
+            assert told.shown == agree(bridge), (label, option)
+        box.select_option("")
+        setattr(told, label, "")
+    told.query = " EN-gb  f"
+    bridge.page.get_by_role("searchbox").fill(told.query)
+    assert 0 < len(told.shown) < len(told.voices)
+    assert told.shown == agree(bridge)
+
+
 @pytest.mark.parametrize("light", LIGHT_AND_LONG_DARK, ids=["light", "dark"])
 def test_everybody_can_use_it(show, service, accessible, picture, light):
     bridge = show(lambda: gallery(service=service, locale="en"), light=light)

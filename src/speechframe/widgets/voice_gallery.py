@@ -50,7 +50,7 @@ class VoiceGallery(PageWidget):
     Attributes
     ----------
     query, gender, locale, style
-        The filters as they stand.
+        The filters as they stand; setting one filters, as its control does.
     value
         Id of the voice that was heard last.
     selection
@@ -82,6 +82,27 @@ class VoiceGallery(PageWidget):
             shown=list(self._catalogue),
             cost=f"A sample costs {_between(lengths)} credits when it is first heard.",
         )
+        self.observe(self._filter, ["query", "gender", "locale", "style"])
+
+    def _filter(self, _: Any) -> None:
+        """Show what the filters leave. The page does the same by itself: it needs no kernel for it."""
+        voices = list(self._catalogue.values())
+        left = _passing(voices, query=self.query, gender=self.gender, locale=self.locale)
+        style, warning = self.style, ""
+        if style and not any(style in _styles(voice, self.locale) for voice in left):
+            style, warning = "", f"No voice here has the style {style}: it is not filtered by any more."
+        shown = [voice.voice_id for voice in left if not style or style in _styles(voice, self.locale)]
+        # What the page has set is as it should be; its warning, too.
+        if warning or shown != self.shown:
+            with self.hold_trait_notifications():
+                self.style, self.shown, self.warning = style, shown, warning
+
+    @t.validate("locale")
+    def _as_listed(self, proposal: Any) -> str:
+        given = str(proposal["value"]).replace("_", "-")
+        tags = {tag for voice in self._catalogue.values() for tag in voice.supported_locales}
+        listed = {tag.lower(): tag for tag in tags | {language_of(tag) for tag in tags}}
+        return listed.get(given.lower(), given)
 
     def sample_text(self, locale: str) -> str:
         """Return what is said as a sample in a locale."""
@@ -219,22 +240,40 @@ def gallery(
     if service is not None:
         options["service"] = service
     made = VoiceGallery(found, text=text, model=model, **options)
-    if locale:
-        own = [voice.voice_id for voice in found if _is_in(voice.locale or "", locale)]
-        others = [
-            voice.voice_id for voice in found if any(_is_in(tag, locale) for tag in voice.supported_locales)
-        ]
-        if not others:
-            spoken = sorted({tag for voice in found for tag in voice.supported_locales})
-            allowed = ", ".join(nearest(locale, spoken) or spoken)
-            raise InvalidRows([problem("locale", "is spoken by no voice", value=locale, allowed=allowed)])
-        made.locale, made.shown = locale, list(dict.fromkeys([*own, *others]))
+    made.locale = locale
+    if not made.shown:
+        spoken = sorted({tag for voice in found for tag in voice.supported_locales})
+        allowed = ", ".join(nearest(locale, spoken) or spoken)
+        raise InvalidRows([problem("locale", "is spoken by no voice", value=locale, allowed=allowed)])
     return made
 
 
+def _passing(voices: list[Voice], *, query: str = "", gender: str = "", locale: str = "") -> list[Voice]:
+    """Return the voices that pass filters; those whose own locale is asked for come first."""
+    words = query.lower().split()
+    left = []
+    for voice in voices:
+        card = _card(voice)
+        said = " ".join(str(card[name] or "") for name in ("id", "name", "description", "gender")).lower()
+        if (
+            all(word in said for word in words)
+            and gender in ("", card["gender"])
+            and (not locale or any(_is_in(tag, locale) for tag in voice.supported_locales))
+        ):
+            left.append(voice)
+    return sorted(left, key=lambda voice: not _is_in(voice.locale or "", locale))
+
+
+def _styles(voice: Voice, locale: str) -> set[str]:
+    """Return the styles of a voice in what is asked for; in all its locales when nothing is."""
+    spoken = voice.supported_locales.items()
+    return {style for tag, details in spoken if _is_in(tag, locale) for style in details.available_styles}
+
+
 def _is_in(tag: str, locale: str) -> bool:
-    low, wanted = tag.casefold(), locale.replace("_", "-").casefold()
-    return low == wanted or low.startswith(f"{wanted}-")
+    """Whether a locale is the one asked for ("fr-FR"), or of that language ("fr"); all are when none is."""
+    low, wanted = tag.lower(), locale.lower()
+    return not wanted or low == wanted or low.startswith(f"{wanted}-")
 
 
 async def _listed(model: str, service: Any) -> list[Voice]:

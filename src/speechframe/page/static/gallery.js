@@ -1,4 +1,4 @@
-// All voices of a catalogue: looked through by filters, heard by a sample, chosen.
+// The voices of a catalogue: filtered, heard by a sample, chosen.
 
 import { alertLine, button, choice, el, tell } from "./core/dom.js";
 import { counted } from "./core/words.js";
@@ -8,7 +8,7 @@ import { makeWidget } from "./core/widget.js";
 /** The locales a voice speaks, its own first. */
 const localesOf = (voice) => Object.keys(voice.locales);
 
-/** Whether a locale is the one that is asked for ("fr-FR"), or of that language ("fr"). */
+/** Whether a locale is the one asked for ("fr-FR"), or of that language ("fr"). */
 function isIn(tag, wanted) {
   const [low, sought] = [tag.toLowerCase(), wanted.toLowerCase()];
   return low === sought || low.startsWith(`${sought}-`);
@@ -62,7 +62,7 @@ export default makeWidget("Voices", (shell) => {
     }
     put({ ...next, shown: passing(voices, next).map((voice) => voice.id), warning });
   };
-  const searchBox = el("input", { type: "search", placeholder: "name, locale, description", label: "Search", value: get("query"), input: () => set({ query: searchBox.value }) });
+  const searchBox = el("input", { type: "search", placeholder: "name, locale, description", label: "Search", input: () => set({ query: searchBox.value }) });
   const choices = el("div.row");
   filters.append(searchBox, choices);
   const drawFilters = () => {
@@ -71,7 +71,7 @@ export default makeWidget("Voices", (shell) => {
     const had = [...choices.children].indexOf(document.activeElement);
     const one = (name, values) =>
       choice(name, [["", `any ${name}`], ...values.map((value) => [value, value])], now[name], (value) => set({ [name]: value }));
-    // The box stays: taken out and put back it would lose the cursor of who types.
+    // The box stays: anew it would lose the cursor of who types.
     choices.replaceChildren(one("gender", genders), one("locale", languages), one("style", styles));
     if (had >= 0) choices.children[had].focus();
   };
@@ -135,6 +135,7 @@ export default makeWidget("Voices", (shell) => {
     panel.replaceChildren(el("h2", "Side by side"), ...rows);
   };
 
+  shell.follow(["query"], () => { searchBox.value = get("query"); });
   shell.follow(["gender", "locale", "style"], drawFilters);
   shell.follow(["shown", "warning"], drawCards);
   shell.follow(["value", "selection"], mark);
