@@ -7,37 +7,22 @@ does it every time costs itself only. Nothing is tried twice here: whether a
 
 import asyncio
 import contextlib
-import json
 import logging
-import os
-import signal
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from speechframe.errors import SettingsError
 from speechframe.service.config import MEBI, WorkerLimits
-from speechframe.service.job import JOB_HEAD, REPLY_HEAD, Job, Reply, read_facts
+from speechframe.service.job import Job, Reply
+from speechframe.service.worker_process import END_S, WorkerProcess
 
 log = logging.getLogger("speechframe.service")
 
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 5.0
-_END_S = 2.0
 ABANDONED_S = 2.0
 """How long a worker may go on with a job that nobody waits for: about as long as it takes to replace it."""
-
-# One thread each: the processes are the parallelism. Buffers of audio stay on the heap instead of being
-# mapped and unmapped for every job: a seventh of the CPU of a short line.
-_ENVIRONMENT = {
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MALLOC_MMAP_THRESHOLD_": str(32 * MEBI),
-    "MALLOC_TRIM_THRESHOLD_": str(64 * MEBI),
-    "PYTHONUNBUFFERED": "1",
-}
 
 
 class Saturated(Exception):
@@ -78,99 +63,6 @@ class _Pending:
         self.answer.add_done_callback(shorten)
 
 
-class _Worker:
-    """One worker process, ready for jobs."""
-
-    def __init__(self, process: asyncio.subprocess.Process, engines: Mapping[str, Mapping[str, str]]) -> None:
-        assert process.stdin is not None  # noqa: S101 - asked for as pipes
-        assert process.stdout is not None  # noqa: S101 - same
-        self.process = process
-        self.engines = engines
-        self.jobs = 0
-        self._in, self._out = process.stdin, process.stdout
-        self.exited = asyncio.ensure_future(process.wait())
-
-    async def ask(self, message: bytes) -> Reply:
-        self.jobs += 1
-        self._in.write(message)
-        await self._in.drain()
-        sizes = REPLY_HEAD.unpack(await self._out.readexactly(REPLY_HEAD.size))
-        facts, words, audio = [await self._out.readexactly(size) if size else b"" for size in sizes]
-        return Reply(read_facts(facts), words, audio)
-
-    async def end(self) -> None:
-        await _killed(self.process)
-
-    def words(self) -> str:
-        code = self.process.returncode
-        if code is None:
-            return "does not answer"
-        return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
-
-
-async def _started(limit_s: float) -> _Worker:
-    process = await _spawned()
-    try:
-        async with asyncio.timeout(limit_s):
-            hello = await _hello(process)
-    except BaseException as error:
-        if isinstance(error, asyncio.IncompleteReadError):
-            # It ends by itself; how, is worth a moment.
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(process.wait(), _END_S)
-        await _killed(process)
-        if isinstance(error, TimeoutError | asyncio.IncompleteReadError):
-            raise SettingsError(
-                f"a worker process did not start (exit status {process.returncode})"
-            ) from None
-        raise
-    return _Worker(process, hello["engines"])
-
-
-async def _spawned() -> asyncio.subprocess.Process:
-    spawning = asyncio.ensure_future(
-        asyncio.create_subprocess_exec(
-            sys.executable,
-            "-P",
-            "-m",
-            "speechframe.service.worker",
-            str(os.getpid()),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            limit=4 * MEBI,
-            env={**os.environ, **_ENVIRONMENT},
-        )
-    )
-    try:
-        return await asyncio.shield(spawning)
-    except asyncio.CancelledError:
-        # asyncio, interrupted while it connects the pipes, leaves a process and its pipes behind.
-        await _killed(await spawning)
-        raise
-
-
-async def _killed(process: asyncio.subprocess.Process) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        process.kill()
-    # Its pipes are read to their end and closed, whatever was left in them; a cancellation waits for that.
-    ending = asyncio.ensure_future(process.communicate())
-    try:
-        await asyncio.shield(ending)
-    except asyncio.CancelledError:
-        await ending
-        raise
-
-
-async def _hello(process: asyncio.subprocess.Process) -> dict[str, Any]:
-    assert process.stdout is not None  # noqa: S101 - asked for as a pipe
-    size = JOB_HEAD.unpack(await process.stdout.readexactly(JOB_HEAD.size))[0]
-    hello: dict[str, Any] = json.loads(await process.stdout.readexactly(size))
-    if not hello["engines"].get("speaker"):
-        reasons = "; ".join(hello["broken"].values()) or "none is installed"
-        raise SettingsError(f"no speech engine works: {reasons}")
-    return hello
-
-
 class WorkerPool:
     """Worker processes and the queue in front of them.
 
@@ -192,7 +84,7 @@ class WorkerPool:
         self._limits = limits
         self._waiting: dict[_Pending, None] = {}
         self._idle: list[asyncio.Future[_Pending | None]] = []
-        self._alive: set[_Worker] = set()
+        self._alive: set[WorkerProcess] = set()
         self._seats: list[asyncio.Task[None]] = []
         self._closed = False
         self._mean_s = 0.05
@@ -297,7 +189,7 @@ class WorkerPool:
         pause_s = _FIRST_PAUSE_S
         while not self._closed:
             try:
-                worker = await _started(self._limits.start_s)
+                worker = await WorkerProcess.started(self._limits.start_s)
             except (SettingsError, OSError) as error:
                 if not first.done():
                     first.set_exception(SettingsError(str(error)))
@@ -323,7 +215,7 @@ class WorkerPool:
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
-    async def _serve(self, worker: _Worker) -> None:
+    async def _serve(self, worker: WorkerProcess) -> None:
         """Give jobs to a worker until it is lost or worn out."""
         while worker.jobs < self._limits.jobs:
             pending = await self._next(worker)
@@ -350,7 +242,7 @@ class WorkerPool:
                 log.info("a worker holds %d MB and is replaced", reply.facts.memory_bytes // MEBI)
                 return
 
-    async def _next(self, worker: _Worker) -> _Pending | None:
+    async def _next(self, worker: WorkerProcess) -> _Pending | None:
         """Return the next job, or None when the worker dies while it waits for one."""
         if self._waiting:
             pending = next(iter(self._waiting))
@@ -376,7 +268,7 @@ class WorkerPool:
         finally:
             worker.exited.remove_done_callback(woken)
 
-    async def _asked(self, worker: _Worker, pending: _Pending) -> Reply:
+    async def _asked(self, worker: WorkerProcess, pending: _Pending) -> Reply:
         loop = asyncio.get_running_loop()
         started = loop.time()
         try:
@@ -391,7 +283,7 @@ class WorkerPool:
             raise WorkerLost from None
         except (asyncio.IncompleteReadError, OSError):
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.shield(worker.exited), _END_S)
+                await asyncio.wait_for(asyncio.shield(worker.exited), END_S)
             log.error("a worker %s and is replaced", worker.words())  # noqa: TRY400 - same
             raise WorkerLost from None
         self._mean_s += 0.1 * (loop.time() - started - self._mean_s)

@@ -29,7 +29,7 @@ Readers need no lock and disturb nobody. Each call sees what is acknowledged at 
 the logs of a writer at work or of a dead one, every call once (store.look); a ``sent`` without an answer is
 still ``pending`` to them.
 
-A run may lie on another machine (``s3://bucket/run``, or any filesystem of fsspec or pyarrow; store.remote).
+A run may lie on another machine (``s3://bucket/run``, or any filesystem of fsspec or pyarrow; store.locate).
 Then ``log/``, the lock and unfinished files lie on this machine, in
 ``$XDG_STATE_HOME/speechframe/remote/<hash>``; a part is put whole or not at all, and a segment goes only
 when its part is there. So a process that dies or cannot reach the run loses nothing that was acknowledged:
@@ -71,9 +71,9 @@ Errors are :class:`~speechframe.errors.StoreError` and its kinds ``NotARun``,
 """
 
 from speechframe.store.index import KeyIndex, Location
+from speechframe.store.locate import draft_parent, is_remote, locate
 from speechframe.store.manifest import LAYOUT, RunManifest, TableEntry
 from speechframe.store.recover import Recovered
-from speechframe.store.remote import draft_parent, is_remote, locate
 from speechframe.store.run import RunFolder
 from speechframe.store.schema import (
     LEDGER_SCHEMA,

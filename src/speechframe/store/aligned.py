@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from speechframe.store import files
 from speechframe.store.index import KeyIndex
+from speechframe.store.locate import is_remote
 from speechframe.store.parts import PartFile, open_part
-from speechframe.store.remote import is_remote
 from speechframe.store.schema import WORDS_TYPE, CallStatus, Record
 
 __all__ = ["FOLDER_NAME", "SCHEMA", "AlignedWords", "aligned_files", "write_aligned"]

@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from speechframe.errors import RunLocked, StoreError
-from speechframe.store.remote import Remote, work_root
+from speechframe.store.locate import work_root
+from speechframe.store.remote import Remote
 
 HOLDER_NAME = "lock.json"
 BEAT_SECONDS = 60.0

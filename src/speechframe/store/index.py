@@ -12,8 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from speechframe.store.footer import Noted, packed, read_note
+from speechframe.store.locate import is_remote
 from speechframe.store.parts import open_part
-from speechframe.store.remote import is_remote
 from speechframe.store.sources import PartSource, Source
 
 _READERS = 2

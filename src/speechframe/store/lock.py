@@ -14,7 +14,8 @@ from filelock import FileLock, Timeout
 from speechframe.errors import RunLocked
 from speechframe.store import files
 from speechframe.store.holder import held
-from speechframe.store.remote import Remote, work_folder
+from speechframe.store.locate import work_folder
+from speechframe.store.remote import Remote
 
 LOCK_NAME = "lock"
 HOLDER_NAME = "lock.json"

@@ -23,7 +23,8 @@ from speechframe.store.arrow import ledger_batch
 from speechframe.store.index import KeyIndex
 from speechframe.store.ledger import ledger_files, ledger_path, read_ledger
 from speechframe.store.live import Segment, SegmentFile, SegmentSource, segment_paths
-from speechframe.store.remote import Remote, work_folder
+from speechframe.store.locate import work_folder
+from speechframe.store.remote import Remote
 from speechframe.store.replay import Replay
 from speechframe.store.schema import FINISHED, LEDGER_SCHEMA
 from speechframe.store.sources import PartSource

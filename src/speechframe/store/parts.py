@@ -11,7 +11,7 @@ from speechframe.errors import StoreError
 from speechframe.store import files
 from speechframe.store.arrow import record_batch
 from speechframe.store.footer import note
-from speechframe.store.remote import is_remote
+from speechframe.store.locate import is_remote
 from speechframe.store.schema import AUDIO_COLUMN, LEDGER_SCHEMA, Record
 
 FOLDER_NAME = "parts"

@@ -14,9 +14,9 @@ from speechframe.store import verify as verification
 from speechframe.store.aligned import WORDS, AlignedWords
 from speechframe.store.index import KeyIndex, Location, read_keys
 from speechframe.store.join import CACHE_BYTES, Joiner
+from speechframe.store.locate import is_remote
 from speechframe.store.look import Look, Looker
 from speechframe.store.manifest import RunManifest, TableEntry, read_manifest
-from speechframe.store.remote import is_remote
 from speechframe.store.schema import AUDIO_COLUMN, FINISHED, part_schema
 from speechframe.store.tally import Origin
 from speechframe.store.writer import host_name, user_name

@@ -11,10 +11,10 @@ from speechframe.store.failed import Failure, read_unknown, replace_failed
 from speechframe.store.index import KeyIndex
 from speechframe.store.ledger import FOLDER_NAME as LEDGER_FOLDER
 from speechframe.store.ledger import ledger_path, write_ledger
+from speechframe.store.locate import work_folder
 from speechframe.store.log import Kind, SegmentReader
 from speechframe.store.parts import FOLDER_NAME as PARTS_FOLDER
 from speechframe.store.parts import Batch, PartFile, part_files, part_path
-from speechframe.store.remote import work_folder
 from speechframe.store.replay import Replay
 from speechframe.store.schema import Record, SentRecord, part_schema
 from speechframe.store.table import FOLDER_NAME as INPUT_FOLDER

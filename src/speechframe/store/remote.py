@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar, cast
-from urllib.parse import urlsplit
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
@@ -164,7 +163,7 @@ class Remote:
         """Return the content, or a range of it."""
 
         def read() -> bytes:
-            if not _is_wrapped(self.fs):
+            if not is_wrapped(self.fs):
                 return cast("bytes", self.fs.cat_file(self.path, start=start, end=end))
             with self.fs.open(self.path, "rb", seekable=True) as file:
                 file.seek(start or 0)
@@ -205,7 +204,7 @@ class Remote:
     def _puts_whole(self) -> bool:
         protocols = (self.fs.protocol,) if isinstance(self.fs.protocol, str) else self.fs.protocol
         # pyarrow's filesystems are named like the stores behind them, but write by streams.
-        return not _is_wrapped(self.fs) and not _PUTS_WHOLE.isdisjoint(protocols)
+        return not is_wrapped(self.fs) and not _PUTS_WHOLE.isdisjoint(protocols)
 
     def claim(self, content: bytes) -> bool:
         """Make a small file that must not be there yet; return False if another one is."""
@@ -311,111 +310,6 @@ class RangeFile:
         self.closed = True
 
 
-def locate(path: "str | os.PathLike[str] | Remote", filesystem: Any = None) -> Path:
-    """Return where a run lies: a path, or what the store uses of one on an fsspec filesystem.
-
-    Parameters
-    ----------
-    path
-        A local path, a URL (``s3://bucket/run``) of any filesystem that fsspec knows, or, with
-        `filesystem`, a path on that.
-    filesystem
-        A filesystem of fsspec or of pyarrow; without it fsspec finds options and credentials by itself.
-
-    Raises
-    ------
-    StoreError
-        When the library for that address is missing, or the address holds a password.
-
-    Examples
-    --------
-    >>> locate("runs/demo")
-    PosixPath('runs/demo')
-    >>> str(locate("memory://bucket/run"))
-    'memory://bucket/run'
-    """
-    given: Any = path
-    if isinstance(given, Remote):
-        return cast("Path", given)
-    if filesystem is None and not isinstance(given, Path) and hasattr(given, "fs"):  # a UPath
-        given, filesystem = given.path, given.fs
-    text = os.fspath(given)
-    if filesystem is not None:
-        return _on(_wrapped(filesystem), text)
-    protocol, separator, rest = text.partition("://")
-    if not separator:
-        return Path(text).expanduser()
-    if protocol in {"file", "local"}:
-        return Path(rest)
-    if urlsplit(text).password is not None:
-        raise StoreError(
-            f"the address of a run ({protocol}://...) holds no password: configure it where fsspec looks for"
-            " it, or give filesystem="
-        )
-    try:
-        import fsspec
-
-        return _on(*fsspec.url_to_fs(text))
-    except (ImportError, ValueError) as error:
-        raise StoreError(
-            f"run folders at {protocol}:// need a library that is missing ({error}):"
-            " pip install 'speechframe[s3]' for s3://, for others what fsspec names"
-        ) from error
-
-
-def _on(fs: Any, path: str) -> Path:
-    protocols = (fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol)
-    text = str(path)
-    if "file" in protocols or (_is_wrapped(fs) and protocols == ("local",)):
-        return Path(fs._strip_protocol(text))  # noqa: SLF001 - the name under which fsspec documents it
-    stripped = str(fs._strip_protocol(text)).rstrip("/")  # noqa: SLF001
-    # Paths on the web keep their protocol.
-    is_address = stripped.startswith(tuple(f"{protocol}://" for protocol in protocols))
-    address = stripped if is_address else f"{protocols[0]}://{stripped.lstrip('/')}"
-    return cast("Path", Remote(fs, stripped, address))
-
-
-def _wrapped(filesystem: Any) -> Any:
-    if type(filesystem).__module__.startswith("pyarrow"):
-        from fsspec.implementations.arrow import ArrowFSWrapper
-
-        return ArrowFSWrapper(filesystem)
-    return filesystem
-
-
-def _is_wrapped(fs: Any) -> bool:
+def is_wrapped(fs: Any) -> bool:
+    """Return whether a filesystem is one of pyarrow's."""
     return type(fs).__name__ == "ArrowFSWrapper"
-
-
-def is_remote(path: Any) -> bool:
-    """Return whether a path that :func:`locate` returned is on another filesystem."""
-    return isinstance(path, Remote)
-
-
-def work_root() -> Path:
-    """Return the folder of this user and machine that holds what remote runs have not put yet."""
-    state = os.environ.get("XDG_STATE_HOME")
-    return (Path(state) if state else Path.home() / ".local" / "state") / "speechframe" / "remote"
-
-
-def draft_parent(path: Path) -> Path:
-    """Return the local folder in which a run for `path` is made before :meth:`RunFolder.move`."""
-    if isinstance(path, Remote):
-        return work_root() / "new"
-    return path.absolute().parent
-
-
-def working(path: Path, run_id: str) -> Path:
-    """Return `path` with the local folder that goes with it, if it is remote."""
-    if not isinstance(path, Remote):
-        return path
-    # The run's id too: the same address may mean another store tomorrow.
-    name = hashlib.blake2b(f"{path.address}\0{run_id}".encode(), digest_size=10).hexdigest()
-    return cast("Path", replace(path, work=work_root() / name))
-
-
-def work_folder(path: Path) -> Path:
-    """Return the local folder with lock and log of the run in `path`."""
-    if not isinstance(path, Remote):
-        return path
-    return path.draft().parent.parent

@@ -16,7 +16,8 @@ from filelock import FileLock, Timeout
 
 from speechframe.errors import StoreError
 from speechframe.store import files
-from speechframe.store.remote import Remote, work_folder
+from speechframe.store.locate import work_folder
+from speechframe.store.remote import Remote
 from speechframe.store.schema import now
 from speechframe.store.writer import user_name
 

@@ -13,6 +13,7 @@ from speechframe.errors import StoreError
 from speechframe.store import files, ledger, log, parts, table
 from speechframe.store import recover as recovery
 from speechframe.store.aligned import Words, write_aligned
+from speechframe.store.locate import is_remote, locate, work_folder, working
 from speechframe.store.lock import is_held, locked
 from speechframe.store.manifest import (
     FILE_NAME,
@@ -25,7 +26,6 @@ from speechframe.store.manifest import (
 )
 from speechframe.store.move import move
 from speechframe.store.reader import ALIGNED_KEY, RunReader
-from speechframe.store.remote import is_remote, locate, work_folder, working
 from speechframe.store.writer import RunWriter
 
 __all__ = ["RunFolder"]

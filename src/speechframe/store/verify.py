@@ -14,9 +14,9 @@ from speechframe.store.aligned import SCHEMA as ALIGNED_SCHEMA
 from speechframe.store.aligned import aligned_files
 from speechframe.store.footer import Noted, packed, read_note
 from speechframe.store.ledger import ledger_files
+from speechframe.store.locate import work_folder
 from speechframe.store.manifest import RunManifest
 from speechframe.store.parts import failed_file, open_part, part_files
-from speechframe.store.remote import work_folder
 from speechframe.store.schema import AUDIO_COLUMN, FINISHED, LEDGER_SCHEMA, part_schema
 from speechframe.store.table import open_table
 

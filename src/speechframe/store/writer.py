@@ -25,8 +25,8 @@ from speechframe.store.entries import (
 )
 from speechframe.store.failed import Changes, replace_failed
 from speechframe.store.ledger import ledger_path, write_ledger
+from speechframe.store.locate import work_folder
 from speechframe.store.parts import PART_BYTES, PART_ROWS, Batch, PartFile, part_path
-from speechframe.store.remote import work_folder
 from speechframe.store.schema import LedgerRow, Record, SentRecord, part_schema
 from speechframe.store.tally import Origin, Tally
 
