@@ -88,6 +88,16 @@ async def free_slots(http, key, cap):
         return int(found["context_id"])
 
 
+async def at_work(http, busy, waiting=0):
+    """Wait until so many workers are at work, and so many jobs wait for one."""
+    for _ in range(500):
+        workers = (await http.get("/healthz")).json["workers"]
+        if workers["busy"] >= busy and workers["waiting"] >= waiting:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(workers)
+
+
 async def healthy(http):
     """Wait until every worker is there again."""
     for _ in range(500):

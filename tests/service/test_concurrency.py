@@ -5,6 +5,7 @@ import random
 from collections import Counter
 
 import pytest
+from socket_lab import at_work
 
 from speechframe.spec import chosen
 from speechframe.spec.codes import HttpErrorCode
@@ -28,7 +29,7 @@ async def test_above_the_keys_concurrency_is_429_with_retry_after_and_costs_noth
 
 async def test_keys_have_slots_of_their_own(http):
     busy = [asyncio.ensure_future(http.generate("sleep 0.4", key="slow")) for _ in range(2)]
-    await asyncio.sleep(0.1)
+    await at_work(http, 2)
     assert (await http.generate(key="slow")).status == 429
     # Both workers are asleep, so this one waits its turn and is served.
     assert (await http.generate(key="second")).status == 200
@@ -37,7 +38,7 @@ async def test_keys_have_slots_of_their_own(http):
 
 async def test_a_request_that_could_never_succeed_is_told_so_though_no_slot_is_free(http):
     busy = [asyncio.ensure_future(http.generate("sleep 0.4", key="slow")) for _ in range(2)]
-    await asyncio.sleep(0.1)
+    await at_work(http, 2)
     assert (await http.generate(key="slow", pitch=99)).status == 400
     await asyncio.gather(*busy)
 
@@ -102,7 +103,7 @@ async def test_a_full_queue_over_all_keys_is_503_with_retry_after_and_costs_noth
         http = http_to(service)
         sends = [http.generate("sleep 0.2", key=("one", "two")[n % 2]) for n in range(12)]
         sends = list(map(asyncio.ensure_future, sends))
-        await asyncio.sleep(0.2)
+        await at_work(http, 1, waiting=4)
         # Whether it could be paid for is looked at after that.
         assert (await http.generate("hello", key="broke")).status == 503
         answers = await asyncio.gather(*sends)

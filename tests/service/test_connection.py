@@ -6,6 +6,7 @@ import json
 import time
 
 import pytest
+from socket_lab import at_work
 
 from speechframe.spec import chosen
 
@@ -207,9 +208,11 @@ async def test_a_client_that_goes_away_frees_its_slots_within_a_second_and_is_bi
     before = await http.remaining("slow")
     for _ in range(2):
         await asyncio.gather(*[gone_in_the_middle(service, "sleep 1.5", 0.3) for _ in range(2)])
-        await asyncio.sleep(0.2)
+        ended = time.monotonic()
         # Both slots of the key are free, and what was reserved is given back; the workers still sleep.
-        assert (await http.generate("a" * 200, key="slow")).status == 200
+        while (answer := await http.generate("a" * 200, key="slow")).status == 429:
+            assert time.monotonic() - ended < 1
+        assert answer.status == 200
         before -= 200
         assert await http.remaining("slow") == before
 
@@ -217,7 +220,7 @@ async def test_a_client_that_goes_away_frees_its_slots_within_a_second_and_is_bi
 async def test_a_client_that_goes_away_while_it_waits_is_never_worked_for(service, http):
     # Two workers sleep; what waits behind them belongs to nobody any more.
     busy = [asyncio.ensure_future(http.generate("sleep 0.8")) for _ in range(2)]
-    await asyncio.sleep(0.2)
+    await at_work(http, 2)
     await asyncio.gather(*[gone_in_the_middle(service, "sleep 2.5", 0.2) for _ in range(2)])
     await asyncio.gather(*busy)
     started = time.monotonic()

@@ -19,6 +19,7 @@ from convert_lab import (
     convert,
     no_uploads,
 )
+from socket_lab import at_work
 
 from speechframe.service.config import WorkerLimits
 from speechframe.spec import chosen
@@ -205,7 +206,8 @@ async def left(http, service, tools, **fields):
     """Ask, and go away in the middle of the work."""
     asking = asyncio.ensure_future(convert(http, **fields))
     await tools.until(lambda: not no_uploads(service))
-    await asyncio.sleep(0.3)
+    await at_work(http, 1)
+    await asyncio.sleep(0.3)  # the clip is looked at first
     asking.cancel()
     await tools.until(lambda: no_uploads(service))
 

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from socket_lab import at_work
 
 from speechframe.spec import chosen
 
@@ -98,7 +99,7 @@ async def test_repeats_at_once_fit_a_quota_that_covers_one(http):
 async def test_another_body_is_refused_also_while_the_first_is_in_flight(http):
     headers = {NAME: "in-flight"}
     first = asyncio.ensure_future(http.generate("sleep 0.4", headers=headers))
-    await asyncio.sleep(0.15)
+    await at_work(http, 1)
     assert (await http.generate("another", headers=headers)).status == 400
     assert (await first).status == 200
 
@@ -109,7 +110,7 @@ async def test_when_the_first_of_two_at_once_crashes_the_second_is_billed(start,
         headers = {NAME: "takes-over"}
         # One worker: the second waits until the first has gone down with its client.
         doomed = asyncio.ensure_future(http.generate("sleep 0.5 aaaa", headers=headers))
-        await asyncio.sleep(0.1)
+        await at_work(http, 1)
         second = asyncio.ensure_future(http.generate("sleep 0.5 aaaa", headers=headers))
         await asyncio.sleep(0.1)
         doomed.cancel()

@@ -11,6 +11,7 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+from socket_lab import at_work
 
 from speechframe import local
 from speechframe.errors import SettingsError
@@ -160,8 +161,9 @@ async def test_the_parent_is_killed_and_service_and_workers_are_gone_in_the_midd
         pids = [said["pid"], *await tools.until(lambda: tools.worker_pids(said["pid"]))]
         assert len(pids) == 3
         assert all(map(tools.alive, pids))
-        flying = asyncio.ensure_future(http_to(SimpleNamespace(url=said["url"]), "k").generate("sleep 100"))
-        await asyncio.sleep(0.3)
+        http = http_to(SimpleNamespace(url=said["url"]), "k")
+        flying = asyncio.ensure_future(http.generate("sleep 100"))
+        await at_work(http, 1)
         parent.kill()
     await gone(tools, pids)
     await asyncio.gather(flying, return_exceptions=True)
@@ -189,8 +191,9 @@ async def test_the_service_is_killed_and_its_workers_are_gone_in_the_middle_of_a
     with start(workers=2) as service:
         workers = tools.worker_pids(service.pid)
         assert len(workers) == 2
-        flying = asyncio.ensure_future(http_to(service).generate("sleep 100"))
-        await asyncio.sleep(0.3)
+        http = http_to(service)
+        flying = asyncio.ensure_future(http.generate("sleep 100"))
+        await at_work(http, 1)
         os.kill(service.pid, signal.SIGKILL)
         await gone(tools, workers)
         await asyncio.gather(flying, return_exceptions=True)

@@ -11,6 +11,7 @@ import sys
 import time
 
 import pytest
+from socket_lab import at_work
 
 from speechframe.errors import SettingsError
 from speechframe.service import config, keys, serve
@@ -244,12 +245,12 @@ async def test_what_is_in_flight_is_answered_when_the_service_is_told_to_stop(
         # Two connections that are kept alive: one for the request in flight, one for another.
         await asyncio.gather(*[http.generate("sleep 0.1") for _ in range(2)])
         flying = asyncio.ensure_future(http.generate("sleep 0.8"))
-        await asyncio.sleep(0.2)
+        await at_work(http, 1)
         workers = tools.worker_pids(child.process.pid)
         child.process.send_signal(signal.SIGTERM)
-        await asyncio.sleep(0.1)
         # The connection that was kept alive still gets an answer, and a new one nobody to talk to.
-        late = await http.generate("hello")
+        while (late := await http.generate("hello")).status == 200:
+            pass  # the signal has not come yet
         assert (late.status, late.code) == (503, "UNAVAILABLE")
         assert late.headers[chosen.RETRY_AFTER_HEADER]
         answer = await flying
@@ -262,8 +263,9 @@ async def test_what_is_in_flight_is_answered_when_the_service_is_told_to_stop(
 async def test_what_does_not_finish_in_time_is_503_and_not_billed(plugins, tmp_path, http_to):
     arguments = ("--data", str(tmp_path), "--key", "k:1000")
     with Child(*arguments, "--grace-s", "0.3") as child:
-        flying = asyncio.ensure_future(http_to(child, "k").generate("sleep 30"))
-        await asyncio.sleep(0.3)
+        http = http_to(child, "k")
+        flying = asyncio.ensure_future(http.generate("sleep 30"))
+        await at_work(http, 1)
         started = time.monotonic()
         child.process.send_signal(signal.SIGTERM)
         answer = await flying
@@ -276,8 +278,9 @@ async def test_what_does_not_finish_in_time_is_503_and_not_billed(plugins, tmp_p
 
 async def test_the_second_ctrl_c_does_not_wait(plugins, tmp_path, http_to):
     with Child("--data", str(tmp_path), "--key", "k:1000", "--grace-s", "60") as child:
-        flying = asyncio.ensure_future(http_to(child, "k").generate("sleep 30"))
-        await asyncio.sleep(0.3)
+        http = http_to(child, "k")
+        flying = asyncio.ensure_future(http.generate("sleep 30"))
+        await at_work(http, 1)
         for _ in range(2):
             child.process.send_signal(signal.SIGINT)
             await asyncio.sleep(0.2)

@@ -10,7 +10,19 @@ import aiohttp
 import psutil
 import pytest
 from aiohttp import WSMsgType
-from socket_lab import FALCON, LONG, MOODY, PATH, THREE, Talk, free_slots, own_bytes, talking
+from socket_lab import (
+    FALCON,
+    LONG,
+    MOODY,
+    PATH,
+    THREE,
+    Talk,
+    at_work,
+    free_slots,
+    healthy,
+    own_bytes,
+    talking,
+)
 
 from speechframe.spec import chosen
 from speechframe.spec.codes import INVALID_KEY_REASON
@@ -277,12 +289,12 @@ async def test_a_worker_killed_in_the_middle_of_a_sentence_is_an_internal_error(
     http = http_to(wide)
     async with talking(http, "model=gen2&format=PCM") as talk:
         await talk.say("sleep 5 long.", "a", MOODY)
-        await asyncio.sleep(0.3)
+        await at_work(http, 1)
         for pid in tools.worker_pids(wide.pid):
             os.kill(pid, signal.SIGKILL)
         await talk.finals(1)
         assert talk.codes() == ["INTERNAL_ERROR"]
-        await asyncio.sleep(0.2)
+        await healthy(http)
         await talk.say("Hello there.", "a", MOODY)
         await talk.finals(2)
         assert talk.audio("a")
@@ -308,7 +320,7 @@ async def test_clear_drops_what_is_not_being_spoken(http):
             text="sleep 0.4 long. Never said. And no more. ",
             min_buffer_size=0,
         )
-        await asyncio.sleep(0.1)
+        await at_work(http, 1)
         await talk.send(context_id="a", clear=True)
         await talk.send(context_id="a", end=True)
         await talk.finals(1)

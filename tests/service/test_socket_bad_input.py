@@ -9,7 +9,7 @@ import signal
 import aiohttp
 import pytest
 from aiohttp import WSMsgType
-from socket_lab import FALCON, LONG, MOODY, THREE, free_slots, healthy, own_bytes, talking
+from socket_lab import FALCON, LONG, MOODY, THREE, at_work, free_slots, healthy, own_bytes, talking
 
 from speechframe.spec import chosen
 
@@ -184,7 +184,8 @@ async def test_a_worker_killed_in_the_middle_of_a_sentence_costs_the_context_it_
         await talk.until(lambda one: "audio" in one and one["context_id"] == "before")
         await elsewhere.send(context_id="open", voice_config=FALCON)
         await talk.say("sleep 2.5 long.", "killed", MOODY)
-        await asyncio.sleep(0.3)
+        await at_work(http, 1)
+        await asyncio.sleep(0.3)  # it may still have been the work of before
         for pid in tools.worker_pids(service.pid):
             os.kill(pid, signal.SIGKILL)
         await talk.finals(2)

@@ -13,6 +13,7 @@ import numpy as np
 import psutil
 import pytest
 import soundfile
+from socket_lab import at_work
 
 from speechframe.audio import codec
 from speechframe.audio.streams import StreamEncoder
@@ -222,7 +223,7 @@ async def test_a_full_queue_is_503_before_the_first_byte(start, http_to):
     with start(workers=1, options=["--queue", "1"]) as service:
         http = http_to(service)
         busy = [asyncio.ensure_future(http.generate("sleep 0.8")) for _ in range(2)]
-        await asyncio.sleep(0.3)
+        await at_work(http, 1, waiting=1)
         answer = await http.ask("POST", PATH, json=body())
         assert (answer.status, answer.code) == (503, "UNAVAILABLE")
         assert chosen.RETRY_AFTER_HEADER in answer.headers
@@ -317,7 +318,7 @@ async def test_a_worker_killed_in_the_middle_of_a_sentence_cuts_the_stream(http,
     whole = await read(body())
     async with opened(http, moody("Hello there. sleep 2 long. Well.")) as answer:
         await answer.content.readany()
-        await asyncio.sleep(0.1)
+        await at_work(http, 1)
         for pid in tools.worker_pids(service.pid):
             os.kill(pid, signal.SIGKILL)
         with pytest.raises(aiohttp.ClientPayloadError):

@@ -11,6 +11,7 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from socket_lab import at_work
 from translate_lab import install
 
 from speechframe.engines import firefox_models
@@ -307,13 +308,13 @@ class TestIdempotency:
 
 
 class TestOverTheCap:
-    async def test_a_call_waits_for_its_turn(self, translate):
+    async def test_a_call_waits_for_its_turn(self, translate, http):
         async def one(words):
             answer = await translate([words], "eo", key="narrow", sourceLanguage="en")
             return answer.status, time.monotonic()
 
         first = asyncio.ensure_future(one("sleep 0.6"))
-        await asyncio.sleep(0.2)
+        await at_work(http, 1)
         second = asyncio.ensure_future(one("soon"))
         (status, ended), (later, after) = await first, await second
         assert (status, later) == (200, 200)
@@ -369,8 +370,7 @@ async def test_a_caller_that_goes_away_pays_nothing_and_stops_the_work(translate
     before = await http.remaining("spare")
     texts = [f"sleep 0.3{n:02} {'x' * 900}" for n in range(60)]
     call = asyncio.ensure_future(translate(texts, "eo", key="spare", sourceLanguage="en"))
-    await asyncio.sleep(0.5)
-    assert (await http.get("/healthz")).json["workers"]["busy"]
+    await at_work(http, 1)
     call.cancel()
     await asyncio.gather(call, return_exceptions=True)
     await idle_within(http, 4)

@@ -11,7 +11,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from socket_lab import healthy
+from socket_lab import at_work, healthy
 
 from speechframe.service.config import MEBI, WorkerLimits
 from speechframe.service.job import REPLY_HEAD, Facts, Job, Reply, read_facts
@@ -48,7 +48,7 @@ async def test_a_worker_killed_in_the_middle_of_a_job_costs_that_job(http, servi
     pids = tools.worker_pids(service.pid)
     assert len(pids) == 2
     both = [asyncio.ensure_future(http.generate("sleep 0.6")) for _ in range(2)]
-    await asyncio.sleep(0.2)
+    await at_work(http, 2)
     os.kill(pids[0], number)
     assert sorted(answer.status for answer in await asyncio.gather(*both)) == [200, 500]
     await healthy(http)
@@ -80,7 +80,7 @@ async def test_a_worker_that_hangs_is_replaced_after_its_time(start, http_to, to
         # A real stop of the process, not only a sleep: nothing in it runs any more.
         await healthy(http)
         hung = asyncio.ensure_future(http.generate("sleep 0.3"))
-        await asyncio.sleep(0.1)
+        await at_work(http, 1)
         (pid,) = tools.worker_pids(service.pid)
         os.kill(pid, signal.SIGSTOP)
         assert (await hung).status == 500
