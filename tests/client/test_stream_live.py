@@ -146,12 +146,14 @@ async def test_refusals_are_the_errors_of_every_other_call(service, client):
 
 
 async def test_a_slot_that_is_taken_is_waited_for(service, narrow):
-    async with Client(settings(service, "narrow"), patience=Patience(first_wait_s=0.05)) as patient:
+    async with Client(
+        settings(service, "narrow"), patience=Patience(attempts=50, first_wait_s=0.05)
+    ) as patient:
         holder = await narrow.stream(LONG, voice="ivy")
         with pytest.raises(RateLimited):
             await narrow.stream("Hello", voice="ivy")
         waiting = asyncio.create_task(patient.stream("Hello", voice="ivy"))
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.5)  # it is refused at least once
         await holder.close()
         stream = await waiting
         await stream.read()
@@ -440,8 +442,9 @@ async def test_the_async_verb_closes_what_it_opened(service):
     stream = await spf.aio.stream(words_of(THREE), voice="ivy", service=service)
     async for _ in stream:
         break
-    await asyncio.sleep(0.1)
-    assert "closed" in repr(stream)
+    async with asyncio.timeout(10):
+        while "closed" not in repr(stream):  # noqa: ASYNC110 - nothing else tells of it
+            await asyncio.sleep(0.01)
 
 
 @pytest.fixture
