@@ -2,6 +2,8 @@
 
 import gc
 import os
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import settings as hypothesis_settings
@@ -10,6 +12,8 @@ from speechframe import settings as settings_module
 from speechframe.batch import connection as connection_module
 from speechframe.batch import options as options_module
 from speechframe.local import local_service
+
+sys.path.insert(0, str(Path(__file__).parent))  # what all tests share lies beside this
 
 # Several test runs may share a machine: how long one example takes says nothing about the code.
 hypothesis_settings.register_profile("speechframe", deadline=None)

@@ -15,6 +15,7 @@ import odd_answers
 from odd_answers import HASTY, KEY, RATE_HZ, REFUSED, SILENT, UNUSABLE, USED, audio_of
 
 import speechframe as spf
+from peak import forget_peak, peak_kb
 from speechframe.batch import retry
 from speechframe.settings import Settings
 
@@ -141,14 +142,13 @@ def test_what_cannot_be_used_is_asked_for_again_and_every_attempt_is_in_the_ledg
 
 def test_memory_does_not_follow_what_a_server_sends(service, settings, tmp_path):
     """Every row is answered with as many bytes as are taken; the run holds a few of them at a time."""
-    import resource
-
     endless = next(kind for kind in UNUSABLE if kind.name == "endless")
     texts = [f"Row {n} is endless." for n in range(ROWS)]
     generate(service, settings, tmp_path / "warm", texts[:2])
     service.odd = dict.fromkeys(texts, endless.step)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    forget_peak()
+    before = peak_kb()
     run = generate(service, settings, tmp_path, texts, timeout_s=20, max_concurrency=4)
     assert set(run.to_pandas()["status"]) == {"failed"}
     # In kilobytes: four in flight, each joined once, and the server's own in the same process.
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 400_000
+    assert peak_kb() - before < 400_000

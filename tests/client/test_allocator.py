@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,8 @@ from speechframe import _allocator
 # Buffers as answers have them, in a thread of its own as the client's loop is.
 _CHURN = """
 import json, resource, sys, threading
+sys.path.insert(0, sys.argv[2])
+from peak import peak_kb
 from speechframe._allocator import tune_allocator
 
 tuned = [tune_allocator() for _ in range(2)] if sys.argv[1] == "tuned" else [False]
@@ -25,16 +28,21 @@ def faults():
 
 thread = threading.Thread(target=lambda: churn(200))
 thread.start(); thread.join()
-before, first = faults(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before, first = faults(), peak_kb()
 thread = threading.Thread(target=lambda: churn(3000))
 thread.start(); thread.join()
-last = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+last = peak_kb()
 print(json.dumps({"tuned": tuned, "faults": faults() - before, "grown_kb": last - first}))
 """
 
 
 def _churned(way):
-    done = subprocess.run([sys.executable, "-c", _CHURN, way], capture_output=True, check=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", _CHURN, way, Path(__file__).parents[1]],
+        capture_output=True,
+        check=True,
+        text=True,
+    )
     return json.loads(done.stdout)
 
 

@@ -198,9 +198,10 @@ def count_bytes_read():
 
 
 MEMORY = """
-import resource, sys
-sys.path.insert(0, sys.argv[2])
+import sys
+sys.path[:0] = sys.argv[2:]
 import random
+from peak import peak_kb
 from store_cases import TABLE_SCHEMA, done, key_of, manifest, table_batch
 from speechframe.store import RunFolder
 
@@ -209,17 +210,18 @@ keys = [key_of(i) for i in range(6_000)]
 with run.lock(), run.writer() as out:
     for key in keys:
         out.answer(done(key, audio_bytes=bytes(bytearray(60_000)), sha256="0" * 64))
-start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+start = peak_kb()
 with run.add_table(TABLE_SCHEMA) as table:
     table.write(table_batch(keys))
 rows = sum(batch.num_rows for batch in run.joined(audio=True, cache_bytes=2**26))
 assert rows == 6_000
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - start) // 1024)
+print((peak_kb() - start) // 1024)
 """
 
 
 def test_reading_360_mb_of_audio_takes_a_bounded_part_of_that(tmp_path):
-    command = [sys.executable, "-c", MEMORY, tmp_path / "run", Path(__file__).parent]
+    here = Path(__file__).parent
+    command = [sys.executable, "-c", MEMORY, tmp_path / "run", here, here.parent]
     more = int(subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout)
     shutil.rmtree(tmp_path / "run")
     assert more < 140, f"{more} MB more"

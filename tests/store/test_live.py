@@ -214,17 +214,19 @@ def test_without_a_log_a_look_is_not_taken_again(run):
 
 
 MEMORY = """
-import resource, sys
+import sys
+sys.path.insert(0, sys.argv[3])
+from peak import peak_kb
 from speechframe.store import RunFolder
 
 run = RunFolder.open(sys.argv[1])
 run.keys()
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak_kb()
 more = RunFolder.open(sys.argv[2])
 assert len(more.keys()) == len(list(more.index().packed({"done"}))) == 120
 assert more.ledger().num_rows == 120
 assert sum(batch.num_rows for batch in more.joined()) == 120
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+print(peak_kb() - before)
 """
 
 
@@ -236,7 +238,7 @@ def test_audio_nobody_asked_for_is_not_held(tmp_path, run, add_rows):
         few.answer(done(key_of(0)), tried(key_of(0)))
         for key in keys:
             many.answer(done(key, size=2**20), tried(key, attempt=1))
-        command = [sys.executable, "-c", MEMORY, small.path, run.path]
+        command = [sys.executable, "-c", MEMORY, small.path, run.path, Path(__file__).parents[1]]
         kilobytes = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     assert kilobytes < 60_000
 

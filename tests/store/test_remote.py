@@ -32,6 +32,7 @@ from store_cases import (
 from speechframe.cli import main
 from speechframe.errors import NotARun, RunLocked, StoreError
 from speechframe.store import RunFolder, draft_parent, holder, is_remote, locate, remote, writer
+from speechframe.store.locate import work_folder
 
 HERE = Path(__file__).parent
 BUCKET = "speech"
@@ -122,8 +123,8 @@ def test_a_run_of_five_thousand_rows_is_written_read_and_gone_on_with(address):
     assert table.column("status").to_pylist() == ["done"] * 5_000
     assert [clip["bytes"] for clip in table.column("audio").to_pylist()] == [audio_of(k, 100) for k in keys]
     assert again.ledger().num_rows == 5_000
-    assert list((remote.work_folder(again.path) / "log").iterdir()) == []
-    assert list((remote.work_folder(again.path) / "drafts").iterdir()) == []
+    assert list((work_folder(again.path) / "log").iterdir()) == []
+    assert list((work_folder(again.path) / "drafts").iterdir()) == []
     assert len(remote_names(again, "parts")) == 3
 
 

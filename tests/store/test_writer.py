@@ -320,8 +320,9 @@ def test_an_answer_waits_when_the_disk_lags_behind(run, monkeypatch):
 
 
 MEMORY = """
-import resource, sys
-sys.path.insert(0, sys.argv[2])
+import sys
+sys.path[:0] = sys.argv[2:]
+from peak import peak_kb
 from store_cases import all_rows, done, key_of, manifest, sent, tried
 from speechframe.store import RunFolder
 
@@ -334,14 +335,14 @@ with run.lock(), run.writer() as out:
         out.sent(sent(key))
         out.answer(done(key, audio_bytes=bytes(bytearray(audio)), sha256="0" * 64), tried(key))
         if number in (600, 4_999):
-            peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+            peaks.append(peak_kb() // 1024)
 print(*peaks)
 """
 
 
 def test_memory_does_not_grow_with_rows(tmp_path):
     here = Path(__file__).parent
-    command = [sys.executable, "-c", MEMORY, tmp_path / "run", here]
+    command = [sys.executable, "-c", MEMORY, tmp_path / "run", here, here.parent]
     early, late = map(
         int, subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout.split()
     )
