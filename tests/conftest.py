@@ -1,6 +1,5 @@
 """What every test gets: no settings of the person who runs it, and one embedded service for the session."""
 
-import gc
 import os
 import sys
 from pathlib import Path
@@ -26,12 +25,6 @@ PYTHONPATH = os.environ.get("PYTHONPATH")
 def pytest_collection_modifyitems(items):
     """Begin with the browser's tests: a file that takes a minute must not be left to one worker at the end."""
     items.sort(key=lambda item: item.path.parent.name != "widgets")
-
-
-def pytest_collection_finish():
-    """Keep thousands of tests out of every later collection of garbage: a tenth of a run's time went there."""
-    gc.collect()
-    gc.freeze()
 
 
 def pytest_runtest_setup(item):
