@@ -208,11 +208,9 @@ async def test_a_client_that_goes_away_frees_its_slots_within_a_second_and_is_bi
     before = await http.remaining("slow")
     for _ in range(2):
         await asyncio.gather(*[gone_in_the_middle(service, "sleep 1.5", 0.3) for _ in range(2)])
-        ended = time.monotonic()
+        await asyncio.sleep(0.2)
         # Both slots of the key are free, and what was reserved is given back; the workers still sleep.
-        while (answer := await http.generate("a" * 200, key="slow")).status == 429:
-            assert time.monotonic() - ended < 1
-        assert answer.status == 200
+        assert (await http.generate("a" * 200, key="slow")).status == 200
         before -= 200
         assert await http.remaining("slow") == before
 

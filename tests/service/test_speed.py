@@ -53,17 +53,12 @@ async def test_the_service_itself_costs_little(http, service):
 
 @pytest.mark.slow
 async def test_figures_on_a_quiet_machine(start, http_to):
-    gains, costs_ms = [], []
-    for _ in range(3):  # what else runs there only makes them worse: the best of three counts
-        rates = []
-        for workers in (1, 2):
-            with start(workers=workers, concurrency=20) as service:
-                http = http_to(service)
-                await rate(http, ["warm up"] * 4, 4)
-                rates.append(await rate(http, [f"{n} {LONG}" for n in range(10)], 10, voiceId="nora"))
-                costs_ms.append(await overhead_ms(http, service, 500))
-        gains.append(rates[1] / rates[0])
-        if gains[-1] >= 1.7 and min(costs_ms) < 3:
-            break
-    assert max(gains) >= 1.7
-    assert min(costs_ms) < 3
+    rates = []
+    for workers in (1, 2):
+        with start(workers=workers, concurrency=20) as service:
+            http = http_to(service)
+            await rate(http, ["warm up"] * 4, 4)
+            rates.append(await rate(http, [f"{n} {LONG}" for n in range(10)], 10, voiceId="nora"))
+            cost_ms = await overhead_ms(http, service, 500)
+    assert rates[1] >= 1.7 * rates[0]
+    assert cost_ms < 3

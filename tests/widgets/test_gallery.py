@@ -101,6 +101,14 @@ def test_a_locale_that_nobody_speaks_is_answered_with_the_nearest(service):
         gallery(locale="fr-FX", service=service)
 
 
+def test_a_catalogue_without_voices_is_an_empty_gallery(service, monkeypatch):
+    async def nobody(*_):
+        return []
+
+    monkeypatch.setattr("speechframe.widgets.voice_gallery._listed", nobody)
+    assert gallery(service=service).shown == []
+
+
 def until(true, seconds=20):
     for _ in range(seconds * 50):
         if true():

@@ -241,7 +241,7 @@ def gallery(
         options["service"] = service
     made = VoiceGallery(found, text=text, model=model, **options)
     made.locale = locale
-    if not made.shown:
+    if locale and not made.shown:
         spoken = sorted({tag for voice in found for tag in voice.supported_locales})
         allowed = ", ".join(nearest(locale, spoken) or spoken)
         raise InvalidRows([problem("locale", "is spoken by no voice", value=locale, allowed=allowed)])
