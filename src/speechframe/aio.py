@@ -29,7 +29,7 @@ from speechframe.errors import InvalidRows, SettingsError
 from speechframe.local import LocalService, shared_service
 from speechframe.settings import Settings
 from speechframe.spec.billing import to_credits
-from speechframe.spec.locales import nearest
+from speechframe.spec.locales import is_within, nearest
 from speechframe.spec.speech import Format, Model, Voice
 
 if TYPE_CHECKING:
@@ -285,16 +285,13 @@ def _line(voice: Voice) -> tuple[Any, ...]:
 
 
 def _speaking(found: list[Voice], locale: str) -> list[Voice]:
-    wanted = locale.replace("_", "-").casefold()
-
-    def matches(tag: str) -> bool:
-        return tag.casefold() == wanted or tag.casefold().startswith(f"{wanted}-")
-
-    speaking = [v for v in found if any(map(matches, (v.locale or "", *v.supported_locales)))]
+    speaking = [
+        v for v in found if any(is_within(tag, locale) for tag in (v.locale or "", *v.supported_locales))
+    ]
     if not speaking:
         spoken = sorted({v.locale for v in found if v.locale})
         close = nearest(locale, spoken) or spoken
         raise InvalidRows(
             [problem("locale", "is spoken by no voice", value=locale, allowed=", ".join(close))]
         )
-    return sorted(speaking, key=lambda v: not matches(v.locale or ""))
+    return sorted(speaking, key=lambda v: not is_within(v.locale or "", locale))

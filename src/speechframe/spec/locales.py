@@ -67,6 +67,18 @@ def language_of(tag: str) -> str:
     return normalise(tag).partition("-")[0]
 
 
+def is_within(tag: str, wanted: str) -> bool:
+    """Return whether a locale is the one asked for, or of the language asked for.
+
+    Examples
+    --------
+    >>> [is_within("fr-FR", wanted) for wanted in ("fr", "FR_fr", "fr-CH", "f")]
+    [True, True, False, False]
+    """
+    low, sought = _folded(tag), _folded(wanted)
+    return low == sought or low.startswith(f"{sought}-")
+
+
 @lru_cache(maxsize=4096)
 def script_of(tag: str) -> str:
     """Return the script that a locale is written in, said or understood.

@@ -14,7 +14,7 @@ from speechframe.client import Client
 from speechframe.errors import InvalidRows, SpeechframeError
 from speechframe.page.arguments import text as said
 from speechframe.spec.billing import billed_characters
-from speechframe.spec.locales import language_of, nearest
+from speechframe.spec.locales import is_within, language_of, nearest
 from speechframe.spec.speech import Voice
 from speechframe.widgets.base import PageWidget, table
 from speechframe.widgets.comparison import VoiceComparison, compare_voices
@@ -258,22 +258,17 @@ def _passing(voices: list[Voice], *, query: str = "", gender: str = "", locale: 
         if (
             all(word in said for word in words)
             and gender in ("", card["gender"])
-            and (not locale or any(_is_in(tag, locale) for tag in voice.supported_locales))
+            and (not locale or any(is_within(tag, locale) for tag in voice.supported_locales))
         ):
             left.append(voice)
-    return sorted(left, key=lambda voice: not _is_in(voice.locale or "", locale))
+    return sorted(left, key=lambda voice: not is_within(voice.locale or "", locale))
 
 
 def _styles(voice: Voice, locale: str) -> set[str]:
     """Return the styles of a voice in what is asked for; in all its locales when nothing is."""
     spoken = voice.supported_locales.items()
-    return {style for tag, details in spoken if _is_in(tag, locale) for style in details.available_styles}
-
-
-def _is_in(tag: str, locale: str) -> bool:
-    """Whether a locale is the one asked for ("fr-FR"), or of that language ("fr"); all are when none is."""
-    low, wanted = tag.lower(), locale.lower()
-    return not wanted or low == wanted or low.startswith(f"{wanted}-")
+    heard = [details for tag, details in spoken if not locale or is_within(tag, locale)]
+    return {style for details in heard for style in details.available_styles}
 
 
 async def _listed(model: str, service: Any) -> list[Voice]:
