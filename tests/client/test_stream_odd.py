@@ -295,3 +295,12 @@ def test_a_stream_outlives_its_client_and_a_closed_client_has_none(odd, settings
     assert codec.inspect(stream.save(tmp_path / "said.flac").read_bytes()).format is Format.FLAC
     with pytest.raises(RuntimeError, match="closed"):
         client.stream("Hello", **ASKED)
+
+
+@pytest.mark.parametrize(("published", "cap"), [(7, 7), (True, 2), (0, 2), ("9", 2), (None, 2)])
+async def test_a_cap_is_what_a_service_publishes_where_that_is_one(odd, settings, published, cap):
+    page = {"service": "speechframe", "pools": {"streaming": published}}
+    odd.script(odd.answer(200, page), path="/v1/limits")
+    async with Client(settings) as client:
+        await client._slots.learn(client._reach)
+        assert client._slots.cap == cap

@@ -7,8 +7,9 @@ import random
 import pytest
 
 from speechframe.service.keys import Key
-from speechframe.service.slots import NoSlot, Pool, Slots
+from speechframe.service.slots import NoSlot, Slots
 from speechframe.spec import chosen
+from speechframe.spec.limits import Pool
 
 
 def key(concurrency=1, name=b"k"):

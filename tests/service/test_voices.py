@@ -5,9 +5,9 @@ from pydantic import TypeAdapter
 
 from speechframe import _version
 from speechframe.service.keys import Key
-from speechframe.service.slots import Pool, Slots
+from speechframe.service.slots import Slots
 from speechframe.spec import chosen
-from speechframe.spec.limits import REGIONS
+from speechframe.spec.limits import REGIONS, Pool
 from speechframe.spec.speech import Voice
 
 VOICES = TypeAdapter(list[Voice])

@@ -24,6 +24,7 @@ from speechframe.client.upload import Upload
 from speechframe.spec.billing import PRICES, Millicredits, convert_millicredits
 from speechframe.spec.changer import ConvertRequest
 from speechframe.spec.check import FieldProblem, check
+from speechframe.spec.limits import Pool
 from speechframe.spec.speech import Format, Model
 from speechframe.store import Record, RunFolder
 
@@ -80,7 +81,7 @@ class ChangeVoiceOperation(Single):
     limits: Mapping[str, Any] = field(default_factory=dict)
     folder: RunFolder | None = None
     name: str = "change_voice"
-    pool: str = "other"
+    pool: str = Pool.OTHER
     arguments: Mapping[str, str] = field(default_factory=lambda: ARGUMENTS)
     data_arguments: frozenset[str] = frozenset({AUDIO})
 

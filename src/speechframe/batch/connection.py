@@ -8,13 +8,13 @@ from typing import Any, Self
 
 from speechframe.batch.cap import Cap
 from speechframe.batch.catalogue import VoiceBook
-from speechframe.batch.limiter import MOST_CONCURRENCY, START_CONCURRENCY, Lane
-from speechframe.batch.operation import STREAMING, Service
+from speechframe.batch.limiter import MOST_CONCURRENCY, Lane
+from speechframe.batch.operation import Service
 from speechframe.batch.permits import SharedPermits, shared_folder
 from speechframe.client import Client
 from speechframe.errors import SpeechframeError
 from speechframe.settings import GLOBAL_REGION, Settings, fingerprint
-from speechframe.spec.limits import REGIONS
+from speechframe.spec.limits import LARGEST_CONCURRENCY, LEAST_CONCURRENCY, REGIONS, Pool
 from speechframe.spec.speech import Model
 
 LOCAL_PREFIX = "local/"
@@ -24,9 +24,6 @@ _ASK_S = 5.0
 _LONGEST_IDENTITY = 200
 _LONGEST_MEMORY_S = 366 * 86_400.0
 _LARGEST_OFFER = 100_000
-
-LARGEST_CAP = max(region.streaming_concurrency or START_CONCURRENCY for region in REGIONS.values())
-"""The largest concurrency the document gives any region."""
 
 
 @dataclass
@@ -200,7 +197,7 @@ class Connection:
         pools = self.limits.get("pools")
         published = pools.get(pool) if isinstance(pools, dict) else None
         if not isinstance(published, int) or isinstance(published, bool) or published < 1:
-            known = REGIONS.get(region) if pool == STREAMING else None
+            known = REGIONS.get(region) if pool == Pool.STREAMING else None
             return first_cap(None, most, documented=None if known is None else known.streaming_concurrency)
         return first_cap(min(published, _LARGEST_OFFER), most)
 
@@ -231,5 +228,5 @@ def first_cap(offered: int | None, most: int | None, *, documented: int | None =
     if documented is not None:
         start = min(documented, most or documented)
     else:
-        start = START_CONCURRENCY if most is None else min(most, LARGEST_CAP)
+        start = LEAST_CONCURRENCY if most is None else min(most, LARGEST_CONCURRENCY)
     return Cap(start, max(MOST_CONCURRENCY, start))

@@ -27,6 +27,7 @@ from speechframe.batch.truth import Truth
 from speechframe.batch.verbs import verb
 from speechframe.client import Spoken
 from speechframe.spec.check import FieldProblem, check, is_speakable
+from speechframe.spec.limits import Pool
 from speechframe.spec.speech import Format, GenerateRequest, Model
 from speechframe.store import Record
 from speechframe.wire.bodies import encode_content
@@ -49,7 +50,7 @@ class GenerateOperation(Single, Textual):
     book: VoiceBook
     service: str
     name: str = "generate"
-    pool: str = "other"
+    pool: str = Pool.OTHER
     arguments: Mapping[str, str] = field(default_factory=lambda: ARGUMENTS)
     data_arguments: frozenset[str] = frozenset({"text"})
     _moulds: Moulds = field(default_factory=Moulds, init=False, repr=False, compare=False)

@@ -18,9 +18,7 @@ from speechframe.batch.cap import Cap, Ticket
 from speechframe.batch.permits import POLL_S, SharedPermits
 from speechframe.batch.rate import Rate
 from speechframe.batch.retry import LONGEST_DELAY_S, delay_s
-
-START_CONCURRENCY = 2
-"""Calls in flight where nobody says how many are allowed: the least any region of the document allows."""
+from speechframe.spec.limits import Pool
 
 MOST_CONCURRENCY = 256
 """Calls in flight where nobody says an end and nothing is refused."""
@@ -46,7 +44,7 @@ class Lane:
     cap
         How many calls may be in flight, of all processes with the key.
     pool
-        ``"other"`` or ``"streaming"``.
+        The service's pool.
     width
         How many of them may be this run's.
     permits
@@ -68,7 +66,7 @@ class Lane:
 
     region: str
     cap: Cap
-    pool: str = "other"
+    pool: str = Pool.OTHER
     width: int = sys.maxsize
     permits: SharedPermits = field(default_factory=lambda: SharedPermits(None, name=uuid4().hex))
     stands_in_for: "tuple[Lane, ...]" = ()

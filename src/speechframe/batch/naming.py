@@ -11,11 +11,10 @@ from speechframe.batch.operation import Operation
 from speechframe.batch.table import TableInput, problem
 from speechframe.errors import InvalidRows
 from speechframe.store.schema import part_schema
+from speechframe.store.table import ARGUMENT, PROBLEM
 
 ROW_ID = "speech_row_id"
-PROBLEM = "speech_problem"
 COST = "speech_millicredits"
-ARGUMENT = "speech_arg_"
 PREFIX = "speech_"
 
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol, Self
 from speechframe.batch.catalogue import VoiceBook
 from speechframe.batch.columns import Source
 from speechframe.batch.doubt import Doubt
+from speechframe.batch.outcome import DONE
 from speechframe.batch.table import TableInput, open_table
 from speechframe.client import Call, Spoken
 from speechframe.spec.billing import Millicredits
@@ -22,9 +23,6 @@ KeyBegun = hashlib.blake2b
 """A key whose body is still to come (:func:`begin_key`)."""
 _FORMATS = {format: (format.value, f".{format.value.lower()}") for format in Format}
 """Name and file suffix of each format; to ask a format for them costs a call of Python."""
-
-STREAMING, OTHER = "streaming", "other"
-"""The pools of a service (section 8): streams and contexts share one, everything else the other."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +148,7 @@ class Operation(Protocol):
     name: str
     """The verb's name, in run folders, ledgers and request keys."""
     pool: str
-    """The pool of the service whose concurrency it uses: :data:`STREAMING` or :data:`OTHER`."""
+    """The pool of the service whose concurrency it uses."""
     arguments: Mapping[str, str]
     """Argument name to the field's name in the document."""
     data_arguments: frozenset[str]
@@ -228,7 +226,7 @@ def spoken_record(planned: Planned, answer: Spoken, context: Context) -> Record:
     return Record(
         request_key=planned.request_key,
         take=planned.take,
-        status="done",
+        status=DONE,
         text=planned.text or None,
         audio_bytes=answer.audio,
         audio_path=f"{planned.request_key}{suffix}",

@@ -12,9 +12,7 @@ import pyarrow as pa
 from speechframe.batch.columns import Column, Source
 from speechframe.batch.keys import KeyColumn, repeated
 from speechframe.batch.naming import (
-    ARGUMENT,
     COST,
-    PROBLEM,
     ROW_ID,
     argument_of,
     column_map,
@@ -29,7 +27,7 @@ from speechframe.batch.table import PlanningStopped, TableInput, Taker, as_texts
 from speechframe.errors import InvalidRows
 from speechframe.spec.check import FieldProblem
 from speechframe.store import RunFolder
-from speechframe.store.table import TARGET
+from speechframe.store.table import ARGUMENT, PROBLEM, TARGET
 
 TARGET_ARGUMENT = "target"
 MOST_PROBLEMS = 10_000

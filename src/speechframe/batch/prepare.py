@@ -16,7 +16,7 @@ from speechframe._version import __version__
 from speechframe.batch.columns import Source
 from speechframe.batch.connection import Connection
 from speechframe.batch.keys import KeyColumn, Keys, has_key
-from speechframe.batch.naming import ARGUMENT, COST, PROBLEM, ROW_ID
+from speechframe.batch.naming import COST, ROW_ID
 from speechframe.batch.operation import Operation
 from speechframe.batch.options import Options
 from speechframe.batch.planner import Planner, plan_table
@@ -24,6 +24,7 @@ from speechframe.batch.run import PLANNED, STATE_KEY
 from speechframe.batch.table import problem
 from speechframe.errors import InvalidRows, RunMismatch, StoreError
 from speechframe.store import RunFolder, RunManifest, draft_parent, locate
+from speechframe.store.table import ARGUMENT, PROBLEM
 
 DEFAULT_ROOT = Path("speechframe-runs")
 SOURCES = "arguments"

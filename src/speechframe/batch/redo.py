@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from speechframe.batch.columns import Source
-from speechframe.batch.naming import ARGUMENT, COST, PROBLEM, ROW_ID
+from speechframe.batch.naming import COST, ROW_ID
 from speechframe.batch.outcome import DONE, FAILED, SUSPECT
 from speechframe.batch.planner import row_values
 from speechframe.batch.prepare import sources_of
@@ -14,6 +14,7 @@ from speechframe.batch.reviews import rejected
 from speechframe.batch.table import problem
 from speechframe.errors import InvalidRows
 from speechframe.store import RunFolder
+from speechframe.store.table import ARGUMENT, PROBLEM
 
 REJECTED = "rejected"
 REDO_STATES = (FAILED, SUSPECT, DONE, REJECTED)

@@ -6,7 +6,6 @@ from typing import Any, Self
 
 from speechframe.batch.catalogue import VoiceBook
 from speechframe.batch.operation import (
-    STREAMING,
     Checked,
     Context,
     Planned,
@@ -22,6 +21,7 @@ from speechframe.client import Spoken
 from speechframe.client.whole import whole_call
 from speechframe.spec.billing import billed_characters, generate_millicredits
 from speechframe.spec.check import FieldProblem, check, shown
+from speechframe.spec.limits import Pool
 from speechframe.spec.speech import Model, StreamRequest
 from speechframe.store import Record
 from speechframe.wire.stream import encode_stream
@@ -48,7 +48,7 @@ class StreamOperation(Single, Textual):
     book: VoiceBook
     service: str
     name: str = "generate"
-    pool: str = STREAMING
+    pool: str = Pool.STREAMING
     arguments: Mapping[str, str] = field(default_factory=lambda: ARGUMENTS)
     data_arguments: frozenset[str] = frozenset({"text"})
     remark: str | None = (

@@ -14,6 +14,7 @@ from speechframe.batch.drive import drive
 from speechframe.batch.glossary import Glossary, read_glossary
 from speechframe.batch.operation import Checked, Context, Planned, Service, Textual, Todo, request_key
 from speechframe.batch.options import RunOptions
+from speechframe.batch.outcome import DONE
 from speechframe.batch.packs import Packer, halves
 from speechframe.batch.placeholders import Protected
 from speechframe.batch.run import Run
@@ -28,6 +29,7 @@ from speechframe.spec import locales
 from speechframe.spec.billing import translate_millicredits
 from speechframe.spec.check import FieldProblem, check
 from speechframe.spec.chosen import MAX_TEXTS_PER_CALL, MAX_TRANSLATE_CHARACTERS
+from speechframe.spec.limits import Pool
 from speechframe.spec.translate import TranslateRequest
 from speechframe.store import Record
 
@@ -51,7 +53,7 @@ class TranslateOperation(Textual):
 
     service: Service
     name: str = "translate"
-    pool: str = "other"
+    pool: str = Pool.OTHER
     arguments: Mapping[str, str] = field(default_factory=lambda: ARGUMENTS)
     data_arguments: frozenset[str] = frozenset({"text"})
     constant_arguments: frozenset[str] = frozenset({"targets", "glossary"})
@@ -192,7 +194,7 @@ def _record(
         route = f"{source}>{part.locale}"
     return Record(
         request_key=part.request_key,
-        status="done",
+        status=DONE,
         text=part.text,
         translated_text=restored.text,
         route=route,

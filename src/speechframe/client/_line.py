@@ -27,7 +27,7 @@ from speechframe.errors import (
     service_error,
 )
 from speechframe.spec.codes import CloseCode, ErrorCode, HttpErrorCode, Status
-from speechframe.spec.limits import REGIONS
+from speechframe.spec.limits import LEAST_CONCURRENCY, REGIONS, Pool
 from speechframe.spec.socket import VoiceConfig
 from speechframe.wire.client_contexts import Audio, ClientContexts, Ended, Event, Failed
 from speechframe.wire.frames import encode_frame
@@ -89,7 +89,7 @@ class SharedSlots(Slots):
     """
 
     def __init__(self) -> None:
-        super().__init__(min(r.streaming_concurrency for r in REGIONS.values() if r.streaming_concurrency))
+        super().__init__(LEAST_CONCURRENCY)
         self._lines: weakref.WeakSet[Line] = weakref.WeakSet()
         self._is_known = False
 
@@ -118,9 +118,9 @@ class SharedSlots(Slots):
         if self._is_known:
             return
         pools = (await reach.limits() or {}).get("pools")
-        published = pools.get("streaming") if isinstance(pools, dict) else None
-        if isinstance(published, int) and published >= 1:
-            self.set(int(published))
+        published = pools.get(Pool.STREAMING) if isinstance(pools, dict) else None
+        if type(published) is int and published >= 1:
+            self.set(published)
             return
         region = REGIONS.get(reach.regions.names[0])
         self.set(region.streaming_concurrency or self.cap if region is not None else self.cap)

@@ -7,12 +7,10 @@ from speechframe.client.upload import Body
 from speechframe.errors import InvalidRows
 from speechframe.spec._model import DocumentModel
 from speechframe.spec.check import Checked, check
+from speechframe.spec.chosen import MAX_IDEMPOTENCY_CHARACTERS
 from speechframe.spec.deprecation import warn_deprecated
 from speechframe.spec.speech import Format, GenerateRequest
 from speechframe.wire.bodies import encode_generate
-
-MAX_IDEMPOTENCY_KEY = 255
-"""Characters; longer ones are cut or refused by the servers and proxies in between."""
 
 R = TypeVar("R", bound=DocumentModel)
 M = TypeVar("M", bound=DocumentModel)
@@ -55,9 +53,11 @@ class Call(Generic[R]):
     def __post_init__(self) -> None:
         key = self.idempotency_key
         if key is not None and not (
-            0 < len(key) <= MAX_IDEMPOTENCY_KEY and key.isascii() and key.isprintable()
+            0 < len(key) <= MAX_IDEMPOTENCY_CHARACTERS and key.isascii() and key.isprintable()
         ):
-            raise ValueError(f"an idempotency key is 1 to {MAX_IDEMPOTENCY_KEY} printable ASCII characters")
+            raise ValueError(
+                f"an idempotency key is 1 to {MAX_IDEMPOTENCY_CHARACTERS} printable ASCII characters"
+            )
         if self.take < 0:
             raise ValueError(f"a take is 0 or above, not {self.take}")
 

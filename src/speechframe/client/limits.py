@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from speechframe.spec.changer import ConvertRequest
 from speechframe.spec.chosen import PAUSE_SECONDS
+from speechframe.spec.pauses import PAUSE_START
 from speechframe.spec.speech import ChannelType, GenerateRequest, StreamRequest
 
 KIB = 1024
@@ -14,7 +15,6 @@ _SECONDS_A_CHARACTER = 1.0
 _GRACE_S = 30.0
 _FRAME_BYTES = ChannelType.STEREO.channels * 2
 _LONGEST_S = 86_400.0
-_PAUSE_MARKER = "[pause "
 _JSON_BYTES_A_CHARACTER = 1000
 """Words with their times and the fields nobody reads."""
 _JSON_BYTES_A_SECOND = 1000
@@ -142,7 +142,7 @@ def _audio_bytes(text: str, rate_hz: float | None, audio_duration: float | None 
 
 
 def _longest_s(text: str) -> float:
-    pauses_s = PAUSE_SECONDS.high * text.count(_PAUSE_MARKER) if _PAUSE_MARKER in text else 0.0
+    pauses_s = PAUSE_SECONDS.high * text.count(PAUSE_START) if PAUSE_START in text else 0.0
     return _SECONDS_A_CHARACTER * len(text) + pauses_s + _GRACE_S
 
 

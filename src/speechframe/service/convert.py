@@ -29,12 +29,12 @@ from speechframe.service.keys import Key
 from speechframe.service.middleware import NOTE
 from speechframe.service.paid import Bill, mark_of, refusals, reserved, slot_in_time, take_of
 from speechframe.service.shelf import Clip
-from speechframe.service.slots import Pool
 from speechframe.service.state import STATE, State
 from speechframe.service.uploads import Upload
 from speechframe.spec import billing, chosen
 from speechframe.spec.changer import ConvertRequest, ConvertResponse
 from speechframe.spec.codes import HttpErrorCode
+from speechframe.spec.limits import Pool
 from speechframe.spec.speech import Model
 
 _FILE, _FILE_URL = "file", "file_url"

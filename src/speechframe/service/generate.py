@@ -17,12 +17,12 @@ from speechframe.service.keys import Key
 from speechframe.service.middleware import NOTE
 from speechframe.service.paid import Bill, mark_of, reserved, slot, take_of
 from speechframe.service.shelf import Clip
-from speechframe.service.slots import Pool
 from speechframe.service.speaking import utterance
 from speechframe.service.state import STATE, State
 from speechframe.spec import billing, locales
 from speechframe.spec.codes import HttpErrorCode
 from speechframe.spec.deprecation import deprecation_notice
+from speechframe.spec.limits import Pool
 from speechframe.spec.pauses import pause_warnings
 from speechframe.spec.speech import GenerateRequest, GenerateResponse, Model
 from speechframe.wire.bodies import encode_generate

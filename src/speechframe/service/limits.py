@@ -10,11 +10,10 @@ from speechframe.service.answers import JSON, Refusal
 from speechframe.service.auth import require_key
 from speechframe.service.database import now
 from speechframe.service.keys import Key
-from speechframe.service.slots import Pool
 from speechframe.service.state import STATE, State
 from speechframe.spec import billing, chosen
 from speechframe.spec.codes import HttpErrorCode
-from speechframe.spec.limits import REGIONS
+from speechframe.spec.limits import REGIONS, Pool
 from speechframe.spec.render import openapi as openapi_document
 
 

@@ -13,14 +13,14 @@ from speechframe.service.answers import Refusal
 from speechframe.service.idempotency import Mark, OtherBody
 from speechframe.service.keys import Key
 from speechframe.service.shelf import Clip
-from speechframe.service.slots import NoSlot, Pool
+from speechframe.service.slots import NoSlot
 from speechframe.service.state import STATE, State
 from speechframe.service.workers import PoolClosed, Saturated, WorkerLost
 from speechframe.spec import billing, chosen
 from speechframe.spec.check import shown
 from speechframe.spec.codes import HttpErrorCode
+from speechframe.spec.limits import Pool
 
-_LONGEST_IDEMPOTENCY_KEY = 255
 _STOPPING_RETRY_S = 2.0
 _WHAT_HOLDS_SLOTS = {Pool.STREAMING: "streams and contexts in flight", Pool.OTHER: "in flight"}
 
@@ -91,11 +91,11 @@ def mark_of(request: web.Request, operation: str, content: bytes, *, take: int =
     header = request.headers.get(chosen.IDEMPOTENCY_HEADER)
     if header is None:
         return None
-    if not header or len(header) > _LONGEST_IDEMPOTENCY_KEY:
+    if not header or len(header) > chosen.MAX_IDEMPOTENCY_CHARACTERS:
         raise Refusal(
             HttpErrorCode.INVALID_REQUEST,
             f"{chosen.IDEMPOTENCY_HEADER} has {len(header)} characters; "
-            f"allowed: 1 to {_LONGEST_IDEMPOTENCY_KEY} characters",
+            f"allowed: 1 to {chosen.MAX_IDEMPOTENCY_CHARACTERS} characters",
         )
     body = hashlib.blake2b(operation.encode() + b"\0%d\0" % take + content, digest_size=32).digest()
     return Mark(request.app[STATE].ring.hashed(header), body)

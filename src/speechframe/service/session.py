@@ -25,7 +25,7 @@ from speechframe.service.catalogue import Casting, Catalogue
 from speechframe.service.keys import Key
 from speechframe.service.outbox import Outbox
 from speechframe.service.paid import Bill, reserved
-from speechframe.service.slots import Pool, Slots
+from speechframe.service.slots import Slots
 from speechframe.service.speaking import (
     VARIATION_IGNORED,
     Part,
@@ -40,6 +40,7 @@ from speechframe.service.stream import Shape
 from speechframe.service.workers import PoolClosed, Saturated, WorkerLost
 from speechframe.spec import billing, chosen
 from speechframe.spec.codes import CloseCode, ErrorCode, HttpErrorCode
+from speechframe.spec.limits import Pool
 from speechframe.spec.pauses import Pause, split_pauses
 from speechframe.spec.socket import ErrorFrame, FinalFrame, VoiceConfig, WarningFrame
 from speechframe.spec.speech import Model

@@ -8,18 +8,10 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from enum import StrEnum
 
 from speechframe.service.keys import Key
 from speechframe.spec import chosen
-from speechframe.spec.limits import REGIONS
-
-
-class Pool(StrEnum):
-    """What shares a cap (``spec.chosen``: pools)."""
-
-    STREAMING = "streaming"
-    OTHER = "other"
+from speechframe.spec.limits import REGIONS, Pool
 
 
 class NoSlot(Exception):

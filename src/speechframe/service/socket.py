@@ -11,12 +11,12 @@ from speechframe.service.keys import Key
 from speechframe.service.live import TooManySockets
 from speechframe.service.middleware import NOTE, TRACE_ID
 from speechframe.service.session import Session
-from speechframe.service.slots import Pool
 from speechframe.service.state import STATE, State
 from speechframe.service.stream import Shape, default_model
 from speechframe.spec import billing, chosen
 from speechframe.spec.codes import INVALID_KEY_REASON, CloseCode, HttpErrorCode
 from speechframe.spec.deprecation import GEN2_STREAMING
+from speechframe.spec.limits import Pool
 from speechframe.spec.socket import SocketQuery
 from speechframe.spec.speech import Model
 

@@ -27,7 +27,6 @@ from speechframe.service.catalogue import Casting
 from speechframe.service.keys import Key
 from speechframe.service.middleware import NOTE, TRACE_ID
 from speechframe.service.paid import Bill, mark_of, reserved, slot, take_of
-from speechframe.service.slots import Pool
 from speechframe.service.speaking import (
     VARIATION_IGNORED,
     Part,
@@ -42,7 +41,7 @@ from speechframe.service.state import STATE, State
 from speechframe.spec import billing, chosen
 from speechframe.spec.codes import HttpErrorCode
 from speechframe.spec.deprecation import GEN2_STREAMING, deprecation_notice
-from speechframe.spec.limits import REGIONS, default_sample_rate_hz
+from speechframe.spec.limits import REGIONS, Pool, default_sample_rate_hz
 from speechframe.spec.pauses import pause_warnings
 from speechframe.spec.speech import ChannelType, Format, Model, StreamRequest
 

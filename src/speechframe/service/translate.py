@@ -23,12 +23,12 @@ from speechframe.service.job import Job
 from speechframe.service.keys import Key
 from speechframe.service.middleware import NOTE
 from speechframe.service.paid import Bill, mark_of, refusals, reserved, slot_in_time
-from speechframe.service.slots import Pool
 from speechframe.service.state import STATE, State
 from speechframe.service.worker_translate import fields_of
 from speechframe.service.workers import Saturated
 from speechframe.spec import billing, chosen, locales
 from speechframe.spec.codes import HttpErrorCode
+from speechframe.spec.limits import Pool
 from speechframe.spec.translate import (
     CharacterCount,
     TranslateMetadata,

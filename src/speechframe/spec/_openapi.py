@@ -50,6 +50,10 @@ def operation(endpoint: Endpoint) -> dict[str, Any]:
     return described
 
 
+_REMEMBERED_HOURS = chosen.IDEMPOTENCY_SECONDS // 3600
+_REPEAT = f"A repeat within {_REMEMBERED_HOURS} hours with the same key and body is not billed again."
+
+
 def parameters_of() -> dict[str, Any]:
     """Return the headers that several calls take."""
     return {
@@ -57,8 +61,12 @@ def parameters_of() -> dict[str, Any]:
             "name": chosen.IDEMPOTENCY_HEADER,
             "in": "header",
             "required": False,
-            "description": "A repeat within 24 hours with the same key and body is not billed again.",
-            "schema": {"type": "string", "minLength": 1, "maxLength": 255},
+            "description": _REPEAT,
+            "schema": {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": chosen.MAX_IDEMPOTENCY_CHARACTERS,
+            },
             **_ADDITION,
         },
         "Take": {

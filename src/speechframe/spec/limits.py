@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from math import inf
 
 from speechframe.spec._enums import Format, Model
@@ -22,6 +23,7 @@ __all__ = [
     "SOCKET_IDLE_S",
     "STREAM_SAMPLE_RATES_HZ",
     "VARIATION",
+    "Pool",
     "Range",
     "Region",
     "default_sample_rate_hz",
@@ -51,6 +53,13 @@ CHANGER_FORMATS = (Format.MP3, Format.WAV, Format.FLAC, Format.ALAW, Format.ULAW
 
 SOCKET_IDLE_S = 180
 """Section 7.5: a WebSocket without traffic is closed with code 1000 after three minutes."""
+
+
+class Pool(StrEnum):
+    """What shares a cap (section 8; chosen: pools): contexts and streams one, everything else the other."""
+
+    STREAMING = "streaming"
+    OTHER = "other"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +95,11 @@ REGIONS: dict[str, Region] = {
     )
 }
 """Regions by our short name, which is the document's placeholder without `_url`, with hyphens."""
+
+_STREAMING = [region.streaming_concurrency for region in REGIONS.values() if region.streaming_concurrency]
+
+LEAST_CONCURRENCY, LARGEST_CONCURRENCY = min(_STREAMING), max(_STREAMING)
+"""Streams at once that any region allows, and that one of them does (section 8)."""
 
 
 def default_sample_rate_hz(model: Model) -> int:

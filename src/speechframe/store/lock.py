@@ -13,12 +13,13 @@ from filelock import FileLock, Timeout
 
 from speechframe.errors import RunLocked
 from speechframe.store import files
-from speechframe.store.holder import held
+from speechframe.store.holder import HOLDER_NAME, held
 from speechframe.store.locate import work_folder
 from speechframe.store.remote import Remote
 
+__all__ = ["HOLDER_NAME", "LOCK_NAME", "is_held", "locked"]
+
 LOCK_NAME = "lock"
-HOLDER_NAME = "lock.json"
 _LOOK_S = 0.05
 
 

@@ -1,6 +1,6 @@
 """The caller's tables, spooled into ``input/`` so that a run needs nothing from the caller again."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,10 +15,12 @@ from speechframe.store import files
 from speechframe.store.manifest import TableEntry
 
 FOLDER_NAME = "input"
-ROW_ID = "speech_row_id"
 REQUEST_KEY = "request_key"
 PROBLEM = "speech_problem"
-TARGET = "speech_arg_target"
+ARGUMENT = "speech_arg_"
+"""What the name of a column begins with that holds an argument's values by row."""
+
+TARGET = f"{ARGUMENT}target"
 """What a row is made for, where a verb makes several of each row: its locale until it has an answer."""
 
 # What a run needs to read its table is what it needs for one of these, however many rows there are.
@@ -151,18 +153,10 @@ def open_table(folder: Path, entry: TableEntry) -> pq.ParquetFile:
         ) from error
 
 
-def iter_rows(
-    folder: Path, entry: TableEntry, columns: Sequence[str], batch_rows: int
-) -> Iterator[pa.RecordBatch]:
-    """Yield the table's rows in the caller's order."""
-    with open_table(folder, entry) as file:
-        yield from file.iter_batches(batch_size=batch_rows, columns=list(columns))
-
-
 def _difference(got: pa.Schema, wanted: pa.Schema) -> str:
     return "; ".join(f"{a} instead of {b}" for a, b in zip(got, wanted, strict=False) if a != b) or (
         f"{len(got)} columns instead of {len(wanted)}"
     )
 
 
-__all__ = ["PROBLEM", "REQUEST_KEY", "ROW_ID", "TableWriter", "iter_rows", "new_entry", "open_table"]
+__all__ = ["ARGUMENT", "PROBLEM", "REQUEST_KEY", "TARGET", "TableWriter", "new_entry", "open_table"]

@@ -9,6 +9,7 @@ from pydantic import TypeAdapter
 
 from speechframe.spec.chosen import IDEMPOTENCY_SECONDS, TAKE_HEADER, TRACE_HEADER
 from speechframe.spec.codes import HttpErrorCode, Status
+from speechframe.spec.limits import Pool
 from speechframe.spec.pauses import strip_pauses
 from speechframe.spec.speech import Gender, Model, StyleDetails, Voice
 
@@ -197,7 +198,7 @@ def limits_page(
         "service": "speechframe",
         "identity": identity,
         "region": region,
-        "pools": {} if cap is None else {"other": cap, "streaming": cap},
+        "pools": {} if cap is None else dict.fromkeys(Pool, cap),
         "idempotency": idempotent,
         "idempotency_seconds": IDEMPOTENCY_SECONDS if idempotent else 0,
         "take_header": TAKE_HEADER if takes else None,

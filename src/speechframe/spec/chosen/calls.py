@@ -8,6 +8,8 @@ TOKEN_SECONDS = 30 * 60
 """Life of an auth token."""
 IDEMPOTENCY_SECONDS = 24 * 3600
 """How long an idempotency key is remembered."""
+MAX_IDEMPOTENCY_CHARACTERS = 255
+"""Of an idempotency key; longer ones are cut or refused by the servers and proxies in between."""
 MAX_TAKE = 2**31 - 1
 """The highest number of a take."""
 DEFAULT_CONCURRENCY = 15
