@@ -23,40 +23,47 @@ LINES = [f"This is line {i}." for i in range(40)]
 # -- the queue ----------------------------------------------------------------------
 
 
+async def taken(queue):
+    """Return the next job as the engine takes it: waiting while there is none yet."""
+    while (job := queue.take()) is None and not queue.finished.is_set():
+        await queue.changed()
+    return job
+
+
 async def test_jobs_come_in_order_and_the_end_is_none():
     queue = RowQueue(iter("abc"))
-    taken = []
-    while (job := await queue.next()) is not None:
-        taken.append(job)
+    order = []
+    while (job := await taken(queue)) is not None:
+        order.append(job)
         queue.done()
-    assert taken == ["a", "b", "c"]
+    assert order == ["a", "b", "c"]
     assert queue.finished.is_set()
-    assert await queue.next() is None
+    assert await taken(queue) is None
 
 
 async def test_the_end_waits_for_jobs_that_may_come_back():
     queue = RowQueue(iter("a"))
-    assert await queue.next() == "a"
-    waiting = asyncio.create_task(queue.next())
+    assert await taken(queue) == "a"
+    waiting = asyncio.create_task(taken(queue))
     await asyncio.sleep(0.02)
     assert not waiting.done()
     queue.front("a")
     assert await waiting == "a"
     queue.done()
-    assert await queue.next() is None
+    assert await taken(queue) is None
 
 
 async def test_front_comes_before_the_source_and_later_when_it_is_due():
     queue = RowQueue(iter("abcd"))
-    a, b = await queue.next(), await queue.next()
+    a, b = await taken(queue), await taken(queue)
     queue.later(a, 0.05)
     queue.front(b)
-    assert [await queue.next(), await queue.next(), await queue.next()] == ["b", "c", "d"]
+    assert [await taken(queue), await taken(queue), await taken(queue)] == ["b", "c", "d"]
     queue.front("c")
     queue.front("b")
-    assert [await queue.next(), await queue.next()] == ["b", "c"]
+    assert [await taken(queue), await taken(queue)] == ["b", "c"]
     began = time.monotonic()
-    assert await queue.next() == "a"
+    assert await taken(queue) == "a"
     assert time.monotonic() - began <= 1.0
     assert queue.waiting() == []
 
@@ -64,12 +71,12 @@ async def test_front_comes_before_the_source_and_later_when_it_is_due():
 async def test_a_job_that_is_due_later_never_comes_early():
     queue = RowQueue(iter(range(50)))
     due = {}
-    assert [await queue.next() for _ in range(50)] == list(range(50))
+    assert [await taken(queue) for _ in range(50)] == list(range(50))
     for job in range(50):
         due[job] = time.monotonic() + (job * 7 % 50) / 500
         queue.later(job, due[job] - time.monotonic())
     order = []
-    while (job := await queue.next()) is not None:
+    while (job := await taken(queue)) is not None:
         assert time.monotonic() >= due[job] - 1e-4
         order.append(job)
         queue.done()
@@ -78,9 +85,9 @@ async def test_a_job_that_is_due_later_never_comes_early():
 
 async def test_an_earlier_job_wakes_those_who_wait_for_a_later_one():
     queue = RowQueue(iter("ab"))
-    first, second = await queue.next(), await queue.next()
+    first, second = await taken(queue), await taken(queue)
     queue.later(first, 30)
-    taker = asyncio.create_task(queue.next())
+    taker = asyncio.create_task(taken(queue))
     await asyncio.sleep(0.01)
     queue.later(second, 0.01)
     assert await asyncio.wait_for(taker, 5) == "b"
@@ -89,24 +96,24 @@ async def test_an_earlier_job_wakes_those_who_wait_for_a_later_one():
 async def test_on_hold_the_source_is_not_read_and_others_still_come():
     read = []
     queue = RowQueue(read.append(i) or i for i in range(10))
-    held, other = await queue.next(), await queue.next()
+    held, other = await taken(queue), await taken(queue)
     queue.hold(held)
     queue.front(other)
-    assert await queue.next() == other
-    taker = asyncio.create_task(queue.next())
+    assert await taken(queue) == other
+    taker = asyncio.create_task(taken(queue))
     await asyncio.sleep(0.02)
     assert not taker.done()
     assert read == [0, 1]
     queue.release()
     assert await asyncio.wait_for(taker, 5) == held
-    assert await queue.next() == 2
+    assert await taken(queue) == 2
 
 
 async def test_of_jobs_that_wait_only_so_many_are_read():
     queue = RowQueue(iter(range(10**9)))
     for _ in range(MOST_WAITING):
-        queue.later(await queue.next(), 0.5)
-    taker = asyncio.create_task(queue.next())
+        queue.later(await taken(queue), 0.5)
+    taker = asyncio.create_task(taken(queue))
     await asyncio.sleep(0.02)
     assert not taker.done()
     assert await asyncio.wait_for(taker, 5) == 0
@@ -114,16 +121,16 @@ async def test_of_jobs_that_wait_only_so_many_are_read():
 
 async def test_close_ends_every_wait_and_keeps_what_came_back():
     queue = RowQueue(iter("abcd"))
-    jobs = [await queue.next() for _ in range(3)]
+    jobs = [await taken(queue) for _ in range(3)]
     queue.later(jobs[0], 60)
     queue.hold(jobs[1])
-    takers = [asyncio.create_task(queue.next()) for _ in range(3)]
+    takers = [asyncio.create_task(taken(queue)) for _ in range(3)]
     await asyncio.sleep(0.01)
     queue.close()
     assert await asyncio.wait_for(asyncio.gather(*takers), 5) == [None] * 3
     queue.front(jobs[2])
     assert sorted(queue.waiting()) == ["a", "b", "c"]
-    assert await queue.next() is None
+    assert await taken(queue) is None
 
 
 async def test_an_error_of_the_source_reaches_a_taker_and_the_others_end():
@@ -132,11 +139,11 @@ async def test_an_error_of_the_source_reaches_a_taker_and_the_others_end():
         raise ValueError("the table broke")
 
     queue = RowQueue(source())
-    assert await queue.next() == 1
+    assert await taken(queue) == 1
     queue.done()
     with pytest.raises(ValueError, match="broke"):
-        await queue.next()
-    assert await asyncio.wait_for(queue.next(), 5) is None
+        await taken(queue)
+    assert await asyncio.wait_for(taken(queue), 5) is None
 
 
 @given(st.integers(0, 40), st.integers(1, 6), st.integers(0, 2**32))
@@ -146,7 +153,7 @@ def test_whatever_happens_to_jobs_each_ends_once_and_little_is_read_ahead(jobs, 
     ended, read = [], []
 
     async def take(queue):
-        while (job := await queue.next()) is not None:
+        while (job := await taken(queue)) is not None:
             assert len(read) - len(ended) <= takers + back["now"]
             if draw.random() < 0.5:
                 await asyncio.sleep(0)

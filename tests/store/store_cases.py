@@ -95,3 +95,9 @@ def check_whole(run):
     twice = [a for a, n in Counter((a["request_key"], a["attempt"]) for a in attempts).items() if n > 1]
     assert twice == []
     return {row["request_key"]: row for row in rows}
+
+
+def statuses_in(index, keys):
+    """Return each call's status as an index has it, None where it has none."""
+    codes = index.columns.codes
+    return [index.statuses[codes[at]] if at >= 0 else None for at in index.find(keys).tolist()]

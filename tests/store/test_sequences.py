@@ -15,7 +15,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from store_cases import audio_of, check_whole, done, failed, key_of, manifest, sent, tried
+from store_cases import audio_of, check_whole, done, failed, key_of, manifest, sent, statuses_in, tried
 
 from speechframe.store import RunFolder, log, parts, writer
 
@@ -126,7 +126,7 @@ class Writing(RuleBasedStateMachine):
             assert reader.keys() == self.status
             index = reader.index()
             assert len(index) == len(self.status)
-            assert [place.status for place in index.locate(list(self.status))] == list(self.status.values())
+            assert statuses_in(index, list(self.status)) == list(self.status.values())
             rows = reader.ledger().select(["request_key", "attempt", "status"]).to_pylist()
             assert {(r["request_key"], r["attempt"]): r["status"] for r in rows} == self.attempts
             assert len(rows) == len(self.attempts)

@@ -18,9 +18,9 @@ class RowQueue(Generic[T]):
     """Hands out jobs one by one; memory does not grow with the source.
 
     A job that is handed out is *open* until :meth:`done`, :meth:`front`,
-    :meth:`later` or :meth:`hold` is called for it. :meth:`take` never waits,
-    :meth:`next` waits while open jobs may still come back; both return None,
-    and `finished` is set, when nothing can come any more.
+    :meth:`later` or :meth:`hold` is called for it. :meth:`take` never waits; when
+    it gives None and `finished` is not set, open jobs may still come back, and
+    :meth:`changed` waits for that.
 
     Parameters
     ----------
@@ -52,12 +52,6 @@ class RowQueue(Generic[T]):
         elif self._closed or not (self._later or self._held or self._open):
             self.finished.set()
             self._changed.set()
-        return job
-
-    async def next(self) -> T | None:
-        """Return the next job, waiting for one that is due later; None at the end."""
-        while (job := self.take()) is None and not self.finished.is_set():
-            await self.changed()
         return job
 
     def _ready(self) -> T | None:
@@ -115,7 +109,7 @@ class RowQueue(Generic[T]):
             self._changed.set()
 
     def close(self) -> None:
-        """Hand out nothing more; waiting takers get None."""
+        """Hand out nothing more; whoever waits is woken, and takes None."""
         self._closed = True
         self.finished.set()
         self._changed.set()

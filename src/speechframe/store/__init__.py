@@ -8,11 +8,15 @@ Layout 1 of a run folder::
                                     put beside them (row id, request_key, ...); the newest is the run's table
     input/audio/<sha256>            clips that were handed in and have no file of their own
     log/<writer>/0001.log ...       what was sent and what came back, by one write each (store.log)
-    parts/<writer>-0001.parquet     finished calls, status done or suspect: PART_SCHEMA, at most 2,048 rows or
-                                    128 MB, row groups of at most 64 rows and 32 MB; the footer names its keys
+    parts/<writer>-0001.parquet     finished calls, status done, cached or suspect: PART_SCHEMA, at most 2,048
+                                    rows or 128 MB, row groups of at most 64 rows and 32 MB; the footer names
+                                    its keys
     parts/failed.parquet            calls that are failed or charged_unknown now, without audio, in
                                     PART_SCHEMA: a glob over parts/ shows every request_key once
     attempts/<writer>-0001.parquet  the ledger: LEDGER_SCHEMA, one row an attempt
+    aligned/<id>.parquet            words that were found in the audio, of calls the service told none of
+                                    (store.aligned)
+    reviews.parquet, reviews.lock   what people said of rows; held while that is written (store.reviews)
 
 ``<writer>`` is a new short id for each :class:`RunWriter`. Names that begin
 with a dot are files not yet finished.
@@ -59,7 +63,7 @@ What a writer does, in order::
     ``joined(columns, audio=..., batch_rows=...)``, ``ledger()``, ``verify()``.
 :class:`RunWriter`
     ``sent``, ``attempt``, ``answer``, ``flush`` (on the disk, not only in the kernel), ``cut`` (into parts
-    now, for other tools), ``close``; ``rows_written``, ``bytes_written``, ``backlogged``. Thread-safe; calls
+    now, for other tools), ``close``; ``rows_written``, ``bytes_written``. Thread-safe; calls
     are cheap.
 
 :func:`locate`
@@ -70,7 +74,7 @@ Errors are :class:`~speechframe.errors.StoreError` and its kinds ``NotARun``,
 ``RunLocked`` and ``RunMismatch``; they name the folder and what to do.
 """
 
-from speechframe.store.index import KeyIndex, Location
+from speechframe.store.index import KeyIndex
 from speechframe.store.locate import draft_parent, is_remote, locate
 from speechframe.store.manifest import LAYOUT, RunManifest, TableEntry
 from speechframe.store.recover import Recovered
@@ -94,7 +98,6 @@ __all__ = [
     "CallStatus",
     "KeyIndex",
     "LedgerRow",
-    "Location",
     "Problem",
     "Record",
     "Recovered",

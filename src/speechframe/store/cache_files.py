@@ -210,7 +210,7 @@ def read_entry(path: str) -> dict[str, Any] | None:
 
 
 def entry_of(root: str, file: File) -> Entry | None:
-    """Return the entry in a file, None when it is damaged or has no audio."""
+    """Return the entry in a file, None when it is damaged or its audio is gone."""
     kept = read_entry(file.path)
     try:
         has_audio = kept is not None and kept["sha256"]

@@ -3,7 +3,6 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -21,15 +20,6 @@ _REMOTE_READERS = 8
 
 Strings: TypeAlias = "pa.Array[Any] | pa.ChunkedArray[Any]"
 Halves = tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]
-
-
-@dataclass(frozen=True, slots=True)
-class Location:
-    """Where a record lies: file, row in the file, and its status."""
-
-    path: Path
-    row: int
-    status: str
 
 
 class Columns(NamedTuple):
@@ -180,17 +170,6 @@ class KeyIndex:
     def place(self, positions: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return file numbers (of :attr:`paths`) and rows for positions that :meth:`find` found."""
         return self.columns.files[positions].astype(np.int64), self.columns.rows[positions].astype(np.int64)
-
-    def locate(self, request_keys: Sequence[str | None]) -> list[Location | None]:
-        """Return where each key's record lies, None for a key without one."""
-        return [
-            self._location(position) if position >= 0 else None
-            for position in self.find(request_keys).tolist()
-        ]
-
-    def _location(self, position: int) -> Location:
-        status = self.statuses[self.columns.codes[position]]
-        return Location(self.paths[self.columns.files[position]], int(self.columns.rows[position]), status)
 
     def counts(self) -> dict[str, int]:
         """Return how many calls have each status."""

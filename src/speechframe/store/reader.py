@@ -12,7 +12,7 @@ from speechframe.errors import StoreError
 from speechframe.store import files, table
 from speechframe.store import verify as verification
 from speechframe.store.aligned import WORDS, AlignedWords
-from speechframe.store.index import KeyIndex, Location, read_keys
+from speechframe.store.index import KeyIndex, read_keys
 from speechframe.store.join import CACHE_BYTES, Joiner
 from speechframe.store.locate import is_remote
 from speechframe.store.look import Look, Looker
@@ -99,10 +99,6 @@ class RunReader:
     def schema(self) -> pa.Schema:
         """The columns of this run's parts."""
         return part_schema(self.manifest.operation)
-
-    def locate(self, request_keys: Sequence[str | None]) -> list[Location | None]:
-        """Return file, row and status of each call's record, None where there is none."""
-        return self.index().locate(request_keys)
 
     def row(self, request_key: str, columns: Sequence[str] | None = None) -> dict[str, Any] | None:
         """Return the record of one call as Python values, None if there is none; reads one row group.

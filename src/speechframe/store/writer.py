@@ -72,7 +72,7 @@ class RunWriter:
     """Takes the events of a run's calls; each is on disk when its method returns.
 
     Thread-safe. A call costs a few dozen microseconds, unless the disk cannot
-    keep up: then :meth:`answer` waits for it, see :attr:`backlogged`. Used as a
+    keep up: then :meth:`answer` waits for it. Used as a
     context manager it is closed at the end of the block.
 
     Parameters
@@ -162,7 +162,7 @@ class RunWriter:
         Parameters
         ----------
         record
-            With its audio when ``status`` is ``done`` or ``suspect``.
+            With its audio when ``status`` is ``done``, ``cached`` or ``suspect``.
         attempt
             The ledger row of the last attempt, if :meth:`attempt` was not called
             for it: both are then on disk, or neither.
@@ -258,11 +258,6 @@ class RunWriter:
     def closed(self) -> bool:
         """Whether everything is in parts and ledger, or never will be."""
         return self._closed and not self._thread.is_alive()
-
-    @property
-    def backlogged(self) -> bool:
-        """Whether the disk lags behind, so that the next :meth:`answer` may have to wait."""
-        return self._queue.full()
 
     def __enter__(self) -> Self:
         return self
