@@ -8,7 +8,7 @@ from typing import Any, ParamSpec
 from speechframe import aio
 from speechframe import settings as _settings
 from speechframe._loop import sync
-from speechframe.batch.options import configure_options, option_names
+from speechframe.batch.options import check_options, configure_options, option_names
 from speechframe.batch.run import open_run
 from speechframe.batch.verbs import VERBS
 from speechframe.client import Stream, SyncStream
@@ -64,7 +64,7 @@ def configure(**values: Any) -> None:
     Raises
     ------
     SettingsError
-        For a name that is neither, or a value that is not allowed.
+        For a name that is neither, or a value that is not allowed; then nothing is set.
 
     Examples
     --------
@@ -74,6 +74,8 @@ def configure(**values: Any) -> None:
     # `service` is both a run option (an object) and a setting (a folder): a path is the setting.
     options = {k: v for k, v in values.items() if k in option_names() and k != "service"}
     settings = {k: v for k, v in values.items() if k not in options}
+    # All or nothing: the settings are set once the options can be.
+    check_options(**options)
     _settings.configure(**settings)
     configure_options(**options)
 

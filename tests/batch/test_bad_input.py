@@ -3,6 +3,7 @@
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -274,6 +275,19 @@ def test_no_service_object(tmp_path):
         ({"tags": "one"}, "list of strings"),
         ({"tags": 5}, "list of strings"),
         ({"max_attempts": np.float64(2)}, "a whole number"),
+        ({"max_credits": 1e308}, "at most 1,000,000,000,000,000 credits, inf for no limit"),
+        ({"max_credits": 10**400}, "inf for no limit"),
+        ({"timeout_s": 10**400}, "a number"),
+        ({"tags": ["\ud800"]}, "list of strings"),
+        ({"id": ["text"]}, "the name of a column"),
+        ({"id": pd.Series(["a"])}, "the name of a column"),
+        ({"run_dir": 5}, "run_dir=5; allowed: a folder, or the address of one"),
+        ({"run_dir": b"x"}, "run_dir=b'x'; allowed: a folder"),
+        ({"cache": 5}, "a folder, True or False"),
+        ({"cache": "s3://bucket/calls"}, "a path of this machine"),
+        ({"cache": Path("s3://bucket/calls")}, "is an address; allowed: a path of this machine"),
+        ({"cache": "a\0b"}, "NUL"),
+        ({"cache": "~nosuchuser/calls"}, "without ~"),
         ({"speed": 3}, r"no argument 'speed'; it takes text, voice, .*rate"),
     ],
 )

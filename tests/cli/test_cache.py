@@ -134,3 +134,10 @@ def test_listing_needs_no_web_client_no_pandas_and_no_codec(words, tmp_path):
         [sys.executable, "-c", code, *words], check=True, capture_output=True, text=True, cwd=tmp_path
     )
     assert ended.stdout.splitlines()[-1] == "[]"
+
+
+def test_an_address_is_no_folder_of_answers(cli, nowhere, tmp_path):
+    said = cli("cache", "ls", "--cache", "s3://bucket/calls", env=nowhere)
+    assert said.code == exits.USAGE
+    assert "is an address; allowed: a path of this machine" in said.err
+    assert not (tmp_path / "s3:").exists()

@@ -1,16 +1,20 @@
 """Where calls go and what they may cost: precedence, completeness, and keys that never show."""
 
+import contextlib
 import math
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
 
 import speechframe as spf
+from speechframe.batch.options import Options, configure_options
 from speechframe.settings import (
     ENVIRONMENT,
     Settings,
     check_address,
+    configured,
     default_cache_folder,
     default_ledger_folder,
     fingerprint,
@@ -99,6 +103,13 @@ def test_profiles_of_the_file(tmp_path):
         ({"cache_max_gb": "many"}, "a number of at least 0"),
         ({"cache_max_age_days": True}, "a number of at least 0"),
         ({"cache_max_age_days": float("nan")}, "a number of at least 0"),
+        ({"max_credits_per_run": 1e308}, "at most 1,000,000,000,000,000 credits, inf for no limit"),
+        ({"max_credits_per_month": 10**400}, "inf for no limit"),
+        ({"cache": Path("s3://bucket/calls")}, "is an address; allowed: a path of this machine"),
+        ({"ledger": "a\0b"}, "holds a NUL character"),
+        ({"regions": ["us-east", "uk", "us-east"]}, "us-east twice; allowed, each once: global, us-east"),
+        ({"regions": "uk, uk"}, "uk twice"),
+        ({"service": "~nosuchuser/x"}, "without ~"),
     ],
 )
 def test_what_is_incomplete_says_what_to_set(given, words):
@@ -161,6 +172,37 @@ def test_configure_takes_settings_and_run_options_and_nothing_else():
         spf.configure(max_concurrency=0)
     with pytest.raises(spf.SettingsError, match="speed"):
         spf.configure(speed=3)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"profile": "other", "speed": 3},
+        {"profile": "other", "max_credits_per_month": "many"},
+        {"profile": "other", "base_url": 5},
+        {"profile": "other", "max_concurrency": 0},
+        {"profile": "other", "max_attempts": 3, "on_error": "cry"},
+        {"max_concurrency": None, "profile": None, "max_attempts": 0},
+        {"max_attempts": 3, "regions": 5},
+    ],
+)
+def test_what_configure_refuses_changes_nothing(values):
+    spf.configure(max_concurrency=3, profile="team")
+    with pytest.raises(spf.SettingsError):
+        spf.configure(**values)
+    assert (configured("profile"), configured("base_url"), configured("regions")) == ("team", None, None)
+    options = Options.of()
+    assert (options.max_concurrency, options.max_attempts) == (3, Options().max_attempts)
+
+
+def test_options_are_all_set_or_none():
+    configure_options(max_concurrency=3)
+    for values in ({"max_attempts": 2, "patience_s": -1}, {"max_attempts": 2, "max_concurrency": 0}):
+        with pytest.raises(spf.SettingsError):
+            configure_options(**values)
+        assert Options.of() == Options(max_concurrency=3)
+    configure_options(max_concurrency=None, max_attempts=2)
+    assert Options.of() == Options(max_attempts=2)
 
 
 def test_regions_and_their_order():
@@ -278,3 +320,71 @@ def test_the_month_s_count_lies_where_it_is_told_or_in_the_state_folder(tmp_path
 def test_a_path_that_is_none_is_a_clear_error(name, value):
     with pytest.raises(spf.SettingsError, match=f"{name}="):
         Settings(**{name: value})
+
+
+MISTYPED = [
+    ("allow_http", "false", "allow_http='false'; allowed: True or False"),
+    ("allow_http", 1, "allow_http=1; allowed: True or False"),
+    ("trust_env", "no", "trust_env='no'; allowed: True or False"),
+    ("trust_env", [], r"trust_env=\[\]; allowed: True or False"),
+    ("base_url", 5, "base_url is of type int; allowed: an address as text, such as 'https://"),
+    ("base_url", b"https://me:pw@speech.example", "base_url is of type bytes; allowed: an address as text"),
+    ("profile", 5, "profile=5; allowed: a name as text"),
+    ("profile", ["team"], r"profile=\['team'\]; allowed: a name as text"),
+    ("regions", 5, "regions=5; allowed: names of regions, as a list or with commas between them"),
+    ("regions", b"eu-central", "regions=b'eu-central'; allowed: names of regions"),
+    ("regions", ["eu-central", 5], "regions=.*; allowed: names of regions"),
+    (
+        "region_urls",
+        "x",
+        "region_urls is of type str; allowed: region to address, such as {'us-east': 'https:",
+    ),
+    ("region_urls", ["eu-central"], "region_urls is of type list; allowed: region to address"),
+    ("region_urls", {"us-east": 5}, "region_urls has an address of type int; allowed: region to address"),
+    ("region_urls", {5: "https://speech.example"}, "region_urls has a region of type int; allowed: region"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "words"), MISTYPED)
+@pytest.mark.parametrize("make", [Settings, spf.configure, read])
+def test_a_value_of_another_type_says_what_is_allowed(make, name, value, words):
+    with pytest.raises(spf.SettingsError, match=words) as caught:
+        make(**{name: value})
+    assert "pw" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(Settings)])
+def test_no_field_takes_whatever_it_is_given(name):
+    value = object()
+    with contextlib.suppress(spf.SettingsError):
+        assert getattr(Settings(**{name: value}), name) is not value
+
+
+@pytest.mark.parametrize("line", ['allow_http = "true"', "trust_env = 1", "base_url = 5", "regions = 5",
+                                  'region_urls = "x"', "profile = 5"])  # fmt: skip
+def test_a_mistyped_value_of_the_file_says_what_is_allowed_too(tmp_path, line):
+    (tmp_path / "speechframe.toml").write_text(line)
+    with pytest.raises(spf.SettingsError, match=rf"{line.split()[0]}.*; allowed: "):
+        read()
+
+
+@pytest.mark.parametrize(
+    ("profiles", "words"),
+    [("profiles = 5", "profiles is of type int"), ("[profiles]\nwork = 5", "profiles.work is of type int")],
+)
+def test_profiles_of_the_file_that_are_no_tables_are_named(tmp_path, profiles, words):
+    (tmp_path / "speechframe.toml").write_text(profiles)
+    for look in (read, spending_rules):
+        with pytest.raises(spf.SettingsError, match=words):
+            look(**{"profile": "work"} if look is read else {"service": Settings(profile="work")})
+
+
+def test_the_file_spells_switches_as_toml_does(tmp_path):
+    (tmp_path / "speechframe.toml").write_text(
+        'allow_http = true\ntrust_env = false\nregions = "eu-central, us-east"\n'
+        '[region_urls]\nus-east = "https://us.example"\n'
+    )
+    found = read()
+    assert (found.allow_http, found.trust_env) == (True, False)
+    assert found.regions == ("eu-central", "us-east")
+    assert found.region_urls == {"us-east": "https://us.example"}

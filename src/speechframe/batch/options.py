@@ -1,5 +1,7 @@
 """The options every verb shares: where a run lies, how fast it goes, what it may spend."""
 
+import math
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from numbers import Integral, Real
@@ -45,7 +47,8 @@ class RunOptions(TypedDict, total=False):
     patience_s
         Seconds one row may take, retries included (default 900).
     timeout_s
-        Seconds one attempt may take (default: 30 and 0.07 a character, or 2.5 a second of a clip).
+        Seconds one attempt may take; by default what grows with its text or clip
+        (:class:`speechframe.client.Timeouts`).
     on_invalid
         Rows that cannot be sent: ``raise`` (default) sends nothing at all, ``skip`` leaves them out.
     on_error
@@ -117,13 +120,7 @@ class Options:
         SettingsError
             For an unknown option or a value that is not allowed.
         """
-        merged = {**_configured, **{k: v for k, v in given.items() if v is not None}}
-        check_names(merged)
-        if "tags" in merged:
-            merged["tags"] = _tags(merged["tags"])
-        options = replace(cls(), **{name: _plain(value) for name, value in merged.items()})
-        _check(options)
-        return options
+        return _checked({**_configured, **{k: v for k, v in given.items() if v is not None}})
 
 
 _configured: dict[str, Any] = {}
@@ -134,16 +131,35 @@ def option_names() -> frozenset[str]:
     return frozenset(f.name for f in fields(Options))
 
 
-def configure_options(**values: Any) -> None:
-    """Set run options for every later call in this process; ``None`` takes one back."""
+def check_options(**values: Any) -> None:
+    """Raise SettingsError unless :func:`configure_options` takes these."""
     check_names(values)
+    _checked({name: value for name, value in {**_configured, **values}.items() if value is not None})
+
+
+def configure_options(**values: Any) -> None:
+    """Set run options for every later call in this process; ``None`` takes one back.
+
+    Raises
+    ------
+    SettingsError
+        For an unknown option or a value that is not allowed; then nothing is set.
+    """
+    check_options(**values)
     for name, value in values.items():
         if value is None:
             _configured.pop(name, None)
         else:
-            replace_checked = {**_configured, name: value}
-            Options.of(**replace_checked)
             _configured[name] = value
+
+
+def _checked(values: dict[str, Any]) -> Options:
+    check_names(values)
+    if "tags" in values:
+        values = {**values, "tags": _tags(values["tags"])}
+    options = replace(Options(), **{name: _plain(value) for name, value in values.items()})
+    _check(options)
+    return options
 
 
 def check_names(values: dict[str, Any]) -> None:
@@ -164,18 +180,28 @@ def _plain(value: Any) -> Any:
 def _tags(value: Any) -> tuple[str, ...]:
     if isinstance(value, Iterable) and not isinstance(value, str):
         tags = tuple(value)
-        if all(isinstance(tag, str) for tag in tags):
+        if all(isinstance(tag, str) and _is_whole(tag) for tag in tags):
             return tags
     raise SettingsError(f"tags must be a list of strings, not {value!r}")
 
 
+def _is_whole(text: str) -> bool:
+    # A lone surrogate is half a character, and no file can hold it.
+    return text.isascii() or text == text.encode("utf-8", "replace").decode()
+
+
 def _check(options: Options) -> None:
+    # Not before: the command's help needs no settings.
+    from speechframe.settings.typed import credit_limit
+
     choices = {"on_invalid": OnInvalid, "on_error": OnError, "on_unknown": OnUnknown}
     for name, literal in choices.items():
         allowed = get_args(literal)
         if getattr(options, name) not in allowed:
             raise SettingsError(f"{name}={getattr(options, name)!r}; allowed: {', '.join(allowed)}")
-    _check_cache(options.cache)
+    _check_places(options)
+    if options.id is not None and not isinstance(options.id, str):
+        raise SettingsError(f"id={options.id!r}; allowed: the name of a column, as text")
     if not isinstance(options.progress, bool) and options.progress != DASHBOARD:
         raise SettingsError(f"progress={options.progress!r}; allowed: True, False or {DASHBOARD!r}")
     for name in ("truth_checks", "wait", "dry_run"):
@@ -185,15 +211,25 @@ def _check(options: Options) -> None:
     _at_least(options, "max_attempts", 1, whole=True)
     _at_least(options, "max_retakes", 0, whole=True)
     _at_least(options, "max_credits", 0, whole=False)
+    if options.max_credits is not None:
+        credit_limit("max_credits", options.max_credits)
     _at_least(options, "patience_s", 0, whole=False)
     _at_least(options, "timeout_s", 0.001, whole=False)
 
 
-def _check_cache(value: Any) -> None:
-    if value is not None and not (isinstance(value, (bool, str, PathLike)) and value != ""):
-        raise SettingsError(f"cache={value!r}; allowed: a folder, True or False")
-    if isinstance(value, str) and "://" in value:
-        raise SettingsError(f"cache={value!r} is an address; allowed: a folder of this machine")
+def _check_places(options: Options) -> None:
+    from speechframe.settings.typed import typed
+
+    run_dir: Any = options.run_dir
+    cache: Any = options.cache
+    # What knows its own filesystem is a folder too, as a UPath or the folder of a remote run.
+    if run_dir is not None and not isinstance(run_dir, (str, PathLike)) and not hasattr(run_dir, "fs"):
+        raise SettingsError(f"run_dir={run_dir!r}; allowed: a folder, or the address of one as text")
+    if cache is None or isinstance(cache, bool):
+        return
+    if not isinstance(cache, (str, PathLike)) or cache == "":
+        raise SettingsError(f"cache={cache!r}; allowed: a folder, True or False")
+    typed("cache", cache)
 
 
 def _at_least(options: Options, name: str, low: float, *, whole: bool) -> None:
@@ -205,3 +241,5 @@ def _at_least(options: Options, name: str, low: float, *, whole: bool) -> None:
         raise SettingsError(
             f"{name}={value!r}; allowed: {'a whole number' if whole else 'a number'} of at least {low}"
         )
+    if not whole and sys.float_info.max < value < math.inf:
+        raise SettingsError(f"{name} is too large; allowed: a number of at least {low}, inf for no limit")

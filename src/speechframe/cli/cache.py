@@ -80,15 +80,19 @@ def _limit(words: str) -> float:
 def run(options: argparse.Namespace) -> int:
     """List or prune."""
     from speechframe import settings
+    from speechframe.errors import SettingsError
     from speechframe.store.cache import open_cache
 
     said = settings.read()
-    cache = open_cache(
-        options.cache or True,
-        folder=said.cache,
-        max_gb=said.cache_max_gb,
-        max_age_days=said.cache_max_age_days,
-    )
+    try:
+        cache = open_cache(
+            options.cache or True,
+            folder=said.cache,
+            max_gb=said.cache_max_gb,
+            max_age_days=said.cache_max_age_days,
+        )
+    except SettingsError as error:
+        options.parser.error(str(error))
     assert cache is not None  # noqa: S101 - only False gives none
     return _list(cache, options) if options.action == "ls" else _prune(cache, options)
 

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 
 from speechframe.errors import SettingsError
+from speechframe.settings.typed import typed
 from speechframe.spec.limits import REGIONS
 
 FILE_NAME = "speechframe.toml"
@@ -99,10 +100,10 @@ class Settings:
     cache_max_age_days: float | None = None
 
     def __post_init__(self) -> None:
-        """Take what people type (a plain string as a key, a list of regions) and hold the exact types."""
+        """Take what people type, and hold the exact types."""
         for name in (f.name for f in fields(self)):
             if getattr(self, name) is not None:
-                object.__setattr__(self, name, _typed(name, getattr(self, name)))
+                object.__setattr__(self, name, typed(name, getattr(self, name)))
 
     @property
     def is_local(self) -> bool:
@@ -240,15 +241,16 @@ def configure(**values: Any) -> None:
     Raises
     ------
     SettingsError
-        For a name that is no setting, or a limit that is no number of credits.
+        For a name that is no setting, or a value that is not allowed; then nothing is set.
     """
     for name, value in values.items():
         _check_name(name, "configure()")
+        if value is not None:
+            values[name] = typed(name, value)
+    for name, value in values.items():
         if value is None:
             _configured.pop(name, None)
         else:
-            if name in SPENDING_LIMITS:
-                _typed(name, value)
             _configured[name] = value
 
 
@@ -291,7 +293,8 @@ def read(**arguments: Any) -> Settings:
         name: os.environ[variable] for variable, name in ENVIRONMENT.items() if os.environ.get(variable)
     }
     named = {**environment, **_configured, **given}
-    merged = {**_from_file(named.get("profile")), **named}
+    profile = named.get("profile")
+    merged = {**_from_file(None if profile is None else typed("profile", profile)), **named}
     for name in merged:
         _check_name(name, "settings")
     return Settings(**merged)
@@ -316,7 +319,13 @@ def _check_complete(settings: Settings) -> None:
 
 
 def read_file() -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what the file says for all, and its profiles by name; nothing where there is no file."""
+    """Return what the file says for all, and its profiles by name; nothing where there is no file.
+
+    Raises
+    ------
+    SettingsError
+        When it cannot be read, or its profiles are no tables.
+    """
     path = Path(FILE_NAME)
     try:
         with path.open("rb") as file:
@@ -325,7 +334,18 @@ def read_file() -> tuple[dict[str, Any], dict[str, Any]]:
         return {}, {}
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise SettingsError(f"{path.resolve()} cannot be read: {error}") from None
-    return content, content.pop("profiles", {})
+    profiles = content.pop("profiles", {})
+    for name, held in (("profiles", profiles), *_named_profiles(profiles)):
+        if not isinstance(held, dict):
+            raise SettingsError(
+                f"{path.resolve()}: {name} is of type {type(held).__name__}; allowed: tables [profiles.NAME]"
+            )
+    return content, profiles
+
+
+def _named_profiles(profiles: Any) -> list[tuple[str, Any]]:
+    known = profiles.items() if isinstance(profiles, dict) else ()
+    return [(f"profiles.{name}", held) for name, held in known]
 
 
 def _from_file(profile: str | None) -> dict[str, Any]:
@@ -343,59 +363,3 @@ def _check_name(name: str, where: str) -> None:
             f"{where} has no setting {name!r}; there are {', '.join(allowed)}. Options of a run, such as "
             "max_credits, go into its call or into speechframe.configure(...)"
         )
-
-
-def _typed(name: str, value: Any) -> Any:
-    if name == "api_key":
-        return _typed_key(value)
-    if name == "regions":
-        names = value.split(",") if isinstance(value, str) else value
-        return tuple(n.strip() for n in names if n.strip())
-    if name == "region_urls":
-        return MappingProxyType(dict(value))
-    if name in {"service", "ca_file", "ledger", "cache"}:
-        return _typed_path(name, value)
-    if name in SPENDING_LIMITS:
-        return credit_limit(name, value)
-    if name in {"cache_max_gb", "cache_max_age_days"}:
-        return _typed_limit(name, value)
-    return value
-
-
-SPENDING_LIMITS = ("max_credits_per_run", "max_credits_per_month")
-
-
-def credit_limit(name: str, value: Any) -> float:
-    """Return a number of credits, or raise SettingsError."""
-    # Not a NaN either: no comparison with it is true, so it would be a limit that nothing passes.
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
-        raise SettingsError(f"{name}={value!r}; allowed: a number of credits, 0 or more")
-    return value
-
-
-def _typed_path(name: str, value: Any) -> Path:
-    if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
-        raise SettingsError(f"{name}={value!r}; allowed: a path of this machine")
-    if "://" in os.fspath(value):
-        raise SettingsError(f"{name}={value!r} is an address; allowed: a path of this machine")
-    return Path(value).expanduser()
-
-
-def _typed_limit(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
-        raise SettingsError(f"{name}={value!r}; allowed: a number of at least 0, inf for no limit")
-    return float(value)
-
-
-def _typed_key(value: Any) -> SecretStr:
-    # Unwrapped in a frame of its own: what is raised here has no key among its locals.
-    if not isinstance(value, SecretStr):
-        value = SecretStr(str(value))
-    if not _fits_header(value):
-        raise SettingsError("the api key is empty or holds characters that cannot stand in a header")
-    return SecretStr(value.get_secret_value().strip())
-
-
-def _fits_header(key: SecretStr) -> bool:
-    text = key.get_secret_value().strip()
-    return bool(text) and text.isascii() and text.isprintable()

@@ -9,13 +9,12 @@ from typing import Any
 from speechframe.errors import SettingsError
 from speechframe.settings import (
     FILE_NAME,
-    SPENDING_LIMITS,
     Settings,
     configured,
-    credit_limit,
     default_ledger_folder,
     read_file,
 )
+from speechframe.settings.typed import SPENDING_LIMITS, credit_limit
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ from speechframe.spec.pauses import strip_pauses
 Millicredits = int
 CREDIT: Millicredits = 1000
 """One credit in thousandths."""
+MOST_CREDITS = 10**15
+"""The largest limit in credits: its thousandths fit into 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,6 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from os import PathLike
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +27,7 @@ from filelock import FileLock, Timeout
 from speechframe._version import __version__
 from speechframe.errors import StoreError
 from speechframe.settings import default_cache_folder
+from speechframe.settings.typed import typed
 from speechframe.store import cache_files, files
 from speechframe.store.cache_files import Entry, Pruned
 from speechframe.store.schema import CallStatus, Record
@@ -65,6 +65,8 @@ class Cache:
 
     Raises
     ------
+    SettingsError
+        When the folder is none of this machine.
     StoreError
         When the folder holds something else, or a cache of a newer version.
 
@@ -89,7 +91,7 @@ class Cache:
         max_age_days: float | None = None,
     ) -> None:
         # Absolute: a run goes on when its notebook changes folders.
-        self.folder = Path(folder).expanduser().absolute()
+        self.folder = typed("cache", folder).absolute()
         self.max_bytes = max_bytes
         self.max_age_days = max_age_days
         self._root = str(self.folder)
@@ -349,7 +351,7 @@ def open_cache(
 
     Raises
     ------
-    StoreError
+    SettingsError, StoreError
         See :class:`Cache`.
 
     Examples

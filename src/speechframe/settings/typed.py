@@ -1,0 +1,170 @@
+"""What people type as a setting (a plain string as a key, a list of regions), as the exact type of its field.
+
+Environment variables are texts, and none of them sets a switch; the settings file has types of its own.
+"""
+
+import math
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from pydantic import SecretStr
+
+from speechframe.errors import SettingsError
+from speechframe.spec.billing import MOST_CREDITS
+from speechframe.spec.limits import REGIONS
+
+__all__ = ["SPENDING_LIMITS", "credit_limit", "expanded", "is_address", "typed"]
+
+SPENDING_LIMITS = ("max_credits_per_run", "max_credits_per_month")
+
+_AN_ADDRESS = "an address as text, such as 'https://api.example.com'"
+_ADDRESSES = "region to address, such as {'us-east': 'https://us.example.com'}"
+_REGIONS = "names of regions, as a list or with commas between them"
+# Two letters at least: one is a drive.
+_SHORTENED_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+
+
+def typed(name: str, value: Any) -> Any:
+    """Return `value` as the field `name` of :class:`speechframe.Settings` holds it.
+
+    Raises
+    ------
+    SettingsError
+        When it is none that is allowed there.
+    """
+    return _TYPES[name](name, value)
+
+
+def credit_limit(name: str, value: Any) -> float:
+    """Return a number of credits, or raise SettingsError."""
+    credits = _number(name, value, "a number of credits, 0 or more")
+    if MOST_CREDITS < credits < math.inf:
+        raise SettingsError(
+            f"{name} is too large; allowed: at most {MOST_CREDITS:,} credits, inf for no limit"
+        )
+    return credits
+
+
+def is_address(path: "str | os.PathLike[str]") -> bool:
+    """Return whether a path is meant as an address such as ``s3://bucket/run``; a Path takes one slash away.
+
+    Files of a relative folder ``s3:/bucket`` could not be read either: Arrow takes their names for addresses.
+
+    Examples
+    --------
+    >>> is_address("s3://bucket/run"), is_address("runs/demo")
+    (True, False)
+    >>> is_address(Path("s3://bucket/run"))
+    True
+    """
+    text = os.fspath(path)
+    return "://" in text or _SHORTENED_ADDRESS.match(text) is not None
+
+
+def expanded(path: "str | os.PathLike[str]") -> Path:
+    """Return a path with its ``~`` replaced; ValueError, with what to do, where nobody lives there."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise ValueError("nobody of that name has a home folder here; give the path without ~") from None
+
+
+def _key(_: str, value: Any) -> SecretStr:
+    # Unwrapped in a frame of its own: what is raised here has no key among its locals.
+    if not isinstance(value, SecretStr):
+        value = SecretStr(str(value))
+    if not _fits_header(value):
+        raise SettingsError("the api key is empty or holds characters that cannot stand in a header")
+    return SecretStr(value.get_secret_value().strip())
+
+
+def _fits_header(key: SecretStr) -> bool:
+    text = key.get_secret_value().strip()
+    return bool(text) and text.isascii() and text.isprintable()
+
+
+def _address(name: str, value: Any) -> str:
+    # Named by its type, not repeated: an address may hold a password.
+    if not isinstance(value, str):
+        raise SettingsError(f"{name} is of type {type(value).__name__}; allowed: {_AN_ADDRESS}")
+    return value
+
+
+def _addresses(name: str, value: Any) -> Mapping[str, str]:
+    if not isinstance(value, Mapping):
+        raise SettingsError(f"{name} is of type {type(value).__name__}; allowed: {_ADDRESSES}")
+    for what, held in (("a region", value.keys()), ("an address", value.values())):
+        odd = next((one for one in held if not isinstance(one, str)), "")
+        if odd != "":
+            raise SettingsError(f"{name} has {what} of type {type(odd).__name__}; allowed: {_ADDRESSES}")
+    return MappingProxyType(dict(value))
+
+
+def _regions(name: str, value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        value = value.split(",")
+    names = tuple(value) if isinstance(value, Iterable) else None
+    if names is None or not all(isinstance(one, str) for one in names):
+        raise SettingsError(f"{name}={value!r}; allowed: {_REGIONS}")
+    found = tuple(one.strip() for one in names if one.strip())
+    twice = next((one for one in found if found.count(one) > 1), None)
+    if twice is not None:
+        raise SettingsError(f"{name} has {twice} twice; allowed, each once: {', '.join(REGIONS)}")
+    return found
+
+
+def _name(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise SettingsError(f"{name}={value!r}; allowed: a name as text")
+    return value
+
+
+def _switch(name: str, value: Any) -> bool:
+    # Not what counts as true: "false" does.
+    if not isinstance(value, bool):
+        raise SettingsError(f"{name}={value!r}; allowed: True or False, and true or false in a settings file")
+    return value
+
+
+def _path(name: str, value: Any) -> Path:
+    if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
+        raise SettingsError(f"{name}={value!r}; allowed: a path of this machine")
+    if is_address(value):
+        raise SettingsError(f"{name}={value!r} is an address; allowed: a path of this machine")
+    if "\0" in os.fspath(value):
+        raise SettingsError(f"{name}={value!r} holds a NUL character; allowed: a path of this machine")
+    try:
+        return expanded(value)
+    except ValueError as error:
+        raise SettingsError(f"{name}={value!r}: {error}") from None
+
+
+def _limit(name: str, value: Any) -> float:
+    return float(_number(name, value, "a number of at least 0, inf for no limit"))
+
+
+def _number(name: str, value: Any, allowed: str) -> float:
+    # Not a NaN either: no comparison with it is true, so it would be a limit that nothing passes.
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
+        raise SettingsError(f"{name}={value!r}; allowed: {allowed}")
+    return value
+
+
+_TYPES: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
+    {
+        "api_key": _key,
+        "base_url": _address,
+        "regions": _regions,
+        "region_urls": _addresses,
+        "profile": _name,
+        **dict.fromkeys(("service", "ca_file", "ledger", "cache"), _path),
+        **dict.fromkeys(("allow_http", "trust_env"), _switch),
+        **dict.fromkeys(SPENDING_LIMITS, credit_limit),
+        **dict.fromkeys(("cache_max_gb", "cache_max_age_days"), _limit),
+    }
+)
+"""Field to what makes its value; every field of the settings has one."""
