@@ -146,6 +146,40 @@ def test_a_folder_with_other_files(generate, tmp_path, spent):
     assert (tmp_path / "run" / "thesis.txt").read_text() == "years of work"
 
 
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ("a\0b", "NUL"),
+        ("~nosuchuser/x", "without ~"),
+        (Path("s3://bucket/run"), "pass it as a string"),
+    ],
+)
+def test_no_place_for_a_run(generate, spent, tmp_path, monkeypatch, place, words):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(spf.StoreError, match=words):
+        generate(["a"], run_dir=place)
+    assert spent() == 0
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("place", [5, b"x", None, ["x"], "a\0b", "~nosuchuser/x", Path("s3://bucket/run")])
+@pytest.mark.parametrize(
+    "look",
+    [spf.open_run, spf.resume, lambda place: spf.changes(place, ["a"])],
+    ids=["open", "resume", "changes"],
+)
+def test_what_is_no_folder_of_a_run(look, place):
+    with pytest.raises(spf.StoreError, match=r"no folder of a run|without ~|pass it as a string"):
+        look(place)
+
+
+def test_a_folder_may_be_called_as_an_address_begins(generate, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert generate(["a"], run_dir=tmp_path / "pilot:" / "run").stats["done"] == 1
+    with pytest.raises(spf.StoreError, match="needs its absolute path"):
+        spf.open_run("pilot:/run")
+
+
 def test_a_folder_that_cannot_be_written(generate, spent):
     # /proc takes no folders, whoever asks.
     with pytest.raises(spf.StoreError, match="cannot be written"):

@@ -8,6 +8,7 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from speechframe.errors import StoreError
+from speechframe.settings.typed import expanded, is_address
 from speechframe.store.remote import Remote, is_wrapped
 
 
@@ -25,7 +26,8 @@ def locate(path: "str | os.PathLike[str] | Remote", filesystem: Any = None) -> P
     Raises
     ------
     StoreError
-        When the library for that address is missing, or the address holds a password.
+        When it is no path or no address, or one that a `Path` has shortened; when the library for an address
+        is missing, or the address holds a password.
 
     Examples
     --------
@@ -39,12 +41,12 @@ def locate(path: "str | os.PathLike[str] | Remote", filesystem: Any = None) -> P
         return cast("Path", given)
     if filesystem is None and not isinstance(given, Path) and hasattr(given, "fs"):  # a UPath
         given, filesystem = given.path, given.fs
-    text = os.fspath(given)
+    text = _text(given)
     if filesystem is not None:
         return _on(_wrapped(filesystem), text)
     protocol, separator, rest = text.partition("://")
     if not separator:
-        return Path(text).expanduser()
+        return _local(given, text)
     if protocol in {"file", "local"}:
         return Path(rest)
     if urlsplit(text).password is not None:
@@ -61,6 +63,27 @@ def locate(path: "str | os.PathLike[str] | Remote", filesystem: Any = None) -> P
             f"run folders at {protocol}:// need a library that is missing ({error}):"
             " pip install 'speechframe[s3]' for s3://, for others what fsspec names"
         ) from error
+
+
+def _text(given: Any) -> str:
+    text = os.fspath(given) if isinstance(given, (str, os.PathLike)) else None
+    if not isinstance(text, str):
+        raise StoreError(f"{given!r} is no folder of a run: give a path, or an address as text")
+    if "\0" in text:
+        raise StoreError(f"{given!r} is no folder of a run: it holds a NUL character, which no path can")
+    return text
+
+
+def _local(given: Any, text: str) -> Path:
+    if is_address(text):
+        raise StoreError(
+            f"{given!r} is an address without its second slash, which a Path takes away: pass it as a string,"
+            " such as 's3://bucket/run'. A folder that is called so needs its absolute path."
+        )
+    try:
+        return expanded(text)
+    except ValueError as error:
+        raise StoreError(f"{text}: {error}") from None
 
 
 def _on(fs: Any, path: str) -> Path:
