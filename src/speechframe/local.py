@@ -16,8 +16,9 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Iterable, Sequence
+from numbers import Integral
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from pydantic import SecretStr
 
@@ -224,8 +225,8 @@ def local_service(
     Raises
     ------
     SettingsError
-        For a region the document does not know. On entering the block: the extra ``speechframe[local]`` is
-        missing, or a folder cannot be used.
+        For a region the document does not know, or a value of another type. On entering the block: the
+        extra ``speechframe[local]`` is missing, or a folder cannot be used.
 
     Examples
     --------
@@ -236,7 +237,12 @@ def local_service(
     ...     print(service.settings.addresses())
     {'us-east': 'http://127.0.0.1:40125', 'eu-central': 'http://127.0.0.1:40127'}
     """
-    given = list(keys) if keys is not None else []
+    for name, number in (("quota", quota), ("concurrency", concurrency), ("workers", workers)):
+        if number is not None and (isinstance(number, bool) or not isinstance(number, Integral)):
+            raise SettingsError(f"{name}={number!r}; allowed: a whole number")
+    if data is not None and not isinstance(data, (str, os.PathLike)):
+        raise SettingsError(f"data={data!r}; allowed: a folder")
+    given = _listed("keys", keys, "keys", str) if keys is not None else []
     if not given and (quota is not None or concurrency is not None):
         given = [_made_key()]
     lines = [_with_figures(key, quota, concurrency) for key in given]
@@ -248,15 +254,32 @@ def local_service(
             *_repeated("--voices", voices),
             *_repeated("--translation-models", translation_models),
             *(("--allow-private-urls",) if allow_private_urls else ()),
-            *options,
+            *_listed("options", options, "options", str),
         ],
         regions=() if regions is None else _checked_regions(regions),
     )
 
 
 def _repeated(option: str, folders: Iterable[str | os.PathLike[str]]) -> list[str]:
-    given = [folders] if isinstance(folders, str | os.PathLike) else folders
+    name = option[2:].replace("-", "_")
+    given = (
+        [folders]
+        if isinstance(folders, str | os.PathLike)
+        else _listed(name, folders, "folders", str, os.PathLike)
+    )
     return [f"{option}={os.fspath(folder)}" for folder in given]
+
+
+def _listed(name: str, values: Any, what: str, *kinds: type) -> list[Any]:
+    """Return values of some kinds as a list; a text is none. They may be keys: their type alone is told."""
+    if not isinstance(values, Iterable) or isinstance(values, (str, bytes)):
+        raise SettingsError(f"{name} is of type {type(values).__name__}; allowed: a list of {what}")
+    found = list(values)
+    for one in found:
+        if not isinstance(one, kinds):
+            wrong = type(one).__name__
+            raise SettingsError(f"{name} holds something of type {wrong}; allowed: a list of {what}")
+    return found
 
 
 def _checked_regions(regions: Iterable[str]) -> tuple[str, ...]:

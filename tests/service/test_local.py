@@ -77,6 +77,29 @@ def test_what_keeps_it_from_starting_is_said_in_its_own_words(start, tmp_path):
         pass
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"regions": 5}, "names of regions"),
+        ({"workers": "x"}, "workers='x'; allowed: a whole number"),
+        ({"workers": 1.5}, "workers=1.5; allowed: a whole number"),
+        ({"workers": True}, "workers=True; allowed: a whole number"),
+        ({"quota": "x"}, "quota='x'; allowed: a whole number"),
+        ({"concurrency": 1.5}, "concurrency=1.5; allowed: a whole number"),
+        ({"keys": 5}, "keys is of type int; allowed: a list of keys"),
+        ({"keys": "abc"}, "keys is of type str; allowed: a list of keys"),
+        ({"keys": [5]}, "keys holds something of type int; allowed: a list of keys"),
+        ({"data": 5}, "data=5; allowed: a folder"),
+        ({"voices": 5}, "voices is of type int; allowed: a list of folders"),
+        ({"translation_models": [5]}, "translation_models holds something of type int"),
+        ({"options": "--region=uk"}, "options is of type str; allowed: a list of options"),
+    ],
+)
+def test_what_it_cannot_be_given_is_refused_at_once(given, words):
+    with pytest.raises(SettingsError, match=words):
+        local_service(**given)
+
+
 def test_a_missing_extra_names_it(start, tmp_path, monkeypatch):
     # A path hook in the child that knows no soxr: what an install without the extra looks like.
     (tmp_path / "sitecustomize.py").write_text(

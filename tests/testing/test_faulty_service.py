@@ -326,6 +326,15 @@ def test_a_text_that_comes_before_its_wait_is_over_is_an_early_retry_and_later_i
     assert service.books().early_retries == 3
 
 
+def test_what_one_region_tells_to_wait_counts_for_that_region_alone(faulty, tools):
+    service = faulty(regions=["us-east", "uk"], scripts={"a": ["503"]}, retry_after="float", retry_after_s=30)
+    for region in ("us-east", "uk"):
+        tools.outcome(service, "a", region=region)
+    assert service.books().early_retries == 0
+    tools.outcome(service, "a", region="us-east")
+    assert service.books().early_retries == 1
+
+
 # -- bills, kills ----------------------------------------------------------------------
 
 
@@ -478,7 +487,16 @@ def test_it_dies_with_its_parent(tmp_path):
 
 @pytest.mark.parametrize(
     ("knobs", "says"),
-    [({"faults": {"flood": 0.1}}, "no step"), ({"faults": {"500": 2}}, "share"), ({"cap": 0}, "cap"), ({"latency": -1}, "latency"), ({"retry_after": "weeks"}, "retry_after"), ({"regions": ["moon"]}, "moon"), ({"scripts": {"a": ["200"]}}, "no step"), ({"quota": -1}, "quota"), ({"keys": []}, "key")],
+    [({"faults": {"flood": 0.1}}, "no step"), ({"faults": {"500": 2}}, "share"), ({"cap": 0}, "cap"), ({"latency": -1}, "latency"), ({"retry_after": "weeks"}, "retry_after"), ({"regions": ["moon"]}, "moon"), ({"scripts": {"a": ["200"]}}, "no step"), ({"quota": -1}, "quota"), ({"keys": []}, "key"),
+     ({"colour": 1}, "no 'colour'; it has .*cap_plan"), ({"cap_plan": 5}, r"cap_plan: .*allowed: .*\(seconds, cap\)"),
+     ({"cap_plan": [5]}, r"cap_plan: .*allowed: .*\(seconds, cap\)"), ({"faults": 5}, "faults: .*allowed: .*'500'"),
+     ({"scripts": {"a": "ok"}}, "scripts: .*allowed: .*'503'"), ({"latency": "x"}, "latency: .*allowed: .*Fixed"),
+     ({"keys": ["a\nb"]}, "header"), ({"keys": ["ä"]}, "header"), ({"keys": [""]}, "empty"), ({"keys": "abc"}, "list of keys"),
+     ({"keys": 5}, "list of keys"), ({"keys": [5]}, "list of keys"), ({"data": 5}, "a folder"),
+     ({"regions": "us-east"}, "regions: .*list of names"), ({"regions": 5}, "regions: .*list of names"),
+     ({"regions": ["us-east", "uk", "us-east"]}, "us-east twice"), ({"down_regions": 5}, "down_regions: .*list of names"),
+     ({"regions": ["us-east"], "down_regions": ["uk"]}, "uk is none of its regions; it has us-east"),
+     ({"down_regions": ["uk"]}, "uk is none of its regions; it has global")],
 )  # fmt: skip
 def test_a_knob_that_cannot_be_set_so_is_refused_at_once(knobs, says):
     with pytest.raises(errors.SettingsError, match=says):

@@ -29,7 +29,7 @@ class Books:
     Attributes
     ----------
     requests
-        Calls of the generate endpoint, whatever came of them.
+        Calls for speech, generated or streamed, whatever came of them.
     answered
         Good answers that were handed to the network whole.
     statuses
@@ -41,7 +41,7 @@ class Books:
     repeats
         Calls that cost nothing, because their ``Idempotency-Key`` was known.
     early_retries
-        Calls with a text that had been told to wait, and came before the wait was over.
+        Calls with a text that their region had told to wait, and that came before the wait was over.
     billed
         Tag of a text to :class:`Billed`: how many times, how many characters.
     billed_characters
@@ -172,7 +172,7 @@ class Keeper:
         self.started_at: float | None = None
         self.last_at: float | None = None
         self._billed: dict[int, list[int]] = {}
-        self._due_s: dict[int, float] = {}
+        self._due_s: dict[tuple[str, int], float] = {}
 
     def came(self) -> bool:
         """Count a call in; True for the first."""
@@ -182,16 +182,16 @@ class Keeper:
         self.started_at = time.time()
         return True
 
-    def asked(self, tag: int, now_s: float) -> None:
-        """Note that a text was asked for: too early, if it had been told to wait longer."""
-        due_s = self._due_s.pop(tag, None) if self._due_s else None
+    def asked(self, what: tuple[str, int], now_s: float) -> None:
+        """Note that a region was asked for a text's tag: too early, if it had told to wait longer."""
+        due_s = self._due_s.pop(what, None) if self._due_s else None
         if due_s is not None and now_s < due_s - _EARLY_S:
             self.early_retries += 1
-            self._due_s[tag] = due_s
+            self._due_s[what] = due_s
 
-    def told_to_wait(self, tag: int, until_s: float) -> None:
-        """Note that a text shall not come before `until_s`."""
-        self._due_s[tag] = until_s
+    def told_to_wait(self, what: tuple[str, int], until_s: float) -> None:
+        """Note that a region shall not be asked for a text's tag before `until_s`."""
+        self._due_s[what] = until_s
 
     def entered(self) -> None:
         """Count a call into what is being worked on."""

@@ -207,23 +207,23 @@ class Desk:
         except BadRequestError as bad:
             self._refuse(out, 400, str(bad), trace)
             return
-        tag = wanted.tag
-        self._keeper.asked(tag, now_s)
+        tag, asked = wanted.tag, (region, wanted.tag)
+        self._keeper.asked(asked, now_s)
         gauge = account.gauges[region]
         if region in knobs.down_regions:
-            self._refuse(out, 503, "the region is down", trace, tag)
+            self._refuse(out, 503, "the region is down", trace, asked)
             return
         if gauge.is_full or not (knobs.rate is None or account.may_pass(knobs.rate, knobs.burst, now_s)):
             self._keeper.refused += 1
             words = f"{self._cap} in flight are allowed" if gauge.is_full else f"{knobs.rate:g}/s are allowed"
-            self._refuse(out, 429, words, trace, tag)
+            self._refuse(out, 429, words, trace, asked)
             return
         step = self._step(wanted.text, tag)
         if step is not plan.OK:
             self._keeper.faults[step.name] += 1
         if step.status == Status.TOO_MANY_REQUESTS:
             # Too many: that is said at once, and nothing was worked on.
-            self._refuse(out, step.status, "played", trace, tag, step.retry_after)
+            self._refuse(out, step.status, "played", trace, asked, step.retry_after)
             return
         key = request.header(IDEMPOTENCY_KEY) if knobs.idempotent else None
         mark = (key, wanted.content) if key else None
@@ -253,7 +253,8 @@ class Desk:
         step, wanted = call.step, call.wanted
         if step.status != Status.OK:
             self._leave(call)
-            self._refuse(call.out, step.status, "played", call.trace, wanted.tag, step.retry_after)
+            asked = call.region, wanted.tag
+            self._refuse(call.out, step.status, "played", call.trace, asked, step.retry_after)
         elif step.fault is not None and not step.fault.billed:
             self._lose(call)
         elif self._paid(call):
@@ -339,25 +340,25 @@ class Desk:
         status: int,
         words: str,
         trace: str,
-        tag: int | None = None,
+        asked: tuple[str, int] | None = None,
         wait: str | None = None,
     ) -> None:
         self._keeper.replied(status)
         headers = ""
         if wait is not None:
-            headers = self._own_wait(tag, wait)
+            headers = self._own_wait(asked, wait)
         elif status in _TOLD_TO_WAIT:
-            headers = self._wait_headers(tag)
+            headers = self._wait_headers(asked)
         out.reply(answers.error(status, words, trace=trace, headers=headers))
 
-    def _own_wait(self, tag: int | None, value: str) -> str:
+    def _own_wait(self, asked: tuple[str, int] | None, value: str) -> str:
         """Return the header with a script's own value, which may be anything."""
         wait_s = retry_after_s({RETRY_AFTER_HEADER: value})
-        if tag is not None and wait_s is not None:
-            self._keeper.told_to_wait(tag, _now_s() + wait_s)
+        if asked is not None and wait_s is not None:
+            self._keeper.told_to_wait(asked, _now_s() + wait_s)
         return f"{RETRY_AFTER_HEADER}: {value}\r\n"
 
-    def _wait_headers(self, tag: int | None) -> str:
+    def _wait_headers(self, asked: tuple[str, int] | None) -> str:
         """Return the header that tells to wait, and note for a text until when."""
         knobs, now_s = self._knobs, time.time()
         self._refusals += 1
@@ -365,8 +366,8 @@ class Desk:
         value, wait_s = plan.retry_after(form, knobs.retry_after_s, now_s)
         if value is None:
             return ""
-        if tag is not None:
-            self._keeper.told_to_wait(tag, _now_s() + wait_s)
+        if asked is not None:
+            self._keeper.told_to_wait(asked, _now_s() + wait_s)
         # A client measures a date against the service's own clock.
         return f"Date: {formatdate(now_s, usegmt=True)}\r\n{RETRY_AFTER_HEADER}: {value}\r\n"
 

@@ -1,8 +1,18 @@
 """What can be set on the service: one checked, frozen object, which goes to the child process as JSON."""
 
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
 from speechframe.errors import SettingsError
 from speechframe.settings import GLOBAL_REGION
@@ -18,6 +28,16 @@ Count = Annotated[int, Field(ge=0)]
 RegionNames = tuple[str, ...]
 
 _FIXED_AT_START = frozenset({"seed", "regions", "keys"})
+_ALLOWED: Mapping[str, str] = MappingProxyType(
+    {
+        "latency": "seconds, Fixed or Lognormal",
+        "cap_plan": "a list of pairs (seconds, cap)",
+        "faults": "steps and their shares, such as {'500': 0.1}",
+        "scripts": "texts and their steps, such as {'Hello': ['503', 'ok']}",
+        "regions": "a list of names",
+        "down_regions": "a list of names",
+    }
+)
 
 
 def _as_latency(value: object) -> object:
@@ -51,14 +71,18 @@ class Knobs(BaseModel):
     slow_s: Seconds = 1.0
     keys: Annotated[tuple[str, ...], Field(min_length=1)] = (DEFAULT_KEY,)
 
-    @field_validator("cap_plan", mode="before")
+    @field_validator("cap_plan", "regions", "down_regions", mode="before")
     @classmethod
-    def _no_plan(cls, value: object) -> object:
+    def _in_a_row(cls, value: object) -> object:
+        if isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping)):
+            return tuple(value)
         return () if value is None else value
 
     @field_validator("faults", "scripts", mode="before")
     @classmethod
-    def _none(cls, value: object) -> object:
+    def _by_name(cls, value: object) -> object:
+        if isinstance(value, Mapping):
+            return dict(value)
         return {} if value is None else value
 
     @field_validator("faults")
@@ -80,6 +104,24 @@ class Knobs(BaseModel):
         unknown = sorted(set(value) - set(REGIONS))
         if unknown:
             raise ValueError(f"unknown region {unknown[0]!r}; the document lists {', '.join(REGIONS)}")
+        return value
+
+    @field_validator("regions")
+    @classmethod
+    def _each_once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        twice = next((name for name in value if value.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"{twice} twice; allowed: each region once")
+        return value
+
+    @field_validator("down_regions")
+    @classmethod
+    def _its_own(cls, value: frozenset[str], known: ValidationInfo) -> frozenset[str]:
+        # Where the regions themselves are refused, there is nothing to compare with.
+        regions = known.data.get("regions", value)
+        for name in sorted(value):
+            if name not in regions:
+                raise ValueError(f"{name} is none of its regions; it has {', '.join(regions)}")
         return value
 
     @classmethod
@@ -115,4 +157,6 @@ def _words(error: ValidationError) -> str:
     name = str(first["loc"][0])
     if first["type"] == "extra_forbidden":
         return f"a FaultyService has no {name!r}; it has {', '.join(Knobs.model_fields)}"
-    return f"{name}: {first['msg'].removeprefix('Value error, ')}"
+    said = first["msg"].removeprefix("Value error, ")
+    allowed = "" if first["type"] == "value_error" else _ALLOWED.get(name, "")
+    return f"{name}: {said}; allowed: {allowed}" if allowed else f"{name}: {said}"

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Never, Self
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
@@ -18,6 +18,7 @@ from pydantic import SecretStr
 from speechframe._child import Running, line_within
 from speechframe.errors import ConnectionFailed, SettingsError
 from speechframe.settings import GLOBAL_REGION, Settings
+from speechframe.settings.typed import typed
 from speechframe.spec.chosen import API_KEY_HEADER
 from speechframe.testing.books import Books
 from speechframe.testing.desk import BOOKS_PATH, CONTROL_PATH, identity_of
@@ -145,17 +146,18 @@ class FaultyService(Running):
         slow_s: float = 1.0,
         keys: Sequence[str | SecretStr] = (DEFAULT_KEY,),
         data: str | os.PathLike[str] | None = None,
+        **unknown: Never,  # for an error of ours; type checkers still refuse it
     ) -> None:
-        self._keys = tuple(key if isinstance(key, SecretStr) else SecretStr(key) for key in keys)
-        if not self._keys:
-            raise SettingsError("a FaultyService needs a key that it lets in")
+        self._keys = _checked_keys(keys)
+        if data is not None and not isinstance(data, (str, os.PathLike)):
+            raise SettingsError(f"data={data!r}; allowed: a folder")
         self._knobs = Knobs.of({
-            "seed": seed, "latency": latency, "cap": cap, "cap_plan": _tuple(cap_plan), "rate": rate,
-            "burst": burst, "quota": quota, "faults": _dict(faults), "scripts": _dict(scripts),
+            "seed": seed, "latency": latency, "cap": cap, "cap_plan": cap_plan, "rate": rate,
+            "burst": burst, "quota": quota, "faults": faults, "scripts": scripts,
             "retry_after": retry_after, "retry_after_s": retry_after_s, "audio_bytes": audio_bytes,
-            "regions": tuple(regions), "down_regions": frozenset(down_regions), "publish_cap": publish_cap,
+            "regions": regions, "down_regions": down_regions, "publish_cap": publish_cap,
             "limits_page": limits_page, "idempotent": idempotent, "takes": takes, "hang_s": hang_s,
-            "slow_s": slow_s,
+            "slow_s": slow_s, **unknown,
         })  # fmt: skip
         self._given_data = data
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
@@ -329,12 +331,16 @@ class FaultyService(Running):
         return json.dumps({"knobs": knobs, "data": str(Path(data).absolute()), "ports": ports})
 
 
-def _tuple(values: Iterable[Any] | None) -> tuple[Any, ...]:
-    return tuple(values or ())
-
-
-def _dict(values: Mapping[str, Any] | None) -> dict[str, Any]:
-    return dict(values or {})
+def _checked_keys(keys: Any) -> tuple[SecretStr, ...]:
+    # A text is a list too, of letters.
+    given = tuple(keys) if isinstance(keys, Iterable) and not isinstance(keys, (str, bytes)) else None
+    if given is None or not all(isinstance(key, (str, SecretStr)) for key in given):
+        raise SettingsError(
+            "keys is no list of keys as text; allowed: a list of keys, such as ['one', 'two']"
+        )
+    if not given:
+        raise SettingsError("a FaultyService needs a key that it lets in")
+    return tuple(typed("api_key", key) for key in given)
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
