@@ -1,12 +1,18 @@
 """Answers shared by runs: a hit costs nothing, is counted, and is what was paid for."""
 
 import hashlib
+import shutil
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from faulty import audio_of, check_audio, statuses
 
 import speechframe as spf
+from speechframe.batch.filler import Filler
 from speechframe.errors import StoreError
+from speechframe.settings.rules import cache_rules
+from speechframe.store import Record
 from speechframe.store.cache import Cache
 
 LINES = [f"This is line {i}." for i in range(20)]
@@ -79,6 +85,26 @@ def test_the_cache_of_the_settings_and_of_the_environment(faulty, speak, tmp_pat
     assert spoken(speak, faulty, LINES[:4], tmp_path, "c", cache=False).estimate.cached == 0
 
 
+def test_the_cache_of_the_settings_that_are_handed_in_comes_first(faulty, speak, tmp_path, monkeypatch):
+    monkeypatch.setenv("SPEECHFRAME_CACHE", str(tmp_path / "environment"))
+    own = replace(faulty.settings, cache=tmp_path / "own")
+    spoken(speak, faulty, LINES[:4], tmp_path, "a", service=own)
+    assert spoken(speak, faulty, LINES[:4], tmp_path, "b", service=own).estimate.cached == 4
+    assert spoken(speak, faulty, LINES[:4], tmp_path, "c").estimate.cached == 0
+    assert spoken(speak, faulty, LINES[:4], tmp_path, "d", service=own, cache=False).estimate.cached == 0
+    (entry, *_), *others = ([*Cache(tmp_path / name).entries()] for name in ("own", "environment"))
+    assert entry.service
+    assert len(others[0]) == 4
+
+
+def test_limits_of_the_cache_come_from_the_settings_that_name_them(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "speechframe.toml").write_text('cache = "file"\ncache_max_gb = 5\ncache_max_age_days = 30\n')
+    assert cache_rules(spf.Settings()) == {"folder": Path("file"), "max_gb": 5, "max_age_days": 30}
+    own = spf.Settings(cache="own", cache_max_gb=2, cache_max_age_days=1)
+    assert cache_rules(own) == {"folder": Path("own"), "max_gb": 2, "max_age_days": 1}
+
+
 def test_another_take_is_another_answer(faulty, speak, tmp_path, cache):
     spoken(speak, faulty, LINES[:4], tmp_path, "a", cache=cache)
     assert spoken(speak, faulty, LINES[:4], tmp_path, "b", cache=cache, take=1).estimate.cached == 0
@@ -100,3 +126,52 @@ def test_a_stopped_run_of_cached_rows_goes_on(faulty, speak, tmp_path, cache):
     run = spf.resume(live, cache=cache, service=faulty.settings, progress=False)
     assert set(statuses(run).values()) == {"cached"}
     assert set(faulty.billed.values()) == {1}
+
+
+def test_a_cache_that_takes_no_more_loses_nothing_and_says_so_once(
+    faulty, speak, tmp_path, cache, monkeypatch, caplog
+):
+    monkeypatch.setattr("speechframe.batch.filler._RECORDS", 1)
+
+    def broken(self, record):
+        raise MemoryError("no room at all")
+
+    monkeypatch.setattr(Cache, "put", broken)
+    run = spoken(speak, faulty, LINES, tmp_path, "a", cache=cache)
+    assert (run.status, set(statuses(run).values())) == ("finished", {"done"})
+    check_audio(run)
+    (said,) = (record for record in caplog.records if "does not keep" in record.getMessage())
+    assert "no room at all" in said.getMessage()
+    assert said.levelname == "WARNING"
+
+
+def test_what_fails_with_the_last_records_is_said_too(tmp_path, monkeypatch, caplog):
+    cache = Cache(tmp_path / "cache")
+    monkeypatch.setattr(cache, "put", lambda record: 1 / 0)
+    filler = Filler(cache)
+    filler.put(Record("0" * 32, "done", audio_bytes=b"RIFF"))
+    filler.close()
+    assert "division by zero" in caplog.text
+
+
+def test_a_folder_that_cannot_be_written_any_more_holds_no_run_up(faulty, speak, tmp_path, cache, caplog):
+    spoken(speak, faulty, LINES[:4], tmp_path, "a", cache=cache)
+    for room in ("entries", "audio"):
+        shutil.rmtree(cache / room)
+        (cache / room).write_text("no folder")
+    run = spoken(speak, faulty, LINES, tmp_path, "b", cache=cache)
+    assert (run.status, set(statuses(run).values())) == ("finished", {"done"})
+    assert caplog.text.count("takes nothing") == 1
+
+
+def test_answers_that_were_not_looked_at_are_not_for_other_runs(faulty, speak, tmp_path, cache):
+    faulty.audio_for = {LINES[3]: "Hm."}
+    run = spoken(speak, faulty, LINES[:6], tmp_path, "a", cache=cache, truth_checks=False)
+    assert run.stats["done"] == 6
+    looked = spoken(speak, faulty, LINES[:6], tmp_path, "b", cache=cache)
+    assert looked.estimate.cached == 0
+    assert statuses(looked)[LINES[3]] == "suspect"
+    # A run that looks at nothing may take what another one has looked at.
+    assert (
+        spoken(speak, faulty, LINES[:6], tmp_path, "c", cache=cache, truth_checks=False).stats["cached"] == 5
+    )

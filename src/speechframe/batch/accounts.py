@@ -136,7 +136,8 @@ class Accounts:
         if balance is not None:
             self.progress.balance = balance
         for number, record in enumerate(records):
-            if self.cache is not None and record.status == DONE:
+            # What nobody has looked at is not for other runs to trust.
+            if self.cache is not None and self.truth is not None and record.status == DONE:
                 self.cache.put(record)
             self._end(job, number, parts[number], record)
 

@@ -35,8 +35,7 @@ from speechframe.batch.run import DRIFT_KEY, FINISHED, REMARK_KEY, RUNNING, STAT
 from speechframe.batch.stream import MOST_KEPT, Outcomes
 from speechframe.errors import SettingsError, SpeechframeError
 from speechframe.settings import Settings
-from speechframe.settings import read as read_settings
-from speechframe.settings.rules import spending_rules
+from speechframe.settings.rules import cache_rules, spending_rules
 from speechframe.spec.billing import CREDIT
 from speechframe.store import Recovered, RunFolder, RunWriter
 from speechframe.store.cache import open_cache
@@ -95,13 +94,7 @@ class Driver:
         self.together: Mapping[str, tuple[str, ...]] = {}
         self._stop_asked: str | None = None
         self._round = ""
-        said = read_settings()
-        self.cache = open_cache(
-            options.cache,
-            folder=said.cache,
-            max_gb=said.cache_max_gb,
-            max_age_days=said.cache_max_age_days,
-        )
+        self.cache = open_cache(options.cache, **cache_rules(settings_of(options)))
 
     @property
     def folder(self) -> RunFolder:

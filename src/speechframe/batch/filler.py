@@ -1,10 +1,13 @@
 """Puts answers into the cache beside the run: files are slow, and calls in flight must not wait for them."""
 
+import logging
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from speechframe.store import Record
 from speechframe.store.cache import Cache
+
+log = logging.getLogger(__name__)
 
 _RECORDS = 16
 _BYTES = 8 * 2**20
@@ -13,6 +16,8 @@ _WAITING = 2
 
 class Filler:
     """Hands records to the cache in a thread, a few at a time, with an end to what may wait.
+
+    What the cache cannot keep is not kept: that is logged once, and nothing is raised, now or at the end.
 
     Parameters
     ----------
@@ -26,6 +31,7 @@ class Filler:
         self._waiting: deque[Future[None]] = deque()
         self._records: list[Record] = []
         self._bytes = 0
+        self._has_complained = False
 
     def put(self, record: Record) -> None:
         """Keep a record, soon; waits when the disk lags behind."""
@@ -35,7 +41,7 @@ class Filler:
             self._send()
 
     def close(self) -> None:
-        """Wait until everything is kept."""
+        """Wait until everything is kept that can be."""
         self._send()
         self._thread.shutdown()
 
@@ -48,4 +54,15 @@ class Filler:
 
     def _put_all(self, records: list[Record]) -> None:
         for record in records:
-            self.cache.put(record)
+            try:
+                self.cache.put(record)
+            except Exception as error:
+                # Whatever it is: the answer is in the run, and the run needs no cache.
+                if not self._has_complained:
+                    log.warning(
+                        "%r does not keep an answer (%s): the run goes on without it",
+                        self.cache,
+                        str(error) or type(error).__name__,
+                        exc_info=error,
+                    )
+                self._has_complained = True

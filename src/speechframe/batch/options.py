@@ -34,7 +34,7 @@ class RunOptions(TypedDict, total=False):
         Another take of every row: 1, 2, ...
     truth_checks
         Look at the audio and words of every answer (default); what cannot be true is ``suspect``, with the
-        reason. False takes answers as they come.
+        reason. False takes answers as they come, and puts none into the cache.
     max_retakes
         Further takes that suspect answers get by themselves, each billed (default 0).
     tags

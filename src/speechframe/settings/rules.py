@@ -12,6 +12,7 @@ from speechframe.settings import (
     Settings,
     configured,
     default_ledger_folder,
+    read,
     read_file,
 )
 from speechframe.settings.typed import SPENDING_LIMITS, credit_limit
@@ -99,6 +100,30 @@ def spending_rules(service: Settings) -> SpendingRules:
     run, run_from = limit("max_credits_per_run")
     month, month_from = limit("max_credits_per_month")
     return SpendingRules(run, run_from, month, month_from, Path(ledger).expanduser())
+
+
+def cache_rules(service: Settings) -> dict[str, Any]:
+    """Return folder and limits of the answers that runs on `service` share, by the names `open_cache` has.
+
+    What the service does not say itself comes from the settings in force, as with :func:`spending_rules`.
+
+    Raises
+    ------
+    SettingsError
+        For a file that cannot be read, or a setting that is not allowed.
+    """
+    in_force = read()
+
+    def said(name: str) -> Any:
+        own = getattr(service, name)
+        # A limit that is the default anyway may not have been said at all.
+        return getattr(in_force, name) if own in {None, getattr(Settings, name)} else own
+
+    return {
+        "folder": said("cache"),
+        "max_gb": said("cache_max_gb"),
+        "max_age_days": said("cache_max_age_days"),
+    }
 
 
 def _limits_of_file(profile: str | None) -> tuple[dict[str, Any], dict[str, str]]:
