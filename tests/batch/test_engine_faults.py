@@ -283,6 +283,13 @@ def test_the_ledger_says_what_happened_to_each_attempt(faulty, speak, quick):
     assert (row["attempts"], row["credits"], row["status"]) == (6, 7.0, "done")
 
 
+def test_an_attempt_that_failed_for_good_is_no_retry(faulty, speak, quick):
+    faulty.scripts = {LINES[0]: [400], LINES[1]: [429, 500]}
+    run = speak(faulty, LINES[:4])
+    assert (run.stats["failed"], run.stats["attempts"]) == (1, 6)
+    assert run.stats["retries"] == run.progress.retries == 2
+
+
 def test_equal_rows_are_one_call_and_all_of_them_fail_or_live_with_it(faulty, speak, quick):
     faulty.forever = {"b": 400}
     run = speak(faulty, ["a", "b", "a", "b", "a"])

@@ -21,8 +21,7 @@ from speechframe.batch.outcome import CHARGED_UNKNOWN, error_fields
 from speechframe.errors import SpeechframeError
 from speechframe.spec.billing import CREDIT
 from speechframe.store import LedgerRow, Record, SentRecord
-from speechframe.store.ledger import ledger_files
-from speechframe.store.parts import open_part
+from speechframe.store.ledger import ledger_files, read_attempts
 from speechframe.store.spending import month_of
 from speechframe.store.writer import host_name, user_name
 
@@ -176,10 +175,10 @@ def read_before(
     """
     by_month: Counter[tuple[str, str]] = Counter()
     paid: dict[str, datetime] = {}
-    for batch in _ledger(folder):
-        by_month.update(_by_month(batch))
+    for attempts in _attempts(folder):
+        by_month.update(_by_month(attempts))
         if remembered:
-            for row in batch.filter(_may_be_paid(batch, key_fingerprint)).to_pylist():
+            for row in attempts.filter(_may_be_paid(attempts, key_fingerprint)).to_pylist():
                 key, time = row["request_key"], row["time"]
                 # The first of them counts: the service remembers from there.
                 paid[key] = min(time, paid.get(key, time))
@@ -191,28 +190,27 @@ def read_before(
 def read_spent(folder: Path) -> dict[tuple[str, str], int]:
     """Return what a run has spent, by fingerprint of the key and month of sending."""
     by_month: Counter[tuple[str, str]] = Counter()
-    for batch in _ledger(folder):
-        by_month.update(_by_month(batch))
+    for attempts in _attempts(folder):
+        by_month.update(_by_month(attempts))
     return by_month
 
 
-def _ledger(folder: Path) -> Iterator[pa.RecordBatch]:
-    for path in ledger_files(folder):
-        with open_part(path) as file:
-            yield from file.iter_batches(columns=list(_COLUMNS))
+def _attempts(folder: Path) -> Iterator[pa.RecordBatch]:
+    for table in read_attempts(ledger_files(folder), _COLUMNS):
+        yield from table.to_batches()
 
 
-def _by_month(batch: pa.RecordBatch) -> dict[tuple[str, str], int]:
+def _by_month(attempts: pa.RecordBatch) -> dict[tuple[str, str], int]:
     """Return fingerprint of the key and month of sending to thousandths of a credit."""
     # A row is dated when its attempt ended; the attempt belongs to the month it was sent in.
-    took_us = pc.cast(pc.round(pc.multiply(batch.column("latency_ms").fill_null(0.0), 1000.0)), pa.int64())
-    sent: Any = pc.subtract(batch.column("time"), pc.cast(took_us, pa.duration("us")))
+    took_us = pc.cast(pc.round(pc.multiply(attempts.column("latency_ms").fill_null(0.0), 1000.0)), pa.int64())
+    sent: Any = pc.subtract(attempts.column("time"), pc.cast(took_us, pa.duration("us")))
     months = pc.add(pc.multiply(pc.year(sent), _MONTHS), pc.subtract(pc.month(sent), 1))
     table = pa.table(
         {
-            "key": batch.column("key_fingerprint").fill_null(""),
+            "key": attempts.column("key_fingerprint").fill_null(""),
             "month": months,
-            "credits": batch.column("credits").fill_null(0.0),
+            "credits": attempts.column("credits").fill_null(0.0),
         }
     )
     sums = table.group_by(["key", "month"]).aggregate([("credits", "sum")]).to_pylist()
@@ -223,9 +221,9 @@ def _month_of(number: int) -> str:
     return month_of(datetime(number // _MONTHS, number % _MONTHS + 1, 1, tzinfo=UTC))
 
 
-def _may_be_paid(batch: pa.RecordBatch, key_fingerprint: str) -> Any:
-    unanswered = pc.is_in(batch.column("status"), value_set=pa.array([ERROR, CHARGED_UNKNOWN]))
-    charged = pc.not_equal(batch.column("credits_basis"), pa.scalar("none"))
-    same_key = pc.equal(batch.column("key_fingerprint"), pa.scalar(key_fingerprint))
-    free = pc.and_(same_key, batch.column("idempotency"))
+def _may_be_paid(attempts: pa.RecordBatch, key_fingerprint: str) -> Any:
+    unanswered = pc.is_in(attempts.column("status"), value_set=pa.array([ERROR, CHARGED_UNKNOWN]))
+    charged = pc.not_equal(attempts.column("credits_basis"), pa.scalar("none"))
+    same_key = pc.equal(attempts.column("key_fingerprint"), pa.scalar(key_fingerprint))
+    free = pc.and_(same_key, attempts.column("idempotency"))
     return pc.and_(pc.and_(unanswered, charged), free).fill_null(False)

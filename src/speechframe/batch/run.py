@@ -10,7 +10,7 @@ from os import PathLike
 from typing import Any
 
 from speechframe._loop import TERM_DRAIN_S, Terminated, gentle_termination
-from speechframe.batch.books import ERROR, REFUSED, SETTLED
+from speechframe.batch.books import SETTLED
 from speechframe.batch.naming import ROW_ID
 from speechframe.batch.options import Options
 from speechframe.batch.outcome import CHARGED_UNKNOWN, DONE, FAILED, PENDING, STATES, SUSPECT
@@ -262,9 +262,10 @@ class Run(RunRows):
 
     @property
     def stats(self) -> dict[str, Any]:
-        """Rows by status, calls, credits, attempts and seconds of audio, as plain values.
+        """Rows by status, credits, attempts and seconds of audio, as plain values.
 
-        Of translations, ``translated_characters`` instead of ``audio_seconds``.
+        ``retries`` are the attempts after the first one of a call. Of translations,
+        ``translated_characters`` instead of ``audio_seconds``.
         """
         import pyarrow.compute as pc
 
@@ -277,16 +278,20 @@ class Run(RunRows):
             counts.update(_counted(batch.column(0)))
             column: Any = batch.column(1)
             size += pc.sum(pc.utf8_length(column) if is_text else column).as_py() or 0
-        ledger = self._folder.ledger()
-        attempts = _counted(ledger.column("status"))
+        attempts: Counter[str] = Counter()
+        credits, retries = 0.0, 0
+        for some in self._folder.attempts(["status", "credits", "attempt"]):
+            attempts.update(_counted(some.column("status")))
+            credits += pc.sum(some.column("credits")).as_py() or 0.0
+            retries += retries_in(some)
         return {
             "rows": rows,
             **{name: counts[name] for name in STATES if counts[name] or name in {DONE, FAILED, PENDING}},
             **({"translated_characters": int(size)} if is_text else {"audio_seconds": round(size, 3)}),
-            "credits": round(pc.sum(ledger.column("credits")).as_py() or 0.0, 3),
+            "credits": round(credits, 3),
             "attempts": sum(n for status, n in attempts.items() if status != SETTLED),
             DRIFT_KEY: self._folder.manifest.extra.get(DRIFT_KEY, 0),
-            "retries": attempts.get(ERROR, 0) + attempts.get(REFUSED, 0),
+            "retries": retries,
         }
 
     def summary(self) -> str:
@@ -356,6 +361,15 @@ def result_of(stats: Mapping[str, Any]) -> str:
     if "translated_characters" in stats:
         return f"{counted(stats['translated_characters'], 'character')} of translation"
     return f"{duration(stats['audio_seconds'])} of audio"
+
+
+def retries_in(ledger: Any) -> int:
+    """Return how many rows of a ledger are of attempts after the first one of a call."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    again: Any = pc.greater(ledger.column("attempt"), pa.scalar(1))
+    return pc.sum(again).as_py() or 0
 
 
 def _counted(column: Any) -> dict[str, int]:

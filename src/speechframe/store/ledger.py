@@ -1,6 +1,6 @@
 """The ledger: one row an attempt, in ``attempts/``."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,10 +8,11 @@ import pyarrow.parquet as pq
 
 from speechframe.store import files
 from speechframe.store.arrow import ledger_batch
-from speechframe.store.parts import LEDGER_OPTIONS, open_part
+from speechframe.store.parts import LEDGER_OPTIONS, fitted, open_part
 from speechframe.store.schema import LEDGER_SCHEMA, LedgerRow
 
 FOLDER_NAME = "attempts"
+_TIME = "time"
 
 
 def ledger_path(folder: Path, writer: str, number: int) -> Path:
@@ -33,12 +34,43 @@ def write_ledger(path: Path, rows: Sequence[LedgerRow]) -> None:
     files.publish(path)
 
 
-def read_ledger(paths: Sequence[Path]) -> pa.Table:
-    """Return every attempt in these files, by time."""
-    tables = []
+def read_ledger(
+    paths: Iterable[Path], columns: Sequence[str] | None = None, *, others: Sequence[LedgerRow] = ()
+) -> pa.Table:
+    """Return every attempt in these files, by time; parameters as of :func:`read_attempts`."""
+    schema = _schema(columns)
+    # There is nothing else to go by, so it is read in any case.
+    names = schema.names if _TIME in schema.names else [*schema.names, _TIME]
+    tables = [_schema(names).empty_table(), *read_attempts(paths, names, others=others)]
+    return pa.concat_tables(tables).sort_by(_TIME).select(schema.names)
+
+
+def read_attempts(
+    paths: Iterable[Path], columns: Sequence[str] | None = None, *, others: Sequence[LedgerRow] = ()
+) -> Iterator[pa.Table]:
+    """Yield the attempts of one file after the other, in as much memory as one of them takes.
+
+    Parameters
+    ----------
+    paths
+        Files of the ledger.
+    columns
+        Some of :data:`LEDGER_SCHEMA`; None for all.
+    others
+        Attempts that are in no file yet.
+
+    Raises
+    ------
+    StoreError
+        When a file cannot be read, or lacks one of :data:`NEEDED_COLUMNS`.
+    """
+    schema = _schema(columns)
     for path in paths:
         with open_part(path) as file:
-            tables.append(file.read(columns=LEDGER_SCHEMA.names))
-    if not tables:
-        return LEDGER_SCHEMA.empty_table()
-    return pa.concat_tables(tables, promote_options="default").sort_by("time")
+            yield fitted(file.read(columns=schema.names), schema, path)
+    if others:
+        yield pa.Table.from_batches([ledger_batch(others)], LEDGER_SCHEMA).select(schema.names)
+
+
+def _schema(columns: Sequence[str] | None) -> pa.Schema:
+    return LEDGER_SCHEMA if columns is None else pa.schema([LEDGER_SCHEMA.field(name) for name in columns])

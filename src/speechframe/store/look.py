@@ -10,7 +10,7 @@ If the logs are other ones at the end than at the beginning, the look is taken a
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,14 +19,13 @@ import numpy as np
 import pyarrow as pa
 
 from speechframe.store import parts
-from speechframe.store.arrow import ledger_batch
 from speechframe.store.index import KeyIndex
-from speechframe.store.ledger import ledger_files, ledger_path, read_ledger
+from speechframe.store.ledger import ledger_files, ledger_path, read_attempts, read_ledger
 from speechframe.store.live import Segment, SegmentFile, SegmentSource, segment_paths
 from speechframe.store.locate import work_folder
 from speechframe.store.remote import Remote
 from speechframe.store.replay import Replay
-from speechframe.store.schema import FINISHED, LEDGER_SCHEMA
+from speechframe.store.schema import FINISHED, LedgerRow
 from speechframe.store.sources import PartSource
 from speechframe.store.tally import Origin, Tally
 
@@ -120,14 +119,23 @@ class Looker:
         index = self._finished.extended(_news(logs, failed, last, self._finished))
         return Look(index, paths, failed, {key: status for key, (_, _, status) in last.items()})
 
-    def ledger(self, origin: Origin) -> pa.Table:
+    def ledger(self, origin: Origin, columns: Sequence[str] | None = None) -> pa.Table:
         """Return every attempt there is now, by time."""
+        written, others = self._attempts(origin)
+        return read_ledger(written, columns, others=others)
+
+    def attempts(self, origin: Origin, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """Yield every attempt there is now, in no order, a file at a time."""
+        written, others = self._attempts(origin)
+        yield from read_attempts(written, columns, others=others)
+
+    def _attempts(self, origin: Origin) -> tuple[Sequence[Path], Sequence[LedgerRow]]:
+        """Return the files of the ledger, and the attempts that only the logs have."""
         with self._looking:
             logs = self._opened(segment_paths(self._work))
             # Listed after the logs were opened: an attempt is in one or the other, or in both.
             written = ledger_files(self._folder)
-            found = read_ledger(written)
-            rows = []
+            rows: list[LedgerRow] = []
             for source in logs:
                 segment = source.segment
                 if ledger_path(self._folder, segment.writer, segment.number) not in written:
@@ -135,11 +143,7 @@ class Looker:
                     for _ in Replay(tally).finished(segment.entries(source.file)):
                         pass
                     rows += tally.take()[0]
-        if not rows:
-            return found
-        return pa.concat_tables([found, pa.Table.from_batches([ledger_batch(rows)], LEDGER_SCHEMA)]).sort_by(
-            "time"
-        )
+        return written, rows
 
 
 def _changed_ns(folder: Path) -> int:

@@ -12,7 +12,7 @@ from speechframe.store import files
 from speechframe.store.arrow import record_batch
 from speechframe.store.footer import note
 from speechframe.store.locate import is_remote
-from speechframe.store.schema import AUDIO_COLUMN, LEDGER_SCHEMA, Record
+from speechframe.store.schema import AUDIO_COLUMN, LEDGER_SCHEMA, NEEDED_COLUMNS, Record
 
 FOLDER_NAME = "parts"
 FAILED_NAME = "failed.parquet"
@@ -21,6 +21,9 @@ PART_ROWS = 2_048
 PART_BYTES = 128 * 2**20
 GROUP_ROWS = 64
 GROUP_BYTES = 32 * 2**20
+
+_LONGEST_NOTE_BYTES = 2**30
+"""In a footer. Arrow reads 100 MB of one by itself: less than half a million calls in doubt can fill."""
 
 # A dictionary pays where values repeat; ids and texts do not.
 _REPEATING = frozenset({
@@ -161,6 +164,22 @@ def open_part(path: Path, *, memory_map: bool = False, pinned: bool = False) -> 
     """
     try:
         source = pa.BufferReader(path.read_bytes()) if pinned and is_remote(path) else files.readable(path)
-        return pq.ParquetFile(source, memory_map=memory_map)
+        return pq.ParquetFile(source, memory_map=memory_map, thrift_string_size_limit=_LONGEST_NOTE_BYTES)
     except (OSError, pa.ArrowInvalid) as error:
         raise StoreError(f"{path} cannot be read ({error}): restore it from a copy of the folder") from error
+
+
+def fitted(found: pa.Table, schema: pa.Schema, path: Path) -> pa.Table:
+    """Return what was read of a file with the columns of `schema`; null where an earlier version had none.
+
+    Raises
+    ------
+    StoreError
+        When it lacks one of :data:`NEEDED_COLUMNS`.
+    """
+    lost = [f for f in schema if f.name not in found.column_names]
+    if needed := [f.name for f in lost if f.name in NEEDED_COLUMNS]:
+        raise StoreError(f"{path} has no column {', '.join(needed)}: restore it from a copy of the folder")
+    for f in lost:
+        found = found.append_column(f, pa.nulls(found.num_rows, f.type))
+    return found.select(schema.names)

@@ -221,10 +221,27 @@ class RunReader:
             few=few,
         )
 
-    def ledger(self) -> pa.Table:
-        """Return every attempt that has ended and what it cost, by time; :data:`LEDGER_SCHEMA`."""
+    def ledger(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return every attempt that has ended and what it cost, by time.
+
+        Parameters
+        ----------
+        columns
+            Some of :data:`LEDGER_SCHEMA`; None for all.
+        """
         with files.storing(self.path, "reading the run"):
-            return self._looker.ledger(self._origin(()))
+            return self._looker.ledger(self._origin(()), columns)
+
+    def attempts(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """Yield the same in no order, in memory that does not grow with attempts.
+
+        Parameters
+        ----------
+        columns
+            Some of :data:`LEDGER_SCHEMA`; None for all.
+        """
+        with files.storing(self.path, "reading the run"):
+            yield from self._looker.attempts(self._origin(()), columns)
 
     def _origin(self, tags: Sequence[str]) -> Origin:
         said = self.manifest

@@ -87,6 +87,18 @@ RECORD_SCHEMA = pa.schema(
 """Every column that any part may have."""
 
 
+NEEDED_COLUMNS = frozenset({"request_key", "status", AUDIO_COLUMN, "translated_text"})
+"""Without one of them a row is of no use: whose call it is, what became of it, and what was paid for.
+
+A file of an earlier version may lack any other column; whoever reads it finds nulls there.
+"""
+
+
+def record_columns(columns: Sequence[str]) -> pa.Schema:
+    """Return some columns of parts, in this order."""
+    return pa.schema([RECORD_SCHEMA.field(name) for name in columns])
+
+
 def part_schema(operation: str | None) -> pa.Schema:
     """Return the columns of an operation's parts.
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from speechframe.batch.books import ERROR, REFUSED, SETTLED
+from speechframe.batch.books import ERROR, REFUSED
 from speechframe.batch.keys import Keys, among, as_keys
 from speechframe.batch.outcome import CACHED, CHARGED_UNKNOWN, DONE, FAILED, SUSPECT
-from speechframe.batch.run import PLANNED, RUNNING, STOPPED, TRANSLATE, Run
+from speechframe.batch.run import PLANNED, RUNNING, STOPPED, TRANSLATE, Run, retries_in
 from speechframe.spec.billing import CREDIT, to_credits
 
 __all__ = ["STOP_WORDS", "Burn", "Figures", "Watcher"]
@@ -50,6 +50,9 @@ _SHORT = 90
 """Up to so many seconds, or minutes, they are not yet minutes, or hours."""
 
 _POINTS = 200
+_BOOKED = (
+    "request_key", "time", "attempt", "status", "credits", "audio_seconds", "balance_after", "error_code",
+)  # fmt: skip
 _IN_VAIN = frozenset({ERROR, REFUSED, CHARGED_UNKNOWN})
 _COUNTED = (DONE, CACHED, SUSPECT, FAILED, CHARGED_UNKNOWN)
 
@@ -235,7 +238,7 @@ class Watcher:
         run = self.run.refresh()
         status = run.status
         folder = run._folder  # noqa: SLF001 - no method of a run tells the states of calls without reading rows
-        keys, index, books = self._keys(), folder.index(), _Books.of(folder.ledger())
+        keys, index, books = self._keys(), folder.index(), _Books.of(folder.ledger(_BOOKED))
         by_status = {name: int(among(keys, index.packed({name})).sum()) for name in _COUNTED}
         ended = sum(by_status.values())
         lost = {bytes(key).hex() for key in index.packed({FAILED, CHARGED_UNKNOWN})}
@@ -340,12 +343,11 @@ class _Books:
         in_vain = ledger.filter(pc.is_in(ledger.column("status"), pa.array(sorted(_IN_VAIN))))
         codes = [str(code) for code in in_vain.column("error_code").to_pylist()]
         told = ledger.column("balance_after").drop_null()
-        attempts = ledger.num_rows - Counter(ledger.column("status").to_pylist())[SETTLED]
         return cls(
             _spending(ledger),
             codes=Counter(codes),
             last_codes=dict(zip(in_vain.column("request_key").to_pylist(), codes, strict=True)),
-            retries=attempts - pc.count_distinct(ledger.column("request_key")).as_py(),
+            retries=retries_in(ledger),
             audio_seconds=float(pc.sum(ledger.column("audio_seconds")).as_py() or 0.0),
             balance=told[-1].as_py() if len(told) else None,
         )
