@@ -7,9 +7,10 @@ import pyarrow.parquet as pq
 import pytest
 from store_cases import audio_of, done, failed, key_of, sent, tried
 
+from speechframe.errors import StoreError
 from speechframe.store import Problem, footer, parts
 from speechframe.store.ledger import ledger_files
-from speechframe.store.parts import part_files
+from speechframe.store.parts import failed_file, part_files
 
 KEYS = [key_of(i) for i in range(5)]
 
@@ -71,6 +72,48 @@ def test_a_part_of_other_columns_is_found(filled):
     (path,) = part_files(filled.path)
     pq.write_table(pq.read_table(path).drop_columns(["sha256"]), path)
     assert words(filled) == [(None, "has no column sha256")]
+
+
+@pytest.mark.parametrize("lost", ["request_key", "status", "audio"])
+def test_a_part_without_what_makes_its_rows_of_use_is_found_and_not_read(filled, lost):
+    (path,) = part_files(filled.path)
+    pq.write_table(pq.read_table(path).drop_columns([lost]).replace_schema_metadata(), path)
+    assert words(filled) == [(None, f"has no column {lost}")]
+    with pytest.raises(StoreError, match=f"no column {lost}: restore it"):
+        list(filled.joined(audio=True))
+
+
+def test_files_of_an_earlier_version_are_whole_and_have_nothing_in_the_columns_they_lack(filled):
+    with filled.lock(), filled.writer() as out:
+        out.answer(failed(key_of(5)), tried(key_of(5), "refused"))
+    lost = ["channels", "credits"]
+    for path in (*part_files(filled.path), failed_file(filled.path)):
+        table = pq.read_table(path)
+        pq.write_table(table.drop_columns(lost), path)
+    (path,) = ledger_files(filled.path)
+    pq.write_table(pq.read_table(path).drop_columns(["idempotency", "take"]), path)
+    assert filled.verify() == []
+    rows = pa.Table.from_batches(filled.joined(["line", "status", "channels"]))
+    assert rows.column("status").to_pylist() == ["done"] * 4 + ["failed"]
+    assert rows.column("channels").null_count == 5
+    assert filled.row(KEYS[0], lost) == {"channels": None, "credits": None}
+    with filled.lock(), filled.writer() as out:
+        out.answer(failed(key_of(6)))
+    assert filled.row(KEYS[4], ["error_code", *lost]) == {
+        "error_code": failed(KEYS[4]).error_code, "channels": None, "credits": None,
+    }  # fmt: skip
+    assert filled.row(key_of(6), ["status"]) == {"status": "failed"}
+
+
+@pytest.mark.parametrize("lost", ["request_key", "status"])
+def test_a_ledger_without_what_makes_its_rows_of_use_is_found_and_not_read(filled, lost):
+    with filled.lock(), filled.writer() as out:
+        out.attempt(tried(KEYS[0], "error"))
+    (path,) = ledger_files(filled.path)
+    pq.write_table(pq.read_table(path).drop_columns([lost]), path)
+    assert words(filled) == [(None, f"has no column {lost}")]
+    with pytest.raises(StoreError, match=f"no column {lost}: restore it"):
+        filled.ledger()
 
 
 def test_a_ledger_nobody_can_read_is_found(filled):

@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 from speechframe.store import files
 from speechframe.store.arrow import record_batch
 from speechframe.store.entries import SENT_NAMES, sent_from, sent_values
-from speechframe.store.parts import failed_file, open_part, part_options
+from speechframe.store.parts import failed_file, fitted, open_part, part_options
 from speechframe.store.schema import Record, SentRecord
 
-_SENT_KEY = b"speechframe_sent"
+_SENT_KEY = "speechframe_sent"
 _GROUP_ROWS = 8_192
 
 
@@ -45,14 +45,13 @@ def replace_failed(folder: Path, changes: Changes, schema: pa.Schema) -> None:
         return
     unknown = {key: sent for key, sent in read_unknown(folder).items() if key not in changes}
     unknown |= {key: failure.sent for key, failure in new.items() if failure.sent is not None}
-    metadata = {**(schema.metadata or {}), _SENT_KEY: _to_json(unknown)}
     path.parent.mkdir(exist_ok=True)
-    with pq.ParquetWriter(
-        files.temp_path(path), schema.with_metadata(metadata), **part_options(schema)
-    ) as file:
+    with pq.ParquetWriter(files.temp_path(path), schema, **part_options(schema)) as file:
+        # Of the file and not of the schema, which would stand there a second time.
+        file.add_key_value_metadata({_SENT_KEY: _to_json(unknown)})
         if old is not None:
             with old:
-                _copy(old, file, gone, schema)
+                _copy(old, file, gone, schema, path)
         failures = list(new.values())
         for start in range(0, len(failures), _GROUP_ROWS):
             file.write_batch(record_batch([f.record for f in failures[start : start + _GROUP_ROWS]], schema))
@@ -65,7 +64,7 @@ def read_unknown(folder: Path) -> dict[str, SentRecord]:
     if not path.exists():
         return {}
     with open_part(path) as file:
-        content = (file.schema_arrow.metadata or {}).get(_SENT_KEY)
+        content = (file.metadata.metadata or {}).get(_SENT_KEY.encode())
     if content is None:
         return {}
     table = json.loads(content)
@@ -73,9 +72,9 @@ def read_unknown(folder: Path) -> dict[str, SentRecord]:
     return {sent.request_key: sent for sent in found}
 
 
-def _to_json(unknown: Mapping[str, SentRecord]) -> bytes:
+def _to_json(unknown: Mapping[str, SentRecord]) -> str:
     rows = [sent_values(sent) for sent in unknown.values()]
-    return json.dumps({"names": SENT_NAMES, "rows": rows}, separators=(",", ":")).encode()
+    return json.dumps({"names": SENT_NAMES, "rows": rows}, separators=(",", ":"))
 
 
 def _holds_any(file: pq.ParquetFile, keys: "pa.Array[Any]") -> bool:
@@ -86,9 +85,9 @@ def _holds_any(file: pq.ParquetFile, keys: "pa.Array[Any]") -> bool:
 
 
 def _copy(
-    source: pq.ParquetFile, target: pq.ParquetWriter, without: "pa.Array[Any]", schema: pa.Schema
+    source: pq.ParquetFile, target: pq.ParquetWriter, without: "pa.Array[Any]", schema: pa.Schema, path: Path
 ) -> None:
     for batch in source.iter_batches(batch_size=_GROUP_ROWS):
         kept = batch.filter(pc.invert(pc.is_in(batch.column("request_key"), value_set=without)))
         if kept.num_rows:
-            target.write_batch(kept.cast(schema) if kept.schema != schema else kept)
+            target.write_table(fitted(pa.Table.from_batches([kept]), schema, path).cast(schema))

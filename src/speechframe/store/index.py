@@ -9,14 +9,17 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from speechframe.store.footer import Noted, packed, read_note
 from speechframe.store.locate import is_remote
-from speechframe.store.parts import open_part
+from speechframe.store.parts import fitted, open_part
+from speechframe.store.schema import record_columns
 from speechframe.store.sources import PartSource, Source
 
 _READERS = 2
 _REMOTE_READERS = 8
+_KEYS = record_columns(["request_key", "status"])
 
 Strings: TypeAlias = "pa.Array[Any] | pa.ChunkedArray[Any]"
 Halves = tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]
@@ -192,7 +195,11 @@ def read_keys(paths: Sequence[Path]) -> Iterator[pa.Table]:
 def _read_keys(path: Path) -> pa.Table:
     # A part never changes: mapped, its keys cost no reading ahead of the audio beside them.
     with open_part(path, memory_map=True) as file:
-        return file.read(columns=["request_key", "status"], use_threads=False)
+        return _keys_of(file, path)
+
+
+def _keys_of(file: pq.ParquetFile, path: Path) -> pa.Table:
+    return fitted(file.read(columns=_KEYS.names, use_threads=False), _KEYS, path)
 
 
 def _noted(paths: Sequence[Path]) -> Iterator[Noted]:
@@ -209,7 +216,7 @@ def _noted_keys(path: Path) -> Noted:
         noted = read_note(file.metadata.metadata or {}, file.metadata.num_rows)
         if noted is not None:
             return noted
-        table = file.read(columns=["request_key", "status"], use_threads=False)
+        table = _keys_of(file, path)
     names: dict[str, int] = {}
     codes = _codes(table.column("status"), names)
     keys = [packed(chunk) for chunk in table.column("request_key").chunks]

@@ -22,7 +22,7 @@ from speechframe.store import log, parts
 from speechframe.store.arrow import record_batch
 from speechframe.store.entries import FIELDS, Decoder
 from speechframe.store.log import HEADER_BYTES, MAGIC, Entry, Head, Kind
-from speechframe.store.schema import AUDIO_COLUMN, RECORD_SCHEMA, Record
+from speechframe.store.schema import AUDIO_COLUMN, Record, record_columns
 
 _CHUNK_BYTES = 2**20
 
@@ -216,7 +216,7 @@ class SegmentSource:
     def _rows(self, start: int, end: int, columns: Sequence[str]) -> pa.Table:
         audio = AUDIO_COLUMN in columns
         records = [self.segment.record(self.file, answer, audio=audio) for answer in range(start, end)]
-        schema = pa.schema([RECORD_SCHEMA.field(name) for name in columns])
+        schema = record_columns(columns)
         return pa.Table.from_batches([record_batch(records, schema)], schema)
 
     def close(self) -> None:

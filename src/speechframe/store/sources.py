@@ -8,7 +8,8 @@ from typing import Protocol
 import pyarrow as pa
 
 from speechframe.errors import StoreError
-from speechframe.store.parts import open_part
+from speechframe.store.parts import fitted, open_part
+from speechframe.store.schema import record_columns
 
 
 class Source(Protocol):
@@ -59,8 +60,10 @@ class PartSource:
         names = list(columns)
         with self._reading:
             if group is None:
-                return self._file.read(columns=names, use_threads=False).select(names)
-            return self._file.read_row_group(group, columns=names, use_threads=False).select(names)
+                found = self._file.read(columns=names, use_threads=False)
+            else:
+                found = self._file.read_row_group(group, columns=names, use_threads=False)
+        return fitted(found, record_columns(names), self.path)
 
     def read_row(self, columns: Sequence[str], row: int) -> pa.Table:
         """Return `columns` of one row; reads its row group."""
