@@ -94,6 +94,15 @@ def test_which_of_two_is_called_a_does_not_matter(rng, ab):
     assert one.screened == other.screened
 
 
+def test_replicates_are_the_same_however_many_are_drawn_at_once(rng, ab, monkeypatch):
+    votes = ab(rng, strengths={"x": 0.5, "y": 0.0, "z": -0.4}, tie=0.4)
+    whole = analyse(votes, method="ab", replicates=50)
+    monkeypatch.setattr("speechframe.analysis.preference._DRAWN_AT_ONCE", 300)
+    some = analyse(votes, method="ab", replicates=50)
+    pd.testing.assert_frame_equal(some.preference, whole.preference)
+    pd.testing.assert_frame_equal(some.strengths.frame, whole.strengths.frame)
+
+
 @settings(max_examples=10)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_the_order_of_votes_does_not_matter(seed):

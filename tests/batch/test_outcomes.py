@@ -32,6 +32,8 @@ def test_each_row_once_while_it_happens(faulty, speak):
     by_row = {o.row_id: o for o in seen}
     assert isinstance(by_row["3"], Failed)
     assert by_row["3"].error.status == 400
+    # The frames of a call would keep its request and its answer.
+    assert by_row["3"].error.__traceback__ is None
     assert {type(o) for o in seen} == {Done, Failed}
     assert all(o.audio_seconds > 0 and o.credits_millis > 0 for o in seen if isinstance(o, Done))
     assert {o.row_id: o.status for o in seen} == {str(LINES.index(t)): s for t, s in statuses(run).items()}

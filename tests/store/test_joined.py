@@ -225,3 +225,21 @@ def test_reading_360_mb_of_audio_takes_a_bounded_part_of_that(tmp_path):
     more = int(subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout)
     shutil.rmtree(tmp_path / "run")
     assert more < 140, f"{more} MB more"
+
+
+def test_aligned_words_are_read_again_only_when_there_are_more(run, add_rows):
+    keys = [key_of(i) for i in range(4)]
+    add_rows(run, keys)
+    with run.lock():
+        with run.writer() as out:
+            for key in keys:
+                out.answer(done(key, word_durations=None))
+        run.keep_aligned({keys[0]: [("one", 0, 10)]}, by="somebody")
+    first = run.aligned_words()
+    assert run.row(keys[0])["word_durations"] == [{"word": "one", "start_ms": 0, "end_ms": 10}]
+    assert run.row(keys[1])["word_durations"] is None
+    assert run.aligned_words() is first
+    with run.lock():
+        run.keep_aligned({keys[1]: [("two", 5, 20)]}, by="somebody")
+    assert run.row(keys[1])["word_durations"] == [{"word": "two", "start_ms": 5, "end_ms": 20}]
+    assert run.aligned_words() is not first

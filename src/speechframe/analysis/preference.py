@@ -24,6 +24,7 @@ _CLOSE = 1e-9
 _RIDGE = 1e-6
 _LONGEST_STEP = 2.0
 # Half of what lies between these is one standard error, and a few replicates without end do not move it.
+_DRAWN_AT_ONCE = 4_000_000
 _ONE_SIGMA = (0.15865525393145707, 0.8413447460685429)
 
 
@@ -310,8 +311,14 @@ def _variance(ballots: _Ballots, replicates: int, rng: np.random.Generator) -> A
 def _bootstrapped(ballots: _Ballots, clusters: Codes, replicates: int, rng: np.random.Generator) -> Array:
     counts = ballots.counts(clusters)
     size = len(counts)
-    drawn = rng.multinomial(size, np.full(size, 1 / size), size=replicates).astype(float)
-    found, _ = davidson(np.tensordot(drawn, counts, axes=1), ballots.pairs, ballots.conditions)
+    # Some at a time: all replicates of hundreds of thousands of votes would be gigabytes.
+    at_once = max(1, _DRAWN_AT_ONCE // size)
+    drawn = (
+        rng.multinomial(size, np.full(size, 1 / size), size=min(at_once, replicates - first)).astype(float)
+        for first in range(0, replicates, at_once)
+    )
+    totals = np.concatenate([np.tensordot(some, counts, axes=1) for some in drawn])
+    found, _ = davidson(totals, ballots.pairs, ballots.conditions)
     low, high = np.quantile(found, _ONE_SIGMA, axis=0)
     # A sample of G clusters varies by G - 1 of them.
     return np.asarray(((high - low) / 2) ** 2 * size / (size - 1), np.float64)

@@ -370,10 +370,12 @@ class Driver:
         )
 
     def _on_outcome(self, outcome: Outcome) -> None:
-        self.outcomes.tell(outcome)
         error = getattr(outcome, "error", None)
-        if error is not None and self.first_error is None:
-            self.first_error = error
+        if error is not None:
+            # The frames of a call hold its request and answer: many outcomes would keep many of them.
+            error.__traceback__ = None
+            self.first_error = self.first_error or error
+        self.outcomes.tell(outcome)
 
     def _note_end(self) -> None:
         engine = self.engine

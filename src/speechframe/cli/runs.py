@@ -16,6 +16,8 @@ from speechframe.cli import exits, selection, show
 from speechframe.errors import SettingsError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from speechframe.batch.run import Run
 
 _STOPPING = b"\nstopping: calls in flight finish first; Ctrl-C again cancels them\n"
@@ -195,20 +197,30 @@ def _made(facts: Mapping[str, Any]) -> str:
 
 def _show_failures(run: "Run") -> None:
     """Print the first rows without audio and why."""
-    from speechframe.store import RunFolder
-
-    failed = run.failed
-    if failed.empty:
+    count = 0
+    rows: list[tuple[Any, ...]] = []
+    for some in _failures(run):
+        first = some.slice(0, max(0, _FAILURES_SHOWN - count))
+        rows += zip(*(column.to_pylist() for column in first.columns), strict=True)
+        count += some.num_rows
+    if not count:
         return
-    entry = RunFolder.open(run.path).tables()[-1]
-    shown = failed.head(_FAILURES_SHOWN)
-    ids = shown.get(entry.id_column, shown.index)
-    why = shown[[entry.name_of(name) for name in _WHY]].astype(object)
-    words = why.where(why.notna(), None).to_numpy()
-    rows = [[row_id, *reason] for row_id, reason in zip(ids, words, strict=True)]
     print(show.table(["row", *_WHY], rows, width=show.terminal_width()))
-    if len(failed) > len(shown):
-        print(f"... and {len(failed) - len(shown):,} more")
+    if count > len(rows):
+        print(f"... and {count - len(rows):,} more")
+
+
+def _failures(run: "Run") -> "Iterator[pa.RecordBatch]":
+    """Yield id, status and reason of the rows without audio: what `run.failed` has, a batch at a time."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from speechframe.batch.naming import ROW_ID
+    from speechframe.batch.outcome import HEARD, PENDING
+
+    others = pa.array([*HEARD, PENDING])
+    for batch in run.batches([run.name_of(name) for name in (ROW_ID, *_WHY)]):
+        yield batch.filter(pc.invert(pc.is_in(batch.column(1), value_set=others)))
 
 
 def _print_json(facts: Mapping[str, Any]) -> None:

@@ -5,6 +5,7 @@ is changed afterwards. So aligning can end at any instant, and go on where it en
 """
 
 import secrets
+import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -59,17 +60,19 @@ def aligned_files(folder: Path) -> list[Path]:
 
 
 class AlignedWords:
-    """The aligned words of a run, as they were when this was made.
+    """The aligned words of a run, as they were when this was made; for any thread.
 
     Parameters
     ----------
-    folder
-        The run folder.
+    paths
+        The files of a run, as :func:`aligned_files` finds them.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._index = KeyIndex.read(aligned_files(folder))
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self.paths = list(paths)
+        self._index = KeyIndex.read(self.paths)
         self._columns: OrderedDict[int, pa.ChunkedArray[Any]] = OrderedDict()
+        self._reading = threading.Lock()
 
     def take(self, request_keys: "Sequence[str | None] | pa.Array[Any]") -> "pa.Array[Any]":
         """Return the words of each call; null for a call without."""
@@ -87,10 +90,11 @@ class AlignedWords:
         return words
 
     def _column(self, number: int) -> "pa.ChunkedArray[Any]":
-        if number not in self._columns:
-            with open_part(self._index.paths[number]) as file:
-                self._columns[number] = file.read(columns=[WORDS]).column(0)
-            if len(self._columns) > _KEPT_FILES:
-                self._columns.popitem(last=False)
-        self._columns.move_to_end(number)
-        return self._columns[number]
+        with self._reading:
+            if number not in self._columns:
+                with open_part(self._index.paths[number]) as file:
+                    self._columns[number] = file.read(columns=[WORDS]).column(0)
+                if len(self._columns) > _KEPT_FILES:
+                    self._columns.popitem(last=False)
+            self._columns.move_to_end(number)
+            return self._columns[number]

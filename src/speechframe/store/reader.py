@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from speechframe.errors import StoreError
 from speechframe.store import files, table
 from speechframe.store import verify as verification
-from speechframe.store.aligned import WORDS, AlignedWords
+from speechframe.store.aligned import WORDS, AlignedWords, aligned_files
 from speechframe.store.index import KeyIndex, read_keys
 from speechframe.store.join import CACHE_BYTES, Joiner
 from speechframe.store.locate import is_remote
@@ -48,6 +48,7 @@ class RunReader:
         self.path = path
         self.manifest = manifest
         self._looker = Looker(path)
+        self._aligned: AlignedWords | None = None
 
     def refresh(self) -> RunManifest:
         """Read run.json again, which another process may have changed, and return it."""
@@ -129,7 +130,13 @@ class RunReader:
 
     def aligned_words(self) -> AlignedWords | None:
         """Return the words that were found in the audio; None for a run whose words nobody looked for."""
-        return AlignedWords(self.path) if self.manifest.extra.get(ALIGNED_KEY) else None
+        if not self.manifest.extra.get(ALIGNED_KEY):
+            return None
+        paths = aligned_files(self.path)
+        # Thousands of files have thousands of footers: they are read again only when there are other files.
+        if self._aligned is None or self._aligned.paths != paths:
+            self._aligned = AlignedWords(paths)
+        return self._aligned
 
     def clip_bytes(self, request_key: str) -> bytes | None:
         """Return the audio file of one call as the service sent it, or None; reads one row group."""
