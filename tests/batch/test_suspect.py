@@ -178,3 +178,23 @@ def test_a_dry_run_changes_nothing_in_a_run_that_exists(faulty, speak):
     assert spf.open_run(run.path).to_pandas().equals(before)
     assert spf.resume(run, service=faulty.settings, progress=False).estimate.calls == 0
     assert len(faulty.seen) == 4
+
+
+@pytest.mark.parametrize("given", [{"take": 1}, {"run_dir": "elsewhere"}, {"id": "text"}])
+def test_a_resume_refuses_what_it_has_no_use_for(faulty, speak, given):
+    run = speak(faulty, LINES[:2])
+    with pytest.raises(spf.SettingsError, match=f"resume\\(\\) takes no {next(iter(given))}"):
+        spf.resume(run, **given, service=faulty.settings, progress=False)
+    frame = pd.DataFrame({"text": LINES[:2], "n": [1, 2]})
+    assert spf.resume(run, frame, id="n", service=faulty.settings, progress=False).stats["done"] == 2
+
+
+def test_a_service_without_takes_is_not_paid_for_the_same_again(make_faulty, speak):
+    server = make_faulty(takes=False)
+    run = speak(server, LINES[:3])
+    with pytest.raises(spf.InvalidRows, match="redo: makes other takes, which this service does not offer"):
+        spf.resume(run, redo=["0"], service=server.settings, progress=False)
+    frame = pd.DataFrame({"text": LINES[:3], "take": [0, 1, 0]})
+    with pytest.raises(spf.InvalidRows, match="take: is not offered by this service"):
+        speak(server, frame, take=spf.col("take"))
+    assert len(server.seen) == 3

@@ -25,11 +25,13 @@ from speechframe.batch.options import Options
 from speechframe.batch.progress import counted
 from speechframe.batch.table import PlanningStopped, TableInput, Taker, as_texts, is_text, problem
 from speechframe.errors import InvalidRows
-from speechframe.spec.check import FieldProblem
+from speechframe.spec.check import FieldProblem, shown
+from speechframe.spec.chosen import MAX_TAKE
 from speechframe.store import RunFolder
 from speechframe.store.table import ARGUMENT, PROBLEM, TARGET
 
 TARGET_ARGUMENT = "target"
+NO_TAKES = "is not offered by this service"
 MOST_PROBLEMS = 10_000
 """Problems kept in full; beyond that they are only counted."""
 
@@ -54,6 +56,8 @@ class Planner:
         Our column name to its name in this table (:func:`column_map`).
     retaken
         Calls that another take stands for, and which.
+    has_takes
+        Whether the service may have takes; without any, another one is the same, and billed again.
     folder
         Where the run is made; None for a look only.
     targets
@@ -76,6 +80,7 @@ class Planner:
     costs: "array[int]" = field(default_factory=lambda: array("q"))
     is_stopped: Callable[[], bool] = bool
     retaken: Mapping[str, int] = field(default_factory=dict)
+    has_takes: bool = True
     targets: Sequence[str] = ()
     _id_texts: list["pa.Array[Any]"] = field(default_factory=list)
     _constants_said: set[tuple[str, str]] = field(default_factory=set)
@@ -115,8 +120,9 @@ class Planner:
             values, self.table.odd_values[ARGUMENT + name] = as_texts(values)
         try:
             array: pa.Array[Any] = pa.array(values, from_pandas=True)
-        except pa.ArrowException as error:
-            raise InvalidRows([problem(name, f"holds values of several kinds: {error}")]) from None
+        except (pa.ArrowException, OverflowError) as error:
+            words = f"holds values of several kinds, or one that is too large: {error}"
+            raise InvalidRows([problem(name, words)]) from None
         return array
 
     def _check_columns(self) -> None:
@@ -255,7 +261,7 @@ class Planner:
 
     def _odd_values(self, values: Mapping[str, Any], row: int) -> list[FieldProblem]:
         return [
-            FieldProblem(name, f"is {kind}, not text", repr(values.get(name)), "text")
+            FieldProblem(name, f"is {kind}, not text", shown(values.get(name)), "text")
             for name in self.operation.data_arguments
             if (kind := self.table.odd_values.get(self.sources[name].column or "", {}).get(row))
         ]
@@ -264,11 +270,13 @@ class Planner:
         take = values.pop("take", 0)
         if isinstance(take, str) and take.isdecimal():
             take = int(take)
-        if isinstance(take, bool) or not isinstance(take, int) or take < 0:
-            return Checked(
-                None, (FieldProblem("take", "is no take", repr(take), "a whole number of at least 0"),)
-            )
-        return checked(self.operation, values, take, self.retaken)
+        is_take = isinstance(take, int) and not isinstance(take, bool) and 0 <= take <= MAX_TAKE
+        if is_take and (self.has_takes or not take):
+            return checked(self.operation, values, take, self.retaken)
+        wrong, allowed = (
+            (NO_TAKES, "0") if is_take else ("is no take", f"a whole number from 0 to {MAX_TAKE}")
+        )
+        return Checked(None, (FieldProblem("take", wrong, repr(take), allowed),))
 
     def _words(self, found: FieldProblem) -> str:
         allowed = f" (allowed: {found.allowed})" if found.allowed else ""

@@ -19,7 +19,7 @@ from speechframe.batch.keys import KeyColumn, Keys, has_key
 from speechframe.batch.naming import COST, ROW_ID
 from speechframe.batch.operation import Operation
 from speechframe.batch.options import Options
-from speechframe.batch.planner import Planner, plan_table
+from speechframe.batch.planner import NO_TAKES, Planner, plan_table
 from speechframe.batch.run import PLANNED, STATE_KEY
 from speechframe.batch.table import problem
 from speechframe.errors import InvalidRows, RunMismatch, StoreError
@@ -120,6 +120,7 @@ def _prepare(
     _check_takes(operation, options, connection)
     planner = plan_table(table, arguments, operation, options, known)
     planner.is_stopped = told.is_set
+    planner.has_takes = may_have_takes(connection)
     if options.run_dir is None:
         return _in_default_folder(planner, operation, connection, options)
     target = locate(options.run_dir)
@@ -139,10 +140,13 @@ def retaken_in(folder: RunFolder) -> dict[str, int]:
 def _check_takes(operation: Operation, options: Options, connection: Connection) -> None:
     if not operation.takes and not (isinstance(options.take, int) and not options.take):
         raise InvalidRows([problem("take", f"is nothing that {operation.name} has", value=options.take)])
-    if isinstance(options.take, int) and options.take and connection.limits and not connection.takes:
-        raise InvalidRows(
-            [problem("take", "is not offered by this service", value=options.take, allowed="take=0")]
-        )
+    if isinstance(options.take, int) and options.take and not may_have_takes(connection):
+        raise InvalidRows([problem("take", NO_TAKES, value=options.take, allowed="take=0")])
+
+
+def may_have_takes(connection: Connection) -> bool:
+    """Return whether a service offers takes, or tells nothing of what it offers."""
+    return connection.takes or not connection.limits
 
 
 def check_free(target: Path) -> None:

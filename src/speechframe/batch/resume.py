@@ -24,6 +24,7 @@ from speechframe.batch.prepare import (
     Prepared,
     check_same,
     first_sources,
+    may_have_takes,
     prepare,
     problems_of,
     reopen,
@@ -35,7 +36,7 @@ from speechframe.batch.redo import with_new_takes
 from speechframe.batch.run import PLANNED, STATE_KEY, Run
 from speechframe.batch.table import problem
 from speechframe.batch.verbs import VERBS, model_of
-from speechframe.errors import InvalidRows, RunMismatch
+from speechframe.errors import InvalidRows, RunMismatch, SettingsError
 from speechframe.spec.billing import to_credits
 from speechframe.store import RunFolder
 
@@ -67,7 +68,7 @@ async def resume(
         rows that a review rejected (see :attr:`Run.reviews`), unless they were made anew since. Earlier takes
         stay on disk; calling the verb itself again chooses its own take back. (Failed rows need no redo.)
     **options
-        See :class:`RunOptions`.
+        See :class:`RunOptions`; ``run_dir`` and ``take`` are the run's own, and so is ``id`` without a table.
 
     Raises
     ------
@@ -92,6 +93,7 @@ async def resume(
         raise InvalidRows(
             [problem("redo", "is for the run's own table", allowed="redo= or table=, one at a time")]
         )
+    _refuse_idle(options, has_table=table is not None)
     given = Options.of(**{**options, "run_dir": folder.path})
     budget = given.max_credits if given.max_credits is not None else manifest.extra.get(BUDGET_KEY)
     given = replace(given, id=given.id or manifest.options.get(ID), max_credits=budget)
@@ -105,6 +107,7 @@ async def resume(
         operation = VERBS[manifest.operation].operation_of(model).on(connection.service)
         check_same(folder, manifest.operation, connection)
         if redo is not None:
+            _refuse_redo(connection)
             table, known = await asyncio.to_thread(with_new_takes, folder, redo)
             prepared = await prepare(table, {}, operation, connection, given, known=known)
         elif table is not None:
@@ -116,6 +119,25 @@ async def resume(
         await connection.client.close()
         raise
     return await carry_out(prepared, operation, connection, given, aligner)
+
+
+def _refuse_idle(options: Mapping[str, Any], *, has_table: bool) -> None:
+    """Raise SettingsError for what a resume has no use for: nobody is to believe that it did something."""
+    instead = {
+        "run_dir": "a run goes on in its own folder",
+        "take": "the takes are the run's own; redo= makes another one of some rows",
+    }
+    if not has_table:
+        instead["id"] = "rows are named when a table is given"
+    for name, words in instead.items():
+        if options.get(name) is not None:
+            raise SettingsError(f"resume() takes no {name}: {words}")
+
+
+def _refuse_redo(connection: Connection) -> None:
+    if not may_have_takes(connection):
+        words = "makes other takes, which this service does not offer: they would be the same, billed again"
+        raise InvalidRows([problem("redo", words)])
 
 
 def _refuse_planned_invalid(prepared: Prepared, options: Options) -> None:
