@@ -202,11 +202,24 @@ def test_a_folder_of_another_operation(generate, tmp_path, spent):
     assert spent() == before
 
 
+def test_a_folder_of_a_verb_that_this_version_does_not_know(generate, spent):
+    run = generate(["a"])
+    manifest = run.path / "run.json"
+    manifest.write_text(manifest.read_text().replace('"operation": "generate"', '"operation": "whistle"'))
+    before = spent()
+    for look in (spf.resume, spf.changes):
+        with pytest.raises(spf.RunMismatch, match=r"holds a whistle run; this version knows .*generate"):
+            look(run.path, ["a", "b"], progress=False)
+    assert spent() == before
+
+
 def test_no_run_there(tmp_path):
     with pytest.raises(spf.NotARun):
         spf.open_run(tmp_path)
     with pytest.raises(spf.NotARun):
         spf.resume(tmp_path / "missing", progress=False)
+    with pytest.raises(spf.NotARun):
+        spf.changes(tmp_path / "missing", ["a"])
 
 
 def test_full_disk_keeps_what_was_paid(service, tmp_path):

@@ -42,18 +42,20 @@ def as_keys(hex_keys: Iterable[str]) -> Keys:
     return np.frombuffer(b"".join(map(bytes.fromhex, hex_keys)), dtype=_KEY)
 
 
-def _ordered(keys: Keys) -> npt.NDArray[np.bytes_]:
-    # Void has no order; two unsigned halves do, and unlike byte strings they keep zero bytes at the end.
-    return keys.view([("high", ">u8"), ("low", ">u8")])
+def _sorted(keys: Keys) -> tuple[npt.NDArray[np.intp], Mask]:
+    """Return the order of keys, equal ones as they stand, and in it where another one than before begins."""
+    # Void has no order. Two columns of numbers have one, and are sorted in a tenth of the time of a record.
+    halves = keys.view("u8").reshape(-1, 2)
+    order = np.lexsort((halves[:, 1], halves[:, 0]))
+    halves = halves[order]
+    begins = np.ones(len(keys), dtype=bool)
+    begins[1:] = (halves[1:] != halves[:-1]).any(axis=1)
+    return order, begins
 
 
 def first_of_each(keys: Keys) -> Mask:
     """Return True where a key stands for the first time; never for :data:`NO_KEY`."""
-    first = np.zeros(len(keys), dtype=bool)
-    if len(keys):
-        first[np.unique(_ordered(keys), return_index=True)[1]] = True
-        first &= has_key(keys)
-    return first
+    return ~repeated(keys) & has_key(keys)
 
 
 def has_key(keys: Keys) -> Mask:
@@ -66,12 +68,17 @@ def among(keys: Keys, known: Keys) -> Mask:
     """Return True where a key is one of `known`."""
     if not len(keys) or not len(known):
         return np.zeros(len(keys), dtype=bool)
-    return np.isin(_ordered(keys), _ordered(known))
+    # Both in one order: of equal keys a known one stands first, if there is any.
+    order, begins = _sorted(np.concatenate([known, keys]))
+    is_known = order[begins] < len(known)
+    found = np.empty(len(order), dtype=bool)
+    found[order] = is_known[np.cumsum(begins) - 1]
+    return found[len(known) :]
 
 
 def repeated(digests: Keys) -> Mask:
     """Return True where a value stands for the second time or later."""
-    repeats = np.ones(len(digests), dtype=bool)
-    if len(digests):
-        repeats[np.unique(_ordered(digests), return_index=True)[1]] = False
+    order, begins = _sorted(digests)
+    repeats = np.empty(len(digests), dtype=bool)
+    repeats[order] = ~begins
     return repeats

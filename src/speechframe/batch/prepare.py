@@ -220,7 +220,7 @@ def _in_existing(
         # A run that exists is not changed by a look at what another table would cost.
         for _ in planner.batches():
             pass
-        _refuse_invalid(planner, options)
+        refuse_invalid(planner, options)
         return _prepared(folder, planner)
     with folder.lock():
         _write_table(folder, planner, options)
@@ -255,7 +255,7 @@ def _write_table(folder: RunFolder, planner: Planner, options: Options) -> None:
         for batch in planner.batches():
             digest.update(batch.serialize())
             writer.write(batch)
-        _refuse_invalid(planner, options)
+        refuse_invalid(planner, options)
     except BaseException:
         writer.abort()
         raise
@@ -291,7 +291,8 @@ def _working_columns(planner: Planner) -> list[str]:
     return hidden
 
 
-def _refuse_invalid(planner: Planner, options: Options) -> None:
+def refuse_invalid(planner: Planner, options: Options) -> None:
+    """Raise InvalidRows where the rows that a planner has read must not be sent."""
     refuses = options.on_invalid == "raise" and not options.dry_run
     if planner.problem_count and (refuses or _is_hopeless(planner)):
         raise InvalidRows(planner.problems, total=planner.problem_count)

@@ -1,19 +1,19 @@
 """Going on with a run: the same rows, another table, or another take of some of them."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack
 
+import numpy as np
 import pyarrow as pa
 
 from speechframe.batch.aligning import WORDS, aligner_for
-from speechframe.batch.columns import Source
 from speechframe.batch.connection import Connection
 from speechframe.batch.drive import carry_out, check_rules
 from speechframe.batch.driver import BUDGET_KEY, settings_of
-from speechframe.batch.keys import among, as_keys
+from speechframe.batch.keys import among, first_of_each
 from speechframe.batch.naming import ROW_ID
 from speechframe.batch.operation import Operation
 from speechframe.batch.options import Options, RunOptions
@@ -27,6 +27,7 @@ from speechframe.batch.prepare import (
     may_have_takes,
     prepare,
     problems_of,
+    refuse_invalid,
     reopen,
     retaken_in,
     sources_of,
@@ -35,7 +36,7 @@ from speechframe.batch.progress import credits_in_words
 from speechframe.batch.redo import with_new_takes
 from speechframe.batch.run import PLANNED, STATE_KEY, Run
 from speechframe.batch.table import problem
-from speechframe.batch.verbs import VERBS, model_of
+from speechframe.batch.verbs import VERBS, Verb, model_of
 from speechframe.errors import InvalidRows, RunMismatch, SettingsError
 from speechframe.spec.billing import to_credits
 from speechframe.store import RunFolder
@@ -83,11 +84,8 @@ async def resume(
     """
     folder = _folder(run)
     manifest = folder.manifest
-    if manifest.operation not in VERBS:
-        raise RunMismatch(
-            f"{folder.path} holds a {manifest.operation} run; this version knows {', '.join(VERBS)}"
-        )
-    if redo is not None and not VERBS[manifest.operation].operation.takes:
+    verb = _verb_of(folder)
+    if redo is not None and not verb.operation.takes:
         raise InvalidRows([problem("redo", f"makes other takes, and {manifest.operation} has none")])
     if redo is not None and table is not None:
         raise InvalidRows(
@@ -101,11 +99,11 @@ async def resume(
     aligner = await aligner_for(_constant(folder, WORDS))
     model = model_of(_constant(folder, "model"))
     connection = await Connection.open(
-        settings_of(given), most=given.max_concurrency, verb=manifest.operation, model=model
+        settings_of(given), most=given.max_concurrency, verb=verb.name, model=model
     )
     try:
-        operation = VERBS[manifest.operation].operation_of(model).on(connection.service)
-        check_same(folder, manifest.operation, connection)
+        operation = verb.operation_of(model).on(connection.service)
+        check_same(folder, verb.name, connection)
         if redo is not None:
             _refuse_redo(connection)
             table, known = await asyncio.to_thread(with_new_takes, folder, redo)
@@ -155,6 +153,17 @@ def _constant(folder: RunFolder, argument: str) -> Any:
 
 def _folder(run: Run | str | PathLike[str]) -> RunFolder:
     return RunFolder.open(run.path if isinstance(run, Run) else run)
+
+
+def _verb_of(folder: RunFolder) -> Verb:
+    """Return the verb that made a run; raise RunMismatch for one that this version does not know."""
+    name = folder.manifest.operation
+    if name not in VERBS:
+        raise RunMismatch(
+            f"{folder.path} holds a {name} run; this version knows {', '.join(VERBS)}: upgrade speechframe, "
+            "or name another run"
+        )
+    return VERBS[name]
 
 
 @dataclass(frozen=True)
@@ -213,59 +222,69 @@ async def changes(run: Run | str | PathLike[str], table: Any, **options: Unpack[
     ------
     InvalidRows
         When rows of the table cannot be sent.
-    RunMismatch
-        When the run was made by another service.
+    NotARun, RunMismatch, StoreError
+        When the folder holds no run, one of another service, verb or version, or cannot be read.
+    SettingsError, ServiceError, ConnectionFailed
+        When an option or a setting is not allowed, or the service cannot be asked.
     """
     folder = _folder(run)
+    verb = _verb_of(folder)
     given = Options.of(**{**options, "run_dir": folder.path})
     given = replace(given, id=given.id or folder.manifest.options.get(ID))
-    verb, model = folder.manifest.operation, model_of(_constant(folder, "model"))
-    connection = await Connection.open(settings_of(given), verb=verb, model=model)
+    model = model_of(_constant(folder, "model"))
+    connection = await Connection.open(settings_of(given), verb=verb.name, model=model)
     async with connection:
-        operation = VERBS[verb].operation_of(model).on(connection.service)
-        check_same(folder, verb, connection)
+        operation = verb.operation_of(model).on(connection.service)
+        check_same(folder, verb.name, connection)
         return await asyncio.to_thread(_compare, folder, table, operation, given)
-
-
-_Row = tuple[str | None, dict[str, Any]]
 
 
 def _compare(folder: RunFolder, table: Any, operation: Operation, options: Options) -> Changes:
     sources = first_sources(folder)
     planner = plan_table(table, {}, operation, options, sources)
     planner.retaken = retaken_in(folder)
-    new_rows: dict[str, _Row] = {}
-    for batch in planner.batches():
-        new_rows.update(_rows(batch, planner.names[ROW_ID], planner.names["request_key"], sources))
-    if planner.problem_count and options.on_invalid == "raise":
-        raise InvalidRows(planner.problems, total=planner.problem_count)
     entry = folder.tables()[-1]
-    old_rows: dict[str, _Row] = {}
-    with folder.table() as file:
-        for batch in file.iter_batches():
-            old_rows.update(_rows(batch, entry.name_of(ROW_ID), entry.name_of("request_key"), sources))
-    changed = [
-        row_id for row_id, (key, _) in new_rows.items() if row_id in old_rows and old_rows[row_id][0] != key
-    ]
-    price = {key: cost for (key, _), cost in zip(new_rows.values(), planner.costs, strict=True) if key}
-    made = among(as_keys(price), folder.index().packed(HEARD))
-    to_pay = sum(cost for cost, is_made in zip(price.values(), made, strict=True) if not is_made)
+    of_run = (entry.name_of(ROW_ID), entry.name_of("request_key"))
+    before = {row_id: key for batch in _own_batches(folder, of_run) for row_id, key in _named(batch, of_run)}
+    after: dict[str, str | None] = {}
+    # Values of rows that differ only: of a million rows that are as they were, nothing is to be held.
+    values: dict[str, dict[str, Any]] = {}
+    for batch in planner.batches():
+        named = _named(batch, (planner.names[ROW_ID], planner.names["request_key"]))
+        after.update(named)
+        differs = (row_id in before and before[row_id] != key for row_id, key in named)
+        rows = zip(named, row_values(batch, sources), differs, strict=True)
+        values.update({row_id: found for (row_id, _), found, is_other in rows if is_other})
+    refuse_invalid(planner, options)
+    columns: dict[str, tuple[str, ...]] = {}
+    used = [source.column for source in sources.values() if source.column is not None]
+    for batch in _own_batches(folder, [*of_run, *used]) if values else ():
+        for (row_id, _), found in zip(_named(batch, of_run), row_values(batch, sources), strict=True):
+            if row_id in values:
+                columns[row_id] = _differing(found, values[row_id])
+    keys = planner.keys.to_array()
+    is_due = first_of_each(keys) & ~among(keys, folder.index().packed(HEARD))
     return Changes(
-        new=tuple(row_id for row_id in new_rows if row_id not in old_rows),
-        changed=tuple(changed),
-        removed=tuple(row_id for row_id in old_rows if row_id not in new_rows),
-        unchanged=tuple(i for i, (key, _) in new_rows.items() if i in old_rows and old_rows[i][0] == key),
-        columns={row_id: _differing(old_rows[row_id][1], new_rows[row_id][1]) for row_id in changed},
-        credits=to_credits(to_pay),
+        new=tuple(row_id for row_id in after if row_id not in before),
+        changed=tuple(values),
+        removed=tuple(row_id for row_id in before if row_id not in after),
+        unchanged=tuple(
+            row_id for row_id, key in after.items() if row_id in before and before[row_id] == key
+        ),
+        columns={row_id: columns[row_id] for row_id in values},
+        credits=to_credits(int(np.array(planner.costs, np.int64)[is_due].sum())),
     )
 
 
-def _rows(
-    batch: pa.RecordBatch, id_name: str, key_name: str, sources: Mapping[str, Source]
-) -> dict[str, _Row]:
-    keys = batch.column(key_name).to_pylist()
-    ids = [str(row_id) for row_id in batch.column(id_name).to_pylist()]
-    return dict(zip(ids, zip(keys, row_values(batch, sources), strict=True), strict=True))
+def _own_batches(folder: RunFolder, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    with folder.table() as file:
+        yield from file.iter_batches(columns=list(dict.fromkeys(columns)))
+
+
+def _named(batch: pa.RecordBatch, names: tuple[str, str]) -> list[tuple[str, str | None]]:
+    """Return id and key of each row."""
+    ids, keys = (batch.column(name).to_pylist() for name in names)
+    return list(zip(map(str, ids), keys, strict=True))
 
 
 def _differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from speechframe.batch.books import ERROR, REFUSED
-from speechframe.batch.keys import Keys, among, as_keys
+from speechframe.batch.keys import KeyColumn, Keys, among, first_of_each
 from speechframe.batch.outcome import CACHED, CHARGED_UNKNOWN, DONE, FAILED, SUSPECT
 from speechframe.batch.run import PLANNED, RUNNING, STOPPED, TRANSLATE, Run, retries_in
 from speechframe.spec.billing import CREDIT, to_credits
@@ -275,9 +275,13 @@ class Watcher:
         entry = self.run._folder.tables()[-1]  # noqa: SLF001
         if self._table is None or self._table[0] != entry.file:
             name = entry.name_of("request_key")
+            column = KeyColumn()
             with self.run._folder.table() as file:  # noqa: SLF001
-                found = {key for b in file.iter_batches(columns=[name]) for key in b.column(0).to_pylist()}
-            self._table = entry.file, as_keys(key for key in found if key is not None)
+                for batch in file.iter_batches(columns=[name]):
+                    for key in batch.column(0).to_pylist():
+                        column.append(key)
+            keys = column.to_array()
+            self._table = entry.file, keys[first_of_each(keys)]
         return self._table[1]
 
     def _rate(self, ended: int) -> float | None:
