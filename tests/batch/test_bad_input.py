@@ -68,6 +68,7 @@ def spent(service):
         (["a"], {"take": 10**20}, "take", "is no take"),
         (["a"], {"take": 2**31}, "take", "is no take"),
         (["a"], {"take": [10**20]}, "take", "too large"),
+        (pd.DataFrame({"text": [float("nan")]}), {"on_invalid": "skip"}, "text", "missing"),
         (["a"], {"pronunciation_dictionary": {"a": {"type": "GUESS", "pronunciation": "b"}}},
          "pronunciation_dictionary", ""),
     ],
@@ -364,8 +365,21 @@ def test_local_extra_data_folder_that_cannot_be_used(tmp_path):
         pass
 
 
-def test_an_empty_table(generate, spent):
-    run = generate([])
+@pytest.mark.parametrize(
+    "table",
+    [[], {"text": []}, pd.DataFrame({"text": []}), pd.DataFrame({"text": [], "n": []}), pd.Series([], dtype=float)],
+    ids=["list", "mapping", "frame", "two columns", "series"],
+)  # fmt: skip
+def test_an_empty_table(generate, spent, table):
+    run = generate(table)
     assert run.stats["rows"] == 0
     assert run.to_pandas().empty
+    assert spf.resume(run, progress=False).stats["rows"] == 0
     assert spent() == 0
+
+
+def test_numbers_are_no_text_and_a_column_of_gaps_that_no_argument_names_keeps_its_type(generate):
+    with pytest.raises(spf.InvalidRows, match="column 'text' is double, not text"):
+        generate(pd.DataFrame({"text": [1.5]}))
+    run = generate(pd.DataFrame({"text": ["a"], "score": [float("nan")]}))
+    assert run.to_pandas()["score"].dtype == float

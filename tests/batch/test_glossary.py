@@ -86,7 +86,8 @@ def test_a_glossary_is_a_frame_a_list_a_file_or_a_dict(tmp_path):
     ("table", "words"),
     [
         ([{"source": "a", "translation": "b"}], "has no column 'target'"),
-        ([{"source": "a", "target": " "}], "has an empty term in line 0"),
+        ([{"source": "a", "target": " "}], "has an empty term in row 1"),
+        ({"a": "b", "c": ""}, "has an empty term in row 2"),
         ([{"source": "a", "locale": "klingonish", "target": "b"}], "is no locale"),
         ([{"source": "a", "target": "b"}, {"source": "a", "target": "c"}], "translates 'a' twice"),
         (5, "is no table"),
@@ -115,9 +116,30 @@ def test_a_line_that_is_wrong_is_named_by_its_place_whatever_came_before():
     with pytest.raises(spf.InvalidRows) as caught:
         read_glossary(lines)
     assert [p["problem"] for p in caught.value.problems] == [
-        "has an empty term in line 0",
-        "has an empty term in line 2",
+        "has an empty term in row 1",
+        "has an empty term in row 3",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [("terms.csv", "row 2 below its header"), ("terms.tsv", "row 2 below its header"),
+     ("terms.jsonl", "line 2"), ("terms.parquet", "row 2")],
+)  # fmt: skip
+def test_a_line_that_is_wrong_is_named_as_its_file_counts(tmp_path, name, place):
+    frame = pd.DataFrame({"source": ["a", "b"], "locale": [None, "klingonish"], "target": ["A", "B"]})
+    path = tmp_path / name
+    if path.suffix == ".parquet":
+        frame.to_parquet(path)
+    elif path.suffix == ".jsonl":
+        frame.to_json(path, orient="records", lines=True)
+    else:
+        frame.to_csv(path, index=False, sep="\t" if path.suffix == ".tsv" else ",")
+    with pytest.raises(spf.InvalidRows) as caught:
+        read_glossary(str(path))
+    (found,) = caught.value.problems
+    assert found["problem"].startswith(f"{place}: ")
+    assert "is no locale" in found["problem"]
 
 
 def test_a_glossary_that_cannot_be_read_is_not_called_a_table(tmp_path):

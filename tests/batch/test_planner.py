@@ -167,7 +167,7 @@ def test_duplicate_index_is_a_problem_too():
     ("table", "arguments", "words"),
     [
         (pd.DataFrame({"text": [1, 2]}), {}, "column 'text' is int64, not text"),
-        (pd.DataFrame({"text": [np.nan, np.nan]}), {}, "column 'text' is double, not text"),
+        (pd.DataFrame({"text": [1.5, np.nan]}), {}, "column 'text' is double, not text"),
         (pd.DataFrame({"line": [b"a"]}), {"text": "line"}, "names a column of bytes, not of text"),
         (["a"], {"text": "line"}, "names a column the table does not have"),
         (["a"], {"voice": col("who")}, "names a column the table does not have"),

@@ -126,6 +126,10 @@ def test_mixed_values_are_remembered_by_position():
     ("table", "words"),
     [
         (42, "a int is no table"),
+        (pd.Index(["a", "b"]), "a Index is no table.*allowed: a DataFrame"),
+        (pd.Timestamp("2024-01-01"), "a Timestamp is no table.*allowed: a DataFrame"),
+        (pd.Categorical(["a"]), "a Categorical is no table.*allowed: a DataFrame"),
+        (FRAME.groupby("id"), "a DataFrameGroupBy is no table.*allowed: a DataFrame"),
         ("nowhere.csv", "does not exist"),
         ("table.docx", "is no table file"),
         ("Hello, this is a line.", r"\['a line'\], say\(\)"),
@@ -159,3 +163,21 @@ def test_categories_and_views(tmp_path):
     assert [row["text"] for row in rows_of(frame)] == ["a", "b", "a"]
     pq.write_table(pa.table({"text": pa.array(["a"], pa.string_view())}), tmp_path / "v.parquet")
     assert rows_of(tmp_path / "v.parquet") == [{"text": "a"}]
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        (b"a,b,c\n", "Expected 2 columns"),
+        (b"\xff\xfe,1\n", "UTF-8"),
+        (b'"' + b"x" * 3_000_000 + b'",1\n', "Parquet"),
+    ],
+)
+def test_what_is_wrong_far_below_in_a_file_is_said_as_well(tmp_path, row, words):
+    path = tmp_path / "long.csv"
+    path.write_bytes(b"text,n\n" + b"A line of the table.,7\n" * 60_000 + row)
+    table = open_table(path)
+    with pytest.raises(InvalidRows, match=r"long\.csv cannot be read") as caught:
+        for _ in table.batches:
+            pass
+    assert words in str(caught.value)

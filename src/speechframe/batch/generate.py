@@ -145,13 +145,14 @@ async def generate(
     Parameters
     ----------
     table
-        A pandas or polars frame, Arrow table, Hugging Face dataset, list of
-        strings, or the path of a CSV, JSONL, Parquet or XLSX file.
+        A pandas or polars frame, Arrow table, Hugging Face dataset, list of strings,
+        another run, or the path of a CSV, TSV, JSONL, Parquet, XLSX or text file.
     text
         The column that holds the text (or a Series or list of texts).
     voice
         Full voice id (``en-US-nora``) or bare name; ``col("x")`` takes it from
-        a column, a list gives one a row. So do all parameters below.
+        a column, a list gives one a row. So do all parameters below but `words`;
+        gen2 and falcon-2 do not mix in one table.
     locale
         Language of the audio, if it is not the voice's own.
     style

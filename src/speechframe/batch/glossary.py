@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 from speechframe.batch.placeholders import Span
@@ -60,11 +62,11 @@ def read_glossary(table: Any) -> list[list[str | None]] | None:
     lines: list[list[str | None]] = []
     problems = []
     told: dict[tuple[str, str | None], str] = {}
-    number = 0
+    place, number = _place(table), 0
     for batch in read.batches:
         for row in batch.select([n for n in (SOURCE, LOCALE, TARGET) if n in batch.schema.names]).to_pylist():
-            found = _line(row, number, told)
             number += 1
+            found = _line(row, place.format(number), told)
             if isinstance(found, list):
                 lines.append(found)
             else:
@@ -74,17 +76,25 @@ def read_glossary(table: Any) -> list[list[str | None]] | None:
     return lines
 
 
+def _place(table: Any) -> str:
+    """Return what a row of `table` is called where it comes from, to be filled in with its number, from 1."""
+    ending = Path(table).suffix.lower() if isinstance(table, (str, PathLike)) else ""
+    if ending in {".jsonl", ".ndjson"}:
+        return "line {}"
+    return "row {} below its header" if ending in {".csv", ".tsv", ".xlsx"} else "row {}"
+
+
 def _line(
-    row: Mapping[str, Any], number: int, told: dict[tuple[str, str | None], str]
+    row: Mapping[str, Any], place: str, told: dict[tuple[str, str | None], str]
 ) -> list[str | None] | dict[str, Any]:
     source, target = (str(row[name] or "").strip() for name in (SOURCE, TARGET))
     if not source or not target:
-        allowed = "a term and its translation in every line"
-        return problem("glossary", f"has an empty term in line {number}", allowed=allowed)
+        allowed = "a term and its translation in every row"
+        return problem("glossary", f"has an empty term in {place}", allowed=allowed)
     try:
         locale = locales.normalise(str(row[LOCALE])) if row.get(LOCALE) else None
     except ValueError as error:
-        return problem("glossary", f"line {number}: {error}", value=row[LOCALE])
+        return problem("glossary", f"{place}: {error}", value=row[LOCALE])
     known = told.setdefault((source, locale), target)
     if known != target:
         words = f"translates {source!r} twice for {locale or 'every target'}: {known!r} and {target!r}"

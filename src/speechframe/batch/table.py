@@ -3,12 +3,14 @@
 Taken: pandas and polars frames, anything with the Arrow C stream interface
 (pyarrow tables and readers, DuckDB relations), Hugging Face datasets, lists of
 strings or of dicts, runs and lists of runs, and paths to CSV, TSV, JSONL,
-Parquet and XLSX files or to the folder of a run. CSV and XLSX values stay
-strings, so that an id such as ``0007`` stays what it is.
+Parquet, XLSX and text files (a text a line) or to the folder of a run. CSV and
+XLSX values stay strings, so that an id such as ``0007`` stays what it is.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,7 @@ from speechframe.batch.table_input import (
     first_line,
     problem,
 )
-from speechframe.batch.table_pandas import as_texts, frame_of, from_pandas
+from speechframe.batch.table_pandas import as_texts, frame_of, from_pandas, is_frame
 from speechframe.errors import InvalidRows
 from speechframe.store.manifest import FILE_NAME as RUN_FILE
 
@@ -76,7 +78,7 @@ def open_table(
         raise InvalidRows(
             [problem("table", "is several datasets, not one", allowed=f"one split of {splits}")]
         )
-    if kind == "pandas":
+    if kind == "pandas" and is_frame(table):
         return from_pandas(table, plain, carry, named)
     if kind == "datasets" and hasattr(table, "with_format"):
         return _from_huggingface(table, carry)
@@ -85,8 +87,8 @@ def open_table(
     if hasattr(table, "__arrow_c_stream__"):
         return from_reader(pa.RecordBatchReader.from_stream(table), carry)
     if isinstance(table, Mapping):
-        return from_pandas(frame_of(dict(table)), plain, carry)
-    if isinstance(table, Iterable):
+        return from_pandas(frame_of(dict(table)), plain, carry, named)
+    if isinstance(table, Iterable) and kind != "pandas":
         return _from_iterable(table, plain, carry, named)
     raise InvalidRows(
         [
@@ -108,7 +110,7 @@ def _from_iterable(
         if values and all(isinstance(v, HasRows) for v in values):
             return _from_runs(values, carry, named)
         if values and all(isinstance(v, Mapping) for v in values) and not _are_clips(values, plain, carry):
-            return from_pandas(frame_of(values), plain, carry)
+            return from_pandas(frame_of(values), plain, carry, named)
         return from_pandas(frame_of({plain: values}, dtype=object), plain, carry)
     first = next(values, None)
     if isinstance(first, (pa.RecordBatch, pa.Table)):
@@ -125,13 +127,8 @@ def _are_clips(values: Sequence[Mapping[Any, Any]], plain: str, carry: frozenset
 
 
 def _chain(first: Any, rest: Iterable[Any]) -> Iterator[pa.RecordBatch]:
-    for item in (first, *rest) if isinstance(rest, Sequence) else _prepend(first, rest):
+    for item in chain((first,), rest):
         yield from item.to_batches(BATCH_ROWS) if isinstance(item, pa.Table) else (item,)
-
-
-def _prepend(first: Any, rest: Iterable[Any]) -> Iterator[Any]:
-    yield first
-    yield from rest
 
 
 def _from_huggingface(dataset: Any, carry: frozenset[str]) -> TableInput:
@@ -177,8 +174,23 @@ def _from_path(path: Path, carry: frozenset[str], named: Iterable[str]) -> Table
         )
     if not path.exists():
         raise InvalidRows([problem("table", f"{path} does not exist", allowed="an existing file")])
+    with _reading(path):
+        found = reader(path, carry)
+    return replace(found, batches=_read_on(path, found.batches))
+
+
+def _read_on(path: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    # What is wrong far below in a large file shows only when it is read that far.
+    with _reading(path):
+        yield from batches
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
     try:
-        return reader(path, carry)
+        yield
+    except InvalidRows:
+        raise
     except (pa.ArrowException, OSError, UnicodeDecodeError, ValueError) as error:
         raise InvalidRows(
             [problem("table", f"{path.name} cannot be read: {first_line(error)}", allowed=way_out(error))]

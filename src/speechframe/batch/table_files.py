@@ -41,6 +41,8 @@ def is_table_file(path: Path) -> bool:
 
 def way_out(error: BaseException) -> str:
     """Return what mends a file that could not be read, where that is known."""
+    if "straddling" in str(error):
+        return "values of less than 1 MB; save it as Parquet, which takes longer ones"
     is_encoding = isinstance(error, UnicodeDecodeError) or "UTF8" in str(error)
     return "a file in UTF-8: save it again with that encoding" if is_encoding else ""
 

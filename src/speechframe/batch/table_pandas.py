@@ -21,7 +21,7 @@ from speechframe.errors import InvalidRows
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["as_texts", "frame_of", "from_pandas"]
+__all__ = ["as_texts", "frame_of", "from_pandas", "is_frame"]
 
 
 def frame_of(data: Any, dtype: Any = None) -> "pd.DataFrame":
@@ -40,14 +40,22 @@ def frame_of(data: Any, dtype: Any = None) -> "pd.DataFrame":
         raise InvalidRows([problem("table", f"cannot be read as a table: {first_line(error)}")]) from None
 
 
+def is_frame(thing: Any) -> bool:
+    """Return whether something of pandas is a table: an index, an array or a grouping is none."""
+    import pandas as pd
+
+    return isinstance(thing, (pd.DataFrame, pd.Series))
+
+
 def from_pandas(
     frame: Any, plain: str = TEXT_COLUMN, carry: frozenset[str] = frozenset(), named: Iterable[str] = ()
 ) -> TableInput:
     """Return a pandas frame or Series as a table; what Arrow cannot hold stands in it as text."""
     import pandas as pd
 
+    named = set(named)
     if isinstance(frame, pd.Series):
-        frame = frame.to_frame(frame.name if frame.name in set(named) else plain)
+        frame = frame.to_frame(frame.name if frame.name in named else plain)
     check_names([str(name) for name in frame.columns])
     odd: dict[str, dict[int, str]] = {}
     carried: dict[str, Sequence[Any] | None] = {}
@@ -57,7 +65,8 @@ def from_pandas(
             carried[str(name)] = list(frame[name])
             columns[str(name)] = _as_paths(frame[name])
             continue
-        columns[str(name)], strange = _storable(frame[name])
+        is_named = str(name) in named
+        columns[str(name)], strange = _storable(_untyped(frame[name]) if is_named else frame[name])
         if strange:
             odd[str(name)] = strange
     clean = pd.DataFrame(columns, index=frame.index)
@@ -83,6 +92,14 @@ def _as_paths(column: "pd.Series[Any]") -> "pd.Series[Any]":
     are_paths = all(value is None or isinstance(value, (str, PathLike)) for value in values)
     texts = as_texts([None if value is None else str(value) for value in values])[0] if are_paths else None
     return column.__class__(texts, index=column.index, dtype=object)
+
+
+def _untyped(column: "pd.Series[Any]") -> "pd.Series[Any]":
+    """Return a column of nothing but missing values without a type, any other as it is."""
+    # pandas makes numbers of a column that is empty, or has nothing but gaps, whatever it was to hold.
+    if column.dtype.kind != "f" or not column.isna().all():
+        return column
+    return column.__class__([None] * len(column), index=column.index, dtype=object)
 
 
 def _storable(column: "pd.Series[Any]") -> tuple["pd.Series[Any]", dict[int, str]]:

@@ -269,8 +269,8 @@ async def translate(
     Parameters
     ----------
     table
-        A pandas or polars frame, Arrow table, Hugging Face dataset, list of
-        strings, another run, or the path of a CSV, JSONL, Parquet or XLSX file.
+        A pandas or polars frame, Arrow table, Hugging Face dataset, list of strings,
+        another run, or the path of a CSV, TSV, JSONL, Parquet, XLSX or text file.
     text
         The column that holds the text (or a Series or list of texts). What stands in it as ``{name}``,
         ``%s``, an ICU message, a tag, a URL or an e-mail address is not translated, and numbers are looked
