@@ -13,6 +13,7 @@ from speechframe import aio
 from speechframe.batch import aligning
 from speechframe.engines import registry
 from speechframe.errors import EngineError, InvalidRows, SettingsError
+from speechframe.store.lock import is_held
 from speechframe.testing import FaultyService, tag_in, tag_of
 
 SAYS = "words are aligned with the audio by listener 1"
@@ -193,6 +194,33 @@ def test_a_run_that_is_stopped_while_listening_keeps_what_it_has_and_goes_on_lat
     run = spf.resume(run, service=options["service"], progress=False)
     assert None not in words_of(run).values()
     assert len(listener.heard) == 70
+
+
+async def test_cancelled_while_somebody_listens_the_lock_is_held_until_what_was_found_is_kept(
+    options, listener
+):
+    texts = lines("cancel", 3)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def wait(text):
+        begun.set()
+        assert go_on.wait(20)
+
+    run = await aio.generate(texts, **{**options, "words": None})
+    listener.wait = wait
+    aligned = asyncio.create_task(aligning.align(run._folder, listener, is_stopped=lambda: False))
+    assert await asyncio.to_thread(begun.wait, 20)
+    aligned.cancel()
+    await asyncio.sleep(0.05)
+    held = is_held(run.path), aligned.done()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await aligned
+    assert held == (True, False)
+    assert not is_held(run.path)
+    # It was told, too: nobody listens to the rest for nothing.
+    assert listener.heard == texts[:1]
+    assert [row["words_basis"] for row in run.to_pandas().to_dict("records")].count("aligned") == 1
 
 
 def test_the_callers_own_column_keeps_its_name(options, listener):

@@ -17,7 +17,8 @@ from speechframe._loop import background_loop
 from speechframe.client import SyncClient
 from speechframe.local import local_service
 from speechframe.spec.billing import billed_characters
-from speechframe.store import RunFolder
+from speechframe.store import RunFolder, RunWriter
+from speechframe.store.lock import is_held
 
 LINES = [f"This is line {i}." for i in range(24)]
 
@@ -257,6 +258,34 @@ async def test_cancelled_while_it_recovers_it_sends_nothing_and_leaves_the_folde
     assert (run.status, run.stopped_because) == ("stopped", "interrupted")
     with run._folder.lock():
         assert set(statuses(run).values()) == {"pending"}
+
+
+@pytest.mark.parametrize(("kind", "name"), [(RunFolder, "recover"), (RunWriter, "close")])
+async def test_the_lock_is_held_until_the_thread_that_writes_has_ended(
+    faulty, options, monkeypatch, kind, name
+):
+    begun, go_on, real = threading.Event(), threading.Event(), getattr(kind, name)
+
+    def slow(it):
+        begun.set()
+        assert go_on.wait(20)
+        return real(it)
+
+    monkeypatch.setattr(kind, name, slow)
+    caller = asyncio.create_task(aio.generate(LINES, **options(faulty)))
+    assert await asyncio.to_thread(begun.wait, 20)
+    (run,) = (task for task in asyncio.all_tasks() if task.get_name().startswith("speechframe-run-"))
+    folder = options(faulty)["run_dir"]
+    # As a loop does that is being shut down, and somebody who is impatient.
+    for _ in range(2):
+        run.cancel()
+        await asyncio.sleep(0.05)
+    held = is_held(folder), run.done()
+    go_on.set()
+    await asyncio.wait({run, caller})
+    assert held == (True, False)
+    assert run.cancelled()
+    assert not is_held(folder)
 
 
 async def test_a_program_that_ends_with_a_live_run_loses_nothing(faulty, options):

@@ -1,5 +1,6 @@
 """The month's limit over runs and processes, and the stop before 402: never passed, and nothing left behind."""
 
+import asyncio
 import os
 import pickle
 import random
@@ -7,18 +8,23 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from month_lab import NOVEMBER, WHO
 
+from speechframe.batch.allowance import allowance
 from speechframe.batch.balance import START
+from speechframe.batch.books import Before
 from speechframe.batch.budget import Budget
 from speechframe.batch.month import MonthBudget
 from speechframe.errors import BudgetExceeded, StoreError
+from speechframe.settings.rules import SpendingRules
 from speechframe.spec.billing import CREDIT
 from speechframe.store.spending import Account, Spending
 
@@ -43,6 +49,36 @@ def month_budget(spending, run_id="a", limit=None, clock=lambda: NOVEMBER, **mor
 def spending(tmp_path):
     with Spending(tmp_path / "ledger") as found:
         yield found
+
+
+async def test_cancelled_while_the_count_is_opened_it_is_closed_again(tmp_path, monkeypatch):
+    begun, go_on, closed = threading.Event(), threading.Event(), []
+    real = Spending.correct, Spending.close
+
+    def slow(it, *args):
+        begun.set()
+        assert go_on.wait(20)
+        return real[0](it, *args)
+
+    monkeypatch.setattr(Spending, "correct", slow)
+    monkeypatch.setattr(Spending, "close", lambda it: closed.append(real[1](it)))
+    connection = SimpleNamespace(identity="here", key_fingerprint="0f3a", is_local=False, balance=None)
+    rules = SpendingRules(None, "", 10, "settings", tmp_path / "ledger")
+
+    async def held():
+        async with allowance(connection, rules, Before(), folder=tmp_path, run_id="a", max_credits=None):
+            pytest.fail("it was cancelled before")
+
+    task = asyncio.create_task(held())
+    assert await asyncio.to_thread(begun.wait, 20)
+    task.cancel()
+    await asyncio.sleep(0.05)
+    ended_before = task.done()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not ended_before
+    assert len(closed) == 1
 
 
 # -- the month ---------------------------------------------------------------------------

@@ -6,6 +6,7 @@ paid for, before anything is listened to; whatever goes wrong costs a row its wo
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -13,6 +14,7 @@ from typing import Any, Protocol
 from speechframe.batch.outcome import HEARD
 from speechframe.batch.progress import counted
 from speechframe.batch.table import problem
+from speechframe.batch.threads import in_thread
 from speechframe.errors import InvalidRows, SettingsError, SpeechframeError
 from speechframe.spec.check import shown
 from speechframe.spec.speech import Format
@@ -126,8 +128,9 @@ async def align(folder: RunFolder, aligner: Aligner, *, is_stopped: Callable[[],
     is_stopped
         Asked between two rows; what was found by then is kept.
     """
+    told = threading.Event()
     with folder.lock():
-        return await asyncio.to_thread(_align, folder, aligner, is_stopped)
+        return await in_thread(_align, folder, aligner, lambda: told.is_set() or is_stopped(), tell=told.set)
 
 
 def _align(folder: RunFolder, aligner: Aligner, is_stopped: Callable[[], bool]) -> Aligned:

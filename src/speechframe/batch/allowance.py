@@ -1,6 +1,5 @@
 """What one drive of a run may spend: its own limit, its part in the month's count, the balance of the key."""
 
-import asyncio
 import logging
 import math
 from collections.abc import AsyncIterator
@@ -11,6 +10,7 @@ from speechframe.batch.books import Before, read_spent
 from speechframe.batch.budget import Budget
 from speechframe.batch.connection import Connection
 from speechframe.batch.month import MonthBudget
+from speechframe.batch.threads import in_thread
 from speechframe.errors import StoreError
 from speechframe.settings.rules import SpendingRules
 from speechframe.spec.billing import CREDIT, Millicredits
@@ -62,7 +62,9 @@ async def allowance(
         When a month's limit is set and its count cannot be used: nothing was sent.
     """
     limited = rules.max_credits_per_month is not None
-    spending = await asyncio.to_thread(_opened, connection, rules, before, run_id) if limited else None
+    spending = (
+        await in_thread(_opened, connection, rules, before, run_id, undo=Spending.close) if limited else None
+    )
     month = None if spending is None else _month(spending, connection, rules, run_id)
     budget = Budget(
         limit=_millis(rules.of_run(max_credits)),
@@ -75,9 +77,9 @@ async def allowance(
         yield budget
     finally:
         if spending is not None:
-            await asyncio.shield(asyncio.to_thread(_close, budget, spending))
+            await in_thread(_close, budget, spending)
         elif not connection.is_local:
-            await asyncio.shield(asyncio.to_thread(_write_down, connection, rules, folder, run_id))
+            await in_thread(_write_down, connection, rules, folder, run_id)
 
 
 def _opened(connection: Connection, rules: SpendingRules, before: Before, run_id: str) -> Spending:

@@ -33,6 +33,7 @@ from speechframe.batch.progress import Bar, Progress, counted, say
 from speechframe.batch.redo import own_table, suspect_takes, without_ours
 from speechframe.batch.run import DRIFT_KEY, FINISHED, REMARK_KEY, RUNNING, STATE_KEY, STOP_KEY, STOPPED, Run
 from speechframe.batch.stream import MOST_KEPT, Outcomes
+from speechframe.batch.threads import in_thread
 from speechframe.errors import SettingsError, SpeechframeError
 from speechframe.settings import Settings
 from speechframe.settings.rules import cache_rules, spending_rules
@@ -135,8 +136,8 @@ class Driver:
 
     async def _once(self, started: "asyncio.Future[bool]") -> None:
         with self.folder.lock():
-            recovered = await asyncio.to_thread(self.folder.recover)
-            plan = await asyncio.to_thread(self.plan, recovered)
+            recovered = await in_thread(self.folder.recover)
+            plan = await in_thread(self.plan, recovered)
             self._open(plan)
             if not started.done():
                 self.run_.estimate = plan.estimate
@@ -309,7 +310,7 @@ class Driver:
                 try:
                     await self._send(plan, self.engine)
                 finally:
-                    await asyncio.shield(asyncio.to_thread(_close, writer, filler))
+                    await in_thread(_close, writer, filler)
         finally:
             for lane in lanes:
                 lane.close()

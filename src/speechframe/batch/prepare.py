@@ -1,6 +1,5 @@
 """From a table to a run folder that is planned and has cost nothing yet."""
 
-import asyncio
 import hashlib
 import shutil
 import tempfile
@@ -22,6 +21,7 @@ from speechframe.batch.options import Options
 from speechframe.batch.planner import NO_TAKES, Planner, plan_table
 from speechframe.batch.run import PLANNED, STATE_KEY
 from speechframe.batch.table import problem
+from speechframe.batch.threads import in_thread
 from speechframe.errors import InvalidRows, RunMismatch, StoreError
 from speechframe.store import RunFolder, RunManifest, draft_parent, locate
 from speechframe.store.table import ARGUMENT, PROBLEM
@@ -95,17 +95,10 @@ async def prepare(
     """
     # In a thread: a hundred thousand rows take seconds, and other runs share this loop.
     told = threading.Event()
-    planning = asyncio.ensure_future(
-        asyncio.to_thread(_prepare, table, arguments, operation, connection, options, known, told)
+    # Its draft must be gone before a caller who is cancelled goes on.
+    return await in_thread(
+        _prepare, table, arguments, operation, connection, options, known, told, tell=told.set
     )
-    try:
-        return await asyncio.shield(planning)
-    except asyncio.CancelledError:
-        told.set()
-        # Its draft must be gone before the caller goes on.
-        await asyncio.wait({planning})
-        planning.exception()
-        raise
 
 
 def _prepare(
