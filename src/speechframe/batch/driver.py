@@ -28,7 +28,7 @@ from speechframe.batch.options import Options
 from speechframe.batch.outcome import HEARD, Outcome
 from speechframe.batch.packs import sent_together
 from speechframe.batch.plan import Plan, calls
-from speechframe.batch.prepare import RETAKEN, Prepared, prepare, retaken_in, sources_of
+from speechframe.batch.prepare import RETAKEN, Prepared, check_table, prepare, retaken_in, sources_of
 from speechframe.batch.progress import Bar, Progress, counted, say
 from speechframe.batch.redo import own_table, suspect_takes, without_ours
 from speechframe.batch.run import DRIFT_KEY, FINISHED, REMARK_KEY, RUNNING, STATE_KEY, STOP_KEY, STOPPED, Run
@@ -136,6 +136,7 @@ class Driver:
 
     async def _once(self, started: "asyncio.Future[bool]") -> None:
         with self.folder.lock():
+            check_table(self.prepared)
             recovered = await in_thread(self.folder.recover)
             plan = await in_thread(self.plan, recovered)
             self._open(plan)

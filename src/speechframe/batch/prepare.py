@@ -24,6 +24,7 @@ from speechframe.batch.table import problem
 from speechframe.batch.threads import in_thread
 from speechframe.errors import InvalidRows, RunMismatch, StoreError
 from speechframe.store import RunFolder, RunManifest, draft_parent, locate
+from speechframe.store.manifest import TableEntry
 from speechframe.store.table import ARGUMENT, PROBLEM
 
 DEFAULT_ROOT = Path("speechframe-runs")
@@ -46,6 +47,8 @@ class Prepared:
         Where each argument's values come from.
     keys, costs
         One a row: the call's key and its price in thousandths of a credit.
+    entry
+        The table in the run's manifest that these are of; None for one that was only looked at.
     invalid, identical_retakes
         Rows without a call, and rows whose take cannot differ.
     problems
@@ -58,6 +61,7 @@ class Prepared:
     sources: Mapping[str, Source]
     keys: Keys
     costs: Sequence[int]
+    entry: TableEntry | None
     invalid: int = 0
     identical_retakes: int = 0
     problems: Sequence[dict[str, Any]] = ()
@@ -125,6 +129,16 @@ def _prepare(
     return _in_new_folder(planner, operation, connection, options, lambda _: target)
 
 
+def check_table(prepared: Prepared) -> None:
+    """Raise StoreError when the run's table is not the one that was planned; under the lock."""
+    tables = prepared.folder.tables()
+    if not tables or tables[-1] != prepared.entry:
+        raise StoreError(
+            f"{prepared.folder.path} was given another table while this call was planned, and nothing was "
+            "sent for this one: call again, or choose another run_dir"
+        )
+
+
 def retaken_in(folder: RunFolder) -> dict[str, int]:
     """Return the calls of a run that a take made by itself stands for, and which take."""
     return dict(folder.manifest.extra.get(RETAKEN, {}))
@@ -184,6 +198,7 @@ def _in_new_folder(
         folder = RunFolder.create(draft, _manifest(planner, operation, connection))
         with folder.lock():
             _write_table(folder, planner, options)
+        said = folder.manifest.options
         target = name(planner)
         if is_default and RunFolder.exists(target):
             kept = RunFolder.open(target)
@@ -192,16 +207,18 @@ def _in_new_folder(
             kept = RunFolder.open(target)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-    return _prepared(kept, planner, is_default=is_default)
+    found = _prepared(kept, planner, is_default=is_default)
+    # A default folder's name says what is in it. Anywhere else, another process may have put another table.
+    return found if is_default or kept.manifest.options == said else replace(found, entry=None)
 
 
 def _move(draft: Path, target: Path) -> Path:
     try:
         return RunFolder.open(draft).move(target).path
     except StoreError:
-        check_free(target)
         if RunFolder.exists(target):  # made by another process while this one planned
             return target
+        check_free(target)
         raise
 
 
@@ -214,7 +231,7 @@ def _in_existing(
         for _ in planner.batches():
             pass
         refuse_invalid(planner, options)
-        return _prepared(folder, planner)
+        return replace(_prepared(folder, planner), entry=None)
     with folder.lock():
         _write_table(folder, planner, options)
     return _prepared(folder, planner)
@@ -341,6 +358,7 @@ def _prepared(folder: RunFolder, planner: Planner, *, is_default: bool = False) 
         planner.sources,
         planner.keys.to_array(),
         planner.costs,
+        folder.tables()[-1],
         planner.invalid,
         planner.identical_retakes,
         planner.problems,
@@ -361,7 +379,7 @@ def reopen(folder: RunFolder) -> Prepared:
                 keys.append(key)
             costs.extend(cost or 0 for cost in batch.column(names[1]).to_pylist())
     found = keys.to_array()
-    return Prepared(folder, sources_of(folder), found, costs, invalid=int((~has_key(found)).sum()))
+    return Prepared(folder, sources_of(folder), found, costs, entry, invalid=int((~has_key(found)).sum()))
 
 
 def problems_of(folder: RunFolder) -> list[dict[str, Any]]:

@@ -1,0 +1,91 @@
+"""Two callers with one folder: each gets its own rows, or a clear error, and nothing is paid twice."""
+
+import asyncio
+
+import pytest
+
+from speechframe import aio, errors
+from speechframe.batch import drive
+from speechframe.testing import FaultyService
+
+MINE = [f"mine {number}" for number in range(3)]
+YOURS = [f"yours {number}" for number in range(5)]
+
+
+@pytest.fixture
+def slow_to_begin(monkeypatch):
+    """The first call waits, once it is planned, until it is told to go on."""
+    carry_out = drive.carry_out
+    planned, go_on = asyncio.Event(), asyncio.Event()
+
+    async def first_waits(*args):
+        if not planned.is_set():
+            planned.set()
+            await go_on.wait()
+        return await carry_out(*args)
+
+    monkeypatch.setattr(drive, "carry_out", first_waits)
+    return planned, go_on
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+async def test_a_table_that_is_not_the_run_s_any_more_is_not_sent(tmp_path, slow_to_begin, is_new):
+    planned, go_on = slow_to_begin
+    with FaultyService(idempotent=False) as service:
+
+        async def make(texts):
+            return await aio.generate(
+                texts, voice="nora", run_dir=tmp_path / "run", service=service, progress=False
+            )
+
+        if not is_new:
+            planned.set()
+            await make(["the first row"])
+            planned.clear()
+        mine = asyncio.create_task(make(MINE))
+        await planned.wait()
+        yours = await make(YOURS)
+        go_on.set()
+        with pytest.raises(errors.StoreError, match=r"another table .* call again"):
+            await mine
+        assert yours.to_pandas()["status"].tolist() == ["done"] * 5
+        assert service.books().requests == 5 + (not is_new)
+        again = await make(MINE)
+        assert again.to_pandas()[["text", "status"]].values.tolist() == [[text, "done"] for text in MINE]
+        assert service.books().duplicates == {}
+
+
+async def test_the_same_table_twice_is_made_once(tmp_path, slow_to_begin):
+    planned, go_on = slow_to_begin
+    with FaultyService(idempotent=False) as service:
+
+        async def make():
+            return await aio.generate(
+                MINE, voice="nora", run_dir=tmp_path / "run", service=service, progress=False
+            )
+
+        first = asyncio.create_task(make())
+        await planned.wait()
+        second = await make()
+        go_on.set()
+        assert (await first).stats["done"] == second.stats["done"] == 3
+        assert service.books().requests == 3
+
+
+async def test_one_of_many_gets_a_new_folder_and_the_others_hear_why_not(tmp_path):
+    with FaultyService(latency=0.02) as service:
+
+        async def make(number):
+            texts = [f"caller {number} row {row}" for row in range(3)]
+            run = await aio.generate(
+                texts, voice="nora", run_dir=tmp_path / "run", service=service, progress=False
+            )
+            assert run.to_pandas()["text"].tolist() == texts
+            return run
+
+        found = await asyncio.gather(*map(make, range(6)), return_exceptions=True)
+        refused = [one for one in found if isinstance(one, errors.StoreError)]
+        assert 1 <= len(found) - len(refused) < 6
+        assert all("call again" in str(one) or isinstance(one, errors.RunLocked) for one in refused)
+        made = [one for one in found if not isinstance(one, BaseException)]
+        assert all(run.status == "finished" for run in made)
