@@ -7,15 +7,15 @@ through here and nowhere else.
 """
 
 import asyncio
-import contextlib
 import functools
 import os
-import signal
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import CancelledError, Future
-from types import FrameType
 from typing import Any, ParamSpec, TypeVar
+
+from speechframe import _ending
+from speechframe._ending import Terminated, gentle_termination
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -23,34 +23,8 @@ T = TypeVar("T")
 INTERRUPT = "interrupted from the keyboard"
 """The message of the cancellation that Ctrl-C causes: a verb that sees it returns what it has."""
 
-TERM_DRAIN_S = 8.0
-"""Seconds calls in flight are given after SIGTERM: containers are killed ten seconds after it."""
-
 _WAKE_S = 0.1
 _PATIENT_INTERRUPTS = 2
-
-
-class Terminated(SystemExit):
-    """SIGTERM came while a verb was at work; the process ends when the verb has stopped in good order."""
-
-
-@contextlib.contextmanager
-def gentle_termination() -> Iterator[None]:
-    """Raise :class:`Terminated` at SIGTERM during the block, where nobody else handles that signal."""
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield
-        return
-
-    def terminated(number: int, frame: FrameType | None) -> None:
-        del frame
-        raise Terminated(128 + number)
-
-    signal.signal(signal.SIGTERM, terminated)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 class _LoopThread:
@@ -105,7 +79,7 @@ def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
     coroutine that answers its cancellation with a result (a run that stops in
     good order does) has that result returned instead. A second Ctrl-C cancels
     once more, a third does not wait. SIGTERM does the same, cancels once more
-    after :data:`TERM_DRAIN_S`, and then ends the process with exit code 143.
+    after :data:`speechframe._ending.TERM_DRAIN_S`, and then ends the process with exit code 143.
 
     Raises
     ------
@@ -166,7 +140,7 @@ def _cancel(loop: asyncio.AbstractEventLoop, task: "asyncio.Task[Any]", *, again
     loop.call_soon_threadsafe(task.cancel, INTERRUPT)
     if again:
         # Whoever sends SIGTERM does not wait for ever.
-        loop.call_soon_threadsafe(loop.call_later, TERM_DRAIN_S, task.cancel, INTERRUPT)
+        loop.call_soon_threadsafe(loop.call_later, _ending.TERM_DRAIN_S, task.cancel, INTERRUPT)
 
 
 def _wait(done: "Future[T]") -> T:

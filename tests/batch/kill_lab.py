@@ -5,12 +5,14 @@ pid of the process that speaks these texts, then its exit code; what it prints g
 The process has a main thread of its own, as a script in a terminal has.
 """
 
+import asyncio
 import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import aiohttp  # noqa: F401 - imported here once, not in every process
@@ -19,32 +21,109 @@ import pyarrow.parquet as pq  # noqa: F401 - same
 from pydantic import SecretStr
 
 import speechframe as spf
-from speechframe import _loop
+from speechframe import _ending, aio
 from speechframe.settings import Settings
 
 
 def speak(order):
-    """Speak the texts and say what became of them."""
+    """Speak the texts in the way that is asked for, and say what became of them."""
+    way = WAYS[order["options"].pop("way", "verb")]
     service = Settings(api_key=SecretStr(order["key"]), base_url=order["url"], profile="faulty")
-    run = spf.generate(
-        order["texts"], voice=order["options"].pop("voice", "nora"), sample_rate=8000, service=service, run_dir=order["folder"],
-        progress=False, **order["options"],
-    )  # fmt: skip
-    counts = run.to_pandas()["status"].value_counts().to_dict()
-    print(json.dumps({"status": run.status, "because": run.stopped_because, **counts}), flush=True)  # noqa: T201
+    fixed = {"voice": "nora", "sample_rate": 8000, "progress": False}
+    run = way(order["texts"], {**fixed, **order["options"], "service": service, "run_dir": order["folder"]})
+    if run is not None:
+        counts = run.to_pandas()["status"].value_counts().to_dict()
+        print(json.dumps({"status": run.status, "because": run.stopped_because, **counts}), flush=True)  # noqa: T201
+
+
+def _live(texts, options):
+    return spf.generate(texts, **options, wait=False)
+
+
+def _in_a_loop(texts, options):
+    run = _live(texts, options)
+    for _ in run.outcomes():
+        pass
+    return run
+
+
+def _in_the_body_of_a_loop(texts, options):
+    for _ in _live(texts, options).outcomes():
+        time.sleep(60)
+
+
+def _asleep(texts, options):
+    run = _live(texts, options)
+    time.sleep(60)
+    return run
+
+
+def _left(texts, options):
+    run = _live(texts, options)
+    while run.progress.ended < 4:
+        time.sleep(0.01)
+
+
+def _broken_off(texts, options):
+    for _ in _live(texts, options).outcomes():
+        break
+
+
+def _ended(texts, options):
+    for _ in range(2):
+        _live(texts, options).wait()
+        more = _live([*texts, "one more"], options)
+        next(iter(more.outcomes()), None)
+        # The outcome of its last row is told before the run has let go of its folder.
+        more.wait()
+    _live(texts, options).wait()
+
+
+def _awaited_verb(texts, options):
+    return asyncio.run(aio.generate(texts, **options))
+
+
+def _awaited(texts, options):
+    async def program():
+        return await (await aio.generate(texts, **options, wait=False))
+
+    return asyncio.run(program())
+
+
+def _in_an_async_loop(texts, options):
+    async def program():
+        async for _ in (await aio.generate(texts, **options, wait=False)).outcomes():
+            pass
+
+    asyncio.run(program())
+
+
+WAYS = {
+    "verb": lambda texts, options: spf.generate(texts, **options),
+    "wait": lambda texts, options: _live(texts, options).wait(),
+    "loop": _in_a_loop,
+    "body": _in_the_body_of_a_loop,
+    "asleep": _asleep,
+    "left": _left,
+    "broken off": _broken_off,
+    "ended": _ended,
+    "await verb": _awaited_verb,
+    "await live": _awaited,
+    "async for": _in_an_async_loop,
+}
 
 
 def main():
     """Serve requests until standard input ends."""
     # Loads whatever the package loads when it is first used.
-    spf.generate  # noqa: B018
+    spf.generate, aio.generate  # noqa: B018
     for line in iter(sys.stdin.buffer.readline, b""):
         order = json.loads(line)
         pid = os.fork()
         if pid == 0:
             _redirect(order["out"])
             signal.signal(signal.SIGINT, signal.default_int_handler)
-            _loop.TERM_DRAIN_S = order["options"].pop("term_drain_s", _loop.TERM_DRAIN_S)
+            _ending.TERM_DRAIN_S = order["options"].pop("term_drain_s", _ending.TERM_DRAIN_S)
             speak(order)
             return
         _say({"pid": pid})

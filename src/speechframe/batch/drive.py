@@ -6,15 +6,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from speechframe._ending import until_terminated
 from speechframe._loop import INTERRUPT
 from speechframe.batch.aligning import WORDS, Aligner, aligner_for
 from speechframe.batch.connection import Connection
-from speechframe.batch.driver import INTERRUPTED, Driver, settings_of
+from speechframe.batch.driver import Driver, settings_of
+from speechframe.batch.live import INTERRUPTED, Live
 from speechframe.batch.operation import Operation
 from speechframe.batch.options import Options, option_names
 from speechframe.batch.prepare import Prepared, prepare
 from speechframe.batch.progress import display_of, say
-from speechframe.batch.run import Live, Run
+from speechframe.batch.run import Run
 from speechframe.batch.verbs import VERBS, model_of
 from speechframe.errors import SettingsError
 from speechframe.settings.rules import spending_rules
@@ -103,7 +105,8 @@ async def carry_out(
     _tasks.add(task)
     task.add_done_callback(_tasks.discard)
     task.add_done_callback(lambda ended: _mark(run, drive, started, ended))
-    run._live = Live(task, asyncio.get_running_loop(), drive.stop, drive.progress, drive.outcomes, options)  # noqa: SLF001 - the two are made for each other
+    loop = asyncio.get_running_loop()
+    run._live = Live(run.path, task, loop, drive.stop, drive.progress, drive.outcomes, options)  # noqa: SLF001 - the two are made for each other
     await _through(started, task, drive)
     # Beside the run, which does not wait for it; but the cell that shows it must not end before it is there.
     shown = None if display is None else asyncio.create_task(asyncio.to_thread(_show, display, run))
@@ -129,11 +132,8 @@ def _mark(run: Run, drive: Driver, started: "asyncio.Future[bool]", task: "async
     if not started.done():
         started.set_result(False)
     error = error or drive.error_to_raise()
-    if live is not None and not live.ended.done():
-        if error is not None:
-            live.ended.set_exception(error)
-        else:
-            live.ended.set_result(None)
+    if live is not None:
+        live.close(error)
     drive.outcomes.close()
 
 
@@ -161,6 +161,7 @@ async def _to_the_end(task: "asyncio.Task[None]", drive: Driver) -> None:
                 break
             drive.stop(cancelled is None, INTERRUPTED)
             cancelled = order
+    await until_terminated()
     if cancelled is not None and cancelled.args != (INTERRUPT,):
         raise cancelled
     if not task.cancelled() and (error := task.exception()) is not None:

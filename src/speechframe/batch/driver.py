@@ -22,6 +22,7 @@ from speechframe.batch.engine import Engine
 from speechframe.batch.filler import Filler
 from speechframe.batch.job import Ways
 from speechframe.batch.keys import Keys, among, as_keys
+from speechframe.batch.live import INTERRUPTED
 from speechframe.batch.naming import ROW_ID
 from speechframe.batch.operation import Operation
 from speechframe.batch.options import Options
@@ -45,7 +46,6 @@ log = logging.getLogger(__name__)
 
 LATENCY_KEY = "mean_latency_ms"
 BUDGET_KEY = "max_credits"
-INTERRUPTED = "interrupted"
 _READ_ROWS = 1024
 """Of the run's table, at once: a small part of what is in memory anyway."""
 

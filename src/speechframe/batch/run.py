@@ -1,16 +1,14 @@
 """A run: what was asked and what came back, live while it goes and from its folder ever after."""
 
-import asyncio
 import html
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass, field, fields
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import fields
 from os import PathLike
 from typing import Any
 
-from speechframe._loop import TERM_DRAIN_S, Terminated, gentle_termination
 from speechframe.batch.books import SETTLED
+from speechframe.batch.live import INTERRUPTED, Live
 from speechframe.batch.naming import ROW_ID
 from speechframe.batch.options import Options
 from speechframe.batch.outcome import CHARGED_UNKNOWN, DONE, FAILED, PENDING, STATES, SUSPECT
@@ -30,19 +28,6 @@ TRANSLATE = "translate"
 
 _OF_ONE_CALL = frozenset({"run_dir", "id", "take", "max_credits", "progress", "wait", "dry_run"})
 """Run options that say nothing of the next call, or that the run's folder keeps."""
-
-
-@dataclass
-class Live:
-    """A run in motion: the task that makes it, and how to stop it."""
-
-    task: "asyncio.Task[None]"
-    loop: asyncio.AbstractEventLoop
-    stop: Callable[[bool], None]
-    progress: Progress
-    outcomes: Outcomes
-    options: Options = field(default_factory=Options)
-    ended: "Future[None]" = field(default_factory=Future)
 
 
 class Run(RunRows):
@@ -110,7 +95,7 @@ class Run(RunRows):
         """Why it ended early: ``quota key budget unreachable unavailable stopped interrupted``, or None."""
         reason = self._folder.manifest.extra.get(STOP_KEY)
         if reason is None and self.status == STOPPED:
-            return "interrupted"
+            return INTERRUPTED
         return None if reason is None else str(reason)
 
     @property
@@ -150,6 +135,9 @@ class Run(RunRows):
         RuntimeError
             For a run that is not live in this process (``wait=False`` makes one), and for a plain ``for``
             in the loop that makes the run.
+        KeyboardInterrupt, SystemExit
+            At Ctrl-C and SIGTERM while a plain ``for`` waits, when the run has stopped as in :meth:`wait`.
+            In the body of the loop, and with the program's end, the run is stopped in the same order.
 
         Examples
         --------
@@ -172,8 +160,8 @@ class Run(RunRows):
             Let calls in flight finish. False cancels them: they may have been billed, and their rows
             become ``charged_unknown``.
         """
-        if self._live is not None and not self._live.ended.done():
-            self._live.loop.call_soon_threadsafe(self._live.stop, drain)
+        if self._live is not None:
+            self._live.end(drain=drain, because=STOPPED)
 
     def wait(self, timeout_s: float | None = None) -> "Run":
         """Wait for the end of a live run and return it.
@@ -187,6 +175,8 @@ class Run(RunRows):
         ------
         TimeoutError
             When it has not ended by then; it goes on.
+        RuntimeError
+            In the event loop that makes the run, which would wait for itself: there it is ``await run``.
         SpeechframeError
             What ended the run, with ``on_error="raise"`` or when its folder failed.
         KeyboardInterrupt, SystemExit
@@ -197,30 +187,21 @@ class Run(RunRows):
             return self
         if not self._live.ended.done() and is_running_here(self._live.loop):
             raise RuntimeError("run.wait() would block the loop that makes the run: use `await run`")
-        with gentle_termination():
-            try:
-                self._live.ended.result(timeout_s)
-            except (KeyboardInterrupt, Terminated) as order:
-                self._end_for(order, self._live.ended)
-                raise
+        with self._live.in_order():
+            self._live.ended.result(timeout_s)
         return self
 
-    def _end_for(self, order: BaseException, ended: "Future[None]") -> None:
-        """Stop a live run in good order, as an interrupted verb does; a second Ctrl-C cancels calls."""
-        self.stop()
-        try:
-            ended.result(TERM_DRAIN_S if isinstance(order, Terminated) else None)
-        except (KeyboardInterrupt, TimeoutError):
-            self.stop(drain=False)
-            ended.result()
-
     def __await__(self) -> "Generator[Any, None, Run]":
-        """Wait for the end of a live run: ``await run``."""
+        """Wait for the end of a live run: ``await run``.
+
+        Cancelled, it stops the run and calls in flight finish first; cancelled again, it cancels them.
+        ``await asyncio.shield(run)`` only stops waiting.
+        """
         return self._wait_async().__await__()
 
     async def _wait_async(self) -> "Run":
         if self._live is not None:
-            await asyncio.shield(asyncio.wrap_future(self._live.ended))
+            await self._live.until_ended()
         return self
 
     # -- what became of it -----------------------------------------------------------

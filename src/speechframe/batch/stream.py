@@ -6,6 +6,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager
 
 from speechframe.batch.outcome import Outcome
 
@@ -41,6 +42,7 @@ class Outcomes:
 
     def __init__(self, most_kept: int = MOST_KEPT, *, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self.loop = loop
+        self.in_order: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
         self._kept: deque[Outcome] = deque(maxlen=most_kept)
         self._told = 0
         self._closed = False
@@ -92,18 +94,25 @@ class Outcomes:
             raise RuntimeError("this would block the loop that makes the run: use `async for`")
         position = 0
         while True:
+            if position >= self._told:
+                with self.in_order():
+                    self._await(position)
             with self._changed:
-                while position >= self._told and not self._closed:
-                    self._waiting += 1
-                    try:
-                        # With a limit, or Ctrl-C would wait as well.
-                        self._changed.wait(0.1)
-                    finally:
-                        self._waiting -= 1
                 found, position = self._read(position)
             if not found:
                 return
             yield from found
+
+    def _await(self, position: int) -> None:
+        """Wait for what comes after `position`, or for the end."""
+        with self._changed:
+            while position >= self._told and not self._closed:
+                self._waiting += 1
+                try:
+                    # With a limit, or Ctrl-C would wait as well.
+                    self._changed.wait(0.1)
+                finally:
+                    self._waiting -= 1
 
     async def __aiter__(self) -> AsyncIterator[Outcome]:
         """Yield each outcome when it comes, on any event loop."""

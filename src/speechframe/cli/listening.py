@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from speechframe._loop import gentle_termination
+from speechframe._ending import gentle_termination
 from speechframe.cli import exits, show
 from speechframe.errors import SettingsError
 

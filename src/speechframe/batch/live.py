@@ -1,0 +1,93 @@
+"""A run in motion: the task that makes it, who follows it, and how it is ended in good order."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from speechframe import _ending
+from speechframe._ending import Terminated, end_in_order, gentle_termination, until_terminated
+from speechframe.batch.options import Options
+from speechframe.batch.progress import Progress
+from speechframe.batch.stream import Outcomes
+
+INTERRUPTED = "interrupted"
+
+
+@dataclass(eq=False)
+class Live:
+    """A run in motion: the task that makes it, and how to stop it.
+
+    Attributes
+    ----------
+    path
+        The run's folder.
+    task, loop
+        What makes it, and where.
+    stop
+        Stops it, in its loop: told whether to drain, and why.
+    ended
+        Done when it has ended, with its error.
+    """
+
+    path: Path
+    task: "asyncio.Task[None]"
+    loop: asyncio.AbstractEventLoop
+    stop: Callable[[bool, str], None]
+    progress: Progress
+    outcomes: Outcomes
+    options: Options = field(default_factory=Options)
+    ended: "Future[None]" = field(default_factory=Future)
+
+    def __post_init__(self) -> None:
+        self.outcomes.in_order = self.in_order
+        _ending.hold(self)
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def close(self, error: BaseException | None) -> None:
+        """Note the end of the run; in its loop."""
+        _ending.release(self)
+        if self.ended.done():
+            return
+        if error is not None:
+            self.ended.set_exception(error)
+        else:
+            self.ended.set_result(None)
+
+    def end(self, *, drain: bool, because: str = INTERRUPTED) -> None:
+        """Start no further call; those in flight finish, or (no `drain`) are cancelled. From any thread."""
+        if not self.ended.done():
+            # The loop may have ended without a word.
+            with contextlib.suppress(RuntimeError):
+                self.loop.call_soon_threadsafe(self.stop, drain, because)
+
+    @contextlib.contextmanager
+    def in_order(self) -> Iterator[None]:
+        """End the run in good order, before they go on, at Ctrl-C and SIGTERM in the block."""
+        with gentle_termination():
+            try:
+                yield
+            except (KeyboardInterrupt, Terminated) as order:
+                end_in_order([self], _ending.TERM_DRAIN_S if isinstance(order, Terminated) else None)
+                raise
+
+    async def until_ended(self) -> None:
+        """Wait for the end, in any loop; cancelled, stop with drain, and cancelled again, without."""
+        ended = asyncio.wrap_future(self.ended)
+        cancelled: asyncio.CancelledError | None = None
+        while not ended.done():
+            try:
+                await asyncio.wait({ended})
+            except asyncio.CancelledError as order:
+                self.end(drain=cancelled is None)
+                cancelled = order
+        await until_terminated()
+        error = ended.exception()
+        if cancelled is not None:
+            raise cancelled
+        if error is not None:
+            raise error
