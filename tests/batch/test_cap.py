@@ -49,15 +49,22 @@ class Simulated:
         if kind == "passed":
             self.serving -= 1
             self.done += 1
-            self.rate.passed(self.now)
-            self.cap.passed(ticket, beside=self.in_flight)
+            self.rate.passed(self.now, ticket.number)
+            if self.cap.passed(ticket, beside=self.in_flight):
+                self.rate.doubted(self.now)
             return
         self.refused += 1
         self.left += 1
         if self.rate.per_second is not None:
-            self.rate.refused(self.now)
-        elif self.cap.refused(ticket, beside=self.in_flight):
+            self.rate.refused(self.now, ticket.number)
+            return
+        begins_to_fall = self.cap.refused(ticket, beside=self.in_flight)
+        if ticket.beside == self.in_flight == 0:
+            self.rate.proved(self.now)
+        elif begins_to_fall:
             self.rate.fell(self.now)
+        elif ticket.beside <= 2:
+            self.rate.refused_few(self.now)
 
     def begin_all(self):
         while self.left and self.in_flight < (self.cap.limit if self.rate.per_second is None else 100):
@@ -70,8 +77,8 @@ class Simulated:
             self.begin()
 
     def begin(self):
-        self.rate.begin(self.now)
         ticket = self.cap.start_call(self.in_flight)
+        self.rate.begin(self.now, ticket.number)
         self.in_flight += 1
         self.left -= 1
         self.sent += 1
@@ -153,16 +160,96 @@ def test_a_cap_that_changes_is_not_taken_for_a_rate(seed):
 def test_pacing_ends_where_it_does_not_help():
     rate = Rate()
     for tenth in range(30):
-        rate.passed(tenth / 10)
+        rate.passed(tenth / 10, tenth)
     for _ in range(3):
         rate.fell(3.0)
     assert rate.per_second is not None
-    now = 3.0
+    now, number = 3.0, 30
     while rate.per_second is not None:
-        now += 0.6
+        now += rate.wait_s(now)
+        number += 1
         assert now < 60
-        rate.refused(now)
+        rate.begin(now, number)
+        rate.refused(now, number)
     assert rate.wait_s(now) == 0
+
+
+def paced(per_second):
+    """Return a rate whose first guess is so many calls a second."""
+    rate = Rate()
+    rate.passed(0.0, 0)
+    rate.proved(1 / per_second)
+    return rate
+
+
+def driven(rate, limit, *, begun_s, lasts_s):
+    """Call a service that answers at once and takes no bursts; return how much of its limit was used."""
+    now, number, passed, free_at = begun_s, int(1000 * begun_s), 0, begun_s
+    while now < begun_s + lasts_s:
+        now += rate.wait_s(now)
+        number += 1
+        rate.begin(now, number)
+        if now >= free_at - 1e-9:
+            free_at = now + 1 / limit
+            passed += 1
+            rate.passed(now, number)
+        else:
+            rate.refused(now, number)
+        assert rate.per_second is not None
+    return passed / (limit * lasts_s)
+
+
+@pytest.mark.parametrize("first", [2, 10])
+@pytest.mark.parametrize("limit", [5, 20, 150])
+def test_from_a_first_guess_a_rate_is_found_within_seconds(first, limit):
+    rate = paced(first)
+    driven(rate, limit, begun_s=1.0, lasts_s=6.0)
+    assert driven(rate, limit, begun_s=7.0, lasts_s=20.0) >= 0.85
+
+
+def test_a_rate_that_rises_is_followed():
+    rate = paced(10)
+    driven(rate, 20, begun_s=1.0, lasts_s=20.0)
+    driven(rate, 80, begun_s=21.0, lasts_s=20.0)
+    assert driven(rate, 80, begun_s=41.0, lasts_s=20.0) >= 0.85
+
+
+def test_answers_to_calls_that_began_before_a_change_tell_nothing_about_it():
+    rate = paced(10)
+    rate.begin(0.2, 1)
+    rate.begin(0.3, 2)
+    rate.refused(0.31, 1)
+    slower = rate.per_second
+    rate.refused(0.32, 2)
+    assert rate.per_second == slower == 5
+    rate.begin(0.6, 3)
+    rate.refused(0.61, 3)
+    assert rate.per_second == 2.5
+
+
+def test_a_cap_of_one_is_looked_at_again_soon_and_then_less_and_less():
+    cap = Cap(2, 50)
+    first, second = cap.start_call(0), cap.start_call(1)
+    cap.refused(second, beside=1)
+    cap.passed(first, beside=0)
+    gaps = []
+    for _ in range(4):
+        passed = 0
+        while not cap.doubts_one:
+            cap.passed(cap.start_call(0), beside=0)
+            passed += 1
+        gaps.append(passed)
+        cap.refused(cap.start_call(1), beside=1)
+    assert gaps == [2, 6, 12, 24]
+
+
+def test_a_cap_of_one_is_disproved_by_a_call_that_passed_beside_another():
+    cap = Cap(2, 50)
+    cap.refused(cap.start_call(1), beside=1)
+    while not cap.doubts_one:
+        assert not cap.passed(cap.start_call(0), beside=0)
+    cap.start_call(0)
+    assert cap.passed(cap.start_call(1), beside=1)
 
 
 @given(

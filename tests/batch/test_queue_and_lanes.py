@@ -317,6 +317,69 @@ async def test_refused_alone_the_lane_waits_as_long_as_it_is_told(quick):
     assert time.monotonic() - began >= 0.15
 
 
+async def called(lane):
+    """Begin a call and return its place and ticket."""
+    return await lane.enter(asyncio.Event()), lane.begin()
+
+
+async def test_refused_alone_after_others_passed_the_lane_is_paced_and_not_paused():
+    lane = lane_of(2)
+    place, ticket = await called(lane)
+    lane.passed(ticket)
+    lane.leave(place, ticket)
+    place, ticket = await called(lane)
+    lane.refused(ticket, told_s=30)
+    lane.leave(place, ticket)
+    assert not lane.is_paused
+    began = time.monotonic()
+    lane.leave(await lane.enter(asyncio.Event()), None)
+    assert 0.05 < time.monotonic() - began < 5
+
+
+async def test_refused_alone_again_and_again_the_lane_waits_as_long_as_it_is_told(quick):
+    lane = lane_of(2)
+    place, ticket = await called(lane)
+    lane.passed(ticket)
+    lane.leave(place, ticket)
+    refused = 0
+    while not lane.is_paused:
+        place, ticket = await called(lane)
+        lane.refused(ticket, told_s=30)
+        lane.leave(place, ticket)
+        refused += 1
+        assert refused <= 6
+
+
+async def test_refused_beside_others_that_ended_the_lane_is_not_paused():
+    lane = lane_of(2)
+    first, second = [await called(lane) for _ in range(2)]
+    lane.passed(first[1])
+    lane.leave(*first)
+    # A cap of one would do that.
+    lane.refused(second[1], told_s=30)
+    assert not lane.is_paused
+    assert lane.rate.per_second is None
+
+
+async def test_a_call_that_finds_out_about_a_cap_of_one_begins_between_two_others():
+    lane, finished = Lane("global", Cap(2, 9)), asyncio.Event()
+    both = [await called(lane) for _ in range(2)]
+    lane.refused(both[1][1])
+    lane.leave(*both[1])
+    await asyncio.sleep(0.05)
+    lane.passed(both[0][1])
+    lane.leave(*both[0])
+    for _ in range(3):
+        place, ticket = await called(lane)
+        await asyncio.sleep(0.2)
+        lane.passed(ticket)
+        lane.leave(place, ticket)
+    await called(lane)
+    began = time.monotonic()
+    assert await asyncio.wait_for(lane.enter(finished), 5) is not None
+    assert time.monotonic() - began >= 0.05
+
+
 async def test_refused_beside_others_the_lane_goes_on():
     lane = lane_of(2)
     tickets = [lane.begin(), lane.begin()]

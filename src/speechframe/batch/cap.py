@@ -66,7 +66,7 @@ class Cap:
     >>> cap = Cap(start=2, most=100)
     >>> first, second = cap.start_call(0), cap.start_call(1)
     >>> cap.passed(first, beside=1), cap.passed(second, beside=0), cap.held
-    (None, None, 3)
+    (False, False, 3)
     >>> cap.refused(cap.start_call(2), beside=2)
     False
     >>> cap.held, cap.grows
@@ -105,6 +105,11 @@ class Cap:
         few_refused = self.refusals <= MOST_REFUSED * max(self.sent, _REMEMBERED_CALLS / 2)
         return self.held + 1 if few_refused else self.held
 
+    @property
+    def doubts_one(self) -> bool:
+        """Whether the next call that starts beside another finds out about a cap of one."""
+        return self.held == 1 < self.limit
+
     def start_call(self, beside: int) -> Ticket:
         """Note that a call starts beside so many others."""
         self.sent += 1
@@ -116,12 +121,21 @@ class Cap:
         self._started += 1
         return Ticket(beside, self._cuts, self._started, is_probe)
 
-    def passed(self, ticket: Ticket, *, beside: int) -> None:
-        """Note an answer that is no refusal, with so many calls still in flight beside it."""
+    def passed(self, ticket: Ticket, *, beside: int) -> bool:
+        """Note an answer that is no refusal, with so many calls still in flight beside it.
+
+        Returns
+        -------
+        bool
+            It passed beside another, where one was refused that had no more than one beside it: a cap of one
+            did not do that.
+        """
         self._since += 1
         if ticket.cut == self._cuts:
             self._falls = 0
+        was_no_cap = False
         if self._refused is not None and self._is_disproved_by(ticket, self._refused):
+            was_no_cap = self._refused.beside == 1
             self.held = min(max(self.held, ticket.beside + 1), self.most)
         if ticket.is_probe:
             self.forget_probe(ticket)
@@ -133,6 +147,7 @@ class Cap:
         elif self.grows and beside + 1 >= self.held and ticket.cut == self._cuts:
             self.held = min(self.held + 1, self.most)
             self.grows = self.held < self.most
+        return was_no_cap
 
     def _is_disproved_by(self, ticket: Ticket, refused: Ticket) -> bool:
         """Whether a call passed that started after the one refused last, beside as many: no cap did that."""
@@ -148,7 +163,7 @@ class Cap:
             still does.
         """
         self._since = 0
-        if ticket.is_probe:
+        if was_probe := ticket.is_probe:
             self.forget_probe(ticket)
             self._gap = min(2 * self._gap, LONGEST_GAP)
             self.refusals += 1
@@ -171,6 +186,10 @@ class Cap:
         if self._falls == 1:
             self.held = max(1, min(self.held, ticket.beside))
             self.grows = False
+            if self.held == 1 and not was_probe:
+                # The least a cap can be, and what a limit of calls a second looks like from the first two on:
+                # to find out costs little.
+                self._gap = SHORTEST_GAP
             return False
         # Refused again before anything passed: the cap itself has fallen. Go below it and come back.
         self.held = max(1, min(self.held, ticket.beside, int(_FALL * beside)))

@@ -31,6 +31,9 @@ _TELL_EVERY_S = 0.25
 _LEARNED_LASTS_S = 3600.0
 _STAND_BY_S = 0.05
 _ALONE_MOST = 5
+"""Refusals in a row of calls that were alone, after which pacing is no help either."""
+_FEW = 2
+"""Calls beside which another is refused again at once, where a cap of one was disproved and it was a rate."""
 
 
 @dataclass
@@ -77,6 +80,7 @@ class Lane:
     silences: int = 0
     passed_at: float = float("-inf")
     rate: Rate = field(default_factory=Rate)
+    _begun_at: float = 0.0
     _paused_until: float = 0.0
     _rested_at: float = 0.0
     _silent_since: float = 0.0
@@ -142,9 +146,10 @@ class Lane:
 
     def begin(self) -> Ticket:
         """Note that a call starts on the place that was taken last."""
-        if self.rate.per_second is not None:
-            self.rate.begin(time.monotonic())
         ticket = self.cap.start_call(self._beside() if self._is_shared else self.in_flight)
+        self._begun_at = time.monotonic()
+        if self.rate.per_second is not None:
+            self.rate.begin(self._begun_at, ticket.number)
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         return ticket
@@ -198,7 +203,10 @@ class Lane:
         if self.stands_in_for and any(not lane.is_paused for lane in self.stands_in_for):
             return _STAND_BY_S
         if now >= self._paused_until and self.rate.per_second is None:
-            return 0.0
+            if not self.cap.doubts_one or not self.in_flight:
+                return 0.0
+            # In the middle between two others a limit of calls a second lets it in, a cap of one does not.
+            return max(0.0, self._begun_at + self.rate.gap_s / 2 - now)
         return max(self._paused_until - now, self.rate.wait_s(now), 0.0)
 
     async def _sleep(self, seconds: float | None) -> None:
@@ -242,8 +250,9 @@ class Lane:
         """Note an answer that is neither a refusal nor a sign that the region is down."""
         self.passed_at = now = time.monotonic()
         self.rests = self.silences = self._alone = 0
-        self.rate.passed(now)
-        self.cap.passed(ticket, beside=self._beside())
+        self.rate.passed(now, ticket.number)
+        if self.cap.passed(ticket, beside=self._beside()):
+            self.rate.doubted(now)
         if self.cap.held != self._told:
             self._tell(now)
 
@@ -261,14 +270,25 @@ class Lane:
         self.rests = self.silences = 0
         self._look()
         beside, now = self._beside(), time.monotonic()
+        # Neither when it began nor now: between them, a call that ended may have had its place.
+        is_alone = ticket.beside == beside == 0
         if self.rate.per_second is not None:
-            self.rate.refused(now)
-        elif self.cap.refused(ticket, beside=beside):
-            self.rate.fell(now)
-        if beside == 0:
-            # Refused alone: it is not about what is in flight here, and the next would be refused as well.
-            self._alone = min(self._alone + 1, _ALONE_MOST)
-            self.pause(max(delay_s(self._alone), min(told_s or 0.0, LONGEST_DELAY_S)))
+            self.rate.refused(now, ticket.number)
+        else:
+            begins_to_fall = self.cap.refused(ticket, beside=beside)
+            if is_alone:
+                # No cap refuses that.
+                self.rate.proved(now)
+            elif begins_to_fall:
+                self.rate.fell(now)
+            elif ticket.beside <= _FEW:
+                self.rate.refused_few(now)
+        if is_alone:
+            self._alone += 1
+            if self.rate.per_second is None or self._alone > _ALONE_MOST:
+                # Nothing tells when the next would be let in but what this one was told. The row of this one
+                # waits for that in any case.
+                self.pause(max(delay_s(min(self._alone, _ALONE_MOST)), min(told_s or 0.0, LONGEST_DELAY_S)))
         # Told even where the number stays as it is: the others need not find out the same.
         self._told, self._told_at = 0, float("-inf")
         self._tell(now)

@@ -1,11 +1,16 @@
 """Pacing for a service that limits calls a second, not calls in flight.
 
-Such a limit refuses whatever is in flight, so a learned cap falls again and
-again before anything passes. When that repeats, calls are spaced at the rate
-that was answered, a little faster every second without a refusal, slower after
-one.
+Such a limit refuses whatever is in flight: a call that has nothing beside it as
+well, and a learned cap falls again and again before anything passes. Either
+tells it, and calls are spaced from then on: first at the rate that was answered,
+doubled until one is refused, then half the way to the rate that was refused, and
+at last a little more now and then.
+
+A change of the rate is on trial until calls begun at it have passed: answers to
+calls that began before tell nothing about it.
 """
 
+import math
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -14,14 +19,22 @@ FALLS = 3
 FALLS_WITHIN_S = 15.0
 
 _SEEN_S = 3.0
-_SLOWER, _SLOWER_AFTER_S = 0.97, 0.5
-_FASTER, _FASTER_AFTER_S = 1.02, 1.0
+_SHORTEST_SEEN_S = 0.1
+_FASTER, _NEAR = 0.02, 0.05
+_FEWEST = 3
+"""Passes that end the trial of a rate far from one that was refused."""
+_FIRST_HOLD_S, _LONGEST_HOLD_S = 1.0, 4.0
+_HALF, _LESS = 0.5, 0.95
 _WRONG = 0.4
+_SLOWEST = 0.2
+"""Calls a second below which a wait is the better answer to a refusal."""
 
 
 @dataclass
 class Rate:
     """Calls a second, as far as refusals tell; times are seconds of one clock.
+
+    Calls have numbers that rise in the order they begin.
 
     Attributes
     ----------
@@ -32,58 +45,138 @@ class Rate:
     --------
     >>> rate = Rate()
     >>> for tenth in range(30):
-    ...     rate.passed(tenth / 10)
+    ...     rate.passed(tenth / 10, tenth)
     >>> for _ in range(FALLS):
     ...     rate.fell(3.0)
-    >>> rate.per_second is None, rate.wait_s(3.0), round(rate.per_second)
-    (False, 0.0, 10)
+    >>> round(rate.per_second), round(rate.wait_s(3.0), 1)
+    (10, 0.1)
     """
 
     per_second: float | None = None
-    _first: float = 0.0
     _passes: deque[float] = field(default_factory=deque)
     _falls: deque[float] = field(default_factory=deque)
+    _doubted_at: float = -math.inf
     _next: float = 0.0
     _changed: float = 0.0
+    _first: int | None = None
+    """Number of the first call of this trial."""
+    _passed: int = 0
+    """Calls of this trial that passed."""
+    _is_spared: bool = False
+    """One call of this trial was refused, at a rate that had been let in before."""
+    _stood: float | None = None
+    """The rate whose trial was stood; None where no lower one is known to pass."""
+    _best: float = 0.0
+    _refused: float = math.inf
+    """The rate that was refused last."""
+    _fall: float = _HALF
+    _step: float = _FASTER
+    _hold_s: float = _FIRST_HOLD_S
 
-    def passed(self, now: float) -> None:
+    def passed(self, now: float, number: int) -> None:
         """Note an answer that is no refusal."""
         self._passes.append(now)
         while self._passes[0] < now - _SEEN_S:
             self._passes.popleft()
-        if self.per_second is not None and now - self._changed >= _FASTER_AFTER_S:
-            self._changed = now
-            self.per_second *= _FASTER
+        if self.per_second is None or not self._is_of_trial(number):
+            return
+        self._passed += 1
+        room = self._refused / self.per_second - 1
+        if room > _NEAR:
+            # A rate that is too high by a tenth is refused no earlier than after ten calls.
+            is_stood = self._passed >= max(_FEWEST, 2 / room)
+        else:
+            is_stood = self._passed >= _FEWEST and now - self._changed >= self._hold_s
+        if is_stood:
+            self._raise(self.per_second, room, now)
 
     def fell(self, now: float) -> None:
         """Note that the learned cap fell again before anything passed."""
         self._falls.append(now)
         while self._falls[0] < now - FALLS_WITHIN_S:
             self._falls.popleft()
-        if self.per_second is None and len(self._falls) >= FALLS and self._passes:
-            self._first = self.per_second = self._seen_rate(now)
-            self._next = self._changed = now
+        if len(self._falls) >= FALLS:
+            self.proved(now)
 
-    def refused(self, now: float) -> None:
+    def doubted(self, now: float) -> None:
+        """Note that a cap of one was disproved: either it has risen, or there is a rate."""
+        self._doubted_at = now
+
+    def refused_few(self, now: float) -> None:
+        """Note a refusal beside so few that a cap would be as low again as one that was disproved."""
+        if now - self._doubted_at < FALLS_WITHIN_S:
+            self.proved(now)
+
+    def proved(self, now: float) -> None:
+        """Note that no cap explains a refusal: calls are paced, if any passed that tell how fast."""
+        if self.per_second is None and self._passes:
+            self._stood, self._best, self._refused, self._fall = None, 0.0, math.inf, _HALF
+            self._step, self._hold_s = _FASTER, _FIRST_HOLD_S
+            seen = len(self._passes) / max(now - self._passes[0], _SHORTEST_SEEN_S)
+            self._change(seen, now)
+            self._next = now + 1 / seen
+
+    def refused(self, now: float, number: int) -> None:
         """Note a refusal while calls are paced."""
-        if self.per_second is None or now - self._changed < _SLOWER_AFTER_S:
+        if self.per_second is None or not self._is_of_trial(number):
             return
-        self._changed = now
-        self.per_second = _SLOWER * min(self.per_second, self._seen_rate(now))
-        if self.per_second < _WRONG * self._first:
+        if self._stood is not None and self._stood < self.per_second:
+            self._refused = self.per_second
+            if self.per_second <= (1 + _NEAR) * self._stood:
+                self._hold_s = min(2 * self._hold_s, _LONGEST_HOLD_S)
+            self._step = _FASTER
+            self._change(self._stood, now)
+            return
+        if self._stood is not None and not self._is_spared:
+            # A call that came a little late makes the next one too early.
+            self._is_spared, self._passed = True, 0
+            return
+        # What had been let in is refused as well: the limit has fallen, or a burst had hidden it.
+        self._refused, slower = self.per_second, self._fall * self.per_second
+        self._stood, self._fall = None, max(self._fall**2, _HALF)
+        self._change(slower, now)
+        if slower < max(_WRONG * self._best, _SLOWEST):
             # Spacing does not help, so it was no rate limit.
             self.per_second = None
             self._falls.clear()
 
-    def _seen_rate(self, now: float) -> float:
-        return len(self._passes) / max(now - self._passes[0], _SLOWER_AFTER_S) if self._passes else 0.0
+    def _raise(self, stood: float, room: float, now: float) -> None:
+        self._stood, self._fall = stood, _LESS
+        if math.isinf(room):
+            # What a burst lets in shows no rate yet.
+            self._fall = _HALF
+            self._change(2 * stood, now)
+        elif room > _NEAR:
+            self._best = max(self._best, stood)
+            self._change((1 + room / 2) * stood, now)
+        else:
+            self._best = max(self._best, stood)
+            if stood >= self._refused:
+                # Let in where it was refused before: the limit has risen.
+                self._step, self._hold_s = min(2 * self._step, 1.0), _FIRST_HOLD_S
+            self._change((1 + self._step) * stood, now)
+
+    def _change(self, per_second: float, now: float) -> None:
+        self.per_second, self._changed = per_second, now
+        self._first, self._passed, self._is_spared = None, 0, False
+
+    def _is_of_trial(self, number: int) -> bool:
+        return self._first is not None and number >= self._first
+
+    @property
+    def gap_s(self) -> float:
+        """Mean seconds between the last answers."""
+        passes = self._passes
+        return (passes[-1] - passes[0]) / (len(passes) - 1) if len(passes) > 1 else 0.0
 
     def wait_s(self, now: float) -> float:
         """Return seconds until the next call may begin."""
         return 0.0 if self.per_second is None else max(0.0, self._next - now)
 
-    def begin(self, now: float) -> None:
+    def begin(self, now: float, number: int) -> None:
         """Note that a call begins."""
         if self.per_second is not None:
-            # Time that was not used is not made up for by a burst.
-            self._next = max(self._next, now - 1 / self.per_second) + 1 / self.per_second
+            if self._first is None:
+                self._first = number
+            # Counted from now: a limit without a burst refuses the next of a call that came late.
+            self._next = now + 1 / self.per_second
