@@ -1,5 +1,6 @@
 """Permits of all processes on a machine: never too many together, none lost with a process, a fair share for each."""
 
+import asyncio
 import contextlib
 import json
 import logging
@@ -21,7 +22,9 @@ from permit_lab import Far, context, hammer, work
 
 from speechframe.batch import learned as learned_module
 from speechframe.batch import permits as permits_module
+from speechframe.batch.cap import Cap
 from speechframe.batch.learned import Learned, LearnedCap
+from speechframe.batch.limiter import Lane
 from speechframe.batch.permits import SharedPermits, _Lane, shared_folder
 from speechframe.batch.places import Hand
 
@@ -104,6 +107,23 @@ def test_what_a_killed_process_held_is_free_within_a_second(permits, far):
     assert time.monotonic() - killed < 1.0
     assert all(permits.try_take(5) is not None for _ in range(4))
     until(lambda: permits.others() == 0)
+
+
+async def test_a_run_that_a_stopped_process_keeps_waiting_says_so_once(permits, far, monkeypatch, caplog):
+    monkeypatch.setattr("speechframe.batch.limiter.STARVED_S", 0.3)
+    other = far()
+    assert all(other.try_take(3) is not None for _ in range(3))
+    other.signal(signal.SIGSTOP)
+    lane = Lane("global", Cap(3, 3), permits=permits)
+    entering = asyncio.create_task(lane.enter(asyncio.Event()))
+    await asyncio.sleep(1.0)
+    assert not entering.done()
+    (line,) = [record.getMessage() for record in caplog.records if record.name.endswith("limiter")]
+    assert "all 3 places of the key" in line
+    assert "Ctrl-Z" in line
+    other.signal(signal.SIGKILL)
+    assert await asyncio.wait_for(entering, 5) is not None
+    lane.close()
 
 
 def test_a_smaller_limit_waits_until_enough_came_back(permits, far):

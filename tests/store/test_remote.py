@@ -394,6 +394,21 @@ def test_a_holder_that_is_silent_too_long_is_replaced_and_stops_before_its_next_
     assert run.keys() == {key_of(0): "done", key_of(1): "done"}
 
 
+def test_a_holder_whose_object_is_removed_says_so_and_loses_nothing(address):
+    run = RunFolder.create(address, manifest())
+    with run.lock():
+        out = run.writer()
+        out.answer(done(key_of(0)))
+        (run.path / "lock.json").unlink()
+        with pytest.raises(RunLocked, match=r"lock\.json was removed.*can be resumed"):
+            out.cut()
+        with pytest.raises(RunLocked):
+            out.close()
+    with run.lock():
+        run.recover()
+    assert run.keys() == {key_of(0): "done"}
+
+
 def test_a_dead_holder_of_this_machine_holds_nothing(s3):
     address = f"s3://{BUCKET}/{uuid.uuid4().hex}/run"
     run = RunFolder.create(address, manifest())

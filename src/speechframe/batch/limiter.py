@@ -8,6 +8,7 @@ processes of the machine that use the key (:mod:`speechframe.batch.permits`).
 """
 
 import asyncio
+import logging
 import sys
 import time
 from collections import deque
@@ -20,6 +21,8 @@ from speechframe.batch.rate import Rate
 from speechframe.batch.retry import LONGEST_DELAY_S, delay_s
 from speechframe.spec.limits import Pool
 
+log = logging.getLogger(__name__)
+
 MOST_CONCURRENCY = 256
 """Calls in flight where nobody says an end and nothing is refused."""
 
@@ -30,6 +33,9 @@ would cost more than all the rest of a lane."""
 _TELL_EVERY_S = 0.25
 _LEARNED_LASTS_S = 3600.0
 _STAND_BY_S = 0.05
+STARVED_S = 5.0
+"""How long a run may be without any place before it says so."""
+
 _ALONE_MOST = 5
 """Refusals in a row of calls that were alone, after which pacing is no help either."""
 _FEW = 2
@@ -81,6 +87,8 @@ class Lane:
     passed_at: float = float("-inf")
     rate: Rate = field(default_factory=Rate)
     _begun_at: float = 0.0
+    _starved_at: float | None = None
+    _has_said: bool = False
     _paused_until: float = 0.0
     _rested_at: float = 0.0
     _silent_since: float = 0.0
@@ -134,15 +142,30 @@ class Lane:
                     self._listen()
                 place = self._take()
                 if place is not None:
-                    self._taken += 1
+                    self._taken, self._starved_at = self._taken + 1, None
                     # Whoever waits next looks after the clock from here on.
                     self._wake()
                     return place
                 self._look()
+                self._note_starved(now)
                 # One of ours wakes us; of others' we hear nothing.
                 wait_s = POLL_S if self._is_shared or not self._taken else None
             await self._sleep(wait_s)
         return None
+
+    def _note_starved(self, now: float) -> None:
+        """Say once, when this run has had no place for a while, who has them all."""
+        if self._taken or not self._is_shared:
+            return
+        if self._starved_at is None:
+            self._starved_at = now + STARVED_S
+        elif now >= self._starved_at and not self._has_said:
+            self._has_said = True
+            log.warning(
+                "%s: other processes have had all %d places of the key for %.0f s, so this run waits; one "
+                "that was stopped (Ctrl-Z) keeps its places until it goes on or ends",
+                self.name, self.limit, STARVED_S,
+            )  # fmt: skip
 
     def begin(self) -> Ticket:
         """Note that a call starts on the place that was taken last."""

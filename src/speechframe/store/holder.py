@@ -68,7 +68,7 @@ class Holder:
         self.check()
 
     def check(self) -> None:
-        """Raise RunLocked when another machine has taken over."""
+        """Raise RunLocked when another machine has taken over, or nobody is the holder any more."""
         there = self._read()
         if there.get("token") != self.token:
             raise RunLocked(_words(self._folder, there))
@@ -153,9 +153,13 @@ def _is_dead(there: Mapping[str, Any]) -> bool:
 
 
 def _words(folder: Path | Remote, there: Mapping[str, Any]) -> str:
-    who = (
-        f"process {there.get('pid')} on {there.get('host')} since {there.get('since')}" if there else "nobody"
-    )
+    if not there:
+        return (
+            f"{folder}: {HOLDER_NAME} was removed while the run was written to: another may have begun."
+            " Nothing more is put there; what was acknowledged is in this machine's log, and the run can be"
+            " resumed"
+        )
+    who = f"process {there.get('pid')} on {there.get('host')} since {there.get('since')}"
     return (
         f"{folder} is open for writing in {who}: wait for it, stop it, or choose another run_dir; should it"
         f" be dead, the run is free {SILENT.seconds // 60} minutes after its last sign of life"
