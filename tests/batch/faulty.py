@@ -73,6 +73,8 @@ class Faulty(Served):
         Time an answer takes.
     retry_after
         Of the 429 above `cap`.
+    colleagues, odd_balances
+        By text: what others took of the key when its answer is made, and a balance it says that is none.
     unread
         So many requests are cut off before their body is read.
     """
@@ -101,6 +103,8 @@ class Faulty(Served):
     wrong_for: int = 10**9
     takes: bool = True
     used_by_colleagues: int = 0
+    odd_balances: dict = field(default_factory=dict)
+    refused: int = 0
 
     # -- for tests ----------------------------------------------------------------
 
@@ -197,6 +201,7 @@ class Faulty(Served):
         if step == "hang":
             await asyncio.sleep(60)
         if not self._bill(text, key):
+            self.refused += 1
             return self._error(402, None, text)
         if step == "reset billed":
             request.transport.abort()
@@ -208,7 +213,8 @@ class Faulty(Served):
     def _bill(self, text, key):
         if self.idempotent and key is not None and key in self.paid_keys:
             return True
-        if self.quota is not None and self.characters + billed_characters(text) > self.quota:
+        used = self.characters + self.used_by_colleagues + billed_characters(text)
+        if self.quota is not None and used > self.quota:
             return False
         self.billed[text] += 1
         self.paid_keys.add(key)
@@ -230,11 +236,12 @@ class Faulty(Served):
         encoded = base64.b64encode(audio).decode()
         if step == "broken base64":
             encoded = encoded[:40] + "*" + encoded[41:]
+        left = (self.quota or 10**6) - self.characters - self._colleagues(text)
         fields = {
             "audioFile": "",
             "encodedAudio": encoded,
             "audioLengthInSeconds": codec.inspect(audio_of(text)).audio_seconds,
-            "remainingCharacterCount": (self.quota or 10**6) - self.characters - self._colleagues(text),
+            "remainingCharacterCount": self.odd_balances.get(text, left),
             "wordDurations": _words(text),
         }
         body = json.dumps(fields).encode()

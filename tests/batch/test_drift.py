@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import speechframe as spf
-from speechframe.batch.drift import Drift, Quiet
+from speechframe.batch.drift import Drift, Quiet, explained
 from speechframe.spec.billing import billed_characters
 
 LINES = [f"This is line {i}." for i in range(12)]
@@ -116,3 +116,9 @@ def test_colleagues_on_the_same_key_are_drift_and_name_no_row(make_faulty, speak
 def _key(run, text):
     frame = run.to_pandas()
     return frame[frame["text"] == text]["request_key"].item()
+
+
+def test_both_signs_have_words():
+    assert explained(5).startswith("the balance fell by 5 characters more than this run explains")
+    assert explained(-1200).startswith("the balance fell by 1,200 characters less than this run explains")
+    assert explained(1).startswith("the balance fell by 1 character more")

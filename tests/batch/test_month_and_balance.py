@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from budget_lab import call
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from month_lab import NOVEMBER, WHO
@@ -297,14 +298,6 @@ def test_alone_on_a_key_nobody_is_ever_refused_and_all_of_the_balance_is_used(
             assert (error.limit, error.left_credits) == ("balance", on_key)
             break
     assert budget.reserved == budget.balance.reserved == 0
-
-
-def call(budget, price, remaining):
-    """Make one call at a quiet moment."""
-    mark = budget.mark()
-    assert budget.reserve(price * CREDIT)
-    budget.note_balance(remaining, mark, price * CREDIT)
-    budget.settle(reserved=price * CREDIT, spent=price * CREDIT)
 
 
 def test_what_a_colleague_spends_shows_with_the_next_answer():

@@ -76,14 +76,14 @@ class Accounts:
 
     # -- before an attempt -------------------------------------------------------------
 
-    def reserve(self, job: Job) -> bool:
-        """Set aside what `job` may cost; False where that does not fit."""
+    def reserve(self, job: Job, *, in_doubt: bool = False) -> bool:
+        """Set aside what `job` may cost; False where that does not fit; see :meth:`Budget.reserve`."""
         if job.reserved:
             return True
         price = job.price
         # What is still set aside for a lost answer covers its repeat.
         from_balance = 0 if job.from_balance else price
-        if not self.budget.reserve(price, from_balance=from_balance):
+        if not self.budget.reserve(price, from_balance=from_balance, in_doubt=in_doubt):
             return False
         job.reserved = price
         job.from_balance += from_balance
@@ -129,6 +129,8 @@ class Accounts:
             rows.append(self._answered_row(job, part, record, answer))
         self._keep(records, rows)
         self.budget.note_balance(balance, job.mark, job.from_balance)
+        if balance is None:
+            self.budget.balance.note_success(job.mark, job.from_balance)
         self._settle(job, price)
         self.drift.billed(to_credits(planned.millicredits) if price or job.is_due else 0)
         self.drift.seen(balance)

@@ -56,7 +56,9 @@ class Budget:
     house_rule: str = ""
     _refused_by: str = RUN
 
-    def reserve(self, amount: Millicredits, *, from_balance: Millicredits | None = None) -> bool:
+    def reserve(
+        self, amount: Millicredits, *, from_balance: Millicredits | None = None, in_doubt: bool = False
+    ) -> bool:
         """Set `amount` aside for one call; False when it does not fit one of the limits.
 
         Parameters
@@ -66,6 +68,8 @@ class Budget:
         from_balance
             Thousandths of a character it may take from the key's balance (default: `amount`, as the price
             table has it). 0 for the repeat of a call that was billed, which the service does not refuse.
+        in_doubt
+            Pass over a balance that one answer alone has told: this call finds out whether it is one.
 
         Raises
         ------
@@ -80,7 +84,7 @@ class Budget:
             # The repeat of a call that was paid is free, however little is left.
             if amount and amount > left:
                 return self._refuse(RUN)
-        if not balance.covers(from_balance):
+        if not balance.covers(from_balance, in_doubt=in_doubt):
             return self._refuse(BALANCE)
         if self.month is not None and not self.month.reserve(amount, most=left):
             return self._refuse(MONTH)
@@ -119,7 +123,12 @@ class Budget:
         return self.balance.mark()
 
     def note_balance(
-        self, remaining_characters: int | None, mark: Mark = START, charged: Millicredits = 0
+        self,
+        remaining_characters: int | None,
+        mark: Mark = START,
+        charged: Millicredits = 0,
+        *,
+        is_sure: bool = False,
     ) -> None:
         """Take in what the service says is left on the key.
 
@@ -131,9 +140,16 @@ class Budget:
             :meth:`mark` of when the call was sent. Left out: the balance was asked for before the first call.
         charged
             Thousandths of a character that the call itself took: they are in the figure.
+        is_sure
+            The service was asked for it, so that it counts where the answer to a call alone would not.
         """
         if remaining_characters is not None:
-            self.balance.note(remaining_characters, mark, charged)
+            self.balance.note(remaining_characters, mark, charged, is_sure=is_sure)
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether one answer alone says that less is left than the run's own calls explain."""
+        return self.balance.doubt is not None
 
     @property
     def left(self) -> Millicredits | None:
@@ -191,7 +207,7 @@ class Budget:
             )
             return limit, spent, words, "resume the run next month, or with a higher max_credits_per_month"
         if self._refused_by == BALANCE:
-            limit, spent = self.balance.low or 0, self.balance.settled + self.balance.reserved
+            limit, spent = self.balance.limit or 0, self.balance.settled + self.balance.reserved
             words = "the service would refuse the next call (402): of the key's characters "
             advice = "top up the key or wait for its next billing cycle, then resume the run"
             return limit, spent, words, advice

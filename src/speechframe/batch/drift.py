@@ -10,6 +10,8 @@ is never concluded: a service may be at work on it still, and bill it later.
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from speechframe.batch.progress import counted
+
 T = TypeVar("T")
 
 
@@ -101,3 +103,17 @@ class Drift(Generic[T]):
         if is_sure and self._doubts == 1 and self._price > 0 and abs(drift - self._price) < 1:
             return Quiet(0, self._call)
         return Quiet(int(drift))
+
+
+def explained(drift: int) -> str:
+    """Return a drift in words.
+
+    Examples
+    --------
+    >>> explained(-5)
+    'the balance fell by 5 characters less than this run explains (topped up, or a call that cost nothing?)'
+    """
+    more, why = "more", "colleagues on the key?"
+    if drift < 0:
+        more, why = "less", "topped up, or a call that cost nothing?"
+    return f"the balance fell by {counted(abs(drift), 'character')} {more} than this run explains ({why})"

@@ -17,7 +17,7 @@ from speechframe.batch.allowance import allowance, finite
 from speechframe.batch.books import Before, Identity, read_before
 from speechframe.batch.budget import Budget
 from speechframe.batch.connection import Connection
-from speechframe.batch.drift import Drift
+from speechframe.batch.drift import Drift, explained
 from speechframe.batch.engine import Engine
 from speechframe.batch.filler import Filler
 from speechframe.batch.job import Ways
@@ -307,7 +307,14 @@ class Driver:
                 writer = self.folder.writer(tags=self.options.tags)
                 filler = None if self.cache is None else Filler(self.cache)
                 accounts = self._accounts(allowed, writer, filler)
-                self.engine = Engine(self.connection.client, lanes, accounts, bar=bar, before=self.before)
+                self.engine = Engine(
+                    self.connection.client,
+                    lanes,
+                    accounts,
+                    bar=bar,
+                    before=self.before,
+                    ask_balance=self.connection.asked_balance,
+                )
                 try:
                     await self._send(plan, self.engine)
                 finally:
@@ -395,10 +402,7 @@ class Driver:
             drift = engine.accounts.drift.total
             extra[DRIFT_KEY] = self.folder.manifest.extra.get(DRIFT_KEY, 0) + drift
             if drift:
-                words = (
-                    "the balance fell by %d characters more than this run explains (colleagues on the key?)"
-                )
-                log.info(words, drift)
+                log.info("%s", explained(drift))
         if self.progress.done and self.progress.seconds and engine is not None:
             busy = self.progress.seconds * sum(lane.most_in_flight for lane in engine.lanes)
             extra[LATENCY_KEY] = round(1000 * busy / self.progress.ended, 1)

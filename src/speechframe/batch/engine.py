@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 from speechframe.batch.accounts import Accounts
 from speechframe.batch.books import Before
@@ -37,6 +37,10 @@ OUTAGE_S = 300.0
 """How long a service may answer every call with 503 before the run stops."""
 
 
+async def _not_said() -> int | None:
+    return None
+
+
 class Engine:
     """Makes the calls of one run.
 
@@ -52,16 +56,27 @@ class Engine:
         What is drawn of the progress.
     before
         What earlier drives of the run left behind.
+    ask_balance
+        Asks the service what is left on the key; None where it does not say.
     """
 
     def __init__(
-        self, client: Client, lanes: list[Lane], accounts: Accounts, *, bar: Bar, before: Before | None = None
+        self,
+        client: Client,
+        lanes: list[Lane],
+        accounts: Accounts,
+        *,
+        bar: Bar,
+        before: Before | None = None,
+        ask_balance: Callable[[], Awaitable[int | None]] = _not_said,
     ) -> None:
         self.client = client
         self.lanes = lanes
         self.accounts = accounts
         self.bar = bar
         self.before = before or Before()
+        self._ask_balance = ask_balance
+        self._is_asking = False
         self.ways = accounts.ways
         self.stopped_because: str | None = None
         self.stopped_by: SpeechframeError | None = None
@@ -175,7 +190,7 @@ class Engine:
                 self._queue.done()
                 # A cached table must not keep the loop to itself.
                 await asyncio.sleep(0)
-            elif job is not None and self._reserved(job):
+            elif job is not None and await self._reserved(job):
                 ticket = lane.begin()
                 self._staff(lane)
                 await self._attempt(job, lane, ticket)
@@ -183,21 +198,48 @@ class Engine:
         finally:
             lane.leave(place, ticket)
 
-    def _reserved(self, job: Job) -> bool:
+    async def _reserved(self, job: Job) -> bool:
         """Set aside what `job` may cost; where that does not fit, put it back and return False."""
         if self.accounts.reserve(job):
             return True
-        if self.accounts.budget.reserved:
+        if self.accounts.budget.reserved or self._is_asking:
             # Calls under way may yet settle for less than was set aside for them.
             self._queue.hold(job)
-        elif packs := self.accounts.split(job):
+        elif self.accounts.budget.is_in_doubt:
+            return await self._found_out(job)
+        else:
+            self._refuse(job)
+        return False
+
+    async def _found_out(self, job: Job) -> bool:
+        """Ask whether a balance that would end the run is one, or let `job` find out."""
+        self._is_asking = True
+        try:
+            mark = self.accounts.budget.mark()
+            self.accounts.budget.note_balance(await self._ask_balance(), mark, is_sure=True)
+        except BaseException:
+            self._queue.front(job)
+            raise
+        finally:
+            self._is_asking = False
+            self._queue.release()
+        if self.stopped_because is not None:
+            self._queue.front(job)
+        elif self.accounts.reserve(job, in_doubt=True):
+            return True
+        else:
+            self._refuse(job)
+        return False
+
+    def _refuse(self, job: Job) -> None:
+        """Split what does not fit, or stop."""
+        if packs := self.accounts.split(job):
             # Credits that are left for some rows of a pack are not left unspent.
             self._queue.split(packs)
         else:
             error = self.accounts.exceeded(job)
             self.stop("quota" if error.limit == BALANCE else "budget", error)
             self._queue.front(job)
-        return False
 
     # -- one attempt ------------------------------------------------------------------
 
