@@ -10,11 +10,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from changer_lab import clip
 
 import speechframe as spf
 from speechframe.batch.run import FINISHED, PLANNED, RUNNING, STATE_KEY, STOPPED, open_run
 from speechframe.cli import exits, run_facts
 from speechframe.store import RunFolder
+from speechframe.store.aligned import write_aligned
+from speechframe.store.reviews import DRAFT_NAME
 
 
 @pytest.fixture(scope="module")
@@ -211,6 +214,25 @@ def test_looking_at_a_run_leaves_it_as_it_is(made):
     assert {p: p.stat().st_mtime_ns for p in path.rglob("*")} == before
 
 
+def test_a_file_that_its_writer_takes_away_in_between_is_no_trouble(made, monkeypatch):
+    path = made()
+    log = path / "log" / "w" / "0001.log"
+    log.parent.mkdir()
+    log.write_bytes(b"calls")
+    real = Path.is_file
+
+    def is_file(self, **how):
+        found = real(self, **how)
+        if self == log:
+            log.unlink(missing_ok=True)
+        return found
+
+    monkeypatch.setattr(Path, "is_file", is_file)
+    facts = run_facts.read_facts(path)
+    assert not log.exists()
+    assert facts.bytes == sum(p.stat().st_size for p in path.rglob("*") if real(p))
+
+
 # -- verify --------------------------------------------------------------------------
 
 
@@ -335,8 +357,10 @@ def test_rm_refuses_a_run_that_is_being_made(here, made, hold):
 
 
 @pytest.mark.parametrize(
-    "name", ["notes.txt", "parts/notes.txt", "log/a/b/c.log", "mine/run.json", "input/x.csv"]
-)
+    "name",
+    ["notes.txt", "parts/notes.txt", "log/a/b/c.log", "mine/run.json", "input/x.csv", "input/audio/clip.wav",
+     "input/audio/0001.parquet", "aligned/notes.txt", "aligned/deep/x.parquet", "mine.parquet", ".mine.draft"],
+)  # fmt: skip
 def test_rm_refuses_a_folder_with_other_files(here, made, name):
     path = made()
     (path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -366,22 +390,47 @@ def test_rm_refuses_links_and_what_is_no_run(here, made, tmp_path):
     assert f"holds other files than a run's: attempts/{ledger.name}" in said.err
 
 
-def test_a_run_with_everything_a_run_can_hold_is_removable(tmp_path):
-    """The folder of the first layout, whose every kind of file is there."""
+@pytest.mark.parametrize("name", ["reviews.parquet", "aligned/x.parquet", f"input/audio/{'0' * 64}"])
+def test_rm_refuses_a_link_in_the_place_of_any_file_of_a_run(here, made, tmp_path, name):
+    path = made()
+    (tmp_path / "precious").write_text("mine")
+    (path / name).parent.mkdir(parents=True, exist_ok=True)
+    (path / name).symlink_to(tmp_path / "precious")
+    said = here("runs", "rm", path, "--yes")
+    assert (said.code, RunFolder.exists(path)) == (exits.FOLDER, True)
+    assert f"holds other files than a run's: {name};" in said.err
+
+
+def test_a_run_with_everything_a_run_can_hold_is_removable(service, tmp_path):
+    settings = spf.Settings(api_key=service.rich, base_url=service.url)
+    path = tmp_path / "runs" / "one"
+    run = spf.change_voice([clip(1, 0.5)], voice="nora", run_dir=path, service=settings, progress=False)
+    run.review("0", "reject", comment="too fast")
+    write_aligned(path, {run.to_pandas(["request_key"])["request_key"][0]: [("one", 0, 100)]})
+    half = [DRAFT_NAME, "parts/.w-0001.parquet.tmp", "aligned/.w.parquet.tmp", "input/audio/.clip.tmp"]
+    for name in half:
+        (path / name).write_bytes(b"half")
+    held = {str(file.relative_to(path)) for file in path.rglob("*")}
+    assert {"reviews.parquet", "reviews.lock", "aligned", "input/audio", *half} <= held
+    run_facts.remove(path)
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_a_run_of_the_first_layout_is_removable(tmp_path):
     source = Path(__file__).parents[1] / "store" / "layout-1"
     run = next(p.parent for p in source.rglob("run.json"))
     shutil.copytree(run, tmp_path / "run")
-    (tmp_path / "run" / "parts" / ".w-0001.parquet.tmp").write_bytes(b"half")
     run_facts.remove(tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_removal_that_is_interrupted_can_be_repeated(made, monkeypatch):
     path = made()
+    open_run(path).review("0", "keep")
     real = run_facts.shutil.rmtree
 
     def rmtree(folder):
-        if Path(folder).name == "log":
+        if Path(folder).name in {"log", path.name}:
             raise OSError(13, "Permission denied", str(folder))
         real(folder)
 
@@ -389,6 +438,9 @@ def test_a_removal_that_is_interrupted_can_be_repeated(made, monkeypatch):
     with pytest.raises(run_facts.StoreError, match="repeat the command"):
         run_facts.remove(path)
     assert RunFolder.exists(path)
+    # What people said of it goes before what makes it a run, too.
+    (path / "log").rename(path.parent / "log")
+    with pytest.raises(run_facts.StoreError, match="repeat the command"):
+        run_facts.remove(path)
+    assert list(path.iterdir()) == []
     monkeypatch.undo()
-    run_facts.remove(path)
-    assert not path.exists()

@@ -130,3 +130,14 @@ def test_entries_of_translations_are_listed_and_pruned(translate, cli, tmp_path)
             "--text", "line", "--target", "fr", "--cache", cache, "--run-dir", "c", "--no-progress"
         ).out
     )
+
+
+def test_what_is_lost_with_a_run_of_translations_is_no_audio(translate, cli, tmp_path):
+    run = tmp_path / "run"
+    assert translate("--text", "line", "--target", "fr-FR", "--run-dir", run, "--no-progress").code == 0
+    (listed,) = json.loads(cli("runs", "ls", run, "--json").out)["runs"]
+    assert (listed["clips"], listed["has_audio"]) == (2, False)
+    assert "0.0 s" not in cli("runs", "ls", run).out
+    said = cli("runs", "rm", run, "--yes")
+    assert f"{run}: 2 translations, {listed['credits']:g} credits spent on babel/1, " in said.err
+    assert "audio" not in said.err

@@ -129,7 +129,7 @@ def _cells(facts: "RunFacts | DamagedRun") -> list[Any]:
         f"{facts.done:,}/{facts.rows:,}",
         facts.status,
         f"{facts.credits:,.10g}",
-        show.seconds(facts.audio_seconds),
+        show.seconds(facts.audio_seconds if facts.has_audio else None),
         show.size(facts.bytes),
         changed,
     ]
@@ -185,8 +185,13 @@ def _remove(options: argparse.Namespace) -> int:
 def _loss(facts: "RunFacts | DamagedRun") -> str:
     if facts.problem is not None:
         return f"what it holds cannot be read ({facts.problem}), {show.size(facts.bytes)}"
-    audio = f"{show.counted(facts.clips, 'clip', 'clips')}, {facts.audio_seconds / 60:,.1f} minutes of audio"
-    return f"{audio}, {facts.credits:,.10g} credits spent on {facts.service}, {show.size(facts.bytes)}"
+    if facts.has_audio:
+        made = (
+            show.counted(facts.clips, "clip", "clips") + f", {facts.audio_seconds / 60:,.1f} minutes of audio"
+        )
+    else:
+        made = show.counted(facts.clips, "translation", "translations")
+    return f"{made}, {facts.credits:,.10g} credits spent on {facts.service}, {show.size(facts.bytes)}"
 
 
 def _agreed(parser: argparse.ArgumentParser, facts: "Sequence[RunFacts | DamagedRun]") -> bool:

@@ -5,6 +5,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from speechframe.errors import StoreError
-from speechframe.store import RunFolder
+from speechframe.store import RunFolder, aligned, clips, ledger, log, parts, reviews, table
 from speechframe.store.ledger import ledger_files
 from speechframe.store.lock import HOLDER_NAME, LOCK_NAME
 from speechframe.store.manifest import FILE_NAME
@@ -28,9 +29,19 @@ PLANNED, RUNNING, STOPPED = "planned", "running", "stopped"
 DAMAGED = "damaged"
 """The status of a run that cannot be read; a run folder never says so of itself."""
 
+_LAST = (FILE_NAME, HOLDER_NAME, LOCK_NAME)
+"""What a removal takes away last, in this order: what makes it a run, and what keeps others off it."""
+
+
+def _any_of(*names: str) -> str:
+    return f"({'|'.join(map(re.escape, names))})"
+
+
+_FILES = _any_of(FILE_NAME, LOCK_NAME, HOLDER_NAME, reviews.FILE_NAME, reviews.LOCK_NAME, reviews.DRAFT_NAME)
+_TABLES = _any_of(table.FOLDER_NAME, parts.FOLDER_NAME, ledger.FOLDER_NAME, aligned.FOLDER_NAME)
+_CLIPS, _LOG = _any_of(clips.FOLDER_NAME), _any_of(log.FOLDER_NAME)
 _OF_A_RUN = re.compile(
-    rf"{re.escape(FILE_NAME)}|{LOCK_NAME}|{re.escape(HOLDER_NAME)}"
-    r"|(input|parts|attempts)(/[^/]+\.parquet)?|log(/\w+(/\d+\.log)?)?"
+    rf"{_FILES}|{_TABLES}(/[^/]+\.parquet)?|{_CLIPS}(/[0-9a-f]{{64}})?|{_LOG}(/\w+(/\d+\.log)?)?"
     r"|([\w/]+/)?\.[^/]+\.tmp"
 )
 """Paths a run has below its folder; unfinished files begin with a dot."""
@@ -52,8 +63,10 @@ class RunFacts:
         Rows of the run's table, and those that have audio, or a translation.
     clips
         Different answers: equal rows share one, and rows of earlier tables keep theirs.
+    has_audio
+        Whether clips are audio; they are translations otherwise.
     audio_seconds
-        Of all clips.
+        Of all clips; 0 for translations.
     credits
         Spent by all attempts.
     bytes
@@ -71,6 +84,7 @@ class RunFacts:
     rows: int
     done: int
     clips: int
+    has_audio: bool
     audio_seconds: float
     credits: float
     bytes: int
@@ -129,7 +143,8 @@ def read_facts(folder: Path) -> RunFacts:
         status = STOPPED
     try:
         rows, done = _rows(run)
-        seconds, clips = _total(part_files(folder), "audio_seconds" if has_audio(run) else None)
+        speaks = has_audio(run)
+        seconds, clips_made = _total(part_files(folder), "audio_seconds" if speaks else None)
         credits, _ = _total(ledger_files(folder), "credits")
     except (OSError, pa.ArrowException, LookupError, ValueError) as error:
         # The last two: Parquet that can be read, of other columns or with a note nobody can decode.
@@ -137,8 +152,8 @@ def read_facts(folder: Path) -> RunFacts:
     size, changed_at = _on_disk(folder)
     return RunFacts(
         path=folder, operation=run.manifest.operation, service=run.manifest.service, status=status, rows=rows,
-        done=done, clips=clips, audio_seconds=round(seconds, 3), credits=round(credits, 3),
-        bytes=size, changed_at=changed_at,
+        done=done, clips=clips_made, has_audio=speaks, audio_seconds=round(seconds, 3),
+        credits=round(credits, 3), bytes=size, changed_at=changed_at,
     )  # fmt: skip
 
 
@@ -149,9 +164,17 @@ def damaged_run(folder: Path, error: StoreError) -> DamagedRun:
 
 
 def _on_disk(folder: Path) -> tuple[int, datetime]:
-    kept = [path.stat() for path in folder.rglob("*") if path.is_file()]
-    written = max(said.st_mtime for said in kept)
+    kept = list(_files_below(folder))
+    written = max((said.st_mtime for said in kept), default=0.0)
     return sum(said.st_size for said in kept), datetime.fromtimestamp(written, UTC)
+
+
+def _files_below(folder: Path) -> Iterator[os.stat_result]:
+    for path in folder.rglob("*"):
+        # Of a run that is being made: a file may be gone between its listing and the look at it.
+        with suppress(FileNotFoundError):
+            if path.is_file():
+                yield path.stat()
 
 
 def _rows(run: RunFolder) -> tuple[int, int]:
@@ -222,7 +245,9 @@ def remove(folder: Path) -> None:
             for path in sorted(folder.iterdir()):
                 if path.is_dir():
                     shutil.rmtree(path)
-            for name in (FILE_NAME, HOLDER_NAME, LOCK_NAME):
+                elif path.name not in _LAST:
+                    path.unlink()
+            for name in _LAST:
                 (folder / name).unlink(missing_ok=True)
             shutil.rmtree(folder)
     except OSError as error:

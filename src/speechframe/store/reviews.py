@@ -24,9 +24,9 @@ from speechframe.store.writer import user_name
 __all__ = ["FILE_NAME", "REVIEW_SCHEMA", "Review", "add_reviews", "read_reviews"]
 
 FILE_NAME = "reviews.parquet"
-_LOCK_NAME = "reviews.lock"
+LOCK_NAME = "reviews.lock"
 # No name that a recovery of the run takes for unfinished work of its own: reviews go on beside a writer.
-_DRAFT_NAME = ".reviews.draft"
+DRAFT_NAME = ".reviews.draft"
 _LOCK_S = 60.0
 
 _TIME: pa.DataType = pa.timestamp("us", tz="UTC")
@@ -82,7 +82,7 @@ def add_reviews(folder: Path, reviews: Sequence[Review]) -> None:
     StoreError
         When the folder cannot be written, or its reviews cannot be read.
     """
-    lock = FileLock(work_folder(folder) / _LOCK_NAME, timeout=_LOCK_S, thread_local=False)
+    lock = FileLock(work_folder(folder) / LOCK_NAME, timeout=_LOCK_S, thread_local=False)
     added = pa.Table.from_pylist([asdict(review) for review in reviews], REVIEW_SCHEMA)
     try:
         with files.storing(folder, "writing reviews"), lock:
@@ -112,7 +112,7 @@ def read_reviews(folder: Path) -> pa.Table:
 
 
 def _replace(folder: Path, table: pa.Table) -> None:
-    draft = work_folder(folder) / _DRAFT_NAME
+    draft = work_folder(folder) / DRAFT_NAME
     pq.write_table(table, draft, compression="zstd")
     if isinstance(folder, Remote):
         (folder / FILE_NAME).put(draft)
