@@ -147,9 +147,26 @@ def test_a_table_of_votes_is_written_with_the_folders_it_lies_in(folder, tmp_pat
     (tmp_path / "a file").touch()
     below = tmp_path / "a file" / "votes.csv"
     code, _, err = call(capfd, "listening-test", "votes", folder, "--out", below)
-    assert code != 0
-    assert "votes.csv cannot be written: " in err
+    assert code == exits.FOLDER
+    assert f"{below} cannot be written: File exists ({below.parent}); name another place with --out" in err
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_table_of_votes_that_cannot_be_written_says_which_and_why(folder, tmp_path, capfd, ending):
+    taken = tmp_path / f"votes.{ending}"
+    taken.mkdir()
+    code, _, err = call(capfd, "listening-test", "votes", folder, "--out", taken)
+    assert code == exits.FOLDER
+    assert re.search(rf"{re.escape(str(taken))} cannot be written: .*directory.*; name another", err)
     assert "None" not in err
+
+
+def test_pages_that_cannot_be_written_say_where_and_why(folder, tmp_path, capfd):
+    (tmp_path / "a file").touch()
+    for out, why in (("a file", "File exists"), ("a file/pages", "Not a directory")):
+        code, _, err = call(capfd, "listening-test", "pages", folder, "--out", tmp_path / out)
+        assert code == exits.FOLDER
+        assert f"{tmp_path / out} cannot be written: {why}; name another place with --out" in err
 
 
 def test_without_votes_it_says_so(folder, capfd):

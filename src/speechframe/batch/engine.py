@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 
 from speechframe.batch.accounts import Accounts
 from speechframe.batch.books import Before
-from speechframe.batch.budget import BALANCE
+from speechframe.batch.budget import BALANCE, OUT_OF_BUDGET
 from speechframe.batch.cap import Ticket
 from speechframe.batch.job import Job
 from speechframe.batch.limiter import Lane
@@ -238,7 +238,7 @@ class Engine:
             self._queue.split(packs)
         else:
             error = self.accounts.exceeded(job)
-            self.stop("quota" if error.limit == BALANCE else "budget", error)
+            self.stop("quota" if error.limit == BALANCE else OUT_OF_BUDGET, error)
             self._queue.front(job)
 
     # -- one attempt ------------------------------------------------------------------

@@ -8,6 +8,7 @@ from os import PathLike
 from typing import Any
 
 from speechframe.batch.books import SETTLED
+from speechframe.batch.budget import OUT_OF_BUDGET
 from speechframe.batch.live import INTERRUPTED, Live
 from speechframe.batch.naming import ROW_ID
 from speechframe.batch.options import Options
@@ -297,6 +298,8 @@ class Run(RunRows):
         elif s.get(CHARGED_UNKNOWN):
             again = 'resume(run, on_unknown="retry") sends them again, where that may be billed again'
             lines.append(f"run.failed shows these rows; {again}")
+        elif s[PENDING] and self.stopped_because == OUT_OF_BUDGET:
+            lines.append("resume(run, max_credits=...) goes on where it stopped, within a higher budget")
         elif s[PENDING]:
             lines.append("resume(run) goes on where it stopped")
         if s.get(SUSPECT) and self.operation == TRANSLATE:

@@ -22,9 +22,9 @@ EXIT_CODES: Mapping[int, str] = MappingProxyType(
         ROWS_FAILED: "some rows failed or have no audio (doctor, runs verify: something is not right)",
         USAGE: "wrong usage",
         INVALID: "rows are invalid; nothing was sent, nothing was spent",
-        STOPPED: "stopped by the key's quota or by --max-credits; what was made is kept",
+        STOPPED: "stopped by the key's quota, --max-credits or the month's budget; what was made is kept",
         SERVICE: "the service cannot be used: key, address, settings, not reachable",
-        FOLDER: "a run's folder or the cache cannot be used: no run, in use, another service's, not writable",
+        FOLDER: "a run's folder, cache or --out is unusable: no run, in use, another service's, not writable",
         INTERRUPTED: "interrupted; what was made is kept",
         PIPE_CLOSED: "whoever read the output closed it early",
     }

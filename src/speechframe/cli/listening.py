@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from speechframe._ending import gentle_termination
 from speechframe.cli import exits, show
-from speechframe.errors import SettingsError
+from speechframe.errors import StoreError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -145,7 +145,7 @@ def _pages(options: argparse.Namespace) -> int:
             paths.append(options.out / f"{name}.html")
             paths[-1].write_text(offline_page(test, name), encoding="utf-8")
     except OSError as error:
-        raise SettingsError(f"{options.out} cannot be written: {error.strerror}") from error
+        raise _cannot_write(options.out, error) from error
     if options.json:
         _print_json({"pages": [str(path) for path in paths]})
     else:
@@ -192,7 +192,15 @@ def _write(votes: "pd.DataFrame", path: Path) -> None:
         else:
             votes.to_parquet(path, index=False)
     except OSError as error:
-        raise SettingsError(f"{path} cannot be written: {error.strerror or error}") from error
+        raise _cannot_write(path, error) from error
+
+
+def _cannot_write(path: Path, error: OSError) -> StoreError:
+    # pyarrow's errors have no strerror; a folder on the way may be what is wrong.
+    where = f" ({error.filename})" if error.filename not in {None, str(path)} else ""
+    return StoreError(
+        f"{path} cannot be written: {error.strerror or error}{where}; name another place with --out"
+    )
 
 
 def _print_json(facts: dict[str, Any]) -> None:
