@@ -248,3 +248,13 @@ def test_text_that_is_nearly_the_key_is_read_in_no_time(key):
 
 def test_of_two_secrets_the_longer_is_masked_whole():
     assert Redactor("abc", "abcdef").clean("abcdef abc") == "*** ***"
+
+
+async def test_an_answer_whose_words_echo_the_key_does_not_show_it(odd, settings, call, key):
+    words = [
+        {"word": word, "startMs": i, "endMs": i + 1} for i, word in enumerate(["Hello", key, f"<{key}>"])
+    ]
+    odd.script(odd.spoken(wordDurations=words))
+    async with Client(settings) as client:
+        spoken = await client.call(call)
+    assert spoken.words == [("Hello", 0, 1), (MASK, 1, 2), (f"<{MASK}>", 2, 3)]

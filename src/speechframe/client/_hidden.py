@@ -55,6 +55,13 @@ class Redactor:
         # No spelling of a secret is shorter than it is.
         return text if len(text) < self._shortest else self._pattern.compiled.sub(MASK, text)
 
+    def clean_words(self, words: list[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
+        """Return words with their times, every secret masked; of ordinary words the list itself."""
+        # Words of that length are rare, and answers with hundreds of words are not.
+        if all(len(word) < self._shortest for word, _, _ in words):
+            return words
+        return [(self.clean(word), start_ms, end_ms) for word, start_ms, end_ms in words]
+
 
 class _Pattern:
     """A compiled pattern that does not show what it looks for."""

@@ -183,7 +183,7 @@ class _Answers:
             warnings_of(came.reply.headers, said.warning, *said.notes, *differences),
             came,
             billed_characters=billed_characters,
-            words=said.words if isinstance(said, Generated) else [],
+            words=self._reach.redactor.clean_words(said.words) if isinstance(said, Generated) else [],
             remaining_characters=said.remaining_characters,
             said_seconds=said.audio_seconds,
             transcription=None if heard is None else self._reach.redactor.clean(heard),

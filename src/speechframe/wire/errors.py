@@ -14,7 +14,7 @@ from speechframe.wire._json import NotJsonError, loads
 
 MAX_BODY_CHARACTERS = 2000
 MAX_MESSAGE_CHARACTERS = 500
-MAX_CODE_CHARACTERS = 100
+MAX_CODE_CHARACTERS = 64
 MAX_TRACE_CHARACTERS = 128
 MAX_WARNINGS = 20
 
@@ -22,6 +22,7 @@ _MESSAGE_FIELDS = ("error_message", "message", "errorMessage", "error", "detail"
 _CODE_FIELDS = ("error_code", "errorCode", "code")
 _TRACE_FIELDS = ("trace_id", "traceId")
 _NUMBER = re.compile(r"[0-9]{1,20}(?:\.[0-9]{0,20})?|\.[0-9]{1,20}", re.ASCII)
+_CODE = re.compile(rf"[A-Za-z0-9_.:-]{{1,{MAX_CODE_CHARACTERS}}}")
 _TAG = re.compile(r"<(?:script|style)\b.*?</(?:script|style)\s*>|<[^<>]{0,500}>", re.IGNORECASE | re.DOTALL)
 
 
@@ -34,7 +35,7 @@ class ErrorBody:
     message
         The service's words, shortened and on one line; never empty.
     code
-        The service's own code, if it gave one.
+        The service's own code, if it gave one: letters, digits and ``_-.:``, at most 64.
     trace_id
         The service's id of the answer, if it gave one.
     text
@@ -65,7 +66,7 @@ def decode_error(status: int, body: bytes, headers: Mapping[str, str]) -> ErrorB
     trace_id = trace_id_of(headers) or _first(fields, _TRACE_FIELDS, MAX_TRACE_CHARACTERS)
     return ErrorBody(
         message=_first(fields, _MESSAGE_FIELDS, MAX_MESSAGE_CHARACTERS) or _words(text, status),
-        code=_first(fields, _CODE_FIELDS, MAX_CODE_CHARACTERS),
+        code=_code(fields),
         trace_id=trace_id,
         text=one_line(text, MAX_BODY_CHARACTERS),
     )
@@ -192,6 +193,12 @@ def _first(fields: Mapping[str, Any], names: tuple[str, ...], max_characters: in
             if line:
                 return line
     return None
+
+
+def _code(fields: Mapping[str, Any]) -> str | None:
+    # Codes go into the ledger, which holds no text: a service may say there what it was sent.
+    said = (_first(fields, (name,), MAX_CODE_CHARACTERS + 1) for name in _CODE_FIELDS)
+    return next((code for code in said if code is not None and _CODE.fullmatch(code)), None)
 
 
 def _words(text: str, status: int) -> str:
