@@ -147,8 +147,9 @@ async def test_endless_redirects_end(odd, client, call, by_url):
     assert len(odd.gets("/audio/loop.wav")) == 6
 
 
-async def test_a_failed_fetch_is_tried_again_because_it_was_paid_for(odd, client, call, by_url):
-    odd.script(odd.answer(500), odd.reset(), odd.answer(200, odd.audio), path="/audio/flaky.wav")
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
+async def test_a_failed_fetch_is_tried_again_because_it_was_paid_for(odd, client, call, by_url, status):
+    odd.script(odd.answer(status), odd.reset(), odd.answer(200, odd.audio), path="/audio/flaky.wav")
     by_url(f"{odd.url}/audio/flaky.wav")
     assert (await client.send_once(call)).audio == odd.audio
     assert len(odd.posts()) == 1

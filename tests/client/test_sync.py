@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -16,7 +17,7 @@ from speechframe.client import (
     SyncStreamContext,
     SyncStreamSession,
 )
-from speechframe.errors import RateLimited, SettingsError
+from speechframe.errors import InvalidRows, RateLimited, SettingsError
 
 _TWINS = {Stream: SyncStream, StreamSession: SyncStreamSession, StreamContext: SyncStreamContext}
 _ENTERING = {"__aenter__": "__enter__", "__aexit__": "__exit__"}
@@ -52,6 +53,24 @@ def test_it_speaks_from_several_threads(odd, settings):
         spoken = list(pool.map(lambda n: client.generate(f"Hello {n}", voice="nora"), range(12)))
     assert [one.audio for one in spoken] == [odd.audio] * 12
     assert len(odd.posts()) == 12
+
+
+def test_sessions_are_made_in_the_loop_of_the_client(settings, monkeypatch):
+    threads = []
+
+    def stream_session(self, **said):
+        threads.append(threading.current_thread())
+        return made(self, **said)
+
+    made = Client.stream_session
+    monkeypatch.setattr(Client, "stream_session", stream_session)
+    with SyncClient(settings) as client:
+        client.regions  # noqa: B018
+        client.stream_session(voice="ivy").close()
+        with pytest.raises(InvalidRows):
+            client.stream_session(voice="ivy", colour="blue")
+    assert threading.current_thread() not in threads
+    assert len(set(threads)) == 1
 
 
 def test_it_lists_and_tells(odd, settings):

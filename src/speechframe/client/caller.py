@@ -147,6 +147,10 @@ class Caller(AsyncClosing):
         BadAnswer
             A 200 that cannot be used; most likely billed. Carries the balance and trace id where they could
             be read.
+        AudioError
+            The file of a clip cannot be read, or is another one by now; the request was not completed.
+        SettingsError
+            There is no such region.
         """
         name = region if region is not None else self._reach.regions.names[0]
         chapter = self._chapters[call.operation]

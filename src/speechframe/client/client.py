@@ -127,8 +127,7 @@ class Client(Caller):
         voice
             Full voice id or bare name, from the model's catalogue.
         model
-            ``"falcon-2"`` or ``"gen2"`` (deprecated here); by default what the region takes: falcon-2 in all
-            but US-East.
+            ``"falcon-2"`` or ``"gen2"`` (deprecated here); by default what the region takes (section 2.2).
         take, idempotency_key
             See :class:`Call`.
         **fields
@@ -179,6 +178,8 @@ class Client(Caller):
         ------
         InvalidRows
             A field is unknown or out of range.
+        ValueError
+            `max_contexts` is below 1.
 
         Examples
         --------

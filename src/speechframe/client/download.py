@@ -97,8 +97,8 @@ class Downloader:
     async def fetch(self, address: str, base: URL, *, timeout_s: float, max_bytes: int) -> bytes:
         """Return the bytes behind an address.
 
-        A dropped connection and a 5xx are tried again, since fetching costs nothing and the call was paid
-        for.
+        A dropped connection, a 5xx, a 408 and a 429 are tried again, since fetching costs nothing and the
+        call was paid for.
 
         Raises
         ------
@@ -122,8 +122,7 @@ class Downloader:
             if reply.status in _WHOLE:
                 return reply.body
             problem = f"{url.host} answered {reply.status}"
-            known = Status.of(reply.status)
-            if known is None or not known.retryable:
+            if not _may_pass(reply.status):
                 break
         expired = " (the link may have expired)" if problem.endswith(("403", "404", "410")) else ""
         raise BadAnswer(f"the audio could not be fetched: {problem}{expired}")
@@ -166,3 +165,9 @@ class Downloader:
 
     def _is_in_reach(self, host: str) -> bool:
         return machine(host) in self._plain_hosts or (self._in_private and not is_link_local(host))
+
+
+def _may_pass(status: int) -> bool:
+    """Return whether it makes sense to ask again: gateways answer with statuses that the document lacks."""
+    known = Status.of(status)
+    return known.retryable if known is not None else status // 100 == 5  # noqa: PLR2004

@@ -2,12 +2,12 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -315,7 +315,7 @@ class Stream(AsyncClosing):
         # Whoever forgets a stream must not keep the service speaking.
         if not getattr(self, "_closed", True) and not self._loop.is_closed():
             stopping = _stop(self._source, self._release)
-            self._loop.call_soon_threadsafe(self._loop.create_task, stopping)
+            self._loop.call_soon_threadsafe(_begin, self._loop, stopping)
 
     async def _complete_it(self) -> None:
         info = await asyncio.to_thread(self._looked)
@@ -349,6 +349,16 @@ class Stream(AsyncClosing):
 
     def _broken(self, words: str) -> StreamBroken:
         return StreamBroken(words, received_bytes=self._received.size, trace_id=self._source.facts.trace_id)
+
+
+_STOPPING: set[asyncio.Task[None]] = set()
+"""Streams that nobody holds any more, on their way to their end: a loop holds its tasks weakly."""
+
+
+def _begin(loop: asyncio.AbstractEventLoop, stopping: Coroutine[Any, Any, None]) -> None:
+    task = loop.create_task(stopping)
+    _STOPPING.add(task)
+    task.add_done_callback(_STOPPING.discard)
 
 
 async def _stop(source: Source, release: list[Callable[[], Awaitable[None]]]) -> None:

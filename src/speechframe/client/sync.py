@@ -11,6 +11,7 @@ from speechframe.client._hidden import hidden_key
 from speechframe.client.calls import Spoken, make_call
 from speechframe.client.client import AudioLike, Client
 from speechframe.client.http_stream import make_stream_call, start
+from speechframe.client.socket import StreamSession
 from speechframe.client.sync_stream import SyncStream, SyncStreamSession
 from speechframe.settings import Settings
 from speechframe.spec.speech import Voice
@@ -95,8 +96,12 @@ class SyncClient(Closing):
         self, *, voice: str | None = None, max_contexts: int | None = None, **fields: Any
     ) -> SyncStreamSession:
         """Return a session over the WebSocket; see :meth:`Client.stream_session`."""
-        session = self._inner.stream_session(voice=voice, max_contexts=max_contexts, **fields)
-        return SyncStreamSession(session)
+
+        async def make() -> StreamSession:
+            # In the loop: what the sessions of a client share is for no other thread to change.
+            return self._inner.stream_session(voice=voice, max_contexts=max_contexts, **fields)
+
+        return SyncStreamSession(run_sync(make()))
 
     def change_voice(
         self,
