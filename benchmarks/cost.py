@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from benchmarks.lab import Lab, Ran, has_allocator
+from benchmarks.lab import Lab, Ran
 from benchmarks.report import Figure, at_most
 from benchmarks.texts import CHARACTERS
 
@@ -28,13 +28,12 @@ def c150(lab: Lab) -> Iterator[Figure]:
 def _attempts(lab: Lab, id: str, audio_bytes: int, rows: int, bounds: Sequence[float]) -> Iterator[Figure]:
     job = {"rows": rows, "characters": CHARACTERS["WAV", audio_bytes], "format": "WAV"}
     job |= {"workers": IN_FLIGHT, "warm": lab.size(200, 10)}
-    variants = {name: how for name, how in _VARIANTS.items() if name != _TUNED or has_allocator()}
     bare: list[Ran] = []
     ours: dict[str, list[Ran]] = {name: [] for name in _VARIANTS}
     with lab.serving(audio_bytes=audio_bytes) as service:
         for _ in range(lab.rounds):
             bare.append(lab.child("references.bare_loop", service, **job))
-            for name, how in variants.items():
+            for name, how in _VARIANTS.items():
                 ours[name].append(lab.child("jobs.send_once", service, **how, **job))
     for (name, ran), bound in zip(ours.items(), bounds, strict=True):
         yield _cpu_ratio(id, f"CPU of an attempt, {name}", ran, bare, bound, "bare loop")
@@ -62,9 +61,8 @@ def _durable(lab: Lab, format: str, rows: int) -> Iterator[Figure]:
                 ours.append(lab.child("jobs.generate", service, folder=folder, **whole))
             with lab.folder() as folder:
                 naive.append(lab.child("notebook.naive_notebook", service, folder=folder, **loop))
-            if has_allocator():
-                with lab.folder() as folder:
-                    tuned.append(lab.child("jobs.generate", service, tuned=True, folder=folder, **whole))
+            with lab.folder() as folder:
+                tuned.append(lab.child("jobs.generate", service, tuned=True, folder=folder, **whole))
     for name, ran in (("", ours), (", tuned allocator", tuned)):
         what = f"CPU of the whole job, {format}{name}"
         yield _cpu_ratio("E60", what, ran, bare, 1.0, "bare loop")

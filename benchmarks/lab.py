@@ -1,7 +1,6 @@
 """Where rows are measured: services and children to order, sizes, medians."""
 
 import contextlib
-import importlib.util
 import json
 import os
 import secrets
@@ -48,11 +47,6 @@ class Ran:
     def over_mb(self) -> float:
         """The highest memory over what there was before the job, right after the imports."""
         return self.peak_mb - self.before_mb
-
-
-def has_allocator() -> bool:
-    """Return whether there is something that tunes the allocator."""
-    return importlib.util.find_spec("speechframe._allocator") is not None
 
 
 class Child:

@@ -58,6 +58,8 @@ def r1(lab: Lab) -> Iterator[Figure]:
         raise BrokenRowError(
             f"a run of {rows} finished rows was not found whole, or {paid} calls were made for it"
         )
+    if not all(one.more["ended"] for one in wholes):
+        raise BrokenRowError(f"a resume of {rows} finished rows did not end as a run that is finished")
     what = f"CPU of scanning the keys of {rows:,} finished rows, for a million"
     raw_s = statistics.median(one.cpu_s * MILLION / rows for one in raws)
     per_million = [one.cpu_s * MILLION / rows for one in scans]
