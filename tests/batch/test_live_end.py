@@ -131,8 +131,9 @@ def live(slow, speak):
 
 async def test_a_timeout_around_a_live_run_loses_nothing(slow, speak, live):
     run = await live()
+    await asyncio.to_thread(in_motion, slow)
     with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.6):
+        async with asyncio.timeout(0.1):
             await run
     assert slow.in_flight == 0
     check_nothing_is_lost(speak, slow)
@@ -206,10 +207,11 @@ def test_a_program_whose_live_runs_have_ended_ends_at_once_and_says_nothing(make
     assert process.end() == ("", "", 0)
 
 
-def test_sigterm_after_a_live_run_ends_a_program_as_ever(make_faulty, spawn):
+def test_sigterm_after_a_live_run_ends_a_program_as_ever(make_faulty, spawn, speak):
     server = make_faulty()
     process = spawn(server, "asleep")
     server.until(lambda s: len(s.seen) == 24 and s.in_flight == 0)
+    server.until(lambda _: spf.open_run(speak.folder).status == "finished")
     time.sleep(0.5)
     process.signal(signal.SIGTERM)
     assert process.end() == ("", "", -signal.SIGTERM)
