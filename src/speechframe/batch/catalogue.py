@@ -7,7 +7,10 @@ from collections.abc import Iterable
 
 from speechframe.spec.check import FieldProblem
 from speechframe.spec.locales import language_of, nearest, normalise
-from speechframe.spec.speech import Voice
+from speechframe.spec.speech import GenerateRequest, Voice
+
+VOICE_FIELD = GenerateRequest.wire_names()["voice_id"]
+"""What problems of voices call the field."""
 
 _SHOWN = 5
 
@@ -73,7 +76,7 @@ class VoiceBook:
 
     def _unknown_voice(self, voice: str, found: list[str]) -> FieldProblem:
         if found:
-            return FieldProblem("voiceId", "names more than one voice", voice, ", ".join(found))
+            return FieldProblem(VOICE_FIELD, "names more than one voice", voice, ", ".join(found))
         names = {*self.voices, *map(_name_of, self.voices)}
         close = difflib.get_close_matches(voice, sorted(names), n=_SHOWN, cutoff=0.5)
         same_locale = (
@@ -85,7 +88,7 @@ class VoiceBook:
             if offered
             else f"one of {len(self.voices)} voices; see {self._listing}"
         )
-        return FieldProblem("voiceId", "is no known voice", voice, allowed)
+        return FieldProblem(VOICE_FIELD, "is no known voice", voice, allowed)
 
     @staticmethod
     def _locale_problem(voice: Voice, locale: str | None) -> FieldProblem | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self, Unpack
 
-from speechframe.batch.catalogue import VoiceBook
+from speechframe.batch.catalogue import VOICE_FIELD, VoiceBook
 from speechframe.batch.columns import Column
 from speechframe.batch.drive import drive
 from speechframe.batch.intake import ClipTaker, clip_files, upload_from
@@ -28,25 +28,20 @@ from speechframe.spec.limits import Pool
 from speechframe.spec.speech import Format, Model
 from speechframe.store import Record, RunFolder
 
+# What is called otherwise here than in the document, and what cannot be given.
+_RENAMED = {
+    "file": "audio",
+    "voice_id": "voice",
+    "multi_native_locale": "locale",
+    "encode_output_as_base64": "encode_as_base64",
+}
+_NOT_GIVEN = {"file_url"}
+
 ARGUMENTS: Mapping[str, str] = MappingProxyType(
     {
-        "audio": "file",
-        "voice": "voice_id",
-        "locale": "multi_native_locale",
-        "style": "style",
-        "pitch": "pitch",
-        "rate": "rate",
-        "variation": "variation",
-        "audio_duration": "audio_duration",
-        "retain_accent": "retain_accent",
-        "retain_prosody": "retain_prosody",
-        "transcription": "transcription",
-        "return_transcription": "return_transcription",
-        "format": "format",
-        "sample_rate": "sample_rate",
-        "channel_type": "channel_type",
-        "pronunciation_dictionary": "pronunciation_dictionary",
-        "encode_as_base64": "encode_output_as_base64",
+        _RENAMED.get(name, name): wire
+        for name, wire in ConvertRequest.wire_names().items()
+        if name not in _NOT_GIVEN
     }
 )
 """Argument of :func:`change_voice` to the field it fills."""
@@ -57,7 +52,7 @@ AUDIO = "audio"
 _FILE = ARGUMENTS[AUDIO]
 _FIELD_OF = {argument: name for argument, name in ARGUMENTS.items() if argument != AUDIO}
 # What the book of voices calls the fields it looks at.
-_BOOK_FIELDS = {"voiceId": ARGUMENTS["voice"], "locale": ARGUMENTS["locale"]}
+_BOOK_FIELDS = {VOICE_FIELD: ARGUMENTS["voice"], "locale": ARGUMENTS["locale"]}
 
 
 @dataclass
@@ -124,7 +119,7 @@ class ChangeVoiceOperation(Single):
         # Its bytes are read when they are sent.
         checked = check(ConvertRequest, {**data, _FILE: b""})
         problems = [*self._clip_problems(reference), *checked.problems]
-        voice = data.get("voice_id")
+        voice = data.get(ARGUMENTS["voice"])
         if isinstance(voice, str):
             asked = (data.get(name) for name in (ARGUMENTS["locale"], "style"))
             voice, found = self.book.resolve(voice, *(v if isinstance(v, str) else None for v in asked))

@@ -4,29 +4,17 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from speechframe.batch.catalogue import VoiceBook
+from speechframe.batch.catalogue import VOICE_FIELD, VoiceBook
 from speechframe.spec.check import FieldProblem
+from speechframe.spec.speech import GenerateRequest, StreamRequest
 
+_WIRE = GenerateRequest.wire_names()
+_LOCALES = _WIRE["locale"], _WIRE["multi_native_locale"]
+
+# `model` is a field of streams alone.
 ARGUMENTS: Mapping[str, str] = MappingProxyType(
-    {
-        "text": "text",
-        "voice": "voiceId",
-        "locale": "locale",
-        "style": "style",
-        "pitch": "pitch",
-        "rate": "rate",
-        "variation": "variation",
-        "format": "format",
-        "sample_rate": "sampleRate",
-        "channel_type": "channelType",
-        "audio_duration": "audioDuration",
-        "word_durations_as_original_text": "wordDurationsAsOriginalText",
-        "pronunciation_dictionary": "pronunciationDictionary",
-        "encode_as_base64": "encodeAsBase64",
-        "model_version": "modelVersion",
-        "multi_native_locale": "multiNativeLocale",
-        "model": "model",
-    }
+    {"voice" if name == "voice_id" else name: wire for name, wire in _WIRE.items()}
+    | {"model": StreamRequest.wire_names()["model"]}
 )
 """Argument of :func:`speechframe.generate` to the field it fills."""
 
@@ -41,8 +29,8 @@ def voice_in(book: VoiceBook, data: Mapping[str, Any]) -> tuple[str | None, tupl
     data
         The row's values by field.
     """
-    voice = data.get("voiceId")
+    voice = data.get(VOICE_FIELD)
     if not isinstance(voice, str):
         return None, ()
-    asked = (data.get("locale") or data.get("multiNativeLocale"), data.get("style"))
+    asked = (data.get(_LOCALES[0]) or data.get(_LOCALES[1]), data.get("style"))
     return book.resolve(voice, *(value if isinstance(value, str) else None for value in asked))

@@ -28,7 +28,7 @@ from speechframe.wire.stream import encode_stream
 
 MODEL = Model.FALCON_2
 
-_FIELDS = {name: found.alias or name for name, found in StreamRequest.model_fields.items()}
+_FIELDS = StreamRequest.wire_names()
 _STREAMED = {argument: name for argument, name in ARGUMENTS.items() if name in _FIELDS.values()}
 _VARIATION = StreamRequest.model_fields["variation"].get_default()
 

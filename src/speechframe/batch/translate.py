@@ -19,7 +19,7 @@ from speechframe.batch.packs import Packer, halves
 from speechframe.batch.placeholders import Protected
 from speechframe.batch.run import Run
 from speechframe.batch.table import problem
-from speechframe.batch.translate_languages import Languages, targets_of
+from speechframe.batch.translate_languages import SOURCE_FIELD, TARGET_FIELD, Languages, targets_of
 from speechframe.batch.translate_truth import TranslationTruth
 from speechframe.batch.verbs import verb
 from speechframe.client import Call, Translated
@@ -33,8 +33,16 @@ from speechframe.spec.limits import Pool
 from speechframe.spec.translate import TranslateRequest
 from speechframe.store import Record
 
+_TEXTS_FIELD = TranslateRequest.wire_names()["texts"]
+
+# A glossary never leaves: it is ours.
 ARGUMENTS: Mapping[str, str] = MappingProxyType(
-    {"text": "texts", "targets": "targetLanguage", "source_locale": "sourceLanguage", "glossary": "glossary"}
+    {
+        "text": _TEXTS_FIELD,
+        "targets": TARGET_FIELD,
+        "source_locale": SOURCE_FIELD,
+        "glossary": "glossary",
+    }
 )
 """Argument of :func:`translate` to the field it fills."""
 
@@ -103,7 +111,7 @@ class TranslateOperation(Textual):
         del take
         text, target = values.get("text"), str(values["target"])
         checked = check(
-            TranslateRequest, {"targetLanguage": target, "texts": None if text is None else [text]}
+            TranslateRequest, {TARGET_FIELD: target, _TEXTS_FIELD: None if text is None else [text]}
         )
         problems = [_of_text(p, text) for p in checked.problems]
         source, found = self._source(values.get("source_locale"), target)
@@ -114,7 +122,7 @@ class TranslateOperation(Textual):
         if len(kept.sent) > self._most_characters:
             words = f"is too long ({len(kept.sent):,} characters as it is sent)"
             allowed = f"at most {self._most_characters:,} characters"
-            return Checked(None, (FieldProblem("texts", words, "", allowed),))
+            return Checked(None, (FieldProblem(_TEXTS_FIELD, words, "", allowed),))
         return self._plan(text, kept, target, source)
 
     def _source(self, source: Any, target: str) -> tuple[str | None, Sequence[FieldProblem]]:
@@ -124,7 +132,7 @@ class TranslateOperation(Textual):
             normal = locales.normalise(source)
         except (ValueError, AttributeError):
             words = f"{str(source)[:40]!r} is no language"
-            return None, (FieldProblem("sourceLanguage", words, "", "a code or locale, such as en-US"),)
+            return None, (FieldProblem(SOURCE_FIELD, words, "", "a code or locale, such as en-US"),)
         return normal, self._languages.of_pair(normal, target)
 
     def _protected(self, text: str, target: str, lines: Any) -> Protected:
@@ -218,9 +226,9 @@ def _record(
 def _of_text(found: FieldProblem, text: Any) -> FieldProblem:
     """Return a problem of the list of texts in the words of one text."""
     if found.problem.startswith("has empty texts"):
-        return FieldProblem("texts", "is empty", repr(text)[:_SHOWN], "more than whitespace")
+        return FieldProblem(_TEXTS_FIELD, "is empty", repr(text)[:_SHOWN], "more than whitespace")
     if found.problem == "is missing":
-        return FieldProblem("texts", "is missing", "", "text")
+        return FieldProblem(_TEXTS_FIELD, "is missing", "", "text")
     return FieldProblem(found.field.partition(".")[0], found.problem, found.value, found.allowed)
 
 

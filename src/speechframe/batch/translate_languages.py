@@ -8,8 +8,12 @@ from speechframe.batch.table import problem
 from speechframe.errors import InvalidRows
 from speechframe.spec import locales
 from speechframe.spec.check import FieldProblem
+from speechframe.spec.translate import TranslateRequest
 
-__all__ = ["Languages", "targets_of"]
+__all__ = ["SOURCE_FIELD", "TARGET_FIELD", "Languages", "targets_of"]
+
+TARGET_FIELD = TranslateRequest.wire_names()["target_language"]
+SOURCE_FIELD = TranslateRequest.wire_names()["source_language"]
 
 _SHOWN = 40
 
@@ -77,21 +81,19 @@ class Languages:
             return ()
         known = list(dict.fromkeys(locale for _, locale in self._pairs))
         allowed = _listed([*locales.nearest(target, known), *known])
-        return (
-            FieldProblem("targetLanguage", "is no language this service translates into", target, allowed),
-        )
+        return (FieldProblem(TARGET_FIELD, "is no language this service translates into", target, allowed),)
 
     def of_pair(self, source: str, target: str) -> Sequence[FieldProblem]:
         """Return what is wrong with translating from one language into another."""
         if source == target:
             words = f"is {target}, the language that is asked for"
-            return (FieldProblem("sourceLanguage", words, source, "another language than the target"),)
+            return (FieldProblem(SOURCE_FIELD, words, source, "another language than the target"),)
         pair = _language(source), _language(target)
         if not self._is_told or pair in self._languages or pair[0] == pair[1]:
             return ()
         known = _listed(one for one, other in self._pairs if _language(other) == pair[1])
         return (
-            FieldProblem("sourceLanguage", f"is not translated into {target} by this service", source, known),
+            FieldProblem(SOURCE_FIELD, f"is not translated into {target} by this service", source, known),
         )
 
 

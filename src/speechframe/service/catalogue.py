@@ -71,7 +71,7 @@ class Catalogue:
         Refusal
             400 for a voice, locale or style that there is not, with the nearest that there are.
         """
-        names = {name: field.alias or name for name, field in type(request).model_fields.items()}
+        names = type(request).wire_names()
         asked = request.voice_id or self.default_voice
         try:
             voice, engine = registry.find_voice(asked, self._model)

@@ -90,7 +90,7 @@ class _File:
 
 
 def _voice_alone(voice_id: str | None) -> VoiceConfig:
-    return VoiceConfig.model_validate({"voiceId": voice_id})
+    return VoiceConfig.model_validate({"voice_id": voice_id})
 
 
 class Session:

@@ -98,11 +98,11 @@ async def _body(request: web.Request, state: State) -> dict[str, object]:
 
 def _call(request: web.Request, state: State, key: Key, fields: dict[str, object]) -> Call:
     wanted, result = checked(TranslateRequest, fields)
-    target = _locale(wanted.target_language, "targetLanguage")
+    target = _locale(wanted, "target_language")
     try:
         state.routes.reach(target)
         if wanted.source_language is not None:
-            source = _locale(wanted.source_language, "sourceLanguage")
+            source = _locale(wanted, "source_language")
             if not is_same_language(source, target):
                 state.routes.route(source, target)
     except UnknownPair as unknown:
@@ -124,11 +124,12 @@ def _call(request: web.Request, state: State, key: Key, fields: dict[str, object
     return Call(wanted, target, bill, tuple(words for words in warnings if words))
 
 
-def _locale(words: str, field: str) -> str:
+def _locale(wanted: TranslateRequest, field: str) -> str:
     try:
-        return locales.normalise(words)
+        return locales.normalise(getattr(wanted, field))
     except ValueError as error:
-        raise Refusal(HttpErrorCode.INVALID_REQUEST, f"{field}: {error}") from None
+        words = f"{wanted.wire_names()[field]}: {error}"
+        raise Refusal(HttpErrorCode.INVALID_REQUEST, words) from None
 
 
 async def _answer(request: web.Request, state: State, call: Call) -> web.Response:

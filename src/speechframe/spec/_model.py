@@ -43,6 +43,11 @@ class DocumentModel(BaseModel):
     """The section of the document that the table stands in."""
 
     @classmethod
+    def wire_names(cls) -> dict[str, str]:
+        """Return what each field is called on the wire, by its Python name."""
+        return {name: field.alias or name for name, field in cls.model_fields.items()}
+
+    @classmethod
     def across(cls, given: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:
         """Return what is wrong between fields, as (fields, problem, allowed); `given` has Python names."""
         del given

@@ -147,8 +147,7 @@ class _Names:
 def _names(model: type[DocumentModel]) -> _Names:
     facts = field_facts(model)
     wire_of: dict[str, str] = {}
-    for name, field in model.model_fields.items():
-        wire = field.alias or name
+    for name, wire in model.wire_names().items():
         wire_of[wire] = wire_of[name] = wire
     deprecated = frozenset(name for name, wire in wire_of.items() if facts[wire].deprecated)
     return _Names(
@@ -234,5 +233,5 @@ def _words(kind: str) -> str:
 
 
 def _by_python_name(model: type[DocumentModel], given: Mapping[str, Any]) -> dict[str, Any]:
-    python_of = {field.alias or name: name for name, field in model.model_fields.items()}
+    python_of = {wire: name for name, wire in model.wire_names().items()}
     return {python_of.get(name, name): value for name, value in given.items()}
