@@ -28,13 +28,7 @@ from typing import Any
 from speechframe.spec.chosen import GENERATION_REQUESTS_PER_S
 from speechframe.spec.codes import CloseCode, ErrorCode, WarningCode
 from speechframe.spec.limits import SOCKET_IDLE_S
-from speechframe.spec.socket import (
-    ClientFrame,
-    ErrorFrame,
-    FinalFrame,
-    VoiceConfig,
-    WarningFrame,
-)
+from speechframe.spec.socket import ClientFrame, ErrorFrame, FinalFrame, VoiceConfig, WarningFrame
 from speechframe.wire.chunking import Chunker
 from speechframe.wire.frames import audio_frame, parse_client_frame
 from speechframe.wire.turns import Action, Cancel, Close, Finish, Generate, Send, SlotPool, Slots, Turn
