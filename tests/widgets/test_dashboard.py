@@ -15,7 +15,8 @@ from speechframe._loop import background_loop
 from speechframe.errors import StoreError
 from speechframe.testing import FaultyService
 from speechframe.widgets.dashboard import RunDashboard, watch
-from speechframe.widgets.figures import STOP_WORDS, Watcher
+from speechframe.widgets.figures import STOP_WORDS
+from speechframe.widgets.watcher import Watcher
 
 TICKS_A_SECOND = 4
 

@@ -19,7 +19,7 @@ from speechframe.errors import SpeechframeError
 from speechframe.page.clips import Entry, Shelf
 from speechframe.store.schema import AUDIO_COLUMN
 from speechframe.widgets.base import ClipWidget, run_of, table
-from speechframe.widgets.figures import Watcher
+from speechframe.widgets.watcher import Watcher
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
