@@ -124,6 +124,13 @@ class Looker:
         written, others = self._attempts(origin)
         return read_ledger(written, columns, others=others)
 
+    def ledger_parts(
+        self, origin: Origin, columns: Sequence[str] | None = None
+    ) -> tuple[Sequence[Path], pa.Table]:
+        """Return the files of the ledger, and by time the attempts that only the logs have."""
+        written, others = self._attempts(origin)
+        return written, read_ledger([], columns, others=others)
+
     def attempts(self, origin: Origin, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """Yield every attempt there is now, in no order, a file at a time."""
         written, others = self._attempts(origin)

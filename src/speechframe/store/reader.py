@@ -250,6 +250,23 @@ class RunReader:
         with files.storing(self.path, "reading the run"):
             yield from self._looker.attempts(self._origin(()), columns)
 
+    def ledger_parts(self, columns: Sequence[str] | None = None) -> tuple[Sequence[Path], pa.Table]:
+        """Return the same in pieces, for who looks again and again: what was read once need not be again.
+
+        Parameters
+        ----------
+        columns
+            Of the attempts that are in no file: some of :data:`LEDGER_SCHEMA`; None for all.
+
+        Returns
+        -------
+        tuple
+            The files of the ledger, of which none ever changes, for :func:`read_ledger`; and by time the
+            attempts that are in none of them yet.
+        """
+        with files.storing(self.path, "reading the run"):
+            return self._looker.ledger_parts(self._origin(()), columns)
+
     def _origin(self, tags: Sequence[str]) -> Origin:
         said = self.manifest
         return Origin(

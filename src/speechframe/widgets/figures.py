@@ -8,7 +8,7 @@ from typing import Any
 from speechframe.batch.outcome import CACHED, CHARGED_UNKNOWN, DONE, FAILED, SUSPECT
 from speechframe.batch.run import PLANNED, RUNNING, STOPPED
 
-__all__ = ["COUNTED", "STOP_WORDS", "Burn", "Figures", "to_go"]
+__all__ = ["COUNTED", "POINTS", "STOP_WORDS", "Burn", "Figures", "to_go"]
 
 STOP_WORDS: Mapping[str, str] = MappingProxyType(
     {
@@ -40,6 +40,9 @@ _OF = {"balance": "Balance of the key", "budget": "Budget of the run", "price": 
 _A_MINUTE_S = 60
 _SHORT = 90
 """Up to so many seconds, or minutes, they are not yet minutes, or hours."""
+
+POINTS = 200
+"""Of a line at most: a page has no room for more."""
 
 COUNTED = (DONE, CACHED, SUSPECT, FAILED, CHARGED_UNKNOWN)
 """What becomes of a call, as the counters name it."""
