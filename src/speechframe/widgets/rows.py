@@ -1,9 +1,13 @@
 """The rows of a run as a browser shows them: a page at a time, in any order, without their audio."""
 
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
 
 from speechframe.batch.naming import ROW_ID
 from speechframe.batch.outcome import HEARD
@@ -14,6 +18,7 @@ from speechframe.page.clips import Entry, Shelf
 from speechframe.store.schema import AUDIO_COLUMN, BOOKKEEPING
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     import pandas as pd
 
 __all__ = ["SORTED_BY", "VERDICTS", "Arranged", "RowReader"]
@@ -28,6 +33,14 @@ VERDICTS = ("", KEEP, REJECT, NO_VERDICT)
 _FACTS = {"voice": "voice_id", "locale": "locale", "status": "status", "seconds": "audio_seconds"}
 _TEXTS = ("text", "transcription")
 _TRANSLATED = ("translated_text",)
+_FEW = pa.dictionary(pa.int32(), pa.string())
+_SCHEMA = pa.schema(
+    {
+        "row_id": pa.string(), "text": pa.string(), "voice": _FEW, "locale": _FEW, "status": _FEW,
+        "seconds": pa.float64(),
+    }
+)  # fmt: skip
+"""What rows are sorted and searched by."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +90,7 @@ class RowReader:
         made = [run.name_of(name) for name in _TEXTS if name in folder.schema.names]
         translated = [run.name_of(name) for name in _TRANSLATED if name in folder.schema.names]
         self._texts = list(dict.fromkeys([*translated, *given, *made]))
-        self._known: tuple[Any, pd.DataFrame] | None = None
+        self._known: tuple[Any, pa.Table] | None = None
         self._order: tuple[Any, Arranged, Sequence[int]] | None = None
         self._reviews: pd.DataFrame | None = None
 
@@ -113,35 +126,52 @@ class RowReader:
 
     def _arrange(self, arranged: Arranged) -> Sequence[int]:
         facts = self._facts()
-        verdicts = facts["row_id"].map(self.reviews["verdict"])
-        keep = facts["status"].eq(arranged.status) if arranged.status else facts["row_id"].notna()
-        if arranged.verdict:
-            keep &= verdicts.isna() if arranged.verdict == NO_VERDICT else verdicts.eq(arranged.verdict)
+        verdicts = self._verdicts(facts) if arranged.verdict or arranged.by == "verdict" else None
+        places = np.flatnonzero(self._kept(arranged, facts, verdicts))
+        if arranged.by == "row":
+            ordered = places[::-1] if arranged.descending else places
+        else:
+            values: Any = verdicts if arranged.by == "verdict" else facts[arranged.by]
+            ordered = places[_order(values.take(places), descending=arranged.descending)]
+        # Numbers of Python to whoever takes one, eight bytes each till then.
+        return array("q", ordered.astype(np.int64).tobytes())
+
+    def _kept(self, arranged: Arranged, facts: pa.Table, verdicts: Any) -> "npt.NDArray[np.bool_]":
+        """Return which rows search and filters leave."""
+        kept = np.ones(facts.num_rows, bool)
+        if arranged.status:
+            kept &= _is(facts["status"], arranged.status)
+        if arranged.verdict == NO_VERDICT:
+            kept &= _true(verdicts.is_null())
+        elif arranged.verdict:
+            kept &= _is(verdicts, arranged.verdict)
         if arranged.search:
             sought = arranged.search.casefold()
-            keep &= facts["sought"].str.contains(sought, regex=False)
-        column = {"verdict": verdicts, "row": facts.index.to_series()}.get(arranged.by)
-        values = (facts[arranged.by] if column is None else column)[keep]
-        # Rows that have no such value come last, whichever way.
-        ordered = values.sort_values(ascending=not arranged.descending, kind="stable", na_position="last")
-        return [int(place) for place in ordered.index]
+            found = [_has_in_it(rows, sought) for rows in facts.select(["row_id", "text"]).to_batches()]
+            kept &= np.concatenate([np.empty(0, bool), *found])
+        return kept
+
+    def _verdicts(self, facts: pa.Table) -> Any:
+        """Return the verdict on every row, null for one without."""
+        import pyarrow.compute as pc
+
+        reviews = self.reviews
+        said = pa.array(reviews["verdict"], pa.string(), from_pandas=True)
+        return pc.take(said, pc.index_in(facts["row_id"], pa.array(reviews.index, pa.string())))
 
     def _stamp(self) -> Any:
         index = self._folder.index()
         return self._folder.tables()[-1].file, tuple(sorted(index.counts().items())), len(index)
 
-    def _facts(self) -> "pd.DataFrame":
-        """Return what all rows are sorted and searched by."""
-        import pandas as pd
-
+    def _facts(self) -> pa.Table:
+        """Return what all rows are sorted and searched by: no more than their texts and some numbers."""
         stamp = self._stamp()
         if self._known is None or self._known[0] != stamp:
             names = [*map(self.run.name_of, (ROW_ID, *_FACTS.values()))]
             there = [name for name in dict.fromkeys([*names, *self._texts]) if self._has(name)]
-            parts = [self._told(batch.to_pandas()) for batch in self._folder.joined(there)]
-            facts = pd.concat(parts, ignore_index=True) if parts else self._told(pd.DataFrame(columns=there))
-            facts["sought"] = (facts["row_id"] + "\n" + facts["text"]).str.casefold()
-            self._known = stamp, facts
+            self._known = None  # both would be held until the new one is whole
+            parts = [_packed(self._told(batch.to_pandas())) for batch in self._folder.joined(there)]
+            self._known = stamp, pa.Table.from_batches(parts, _SCHEMA)
         return self._known[1]
 
     def _told(self, rows: "pd.DataFrame") -> "pd.DataFrame":
@@ -241,3 +271,50 @@ class RowReader:
             for name, value in entry.fields.items()
             if name not in shown and value not in (None, "") and not name.startswith("__index_level_")
         }
+
+
+def _packed(told: "pd.DataFrame") -> pa.RecordBatch:
+    """Return rows as :data:`_SCHEMA` has them."""
+    columns: list[Any] = []
+    for f in _SCHEMA:
+        is_few = f.type == _FEW
+        column: Any = pa.array(told[f.name], pa.string() if is_few else f.type, from_pandas=True)
+        columns.append(column.dictionary_encode() if is_few else column)
+    return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
+
+
+def _has_in_it(rows: pa.RecordBatch, sought: str) -> "npt.NDArray[np.bool_]":
+    """Return which rows have this in id or text, in small letters or capitals."""
+    import pyarrow.compute as pc
+
+    columns: list[Any] = [rows.column("row_id"), rows.column("text"), "\n"]
+    both: Any = pc.binary_join_element_wise(*columns)
+    if pc.all(pc.string_is_ascii(both)).as_py():
+        return _true(pc.match_substring(pc.ascii_lower(both), sought))
+    # Arrow's small letters are not those that Python compares: it leaves "ß" what it is.
+    return np.array([sought in one.casefold() for one in both.to_pylist()], bool)
+
+
+def _is(values: Any, one: str) -> "npt.NDArray[np.bool_]":
+    """Return where a value is this one."""
+    import pyarrow.compute as pc
+
+    wanted: Any = pa.scalar(one)
+    return _true(pc.equal(values, wanted))
+
+
+def _true(mask: Any) -> "npt.NDArray[np.bool_]":
+    """Return where a mask is true; null is not."""
+    return np.asarray(mask.fill_null(False), bool)
+
+
+def _order(values: Any, *, descending: bool) -> "npt.NDArray[np.int64]":
+    """Return the order of values; those that are missing come last, whichever way."""
+    import pyarrow.compute as pc
+
+    plain = values.cast(pa.string()) if values.type == _FEW else values
+    way = "descending" if descending else "ascending"
+    keys: Any = [("value", way)]
+    # Arrow puts nulls at the end by itself.
+    order = pc.sort_indices(pa.table({"value": plain}), sort_keys=keys)
+    return np.asarray(order, np.int64)

@@ -1,0 +1,116 @@
+"""The rows of a run in any order: what is kept to find and sort them."""
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from speechframe.batch.run import Run
+from speechframe.store import Record, RunFolder, RunManifest
+from speechframe.widgets.rows import SORTED_BY, Arranged, RowReader
+
+TEXTS = (
+    "Straße nach Łódź",
+    "a line of some length, as people write them",
+    "STRASSE",
+    "ÉTÉ",
+    "zoo",
+    "Zoo",
+    "",
+    "été 3",
+)
+SCHEMA = pa.schema(dict.fromkeys(("line", "speech_row_id", "request_key"), pa.string()))
+VOICES = ("nora", None, "luc", "Änne")
+STATUSES = ("done", "suspect", "done", "failed")
+
+
+def run_of(path, rows, text=lambda k: TEXTS[k % len(TEXTS)]):
+    """Make a run of which two thirds have an outcome."""
+    manifest = RunManifest("r1", "generate", options={"arguments": {"text": {"column": "line"}}})
+    folder = RunFolder.create(path, manifest)
+    keys = [f"{k + 1:032x}" for k in range(rows)]
+    with folder.lock(), folder.add_table(SCHEMA) as table:
+        columns = [[text(k) for k in range(rows)], [f"r{k}" for k in range(rows)], keys]
+        table.write(pa.record_batch([pa.array(c, pa.string()) for c in columns], schema=SCHEMA))
+    with folder.lock(), folder.writer() as writer:
+        for k, key in enumerate(keys[: rows * 2 // 3]):
+            seconds = None if k % 5 == 0 else (k * 7 % 11) / 4
+            status = STATUSES[k % 4]
+            audio = None if status == "failed" else b"RIFF"
+            writer.answer(
+                Record(
+                    key,
+                    status,
+                    audio_bytes=audio,
+                    format="WAV",
+                    audio_seconds=seconds,
+                    voice_id=VOICES[k % 4],
+                )
+            )
+    return Run(folder)
+
+
+@pytest.fixture(scope="module")
+def rows(run):
+    """All that is known of the rows, as pandas has it."""
+    frame = run.to_pandas()
+    verdicts = run.reviews.set_index("row_id")["verdict"]
+    facts = pd.DataFrame(
+        {
+            "text": frame["line"].astype(object),
+            "voice": frame["voice_id"].astype(object),
+            "locale": frame["locale"].astype(object),
+            "status": frame["status"].astype(object),
+            "seconds": frame["audio_seconds"].astype(float),
+            "verdict": frame["speech_row_id"].map(verdicts).astype(object),
+        }
+    ).reset_index(drop=True)
+    facts["row"] = range(len(facts))
+    facts["sought"] = [
+        f"{i}\n{t}".casefold() for i, t in zip(frame["speech_row_id"], frame["line"], strict=True)
+    ]
+    return facts
+
+
+def plainly(facts, arranged):
+    """Return the places as pandas finds and sorts them."""
+    keep = facts["sought"].str.contains(arranged.search.casefold(), regex=False)
+    if arranged.status:
+        keep &= facts["status"] == arranged.status
+    if arranged.verdict:
+        keep &= (
+            facts["verdict"].isna() if arranged.verdict == "none" else facts["verdict"] == arranged.verdict
+        )
+    ordered = facts[arranged.by][keep].sort_values(ascending=not arranged.descending, kind="stable")
+    return ordered.index.tolist()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    made = run_of(tmp_path_factory.mktemp("rows") / "run", 300)
+    for k, verdict in enumerate(("keep", "reject", "keep", None)):
+        made.review(f"r{k * 9}", verdict, comment="said")
+    return made
+
+
+@pytest.mark.parametrize("by", SORTED_BY)
+@pytest.mark.parametrize("descending", [False, True], ids=["up", "down"])
+def test_rows_are_found_and_sorted_as_pandas_does_it(run, rows, by, descending):
+    reader = RowReader(run)
+    for search in ("", "strasse", "ÉT", "R1", "some LENGTH", "nowhere"):
+        for status, verdict in (("", ""), ("done", ""), ("", "keep"), ("pending", "none")):
+            arranged = Arranged(search, status, verdict, by, descending)
+            found = list(reader.places(arranged))
+            assert found == plainly(rows, arranged)
+            assert {type(place) for place in found} <= {int}
+
+
+def test_what_is_kept_of_a_row_is_its_text_and_little_more(tmp_path):
+    texts = [f"Line {k} of the script, which somebody says in a while." for k in range(5000)]
+    run = run_of(tmp_path / "run", 5000, text=texts.__getitem__)
+    reader = RowReader(run)
+    before = pa.total_allocated_bytes()
+    places = reader.places(Arranged(search="line", by="text"))
+    kept = pa.total_allocated_bytes() - before
+    assert len(places) == 5000
+    assert 0 < kept < 2 * sum(map(len, texts)), "text, id and some numbers, in no objects"
+    assert all(isinstance(value, pa.Table | tuple) for value in reader._known)
