@@ -12,7 +12,8 @@ Layout 1 of a run folder::
                                     rows or 128 MB, row groups of at most 64 rows and 32 MB; the footer names
                                     its keys
     parts/failed.parquet            calls that are failed or charged_unknown now, without audio, in
-                                    PART_SCHEMA: a glob over parts/ shows every request_key once
+                                    PART_SCHEMA: a glob over parts/ shows every request_key once. As long as
+                                    log/ has something, calls that are finished by now may stand here too
     attempts/<writer>-0001.parquet  the ledger: LEDGER_SCHEMA, one row an attempt
     aligned/<id>.parquet            words that were found in the audio, of calls the service told none of
                                     (store.aligned)

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from speechframe.store import files
 from speechframe.store import log as log_files
-from speechframe.store.failed import Failure, read_unknown, replace_failed
+from speechframe.store.failed import FailedFile, Failure, read_unknown
 from speechframe.store.index import KeyIndex
 from speechframe.store.ledger import FOLDER_NAME as LEDGER_FOLDER
 from speechframe.store.ledger import ledger_path, write_ledger
 from speechframe.store.locate import work_folder
 from speechframe.store.log import Kind, SegmentReader
 from speechframe.store.parts import FOLDER_NAME as PARTS_FOLDER
-from speechframe.store.parts import Batch, PartFile, part_files, part_path
+from speechframe.store.parts import Batch, PartFile, failed_file, part_files, part_path
 from speechframe.store.replay import Replay
 from speechframe.store.schema import Record, SentRecord, part_schema
 from speechframe.store.table import FOLDER_NAME as INPUT_FOLDER
@@ -54,6 +54,9 @@ def recover(folder: Path, origin: Origin) -> Recovered:
     recovery = _Recovery(folder, origin)
     for writer in _writers(work_folder(folder)):
         recovery.take(writer)
+    if failed_file(folder).exists():
+        # Without a log, too: that of a writer elsewhere may be out of reach.
+        FailedFile(folder, part_schema(origin.operation)).drop(KeyIndex.read(part_files(folder)))
     return replace(recovery.found, unknown=read_unknown(folder))
 
 
@@ -95,7 +98,7 @@ class _Recovery:
             if not attempts.exists():
                 write_ledger(attempts, ledger)
         # Only now, with everything under its name, may the log go: oldest first, as it was written.
-        replace_failed(self.folder, self._without_finished(changes), self._schema)
+        FailedFile(self.folder, self._schema).take(self._without_finished(changes))
         for path in segments:
             files.discard(path)
         with suppress(OSError):  # somebody put a file of their own there

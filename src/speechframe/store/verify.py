@@ -14,7 +14,7 @@ from speechframe.store.aligned import SCHEMA as ALIGNED_SCHEMA
 from speechframe.store.aligned import aligned_files
 from speechframe.store.footer import Noted, packed, read_note
 from speechframe.store.ledger import ledger_files, read_attempts
-from speechframe.store.locate import work_folder
+from speechframe.store.locate import is_remote, work_folder
 from speechframe.store.manifest import RunManifest
 from speechframe.store.parts import failed_file, open_part, part_files
 from speechframe.store.schema import AUDIO_COLUMN, FINISHED, LEDGER_SCHEMA, NEEDED_COLUMNS, part_schema
@@ -55,12 +55,14 @@ def _problems(folder: Path, manifest: RunManifest) -> Iterator[Problem]:
     work = work_folder(folder)
     left = sorted((work / log.FOLDER_NAME).glob("*/"))
     ledgers = ledger_files(folder)
-    failed = [failed_file(folder)] if failed_file(folder).exists() else []
     part_problems = [
-        found
-        for path in [*part_files(folder), *failed]
-        for found in _part_problems(folder, path, schema, seen)
+        found for path in part_files(folder) for found in _part_problems(folder, path, schema, seen)
     ]
+    if (failed := failed_file(folder)).exists():
+        # Beside a log, here or on the machine that writes, what has its audio by now may stand there too.
+        before = {} if left or is_remote(folder) else seen
+        part_problems += _part_problems(folder, failed, schema, before)
+        seen |= before
     yield from part_problems
     # A file that cannot be read, or a log, says more than what is missing because of it.
     is_all_seen = not left and all(problem.request_key is not None for problem in part_problems)

@@ -23,7 +23,7 @@ from speechframe.store.entries import (
     encode_sent,
     sha256_of,
 )
-from speechframe.store.failed import Changes, replace_failed
+from speechframe.store.failed import Changes, FailedFile
 from speechframe.store.ledger import ledger_path, write_ledger
 from speechframe.store.locate import work_folder
 from speechframe.store.parts import PART_BYTES, PART_ROWS, Batch, PartFile, part_path
@@ -49,6 +49,7 @@ class _Cut:
     changes: Changes
     segment: log.Segment
     following: log.Segment | None
+    is_asked: bool = False
     done: threading.Event = field(default_factory=threading.Event)
 
 
@@ -106,6 +107,7 @@ class RunWriter:
         self._queue: Queue[list[Record] | _Cut | None] = Queue(_WAITING_BATCHES)
         self._schema = part_schema(origin.operation)
         self._part = PartFile(part_path(folder, self.name, 1), self._schema)
+        self._failed = FailedFile(folder, self._schema)
         self._thread = threading.Thread(target=self._write_parts, name="speechframe-parts", daemon=True)
         self._thread.start()
 
@@ -229,7 +231,7 @@ class RunWriter:
             When parts cannot be written; the log has everything.
         """
         with self._lock:
-            waiting = self._rotate()
+            waiting = self._rotate(is_asked=True)
         if waiting is not None:
             waiting.done.wait()
         if self._trouble is not None:
@@ -308,7 +310,7 @@ class RunWriter:
             self._queue.put(self._batch.records)
         self._batch = Batch()
 
-    def _rotate(self) -> _Cut | None:
+    def _rotate(self, *, is_asked: bool = False) -> _Cut | None:
         # Without room for the next segment or for parts, the log simply grows: nothing in it is lost.
         if self._trouble is not None or self._closed:
             return None
@@ -318,7 +320,7 @@ class RunWriter:
             self._trouble = files.store_error(self._folder, "starting a segment of the log", error)
             return None
         self._send_batch()
-        cut = _Cut(self._log.number - 1, *self._tally.take(), last, self._log.segment)
+        cut = _Cut(self._log.number - 1, *self._tally.take(), last, self._log.segment, is_asked)
         self._segment_rows = self._segment_bytes = 0
         self._queue.put(cut)
         return cut
@@ -351,7 +353,8 @@ class RunWriter:
         self._check_lock()
         write_ledger(ledger_path(self._folder, self.name, item.number), item.ledger)
         self._part.publish()
-        replace_failed(self._folder, item.changes, self._schema)
+        # As long as a log is there, a call that has its audio may stand in failed.parquet too.
+        self._failed.take(item.changes, is_last=item.is_asked or item.following is None)
         item.segment.close()
         files.discard(item.segment.path)
         if item.following is None:
