@@ -12,7 +12,7 @@ from speechframe.batch.budget import OUT_OF_BUDGET
 from speechframe.batch.live import INTERRUPTED, Live
 from speechframe.batch.naming import ROW_ID
 from speechframe.batch.options import Options
-from speechframe.batch.outcome import CHARGED_UNKNOWN, DONE, FAILED, PENDING, STATES, SUSPECT
+from speechframe.batch.outcome import CHARGED_UNKNOWN, DONE, FAILED, HEARD, PENDING, STATES, SUSPECT
 from speechframe.batch.plan import Estimate
 from speechframe.batch.progress import Progress, counted, credits_in_words, duration
 from speechframe.batch.run_rows import RunRows
@@ -240,7 +240,7 @@ class Run(RunRows):
         seed
             Of the draw.
         """
-        return sampled_rows(self, count, seed, self._values("status"))
+        return sampled_rows(self, count, seed, self._folder.places_of(HEARD).tolist())
 
     @property
     def stats(self) -> dict[str, Any]:

@@ -130,6 +130,11 @@ class RunRows:
         batch_rows
             Rows a batch at most.
         """
+        return self._as_rows(named, batch_rows, None)
+
+    def _as_rows(
+        self, named: Iterable[str], batch_rows: int | None, places: Sequence[int] | None
+    ) -> TableInput:
         import pyarrow as pa
 
         wanted = {*named}
@@ -139,11 +144,11 @@ class RunRows:
         kept = pa.schema([whole.field(name) for name in names]).with_metadata(
             self._folder.joined_schema(names).metadata
         )
-        batches = self._folder.joined(names, batch_rows=batch_rows)
-        return TableInput(kept, batches, row_ids=self._values(ROW_ID), is_run=True)
+        batches = self._folder.joined(names, batch_rows=batch_rows, places=places)
+        return TableInput(kept, batches, row_ids=self._values(ROW_ID, places), is_run=True)
 
-    def _values(self, column: str) -> list[str]:
-        batches = self._folder.joined([self.name_of(column)])
+    def _values(self, column: str, places: Sequence[int] | None = None) -> list[str]:
+        batches = self._folder.joined([self.name_of(column)], places=places)
         return [str(value) for batch in batches for value in batch.column(0).to_pylist()]
 
     @property

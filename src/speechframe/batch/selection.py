@@ -2,13 +2,12 @@
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from speechframe.batch.clip import Clip
-from speechframe.batch.outcome import HEARD
 from speechframe.batch.table import TableInput
 
 if TYPE_CHECKING:
@@ -50,7 +49,9 @@ class Selection:
         self, columns: Sequence[str] | None = None, *, audio: bool = True, batch_rows: int | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows as :meth:`Run.batches` does."""
-        return self._of(self.run.batches(columns, audio=audio, batch_rows=batch_rows))
+        return self.run._folder.joined(  # noqa: SLF001 - a run and its rows are one
+            columns, audio=audio, batch_rows=batch_rows, places=self.positions
+        )
 
     def to_arrow(self, columns: Sequence[str] | None = None, *, audio: bool = False) -> pa.Table:
         """Return the rows as one Arrow table; see :meth:`Run.to_pandas`."""
@@ -63,25 +64,8 @@ class Selection:
 
     def as_rows(self, named: Iterable[str] = (), *, batch_rows: int | None = None) -> TableInput:
         """Return the rows as the table of another run; see :meth:`Run.as_rows`."""
-        whole = self.run.as_rows(named, batch_rows=batch_rows)
-        ids = whole.row_ids or ()
-        return TableInput(
-            whole.schema.remove_metadata(),
-            self._of(whole.batches),
-            row_ids=[ids[k] for k in self.positions],
-            is_run=True,
-        )
-
-    def _of(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield what of a run's batches is selected."""
-        import numpy as np
-
-        positions, start = np.asarray(self.positions, np.int64), 0
-        for batch in batches:
-            first, last = np.searchsorted(positions, [start, start + batch.num_rows])
-            if last > first:
-                yield batch.take(positions[first:last] - start)
-            start += batch.num_rows
+        found = self.run._as_rows(named, batch_rows, self.positions)  # noqa: SLF001 - as above
+        return replace(found, schema=found.schema.remove_metadata())
 
     def __repr__(self) -> str:
         return f"<{len(self):,} rows of {self.run!r}>"
@@ -138,8 +122,7 @@ def chosen_rows(run: "Run", rows: Any, ids: Sequence[str]) -> Selection:
     return Selection(run, tuple(sorted({places[str(value)] for value in values})))
 
 
-def sampled_rows(run: "Run", count: int, seed: int, statuses: Sequence[str]) -> Selection:
-    """Return some rows that have audio, drawn by a seed; see :meth:`Run.sample`."""
-    with_audio = [k for k, status in enumerate(statuses) if status in HEARD]
+def sampled_rows(run: "Run", count: int, seed: int, with_audio: Sequence[int]) -> Selection:
+    """Return some of the rows that have audio, drawn by a seed; see :meth:`Run.sample`."""
     drawn = random.Random(seed).sample(with_audio, min(count, len(with_audio)))  # noqa: S311 - nothing is secret
     return Selection(run, tuple(sorted(drawn)))

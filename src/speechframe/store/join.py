@@ -17,7 +17,7 @@ from speechframe.store.index import KeyIndex
 from speechframe.store.manifest import TableEntry
 from speechframe.store.schema import AUDIO_COLUMN, CallStatus
 from speechframe.store.sources import Source
-from speechframe.store.table import PROBLEM, REQUEST_KEY, TARGET, open_table
+from speechframe.store.table import PROBLEM, REQUEST_KEY, TARGET, batches_of, open_table, rows_of
 
 CACHE_BYTES = 64 * 2**20
 """Row groups kept because the next rows are likely to lie in them too."""
@@ -115,30 +115,22 @@ class Joiner:
             metadata[b"huggingface"] = json.dumps({"info": {"features": features}}).encode()
         return metadata
 
-    def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield the table's rows in its order, at most `batch_rows` at a time."""
+    def batches(self, batch_rows: int, places: Sequence[int] | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the table's rows in its order, at most `batch_rows` at a time; those at `places` only."""
         with open_table(self._folder, self._entry) as file, self._groups:
-            for rows in file.iter_batches(batch_size=batch_rows, columns=self._read()):
+            if places is None:
+                read = file.iter_batches(batch_size=batch_rows, columns=self._read())
+            else:
+                read = batches_of(file, self._read(), places, batch_rows)
+            for rows in read:
                 positions = self._index.find(rows.column(self._key_name))
                 for start, end in self._spans(positions):
                     yield self._join(rows.slice(start, end - start), positions[start:end])
 
     def rows(self, places: Sequence[int]) -> pa.RecordBatch:
         """Return the rows at these places of the table, in this order; reads their row groups only."""
-        wanted = np.asarray(places, np.int64)
         with open_table(self._folder, self._entry) as file, self._groups:
-            counts = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
-            starts = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int64)
-            groups = np.searchsorted(starts, wanted, side="right") - 1
-            pieces = [file.schema_arrow.empty_table().select(self._read())]
-            order, taken = np.empty(len(wanted), np.int64), 0
-            for group in np.unique(groups).tolist():
-                here = np.flatnonzero(groups == group)
-                piece = file.read_row_group(group, columns=self._read()).select(self._read())
-                pieces.append(piece.take(wanted[here] - starts[group]))
-                order[here] = np.arange(taken, taken + len(here))
-                taken += len(here)
-            found = pa.concat_tables(pieces).take(pa.array(order, pa.int64()))
+            found = rows_of(file, self._read(), places)
             rows = pa.RecordBatch.from_arrays([*map(_whole, found.columns)], schema=found.schema)
             return self._join(rows, self._index.find(rows.column(self._key_name)))
 
@@ -163,7 +155,8 @@ class Joiner:
         yield start, len(positions)
 
     def _join(self, rows: pa.RecordBatch, positions: Numbers) -> pa.RecordBatch:
-        mine = self._records(positions)
+        # Of rows that are asked for nothing of ours, no part is read.
+        mine = self._records(positions) if self._ours else self._groups.empty
         columns = []
         for f in self.schema:
             column = self._ours.get(f.name)

@@ -1,10 +1,11 @@
 """Reading a run folder: which calls have an outcome, their records, and the table they belong to."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -17,6 +18,7 @@ from speechframe.store.join import CACHE_BYTES, Joiner
 from speechframe.store.locate import is_remote
 from speechframe.store.look import Look, Looker
 from speechframe.store.manifest import RunManifest, TableEntry, read_manifest
+from speechframe.store.parts import GROUP_ROWS
 from speechframe.store.schema import AUDIO_COLUMN, FINISHED, part_schema
 from speechframe.store.tally import Origin
 from speechframe.store.writer import host_name, user_name
@@ -26,6 +28,9 @@ ALIGNED_KEY = "aligned_by"
 
 _BATCH_ROWS = 4_096
 _AUDIO_BATCH_ROWS = 64
+
+_FEW = 2 * GROUP_ROWS
+"""One row of so many is few: of more, most row groups have one, and whole parts are read faster."""
 
 
 class RunReader:
@@ -152,6 +157,7 @@ class RunReader:
         audio: bool = False,
         batch_rows: int | None = None,
         cache_bytes: int = CACHE_BYTES,
+        places: Sequence[int] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the run's table in the caller's order, our columns beside the caller's.
 
@@ -169,15 +175,18 @@ class RunReader:
             At most so many rows a batch: 4,096, with audio 64 and about 32 MB.
         cache_bytes
             Of row groups kept for the rows that follow.
+        places
+            Where the rows lie in the table, counted from 0, ascending; None for all. Little else is read.
 
         Raises
         ------
         StoreError
             When the run has no table or no such column, or a file cannot be read.
         """
-        joiner = self._joiner(columns, audio=audio, cache_bytes=cache_bytes)
+        few = places is not None and len(places) * _FEW < self._entry().rows
+        joiner = self._joiner(columns, audio=audio, cache_bytes=cache_bytes, few=few)
         with_audio = self._entry().name_of(AUDIO_COLUMN) in joiner.schema.names
-        return joiner.batches(batch_rows or (_AUDIO_BATCH_ROWS if with_audio else _BATCH_ROWS))
+        return joiner.batches(batch_rows or (_AUDIO_BATCH_ROWS if with_audio else _BATCH_ROWS), places)
 
     def rows_at(self, places: Sequence[int], columns: Sequence[str] | None = None) -> pa.RecordBatch:
         """Return some rows of the table, joined as :meth:`joined` does it; reads little else.
@@ -190,6 +199,19 @@ class RunReader:
             Names in the result; None for all but audio and the hidden ones.
         """
         return self._joiner(columns, audio=False, few=True).rows(places)
+
+    def places_of(self, statuses: Collection[str]) -> npt.NDArray[np.int64]:
+        """Return where the rows lie in the table whose calls have one of these outcomes; reads keys only."""
+        index, name = self.index(), self._entry().name_of(table.REQUEST_KEY)
+        wanted = np.array([status in statuses for status in index.statuses], np.bool_)
+        pieces = [np.zeros(0, np.bool_)]
+        with self.table() as file:
+            for batch in file.iter_batches(columns=[name]):
+                at = index.find(batch.column(0))
+                found = at >= 0
+                found[found] = wanted[index.columns.codes[at[found]]]
+                pieces.append(found)
+        return np.flatnonzero(np.concatenate(pieces))
 
     def newest(self, count: int) -> list[str]:
         """Return the keys of the calls whose audio came last, the newest first."""

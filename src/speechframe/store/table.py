@@ -1,12 +1,14 @@
 """The caller's tables, spooled into ``input/`` so that a run needs nothing from the caller again."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -26,6 +28,9 @@ TARGET = f"{ARGUMENT}target"
 # What a run needs to read its table is what it needs for one of these, however many rows there are.
 _GROUP_ROWS = 2_048
 _GROUP_BYTES = 16 * 2**20
+
+
+Numbers = npt.NDArray[np.int64]
 
 
 class TableWriter:
@@ -153,10 +158,66 @@ def open_table(folder: Path, entry: TableEntry) -> pq.ParquetFile:
         ) from error
 
 
+def rows_of(file: pq.ParquetFile, columns: Sequence[str], places: Sequence[int] | Numbers) -> pa.Table:
+    """Return the rows at these places of a table, in this order; reads their row groups only."""
+    wanted, names = np.asarray(places, np.int64), list(columns)
+    groups, starts = _groups_of(file, wanted)
+    pieces = [file.schema_arrow.empty_table().select(names)]
+    order, taken = np.empty(len(wanted), np.int64), 0
+    for group in np.unique(groups).tolist():
+        here = np.flatnonzero(groups == group)
+        piece = file.read_row_group(group, columns=names).select(names)
+        pieces.append(piece.take(wanted[here] - starts[group]))
+        order[here] = np.arange(taken, taken + len(here))
+        taken += len(here)
+    return pa.concat_tables(pieces).take(pa.array(order, pa.int64()))
+
+
+def batches_of(
+    file: pq.ParquetFile, columns: Sequence[str], places: Sequence[int] | Numbers, batch_rows: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows at these places of a table, which ascend; reads their row groups only.
+
+    Unlike :func:`rows_of` it holds no more than a batch, however many the places are.
+    """
+    wanted = np.asarray(places, np.int64)
+    groups, starts = _groups_of(file, wanted)
+    read = np.unique(groups).tolist()
+    if not read:
+        return
+    # Where the rows lie in what is read: as if there were no other row groups.
+    counts = [file.metadata.row_group(group).num_rows for group in read]
+    firsts = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int64)
+    at = wanted - starts[groups] + firsts[np.searchsorted(read, groups)]
+    start = 0
+    for batch in file.iter_batches(batch_rows, row_groups=read, columns=list(columns)):
+        first, last = np.searchsorted(at, [start, start + batch.num_rows])
+        if last > first:
+            yield batch.take(pa.array(at[first:last] - start))
+        start += batch.num_rows
+
+
+def _groups_of(file: pq.ParquetFile, places: Numbers) -> tuple[Numbers, Numbers]:
+    """Return each row's row group, and the first row of every row group of the file."""
+    counts = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+    starts = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int64)
+    return np.searchsorted(starts, places, side="right") - 1, starts
+
+
 def _difference(got: pa.Schema, wanted: pa.Schema) -> str:
     return "; ".join(f"{a} instead of {b}" for a, b in zip(got, wanted, strict=False) if a != b) or (
         f"{len(got)} columns instead of {len(wanted)}"
     )
 
 
-__all__ = ["ARGUMENT", "PROBLEM", "REQUEST_KEY", "TARGET", "TableWriter", "new_entry", "open_table"]
+__all__ = [
+    "ARGUMENT",
+    "PROBLEM",
+    "REQUEST_KEY",
+    "TARGET",
+    "TableWriter",
+    "batches_of",
+    "new_entry",
+    "open_table",
+    "rows_of",
+]

@@ -1,0 +1,134 @@
+"""Some rows of a long run: they are what they are in the whole, and little else is read for them."""
+
+import hashlib
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from speechframe import open_run
+from speechframe.store import Record, RunFolder, RunManifest
+
+ROWS = 6_000
+PLACES = [0, 1, 63, 64, 65, 2_047, 2_048, 2_049, 4_095, 4_096, 5_000, ROWS - 2, ROWS - 1]
+SCHEMA = pa.schema(
+    [(name, pa.string()) for name in ("line", "speech_row_id", "request_key", "speech_problem")]
+    + [("speech_millicredits", pa.int64())]
+)
+
+
+def key_of(place):
+    return hashlib.blake2b(str(place).encode(), digest_size=16).hexdigest()
+
+
+def write_table(folder, names):
+    with folder.add_table(SCHEMA, hidden=["speech_row_id", "speech_millicredits"]) as table:
+        for start in range(0, len(names), 1_000):
+            here = range(start, min(start + 1_000, len(names)))
+            columns = [
+                [f"line {k}" for k in here], [names[k] for k in here],
+                [None if k % 10 == 9 else key_of(k) for k in here], [None for _ in here],
+            ]  # fmt: skip
+            arrays = [*(pa.array(column, pa.string()) for column in columns), pa.array([90] * len(here))]
+            table.write(pa.record_batch(arrays, schema=SCHEMA))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A run whose calls are done, but for those that failed, are pending, or were never to be made."""
+    found = RunFolder.create(tmp_path_factory.mktemp("few") / "run", RunManifest("r", "generate"))
+    with found.lock():
+        write_table(found, [f"r{k}" for k in range(ROWS)])
+        with found.writer() as out:
+            for k in range(ROWS):
+                if k % 10 == 7:
+                    out.answer(Record(key_of(k), "failed", error_code="BadRequest"))
+                elif k % 10 not in {8, 9}:
+                    audio = f"audio {k}".encode()
+                    out.answer(Record(key_of(k), "done", audio_bytes=audio, format="WAV", sample_rate=8_000))
+    return found.path
+
+
+@pytest.fixture
+def run(folder):
+    return open_run(folder)
+
+
+@pytest.fixture(scope="module")
+def whole(folder):
+    return open_run(folder).to_arrow(audio=True)
+
+
+@pytest.fixture
+def values_read(monkeypatch):
+    """Counts the values that are read of Parquet files, in tables and parts alike."""
+    count = [0]
+
+    def counted(found):
+        count[0] += found.num_rows * found.num_columns
+        return found
+
+    for name in ("read", "read_row_group"):
+        real = getattr(pq.ParquetFile, name)
+        monkeypatch.setattr(pq.ParquetFile, name, lambda *a, real=real, **k: counted(real(*a, **k)))
+    batches = pq.ParquetFile.iter_batches
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", lambda *a, **k: map(counted, batches(*a, **k)))
+
+    def values(do):
+        count[0] = 0
+        do()
+        return count[0]
+
+    return values
+
+
+MANY = [set(range(0, ROWS, 7)), set(range(900, 1_300))]
+
+
+@settings(max_examples=15)
+@given(
+    places=st.sets(st.sampled_from(PLACES)) | st.sampled_from(MANY),
+    batch_rows=st.sampled_from([None, 90]),
+    audio=st.booleans(),
+)
+def test_selected_rows_are_the_rows_of_the_run(folder, whole, places, batch_rows, audio):
+    places = sorted(places)
+    selection = open_run(folder).select([f"r{k}" for k in places])
+    found = list(selection.batches(audio=audio, batch_rows=batch_rows))
+    assert all(0 < batch.num_rows <= (batch_rows or 4_096) for batch in found)
+    table = pa.Table.from_batches(found, selection.to_arrow(audio=audio).schema)
+    expected = whole.take(pa.array(places, pa.int64())).select(table.column_names)
+    assert table.equals(expected)
+    assert ("audio" in table.column_names) == audio
+
+
+def test_a_sample_as_a_table_has_the_ids_of_its_rows(run):
+    selection = run.sample(20, seed=3)
+    rows = selection.as_rows()
+    assert rows.row_ids == [f"r{k}" for k in selection.positions]
+    lines = [line for batch in rows.batches for line in batch.column("line").to_pylist()]
+    assert lines == [f"line {k}" for k in selection.positions]
+
+
+def test_a_sample_is_of_rows_with_audio(run):
+    assert set(run.sample(ROWS).positions) == {k for k in range(ROWS) if k % 10 not in {7, 8, 9}}
+
+
+@pytest.mark.parametrize("audio", [False, True])
+def test_of_a_long_run_a_few_rows_read_a_few_row_groups(run, values_read, audio):
+    few = run.sample(4)
+    assert values_read(lambda: few.to_arrow(audio=audio)) < values_read(lambda: run.to_arrow(audio=audio)) / 5
+
+
+def test_a_row_reads_its_row_group_of_the_table_and_no_part_for_what_is_the_callers_own(run, values_read):
+    one = run.select(["r4000"])
+    group = 3_000  # of a table that came by 1,000 rows
+    line_key_and_problem = 3
+    assert values_read(lambda: one.to_arrow(["line"])) == group * line_key_and_problem
+
+
+def test_a_draw_reads_keys_only(run, values_read):
+    run.sample(4)
+    assert values_read(lambda: run.sample(4)) == ROWS
