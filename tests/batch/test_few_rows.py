@@ -132,3 +132,29 @@ def test_a_row_reads_its_row_group_of_the_table_and_no_part_for_what_is_the_call
 def test_a_draw_reads_keys_only(run, values_read):
     run.sample(4)
     assert values_read(lambda: run.sample(4)) == ROWS
+
+
+def test_ids_are_read_once_however_many_clips_are_asked_for(run, values_read):
+    assert values_read(lambda: run.clip("r11")) > ROWS
+    assert values_read(lambda: run.clip("r5990")) < ROWS
+    assert run.clip("r5990").audio == b"audio 5990"
+    with pytest.raises(KeyError, match="it is pending"):
+        run.clip("r18")
+    with pytest.raises(KeyError, match="it is invalid"):
+        run.clip("r19")
+    with pytest.raises(KeyError, match=r"no row has the id 'r6000'; .* such as 'r0', 'r1', 'r2'"):
+        run.clip("r6000")
+
+
+def test_ids_are_those_of_the_newest_table(tmp_path):
+    folder = RunFolder.create(tmp_path / "run", RunManifest("r", "generate"))
+    with folder.lock():
+        write_table(folder, ["a", "b"])
+        with folder.writer() as out:
+            for k in range(2):
+                out.answer(Record(key_of(k), "done", audio_bytes=b"%d" % k, format="WAV", sample_rate=8_000))
+        run = open_run(folder.path)
+        assert run.clip("a").audio == b"0"
+        write_table(folder, ["b", "a"])
+        assert run.clip("a").audio == b"0"
+        assert run.refresh().clip("a").audio == b"1"

@@ -15,12 +15,15 @@ from speechframe.spec.speech import Format
 from speechframe.store import RunFolder, is_remote
 from speechframe.store.reviews import Review
 from speechframe.store.schema import AUDIO_COLUMN, BOOKKEEPING
+from speechframe.store.table import open_table, rows_of
 from speechframe.store.writer import user_name
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
     import pyarrow.dataset as ds
+
+    from speechframe.store.manifest import TableEntry
 
 __all__ = ["MOST_AUDIO_BYTES", "RunRows"]
 
@@ -33,6 +36,8 @@ class RunRows:
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
+        # Of the newest table, from the first row that is asked for by its id: else each such row reads all.
+        self._ids: tuple[TableEntry, pa.ChunkedArray[Any]] | None = None
 
     @property
     def path(self) -> Path:
@@ -204,13 +209,14 @@ class RunRows:
     def _find(self, row_id: str) -> tuple[str | None, str]:
         import pyarrow.compute as pc
 
-        names = [self.name_of(ROW_ID), self.name_of("request_key")]
-        with self._folder.table() as file:
-            for batch in file.iter_batches(columns=names):
-                at = pc.index(batch.column(names[0]), row_id).as_py()
-                if at >= 0:
-                    key = batch.column(names[1])[at].as_py()
-                    return key, PENDING if key else INVALID
+        folder, entry = self._folder, self._folder.tables()[-1]
+        with open_table(folder.path, entry) as file:
+            if self._ids is None or self._ids[0] != entry:
+                self._ids = entry, file.read([entry.name_of(ROW_ID)]).column(0)
+            at = pc.index(self._ids[1], row_id).as_py()
+            if at >= 0:
+                key = rows_of(file, [entry.name_of("request_key")], [at]).column(0)[0].as_py()
+                return key, PENDING if key else INVALID
         raise KeyError(f"no row has the id {row_id!r}; {self._ids_in_words()}")
 
     def _ids_in_words(self) -> str:
