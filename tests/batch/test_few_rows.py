@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speechframe import open_run
+from speechframe.batch import redo
 from speechframe.store import Record, RunFolder, RunManifest
 
 ROWS = 6_000
@@ -158,3 +159,17 @@ def test_ids_are_those_of_the_newest_table(tmp_path):
         write_table(folder, ["b", "a"])
         assert run.clip("a").audio == b"0"
         assert run.refresh().clip("a").audio == b"1"
+
+
+def test_a_redo_reads_the_table_piece_by_piece_as_it_is_taken(folder, values_read, monkeypatch):
+    monkeypatch.setattr(redo, "BATCH_ROWS", 500)
+    table, known = redo.with_new_takes(RunFolder.open(folder), ["r5", "r4000", "r4007"])
+    assert known["take"].column == "speech_arg_take"
+    pieces = []
+    assert values_read(lambda: pieces.append(table.read_next_batch())) <= 500 * 2
+    found = pa.Table.from_batches([*pieces, *table])
+    assert found.column("line").to_pylist() == [f"line {k}" for k in range(ROWS)]
+    redone = {5, 4_000, 4_007}
+    expected = [None if k % 10 == 9 else int(k in redone) for k in range(ROWS)]
+    assert found.column("speech_arg_take").to_pylist() == expected
+    assert found.column_names == ["line", "speech_arg_take"]

@@ -31,7 +31,7 @@ from speechframe.batch.packs import sent_together
 from speechframe.batch.plan import Plan, calls
 from speechframe.batch.prepare import RETAKEN, Prepared, check_table, prepare, retaken_in, sources_of
 from speechframe.batch.progress import Bar, Progress, counted, say
-from speechframe.batch.redo import own_table, suspect_takes, without_ours
+from speechframe.batch.redo import own_rows, suspect_takes
 from speechframe.batch.run import DRIFT_KEY, FINISHED, REMARK_KEY, RUNNING, STATE_KEY, STOP_KEY, STOPPED, Run
 from speechframe.batch.stream import MOST_KEPT, Outcomes
 from speechframe.batch.threads import in_thread
@@ -177,10 +177,9 @@ class Driver:
         """Let other takes stand for calls (None: their own again), and plan the run's table anew."""
         retaken = {**retaken_in(self.folder), **takes}
         self._note({RETAKEN: {key: take for key, take in retaken.items() if take is not None}})
-        table, _ = await asyncio.to_thread(own_table, self.folder)
         options = replace(self.options, run_dir=self.folder.path, on_invalid="skip", dry_run=False)
         self.prepared = await prepare(
-            without_ours(self.folder, table),
+            own_rows(self.folder),
             {},
             self.operation,
             self.connection,

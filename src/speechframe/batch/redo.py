@@ -1,6 +1,7 @@
 """Another take of some rows of a run: the same table with higher take numbers."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ from speechframe.batch.outcome import DONE, FAILED, SUSPECT
 from speechframe.batch.planner import row_values
 from speechframe.batch.prepare import sources_of
 from speechframe.batch.reviews import rejected
-from speechframe.batch.table import problem
+from speechframe.batch.table import BATCH_ROWS, problem
 from speechframe.errors import InvalidRows
 from speechframe.store import RunFolder
 from speechframe.store.table import ARGUMENT, PROBLEM
@@ -19,9 +20,15 @@ from speechframe.store.table import ARGUMENT, PROBLEM
 REJECTED = "rejected"
 REDO_STATES = (FAILED, SUSPECT, DONE, REJECTED)
 
+_TAKE = f"{ARGUMENT}take"
 
-def with_new_takes(folder: RunFolder, redo: str | Sequence[Any]) -> tuple[pa.Table, Mapping[str, Source]]:
+
+def with_new_takes(
+    folder: RunFolder, redo: str | Sequence[Any]
+) -> tuple[pa.RecordBatchReader, Mapping[str, Source]]:
     """Return a run's table with the next take for some rows, and where its arguments come from then.
+
+    The table is read once, while it is taken: of a long one nothing but ids and takes is held.
 
     Parameters
     ----------
@@ -36,24 +43,40 @@ def with_new_takes(folder: RunFolder, redo: str | Sequence[Any]) -> tuple[pa.Tab
     InvalidRows
         For another status, or an id that no row has.
     """
-    whole, ids = own_table(folder)
+    ids = _values(folder, ROW_ID)
     chosen = _chosen(folder, ids, redo)
     sources = sources_of(folder)
-    entry = folder.tables()[-1]
-    has_call = whole.column(entry.name_of("request_key")).is_valid().to_pylist()
-    values = (v for batch in whole.to_batches() for v in row_values(batch, _only(sources, "take")))
-    made = [t for batch in folder.joined([entry.name_of("take")]) for t in batch.column(0).to_pylist()]
-    takes = [
-        _next_take(value.get("take"), now, redone=row_id in chosen)
-        if is_good
-        else _kept_wrong(value.get("take"))
-        for row_id, value, now, is_good in zip(ids, values, made, has_call, strict=True)
+    made = [
+        t
+        for batch in folder.joined([folder.tables()[-1].name_of("take")])
+        for t in batch.column(0).to_pylist()
     ]
-    column = ARGUMENT + "take"
-    kept = without_ours(folder, whole)
-    kept = kept.drop_columns([name for name in kept.column_names if name == column])
-    kept = kept.append_column(column, pa.array(takes, pa.int64()))
-    return kept, {**sources, "take": Source("take", column=column)}
+    own = own_rows(folder, without=[_TAKE])
+    schema = own.schema.append(pa.field(_TAKE, pa.int64()))
+    takes = _takes(folder, [row_id in chosen for row_id in ids], made, _only(sources, "take"))
+    batches = (
+        pa.RecordBatch.from_arrays(
+            [*batch.columns, pa.array(islice(takes, batch.num_rows), pa.int64())], schema=schema
+        )
+        for batch in own
+    )
+    known = {**sources, "take": Source("take", column=_TAKE)}
+    return pa.RecordBatchReader.from_batches(schema, batches), known
+
+
+def _takes(
+    folder: RunFolder, redone: Sequence[bool], made: Sequence[int | None], asked: Mapping[str, Source]
+) -> Iterator[int | None]:
+    """Yield the take that each row is to have."""
+    key_name = folder.tables()[-1].name_of("request_key")
+    columns = [key_name, *(source.column for source in asked.values() if source.column is not None)]
+    rows = zip(redone, made, strict=True)
+    for batch in _batches(folder, columns):
+        has_call = batch.column(key_name).is_valid().to_pylist()
+        here = islice(rows, batch.num_rows)
+        for is_good, values, (is_redone, now) in zip(has_call, row_values(batch, asked), here, strict=True):
+            take = values.get("take")
+            yield _next_take(take, now, redone=is_redone) if is_good else _kept_wrong(take)
 
 
 def suspect_takes(folder: RunFolder) -> dict[str, int]:
@@ -68,17 +91,34 @@ def suspect_takes(folder: RunFolder) -> dict[str, int]:
     return {key: take for status, key, take in rows if status == SUSPECT}
 
 
-def own_table(folder: RunFolder) -> tuple[pa.Table, list[str]]:
-    """Return a run's newest table as it was spooled, and its row ids."""
-    with folder.table() as file:
-        whole = file.read()
-    return whole, [str(i) for i in whole.column(folder.tables()[-1].name_of(ROW_ID)).to_pylist()]
+def own_rows(folder: RunFolder, *, without: Sequence[str] = ()) -> pa.RecordBatchReader:
+    """Return the caller's columns of a run's newest table, to be read once and piece by piece.
 
-
-def without_ours(folder: RunFolder, table: pa.Table) -> pa.Table:
-    """Return a spooled table without what planning put beside the caller's columns."""
+    Parameters
+    ----------
+    folder
+        The run.
+    without
+        Columns to leave out beside what planning put there.
+    """
     entry = folder.tables()[-1]
-    return table.drop_columns([entry.name_of(name) for name in (ROW_ID, "request_key", PROBLEM, COST)])
+    left_out = {*without, *(entry.name_of(name) for name in (ROW_ID, "request_key", PROBLEM, COST))}
+    with folder.table() as file:
+        whole = file.schema_arrow
+    kept = pa.schema([f for f in whole if f.name not in left_out]).with_metadata(whole.metadata)
+    return pa.RecordBatchReader.from_batches(
+        kept, (batch.select(kept.names) for batch in _batches(folder, kept.names))
+    )
+
+
+def _batches(folder: RunFolder, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    with folder.table() as file:
+        yield from file.iter_batches(BATCH_ROWS, columns=list(dict.fromkeys(columns)))
+
+
+def _values(folder: RunFolder, name: str) -> list[str]:
+    column = folder.tables()[-1].name_of(name)
+    return [str(value) for batch in _batches(folder, [column]) for value in batch.column(0).to_pylist()]
 
 
 def _next_take(asked: Any, made: int | None, *, redone: bool) -> int:
