@@ -669,3 +669,39 @@ def test_a_translation_is_kept_without_audio(tmp_path):
 
 def test_an_answer_without_audio_or_translation_is_not_kept(tmp_path):
     assert not Cache(tmp_path / "cache").put(Record("ab" * 16, "done", text="Regards"))
+
+
+def test_a_put_that_prunes_reads_the_ends_of_entries_and_comes_to_the_same(tmp_path, monkeypatch):
+    def filled(name, **limits):
+        cache = Cache(tmp_path / name, **limits)
+        for number in range(40):
+            # Five entries name the same audio.
+            audio = audio_of(key_of(number % 8), 5_000)
+            cache.put(
+                done(key_of(number), audio_bytes=audio, word_durations=[(f"w{i}", i, i) for i in range(300)])
+            )
+        entry_file(cache, key_of(3)).write_bytes(b"")
+        audio_file(cache, audio_of(key_of(4), 5_000)).unlink()
+        age(cache, 2 * HOUR_S)
+        cache.get(key_of(7))
+        return cache
+
+    whole = []
+    real = cache_module.cache_files.read_entry
+    monkeypatch.setattr(cache_module.cache_files, "read_entry", lambda path: whole.append(path) or real(path))
+    checked, quick = filled("checked"), filled("quick", max_age_days=1 / 24)
+    assert checked.prune(max_age_days=1 / 24).entries == 39
+    assert len(whole) == 40
+    quick._tidied()
+    assert len(whole) == 40
+    left = [sorted(path.name for path in files_of(cache)) for cache in (checked, quick)]
+    assert left[0] == left[1]
+    assert quick.get(key_of(7)) is not None
+
+
+@pytest.mark.parametrize("audio", [None, b"RIFF"])
+def test_the_end_of_an_entry_names_its_audio(cache, audio):
+    cache.put(done(KEY, audio_bytes=audio, translated_text='"sha256": "", "made_at": 1}'))
+    (file,) = cache_module.cache_files.listed(str(cache.folder), "entries")
+    expected = "" if audio is None else hashlib.sha256(audio).hexdigest()
+    assert cache_module.cache_files.read_digest(file) == expected

@@ -328,7 +328,9 @@ class Cache:
             most = self.max_bytes * _PRUNED_TO if passed and self.max_bytes is not None else None
             # Another process that prunes does it for all.
             with suppress(Timeout), FileLock(self.folder / cache_files.LOCK, blocking=False):
-                size = cache_files.prune(self._root, most, self.max_age_days, dry_run=False).bytes_left
+                # Quick: a thread of a run waits for it.
+                left = cache_files.prune(self._root, most, self.max_age_days, dry_run=False, is_quick=True)
+                size = left.bytes_left
         return 0 if self.max_bytes is None else self.max_bytes - size
 
 

@@ -44,6 +44,9 @@ DAY_S = 86_400.0
 
 _SHARD_DIGITS = 2
 _DIGEST_DIGITS = 64
+_END = re.compile(rb'"sha256": "([0-9a-f]{64}|)", "made_at": -?\d+}$')
+_END_BYTES = 160
+"""An entry ends with the sha256 of its audio: so much of it has that, however many words stand before."""
 
 # What an answer is. What the call was (its price, lane, latency, text) is not kept.
 _KEPT = (
@@ -209,6 +212,21 @@ def read_entry(path: str) -> dict[str, Any] | None:
         return None
 
 
+def read_digest(file: File) -> str | None:
+    """Return the sha256 of an entry's audio, empty for one without, by its end; None when that is damaged."""
+    try:
+        with open(file.path, "rb", buffering=0) as entry:
+            found = _END.search(os.pread(entry.fileno(), _END_BYTES, max(0, file.size - _END_BYTES)))
+    except OSError:
+        return None
+    return None if found is None else found[1].decode()
+
+
+def _checked_digest(file: File) -> str | None:
+    kept = read_entry(file.path)
+    return None if kept is None else str(kept["sha256"])
+
+
 def entry_of(root: str, file: File) -> Entry | None:
     """Return the entry in a file, None when it is damaged or its audio is gone."""
     kept = read_entry(file.path)
@@ -296,8 +314,14 @@ def key_names(root: str) -> Iterator[str]:
             yield from filter(KEY.fullmatch, os.listdir(shard.path))
 
 
-def prune(root: str, most_bytes: float | None, oldest_days: float | None, *, dry_run: bool) -> Pruned:
-    """Remove entries until the limits hold, the least recently used first; None for no limit."""
+def prune(
+    root: str, most_bytes: float | None, oldest_days: float | None, *, dry_run: bool, is_quick: bool = False
+) -> Pruned:
+    """Remove entries until the limits hold, the least recently used first; None for no limit.
+
+    Every entry is read and checked, but in a hurry: then only its end, and what is damaged elsewhere stays
+    until somebody asks for it.
+    """
     now_s = time.time()
     # Entries first: the audio of an entry that is seen here was there before it.
     entries: list[File] = []
@@ -305,12 +329,9 @@ def prune(root: str, most_bytes: float | None, oldest_days: float | None, *, dry
     for file in listed(root, ENTRIES):
         (entries if KEY.fullmatch(file.name) else leftovers).append(file)
     audio = {file.name: file for file in listed(root, AUDIO)}
-    said = {file.name: read_entry(file.path) for file in entries}
-    digests = {
-        name: str(kept["sha256"])
-        for name, kept in said.items()
-        if kept and (not kept["sha256"] or kept["sha256"] in audio)
-    }
+    read = read_digest if is_quick else _checked_digest
+    said = {file.name: read(file) for file in entries}
+    digests = {name: kept for name, kept in said.items() if kept is not None and (not kept or kept in audio)}
     uses = Counter(filter(None, digests.values()))
     left = before = sum(file.size for file in (*entries, *leftovers, *audio.values()))
     # Audio that no entry names may be that of a put under way.
