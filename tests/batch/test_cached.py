@@ -2,6 +2,7 @@
 
 import hashlib
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +11,10 @@ from faulty import audio_of, check_audio, statuses
 
 import speechframe as spf
 from speechframe.batch.filler import Filler
+from speechframe.batch.generate import GenerateOperation
 from speechframe.errors import StoreError
 from speechframe.settings.rules import cache_rules
+from speechframe.spec.billing import billed_characters
 from speechframe.store import Record
 from speechframe.store.cache import Cache
 
@@ -175,3 +178,100 @@ def test_answers_that_were_not_looked_at_are_not_for_other_runs(faulty, speak, t
     assert (
         spoken(speak, faulty, LINES[:6], tmp_path, "c", cache=cache, truth_checks=False).stats["cached"] == 5
     )
+
+
+# -- behind the end of a budget --------------------------------------------------------
+
+EVEN = [f"This is line {i:02d}." for i in range(20)]
+EACH = billed_characters(EVEN[0])
+
+
+@pytest.mark.parametrize("width", [1, 4])
+def test_what_the_cache_has_behind_the_end_of_a_budget_is_taken(
+    faulty, speak, tmp_path, cache, capsys, width
+):
+    spoken(speak, faulty, EVEN[10:16], tmp_path, "a", cache=cache)
+    sent = len(faulty.seen)
+    run = spoken(
+        speak, faulty, EVEN, tmp_path, "b",
+        cache=cache, max_credits=3 * EACH + 1, max_concurrency=width, progress=True,
+    )  # fmt: skip
+    assert (run.status, run.stopped_because) == ("stopped", "budget")
+    assert len(faulty.seen) == sent + 3
+    ended = statuses(run)
+    assert [text for text in EVEN if ended[text] == "cached"] == EVEN[10:16]
+    assert [text for text in EVEN if ended[text] == "done"] == EVEN[:3]
+    assert run.ledger["credits"].sum() == 3 * EACH
+    assert f"the 11 calls to come would cost {11 * EACH}." in capsys.readouterr().err
+    run = spoken(speak, faulty, EVEN, tmp_path, "b")
+    assert (run.status, run.estimate.calls) == ("finished", 11)
+
+
+def test_what_the_cache_lost_behind_the_end_of_a_budget_is_not_paid_for(
+    faulty, speak, tmp_path, cache, capsys
+):
+    spoken(speak, faulty, EVEN[10:16], tmp_path, "a", cache=cache)
+    for path in cache.rglob("*"):
+        if path.is_file() and path.name != "cache.json" and path.stat().st_size > 500:
+            path.write_bytes(path.read_bytes()[:-1] + b"?")
+    sent = len(faulty.seen)
+    run = spoken(speak, faulty, EVEN, tmp_path, "b", cache=cache, max_credits=3 * EACH, progress=True)
+    assert len(faulty.seen) == sent + 3
+    assert (run.stats["done"], run.stats["pending"]) == (3, 17)
+    assert f"the 17 calls to come would cost {17 * EACH}." in capsys.readouterr().err
+
+
+def test_behind_the_end_of_a_budget_only_rows_of_the_cache_are_looked_at(
+    faulty, speak, tmp_path, cache, monkeypatch
+):
+    lines = [f"This is line {i:05d}." for i in range(4000)]
+    spoken(speak, faulty, [lines[5], lines[3500]], tmp_path, "a", cache=cache)
+    checked, real = [], GenerateOperation.check
+
+    def check(self, values, take):
+        checked.append(values["text"])
+        return real(self, values, take)
+
+    monkeypatch.setattr(GenerateOperation, "check", check)
+    run = spoken(speak, faulty, lines, tmp_path, "b", cache=cache, max_credits=0)
+    assert run.stats["cached"] == 2
+    # All of them to plan, and then a few at once until the budget is found to be used up.
+    assert len(lines) < len(checked) <= len(lines) + 100
+
+
+@pytest.mark.parametrize("drain", [True, False])
+def test_who_stops_a_run_does_not_wait_for_what_the_cache_has(
+    faulty, speak, tmp_path, cache, monkeypatch, drain
+):
+    spoken(speak, faulty, LINES, tmp_path, "a", cache=cache)
+    real = Cache.get
+
+    def slow(self, key):
+        time.sleep(0.05)
+        return real(self, key)
+
+    monkeypatch.setattr(Cache, "get", slow)
+    live = spoken(
+        speak, faulty, ["New.", *LINES], tmp_path, "b", cache=cache, max_credits=0, wait=False
+    )  # fmt: skip
+    next(iter(live.outcomes()))
+    live.stop(drain=drain)
+    run = live.wait(20)
+    assert (run.status, run.stopped_because) == ("stopped", "budget")
+    assert 1 <= run.stats["cached"] < len(LINES) - 5
+
+
+def test_a_key_that_is_used_up_ends_a_run_at_once(faulty, speak, tmp_path, cache):
+    spoken(speak, faulty, EVEN[10:], tmp_path, "a", cache=cache)
+    faulty.forever = {EVEN[3]: 402}
+    run = spoken(speak, faulty, EVEN, tmp_path, "b", cache=cache, max_concurrency=1)
+    assert (run.stopped_because, run.stats["done"], run.stats.get("cached", 0)) == ("quota", 3, 0)
+
+
+def test_a_price_that_the_cache_saved_is_not_taken_from_what_is_still_to_pay(
+    faulty, speak, tmp_path, cache, capsys
+):
+    spoken(speak, faulty, EVEN[:10], tmp_path, "a", cache=cache)
+    run = spoken(speak, faulty, EVEN, tmp_path, "b", cache=cache, max_credits=2 * EACH, progress=True)
+    assert (run.stats["cached"], run.stats["done"]) == (10, 2)
+    assert f"the 8 calls to come would cost {8 * EACH}." in capsys.readouterr().err

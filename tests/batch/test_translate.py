@@ -275,6 +275,15 @@ def test_a_cache_serves_other_runs(babel, turn, tmp_path):
     assert statuses(other) == {"done": 100, "cached": 2}
 
 
+def test_a_cache_serves_what_lies_behind_the_end_of_a_budget(make_babel, turn, tmp_path):
+    babel = make_babel(limits={"max_texts_per_call": 10})
+    turn(babel, LINES[30:], cache=tmp_path / "cache")
+    sent = len(babel.seen)
+    run = turn(babel, LINES, cache=tmp_path / "cache", run_dir=tmp_path / "b", max_credits=0)
+    assert (run.stopped_because, len(babel.seen)) == ("budget", sent)
+    assert statuses(run) == {"pending": 60, "cached": 2 * len(LINES) - 60}
+
+
 def test_a_changed_glossary_makes_only_the_rows_it_concerns(babel, turn):
     turn(babel, ["the cat sleeps", "the dog sleeps"], glossary={"cat": "chat"})
     run = turn(babel, ["the cat sleeps", "the dog sleeps"], glossary={"cat": "matou", "cow": "vache"})

@@ -13,6 +13,7 @@ from speechframe.batch.filler import Filler
 from speechframe.batch.job import Job, Ways
 from speechframe.batch.operation import Context, Looker, Operation, Planned
 from speechframe.batch.outcome import (
+    CACHED,
     CHARGED_UNKNOWN,
     DONE,
     FAILED,
@@ -172,6 +173,8 @@ class Accounts:
         record = None if self.cache is None else self.cache.cache.get(job.planned.request_key)
         job.is_cached = False
         if record is None:
+            # The plan took it for free.
+            self.progress.planned_millis += job.planned.millicredits
             return False
         record.text = job.planned.text or None
         self.writer.answer(record)
@@ -322,7 +325,9 @@ class Accounts:
         self, job: Job, number: int, part: Planned, record: Record, error: SpeechframeError | None = None
     ) -> None:
         self.progress.count(record.status, record.error_code)
-        self.progress.ended_millis += part.millicredits
+        if record.status != CACHED:
+            # What the cache had is in no sum of prices.
+            self.progress.ended_millis += part.millicredits
         self.on_outcome(_outcome(job, number, part, record, error))
 
     def _ledger(self, job: Job, part: Planned, **facts: Any) -> LedgerRow:

@@ -340,6 +340,7 @@ class Driver:
                 plan,
                 row_id=row_id,
                 retaken=retaken_in(self.folder),
+                cached_only=lambda: engine.takes_cached_only,
             )
             with contextlib.closing(source):
                 await engine.run(self.operation.packed(source, self.together))

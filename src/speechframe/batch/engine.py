@@ -80,6 +80,8 @@ class Engine:
         self.ways = accounts.ways
         self.stopped_because: str | None = None
         self.stopped_by: SpeechframeError | None = None
+        self._ends_at_once = False
+        self._unfit: Job | None = None
         self._queue: RowQueue[Job] = RowQueue(iter(()))
         self._workers: dict[str, list[asyncio.Task[None]]] = {lane.name: [] for lane in lanes}
         self._trouble: Exception | None = None
@@ -95,7 +97,8 @@ class Engine:
         StoreError
             When the folder takes no more: no further call starts, those in flight finish first.
         """
-        self._queue = RowQueue(map(self._job, calls))
+        jobs = map(self._job, calls)
+        self._queue = RowQueue(jobs)
         if self.stopped_because is not None:
             # Told to stop before it began.
             self._queue.close()
@@ -106,6 +109,7 @@ class Engine:
             await self._drained()
             for job in self._queue.waiting():
                 self.accounts.leave(job)
+            await self._take_cached(jobs)
         finally:
             waker.cancel()
             self.bar.draw(force=True)
@@ -118,10 +122,16 @@ class Engine:
 
     def stop(self, because: str, error: SpeechframeError | None = None) -> None:
         """Start no further call; calls in flight finish."""
+        self._ends_at_once |= because != OUT_OF_BUDGET
         if self.stopped_because is None:
             self.stopped_because, self.stopped_by = because, error
             log.info("the run stops: %s", because)
         self._queue.close()
+
+    @property
+    def takes_cached_only(self) -> bool:
+        """Whether the budget is used up and nothing else ends the run: what the cache has is free."""
+        return self.stopped_because == OUT_OF_BUDGET and not self._ends_at_once
 
     # -- workers ----------------------------------------------------------------------
 
@@ -155,6 +165,17 @@ class Engine:
             await asyncio.gather(*self._all_workers(), return_exceptions=True)
         if self._trouble is not None:
             raise self._trouble
+
+    async def _take_cached(self, rest: Iterator[Job]) -> None:
+        """Take from the cache what it has of the calls behind the one that did not fit: that is free."""
+        is_budget = self.takes_cached_only
+        while self.takes_cached_only and (job := next(rest, None)) is not None:
+            if job.is_cached and self.accounts.found(job):
+                self.bar.draw()
+            await asyncio.sleep(0)
+        if is_budget and self._unfit is not None:
+            # Other calls are to come than those it spoke of.
+            self.stopped_by = self.accounts.exceeded(self._unfit)
 
     def _job(self, todo: Todo) -> Job:
         before = self.before
@@ -237,7 +258,7 @@ class Engine:
             # Credits that are left for some rows of a pack are not left unspent.
             self._queue.split(packs)
         else:
-            error = self.accounts.exceeded(job)
+            error, self._unfit = self.accounts.exceeded(job), job
             self.stop("quota" if error.limit == BALANCE else OUT_OF_BUDGET, error)
             self._queue.front(job)
 

@@ -170,6 +170,7 @@ def calls(
     *,
     row_id: str,
     retaken: Mapping[str, int] = MappingProxyType({}),
+    cached_only: Callable[[], bool] = bool,
 ) -> Generator[Todo, None, None]:
     """Yield the calls to make, reading the spooled table lazily.
 
@@ -183,12 +184,18 @@ def calls(
         The table's column of row ids.
     retaken
         Calls that another take stands for, and which.
+    cached_only
+        Says whether, from now on, only those are still wanted that the cache has.
     """
     start = 0
     for batch in batches:
+        if cached_only() and not plan.cached[start:].any():
+            return
         wanted = np.flatnonzero(plan.todo[start : start + batch.num_rows])
         for first in range(0, len(wanted), _AT_ONCE_ROWS):
             some = wanted[first : first + _AT_ONCE_ROWS]
+            if cached_only():
+                some = some[plan.cached[start + some]]
             rows = batch.take(pa.array(some, pa.int64()))
             ids = rows.column(row_id).to_pylist()
             cached = plan.cached[start + some].tolist()
