@@ -2,7 +2,7 @@
 
 Work that outlives the call that began it (a live run) is held here from its
 beginning to its end. Then SIGTERM ends it in good order wherever the main
-thread is, and so does the end of the program.
+thread is, and so does the end of the program, or of the loop it is done in.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from types import FrameType
@@ -68,6 +68,8 @@ def release(work: Unfinished) -> None:
     """Let go of work that has ended."""
     _unfinished.discard(work)
     _let_go()
+    if not any(other.loop is work.loop for other in tuple(_unfinished)):
+        _let_go_of_ctrl_c()
 
 
 def end_in_order(works: Collection[Unfinished], limit_s: float | None) -> None:
@@ -148,7 +150,7 @@ def _terminated(number: int, frame: FrameType | None) -> None:
     order, loop = Terminated(128 + number), _running_loop()
     if loop is not None and not _blocks and any(work.loop is loop for work in works):
         # Raised here, it would end the very loop that the calls in flight need.
-        loop.call_soon_threadsafe(_end_here, loop, order)
+        loop.call_soon_threadsafe(_end_here, loop, order, works, (True, False))
     else:
         raise order
 
@@ -160,16 +162,18 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-def _end_here(loop: asyncio.AbstractEventLoop, order: Terminated) -> None:
+def _end_here(
+    loop: asyncio.AbstractEventLoop, order: BaseException, works: Collection[Unfinished], ways: Sequence[bool]
+) -> None:
     if loop not in _endings:
-        _endings[loop] = task = loop.create_task(_end_all(), name="speechframe-ending")
+        _endings[loop] = task = loop.create_task(_end_all(works, ways), name="speechframe-ending")
         task.add_done_callback(functools.partial(_raise, loop, order))
 
 
-async def _end_all() -> None:
-    works = {asyncio.wrap_future(work.ended): work for work in tuple(_unfinished)}
+async def _end_all(unfinished: Collection[Unfinished], ways: Sequence[bool]) -> None:
+    works = {asyncio.wrap_future(work.ended): work for work in unfinished}
     left = set(works)
-    for drain in (True, False):
+    for drain in ways:
         for future in left:
             works[future].end(drain=drain)
         if left:
@@ -179,7 +183,7 @@ async def _end_all() -> None:
         future.exception()
 
 
-def _raise(loop: asyncio.AbstractEventLoop, order: Terminated, task: "asyncio.Task[None]") -> None:
+def _raise(loop: asyncio.AbstractEventLoop, order: BaseException, task: "asyncio.Task[None]") -> None:
     del task
     _endings.pop(loop, None)
     raise order
@@ -195,6 +199,34 @@ async def until_terminated() -> None:
         await asyncio.wait({ending})
 
 
+# -- the end of a loop ---------------------------------------------------------------
+
+
+def heed_ctrl_c() -> None:
+    """Let Ctrl-C cancel what is in flight, and be raised after that, until all work has ended.
+
+    A loop that is being ended would be left in the middle of it.
+    """
+    if _is_main() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupted)
+
+
+def _interrupted(number: int, frame: FrameType | None) -> None:
+    del frame
+    # Another one waits for nothing.
+    signal.signal(number, signal.default_int_handler)
+    loop = _running_loop()
+    works = tuple(work for work in _unfinished if work.loop is loop)
+    if loop is None or not works:
+        raise KeyboardInterrupt
+    loop.call_soon_threadsafe(_end_here, loop, KeyboardInterrupt(), works, (False,))
+
+
+def _let_go_of_ctrl_c() -> None:
+    if _is_main() and signal.getsignal(signal.SIGINT) is _interrupted:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 # -- the interpreter's end -------------------------------------------------------------
 
 
@@ -204,6 +236,20 @@ def end_unfinished() -> None:
     works = [work for work in tuple(_unfinished) if work.loop.is_running() and not work.ended.done()]
     if not works:
         return
+    say_live(works)
+    is_ours = _is_main() and signal.getsignal(signal.SIGTERM) in {signal.SIG_DFL, _terminated}
+    if is_ours:
+        # It comes to an end anyway, and within the same limit.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        end_in_order(works, TERM_DRAIN_S)
+    finally:
+        if is_ours:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def say_live(works: Collection[Unfinished]) -> None:
+    """Say in one line what a program that ends still waits for."""
     names, runs = (
         ", ".join(sorted(map(str, works))),
         "1 run is" if len(works) == 1 else f"{len(works)} runs are",
@@ -214,15 +260,6 @@ def end_unfinished() -> None:
             f"finish, resume() makes the rest: {names}\n"
         )
         sys.stderr.flush()
-    is_ours = _is_main() and signal.getsignal(signal.SIGTERM) in {signal.SIG_DFL, _terminated}
-    if is_ours:
-        # It comes to an end anyway, and within the same limit.
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    try:
-        end_in_order(works, TERM_DRAIN_S)
-    finally:
-        if is_ours:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _after_fork() -> None:

@@ -98,6 +98,32 @@ def _in_an_async_loop(texts, options):
     asyncio.run(program())
 
 
+def _in_the_body_of_an_async_loop(texts, options):
+    async def program():
+        async for _ in (await aio.generate(texts, **options, wait=False)).outcomes():
+            await asyncio.sleep(60)
+
+    asyncio.run(program())
+
+
+def _left_in_a_loop(texts, options):
+    async def program():
+        run = await aio.generate(texts, **options, wait=False)
+        while run.progress.ended < 4:  # noqa: ASYNC110 - nothing tells of it but the figure
+            await asyncio.sleep(0.01)
+
+    asyncio.run(program())
+
+
+def _verb_left_in_a_loop(texts, options):
+    async def program():
+        task = asyncio.create_task(aio.generate(texts, **options))
+        await asyncio.sleep(60)
+        await task
+
+    asyncio.run(program())
+
+
 WAYS = {
     "verb": lambda texts, options: spf.generate(texts, **options),
     "wait": lambda texts, options: _live(texts, options).wait(),
@@ -110,6 +136,9 @@ WAYS = {
     "await verb": _awaited_verb,
     "await live": _awaited,
     "async for": _in_an_async_loop,
+    "async body": _in_the_body_of_an_async_loop,
+    "async left": _left_in_a_loop,
+    "async verb beside": _verb_left_in_a_loop,
 }
 
 

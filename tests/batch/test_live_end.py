@@ -14,10 +14,11 @@ from faulty import RATE_HZ, check_audio, check_books, statuses
 
 import speechframe as spf
 from speechframe import _ending, aio
+from speechframe._loop import run_sync
 
 LINES = [f"This is line {i}." for i in range(24)]
 SYNC = ["wait", "loop", "body", "asleep"]
-ASYNC = ["await verb", "await live"]
+ASYNC = ["await verb", "await live", "async for", "async body", "async verb beside"]
 
 
 @pytest.fixture
@@ -71,7 +72,19 @@ def test_one_ctrl_c_loses_nothing(slow, spawn, speak, way):
     check_nothing_is_lost(speak, slow)
 
 
-@pytest.mark.parametrize("way", [*SYNC, *ASYNC, "async for"])
+@pytest.mark.parametrize("way", ["await live", "async for", "async body"])
+def test_ctrl_c_while_the_service_rests_waits_for_nothing(slow, spawn, way):
+    slow.forever = dict.fromkeys(LINES[4:], (503, 30))
+    process = spawn(slow, way)
+    slow.until(lambda s: len(s.seen) >= 5 and s.in_flight == 0)
+    time.sleep(0.2)
+    began = time.monotonic()
+    process.signal(signal.SIGINT)
+    process.end()
+    assert time.monotonic() - began < 3
+
+
+@pytest.mark.parametrize("way", [*SYNC, *ASYNC])
 def test_sigterm_loses_nothing(slow, spawn, speak, way):
     process = spawn(slow, way)
     in_motion(slow)
@@ -82,7 +95,7 @@ def test_sigterm_loses_nothing(slow, spawn, speak, way):
     check_nothing_is_lost(speak, slow)
 
 
-@pytest.mark.parametrize("way", [*SYNC, *ASYNC, "async for"])
+@pytest.mark.parametrize("way", [*SYNC, *ASYNC])
 def test_sigterm_waits_no_longer_than_its_limit(slow, spawn, speak, way):
     slow.forever = {LINES[5]: "hang billed"}
     process = spawn(slow, way, term_drain_s=1.0)
@@ -95,20 +108,29 @@ def test_sigterm_waits_no_longer_than_its_limit(slow, spawn, speak, way):
     assert (states.count("done"), states.count("charged_unknown")) == (len(slow.seen) - 1, 1)
 
 
-@pytest.mark.parametrize("way", ["wait", "loop", "await live", "left"])
+@pytest.mark.parametrize(
+    "way", ["wait", "loop", "await live", "left", "async for", "async body", "async left"]
+)
 def test_ctrl_c_in_the_middle_of_the_end_cancels_what_is_in_flight(slow, spawn, speak, way):
     slow.forever = {LINES[5]: "hang billed"}
     process = spawn(slow, way)
     in_motion(slow)
-    if way != "left":
+    if way not in {"left", "async left"}:
         process.signal(signal.SIGINT)
     slow.until(lambda s: s.in_flight == 1)
     time.sleep(0.3)
     assert process.lives
     began = time.monotonic()
     process.signal(signal.SIGINT)
-    process.end()
+    _, err, code = process.end()
     assert time.monotonic() - began < 4
+    if way != "left":
+        assert code == -signal.SIGINT
+        assert "KeyboardInterrupt" in err
+        assert "never retrieved" not in err
+        assert "pending" not in err
+        # Who has asked for the end is told nothing.
+        assert ("the program ends" in err) == (way in {"async body", "async left"})
     states = list(statuses(spf.open_run(speak.folder)).values())
     assert (states.count("done"), states.count("charged_unknown")) == (len(slow.seen) - 1, 1)
 
@@ -152,6 +174,56 @@ async def test_cancelled_twice_who_waits_for_a_live_run_cancels_its_calls(slow, 
     assert sorted(statuses(run).values()) == ["charged_unknown"] * 4 + ["pending"] * 20
 
 
+async def test_a_timeout_around_a_loop_over_outcomes_loses_nothing(slow, speak, live):
+    run = await live()
+    await asyncio.to_thread(in_motion, slow)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(_followed(run), 0.1)
+    assert slow.in_flight == 0
+    check_nothing_is_lost(speak, slow)
+
+
+async def test_cancelled_twice_a_loop_over_outcomes_cancels_the_calls(slow, live):
+    slow.forever = {"*": "hang"}
+    run = await live()
+    following = asyncio.create_task(_followed(run))
+    await asyncio.to_thread(slow.until, lambda s: s.in_flight == 4)
+    for _ in range(2):
+        following.cancel()
+        await asyncio.sleep(0.1)
+    with pytest.raises(asyncio.CancelledError):
+        await following
+    assert sorted(statuses(run).values()) == ["charged_unknown"] * 4 + ["pending"] * 20
+
+
+@pytest.mark.parametrize("other", ["reader", "thread", "await", "wait"])
+async def test_who_follows_a_run_beside_others_can_be_cancelled_alone(slow, live, other):
+    run = await live() if other in {"reader", "await"} else await asyncio.to_thread(_live_elsewhere, live)
+    others = {
+        "reader": lambda: _followed(run),
+        "thread": lambda: asyncio.to_thread(lambda: [outcome.row_id for outcome in run.outcomes()]),
+        "await": run._wait_async,
+        "wait": lambda: asyncio.to_thread(run.wait),
+    }
+    staying = asyncio.create_task(others[other]())
+    display = asyncio.create_task(_followed(run))
+    await asyncio.to_thread(in_motion, slow)
+    display.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await display
+    slow.delay_s = 0
+    await staying
+    assert (await run).status == "finished"
+
+
+async def _followed(run):
+    return [outcome.row_id async for outcome in run.outcomes()]
+
+
+def _live_elsewhere(live):
+    return run_sync(live())
+
+
 async def test_a_shielded_wait_can_be_given_up(slow, live):
     run = await live()
     with pytest.raises(TimeoutError):
@@ -164,7 +236,7 @@ async def test_a_shielded_wait_can_be_given_up(slow, live):
 # -- the end of a program -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("way", ["left", "broken off"])
+@pytest.mark.parametrize("way", ["left", "broken off", "async left"])
 def test_a_program_that_ends_with_a_live_run_keeps_what_is_in_flight_and_says_so(slow, spawn, speak, way):
     process = spawn(slow, way)
     out, err, code = process.end()
@@ -181,9 +253,10 @@ def test_a_program_that_ends_with_a_live_run_keeps_what_is_in_flight_and_says_so
     assert set(slow.billed.values()) == {1}
 
 
-def test_the_end_of_a_program_waits_no_longer_than_its_limit(slow, spawn, speak):
+@pytest.mark.parametrize("way", ["left", "async left"])
+def test_the_end_of_a_program_waits_no_longer_than_its_limit(slow, spawn, speak, way):
     slow.forever = {LINES[5]: "hang billed"}
-    process = spawn(slow, "left", term_drain_s=1.0)
+    process = spawn(slow, way, term_drain_s=1.0)
     in_motion(slow)
     began = time.monotonic()
     assert process.end()[2] == 0

@@ -11,6 +11,7 @@ from speechframe._loop import INTERRUPT
 from speechframe.batch.aligning import WORDS, Aligner, aligner_for
 from speechframe.batch.connection import Connection
 from speechframe.batch.driver import Driver, settings_of
+from speechframe.batch.lasting import LastingTask
 from speechframe.batch.live import INTERRUPTED, Live
 from speechframe.batch.operation import Operation
 from speechframe.batch.options import Options, option_names
@@ -101,7 +102,9 @@ async def carry_out(
             )
             return run
     started: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-    task = asyncio.create_task(drive.run(started), name=f"speechframe-run-{run.run_id}")
+    task = LastingTask(
+        drive.run(started), name=f"speechframe-run-{run.run_id}", told=lambda: _loop_ends(run, drive)
+    )
     _tasks.add(task)
     task.add_done_callback(_tasks.discard)
     task.add_done_callback(lambda ended: _mark(run, drive, started, ended))
@@ -124,6 +127,12 @@ def _show(display: Callable[[Run], None], run: Run) -> None:
         display(run)
     except Exception:
         log.exception("the dashboard of this run cannot be shown")
+
+
+def _loop_ends(run: Run, drive: Driver) -> None:
+    live = run._live  # noqa: SLF001
+    if live is not None:
+        live.end_with_loop(is_news=not drive.is_stopping)
 
 
 def _mark(run: Run, drive: Driver, started: "asyncio.Future[bool]", task: "asyncio.Task[None]") -> None:

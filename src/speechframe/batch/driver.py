@@ -102,6 +102,11 @@ class Driver:
         """The run's folder."""
         return self.prepared.folder
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether somebody has asked for the end of the run."""
+        return self._stop_asked is not None
+
     def error_to_raise(self) -> SpeechframeError | None:
         """Return the first error, where the caller wants it raised at the end."""
         if self.options.on_error == "column" or self.first_error is None:

@@ -10,6 +10,7 @@ from speechframe.batch.books import Before
 from speechframe.batch.budget import BALANCE, OUT_OF_BUDGET
 from speechframe.batch.cap import Ticket
 from speechframe.batch.job import Job
+from speechframe.batch.lasting import LastingTask
 from speechframe.batch.limiter import Lane
 from speechframe.batch.operation import Todo
 from speechframe.batch.progress import Bar
@@ -104,7 +105,7 @@ class Engine:
             self._queue.close()
         for lane in self.lanes:
             self._staff(lane)
-        waker = asyncio.create_task(self._wake_at_the_end())
+        waker = LastingTask(self._wake_at_the_end(), name="speechframe-waker")
         try:
             await self._drained()
             for job in self._queue.waiting():
@@ -143,9 +144,7 @@ class Engine:
         workers = self._workers[lane.name]
         count = len(workers)
         if lane.in_flight >= count and count < lane.width and count < lane.limit:
-            workers.append(
-                asyncio.create_task(self._work(lane), name=f"speechframe-{lane.name}-{len(workers)}")
-            )
+            workers.append(LastingTask(self._work(lane), name=f"speechframe-{lane.name}-{len(workers)}"))
 
     async def _wake_at_the_end(self) -> None:
         await self._queue.finished.wait()

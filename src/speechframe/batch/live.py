@@ -43,6 +43,8 @@ class Live:
 
     def __post_init__(self) -> None:
         self.outcomes.in_order = self.in_order
+        self.outcomes.given_up = self._given_up
+        self._awaited: set[object] = set()
         _ending.hold(self)
 
     def __str__(self) -> str:
@@ -65,6 +67,20 @@ class Live:
             with contextlib.suppress(RuntimeError):
                 self.loop.call_soon_threadsafe(self.stop, drain, because)
 
+    def end_with_loop(self, *, is_news: bool) -> None:
+        """End the run, for its loop is being ended: calls in flight have as long as after SIGTERM.
+
+        Parameters
+        ----------
+        is_news
+            Nobody has asked for its end before, so that people are told what is waited for.
+        """
+        self.stop(True, INTERRUPTED)
+        self.loop.call_later(_ending.TERM_DRAIN_S, self.task.cancel)
+        _ending.heed_ctrl_c()
+        if is_news:
+            _ending.say_live([self])
+
     @contextlib.contextmanager
     def in_order(self) -> Iterator[None]:
         """End the run in good order, before they go on, at Ctrl-C and SIGTERM in the block."""
@@ -75,10 +91,36 @@ class Live:
                 end_in_order([self], _ending.TERM_DRAIN_S if isinstance(order, Terminated) else None)
                 raise
 
-    async def until_ended(self) -> None:
-        """Wait for the end, in any loop; cancelled, stop with drain, and cancelled again, without."""
+    @contextlib.contextmanager
+    def awaited(self) -> Iterator[None]:
+        """Note that somebody waits for the end of the run."""
+        somebody = object()
+        self._awaited.add(somebody)
+        try:
+            yield
+        finally:
+            self._awaited.discard(somebody)
+
+    async def _given_up(self, order: asyncio.CancelledError) -> None:
+        """End the run with the last one that follows it, cancelled while it waits; then raise `order`."""
+        if not self._awaited:
+            await self.until_ended(order)
+
+    async def until_ended(self, cancelled: asyncio.CancelledError | None = None) -> None:
+        """Wait for the end, in any loop; cancelled, stop with drain, and cancelled again, without.
+
+        Parameters
+        ----------
+        cancelled
+            The first cancellation, where it came before.
+        """
+        with self.awaited():
+            await self._until_ended(cancelled)
+
+    async def _until_ended(self, cancelled: asyncio.CancelledError | None) -> None:
         ended = asyncio.wrap_future(self.ended)
-        cancelled: asyncio.CancelledError | None = None
+        if cancelled is not None:
+            self.end(drain=True)
         while not ended.done():
             try:
                 await asyncio.wait({ended})

@@ -139,6 +139,9 @@ class Run(RunRows):
         KeyboardInterrupt, SystemExit
             At Ctrl-C and SIGTERM while a plain ``for`` waits, when the run has stopped as in :meth:`wait`.
             In the body of the loop, and with the program's end, the run is stopped in the same order.
+        CancelledError
+            Where an ``async for`` is cancelled (by Ctrl-C under ``asyncio.run``, say) while it waits. Unless
+            somebody else follows the run or waits for it, the run has stopped as in ``await run``.
 
         Examples
         --------
@@ -188,7 +191,7 @@ class Run(RunRows):
             return self
         if not self._live.ended.done() and is_running_here(self._live.loop):
             raise RuntimeError("run.wait() would block the loop that makes the run: use `await run`")
-        with self._live.in_order():
+        with self._live.in_order(), self._live.awaited():
             self._live.ended.result(timeout_s)
         return self
 

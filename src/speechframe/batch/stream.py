@@ -5,7 +5,7 @@ import contextlib
 import logging
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager
 
 from speechframe.batch.outcome import Outcome
@@ -43,12 +43,14 @@ class Outcomes:
     def __init__(self, most_kept: int = MOST_KEPT, *, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self.loop = loop
         self.in_order: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
+        self.given_up: Callable[[asyncio.CancelledError], Awaitable[None]] = _let_go
         self._kept: deque[Outcome] = deque(maxlen=most_kept)
         self._told = 0
         self._closed = False
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._waiting = 0
+        self._iterators = 0
         self._listeners: set[Callable[[], None]] = set()
 
     @property
@@ -93,15 +95,21 @@ class Outcomes:
         if self.loop is not None and is_running_here(self.loop):
             raise RuntimeError("this would block the loop that makes the run: use `async for`")
         position = 0
-        while True:
-            if position >= self._told:
-                with self.in_order():
-                    self._await(position)
+        with self._changed:
+            self._iterators += 1
+        try:
+            while True:
+                if position >= self._told:
+                    with self.in_order():
+                        self._await(position)
+                with self._changed:
+                    found, position = self._read(position)
+                if not found:
+                    return
+                yield from found
+        finally:
             with self._changed:
-                found, position = self._read(position)
-            if not found:
-                return
-            yield from found
+                self._iterators -= 1
 
     def _await(self, position: int) -> None:
         """Wait for what comes after `position`, or for the end."""
@@ -134,10 +142,25 @@ class Outcomes:
                 if not found:
                     if closed:
                         return
-                    await arrived.wait()
+                    try:
+                        await arrived.wait()
+                    except asyncio.CancelledError as order:
+                        await self._cancelled(listen, order)
+                        raise
         finally:
             with self._changed:
                 self._listeners.discard(listen)
+
+    async def _cancelled(self, listen: Callable[[], None], order: asyncio.CancelledError) -> None:
+        with self._changed:
+            self._listeners.discard(listen)
+            is_followed = bool(self._listeners or self._iterators)
+        if not is_followed:
+            await self.given_up(order)
+
+
+async def _let_go(order: asyncio.CancelledError) -> None:
+    """Stop nothing."""
 
 
 def is_running_here(loop: asyncio.AbstractEventLoop) -> bool:
