@@ -9,8 +9,8 @@ from faulty import statuses
 
 import speechframe as spf
 from speechframe import aio
+from speechframe.batch.feed import Outcomes
 from speechframe.batch.outcome import ChargedUnknown, Done, Failed
-from speechframe.batch.stream import Outcomes
 
 LINES = [f"This is line {i}." for i in range(30)]
 

@@ -19,6 +19,7 @@ from speechframe.batch.budget import Budget
 from speechframe.batch.connection import Connection
 from speechframe.batch.drift import Drift, explained
 from speechframe.batch.engine import Engine
+from speechframe.batch.feed import MOST_KEPT, Outcomes
 from speechframe.batch.filler import Filler
 from speechframe.batch.job import Ways
 from speechframe.batch.keys import Keys, among, as_keys
@@ -33,7 +34,6 @@ from speechframe.batch.prepare import RETAKEN, Prepared, check_table, prepare, r
 from speechframe.batch.progress import Bar, Progress, counted, say
 from speechframe.batch.redo import own_rows, suspect_takes
 from speechframe.batch.run import DRIFT_KEY, FINISHED, REMARK_KEY, RUNNING, STATE_KEY, STOP_KEY, STOPPED, Run
-from speechframe.batch.stream import MOST_KEPT, Outcomes
 from speechframe.batch.threads import in_thread
 from speechframe.errors import SettingsError, SpeechframeError
 from speechframe.settings import Settings

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from speechframe import _ending
 from speechframe._ending import Terminated, end_in_order, gentle_termination, until_terminated
+from speechframe.batch.feed import Outcomes
 from speechframe.batch.options import Options
 from speechframe.batch.progress import Progress
-from speechframe.batch.stream import Outcomes
 
 INTERRUPTED = "interrupted"
 

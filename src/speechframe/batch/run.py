@@ -9,6 +9,7 @@ from typing import Any
 
 from speechframe.batch.books import SETTLED
 from speechframe.batch.budget import OUT_OF_BUDGET
+from speechframe.batch.feed import Outcomes, is_running_here
 from speechframe.batch.live import INTERRUPTED, Live
 from speechframe.batch.naming import ROW_ID
 from speechframe.batch.options import Options
@@ -17,7 +18,6 @@ from speechframe.batch.plan import Estimate
 from speechframe.batch.progress import Progress, counted, credits_in_words, duration
 from speechframe.batch.run_rows import RunRows
 from speechframe.batch.selection import Selection, chosen_rows, sampled_rows
-from speechframe.batch.stream import Outcomes, is_running_here
 from speechframe.store import RunFolder
 
 PLANNED, RUNNING, FINISHED, STOPPED = "planned", "running", "finished", "stopped"
