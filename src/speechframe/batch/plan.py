@@ -11,8 +11,8 @@ import pyarrow as pa
 from speechframe.batch.columns import Source
 from speechframe.batch.keys import Keys, Mask, among, first_of_each
 from speechframe.batch.operation import Operation, Todo
-from speechframe.batch.planner import checked, row_values
 from speechframe.batch.progress import counted, credits_in_words
+from speechframe.batch.row_calls import checked, row_values
 from speechframe.spec.billing import to_credits
 
 _LEAST_PERCENT = 0.01

@@ -23,6 +23,7 @@ from speechframe.batch.naming import (
 from speechframe.batch.operation import Checked, Operation
 from speechframe.batch.options import Options
 from speechframe.batch.progress import counted
+from speechframe.batch.row_calls import checked, row_values
 from speechframe.batch.table import PlanningStopped, TableInput, Taker, as_texts, is_text, problem
 from speechframe.errors import InvalidRows
 from speechframe.spec.check import FieldProblem, shown
@@ -311,38 +312,6 @@ class Planner:
     def content_hash(self) -> str:
         """16 hex digits that name these rows, ids and calls in this order."""
         return str(self._digest.hexdigest())
-
-
-def checked(
-    operation: Operation, values: Mapping[str, Any], take: int, retaken: Mapping[str, int]
-) -> Checked:
-    """Return the call of one row, or its problems; of a retaken call, the take that stands for it."""
-    found = operation.check(values, take)
-    if not retaken:
-        return found
-    while found.planned is not None and (later := retaken.get(found.planned.request_key)) is not None:
-        again = operation.check(values, later)
-        if again.planned is None or again.planned.request_key == found.planned.request_key:
-            return again
-        found = again
-    return found
-
-
-def row_values(batch: pa.RecordBatch, sources: Mapping[str, Source]) -> Iterator[dict[str, Any]]:
-    """Yield each row's argument values; a missing value of a column counts as not given."""
-    constants = {name: source.constant for name, source in sources.items() if source.column is None}
-    columns = {
-        name: batch.column(source.column).to_pylist()
-        for name, source in sources.items()
-        if source.column is not None
-    }
-    for i in range(batch.num_rows):
-        values = dict(constants)
-        for name, column in columns.items():
-            value = column[i]
-            if value is not None and value == value:  # noqa: PLR0124 - NaN differs from itself
-                values[name] = value
-        yield values
 
 
 def plan_table(

@@ -18,7 +18,7 @@ from speechframe.batch.naming import ROW_ID
 from speechframe.batch.operation import Operation
 from speechframe.batch.options import Options, RunOptions
 from speechframe.batch.outcome import HEARD
-from speechframe.batch.planner import plan_table, row_values
+from speechframe.batch.planner import plan_table
 from speechframe.batch.prepare import (
     ID,
     Prepared,
@@ -34,6 +34,7 @@ from speechframe.batch.prepare import (
 )
 from speechframe.batch.progress import credits_in_words
 from speechframe.batch.redo import with_new_takes
+from speechframe.batch.row_calls import row_values
 from speechframe.batch.run import PLANNED, STATE_KEY, Run
 from speechframe.batch.table import problem
 from speechframe.batch.verbs import VERBS, Verb, model_of
