@@ -10,13 +10,18 @@ from faulty import statuses
 import speechframe as spf
 from speechframe import aio
 from speechframe.batch.feed import Outcomes
-from speechframe.batch.outcome import ChargedUnknown, Done, Failed
+from speechframe.batch.outcome import STATES, ChargedUnknown, Done, Failed
+from speechframe.store import CallStatus
 
 LINES = [f"This is line {i}." for i in range(30)]
 
 
 def done(number):
     return Done(f"{number:032x}", str(number), 1, 1.0, 1000)
+
+
+def test_a_summary_lists_every_state_that_the_store_knows():
+    assert sorted(STATES) == sorted(status.value for status in CallStatus)
 
 
 def test_each_row_once_while_it_happens(faulty, speak):

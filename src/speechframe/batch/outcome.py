@@ -4,20 +4,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from speechframe.errors import SpeechframeError
+from speechframe.store.schema import FINISHED, CallStatus
 
-PENDING = "pending"
-DONE = "done"
-CACHED = "cached"
-SUSPECT = "suspect"
-FAILED = "failed"
-INVALID = "invalid"
-SKIPPED = "skipped"
-CHARGED_UNKNOWN = "charged_unknown"
+# As plain strings: to read the value of an enum is a call of Python, and every row is compared with some.
+PENDING = CallStatus.PENDING.value
+DONE = CallStatus.DONE.value
+CACHED = CallStatus.CACHED.value
+SUSPECT = CallStatus.SUSPECT.value
+FAILED = CallStatus.FAILED.value
+INVALID = CallStatus.INVALID.value
+CHARGED_UNKNOWN = CallStatus.CHARGED_UNKNOWN.value
 
-STATES = (PENDING, DONE, CACHED, SUSPECT, FAILED, INVALID, SKIPPED, CHARGED_UNKNOWN)
+STATES = (PENDING, DONE, CACHED, SUSPECT, FAILED, INVALID, CHARGED_UNKNOWN)
 """Row states, in the order a summary lists them."""
 
-HEARD = frozenset({DONE, CACHED, SUSPECT})
+HEARD = FINISHED
 """States of a row that has audio."""
 
 
