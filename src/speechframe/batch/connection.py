@@ -10,9 +10,10 @@ from speechframe.batch.cap import Cap
 from speechframe.batch.catalogue import VoiceBook
 from speechframe.batch.limiter import MOST_CONCURRENCY, Lane
 from speechframe.batch.operation import Service
+from speechframe.batch.options import Options
 from speechframe.batch.permits import SharedPermits, shared_folder
 from speechframe.client import Client
-from speechframe.errors import SpeechframeError
+from speechframe.errors import SettingsError, SpeechframeError
 from speechframe.settings import GLOBAL_REGION, Settings, fingerprint
 from speechframe.spec.limits import LARGEST_CONCURRENCY, LEAST_CONCURRENCY, REGIONS, Pool
 from speechframe.spec.speech import Model
@@ -24,6 +25,15 @@ _ASK_S = 5.0
 _LONGEST_IDENTITY = 200
 _LONGEST_MEMORY_S = 366 * 86_400.0
 _LARGEST_OFFER = 100_000
+
+
+def settings_of(options: Options) -> Settings:
+    """Return the settings of the service to use."""
+    if not isinstance(options.service, Settings):
+        raise SettingsError(
+            f"service={options.service!r} is no service: use local_service() or Settings(...)"
+        )
+    return options.service
 
 
 @dataclass

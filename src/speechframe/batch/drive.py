@@ -9,8 +9,8 @@ from typing import Any
 from speechframe._ending import until_terminated
 from speechframe._loop import INTERRUPT
 from speechframe.batch.aligning import WORDS, Aligner, aligner_for
-from speechframe.batch.connection import Connection
-from speechframe.batch.driver import Driver, settings_of
+from speechframe.batch.connection import Connection, settings_of
+from speechframe.batch.driver import Driver
 from speechframe.batch.lasting import LastingTask
 from speechframe.batch.live import INTERRUPTED, Live
 from speechframe.batch.operation import Operation
@@ -95,7 +95,7 @@ async def carry_out(
         raise
     if options.dry_run:
         async with connection:
-            run.estimate = drive.plan(Recovered(unknown=read_unknown(run.path))).estimate
+            run.estimate = drive.look_ahead(Recovered(unknown=read_unknown(run.path))).plan.estimate
             say(
                 f"{operation.name}: {run.estimate.line()} (dry run: nothing was sent)",
                 shown=bool(options.progress),

@@ -6,37 +6,35 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import numpy as np
 
 from speechframe.batch.accounts import Accounts
+from speechframe.batch.ahead import LATENCY_KEY, Ahead, Outlook
 from speechframe.batch.aligning import Aligner, align
 from speechframe.batch.allowance import allowance, finite
-from speechframe.batch.books import Before, Identity, read_before
+from speechframe.batch.books import Identity
 from speechframe.batch.budget import Budget
-from speechframe.batch.connection import Connection
+from speechframe.batch.connection import Connection, settings_of
 from speechframe.batch.drift import Drift, explained
 from speechframe.batch.engine import Engine
 from speechframe.batch.feed import MOST_KEPT, Outcomes
 from speechframe.batch.filler import Filler
 from speechframe.batch.job import Ways
-from speechframe.batch.keys import Keys, among, as_keys
+from speechframe.batch.keys import Keys, among
 from speechframe.batch.live import INTERRUPTED
 from speechframe.batch.naming import ROW_ID
 from speechframe.batch.operation import Operation
 from speechframe.batch.options import Options
 from speechframe.batch.outcome import HEARD, Outcome
-from speechframe.batch.packs import sent_together
 from speechframe.batch.plan import Plan, calls
 from speechframe.batch.prepare import RETAKEN, Prepared, check_table, prepare, retaken_in, sources_of
 from speechframe.batch.progress import Bar, Progress, counted, say
 from speechframe.batch.redo import own_rows, suspect_takes
 from speechframe.batch.run import DRIFT_KEY, FINISHED, REMARK_KEY, RUNNING, STATE_KEY, STOP_KEY, STOPPED, Run
 from speechframe.batch.threads import in_thread
-from speechframe.errors import SettingsError, SpeechframeError
-from speechframe.settings import Settings
+from speechframe.errors import SpeechframeError
 from speechframe.settings.rules import cache_rules, spending_rules
 from speechframe.spec.billing import CREDIT
 from speechframe.store import Recovered, RunFolder, RunWriter
@@ -44,19 +42,9 @@ from speechframe.store.cache import open_cache
 
 log = logging.getLogger(__name__)
 
-LATENCY_KEY = "mean_latency_ms"
 BUDGET_KEY = "max_credits"
 _READ_ROWS = 1024
 """Of the run's table, at once: a small part of what is in memory anyway."""
-
-
-def settings_of(options: Options) -> Settings:
-    """Return the settings of the service to use."""
-    if not isinstance(options.service, Settings):
-        raise SettingsError(
-            f"service={options.service!r} is no service: use local_service() or Settings(...)"
-        )
-    return options.service
 
 
 class Driver:
@@ -91,8 +79,6 @@ class Driver:
         self.outcomes = Outcomes(0 if options.wait else MOST_KEPT, loop=asyncio.get_running_loop())
         self.first_error: SpeechframeError | None = None
         self.engine: Engine | None = None
-        self.before = Before()
-        self.together: Mapping[str, tuple[str, ...]] = {}
         self._stop_asked: str | None = None
         self._round = ""
         self.cache = open_cache(options.cache, **cache_rules(settings_of(options)))
@@ -143,12 +129,12 @@ class Driver:
         with self.folder.lock():
             check_table(self.prepared)
             recovered = await in_thread(self.folder.recover)
-            plan = await in_thread(self.plan, recovered)
-            self._open(plan)
+            ahead = await in_thread(self.look_ahead, recovered)
+            self._open(ahead.plan)
             if not started.done():
-                self.run_.estimate = plan.estimate
+                self.run_.estimate = ahead.plan.estimate
                 started.set_result(True)
-            await self._make(plan)
+            await self._make(ahead)
 
     async def _retake(self) -> bool:
         """Make another take of what is suspect; False when nothing is, or nothing can vary."""
@@ -199,40 +185,18 @@ class Driver:
         changed = before.view("V16") != self.prepared.keys.view("V16")
         return [bytes(key).hex() for key in before[changed & ~heard]]
 
-    def plan(self, recovered: Recovered) -> Plan:
+    def look_ahead(self, recovered: Recovered) -> Ahead:
         """Return what is to be made, after what earlier drives left."""
-        self.before = read_before(
-            self.folder.path,
-            frozenset(recovered.unknown),
-            key_fingerprint=self.connection.key_fingerprint,
-            # A margin, so that the service's memory does not end between this look and the repeat.
-            remembered=timedelta(seconds=self.connection.repeat_seconds * 0.9),
+        outlook = Outlook(
+            self.run_.run_id,
+            self.prepared,
+            self.operation,
+            self.connection,
+            self.options,
+            self.cache,
+            self._remark,
         )
-        finished = self.folder.index().packed(HEARD)
-        if self.operation.packs:
-            self._know_packs(recovered, finished)
-        kept = as_keys(self._not_sent_again())
-        latency_ms = self.folder.manifest.extra.get(LATENCY_KEY)
-        width = self.connection.width(self.operation.pool, self.options.max_concurrency)
-        plan = Plan.of(
-            self.prepared.keys,
-            self.prepared.costs,
-            _joined(finished, kept),
-            invalid=self.prepared.invalid,
-            cached=None if self.cache is None else self.cache.holds,
-            balance=self.connection.balance,
-            concurrency=width,
-            budget=self._budget_left(),
-            identical_retakes=self.prepared.identical_retakes,
-            unit=self.operation.unit,
-            remark=self._remark,
-        )
-        amount = self.operation.amount(round(plan.estimate.credits * CREDIT))
-        plan = replace(plan, estimate=replace(plan.estimate, amount=amount))
-        if not latency_ms:
-            return plan
-        seconds = plan.estimate.calls * latency_ms / 1000 / width
-        return replace(plan, estimate=replace(plan.estimate, seconds_at_cap=seconds))
+        return outlook.ahead(recovered)
 
     @property
     def _remark(self) -> str | None:
@@ -240,27 +204,6 @@ class Driver:
         said = self.operation.remark
         by = None if self.aligner is None else f"words are aligned with the audio by {self.aligner.name}"
         return "; ".join(words for words in (said, by) if words) or None
-
-    def _know_packs(self, recovered: Recovered, finished: Keys) -> None:
-        """Find the packs that can be sent again as they were: nothing else of a pack is free."""
-        paid = as_keys(sorted(self.before.paid))
-        still_here = among(paid, self.prepared.keys) & ~among(paid, finished)
-        self.together = sent_together(
-            recovered.unknown,
-            run_id=self.run_.run_id,
-            repeatable={bytes(key).hex() for key in paid[still_here]},
-        )
-        self.before = replace(self.before, paid=frozenset(self.together))
-
-    def _budget_left(self) -> float | None:
-        limit = finite(spending_rules(settings_of(self.options)).of_run(self.options.max_credits))
-        return None if limit is None else max(0.0, limit - self.before.spent_millis / CREDIT)
-
-    def _not_sent_again(self) -> frozenset[str]:
-        """Return the calls that may have been billed and whose repeat might be billed too."""
-        if self.options.on_unknown == "retry":
-            return frozenset()
-        return self.before.unknown - self.before.paid
 
     def _open(self, plan: Plan) -> None:
         shown = bool(self.options.progress)
@@ -295,13 +238,13 @@ class Driver:
         entry = self.folder.tables()[-1]
         return sorted(set(entry.column_map.values()) - set(entry.hidden))
 
-    async def _make(self, plan: Plan) -> None:
+    async def _make(self, ahead: Ahead) -> None:
         bar = Bar(self.progress, name=self.operation.name, shown=self.options.progress is True)
         lanes = self.connection.lanes(self.operation.pool, self.options.max_concurrency)
         budget = allowance(
             self.connection,
             spending_rules(settings_of(self.options)),
-            self.before,
+            ahead.before,
             folder=self.folder.path,
             run_id=self.run_.run_id,
             max_credits=self.options.max_credits,
@@ -316,11 +259,11 @@ class Driver:
                     lanes,
                     accounts,
                     bar=bar,
-                    before=self.before,
+                    before=ahead.before,
                     ask_balance=self.connection.asked_balance,
                 )
                 try:
-                    await self._send(plan, self.engine)
+                    await self._send(ahead, self.engine)
                 finally:
                     await in_thread(_close, writer, filler)
         finally:
@@ -330,7 +273,7 @@ class Driver:
             bar.close()
             self._note_end()
 
-    async def _send(self, plan: Plan, engine: Engine) -> None:
+    async def _send(self, ahead: Ahead, engine: Engine) -> None:
         if self._stop_asked is not None:
             engine.stop(self._stop_asked)
         sources, row_id = self.prepared.sources, self.folder.tables()[-1].name_of(ROW_ID)
@@ -342,13 +285,13 @@ class Driver:
                 batches,
                 sources,
                 self.operation,
-                plan,
+                ahead.plan,
                 row_id=row_id,
                 retaken=retaken_in(self.folder),
                 cached_only=lambda: engine.takes_cached_only,
             )
             with contextlib.closing(source):
-                await engine.run(self.operation.packed(source, self.together))
+                await engine.run(self.operation.packed(source, ahead.together))
         balance = await self.connection.asked_balance() if self._stop_asked is None else None
         engine.accounts.quiet(balance)
         if balance is not None:
@@ -435,7 +378,3 @@ def _close(writer: RunWriter, filler: Filler | None) -> None:
     finally:
         if filler is not None:
             filler.close()
-
-
-def _joined(first: Keys, second: Keys) -> Keys:
-    return np.concatenate([first.view("V16"), second.view("V16")]) if len(second) else first

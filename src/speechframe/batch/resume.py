@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from speechframe.batch.aligning import WORDS, aligner_for
-from speechframe.batch.connection import Connection
+from speechframe.batch.connection import Connection, settings_of
 from speechframe.batch.drive import carry_out, check_rules
-from speechframe.batch.driver import BUDGET_KEY, settings_of
+from speechframe.batch.driver import BUDGET_KEY
 from speechframe.batch.keys import among, first_of_each
 from speechframe.batch.naming import ROW_ID
 from speechframe.batch.operation import Operation

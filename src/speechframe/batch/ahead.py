@@ -1,0 +1,129 @@
+"""What a drive of a run has to make, after what earlier drives left."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+import numpy as np
+
+from speechframe.batch.allowance import finite
+from speechframe.batch.books import Before, read_before
+from speechframe.batch.connection import Connection, settings_of
+from speechframe.batch.keys import Keys, among, as_keys
+from speechframe.batch.operation import Operation
+from speechframe.batch.options import Options
+from speechframe.batch.outcome import HEARD
+from speechframe.batch.packs import sent_together
+from speechframe.batch.plan import Plan
+from speechframe.batch.prepare import Prepared
+from speechframe.settings.rules import spending_rules
+from speechframe.spec.billing import CREDIT
+from speechframe.store import Recovered
+from speechframe.store.cache import Cache
+
+LATENCY_KEY = "mean_latency_ms"
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """What a drive has to make.
+
+    Attributes
+    ----------
+    plan
+        The calls, and what they cost.
+    before
+        What earlier drives left behind.
+    together
+        Packs that are to be sent again as they were, by each of their calls.
+    """
+
+    plan: Plan
+    before: Before
+    together: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """Looks at what is ahead of a run; nothing is sent or written.
+
+    Parameters
+    ----------
+    run_id, prepared
+        The run, and its table as it was checked.
+    operation, connection, options
+        The verb, the service, the run options.
+    cache
+        Answers of other runs; None for none.
+    remark
+        What people are to know of the run beside what it does and costs.
+    """
+
+    run_id: str
+    prepared: Prepared
+    operation: Operation
+    connection: Connection
+    options: Options
+    cache: Cache | None
+    remark: str | None
+
+    def ahead(self, recovered: Recovered) -> Ahead:
+        """Return what is to be made, after what earlier drives left."""
+        before = read_before(
+            self.prepared.folder.path,
+            frozenset(recovered.unknown),
+            key_fingerprint=self.connection.key_fingerprint,
+            # A margin, so that the service's memory does not end between this look and the repeat.
+            remembered=timedelta(seconds=self.connection.repeat_seconds * 0.9),
+        )
+        finished = self.prepared.folder.index().packed(HEARD)
+        together = self._packs(recovered, before, finished) if self.operation.packs else {}
+        if self.operation.packs:
+            # Nothing else of a pack is free.
+            before = replace(before, paid=frozenset(together))
+        kept = as_keys(self._not_sent_again(before))
+        latency_ms = self.prepared.folder.manifest.extra.get(LATENCY_KEY)
+        width = self.connection.width(self.operation.pool, self.options.max_concurrency)
+        plan = Plan.of(
+            self.prepared.keys,
+            self.prepared.costs,
+            _joined(finished, kept),
+            invalid=self.prepared.invalid,
+            cached=None if self.cache is None else self.cache.holds,
+            balance=self.connection.balance,
+            concurrency=width,
+            budget=self._budget_left(before),
+            identical_retakes=self.prepared.identical_retakes,
+            unit=self.operation.unit,
+            remark=self.remark,
+        )
+        amount = self.operation.amount(round(plan.estimate.credits * CREDIT))
+        plan = replace(plan, estimate=replace(plan.estimate, amount=amount))
+        if latency_ms:
+            seconds = plan.estimate.calls * latency_ms / 1000 / width
+            plan = replace(plan, estimate=replace(plan.estimate, seconds_at_cap=seconds))
+        return Ahead(plan, before, together)
+
+    def _packs(self, recovered: Recovered, before: Before, finished: Keys) -> Mapping[str, tuple[str, ...]]:
+        """Return the packs that can be sent again as they were, by each of their calls."""
+        paid = as_keys(sorted(before.paid))
+        still_here = among(paid, self.prepared.keys) & ~among(paid, finished)
+        return sent_together(
+            recovered.unknown,
+            run_id=self.run_id,
+            repeatable={bytes(key).hex() for key in paid[still_here]},
+        )
+
+    def _budget_left(self, before: Before) -> float | None:
+        limit = finite(spending_rules(settings_of(self.options)).of_run(self.options.max_credits))
+        return None if limit is None else max(0.0, limit - before.spent_millis / CREDIT)
+
+    def _not_sent_again(self, before: Before) -> frozenset[str]:
+        """Return the calls that may have been billed and whose repeat might be billed too."""
+        if self.options.on_unknown == "retry":
+            return frozenset()
+        return before.unknown - before.paid
+
+
+def _joined(first: Keys, second: Keys) -> Keys:
+    return np.concatenate([first.view("V16"), second.view("V16")]) if len(second) else first
