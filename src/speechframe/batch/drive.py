@@ -89,13 +89,13 @@ async def carry_out(
     if display is None:
         options = replace(options, progress=bool(options.progress))
     try:
-        drive = Driver(run, prepared, operation, connection, options, aligner)
+        driver = Driver(run, prepared, operation, connection, options, aligner)
     except BaseException:
         await connection.client.close()
         raise
     if options.dry_run:
         async with connection:
-            run.estimate = drive.look_ahead(Recovered(unknown=read_unknown(run.path))).plan.estimate
+            run.estimate = driver.look_ahead(Recovered(unknown=read_unknown(run.path))).plan.estimate
             say(
                 f"{operation.name}: {run.estimate.line()} (dry run: nothing was sent)",
                 shown=bool(options.progress),
@@ -103,21 +103,21 @@ async def carry_out(
             return run
     started: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
     task = LastingTask(
-        drive.run(started), name=f"speechframe-run-{run.run_id}", told=lambda: _loop_ends(run, drive)
+        driver.drive(started), name=f"speechframe-run-{run.run_id}", told=lambda: _loop_ends(run, driver)
     )
     _tasks.add(task)
     task.add_done_callback(_tasks.discard)
-    task.add_done_callback(lambda ended: _mark(run, drive, started, ended))
+    task.add_done_callback(lambda ended: _mark(run, driver, started, ended))
     loop = asyncio.get_running_loop()
-    run._live = Live(run.path, task, loop, drive.stop, drive.progress, drive.outcomes, options)  # noqa: SLF001 - the two are made for each other
-    await _through(started, task, drive)
+    run._live = Live(run.path, task, loop, driver.stop, driver.progress, driver.outcomes, options)  # noqa: SLF001 - the two are made for each other
+    await _through(started, task, driver)
     # Beside the run, which does not wait for it; but the cell that shows it must not end before it is there.
     shown = None if display is None else asyncio.create_task(asyncio.to_thread(_show, display, run))
     if options.wait:
-        await _to_the_end(task, drive)
+        await _to_the_end(task, driver)
     if shown is not None:
         await asyncio.wait({shown})
-    if options.wait and (error := drive.error_to_raise()) is not None:
+    if options.wait and (error := driver.error_to_raise()) is not None:
         raise error
     return run
 
@@ -129,29 +129,29 @@ def _show(display: Callable[[Run], None], run: Run) -> None:
         log.exception("the dashboard of this run cannot be shown")
 
 
-def _loop_ends(run: Run, drive: Driver) -> None:
+def _loop_ends(run: Run, driver: Driver) -> None:
     live = run._live  # noqa: SLF001
     if live is not None:
-        live.end_with_loop(is_news=not drive.is_stopping)
+        live.end_with_loop(is_news=not driver.is_stopping)
 
 
-def _mark(run: Run, drive: Driver, started: "asyncio.Future[bool]", task: "asyncio.Task[None]") -> None:
+def _mark(run: Run, driver: Driver, started: "asyncio.Future[bool]", task: "asyncio.Task[None]") -> None:
     live = run._live  # noqa: SLF001
     error = None if task.cancelled() else task.exception()
     if not started.done():
         started.set_result(False)
-    error = error or drive.error_to_raise()
+    error = error or driver.error_to_raise()
     if live is not None:
         live.close(error)
-    drive.outcomes.close()
+    driver.outcomes.close()
 
 
-async def _through(started: "asyncio.Future[bool]", task: "asyncio.Task[None]", drive: Driver) -> None:
+async def _through(started: "asyncio.Future[bool]", task: "asyncio.Task[None]", driver: Driver) -> None:
     """Wait until the run is planned, or raise why it is not; told to stop before, it sends nothing."""
     try:
         is_planned = await asyncio.shield(started)
     except asyncio.CancelledError:
-        drive.stop(False, INTERRUPTED)
+        driver.stop(False, INTERRUPTED)
         # Its folder must be whole and free before the caller goes on.
         await asyncio.wait({task})
         raise
@@ -159,7 +159,7 @@ async def _through(started: "asyncio.Future[bool]", task: "asyncio.Task[None]", 
         await task
 
 
-async def _to_the_end(task: "asyncio.Task[None]", drive: Driver) -> None:
+async def _to_the_end(task: "asyncio.Task[None]", driver: Driver) -> None:
     """Wait for the end of the run; told to stop, calls in flight finish, told again, they are cancelled."""
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
@@ -168,7 +168,7 @@ async def _to_the_end(task: "asyncio.Task[None]", drive: Driver) -> None:
         except asyncio.CancelledError as order:
             if task.done():
                 break
-            drive.stop(cancelled is None, INTERRUPTED)
+            driver.stop(cancelled is None, INTERRUPTED)
             cancelled = order
     await until_terminated()
     if cancelled is not None and cancelled.args != (INTERRUPT,):

@@ -69,7 +69,7 @@ class Driver:
         options: Options,
         aligner: Aligner | None = None,
     ) -> None:
-        self.run_ = run
+        self.run = run
         self.prepared = prepared
         self.operation = operation.at(prepared.folder)
         self.connection = connection
@@ -98,7 +98,7 @@ class Driver:
         if self.options.on_error == "column" or self.first_error is None:
             return None
         if not hasattr(self.first_error, "__notes__"):
-            self.first_error.add_note(f"everything that was made is kept in {self.run_.path}")
+            self.first_error.add_note(f"everything that was made is kept in {self.run.path}")
         return self.first_error
 
     def stop(self, drain: bool, because: str = "stopped") -> None:  # noqa: FBT001 - called across threads
@@ -111,7 +111,7 @@ class Driver:
         else:
             self.engine.abort()
 
-    async def run(self, started: "asyncio.Future[bool]") -> None:
+    async def drive(self, started: "asyncio.Future[bool]") -> None:
         """Make the run; `started` is told True when it is planned."""
         async with self.connection:
             await self._once(started)
@@ -132,7 +132,7 @@ class Driver:
             ahead = await in_thread(self.look_ahead, recovered)
             self._open(ahead.plan)
             if not started.done():
-                self.run_.estimate = ahead.plan.estimate
+                self.run.estimate = ahead.plan.estimate
                 started.set_result(True)
             await self._make(ahead)
 
@@ -177,7 +177,7 @@ class Driver:
             options,
             known=sources_of(self.folder),
         )
-        self.run_._folder = self.prepared.folder  # noqa: SLF001 - the two are made for each other
+        self.run._folder = self.prepared.folder  # noqa: SLF001 - the two are made for each other
 
     def _not_heard(self, before: Keys) -> list[str]:
         """Return the calls whose new take has no audio."""
@@ -188,7 +188,7 @@ class Driver:
     def look_ahead(self, recovered: Recovered) -> Ahead:
         """Return what is to be made, after what earlier drives left."""
         outlook = Outlook(
-            self.run_.run_id,
+            self.run.run_id,
             self.prepared,
             self.operation,
             self.connection,
@@ -246,7 +246,7 @@ class Driver:
             spending_rules(settings_of(self.options)),
             ahead.before,
             folder=self.folder.path,
-            run_id=self.run_.run_id,
+            run_id=self.run.run_id,
             max_credits=self.options.max_credits,
         )
         try:
@@ -303,7 +303,7 @@ class Driver:
         return Accounts(
             self.operation,
             Identity(
-                run_id=self.run_.run_id,
+                run_id=self.run.run_id,
                 operation=self.operation.name,
                 service=connection.identity,
                 key_fingerprint=connection.key_fingerprint,
