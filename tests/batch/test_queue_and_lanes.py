@@ -425,7 +425,7 @@ def test_refused_rows_never_fail_and_the_cap_is_never_passed(make_faulty, speak,
 def test_the_cap_is_the_services_or_the_callers_whichever_is_lower(
     make_faulty, speak, quick, published, asked, width
 ):
-    server = make_faulty(published=published, delay_s=0.01)
+    server = make_faulty(published=published, delay_s=0.1)
     run = speak(server, LINES, max_concurrency=asked)
     assert server.most_in_flight == width
     assert run.estimate.concurrency == width
