@@ -34,6 +34,19 @@ _KEPT_CLIPS = 24
 _CLIPS_S = 2.0
 _SHARE = 10
 """Looking takes one part in so many of the time: a long run's folder is looked at less often."""
+_LONGEST_PAUSE_S = 5.0
+"""Even then: one slow look on a busy machine must not leave the page behind for a minute."""
+
+
+def pause_s(cost_s: float) -> float:
+    """Return how long to wait after a look that took `cost_s`.
+
+    Examples
+    --------
+    >>> [pause_s(cost_s) for cost_s in (0.0, 0.1, 60.0)]
+    [0.25, 0.9, 5.0]
+    """
+    return min(_LONGEST_PAUSE_S, max(TICK_S, (_SHARE - 1) * cost_s))
 
 
 class RunDashboard(ClipWidget):
@@ -121,7 +134,7 @@ class RunDashboard(ClipWidget):
             seen = self._watcher.look()
             # Counters of this process cost nothing to look at, the folder of another one does.
             cost_s = 0.0 if seen.is_here else time.monotonic() - began
-            self._pause_s = max(TICK_S, (_SHARE - 1) * cost_s)
+            self._pause_s = pause_s(cost_s)
             if self._closed:
                 return False
             with self.hold_sync():
