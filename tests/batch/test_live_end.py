@@ -103,7 +103,7 @@ def test_sigterm_waits_no_longer_than_its_limit(slow, spawn, speak, way):
     began = time.monotonic()
     process.signal(signal.SIGTERM)
     assert process.end()[2] == 143
-    assert 0.9 < time.monotonic() - began < 4
+    assert 0.9 < time.monotonic() - began < 6
     states = list(statuses(spf.open_run(speak.folder)).values())
     assert (states.count("done"), states.count("charged_unknown")) == (len(slow.seen) - 1, 1)
 
@@ -123,7 +123,7 @@ def test_ctrl_c_in_the_middle_of_the_end_cancels_what_is_in_flight(slow, spawn, 
     began = time.monotonic()
     process.signal(signal.SIGINT)
     _, err, code = process.end()
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 6
     if way != "left":
         assert code == -signal.SIGINT
         assert "KeyboardInterrupt" in err
@@ -260,7 +260,7 @@ def test_the_end_of_a_program_waits_no_longer_than_its_limit(slow, spawn, speak,
     in_motion(slow)
     began = time.monotonic()
     assert process.end()[2] == 0
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 6
     states = list(statuses(spf.open_run(speak.folder)).values())
     assert (states.count("done"), states.count("charged_unknown")) == (len(slow.seen) - 1, 1)
 

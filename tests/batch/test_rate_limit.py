@@ -7,6 +7,10 @@ from speechframe.testing import FaultyService
 RATE = 20
 
 
+def is_paced(took_s, refused, rows):
+    return took_s <= 2 * rows / RATE and refused <= 0.4 * rows
+
+
 @pytest.mark.parametrize(
     ("knobs", "options", "rows"),
     [
@@ -18,8 +22,8 @@ RATE = 20
     ids=["answered at once", "told no wait", "answered slowly", "with bursts"],
 )
 def test_calls_a_second_are_paced_at_what_the_service_takes(speak, tmp_path, knobs, options, rows):
-    took_s = []
-    for number in range(3):  # what else runs there only makes it longer: the best of three counts
+    tries = []
+    for number in range(3):  # what else runs there only makes it worse: the best of three counts
         with FaultyService(rate=RATE, **knobs) as service:
             texts = [f"row {i}" for i in range(rows)]
             run = speak(service, texts, wait=False, run_dir=tmp_path / f"{number}", **options)
@@ -27,11 +31,10 @@ def test_calls_a_second_are_paced_at_what_the_service_takes(speak, tmp_path, kno
             books = service.books()
         assert (run.status, books.answered, run.progress.done) == ("finished", rows, rows)
         assert books.early_retries == 0
-        assert books.refused <= 0.4 * rows
-        took_s.append(books.last_at - books.started_at)
-        if took_s[-1] <= 2 * rows / RATE:
+        tries.append((books.last_at - books.started_at, books.refused))
+        if is_paced(*tries[-1], rows):
             break
-    assert min(took_s) <= 2 * rows / RATE
+    assert is_paced(*tries[-1], rows), tries
 
 
 @pytest.mark.parametrize("latency", [0.01, 0.2])
