@@ -81,8 +81,8 @@ def test_a_run_is_watched_stopped_and_resumed(lab, page, picture):
         # The page forgets what is not saved; the kernel goes on and has the state.
         page.evaluate("async () => { await jupyterapp.commands.execute('docmanager:save'); }")
         page.reload()
-        page.wait_for_function("window.jupyterapp !== undefined", timeout=60_000)
-        box.wait_for(timeout=60_000)
+        page.wait_for_function("window.jupyterapp !== undefined", timeout=90_000)
+        box.wait_for(timeout=90_000)
         box.get_by_role("button", name="Resume").click()
         until(page, lambda: ask("dashboard.run.stats['done']") == ROWS, seconds=120)
         ledger = ask("dashboard.run.ledger['request_key'].value_counts().max().item()")
