@@ -94,7 +94,15 @@ def end_in_order(works: Collection[Unfinished], limit_s: float | None) -> None:
             return
     for work in works:
         work.end(drain=False)
-    _have_ended(works, limit_s)
+    if not _have_ended(works, limit_s):
+        _give_up(works)
+
+
+def _give_up(works: Collection[Unfinished]) -> None:
+    """Let go of what its limit could not end: the end of the program must not wait for it once more."""
+    for work in works:
+        if not work.ended.done():
+            release(work)
 
 
 def _have_ended(works: Collection[Unfinished], limit_s: float | None) -> bool:
@@ -178,6 +186,7 @@ async def _end_all(unfinished: Collection[Unfinished], ways: Sequence[bool]) -> 
             works[future].end(drain=drain)
         if left:
             _, left = await asyncio.wait(left, timeout=TERM_DRAIN_S)
+    _give_up([works[future] for future in left])
     for future in works.keys() - left:
         # Who waits for the work is told of its error, nobody needs to be told here.
         future.exception()
