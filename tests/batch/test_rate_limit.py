@@ -7,10 +7,6 @@ from speechframe.testing import FaultyService
 RATE = 20
 
 
-def is_paced(took_s, refused, rows):
-    return took_s <= 2 * rows / RATE and refused <= 0.4 * rows
-
-
 @pytest.mark.parametrize(
     ("knobs", "options", "rows"),
     [
@@ -21,20 +17,15 @@ def is_paced(took_s, refused, rows):
     ],
     ids=["answered at once", "told no wait", "answered slowly", "with bursts"],
 )
-def test_calls_a_second_are_paced_at_what_the_service_takes(speak, tmp_path, knobs, options, rows):
-    tries = []
-    for number in range(3):  # what else runs there only makes it worse: the best of three counts
-        with FaultyService(rate=RATE, **knobs) as service:
-            texts = [f"row {i}" for i in range(rows)]
-            run = speak(service, texts, wait=False, run_dir=tmp_path / f"{number}", **options)
-            run.wait(60)
-            books = service.books()
-        assert (run.status, books.answered, run.progress.done) == ("finished", rows, rows)
-        assert books.early_retries == 0
-        tries.append((books.last_at - books.started_at, books.refused))
-        if is_paced(*tries[-1], rows):
-            break
-    assert is_paced(*tries[-1], rows), tries
+def test_calls_a_second_are_paced_at_what_the_service_takes(speak, knobs, options, rows):
+    with FaultyService(rate=RATE, **knobs) as service:
+        run = speak(service, [f"row {i}" for i in range(rows)], wait=False, **options)
+        run.wait(60)
+        books = service.books()
+    assert (run.status, books.answered, run.progress.done) == ("finished", rows, rows)
+    assert books.last_at - books.started_at <= 2 * rows / RATE
+    assert books.early_retries == 0
+    assert books.refused <= 0.4 * rows
 
 
 @pytest.mark.parametrize("latency", [0.01, 0.2])

@@ -11,20 +11,17 @@ from lab import Lab
 
 pytestmark = pytest.mark.timeout(300)
 
-ROWS = 250
-"""Seconds of work for two workers: the run must be stopped before its end."""
-
 START = """
 import pandas as pd
 import speechframe as spf
 service = spf.local_service(workers=2, concurrency=2).start()
 """
 A_RUN = """
-lines = pd.DataFrame({"line": [f"This is line number {n} of a table that takes a while to be spoken." for n in range(ROWS)]})
+lines = pd.DataFrame({"line": [f"This is line number {n} of a table that takes a while to be spoken." for n in range(400)]})
 run = spf.generate(lines, text="line", voice="en-US-nora", service=service, run_dir="watched", wait=False, progress=False)
 dashboard = spf.watch(run)
 dashboard
-""".replace("ROWS", str(ROWS))
+"""
 TWO_VOICES = """
 texts = pd.DataFrame({"line": ["Good morning.", "Good night."]})
 runs = [spf.generate(texts, text="line", voice=voice, service=service, run_dir=voice, progress=False)
@@ -75,16 +72,16 @@ def test_a_run_is_watched_stopped_and_resumed(lab, page, picture):
         box.get_by_role("button", name="Stop").click()
         until(page, lambda: ask("dashboard.run.status") == "stopped")
         stopped = ask("dict(dashboard.run.stats)")
-        assert 0 < stopped["done"] < ROWS
-        assert stopped["pending"] == ROWS - stopped["done"]
+        assert 0 < stopped["done"] < 400
+        assert stopped["pending"] == 400 - stopped["done"]
         picture(box, "lab-dashboard-stopped")
         # The page forgets what is not saved; the kernel goes on and has the state.
         page.evaluate("async () => { await jupyterapp.commands.execute('docmanager:save'); }")
         page.reload()
-        page.wait_for_function("window.jupyterapp !== undefined", timeout=90_000)
-        box.wait_for(timeout=90_000)
+        page.wait_for_function("window.jupyterapp !== undefined", timeout=60_000)
+        box.wait_for(timeout=60_000)
         box.get_by_role("button", name="Resume").click()
-        until(page, lambda: ask("dashboard.run.stats['done']") == ROWS, seconds=120)
+        until(page, lambda: ask("dashboard.run.stats['done']") == 400, seconds=120)
         ledger = ask("dashboard.run.ledger['request_key'].value_counts().max().item()")
         assert ledger == 1, "only the rows that were missing were made"
 
@@ -152,7 +149,7 @@ def test_notebook_7_shows_a_run_that_is_watched_and_stopped_and_plays_a_clip_of_
             clip.wait_for(timeout=60_000)
             box.get_by_role("button", name="Stop").click()
             until(page, lambda: ask("dashboard.run.status") == "stopped")
-            assert 0 < ask("dashboard.run.stats['done']") < ROWS
+            assert 0 < ask("dashboard.run.stats['done']") < 400
             box.locator("[data-role=status]", has_text="stopped").wait_for()
             key = clip.get_attribute("data-clip")
             # A key of the notebook's own, and one of ours: the focus is in the widget.
