@@ -7,6 +7,7 @@ from store_cases import all_rows, check_whole, done, failed, key_of
 
 from speechframe.store import RunFolder, writer
 from speechframe.store import failed as failed_file
+from speechframe.store.index import KeyIndex
 from speechframe.store.parts import open_part
 
 CALLS = 160
@@ -90,6 +91,21 @@ def test_what_a_dead_writer_left_beside_its_parts_goes(hapless, tmp_path, has_lo
     assert {key for key, row in rows.items() if row["status"] == "done"} == set(KEYS[: CUT_ROWS * 4])
     assert set(unknown) == {key for key, row in rows.items() if row["status"] == "charged_unknown"}
     assert len(rows) == CALLS
+
+
+def test_what_may_have_been_billed_is_looked_up_at_once_and_not_one_by_one(hapless, monkeypatch):
+    searches = []
+    find = KeyIndex.find
+    monkeypatch.setattr(KeyIndex, "find", lambda index, keys: searches.append(len(keys)) or find(index, keys))
+    with hapless.lock(), hapless.writer() as out:
+        out.answer(done(KEYS[0]))
+        out.answer(failed(key_of("new"), "failed"))
+        out.cut()
+        before = sum(status == "charged_unknown" for status in RunFolder.open(hapless.path).keys().values())
+        assert len(searches) < before / 2
+    unknown = failed_file.read_unknown(hapless.path)
+    assert len(unknown) == before == len(range(0, CALLS, 9)) - 1
+    assert KEYS[0] not in unknown
 
 
 def test_a_cut_that_was_asked_for_leaves_every_call_in_one_place(hapless):

@@ -213,13 +213,16 @@ def read_entry(path: str) -> dict[str, Any] | None:
 
 
 def read_digest(file: File) -> str | None:
-    """Return the sha256 of an entry's audio, empty for one without, by its end; None when that is damaged."""
+    """Return the sha256 of an entry's audio, empty for one without; None when it is damaged.
+
+    Only its end is read, where that is as :func:`_said` writes it.
+    """
     try:
         with open(file.path, "rb", buffering=0) as entry:
             found = _END.search(os.pread(entry.fileno(), _END_BYTES, max(0, file.size - _END_BYTES)))
     except OSError:
         return None
-    return None if found is None else found[1].decode()
+    return _checked_digest(file) if found is None else found[1].decode()
 
 
 def _checked_digest(file: File) -> str | None:
