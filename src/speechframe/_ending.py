@@ -21,6 +21,8 @@ from concurrent.futures import wait as wait_for
 from types import FrameType
 from typing import Protocol
 
+from speechframe._lasting import LastingTask
+
 TERM_DRAIN_S = 8.0
 """Seconds calls in flight are given after SIGTERM: containers are killed ten seconds after it."""
 
@@ -174,7 +176,8 @@ def _end_here(
     loop: asyncio.AbstractEventLoop, order: BaseException, works: Collection[Unfinished], ways: Sequence[bool]
 ) -> None:
     if loop not in _endings:
-        _endings[loop] = task = loop.create_task(_end_all(works, ways), name="speechframe-ending")
+        # It lasts: a program that returns while it waits would else be ended below the calls in flight.
+        _endings[loop] = task = LastingTask(_end_all(works, ways), name="speechframe-ending")
         task.add_done_callback(functools.partial(_raise, loop, order))
 
 
@@ -225,7 +228,7 @@ def _interrupted(number: int, frame: FrameType | None) -> None:
     # Another one waits for nothing.
     signal.signal(number, signal.default_int_handler)
     loop = _running_loop()
-    works = tuple(work for work in _unfinished if work.loop is loop)
+    works = tuple(work for work in tuple(_unfinished) if work.loop is loop)
     if loop is None or not works:
         raise KeyboardInterrupt
     loop.call_soon_threadsafe(_end_here, loop, KeyboardInterrupt(), works, (False,))
@@ -272,7 +275,9 @@ def say_live(works: Collection[Unfinished]) -> None:
 
 
 def _after_fork() -> None:
+    global _blocks  # noqa: PLW0603 - as above
     # What is under way is the parent's.
+    _blocks = 0
     _unfinished.clear()
     _endings.clear()
 

@@ -2,14 +2,16 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
+
+T_co = TypeVar("T_co", covariant=True)
 
 
 def _nobody() -> None:
     """Tell nobody."""
 
 
-class LastingTask(asyncio.Task[None]):
+class LastingTask(asyncio.Task[T_co]):
     """A task that the end of its loop does not cut off.
 
     Whoever ends a loop (``asyncio.run`` at Ctrl-C, or when its program returns) cancels every task that is
@@ -26,7 +28,7 @@ class LastingTask(asyncio.Task[None]):
     """
 
     def __init__(
-        self, coroutine: Coroutine[Any, Any, None], *, name: str, told: Callable[[], None] = _nobody
+        self, coroutine: Coroutine[Any, Any, T_co], *, name: str, told: Callable[[], None] = _nobody
     ) -> None:
         self._told = told
         self._was_told = False

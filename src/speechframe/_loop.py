@@ -68,7 +68,7 @@ def background_loop() -> asyncio.AbstractEventLoop:
 
 def submit(coroutine: Coroutine[Any, Any, T]) -> Future[T]:
     """Start `coroutine` on the background loop and return its future at once."""
-    return asyncio.run_coroutine_threadsafe(coroutine, _LOOP.loop())
+    return asyncio.run_coroutine_threadsafe(coroutine, background_loop())
 
 
 def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -89,7 +89,7 @@ def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
     if _LOOP.is_current():
         coroutine.close()
         raise RuntimeError("a synchronous call was made from speechframe's own loop; await its async twin")
-    loop = _LOOP.loop()
+    loop = background_loop()
     started: Future[asyncio.Task[T]] = Future()
     done: Future[T] = Future()
 
@@ -160,16 +160,6 @@ def _copy(done: "Future[T]", task: "asyncio.Task[T]") -> None:
         done.set_exception(error)
     else:
         done.set_result(task.result())
-
-
-async def on_background(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Await `coroutine` on the background loop from any other loop; cancellation goes through.
-
-    Live runs stay on the background loop, so that a notebook's busy loop cannot starve them.
-    """
-    if _LOOP.is_current():
-        return await coroutine
-    return await asyncio.wrap_future(submit(coroutine))
 
 
 def sync(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:

@@ -184,8 +184,7 @@ async def stream(
     voice
         Full voice id or bare name, of the model's catalogue: ``voices("falcon-2")`` lists it.
     model
-        ``"falcon-2"`` or ``"gen2"`` (deprecated here); by default what the region takes: falcon-2 in all but
-        US-East.
+        ``"falcon-2"`` or ``"gen2"`` (deprecated here); by default what the region takes (section 2.2).
     service
         Where to say it; see :func:`resolve_service`.
     **fields

@@ -115,6 +115,18 @@ def _left_in_a_loop(texts, options):
     asyncio.run(program())
 
 
+def _left_while_it_ends(texts, options):
+    async def program():
+        run = await aio.generate(texts, **options, wait=False)
+        # Told to end, it starts no call: so it is when the program goes on and returns.
+        while run._live is None or run.progress.ended < 4:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.sleep(0.1)
+
+    asyncio.run(program())
+
+
 def _verb_left_in_a_loop(texts, options):
     async def program():
         task = asyncio.create_task(aio.generate(texts, **options))
@@ -138,6 +150,7 @@ WAYS = {
     "async for": _in_an_async_loop,
     "async body": _in_the_body_of_an_async_loop,
     "async left": _left_in_a_loop,
+    "async left while it ends": _left_while_it_ends,
     "async verb beside": _verb_left_in_a_loop,
 }
 

@@ -207,6 +207,15 @@ def test_from_a_first_guess_a_rate_is_found_within_seconds(first, limit):
     assert driven(rate, limit, begun_s=7.0, lasts_s=20.0) >= 0.85
 
 
+@pytest.mark.parametrize("seconds", [4, 120])
+def test_answers_of_long_ago_tell_no_rate(seconds):
+    rate = Rate()
+    for number in range(60):
+        rate.passed(number / 20, number)
+    rate.proved(3.0 + seconds)
+    assert (rate.per_second, rate.wait_s(3.0 + seconds)) == (None, 0)
+
+
 def test_a_rate_that_rises_is_followed():
     rate = paced(10)
     driven(rate, 20, begun_s=1.0, lasts_s=20.0)

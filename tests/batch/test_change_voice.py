@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -586,3 +587,20 @@ def test_a_run_of_another_verb_is_refused(change, changer, clips):
     run = change(clips)
     with pytest.raises(StoreError):
         spf.generate(["a"], voice="nora", service=changer.settings, run_dir=run.path, progress=False)
+
+
+def test_the_end_of_a_loop_cuts_off_no_upload(changer, clips, tmp_path):
+    changer.idempotent = False
+    changer.script = ["wait"] * 2
+
+    async def program():
+        given = {"voice": "nora", "sample_rate": RATE_HZ, "progress": False, "max_concurrency": 2}
+        await aio.change_voice(clips, service=changer.settings, run_dir=tmp_path / "run", wait=False, **given)
+        while len(changer.seen) < 2:  # noqa: ASYNC110 - it is in a thread of its own
+            await asyncio.sleep(0.01)
+        threading.Timer(0.5, changer.go.set).start()
+
+    asyncio.run(program())
+    run = spf.open_run(tmp_path / "run")
+    assert run.to_pandas()["status"].value_counts().to_dict() == {"done": 2, "pending": 1}
+    assert sum(changer.billed.values()) == 2

@@ -16,6 +16,7 @@ import speechframe as spf
 from speechframe.errors import StoreError
 from speechframe.spec.billing import billed_characters
 from speechframe.store import RunWriter
+from speechframe.widgets.watcher import Watcher
 
 LINES = [f"This is line {i}." for i in range(24)]
 COST = sum(map(billed_characters, LINES))
@@ -288,6 +289,23 @@ def test_an_attempt_that_failed_for_good_is_no_retry(faulty, speak, quick):
     run = speak(faulty, LINES[:4])
     assert (run.stats["failed"], run.stats["attempts"]) == (1, 6)
     assert run.stats["retries"] == run.progress.retries == 2
+
+
+def test_what_failed_before_and_is_tried_again_was_a_retry(faulty, speak, quick):
+    faulty.forever = {LINES[0]: 500, LINES[1]: 500}
+    for tries in (2, 4, 6):
+        run = speak(faulty, LINES[:4], max_attempts=2)
+        looked = Watcher(spf.open_run(run.path)).look()
+        assert run.stats["failed"] == 2
+        assert (
+            run.stats["retries"]
+            == looked.counts["retries"]
+            == sum(looked.retried_by.values())
+            == 2 * tries - 2
+        )
+    faulty.forever = {}
+    run = speak(faulty, LINES[:4])
+    assert (run.stats["done"], run.stats["attempts"], run.stats["retries"]) == (4, 16, 12)
 
 
 def test_equal_rows_are_one_call_and_all_of_them_fail_or_live_with_it(faulty, speak, quick):

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from concurrent.futures import Future
 
@@ -300,6 +301,37 @@ async def test_what_a_loop_could_not_end_is_not_waited_for_again(monkeypatch, ca
     await _ending._end_all([work], (True, False))
     _ending.end_unfinished()
     assert (work.told, capsys.readouterr().err) == ([True, False], "")
+
+
+def test_a_program_that_returns_after_sigterm_ends_below_no_call(slow, spawn, speak):
+    process = spawn(slow, "async left while it ends")
+    assert process.end()[2] == 143
+    check_nothing_is_lost(speak, slow)
+
+
+def test_a_child_forked_within_a_verb_dies_of_sigterm():
+    children = []
+    hears, tells = os.pipe()
+
+    def fork():
+        child = os.fork()
+        if child == 0:
+            try:
+                os.write(tells, b"there")
+                time.sleep(20)
+            finally:
+                os._exit(7)
+        children.append(child)
+
+    with _ending.gentle_termination():
+        forking = threading.Thread(target=fork)
+        forking.start()
+        forking.join()
+    assert os.read(hears, 5) == b"there"
+    os.close(hears)
+    os.close(tells)
+    os.kill(children[0], signal.SIGTERM)
+    assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == -signal.SIGTERM
 
 
 def test_sigterm_in_the_middle_of_the_end_of_a_program_changes_nothing(slow, spawn, speak):

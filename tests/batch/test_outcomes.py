@@ -1,6 +1,7 @@
 """`run.outcomes()`: every outcome once, in threads and in loops, early and late, fast and slow."""
 
 import asyncio
+import signal
 import threading
 import time
 
@@ -55,6 +56,32 @@ async def test_async_and_in_another_loop_than_the_run(faulty, tmp_path):
         next(iter(run.outcomes()))
     other = spf.generate(LINES, run_dir=tmp_path / "b", wait=False, **options)
     assert len([o async for o in other.outcomes()]) == 30
+
+
+def test_who_comes_late_or_is_behind_reads_on_from_what_is_kept():
+    outcomes = Outcomes(most_kept=4)
+    reading = iter(outcomes)
+    told = [done(number) for number in range(7)]
+    for outcome in told[:2]:
+        outcomes.tell(outcome)
+    assert [next(reading) for _ in range(2)] == told[:2]
+    for outcome in told[2:]:
+        outcomes.tell(outcome)
+    outcomes.close()
+    assert list(reading) == list(outcomes) == told[3:]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_run_whose_loop_was_closed_under_it_says_so(faulty, tmp_path):
+    faulty.delay_s = 1.0
+    loop = asyncio.new_event_loop()
+    given = {"voice": "nora", "sample_rate": 8000, "progress": False, "service": faulty.settings}
+    run = loop.run_until_complete(aio.generate(LINES, run_dir=tmp_path / "run", wait=False, **given))
+    loop.close()
+    for waits in (run.wait, lambda: list(run.outcomes()), lambda: asyncio.run(run._wait_async())):
+        with pytest.raises(RuntimeError, match="was closed before the run had ended"):
+            waits()
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 def test_ended_by_stop_it_ends_too(faulty, speak):

@@ -114,7 +114,7 @@ async def test_a_run_that_a_stopped_process_keeps_waiting_says_so_once(permits, 
     other = far()
     assert all(other.try_take(3) is not None for _ in range(3))
     other.signal(signal.SIGSTOP)
-    lane = Lane("global", Cap(3, 3), permits=permits)
+    lane = Lane("global", Cap(3, 3), permits=permits, width=1)
     entering = asyncio.create_task(lane.enter(asyncio.Event()))
     await asyncio.sleep(1.0)
     assert not entering.done()

@@ -11,7 +11,7 @@ import threading
 
 import pytest
 
-from speechframe._loop import background_loop, on_background, run_sync, sync
+from speechframe._loop import background_loop, run_sync, sync
 
 
 async def double(number: int) -> int:
@@ -40,7 +40,6 @@ def test_an_error_that_looks_like_our_own_wait():
 
 async def test_works_inside_a_running_loop():
     assert run_sync(double(5)) == 10
-    assert await on_background(double(6)) == 12
 
 
 def test_twin_keeps_name_signature_and_docstring():

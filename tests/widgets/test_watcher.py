@@ -73,7 +73,8 @@ def plainly(run):
     calls = set(folder.table().read().column(0).to_pylist()) - {None}
     states = Counter(outcomes.get(key) for key in calls)
     in_vain = [a for a in told if a["status"] in {"error", "refused", "charged_unknown"}]
-    last = {a["request_key"]: str(a["error_code"]) for a in in_vain}
+    last_of = {a["request_key"]: a for a in in_vain}
+    last = {key: str(a["error_code"]) for key, a in last_of.items()}
     lost = {key for key, status in outcomes.items() if status in {"failed", "charged_unknown"}}
     failed_by = Counter(code for key, code in last.items() if key in lost)
     spent = list(accumulate(round(1000 * (a["credits"] or 0)) for a in told))
@@ -82,7 +83,9 @@ def plainly(run):
     return {
         **{name: states[name] for name in COUNTED},
         "total": sum(states.values()),
-        "retries": sum(a["attempt"] > 1 for a in told),
+        "retries": sum(
+            1 for a in in_vain if (a["request_key"] not in lost) or a is not last_of[a["request_key"]]
+        ),
         "audio_seconds": round(sum(a["audio_seconds"] or 0 for a in told), 3),
         "balance": next((a["balance_after"] for a in told[::-1] if a["balance_after"] is not None), None),
         "credits": spent[-1] / 1000 if spent else 0,

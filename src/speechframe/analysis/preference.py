@@ -23,8 +23,8 @@ _CLOSE = 1e-9
 # Holds the sum of strengths at 0, and a replicate in which one condition wins everything within numbers.
 _RIDGE = 1e-6
 _LONGEST_STEP = 2.0
-# Half of what lies between these is one standard error, and a few replicates without end do not move it.
 _DRAWN_AT_ONCE = 4_000_000
+# Half of what lies between these is one standard error, and a few replicates without end do not move it.
 _ONE_SIGMA = (0.15865525393145707, 0.8413447460685429)
 
 

@@ -30,6 +30,9 @@ REFUSED = "refused"
 SETTLED = "settled"
 """Status of a ledger row that is no attempt: the balance said what an earlier one cost."""
 
+IN_VAIN = frozenset({ERROR, REFUSED, CHARGED_UNKNOWN})
+"""Statuses of attempts that brought nothing."""
+
 
 @dataclass(frozen=True)
 class Identity:

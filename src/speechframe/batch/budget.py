@@ -17,8 +17,6 @@ from speechframe.spec.billing import Millicredits, to_credits
 RUN = "run"
 MONTH = "month"
 BALANCE = "balance"
-OUT_OF_BUDGET = "budget"
-"""Why a run stops that may spend no more."""
 
 
 @dataclass

@@ -13,6 +13,7 @@ from speechframe.batch.operation import Service
 from speechframe.batch.options import Options
 from speechframe.batch.permits import SharedPermits, shared_folder
 from speechframe.client import Client
+from speechframe.client.limits import published_cap
 from speechframe.errors import SettingsError, SpeechframeError
 from speechframe.settings import GLOBAL_REGION, Settings, fingerprint
 from speechframe.spec.limits import LARGEST_CONCURRENCY, LEAST_CONCURRENCY, REGIONS, Pool
@@ -24,7 +25,6 @@ LOCAL_PREFIX = "local/"
 _ASK_S = 5.0
 _LONGEST_IDENTITY = 200
 _LONGEST_MEMORY_S = 366 * 86_400.0
-_LARGEST_OFFER = 100_000
 
 
 def settings_of(options: Options) -> Settings:
@@ -204,12 +204,11 @@ class Connection:
         )
 
     def _cap(self, region: str, pool: str, most: int | None) -> Cap:
-        pools = self.limits.get("pools")
-        published = pools.get(pool) if isinstance(pools, dict) else None
-        if not isinstance(published, int) or isinstance(published, bool) or published < 1:
+        published = published_cap(self.limits, pool)
+        if published is None:
             known = REGIONS.get(region) if pool == Pool.STREAMING else None
             return first_cap(None, most, documented=None if known is None else known.streaming_concurrency)
-        return first_cap(min(published, _LARGEST_OFFER), most)
+        return first_cap(published, most)
 
 
 def first_cap(offered: int | None, most: int | None, *, documented: int | None = None) -> Cap:

@@ -7,27 +7,27 @@ from dataclasses import replace
 from typing import Any
 
 from speechframe._ending import until_terminated
+from speechframe._lasting import LastingTask
 from speechframe._loop import INTERRUPT
 from speechframe.batch.aligning import WORDS, Aligner, aligner_for
 from speechframe.batch.connection import Connection, settings_of
 from speechframe.batch.driver import Driver
-from speechframe.batch.lasting import LastingTask
-from speechframe.batch.live import INTERRUPTED, Live
+from speechframe.batch.live import Live
 from speechframe.batch.operation import Operation
 from speechframe.batch.options import Options, option_names
+from speechframe.batch.plan import Estimate
 from speechframe.batch.prepare import Prepared, prepare
 from speechframe.batch.progress import display_of, say
 from speechframe.batch.run import Run
+from speechframe.batch.threads import in_thread
 from speechframe.batch.verbs import VERBS, model_of
 from speechframe.errors import SettingsError
 from speechframe.settings.rules import spending_rules
 from speechframe.store import Recovered
 from speechframe.store.failed import read_unknown
+from speechframe.store.run_state import StopReason
 
 log = logging.getLogger(__name__)
-
-_tasks: set["asyncio.Task[None]"] = set()
-"""Runs in motion: a loop keeps only weak references, and nobody else may keep one of a run left to itself."""
 
 
 async def drive(verb: str, table: Any, arguments: Mapping[str, Any], given: Mapping[str, Any]) -> Run:
@@ -95,7 +95,7 @@ async def carry_out(
         raise
     if options.dry_run:
         async with connection:
-            run.estimate = driver.look_ahead(Recovered(unknown=read_unknown(run.path))).plan.estimate
+            run.estimate = await in_thread(_estimated, run, driver)
             say(
                 f"{operation.name}: {run.estimate.line()} (dry run: nothing was sent)",
                 shown=bool(options.progress),
@@ -105,8 +105,6 @@ async def carry_out(
     task = LastingTask(
         driver.drive(started), name=f"speechframe-run-{run.run_id}", told=lambda: _loop_ends(run, driver)
     )
-    _tasks.add(task)
-    task.add_done_callback(_tasks.discard)
     task.add_done_callback(lambda ended: _mark(run, driver, started, ended))
     loop = asyncio.get_running_loop()
     run._live = Live(run.path, task, loop, driver.stop, driver.progress, driver.outcomes, options)  # noqa: SLF001 - the two are made for each other
@@ -120,6 +118,10 @@ async def carry_out(
     if options.wait and (error := driver.error_to_raise()) is not None:
         raise error
     return run
+
+
+def _estimated(run: Run, driver: Driver) -> Estimate:
+    return driver.look_ahead(Recovered(unknown=read_unknown(run.path))).plan.estimate
 
 
 def _show(display: Callable[[Run], None], run: Run) -> None:
@@ -137,7 +139,7 @@ def _loop_ends(run: Run, driver: Driver) -> None:
 
 def _mark(run: Run, driver: Driver, started: "asyncio.Future[bool]", task: "asyncio.Task[None]") -> None:
     live = run._live  # noqa: SLF001
-    error = None if task.cancelled() else task.exception()
+    error = _error_of(task)
     if not started.done():
         started.set_result(False)
     error = error or driver.error_to_raise()
@@ -146,12 +148,20 @@ def _mark(run: Run, driver: Driver, started: "asyncio.Future[bool]", task: "asyn
     driver.outcomes.close()
 
 
+def _error_of(task: "asyncio.Task[None]") -> BaseException | None:
+    try:
+        return task.exception()
+    except asyncio.CancelledError as order:
+        # What failed in a thread that it waited for although it was cancelled.
+        return order.__cause__
+
+
 async def _through(started: "asyncio.Future[bool]", task: "asyncio.Task[None]", driver: Driver) -> None:
     """Wait until the run is planned, or raise why it is not; told to stop before, it sends nothing."""
     try:
         is_planned = await asyncio.shield(started)
     except asyncio.CancelledError:
-        driver.stop(False, INTERRUPTED)
+        driver.stop(False, StopReason.INTERRUPTED)
         # Its folder must be whole and free before the caller goes on.
         await asyncio.wait({task})
         raise
@@ -168,7 +178,7 @@ async def _to_the_end(task: "asyncio.Task[None]", driver: Driver) -> None:
         except asyncio.CancelledError as order:
             if task.done():
                 break
-            driver.stop(cancelled is None, INTERRUPTED)
+            driver.stop(cancelled is None, StopReason.INTERRUPTED)
             cancelled = order
     await until_terminated()
     if cancelled is not None and cancelled.args != (INTERRUPT,):

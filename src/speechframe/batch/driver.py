@@ -23,7 +23,6 @@ from speechframe.batch.feed import MOST_KEPT, Outcomes
 from speechframe.batch.filler import Filler
 from speechframe.batch.job import Ways
 from speechframe.batch.keys import Keys, among
-from speechframe.batch.live import INTERRUPTED
 from speechframe.batch.naming import ROW_ID
 from speechframe.batch.operation import Operation
 from speechframe.batch.options import Options
@@ -32,13 +31,14 @@ from speechframe.batch.plan import Plan, calls
 from speechframe.batch.prepare import RETAKEN, Prepared, check_table, prepare, retaken_in, sources_of
 from speechframe.batch.progress import Bar, Progress, counted, say
 from speechframe.batch.redo import own_rows, suspect_takes
-from speechframe.batch.run import DRIFT_KEY, FINISHED, REMARK_KEY, RUNNING, STATE_KEY, STOP_KEY, STOPPED, Run
+from speechframe.batch.run import DRIFT_KEY, REMARK_KEY, Run
 from speechframe.batch.threads import in_thread
 from speechframe.errors import SpeechframeError
 from speechframe.settings.rules import cache_rules, spending_rules
 from speechframe.spec.billing import CREDIT
 from speechframe.store import Recovered, RunFolder, RunWriter
 from speechframe.store.cache import open_cache
+from speechframe.store.run_state import FINISHED, RUNNING, STATE_KEY, STOP_KEY, STOPPED, StopReason
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class Driver:
         self.outcomes = Outcomes(0 if options.wait else MOST_KEPT, loop=asyncio.get_running_loop())
         self.first_error: SpeechframeError | None = None
         self.engine: Engine | None = None
-        self._stop_asked: str | None = None
+        self._stop_asked: StopReason | None = None
         self._round = ""
         self.cache = open_cache(options.cache, **cache_rules(settings_of(options)))
 
@@ -101,9 +101,9 @@ class Driver:
             self.first_error.add_note(f"everything that was made is kept in {self.run.path}")
         return self.first_error
 
-    def stop(self, drain: bool, because: str = "stopped") -> None:  # noqa: FBT001 - called across threads
+    def stop(self, drain: bool, because: StopReason = StopReason.STOPPED) -> None:  # noqa: FBT001 - called across threads
         """Start no further call; those in flight finish, or (no `drain`) are cancelled."""
-        self._stop_asked = because if drain else INTERRUPTED
+        self._stop_asked = because if drain else StopReason.INTERRUPTED
         if self.engine is None:
             return
         if drain:

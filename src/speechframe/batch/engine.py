@@ -5,12 +5,12 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator
 
+from speechframe._lasting import LastingTask
 from speechframe.batch.accounts import Accounts
 from speechframe.batch.books import Before
-from speechframe.batch.budget import BALANCE, OUT_OF_BUDGET
+from speechframe.batch.budget import BALANCE
 from speechframe.batch.cap import Ticket
 from speechframe.batch.job import Job
-from speechframe.batch.lasting import LastingTask
 from speechframe.batch.limiter import Lane
 from speechframe.batch.operation import Todo
 from speechframe.batch.progress import Bar
@@ -28,6 +28,7 @@ from speechframe.errors import (
     Unavailable,
 )
 from speechframe.store import LedgerRow
+from speechframe.store.run_state import StopReason
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +80,7 @@ class Engine:
         self._ask_balance = ask_balance
         self._is_asking = False
         self.ways = accounts.ways
-        self.stopped_because: str | None = None
+        self.stopped_because: StopReason | None = None
         self.stopped_by: SpeechframeError | None = None
         self._ends_at_once = False
         self._unfit: Job | None = None
@@ -117,13 +118,13 @@ class Engine:
 
     def abort(self) -> None:
         """Cancel the calls in flight; those may have been billed and are recorded so."""
-        self.stop("interrupted")
+        self.stop(StopReason.INTERRUPTED)
         for worker in self._all_workers():
             worker.cancel()
 
-    def stop(self, because: str, error: SpeechframeError | None = None) -> None:
+    def stop(self, because: StopReason, error: SpeechframeError | None = None) -> None:
         """Start no further call; calls in flight finish."""
-        self._ends_at_once |= because != OUT_OF_BUDGET
+        self._ends_at_once |= because != StopReason.BUDGET
         if self.stopped_because is None:
             self.stopped_because, self.stopped_by = because, error
             log.info("the run stops: %s", because)
@@ -132,7 +133,7 @@ class Engine:
     @property
     def takes_cached_only(self) -> bool:
         """Whether the budget is used up and nothing else ends the run: what the cache has is free."""
-        return self.stopped_because == OUT_OF_BUDGET and not self._ends_at_once
+        return self.stopped_because == StopReason.BUDGET and not self._ends_at_once
 
     # -- workers ----------------------------------------------------------------------
 
@@ -258,7 +259,7 @@ class Engine:
             self._queue.split(packs)
         else:
             error, self._unfit = self.accounts.exceeded(job), job
-            self.stop("quota" if error.limit == BALANCE else OUT_OF_BUDGET, error)
+            self.stop(StopReason.QUOTA if error.limit == BALANCE else StopReason.BUDGET, error)
             self._queue.front(job)
 
     # -- one attempt ------------------------------------------------------------------
@@ -317,7 +318,7 @@ class Engine:
             return
         self.accounts.tried(rows)
         if decision.verdict is Verdict.STOP:
-            self.stop("quota" if isinstance(error, PaymentRequired) else "key", error)
+            self.stop(StopReason.QUOTA if isinstance(error, PaymentRequired) else StopReason.KEY, error)
             self._queue.front(job)
         else:
             self.accounts.progress.retried(getattr(error, "code", None) or type(error).__name__)
@@ -348,7 +349,7 @@ class Engine:
             limit_s = min(UNREACHABLE_S, self.ways.patience_s)
             log.info("%s gives no answer, it is tried for %.0f s: %s", lane.name, limit_s, error)
             if all(o.silences >= self.ways.max_attempts and o.silent_s >= limit_s for o in self.lanes):
-                self.stop("unreachable", error)
+                self.stop(StopReason.UNREACHABLE, error)
 
     def _is_spent(self, job: Job, decision: Decision, error: SpeechframeError) -> bool:
         """Whether the row has had all attempts and all the time it may have."""
@@ -360,7 +361,7 @@ class Engine:
             job.uncounted += decision.pauses_lane
             limit_s = OUTAGE_S if decision.pauses_lane else self.ways.patience_s
             if job.seconds > min(limit_s, self.ways.patience_s):
-                self.stop("unavailable", error)
+                self.stop(StopReason.UNAVAILABLE, error)
             return False
         if job.seconds > self.ways.patience_s:
             return True

@@ -7,6 +7,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager
+from itertools import islice
 
 from speechframe.batch.outcome import Outcome
 
@@ -88,7 +89,9 @@ class Outcomes:
                 "a reader of outcomes was too slow: %d are only in the run's folder", first - position
             )
         start = max(position - first, 0)
-        return [self._kept[i] for i in range(start, len(self._kept))], self._told
+        # From the end: what is new stands there, and the middle of a deque is far from everywhere.
+        found = list(islice(reversed(self._kept), len(self._kept) - start))
+        return found[::-1], self._told
 
     def __iter__(self) -> Iterator[Outcome]:
         """Yield each outcome when it comes, waiting for it."""
@@ -111,10 +114,13 @@ class Outcomes:
             with self._changed:
                 self._iterators -= 1
 
+    def _is_left(self) -> bool:
+        return self.loop is not None and self.loop.is_closed()
+
     def _await(self, position: int) -> None:
         """Wait for what comes after `position`, or for the end."""
         with self._changed:
-            while position >= self._told and not self._closed:
+            while position >= self._told and not self._closed and not self._is_left():
                 self._waiting += 1
                 try:
                     # With a limit, or Ctrl-C would wait as well.

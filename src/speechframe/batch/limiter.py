@@ -164,7 +164,7 @@ class Lane:
             log.warning(
                 "%s: other processes have had all %d places of the key for %.0f s, so this run waits; one "
                 "that was stopped (Ctrl-Z) keeps its places until it goes on or ends",
-                self.name, self.limit, STARVED_S,
+                self.name, self._limit_of_all, STARVED_S,
             )  # fmt: skip
 
     def begin(self) -> Ticket:

@@ -12,8 +12,7 @@ from speechframe._ending import Terminated, end_in_order, gentle_termination, un
 from speechframe.batch.feed import Outcomes
 from speechframe.batch.options import Options
 from speechframe.batch.progress import Progress
-
-INTERRUPTED = "interrupted"
+from speechframe.store.run_state import StopReason
 
 
 @dataclass(eq=False)
@@ -35,7 +34,7 @@ class Live:
     path: Path
     task: "asyncio.Task[None]"
     loop: asyncio.AbstractEventLoop
-    stop: Callable[[bool, str], None]
+    stop: Callable[[bool, StopReason], None]
     progress: Progress
     outcomes: Outcomes
     options: Options = field(default_factory=Options)
@@ -60,7 +59,7 @@ class Live:
         else:
             self.ended.set_result(None)
 
-    def end(self, *, drain: bool, because: str = INTERRUPTED) -> None:
+    def end(self, *, drain: bool, because: StopReason = StopReason.INTERRUPTED) -> None:
         """Start no further call; those in flight finish, or (no `drain`) are cancelled. From any thread."""
         if not self.ended.done():
             # The loop may have ended without a word.
@@ -75,15 +74,25 @@ class Live:
         is_news
             Nobody has asked for its end before, so that people are told what is waited for.
         """
-        self.stop(True, INTERRUPTED)
+        self.stop(True, StopReason.INTERRUPTED)
         self.loop.call_later(_ending.TERM_DRAIN_S, self.task.cancel)
         _ending.heed_ctrl_c()
         if is_news:
             _ending.say_live([self])
 
+    def check_loop(self) -> None:
+        """Raise RuntimeError when the loop that made the run was closed under it: it never ends."""
+        if self.loop.is_closed() and not self.ended.done():
+            _ending.release(self)
+            raise RuntimeError(
+                f"the event loop of the run {self.path} was closed before the run had ended; resume() makes "
+                "the rest. Let the loop run until `await run` returns"
+            )
+
     @contextlib.contextmanager
     def in_order(self) -> Iterator[None]:
         """End the run in good order, before they go on, at Ctrl-C and SIGTERM in the block."""
+        self.check_loop()
         with gentle_termination():
             try:
                 yield
@@ -118,6 +127,7 @@ class Live:
             await self._until_ended(cancelled)
 
     async def _until_ended(self, cancelled: asyncio.CancelledError | None) -> None:
+        self.check_loop()
         ended = asyncio.wrap_future(self.ended)
         if cancelled is not None:
             self.end(drain=True)

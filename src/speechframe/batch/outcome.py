@@ -21,6 +21,9 @@ STATES = (PENDING, DONE, CACHED, SUSPECT, FAILED, INVALID, CHARGED_UNKNOWN)
 HEARD = FINISHED
 """States of a row that has audio."""
 
+LOST = frozenset({FAILED, CHARGED_UNKNOWN})
+"""States of a row whose call was made and brought nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class Done:

@@ -19,12 +19,12 @@ from speechframe.batch.naming import COST, ROW_ID
 from speechframe.batch.operation import Operation
 from speechframe.batch.options import Options
 from speechframe.batch.planner import NO_TAKES, Planner, plan_table
-from speechframe.batch.run import PLANNED, STATE_KEY
 from speechframe.batch.table import problem
 from speechframe.batch.threads import in_thread
 from speechframe.errors import InvalidRows, RunMismatch, StoreError
 from speechframe.store import RunFolder, RunManifest, draft_parent, locate
 from speechframe.store.manifest import TableEntry
+from speechframe.store.run_state import PLANNED, STATE_KEY
 from speechframe.store.table import ARGUMENT, PROBLEM
 
 DEFAULT_ROOT = Path("speechframe-runs")

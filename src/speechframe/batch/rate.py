@@ -76,8 +76,7 @@ class Rate:
     def passed(self, now: float, number: int) -> None:
         """Note an answer that is no refusal."""
         self._passes.append(now)
-        while self._passes[0] < now - _SEEN_S:
-            self._passes.popleft()
+        self._forget(now)
         if self.per_second is None or not self._is_of_trial(number):
             return
         self._passed += 1
@@ -109,12 +108,18 @@ class Rate:
 
     def proved(self, now: float) -> None:
         """Note that no cap explains a refusal: calls are paced, if any passed that tell how fast."""
+        self._forget(now)
         if self.per_second is None and self._passes:
             self._stood, self._best, self._refused, self._fall = None, 0.0, math.inf, _HALF
             self._step, self._hold_s = _FASTER, _FIRST_HOLD_S
             seen = len(self._passes) / max(now - self._passes[0], _SHORTEST_SEEN_S)
             self._change(seen, now)
             self._next = now + 1 / seen
+
+    def _forget(self, now: float) -> None:
+        """Let go of answers of long ago, which tell nothing of how fast calls are let in now."""
+        while self._passes and self._passes[0] < now - _SEEN_S:
+            self._passes.popleft()
 
     def refused(self, now: float, number: int) -> None:
         """Note a refusal while calls are paced."""

@@ -35,12 +35,13 @@ from speechframe.batch.prepare import (
 from speechframe.batch.progress import credits_in_words
 from speechframe.batch.redo import with_new_takes
 from speechframe.batch.row_calls import row_values
-from speechframe.batch.run import PLANNED, STATE_KEY, Run
+from speechframe.batch.run import Run
 from speechframe.batch.table import problem
 from speechframe.batch.verbs import VERBS, Verb, model_of
 from speechframe.errors import InvalidRows, RunMismatch, SettingsError
 from speechframe.spec.billing import to_credits
 from speechframe.store import RunFolder
+from speechframe.store.run_state import PLANNED, STATE_KEY
 
 if TYPE_CHECKING:
     import pandas as pd

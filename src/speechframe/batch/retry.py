@@ -19,7 +19,6 @@ from speechframe.spec.codes import Status
 
 FIRST_DELAY_S = 0.25
 LONGEST_DELAY_S = 30.0
-_SERVER_SIDE = 5
 
 _backoff = wait_random_exponential(multiplier=FIRST_DELAY_S, max=LONGEST_DELAY_S)
 
@@ -85,9 +84,8 @@ def decide(error: SpeechframeError, *, repeat_is_free: bool, retry_unknown: bool
 
 
 def _is_between(error: ServiceError) -> bool:
-    # The document knows 500 and 503. Others are a proxy's (502, 504, 520 ...), which does not know what the
-    # service behind it did with the call.
-    return error.status // 100 == _SERVER_SIDE and Status.of(error.status) is None
+    # A gateway does not know what the service behind it did with the call.
+    return Status.is_gateways(error.status)
 
 
 def _of_status(error: ServiceError) -> Decision:

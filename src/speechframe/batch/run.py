@@ -5,24 +5,23 @@ from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import fields
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from speechframe.batch.books import SETTLED
-from speechframe.batch.budget import OUT_OF_BUDGET
+from speechframe.batch.books import IN_VAIN, SETTLED
 from speechframe.batch.feed import Outcomes, is_running_here
-from speechframe.batch.live import INTERRUPTED, Live
 from speechframe.batch.naming import ROW_ID
 from speechframe.batch.options import Options
-from speechframe.batch.outcome import CHARGED_UNKNOWN, DONE, FAILED, HEARD, PENDING, STATES, SUSPECT
+from speechframe.batch.outcome import CHARGED_UNKNOWN, DONE, FAILED, HEARD, LOST, PENDING, STATES, SUSPECT
 from speechframe.batch.plan import Estimate
 from speechframe.batch.progress import Progress, counted, credits_in_words, duration
 from speechframe.batch.run_rows import RunRows
 from speechframe.batch.selection import Selection, chosen_rows, sampled_rows
 from speechframe.store import RunFolder
+from speechframe.store.run_state import PLANNED, RUNNING, STATE_KEY, STOP_KEY, STOPPED, StopReason
 
-PLANNED, RUNNING, FINISHED, STOPPED = "planned", "running", "finished", "stopped"
-STATE_KEY = "state"
-STOP_KEY = "stopped_because"
+if TYPE_CHECKING:
+    from speechframe.batch.live import Live
+
 DRIFT_KEY = "drift_characters"
 REMARK_KEY = "remark"
 TRANSLATE = "translate"
@@ -93,10 +92,10 @@ class Run(RunRows):
 
     @property
     def stopped_because(self) -> str | None:
-        """Why it ended early: ``quota key budget unreachable unavailable stopped interrupted``, or None."""
+        """Why it ended early: a :class:`~speechframe.store.run_state.StopReason`, as its word, or None."""
         reason = self._folder.manifest.extra.get(STOP_KEY)
         if reason is None and self.status == STOPPED:
-            return INTERRUPTED
+            return StopReason.INTERRUPTED.value
         return None if reason is None else str(reason)
 
     @property
@@ -165,7 +164,7 @@ class Run(RunRows):
             become ``charged_unknown``.
         """
         if self._live is not None:
-            self._live.end(drain=drain, because=STOPPED)
+            self._live.end(drain=drain, because=StopReason.STOPPED)
 
     def wait(self, timeout_s: float | None = None) -> "Run":
         """Wait for the end of a live run and return it.
@@ -249,8 +248,8 @@ class Run(RunRows):
     def stats(self) -> dict[str, Any]:
         """Rows by status, credits, attempts and seconds of audio, as plain values.
 
-        ``retries`` are the attempts after the first one of a call. Of translations,
-        ``translated_characters`` instead of ``audio_seconds``.
+        ``retries`` are the attempts in vain, but for the last one of each call that came to nothing. Of
+        translations, ``translated_characters`` instead of ``audio_seconds``.
         """
         import pyarrow.compute as pc
 
@@ -264,11 +263,10 @@ class Run(RunRows):
             column: Any = batch.column(1)
             size += pc.sum(pc.utf8_length(column) if is_text else column).as_py() or 0
         attempts: Counter[str] = Counter()
-        credits, retries = 0.0, 0
-        for some in self._folder.attempts(["status", "credits", "attempt"]):
+        credits = 0.0
+        for some in self._folder.attempts(["status", "credits"]):
             attempts.update(_counted(some.column("status")))
             credits += pc.sum(some.column("credits")).as_py() or 0.0
-            retries += retries_in(some)
         return {
             "rows": rows,
             **{name: counts[name] for name in STATES if counts[name] or name in {DONE, FAILED, PENDING}},
@@ -276,8 +274,12 @@ class Run(RunRows):
             "credits": round(credits, 3),
             "attempts": sum(n for status, n in attempts.items() if status != SETTLED),
             DRIFT_KEY: self._folder.manifest.extra.get(DRIFT_KEY, 0),
-            "retries": retries,
+            "retries": self._retries(attempts),
         }
+
+    def _retries(self, attempts: Counter[str]) -> int:
+        of_calls = self._folder.index().counts()
+        return sum(attempts[name] for name in IN_VAIN) - sum(of_calls.get(name, 0) for name in LOST)
 
     def summary(self) -> str:
         """Return what happened, in a few lines for people."""
@@ -301,7 +303,7 @@ class Run(RunRows):
         elif s.get(CHARGED_UNKNOWN):
             again = 'resume(run, on_unknown="retry") sends them again, where that may be billed again'
             lines.append(f"run.failed shows these rows; {again}")
-        elif s[PENDING] and self.stopped_because == OUT_OF_BUDGET:
+        elif s[PENDING] and self.stopped_because == StopReason.BUDGET:
             lines.append("resume(run, max_credits=...) goes on where it stopped, within a higher budget")
         elif s[PENDING]:
             lines.append("resume(run) goes on where it stopped")
@@ -348,15 +350,6 @@ def result_of(stats: Mapping[str, Any]) -> str:
     if "translated_characters" in stats:
         return f"{counted(stats['translated_characters'], 'character')} of translation"
     return f"{duration(stats['audio_seconds'])} of audio"
-
-
-def retries_in(ledger: Any) -> int:
-    """Return how many rows of a ledger are of attempts after the first one of a call."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    again: Any = pc.greater(ledger.column("attempt"), pa.scalar(1))
-    return pc.sum(again).as_py() or 0
 
 
 def _counted(column: Any) -> dict[str, int]:

@@ -13,6 +13,7 @@ from speechframe.batch.table import TableInput
 from speechframe.errors import StoreError
 from speechframe.spec.speech import Format
 from speechframe.store import RunFolder, is_remote
+from speechframe.store.parts import part_files
 from speechframe.store.reviews import Review
 from speechframe.store.schema import AUDIO_COLUMN, BOOKKEEPING
 from speechframe.store.table import open_table, rows_of
@@ -115,7 +116,7 @@ class RunRows:
         name = self.name_of("audio")
         if not (audio if columns is None else name in columns):
             return
-        size = sum(path.stat().st_size for path in (self.path / "parts").glob("*.parquet"))
+        size = sum(path.stat().st_size for path in self.part_files)
         if size > MOST_AUDIO_BYTES:
             raise StoreError(
                 f"the run holds {size / 2**30:.1f} GB of audio, too much for one frame: "
@@ -173,7 +174,7 @@ class RunRows:
     @property
     def part_files(self) -> list[Path]:
         """The Parquet files of finished calls, for tools that read files."""
-        return sorted(p for p in (self.path / "parts").glob("*.parquet") if p.name != "failed.parquet")
+        return part_files(self.path)
 
     def clip(self, row_id: str | int) -> Clip:
         """Return one row's clip.

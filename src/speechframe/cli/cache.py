@@ -81,16 +81,12 @@ def run(options: argparse.Namespace) -> int:
     """List or prune."""
     from speechframe import settings
     from speechframe.errors import SettingsError
+    from speechframe.settings.rules import cache_rules
     from speechframe.store.cache import open_cache
 
-    said = settings.read()
+    rules = cache_rules(settings.read())
     try:
-        cache = open_cache(
-            options.cache or True,
-            folder=said.cache,
-            max_gb=said.cache_max_gb,
-            max_age_days=said.cache_max_age_days,
-        )
+        cache = open_cache(options.cache or True, **rules)
     except SettingsError as error:
         options.parser.error(str(error))
     assert cache is not None  # noqa: S101 - only False gives none

@@ -20,11 +20,8 @@ from speechframe.store.ledger import ledger_files
 from speechframe.store.lock import HOLDER_NAME, LOCK_NAME
 from speechframe.store.manifest import FILE_NAME
 from speechframe.store.parts import open_part, part_files
+from speechframe.store.run_state import PLANNED, RUNNING, STATE_KEY, STOPPED
 from speechframe.store.schema import FINISHED
-
-# As speechframe.batch.run has them; importing it loads the web client, which is a second before every list.
-STATE_KEY = "state"
-PLANNED, RUNNING, STOPPED = "planned", "running", "stopped"
 
 DAMAGED = "damaged"
 """The status of a run that cannot be read; a run folder never says so of itself."""

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import aiohttp
 from aiohttp.http import HttpProcessingError, StreamWriter
 
+from speechframe._lasting import LastingTask
 from speechframe.client._request import Request, head_of
 from speechframe.client.upload import Body
 from speechframe.errors import BadAnswer
@@ -276,8 +277,8 @@ class Attempt:
         self, head: bytes, body: Body, transport: asyncio.Transport
     ) -> tuple[Any, aiohttp.StreamReader]:
         """Write the request while the answer may come, and return how it begins."""
-        writing = asyncio.create_task(self._write_pieces(head, body, transport))
-        reading = asyncio.create_task(_first_head(self._protocol))
+        writing = LastingTask(self._write_pieces(head, body, transport), name="speechframe-writing")
+        reading = LastingTask(_first_head(self._protocol), name="speechframe-reading")
         try:
             # A service may refuse a file before it has read all of it.
             await asyncio.wait({writing, reading}, return_when=asyncio.FIRST_COMPLETED)

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from speechframe.client._refused import refused, without_secrets
-from speechframe.client.limits import MIB
+from speechframe.client.limits import MIB, published_cap
 from speechframe.client.reach import Reach
 from speechframe.client.retry import persist
 from speechframe.client.transport import Reply, Socket
@@ -117,9 +117,8 @@ class SharedSlots(Slots):
         """
         if self._is_known:
             return
-        pools = (await reach.limits() or {}).get("pools")
-        published = pools.get(Pool.STREAMING) if isinstance(pools, dict) else None
-        if type(published) is int and published >= 1:
+        published = published_cap(await reach.limits() or {}, Pool.STREAMING)
+        if published is not None:
             self.set(published)
             return
         region = REGIONS.get(reach.regions.names[0])

@@ -170,4 +170,4 @@ class Downloader:
 def _may_pass(status: int) -> bool:
     """Return whether it makes sense to ask again: gateways answer with statuses that the document lacks."""
     known = Status.of(status)
-    return known.retryable if known is not None else status // 100 == 5  # noqa: PLR2004
+    return known.retryable if known is not None else Status.is_gateways(status)

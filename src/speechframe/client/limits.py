@@ -1,6 +1,8 @@
 """How long and how much: time limits that grow with the text, and sizes no answer may pass."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from speechframe.spec.changer import ConvertRequest
 from speechframe.spec.chosen import PAUSE_SECONDS
@@ -19,6 +21,7 @@ _JSON_BYTES_A_CHARACTER = 1000
 """Words with their times and the fields nobody reads."""
 _JSON_BYTES_A_SECOND = 1000
 """A transcription."""
+_LARGEST_OFFER = 100_000
 _SLOWEST = 4.0
 """A changed voice at the lowest rate takes perhaps half as long again; some services are slower."""
 
@@ -149,3 +152,17 @@ def _longest_s(text: str) -> float:
 def _as_samples(seconds: float, rate_hz: float) -> int:
     rate_hz = max(_USUAL_RATE_HZ, rate_hz)
     return int(seconds * rate_hz * _FRAME_BYTES)
+
+
+def published_cap(page: Mapping[str, Any], pool: str) -> int | None:
+    """Return how many calls of a pool may be in flight, by a page of limits; None where it says nothing.
+
+    Examples
+    --------
+    >>> published_cap({"pools": {"streaming": 15}}, "streaming"), published_cap({"pools": [15]}, "streaming")
+    (15, None)
+    """
+    pools = page.get("pools")
+    said = pools.get(pool) if isinstance(pools, Mapping) else None
+    # A page may hold anything; True is an int.
+    return min(said, _LARGEST_OFFER) if type(said) is int and said >= 1 else None

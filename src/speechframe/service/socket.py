@@ -21,7 +21,7 @@ from speechframe.spec.socket import SocketQuery
 from speechframe.spec.speech import Model
 
 _CLOSE_S = 2.0
-_KEY_PARAMETER = "api-key"
+_KEY_PARAMETER = SocketQuery.wire_names()["api_key"]
 
 
 async def stream_input(request: web.Request) -> web.StreamResponse:

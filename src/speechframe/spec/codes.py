@@ -5,6 +5,9 @@ from __future__ import annotations
 from enum import IntEnum, StrEnum
 from typing import Self
 
+_SERVER_SIDE = 5
+"""First digit of the statuses that are a server's fault (RFC 9110, section 15.6)."""
+
 
 class Status(IntEnum):
     """HTTP statuses (sections 7.1 and 7.2), each with what it means and what is to be done.
@@ -110,6 +113,17 @@ class Status(IntEnum):
             return cls(status)  # type: ignore[call-arg]  # mypy reads __new__ as the look-up, too
         except ValueError:
             return None
+
+    @classmethod
+    def is_gateways(cls, status: int) -> bool:
+        """Return whether a status is one of a gateway (502, 504, 520 ...): the document has no such 5xx.
+
+        Examples
+        --------
+        >>> Status.is_gateways(502), Status.is_gateways(503)
+        (True, False)
+        """
+        return status // 100 == _SERVER_SIDE and cls.of(status) is None
 
 
 SPEECH_STATUSES = tuple(status for status in Status if status not in {200, 401} and not status.addition)

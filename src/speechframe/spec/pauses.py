@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from speechframe.spec.chosen import PAUSE_SECONDS
 
+PAUSE_START = "[pause "
+"""Begins every pause marker; nearly no text has one."""
+
 # One blank, a plain decimal number, the unit `s`: the document's shape and nothing looser, because a marker
 # that only we understand would be read aloud, and billed, by another service. Digits are bounded so that
 # float() stays finite.
-PAUSE_START = "[pause "
-"""Begins every pause marker; nearly no text has one."""
 _MARKER = re.compile(r"\[pause ([0-9]{1,15}(?:\.[0-9]{1,15})?|\.[0-9]{1,15})s\]")
 _NEARLY = re.compile(r"\[\s*pause\b[^\[\]\n]{0,40}\]?", re.IGNORECASE)
 

@@ -93,8 +93,8 @@ def _on(fs: Any, path: str) -> Path:
         return Path(fs._strip_protocol(text))  # noqa: SLF001 - the name under which fsspec documents it
     stripped = str(fs._strip_protocol(text)).rstrip("/")  # noqa: SLF001
     # Paths on the web keep their protocol.
-    is_address = stripped.startswith(tuple(f"{protocol}://" for protocol in protocols))
-    address = stripped if is_address else f"{protocols[0]}://{stripped.lstrip('/')}"
+    has_protocol = stripped.startswith(tuple(f"{protocol}://" for protocol in protocols))
+    address = stripped if has_protocol else f"{protocols[0]}://{stripped.lstrip('/')}"
     return cast("Path", Remote(fs, stripped, address))
 
 

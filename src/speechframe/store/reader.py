@@ -203,14 +203,12 @@ class RunReader:
     def places_of(self, statuses: Collection[str]) -> npt.NDArray[np.int64]:
         """Return where the rows lie in the table whose calls have one of these outcomes; reads keys only."""
         index, name = self.index(), self._entry().name_of(table.REQUEST_KEY)
-        wanted = np.array([status in statuses for status in index.statuses], np.bool_)
         pieces = [np.zeros(0, np.bool_)]
         with self.table() as file:
-            for batch in file.iter_batches(columns=[name]):
-                at = index.find(batch.column(0))
-                found = at >= 0
-                found[found] = wanted[index.columns.codes[at[found]]]
-                pieces.append(found)
+            pieces += [
+                index.with_status(index.find(batch.column(0)), statuses)
+                for batch in file.iter_batches(columns=[name])
+            ]
         return np.flatnonzero(np.concatenate(pieces))
 
     def newest(self, count: int) -> list[str]:

@@ -16,9 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from speechframe.batch.books import ERROR, REFUSED
-from speechframe.batch.outcome import CHARGED_UNKNOWN, FAILED
-from speechframe.batch.run import retries_in
+from speechframe.batch.books import IN_VAIN
+from speechframe.batch.outcome import LOST
 from speechframe.spec.billing import CREDIT
 from speechframe.store import RunFolder
 from speechframe.store.index import KeyIndex, halves_of
@@ -28,10 +27,8 @@ from speechframe.widgets.figures import POINTS
 __all__ = ["AttemptReader", "Attempts"]
 
 _COLUMNS = (
-    "request_key", "time", "attempt", "status", "credits", "audio_seconds", "balance_after", "error_code",
+    "request_key", "time", "status", "credits", "audio_seconds", "balance_after", "error_code",
 )  # fmt: skip
-_IN_VAIN = frozenset({ERROR, REFUSED, CHARGED_UNKNOWN})
-_LOST = frozenset({FAILED, CHARGED_UNKNOWN})
 _NO_CODE = str(None)
 
 Numbers = npt.NDArray[np.int64]
@@ -52,7 +49,6 @@ class _Sums(NamedTuple):
 
     times: Times
     millis: Numbers
-    retries: int
     audio_seconds: float
     balance: tuple[np.datetime64, int] | None
     in_vain: _InVain
@@ -66,8 +62,6 @@ class Attempts:
     ----------
     points
         Some moments, the first and the last among them, and thousandths of credits that were spent by then.
-    retries
-        Attempts after the first one of a call.
     audio_seconds
         Of all of them.
     balance
@@ -79,7 +73,6 @@ class Attempts:
     """
 
     points: Sequence[tuple[float, int]]
-    retries: int
     audio_seconds: float
     balance: int | None
     in_vain: _InVain
@@ -98,7 +91,7 @@ class Attempts:
     def last_codes(self, index: KeyIndex) -> Counter[str]:
         """Return how many calls came to nothing, by the code of the last attempt of each."""
         at = index.find_halves((self.in_vain.high, self.in_vain.low))
-        lost = index.with_status(at, _LOST)
+        lost = index.with_status(at, LOST)
         at, codes = at[lost], self.in_vain.codes[lost]
         # Both in the order of the calls; then in that of their first attempts in vain.
         _, first = np.unique(at, return_index=True)
@@ -125,7 +118,6 @@ class AttemptReader:
         told = [some.balance for some in every if some.balance is not None]
         return Attempts(
             _spending(times[order], millis[order]),
-            retries=sum(some.retries for some in every),
             audio_seconds=math.fsum(some.audio_seconds for some in every),
             # Of equal ones max() takes the first: the last file has the last word.
             balance=max(reversed(told), key=lambda said: said[0])[1] if told else None,
@@ -145,7 +137,6 @@ class AttemptReader:
         return _Sums(
             ledger.column("time").to_numpy(),
             np.round(CREDIT * credits).astype(np.int64),
-            retries_in(ledger),
             float(pc.sum(ledger.column("audio_seconds")).as_py() or 0.0),
             balance=_last(told),
             in_vain=self._in_vain(ledger),
@@ -154,7 +145,7 @@ class AttemptReader:
     def _in_vain(self, ledger: Any) -> _InVain:
         import pyarrow.compute as pc
 
-        rows = ledger.filter(pc.is_in(ledger.column("status"), pa.array(sorted(_IN_VAIN))))
+        rows = ledger.filter(pc.is_in(ledger.column("status"), pa.array(sorted(IN_VAIN))))
         codes = rows.column("error_code").fill_null(_NO_CODE).combine_chunks().dictionary_encode()
         names = codes.dictionary.to_pylist()
         numbers = np.array([self._numbers.setdefault(name, len(self._numbers)) for name in names], np.int64)

@@ -6,24 +6,26 @@ from types import MappingProxyType
 from typing import Any
 
 from speechframe.batch.outcome import CACHED, CHARGED_UNKNOWN, DONE, FAILED, SUSPECT
-from speechframe.batch.run import PLANNED, RUNNING, STOPPED
+from speechframe.store.run_state import PLANNED, RUNNING, STOPPED, StopReason
 
 __all__ = ["COUNTED", "POINTS", "STOP_WORDS", "Burn", "Figures", "to_go"]
 
 STOP_WORDS: Mapping[str, str] = MappingProxyType(
     {
-        "quota": "the key has no characters left for the next call; top it up, then resume",
-        "key": "the service refuses the key; check it, then resume",
-        "budget": "the run's budget is used up; resume(run, max_credits=...) with a higher one goes on",
-        "unreachable": "the service does not answer; resume when it does",
-        "unavailable": "the service answered every call that it is unavailable; resume later",
-        "stopped": "it was told to stop; calls that were in flight have finished",
-        "interrupted": "it was interrupted; what was made is kept",
+        StopReason.QUOTA: "the key has no characters left for the next call; top it up, then resume",
+        StopReason.KEY: "the service refuses the key; check it, then resume",
+        StopReason.BUDGET: (
+            "the run's budget is used up; resume(run, max_credits=...) with a higher one goes on"
+        ),
+        StopReason.UNREACHABLE: "the service does not answer; resume when it does",
+        StopReason.UNAVAILABLE: "the service answered every call that it is unavailable; resume later",
+        StopReason.STOPPED: "it was told to stop; calls that were in flight have finished",
+        StopReason.INTERRUPTED: "it was interrupted; what was made is kept",
     }
 )
 """``run.stopped_because`` for people."""
 
-BY_HAND = frozenset({"stopped", "interrupted"})
+BY_HAND = frozenset({StopReason.STOPPED, StopReason.INTERRUPTED})
 """Reasons that nobody need be alarmed by."""
 
 _TALLIES = (

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from speechframe.batch.run import RUNNING, TRANSLATE, Run
+from speechframe.batch.run import TRANSLATE, Run
 from speechframe.spec.billing import CREDIT, to_credits
 from speechframe.store.index import Halves, halves_of
+from speechframe.store.run_state import RUNNING
 from speechframe.widgets.attempts import AttemptReader
 from speechframe.widgets.figures import COUNTED, POINTS, Burn, Figures
 
@@ -70,12 +71,13 @@ class Watcher:
         by_status = {name: of_status.get(name, 0) for name in COUNTED}
         ended = sum(by_status.values())
         failed_by = books.last_codes(index)
+        retried_by = books.codes - failed_by
         rate = self._rate(ended) if status == RUNNING else None
         credits = to_credits(books.spent_millis)
         counts = {
             "total": total,
             **by_status,
-            "retries": books.retries,
+            "retries": retried_by.total(),
             "credits": credits,
             "balance": books.balance,
             "audio_seconds": round(books.audio_seconds, 3),
@@ -92,7 +94,7 @@ class Watcher:
             is_here=False,
             counts=counts,
             failed_by=failed_by,
-            retried_by=books.codes - failed_by,
+            retried_by=retried_by,
             unit="text" if run.operation == TRANSLATE else "call",
             burn=line.of(*_start(run, books.balance, books.spent_millis, books.spent_millis), ahead=None),
         )
