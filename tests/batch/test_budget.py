@@ -326,7 +326,10 @@ def test_a_stop_by_the_house_rule_says_whose_rule_it_is(make_faulty, speak):
     spf.configure(max_credits_per_run=10.0 * EACH)
     run = speak(server, LINES)
     assert run.stopped_because == "budget"
+    assert (run.stopped_by.limit, run.stopped_by.left_credits) == ("run", 0)
+    assert "max_credits_per_run=" in run.summary()
     assert repr(run).endswith("stopped (budget)>")
+    assert "resume(run, max_credits=...)" in spf.open_run(run.path).summary()
     with pytest.raises(
         BudgetExceeded, match=r"max_credits_per_run=.*have the rule changed \(configure\(\)\)"
     ):

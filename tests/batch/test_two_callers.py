@@ -6,7 +6,8 @@ import pytest
 
 from speechframe import aio, errors
 from speechframe.batch import drive
-from speechframe.testing import FaultyService
+from speechframe.batch.run import Run
+from speechframe.testing import FaultyService, tag_of
 
 MINE = [f"mine {number}" for number in range(3)]
 YOURS = [f"yours {number}" for number in range(5)]
@@ -73,19 +74,22 @@ async def test_the_same_table_twice_is_made_once(tmp_path, slow_to_begin):
 
 
 async def test_one_of_many_gets_a_new_folder_and_the_others_hear_why_not(tmp_path):
+    callers = [[f"caller {number} row {row}" for row in range(3)] for number in range(6)]
     with FaultyService(latency=0.02) as service:
 
-        async def make(number):
-            texts = [f"caller {number} row {row}" for row in range(3)]
-            run = await aio.generate(
+        async def make(texts):
+            return await aio.generate(
                 texts, voice="nora", run_dir=tmp_path / "run", service=service, progress=False
             )
-            assert run.to_pandas()["text"].tolist() == texts
-            return run
 
-        found = await asyncio.gather(*map(make, range(6)), return_exceptions=True)
-        refused = [one for one in found if isinstance(one, errors.StoreError)]
-        assert 1 <= len(found) - len(refused) < 6
-        assert all("call again" in str(one) or isinstance(one, errors.RunLocked) for one in refused)
-        made = [one for one in found if not isinstance(one, BaseException)]
-        assert all(run.status == "finished" for run in made)
+        found = await asyncio.gather(*map(make, callers), return_exceptions=True)
+        billed = service.books().billed
+    made = [(run, texts) for run, texts in zip(found, callers, strict=True) if isinstance(run, Run)]
+    refused = [one for one in found if isinstance(one, errors.StoreError)]
+    assert 1 <= len(made) == 6 - len(refused) < 6
+    assert all("call again" in str(one) or isinstance(one, errors.RunLocked) for one in refused)
+    for run, texts in made:
+        assert run.status == "finished"
+        assert run.to_pandas()["text"].tolist() == texts
+    sent = {text for _, texts in made for text in texts}
+    assert set(billed) == {tag_of(text) for text in sent}

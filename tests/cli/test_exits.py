@@ -136,7 +136,8 @@ def test_4_the_budget_of_the_month(here, table, tmp_path):
     (tmp_path / "speechframe.toml").write_text("max_credits_per_month = 15\n")
     said = here("generate", table, "--text", "line", "--voice", "nora", "--run-dir", "run", "--no-progress")
     assert said.code == exits.STOPPED
-    assert "month" in exits.EXIT_CODES[said.code]
+    assert "(budget)" in said.out
+    assert "max_credits_per_month=15" in said.out
 
 
 def test_4_the_quota_of_the_key(here, service, tmp_path, monkeypatch):

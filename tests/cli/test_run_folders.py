@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from functools import partial, partialmethod
 from pathlib import Path
 
 import pytest
@@ -433,9 +434,44 @@ def test_a_removal_that_is_interrupted_can_be_repeated(made, monkeypatch):
     with pytest.raises(run_facts.StoreError, match="repeat the command"):
         run_facts.remove(path)
     assert RunFolder.exists(path)
-    # What people said of it goes before what makes it a run, too.
-    (path / "log").rename(path.parent / "log")
-    with pytest.raises(run_facts.StoreError, match="repeat the command"):
+    monkeypatch.undo()
+    run_facts.remove(path)
+    assert not path.exists()
+
+
+def test_what_makes_a_run_goes_last(made, monkeypatch):
+    path = made()
+    open_run(path).review("0", "keep")
+    denied = None
+
+    def refuse(self, *rest, real, **options):
+        if Path(self).name == denied:
+            raise OSError(13, "Permission denied", str(self))
+        real(self, *rest, **options)
+
+    monkeypatch.setattr(run_facts.shutil, "rmtree", partial(refuse, real=run_facts.shutil.rmtree))
+    monkeypatch.setattr(Path, "unlink", partialmethod(refuse, real=Path.unlink))
+    others = sorted({found.name for found in path.iterdir()} - {*run_facts._LAST})
+    assert {"attempts", "input", "parts", "reviews.parquet"} <= {*others}
+    for denied in others:  # noqa: B007 - `refuse` reads it
+        with pytest.raises(run_facts.StoreError, match="repeat the command"):
+            run_facts.remove(path)
+        assert RunFolder.exists(path)
+    denied = None
+    run_facts.remove(path)
+    assert not path.exists()
+
+
+def test_an_empty_folder_that_stays_is_named_and_nobody_is_told_to_repeat(made, monkeypatch):
+    path = made()
+    real = run_facts.shutil.rmtree
+
+    def rmtree(folder):
+        if folder == path:
+            raise OSError(13, "Permission denied", str(folder))
+        real(folder)
+
+    monkeypatch.setattr(run_facts.shutil, "rmtree", rmtree)
+    with pytest.raises(run_facts.StoreError, match=r"no run any more.*remove it by hand"):
         run_facts.remove(path)
     assert list(path.iterdir()) == []
-    monkeypatch.undo()

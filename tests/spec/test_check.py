@@ -3,6 +3,7 @@
 import json
 import math
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -238,7 +239,14 @@ def test_values_are_shown_short_on_one_line(value):
     text.encode()
 
 
-def test_at_least_thirty_thousand_rows_a_second():
+def seconds_of(way):
+    started = time.perf_counter()
+    for _ in range(1_000):
+        way()
+    return time.perf_counter() - started
+
+
+def test_a_row_is_checked_nearly_as_fast_as_by_pydantic_alone():
     row = {
         "text": "The lesson starts at nine. [pause 1s] Bring a pen, and something to write on.",
         "voice_id": "en-US-nora",
@@ -250,14 +258,11 @@ def test_at_least_thirty_thousand_rows_a_second():
         "sample_rate": 24000,
         "variation": 2,
     }
-    best = 0.0
-    for _ in range(5):  # the best of five: other work on the machine only ever slows it down
-        started = time.thread_time()
-        for _ in range(2_000):
-            check(GenerateRequest, row)
-        best = max(best, 2_000 / (time.thread_time() - started))
-    assert check(GenerateRequest, row).value
-    assert best >= 30_000
+    ways = [partial(check, GenerateRequest, row), partial(GenerateRequest.model_validate, row, by_name=True)]
+    # In turns, and the best of nine: other work on the machine only ever slows one of them down.
+    ours, bare = (min(tries) for tries in zip(*(map(seconds_of, ways) for _ in range(9)), strict=True))
+    assert ways[0]().value == ways[1]()
+    assert ours <= 1.4 * bare
 
 
 ANYTHING = st.recursive(

@@ -51,7 +51,7 @@ def test_what_is_written_grows_with_the_calls_and_not_with_their_square(hapless,
     with hapless.lock(), hapless.writer() as out:
         for key in KEYS:
             out.answer(done(key))
-    assert sum(copied) < CALLS
+    assert 0 < sum(copied) < CALLS
     assert {row["status"] for row in check_whole(hapless).values()} == {"done"}
 
 

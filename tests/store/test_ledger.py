@@ -70,6 +70,7 @@ def test_no_ledger_has_its_columns():
 
 
 MEMORY = """
+import shutil
 import sys
 sys.path[:0] = sys.argv[2:]
 from peak import peak_kb
@@ -82,13 +83,12 @@ run = RunFolder.create(sys.argv[1], manifest())
 with run.lock(), run.add_table(TABLE_SCHEMA) as table:
     table.write(table_batch([key_of(0)]))
 open_run(sys.argv[1]).stats
-for number in range(16):
-    write_ledger(
-        ledger_path(run.path, "one", number),
-        [tried(key_of(i), lane="global/other", trace_id=key_of(-i)) for i in range(16_000)],
-    )
+one = ledger_path(run.path, "one", 0)
+write_ledger(one, [tried(key_of(i), lane="global/other", trace_id=key_of(-i)) for i in range(16_000)])
+for number in range(1, 160):
+    shutil.copy(one, ledger_path(run.path, "one", number))
 start = peak_kb()
-assert open_run(sys.argv[1]).stats["attempts"] == 256_000
+assert open_run(sys.argv[1]).stats["attempts"] == 2_560_000
 print((peak_kb() - start) // 1024)
 """
 

@@ -144,6 +144,7 @@ def _mark(run: Run, driver: Driver, started: "asyncio.Future[bool]", task: "asyn
         started.set_result(False)
     error = error or driver.error_to_raise()
     if live is not None:
+        live.stopped_by = driver.stopped_by
         live.close(error)
     driver.outcomes.close()
 

@@ -93,6 +93,11 @@ class Driver:
         """Whether somebody has asked for the end of the run."""
         return self._stop_asked is not None
 
+    @property
+    def stopped_by(self) -> SpeechframeError | None:
+        """What has ended the run before its last call."""
+        return self.engine.stopped_by if self.engine is not None else None
+
     def error_to_raise(self) -> SpeechframeError | None:
         """Return the first error, where the caller wants it raised at the end."""
         if self.options.on_error == "column" or self.first_error is None:
@@ -337,8 +342,7 @@ class Driver:
     def _note_end(self) -> None:
         engine = self.engine
         stopped = engine.stopped_because if engine is not None else None
-        if engine is not None and engine.stopped_by is not None:
-            self.first_error = engine.stopped_by
+        self.first_error = self.stopped_by or self.first_error
         # A call that was stopped in flight has an outcome, but not one anybody would call an end.
         cut_off = stopped is not None and self.progress.unknown > 0
         ended = self.progress.ended >= self.progress.total and not cut_off
@@ -360,9 +364,9 @@ class Driver:
         self.folder.update_manifest(extra={**self.folder.manifest.extra, **extra})
 
     def _close(self) -> None:
-        engine, shown = self.engine, bool(self.options.progress)
-        if engine is not None and engine.stopped_by is not None:
-            say(f"stopped ({engine.stopped_because}): {engine.stopped_by}", shown=shown)
+        if self.engine is not None and self.stopped_by is not None:
+            words = f"stopped ({self.engine.stopped_because}): {self.stopped_by}"
+            say(words, shown=bool(self.options.progress))
         if self.progress.failed or self.progress.unknown:
             parts = (
                 (self.progress.failed, "failed"),

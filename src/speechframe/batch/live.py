@@ -12,6 +12,7 @@ from speechframe._ending import Terminated, end_in_order, gentle_termination, un
 from speechframe.batch.feed import Outcomes
 from speechframe.batch.options import Options
 from speechframe.batch.progress import Progress
+from speechframe.errors import SpeechframeError
 from speechframe.store.run_state import StopReason
 
 
@@ -29,6 +30,8 @@ class Live:
         Stops it, in its loop: told whether to drain, and why.
     ended
         Done when it has ended, with its error.
+    stopped_by
+        What ended it early.
     """
 
     path: Path
@@ -39,6 +42,7 @@ class Live:
     outcomes: Outcomes
     options: Options = field(default_factory=Options)
     ended: "Future[None]" = field(default_factory=Future)
+    stopped_by: SpeechframeError | None = None
 
     def __post_init__(self) -> None:
         self.outcomes.in_order = self.in_order

@@ -2,7 +2,7 @@
 
 import html
 from collections import Counter
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import fields
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from speechframe.batch.plan import Estimate
 from speechframe.batch.progress import Progress, counted, credits_in_words, duration
 from speechframe.batch.run_rows import RunRows
 from speechframe.batch.selection import Selection, chosen_rows, sampled_rows
+from speechframe.errors import SpeechframeError
 from speechframe.store import RunFolder
 from speechframe.store.run_state import PLANNED, RUNNING, STATE_KEY, STOP_KEY, STOPPED, StopReason
 
@@ -97,6 +98,15 @@ class Run(RunRows):
         if reason is None and self.status == STOPPED:
             return StopReason.INTERRUPTED.value
         return None if reason is None else str(reason)
+
+    @property
+    def stopped_by(self) -> SpeechframeError | None:
+        """The error that ended it early, if it ran in this process and one did.
+
+        Of a budget it is :class:`~speechframe.BudgetExceeded`: which limit it was, what is left of it, what
+        the calls to come would cost and what to do.
+        """
+        return self._live.stopped_by if self._live is not None else None
 
     @property
     def progress(self) -> Progress | None:
@@ -298,20 +308,25 @@ class Run(RunRows):
             lines.append(f"{counted(p.ended, p.unit)} in {p.seconds:,.1f} s ({p.rate:,.1f} a second)")
             if p.balance is not None:
                 lines.append(f"{p.balance:,} characters are left on the key")
+        return "\n".join([*lines, *self._advice(s)])
+
+    def _advice(self, s: Mapping[str, Any]) -> Iterator[str]:
+        """Yield what is to be done about a run with these :attr:`stats`."""
         if s[FAILED]:
-            lines.append("run.failed shows these rows; resume(run) tries them again")
+            yield "run.failed shows these rows; resume(run) tries them again"
         elif s.get(CHARGED_UNKNOWN):
             again = 'resume(run, on_unknown="retry") sends them again, where that may be billed again'
-            lines.append(f"run.failed shows these rows; {again}")
+            yield f"run.failed shows these rows; {again}"
+        elif s[PENDING] and self.stopped_by is not None:
+            yield str(self.stopped_by)
         elif s[PENDING] and self.stopped_because == StopReason.BUDGET:
-            lines.append("resume(run, max_credits=...) goes on where it stopped, within a higher budget")
+            yield "resume(run, max_credits=...) goes on where it stopped, within a higher budget"
         elif s[PENDING]:
-            lines.append("resume(run) goes on where it stopped")
+            yield "resume(run) goes on where it stopped"
         if s.get(SUSPECT) and self.operation == TRANSLATE:
-            lines.append("error_message says what is suspect")
+            yield "error_message says what is suspect"
         elif s.get(SUSPECT):
-            lines.append('error_message says what is suspect; resume(run, redo="suspect") makes another take')
-        return "\n".join(lines)
+            yield 'error_message says what is suspect; resume(run, redo="suspect") makes another take'
 
     def __repr__(self) -> str:
         because = f" ({self.stopped_because})" if self.stopped_because else ""

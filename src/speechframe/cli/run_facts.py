@@ -248,7 +248,12 @@ def remove(folder: Path) -> None:
                 (folder / name).unlink(missing_ok=True)
             shutil.rmtree(folder)
     except OSError as error:
+        why = f"({error.strerror}: {error.filename})"
+        if not RunFolder.exists(folder):
+            raise StoreError(
+                f"{folder} is no run any more, but its empty folder could not be removed {why}: remove it "
+                "by hand"
+            ) from error
         raise StoreError(
-            f"{folder} could not be removed whole ({error.strerror}: {error.filename}); make it writable and "
-            "repeat the command"
+            f"{folder} could not be removed whole {why}; make it writable and repeat the command"
         ) from error

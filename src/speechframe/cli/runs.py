@@ -92,6 +92,8 @@ def _counts(facts: Mapping[str, Any]) -> dict[str, int]:
 
 def report(run: "Run", options: argparse.Namespace) -> int:
     """Print what became of a run and where it is; return the exit code."""
+    from speechframe.cli import declared
+
     if run.progress is None:
         return _report_plan(run, options)
     facts = run.stats
@@ -102,6 +104,9 @@ def report(run: "Run", options: argparse.Namespace) -> int:
         return code
     for line in _lines(run, facts, counts):
         print(line)
+    if run.stopped_by is not None and not declared.values(options).get("progress", True):
+        # Else it was said when it happened.
+        print(run.stopped_by)
     if code != exits.OK:
         _show_failures(run)
         print(f"go on with: {resume_command(run, options)}")
@@ -142,10 +147,17 @@ def _resume(run: "Run", more: str, options: argparse.Namespace) -> str:
 def _higher_budget(run: "Run", options: argparse.Namespace) -> str:
     """Return the option without which a run that was stopped by its own budget would stop again.
 
-    Empty where it might not help: the house's rule allows no run so much, or the limit of the month may be
-    the one that stopped it.
+    Empty where it might not help: another limit stopped it, or may be the next to do so.
     """
-    if run.stopped_because != "budget" or run.estimate is None or run.progress is None:
+    from speechframe.errors import BudgetExceeded
+
+    by = run.stopped_by
+    if (
+        not isinstance(by, BudgetExceeded)
+        or by.limit != "run"
+        or run.estimate is None
+        or run.progress is None
+    ):
         return ""
     from speechframe import settings
     from speechframe.settings.rules import spending_rules
@@ -164,6 +176,7 @@ def _identity(run: "Run") -> dict[str, Any]:
     return {
         "run_dir": str(run.path), "run_id": run.run_id, "operation": run.operation, "service": run.service,
         "status": run.status, "stopped_because": run.stopped_because,
+        "stopped_by": None if run.stopped_by is None else str(run.stopped_by),
     }  # fmt: skip
 
 

@@ -75,8 +75,10 @@ def expanded(path: "str | os.PathLike[str]") -> Path:
 
 def _key(_: str, value: Any) -> SecretStr:
     # Unwrapped in a frame of its own: what is raised here has no key among its locals.
+    if not isinstance(value, str | SecretStr):
+        raise SettingsError(f"api_key is of type {type(value).__name__}; allowed: a key as text")
     if not isinstance(value, SecretStr):
-        value = SecretStr(str(value))
+        value = SecretStr(value)
     if not _fits_header(value):
         raise SettingsError("the api key is empty or holds characters that cannot stand in a header")
     return SecretStr(value.get_secret_value().strip())
