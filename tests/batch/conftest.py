@@ -1,5 +1,6 @@
-"""Makes `faulty` and `kill_lab`, the tools of this folder, importable for its tests, and faulty services."""
+"""Makes the tools of this folder, `faulty` and `kill_lab` among them, importable for its tests, and faulty services."""
 
+import signal
 import sys
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from tenacity import wait_random_exponential
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from ends import LINES
 from faulty import RATE_HZ, Faulty
 from kill_lab import Lab
 
@@ -41,6 +43,27 @@ def faulty(make_faulty):
 def hosted(make_faulty):
     """A faulty service without any of our additions."""
     return make_faulty(idempotent=None)
+
+
+@pytest.fixture
+def slow(make_faulty):
+    """A service without any of our additions, 400 ms a call: what is lost stays lost."""
+    return make_faulty(idempotent=None, delay_s=0.4)
+
+
+@pytest.fixture
+def spawn(lab, tmp_path):
+    """Start a client of LINES as a process of its own, as a person does in a terminal."""
+    clients = []
+
+    def start(server, way, **options):
+        clients.append(lab.start(LINES, server.settings, tmp_path / "run", way=way, **options))
+        return clients[-1]
+
+    yield start
+    for client in clients:
+        client.signal(signal.SIGKILL)
+        client.end()
 
 
 @pytest.fixture

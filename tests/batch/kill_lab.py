@@ -54,6 +54,9 @@ def _in_the_body_of_a_loop(texts, options):
 
 def _asleep(texts, options):
     run = _live(texts, options)
+    while _ending._unfinished:
+        time.sleep(0.01)
+    print("released", flush=True)  # noqa: T201
     time.sleep(60)
     return run
 
@@ -77,15 +80,23 @@ def _ended(texts, options):
         # The outcome of its last row is told before the run has let go of its folder.
         more.wait()
     _live(texts, options).wait()
+    print(time.time())  # noqa: T201
 
 
 def _awaited_verb(texts, options):
-    return asyncio.run(aio.generate(texts, **options))
+    async def program():
+        run = await aio.generate(texts, **options)
+        print("went on", flush=True)  # noqa: T201
+        return run
+
+    return asyncio.run(program())
 
 
 def _awaited(texts, options):
     async def program():
-        return await (await aio.generate(texts, **options, wait=False))
+        run = await (await aio.generate(texts, **options, wait=False))
+        print("went on", flush=True)  # noqa: T201
+        return run
 
     return asyncio.run(program())
 
@@ -94,6 +105,7 @@ def _in_an_async_loop(texts, options):
     async def program():
         async for _ in (await aio.generate(texts, **options, wait=False)).outcomes():
             pass
+        print("went on", flush=True)  # noqa: T201
 
     asyncio.run(program())
 
@@ -239,6 +251,13 @@ class Client:
         except ProcessLookupError:
             return False
         return True
+
+    def until_said(self, words, stream="out"):
+        """Wait until it has printed `words`."""
+        end = time.monotonic() + 20
+        while words not in self._printed(stream):
+            assert time.monotonic() < end, "it did not say so"
+            time.sleep(0.01)
 
     def end(self):
         """Wait for its end; return what it printed to both streams, and its exit code."""

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager
 from itertools import islice
 
+from speechframe._ending import until_terminated
 from speechframe.batch.outcome import Outcome
 
 log = logging.getLogger(__name__)
@@ -147,6 +148,7 @@ class Outcomes:
                     yield outcome
                 if not found:
                     if closed:
+                        await until_terminated()
                         return
                     try:
                         await arrived.wait()
