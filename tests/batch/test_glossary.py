@@ -124,13 +124,15 @@ def test_a_line_that_is_wrong_is_named_by_its_place_whatever_came_before():
 @pytest.mark.parametrize(
     ("name", "place"),
     [("terms.csv", "row 2 below its header"), ("terms.tsv", "row 2 below its header"),
-     ("terms.jsonl", "line 2"), ("terms.parquet", "row 2")],
+     ("terms.xlsx", "row 2 below its header"), ("terms.jsonl", "line 2"), ("terms.parquet", "row 2")],
 )  # fmt: skip
 def test_a_line_that_is_wrong_is_named_as_its_file_counts(tmp_path, name, place):
     frame = pd.DataFrame({"source": ["a", "b"], "locale": [None, "klingonish"], "target": ["A", "B"]})
     path = tmp_path / name
     if path.suffix == ".parquet":
         frame.to_parquet(path)
+    elif path.suffix == ".xlsx":
+        frame.to_excel(path, index=False)
     elif path.suffix == ".jsonl":
         frame.to_json(path, orient="records", lines=True)
     else:

@@ -193,13 +193,14 @@ def test_a_retry_after_of_nothing_is_no_leave_to_hammer(faulty, speak, quick, st
 
 
 def test_on_error_raise_raises_when_everything_is_saved(faulty, speak, quick, tmp_path):
-    faulty.forever = {"the row": 400}
-    texts = ["the row", *(f"line {i}" for i in range(20))]
+    # The first error is raised, not the last.
+    faulty.forever = {"the row": 400, "a later row": 404}
+    texts = ["the row", *(f"line {i}" for i in range(20)), "a later row"]
     with pytest.raises(spf.errors.BadRequest) as caught:
         speak(faulty, texts, on_error="raise")
     assert str(tmp_path / "run") in "".join(caught.value.__notes__)
     run = spf.open_run(tmp_path / "run")
-    assert sorted(statuses(run).values()) == ["done"] * 20 + ["failed"]
+    assert sorted(statuses(run).values()) == ["done"] * 20 + ["failed"] * 2
     live = speak(faulty, texts, on_error="raise", wait=False)
     with pytest.raises(spf.errors.BadRequest):
         live.wait(20)

@@ -293,6 +293,16 @@ def test_a_run_of_another_process_is_watched_but_not_stopped(watched, show, serv
     assert lefts == sorted(lefts, reverse=True)
 
 
+def test_a_run_that_takes_long_to_look_at_is_looked_at_less_often(start, tmp_path, monkeypatch):
+    start(3).wait(20)
+    widget = watch(spf.open_run(tmp_path / "run"))
+    look = Watcher.look
+    monkeypatch.setattr(Watcher, "look", lambda watcher: (time.sleep(0.2), look(watcher))[1])
+    widget._show()
+    widget.close()
+    assert 9 * 0.2 <= widget._pause_s < 9
+
+
 def test_a_closed_dashboard_leaves_nothing_behind_and_the_run_goes_on(start):
     run = start(40, latency=0.1)
     threads = threading.active_count()
