@@ -69,7 +69,7 @@ def spent(service):
         (["a"], {"take": 2**31}, "take", "is no take"),
         (["a"], {"take": [10**20]}, "take", "too large"),
         (pd.DataFrame({"text": [float("nan")]}), {"on_invalid": "skip"}, "text", "missing"),
-        ([{"text": None, "n": 1}], {"on_invalid": "skip"}, "text", "missing"),
+        ([{"text": float("nan")}], {"on_invalid": "skip"}, "text", "missing"),
         (["a"], {"pronunciation_dictionary": {"a": {"type": "GUESS", "pronunciation": "b"}}},
          "pronunciation_dictionary", ""),
     ],
