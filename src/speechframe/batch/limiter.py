@@ -39,7 +39,7 @@ STARVED_S = 5.0
 _ALONE_MOST = 5
 """Refusals in a row of calls that were alone, after which pacing is no help either."""
 _FEW = 2
-"""Calls beside which another is refused again at once, where a cap of one was disproved and it was a rate."""
+"""A cap of one was disproved, and yet a call is refused with no more than so many beside it: that is a rate."""
 
 
 @dataclass

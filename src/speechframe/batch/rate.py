@@ -19,13 +19,20 @@ FALLS = 3
 FALLS_WITHIN_S = 15.0
 
 _SEEN_S = 3.0
+"""Answers of the last seconds make the first guess."""
 _SHORTEST_SEEN_S = 0.1
-_FASTER, _NEAR = 0.02, 0.05
+_FASTER = 0.02
+"""How much faster is tried now and then, as a share, where the rate is known."""
+_NEAR = 0.05
+"""As a share: a rate that is nearer than this to one that was refused is known."""
 _FEWEST = 3
 """Passes that end the trial of a rate far from one that was refused."""
 _FIRST_HOLD_S, _LONGEST_HOLD_S = 1.0, 4.0
+"""How long a rate that is known is kept before a faster one is tried."""
 _HALF, _LESS = 0.5, 0.95
+"""What is left of a rate that is refused: of a guess, and of one that had been let in."""
 _WRONG = 0.4
+"""Below this share of the best that was ever let in, spacing does not help: it was no rate."""
 _SLOWEST = 0.2
 """Calls a second below which a wait is the better answer to a refusal."""
 
