@@ -1,160 +1,11 @@
-"""The learned cap and the pace: against a service that is simulated call by call, on a clock of its own."""
-
-import heapq
-import math
-import random
+"""The learned cap and the pace, each by itself: one step at a time, with times that are told."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speechframe.batch.cap import FIRST_GAP, LONGEST_GAP, Cap
-from speechframe.batch.rate import Rate
-
-RTT_S = 0.003
-
-
-class Simulated:
-    """A service with a cap that may change and a rate, and the calls that go there; time is what events say."""
-
-    def __init__(self, cap, *, start=2, most=100, rate=None, mean_s=0.2, seed=0):
-        self.true_cap, self.true_rate, self.mean_s = cap, rate, mean_s
-        self.cap, self.rate = Cap(start, most), Rate()
-        self.draw = random.Random(seed)
-        self.events, self.order = [], 0
-        self.in_flight = self.serving = self.sent = self.refused = self.done = 0
-        self.now = self.last = self.used = self.offered = 0.0
-        self.tokens, self.filled = (rate or 0) * 0.2, 0.0
-        self.alarm = False
-
-    def run(self, rows):
-        self.left = rows
-        self.begin_all()
-        while self.events:
-            self.now, _, kind, ticket = heapq.heappop(self.events)
-            cap = self.true_cap(self.last)
-            self.used += min(self.serving, cap) * (self.now - self.last)
-            self.offered += cap * (self.now - self.last)
-            self.last = self.now
-            self.end(kind, ticket)
-            self.begin_all()
-        assert (self.done, self.in_flight) == (rows, 0)
-        return self
-
-    def end(self, kind, ticket):
-        if kind == "alarm":
-            self.alarm = False
-            return
-        self.in_flight -= 1
-        if kind == "passed":
-            self.serving -= 1
-            self.done += 1
-            self.rate.passed(self.now, ticket.number)
-            if self.cap.passed(ticket, beside=self.in_flight):
-                self.rate.doubted(self.now)
-            return
-        self.refused += 1
-        self.left += 1
-        if self.rate.per_second is not None:
-            self.rate.refused(self.now, ticket.number)
-            return
-        begins_to_fall = self.cap.refused(ticket, beside=self.in_flight)
-        if ticket.beside == self.in_flight == 0:
-            self.rate.proved(self.now)
-        elif begins_to_fall:
-            self.rate.fell(self.now)
-        elif ticket.beside <= 2:
-            self.rate.refused_few(self.now)
-
-    def begin_all(self):
-        while self.left and self.in_flight < (self.cap.limit if self.rate.per_second is None else 100):
-            wait_s = self.rate.wait_s(self.now)
-            if wait_s:
-                if not self.alarm:
-                    self.alarm = True
-                    self.push(wait_s, "alarm", None)
-                return
-            self.begin()
-
-    def begin(self):
-        ticket = self.cap.start_call(self.in_flight)
-        self.rate.begin(self.now, ticket.number)
-        self.in_flight += 1
-        self.left -= 1
-        self.sent += 1
-        if self.serving >= self.true_cap(self.now) or not self.has_token():
-            self.push(RTT_S, "refused", ticket)
-            return
-        self.serving += 1
-        lasts_s = self.draw.lognormvariate(math.log(self.mean_s) - 0.125, 0.5)
-        self.push(RTT_S + lasts_s, "passed", ticket)
-
-    def has_token(self):
-        if self.true_rate is None:
-            return True
-        self.tokens = min(self.true_rate * 0.2, self.tokens + (self.now - self.filled) * self.true_rate)
-        self.filled = self.now
-        if self.tokens < 1:
-            return False
-        self.tokens -= 1
-        return True
-
-    def push(self, seconds, kind, ticket):
-        self.order += 1
-        heapq.heappush(self.events, (self.now + seconds, self.order, kind, ticket))
-
-    @property
-    def refused_share(self):
-        return self.refused / self.sent
-
-    @property
-    def utilisation(self):
-        return self.used / self.offered
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_an_unknown_cap_is_found_with_few_refusals(seed):
-    told = Simulated(lambda _: 15, start=15, most=15, seed=seed).run(2000)
-    found = Simulated(lambda _: 15, seed=seed).run(2000)
-    assert found.refused_share <= 0.015
-    assert found.now <= 1.04 * told.now
-    assert found.cap.held == 15
-    assert told.refused == 0
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_a_cap_that_changes_is_followed(seed):
-    def cap(now):
-        return (15, 30, 5, 15)[min(int(now / 15), 3)]
-
-    found = Simulated(cap, seed=seed).run(3500)
-    assert found.refused_share <= 0.02
-    assert found.utilisation >= 0.93
-
-
-@pytest.mark.parametrize(("cap", "start"), [(1, 15), (2, 15), (5, 15), (1, 2), (60, 2), (100, 15)])
-def test_any_cap_is_found_from_any_start(cap, start):
-    found = Simulated(lambda _: cap, start=start).run(200 + 60 * cap)
-    assert found.utilisation >= 0.9
-    assert abs(found.cap.held - cap) <= max(1, cap // 20)
-    assert found.refused_share <= 0.07
-
-
-@pytest.mark.parametrize("mean_s", [0.2, 0.02])
-@pytest.mark.parametrize("seed", range(3))
-def test_a_pure_rate_limit_is_paced(mean_s, seed):
-    found = Simulated(lambda _: 10**6, rate=50, mean_s=mean_s, seed=seed).run(2000)
-    assert found.rate.per_second == pytest.approx(50, rel=0.1)
-    assert found.now <= 1.15 * 2000 / 50
-    assert found.refused_share <= 0.025
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_a_cap_that_changes_is_not_taken_for_a_rate(seed):
-    def cap(now):
-        return (15, 30, 5, 15, 40, 3)[int(now / 8) % 6]
-
-    assert Simulated(cap, seed=seed).run(3000).rate.per_second is None
+from speechframe.batch.rate import FALLS, FALLS_WITHIN_S, Rate
 
 
 def test_pacing_ends_where_it_does_not_help():
@@ -234,6 +85,91 @@ def test_answers_to_calls_that_began_before_a_change_tell_nothing_about_it():
     rate.begin(0.6, 3)
     rate.refused(0.61, 3)
     assert rate.per_second == 2.5
+
+
+def let_in(rate, now, number):
+    """Let calls in at a rate that is on trial until the trial is stood; return time and number of the last."""
+    tried = rate.per_second
+    while rate.per_second == tried:
+        now += rate.wait_s(now)
+        number += 1
+        rate.begin(now, number)
+        rate.passed(now, number)
+    return now, number
+
+
+def turned_away(rate, now, number):
+    """Begin one call, which is refused."""
+    now += rate.wait_s(now)
+    rate.begin(now, number + 1)
+    rate.refused(now, number + 1)
+    return now, number + 1
+
+
+def back_at_a_rate_that_passed():
+    """Return a rate that was let in at 10 a second and refused at 20, with time and number of its last call."""
+    rate = paced(10)
+    at = turned_away(rate, *let_in(rate, 0.2, 1))
+    assert rate.per_second == 10
+    return rate, *at
+
+
+def test_at_a_rate_that_was_let_in_one_refusal_changes_nothing_and_the_next_one_does():
+    rate, now, number = back_at_a_rate_that_passed()
+    now, number = turned_away(rate, now, number)
+    assert rate.per_second == 10
+    turned_away(rate, now, number)
+    assert rate.per_second == 5
+
+
+def test_after_the_refusal_that_was_spared_the_trial_of_a_rate_begins_again():
+    rate, now, number = back_at_a_rate_that_passed()
+    for _ in range(2):
+        now += rate.wait_s(now)
+        number += 1
+        rate.begin(now, number)
+        rate.passed(now, number)
+    now, number = turned_away(rate, now, number)
+    _, last = let_in(rate, now, number)
+    assert (last - number, rate.per_second) == (3, 15)
+
+
+def test_pacing_ends_at_less_than_half_of_what_was_let_in_before():
+    rate, now, number = back_at_a_rate_that_passed()
+    now, number = let_in(rate, now, number)
+    seen = []
+    while rate.per_second is not None:
+        seen.append(rate.per_second)
+        assert len(seen) < 100
+        now, number = turned_away(rate, now, number)
+    assert 4 <= min(seen) < 5
+    assert rate.wait_s(now) == 0
+
+
+def answered_until(end_s):
+    """Return a rate that has seen ten answers a second until then."""
+    rate = Rate()
+    for tenth in range(10 * end_s + 1):
+        rate.passed(tenth / 10, tenth)
+    return rate
+
+
+@pytest.mark.parametrize(("seconds", "is_paced"), [(FALLS_WITHIN_S - 1, True), (FALLS_WITHIN_S + 1, False)])
+def test_falls_of_the_cap_tell_a_rate_only_where_they_are_close_together(seconds, is_paced):
+    rate = answered_until(30)
+    for number in range(FALLS):
+        rate.fell(30 - seconds + seconds * number / (FALLS - 1))
+    assert (rate.per_second is not None) == is_paced
+
+
+@pytest.mark.parametrize(("seconds", "is_paced"), [(FALLS_WITHIN_S - 1, True), (FALLS_WITHIN_S + 1, False)])
+def test_a_refusal_beside_few_tells_a_rate_only_soon_after_a_cap_of_one_was_disproved(seconds, is_paced):
+    rate = answered_until(30)
+    rate.refused_few(30 - seconds)
+    assert rate.per_second is None
+    rate.doubted(30 - seconds)
+    rate.refused_few(30.0)
+    assert (rate.per_second is not None) == is_paced
 
 
 def test_a_cap_of_one_is_looked_at_again_soon_and_then_less_and_less():

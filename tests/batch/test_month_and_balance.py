@@ -14,7 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from budget_lab import call
+from budget_lab import Calls, call
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from month_lab import NOVEMBER, WHO
@@ -272,29 +272,29 @@ def test_alone_on_a_key_nobody_is_ever_refused_and_all_of_the_balance_is_used(
     else:
         # Nothing is known before the first answer: the first calls must fit.
         assume(sum(sorted(prices)[-width:]) <= quota)
-    queue, sent, billed = list(prices), [], []
-    while queue or sent or billed:
-        if queue and len(sent) + len(billed) < width and budget.reserve(queue[0] * CREDIT):
-            sent.append((queue.pop(0), budget.mark()))
-        elif sent and (not billed or chance.random() < 0.5):
-            price, mark = sent.pop(chance.randrange(len(sent)))
-            assert price <= on_key, "402"
+    calls = Calls(budget, list(prices), width, chance)
+    while calls.go_on:
+        if calls.send():
+            continue
+        if (sent := calls.arrived()) is not None:
+            assert sent.price <= on_key, "402"
             fails = chance.random() < 0.2
-            on_key -= 0 if fails else price
-            billed.append((price, mark, None if fails else on_key))
-        elif billed:
-            price, mark, left = billed.pop(chance.randrange(len(billed)))
-            cost, settles_first = price * CREDIT, chance.random() < 0.5
+            on_key -= 0 if fails else sent.price
+            sent.said = None if fails else on_key
+            calls.billed.append(sent)
+        elif (sent := calls.answered()) is not None:
+            cost, settles_first = sent.price * CREDIT, chance.random() < 0.5
+            spent = 0 if sent.said is None else cost
             if settles_first:
-                budget.settle(reserved=cost, spent=0 if left is None else cost)
-            budget.note_balance(left, mark, cost)
+                budget.settle(reserved=cost, spent=spent)
+            budget.note_balance(sent.said, sent.mark, cost)
             if not settles_first:
-                budget.settle(reserved=cost, spent=0 if left is None else cost)
+                budget.settle(reserved=cost, spent=spent)
         else:
             # Nothing is under way and the next call was refused: it would have been by the service.
-            assert queue[0] > on_key
+            assert calls.queue[0] > on_key
             assert budget.left == on_key * CREDIT
-            error = budget.exceeded(queue[0] * CREDIT, 1)
+            error = budget.exceeded(calls.queue[0] * CREDIT, 1)
             assert (error.limit, error.left_credits) == ("balance", on_key)
             break
     assert budget.reserved == budget.balance.reserved == 0
