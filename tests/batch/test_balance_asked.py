@@ -5,6 +5,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 import pytest
+from aiohttp import web
 from faulty import Faulty, check_books, statuses
 from tenacity import wait_fixed
 
@@ -26,17 +27,22 @@ class Asked(Faulty):
         The page gives no answer while this is set, its first reading aside.
     page_tells
         How many readings say what is left.
+    page_goes
+        The page is there for its first reading only.
     page_read
         How often it was read.
     """
 
     page_waits: bool = False
     page_tells: int = 10**9
+    page_goes: bool = False
     page_read: int = 0
 
     async def limits(self, request):
         self.page_read += 1
         number, quota = self.page_read, self.quota
+        if self.page_goes and number > 1:
+            raise web.HTTPNotFound
         while self.page_waits and number > 1:  # noqa: ASYNC110 - it is another thread that lets it go on
             await asyncio.sleep(0.005)
         self.quota = quota if number <= self.page_tells else None
@@ -172,3 +178,12 @@ def test_a_row_whose_answer_was_lost_stays_in_doubt_when_the_run_is_stopped_whil
     assert statuses(run) == {lost: "charged_unknown", odd: "done"}
     assert (asked.sends(lost), run.progress.unknown) == (1, 1)
     check_books(run, asked)
+
+
+@pytest.mark.parametrize("width", [1, 4])
+def test_what_a_page_that_is_gone_said_before_is_not_what_is_left(asked, speak, width):
+    asked.page_goes = True
+    run = speak(asked, LINES, max_concurrency=width)
+    assert statuses(run) == dict.fromkeys(LINES, "done")
+    assert asked.page_read >= 2
+    assert run.progress.balance == 10**6 - len(LINES) * EACH

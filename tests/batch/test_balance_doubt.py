@@ -140,7 +140,8 @@ def test_what_refuses_in_doubt_says_what_is_left_in_doubt():
 
 
 # What happens beside a run: how much, by the number of the answer that comes then.
-HAPPENS = st.dictionaries(st.integers(0, 30), st.integers(1, 600), max_size=4)
+HAPPENS = st.dictionaries(st.integers(0, 20), st.integers(1, 300), min_size=1, max_size=4)
+NOTHING = st.just({})
 
 
 @dataclass
@@ -243,37 +244,58 @@ def played(calls, key, *, has_page):
     return story
 
 
-@given(
-    quota=st.integers(0, 600),
-    width=st.integers(1, 6),
-    prices=st.lists(st.integers(1, 60), min_size=1, max_size=60),
-    taken=HAPPENS,
-    added=HAPPENS,
-    lies=HAPPENS,
-    has_page=st.booleans(),
-    seed=st.integers(0, 2**32),
-)
-@settings(max_examples=400)
-def test_whatever_one_answer_says_the_run_ends_where_the_balance_does(
-    quota, width, prices, taken, added, lies, has_page, seed
-):
-    # Of calls that overtake each other the answers tell no exact balance once others use the key, too.
-    blurred = (width - 1) * max(prices) if taken or added else 0
-    # An odd answer that fits what is open then, or hides a top-up, is none that anybody could see.
-    budget, key = Budget(), Key(quota, taken, added, {} if blurred or added else lies)
+PRICES = st.lists(st.integers(1, 20), min_size=10, max_size=60)
+
+
+def ended(quota, prices, seed, *, width=1, has_page=True, taken=(), added=(), lies=()):
+    """Return calls, key and story of a run that has ended, whatever ended it."""
+    budget, key = Budget(), Key(quota, dict(taken), dict(added), dict(lies))
     budget.note_balance(quota)
     calls = Calls(budget, list(prices), width, random.Random(seed))
     story = played(calls, key, has_page=has_page)
-    if (refused := story.refused) is not None:
-        is_close = taken and refused.price <= key.left + blurred
-        assert is_close or key.refuses_with_reason(refused) or (taken and not has_page)
-        return
-    assert budget.reserved == 0
-    if calls.queue:
-        assert calls.queue[0] > key.left - key.untold - blurred
+    if story.refused is None:
+        assert budget.reserved == 0
+    if story.refused is None and calls.queue:
         assert budget.exceeded(calls.queue[0] * CREDIT, 1).left_credits * CREDIT == budget.left
-    if not taken:
-        assert story.probes <= key.lied
+    return calls, key, story
+
+
+@given(st.integers(0, 300), PRICES, HAPPENS, st.integers(1, 6), st.booleans(), st.integers(0, 2**32))
+@settings(max_examples=300)
+def test_whatever_odd_answers_say_the_run_ends_where_the_balance_does(
+    quota, prices, lies, width, has_page, seed
+):
+    calls, key, story = ended(quota, prices, seed, width=width, has_page=has_page, lies=lies)
+    assert story.refused is None
+    assert not calls.queue or calls.queue[0] > key.left
+    assert story.probes <= key.lied
+
+
+@given(st.integers(0, 300), PRICES, HAPPENS, HAPPENS, st.integers(0, 2**32))
+@settings(max_examples=200)
+def test_whatever_odd_answers_say_beside_a_colleague_the_run_ends_where_the_balance_does(
+    quota, prices, taken, lies, seed
+):
+    calls, key, story = ended(quota, prices, seed, taken=taken, lies=lies)
+    if story.refused is not None:
+        assert key.refuses_with_reason(story.refused)
+    else:
+        assert not calls.queue or calls.queue[0] > key.left
+
+
+@given(st.integers(0, 300), PRICES, HAPPENS, HAPPENS | NOTHING, st.integers(1, 6), st.integers(0, 2**32))
+@settings(max_examples=400)
+def test_whatever_others_take_and_add_the_run_ends_where_the_balance_does(
+    quota, prices, taken, added, width, seed
+):
+    calls, key, story = ended(quota, prices, seed, width=width, taken=taken, added=added)
+    # Of calls that overtake each other the answers tell no exact balance once others use the key, too.
+    blurred = (width - 1) * max(prices)
+    if (refused := story.refused) is not None:
+        assert refused.price <= key.left + blurred or key.refuses_with_reason(refused)
+    else:
+        # What was added since the last call was sent, nobody could tell.
+        assert not calls.queue or calls.queue[0] > key.left - key.untold - blurred
 
 
 # -- on a real port ------------------------------------------------------------------------

@@ -146,8 +146,11 @@ class Connection:
             return None
         with contextlib.suppress(SpeechframeError, TimeoutError):
             async with asyncio.timeout(_ASK_S):
-                self.limits = await self.client.limits() or self.limits
-            return self.balance
+                page = await self.client.limits()
+            if page is not None:
+                self.limits = page
+                return self.balance
+        # What the page said before is no answer: others may have used the key since.
         return None
 
     @property
