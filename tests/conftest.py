@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -22,9 +23,20 @@ hypothesis_settings.load_profile("speechframe")
 PYTHONPATH = os.environ.get("PYTHONPATH")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """Begin with the browser's tests: a file that takes a minute must not be left to one worker at the end."""
     items.sort(key=lambda item: item.path.parent.name != "widgets")
+    variations = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("sampled") and not item.get_closest_marker("slow"):
+            variations[item.path, item.originalname].append(item)
+    for of_one in variations.values():
+        (wanted,) = of_one[0].get_closest_marker("sampled").args
+        kept = {place * len(of_one) // wanted for place in range(wanted)}
+        for place, item in enumerate(of_one):
+            if place not in kept:
+                item.add_marker(pytest.mark.slow)
 
 
 def pytest_runtest_setup(item):

@@ -47,6 +47,7 @@ def table_of(drawn, conditions):
     return Table(score, which, who, what, conditions)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("runs", SHORT_AND_LONG)
 @pytest.mark.parametrize("study", STUDIES)
 def test_intervals_hold_the_mean_and_the_difference(study, runs, draw):
@@ -70,6 +71,7 @@ def assert_seldom(found, runs):
         assert found / runs <= MOST_FALSE
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("runs", [200, pytest.param(1000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("study", STUDIES)
 def test_six_equal_conditions_are_seldom_told_apart(study, runs, draw):
@@ -106,6 +108,7 @@ def test_votes_taken_as_independent_would_be_told_apart_often(draw):
     assert found / runs > MOST_FALSE_IN_200
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("runs", SHORT_AND_LONG)
 @pytest.mark.parametrize(
     ("lead", "listener_sd", "item_sd"), [(0.0, 0.6, 0.4), (1.1, 0.6, 0.4), (1.1, 0.3, 0.2)]
@@ -124,6 +127,7 @@ def test_clustered_intervals_hold_the_share(lead, listener_sd, item_sd, runs):
     assert_covered(hits, runs)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("runs", [20, pytest.param(2000, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
 @pytest.mark.parametrize("tie", [0.0, 0.5])
 def test_bootstrapped_intervals_hold_the_strength(tie, runs, ab):
@@ -152,6 +156,7 @@ def test_bootstrapped_intervals_hold_the_strength_where_listeners_and_items_diff
     assert_covered(hits, runs)
 
 
+@pytest.mark.slow
 def test_the_spread_that_votes_were_drawn_with_is_found(mos, draw):
     """Of many votes: the mean over studies, since one study has few listeners whatever its votes."""
     rng = np.random.default_rng(7)

@@ -22,12 +22,14 @@ def test_what_listeners_differ_in_alone_gives_the_power_of_a_paired_t_test():
     assert found.low - 0.02 <= theory <= found.high + 0.02
 
 
+@pytest.mark.slow
 def test_no_effect_is_found_as_often_as_alpha_says():
     for method, effect in (("mos", 0.0), ("mushra", 0.0), ("ab", 0.5), ("abx", 0.5)):
         found = power(method, effect=effect, simulations=300)
         assert found.power < 0.05 + 3 * np.sqrt(0.05 * 0.95 / 300), method
 
 
+@pytest.mark.slow
 def test_power_grows_with_effect_listeners_and_trials():
     few = {"items": 20, "trials_per_listener": 20, "listeners": 10, "simulations": 150}
     base = power("mos", effect=0.3, **few).power

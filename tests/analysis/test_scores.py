@@ -35,6 +35,7 @@ def test_the_error_of_a_mean_is_that_of_statsmodels(rng, mos):
         assert ours.loc[condition, "std_error"] == pytest.approx(error, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_the_error_of_a_difference_is_that_of_statsmodels(rng, mos):
     votes = mos(rng, listeners=12, items=9, means=(3.2, 3.6, 3.0), keep=0.7)
     ours = analyse(votes, method="mos").pairs
@@ -79,6 +80,7 @@ def test_holm_is_that_of_statsmodels(values):
         assert adjusted[known] == pytest.approx(multipletests(p[known], method="holm")[1])
 
 
+@pytest.mark.slow
 def test_wilcoxon_ranks_the_listeners_mean_differences(rng, mos):
     votes = mos(rng, listeners=12, items=9, means=(3.2, 3.6))
     means = votes.pivot_table(index="listener", columns="condition", values="score")

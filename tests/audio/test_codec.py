@@ -77,6 +77,7 @@ def test_the_headers_tell_the_same_as_the_samples(speech_like, kind, rate_hz, ch
         assert codec.inspect(data) == info
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", Format)
 def test_equal_samples_give_equal_bytes_now_later_and_in_another_process(speech_like, kind):
     stereo = ChannelType.STEREO

@@ -154,6 +154,7 @@ def test_what_is_too_loud_is_cut_off_and_never_wraps():
     assert np.frombuffer(data, "<i2").tolist() == [16384, 32767, -32767, 32767]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", Format)
 def test_ten_minutes_take_no_more_memory_than_one(kind):
     second = (np.sin(np.arange(8000) / 9) * 0.3).astype(np.float32)

@@ -34,6 +34,7 @@ def test_one_clip_is_one_call_and_short_ones_are_seconds(cli, change, changer):
     assert lines[2].startswith("1 call in ")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("words", [["0.wav", "1.wav", "2.wav"], ["."]])
 def test_audio_files_and_folders_are_tables(change, changer, words):
     ended = change(*words)

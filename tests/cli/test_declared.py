@@ -97,6 +97,7 @@ def test_a_toy_verb_is_a_command_by_itself(toy, table):
     assert said["credits"] == 52
 
 
+@pytest.mark.slow
 def test_a_toy_verb_says_of_itself_what_its_docstring_says(toy):
     listed, told = toy("--help").stdout, toy("shout", "--help").stdout
     assert "Every row of table shouted." in listed

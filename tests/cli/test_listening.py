@@ -84,6 +84,7 @@ def test_a_test_is_served_until_all_have_finished(serve, folder):
     assert not any(name in err for name in CONDITIONS)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("how", "code"), [(signal.SIGINT, exits.OK), (signal.SIGTERM, 143)])
 def test_whoever_stops_it_keeps_every_vote(serve, folder, how, code):
     process, said = serve("--listeners", "2")

@@ -322,6 +322,7 @@ def test_rm_needs_yes_where_nobody_can_be_asked(cli, made, nobody):
     assert open_run(path).stats["done"] == 3
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("answer", "goes"), [("y\n", True), ("n\n", False), ("\n", False), ("\x04", False)])
 def test_rm_asks_on_a_terminal(start, made, nobody, answer, goes):
     path = made()

@@ -27,6 +27,7 @@ def translate(cli, babel, table):
     return run
 
 
+@pytest.mark.slow
 def test_a_table_in_two_languages(translate, babel, tmp_path):
     said = translate("--text", "line", "--target", "fr_fr", "--target", "es-ES", "--run-dir", tmp_path / "run",
                      "--source-locale", "en", "--id", "id", "--no-progress")  # fmt: skip
@@ -44,6 +45,7 @@ def test_a_table_in_two_languages(translate, babel, tmp_path):
     assert found["id"].tolist() == ["01", "01", "02", "02", "03", "03"]
 
 
+@pytest.mark.slow
 def test_the_same_as_json(translate, tmp_path):
     said = translate(
         "--text", "line", "--target", "fr", "--run-dir", tmp_path / "run", "--json", "--no-progress"
@@ -132,6 +134,7 @@ def test_entries_of_translations_are_listed_and_pruned(translate, cli, tmp_path)
     )
 
 
+@pytest.mark.slow
 def test_what_is_lost_with_a_run_of_translations_is_no_audio(translate, cli, tmp_path):
     run = tmp_path / "run"
     assert translate("--text", "line", "--target", "fr-FR", "--run-dir", run, "--no-progress").code == 0

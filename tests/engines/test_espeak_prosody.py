@@ -22,6 +22,7 @@ def f0_hz(speech):
 # Pitch and rate
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["oscar", "nora", "hank", "ruby"])
 def test_pitch_rises_with_every_ten_steps_to_both_ends(say, name):
     heard = [f0_hz(say(TEXT, name, pitch=pitch)) for pitch in range(-50, 51, 10)]
@@ -99,6 +100,7 @@ def test_the_most_variation_is_heard_and_is_still_the_same_voice(spreads):
     assert 0.03 < length < 0.2
 
 
+@pytest.mark.slow
 def test_without_variation_every_take_is_the_same(spreads, say):
     assert spreads[0] == pytest.approx((0, 0), abs=1e-9)
     one, other = (say(TEXT, variation=0, take=take) for take in (0, 7))

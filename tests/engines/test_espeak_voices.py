@@ -72,6 +72,7 @@ def test_the_catalogues_are_separate_and_differ():
     assert styles[Model.GEN2] == set(STYLES)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("locale_", LARGE)
 def test_the_voices_of_a_large_language_differ_in_pairs(say, sentences, locale_):
     voices = [VOICES[f"{locale_}-{name}"] for name in FIXED[locale_].split()]
@@ -85,6 +86,7 @@ def test_the_voices_of_a_large_language_differ_in_pairs(say, sentences, locale_)
         assert by_pitch >= 0.15 or by_formants >= 0.08, (one, other, by_pitch, by_formants)
 
 
+@pytest.mark.sampled(12)
 def test_every_voice_sounds_like_its_gender_and_is_clean(say, sentences, locale):
     for voice in VOICES.values():
         if voice.locale != locale:
@@ -149,6 +151,7 @@ def test_another_locale_is_another_pronunciation(say):
     assert american.tobytes() != british.tobytes() != french.tobytes()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["nora", "hank", "asha"])
 def test_styles_really_differ(say, sentences, name):
     voice = next(voice for voice in VOICES.values() if voice.name == name)

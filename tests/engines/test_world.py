@@ -118,6 +118,7 @@ def test_without_its_prosody_a_clip_has_an_even_tempo():
 # Clips of every kind
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("rate_hz", [8000, 11025, 44100, 96000])
 def test_clips_of_any_rate_come_out_alike(rate_hz):
     clip = spoken("en-US-joe", SENTENCES[0])

@@ -66,6 +66,7 @@ def turn(request):
     return request.param
 
 
+@pytest.mark.sampled(1)
 @by_pair
 def test_the_pitch_becomes_the_targets(source, target, turn):
     wanted_hz = f0_hz(spoken(target, sentence_of(source, target, turn)))
@@ -73,6 +74,7 @@ def test_the_pitch_becomes_the_targets(source, target, turn):
         assert f0_hz(speech) == pytest.approx(wanted_hz, rel=0.15)
 
 
+@pytest.mark.sampled(1)
 @by_pair
 def test_the_formants_move_towards_the_targets(source, target):
     # Of two sentences: a few vowels alone are measured too roughly.

@@ -399,6 +399,7 @@ async def test_what_is_fetched_is_looked_at_like_an_upload(http, files):
 # The start
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["changer", "recogniser"])
 def test_an_engine_that_is_asked_for_and_not_there_ends_the_start(tools, tmp_path, kind):
     done = tools.run_service("--port", "0", "--data", str(tmp_path), "--workers", "1", f"--{kind}", "nobody")

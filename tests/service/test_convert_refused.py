@@ -182,6 +182,7 @@ async def test_a_caller_that_goes_away_leaves_nothing_behind_and_pays_nothing(ht
 # How many at once
 
 
+@pytest.mark.slow
 async def test_a_worker_that_would_be_long_at_what_nobody_waits_for_is_replaced(
     start_with, engines, http_to, tools
 ):

@@ -375,6 +375,7 @@ def test_what_a_dead_process_left_is_swept_and_what_a_live_one_uses_is_not(tmp_p
     assert [path.exists() for path in kept] == [True, False, False]
 
 
+@pytest.mark.slow
 async def test_a_service_that_starts_removes_what_a_killed_one_left(start, tmp_path, tools):
     with (
         start(data=tmp_path, keys=["main"], workers=1) as first,

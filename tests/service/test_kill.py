@@ -66,6 +66,7 @@ async def test_what_a_killed_neighbour_had_reserved_is_free_as_soon_as_it_is_nee
         assert (await http_to(lives).generate("x" * 50)).status == 200
 
 
+@pytest.mark.slow
 async def test_a_start_does_not_take_from_a_neighbour_that_lives(start, http_to, tmp_path, tools):
     both = {"keys": ["k:100"], "data": tmp_path, "workers": 1}
     with start(**both) as first:

@@ -38,6 +38,7 @@ def ask(http_to, pair):
     return make
 
 
+@pytest.mark.slow
 def test_settings_name_the_regions_in_order_and_url_is_the_first(pair):
     assert pair.settings.regions == pair.regions == tuple(PAIR)
     assert list(pair.settings.addresses()) == PAIR
@@ -137,6 +138,7 @@ async def test_one_region_killed_the_other_goes_on_with_what_was_reserved_given_
         await tools.until(lambda: not service.is_running)
 
 
+@pytest.mark.slow
 async def test_after_the_block_no_process_of_any_region_is_left(start, tools):
     with start(regions=PAIR, workers=3) as service:
         workers = [tools.worker_pids(pid) for pid in service.pids.values()]

@@ -185,6 +185,7 @@ def test_a_wrong_option_is_exit_code_2(tools):
     assert tools.run_service("--body-timeout-s", "0").returncode == 2
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("content", ["no database at all, but long enough to be looked at " * 40, "newer"])
 def test_a_data_folder_that_cannot_be_used_is_named(plugins, tmp_path, tools, content):
     path = tmp_path / FILE_NAME

@@ -102,6 +102,7 @@ async def test_the_model_decides_rate_catalogue_and_whether_it_is_deprecated(str
     assert (await stream(body(model="gen2"))).status == 400
 
 
+@pytest.mark.slow
 @pytest.mark.rule("stream.every-region", "stream.global-routes-nearest", "stream.us-east-default-model")
 async def test_every_region_streams_with_its_own_model_and_cap(start, http_to, session):
     regions = ["us-east", "eu-central"]
@@ -347,6 +348,7 @@ async def test_a_client_that_leaves_frees_its_slots_at_once_and_pays_for_what_wa
     assert not workers & set(tools.worker_pids(service.pid))
 
 
+@pytest.mark.slow
 async def test_who_reads_slowly_holds_no_worker_and_little_memory(start, http_to, tools):
     with start(workers=1) as service:
         http = http_to(service)
@@ -374,6 +376,7 @@ async def test_who_reads_slowly_holds_no_worker_and_little_memory(start, http_to
         assert 0 < spent < 3 * len(LONG) / 2
 
 
+@pytest.mark.slow
 async def test_who_takes_nothing_for_too_long_is_cut_off(start, http_to):
     with start(workers=1, concurrency=1, options=["--socket-idle-s", "0.5"]) as service:
         http = http_to(service)

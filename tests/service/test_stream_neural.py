@@ -41,6 +41,7 @@ async def joe(client):
     return opened
 
 
+@pytest.mark.slow
 async def test_the_first_bytes_leave_before_the_end_and_all_of_it_plays(joe):
     started = time.monotonic()
     async with joe(format="WAV") as answer:

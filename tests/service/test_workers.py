@@ -42,6 +42,7 @@ async def test_what_a_crash_had_reserved_can_be_used_again(start, http_to):
         assert (await http.generate("x" * 100)).json["remainingCharacterCount"] == 0
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
 async def test_a_worker_killed_in_the_middle_of_a_job_costs_that_job(http, service, tools, number):
     await healthy(http)
@@ -56,6 +57,7 @@ async def test_a_worker_killed_in_the_middle_of_a_job_costs_that_job(http, servi
     assert pids[1] in tools.worker_pids(service.pid)
 
 
+@pytest.mark.slow
 async def test_idle_workers_that_die_cost_nobody_anything(http, service, tools):
     await healthy(http)
     before = tools.worker_pids(service.pid)
@@ -122,6 +124,7 @@ async def pool(plugins):
     await made.close()
 
 
+@pytest.mark.slow
 async def test_a_worker_that_is_worn_out_is_replaced_between_jobs(pool):
     (first,) = pool.pids()
     for n in range(7):

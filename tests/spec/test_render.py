@@ -24,6 +24,7 @@ def operations(document):
     }
 
 
+@pytest.mark.slow
 def test_openapi_is_valid_openapi_3_1():
     from openapi_spec_validator import OpenAPIV31SpecValidator
 

@@ -219,6 +219,7 @@ print((peak_kb() - start) // 1024)
 """
 
 
+@pytest.mark.slow
 def test_reading_360_mb_of_audio_takes_a_bounded_part_of_that(tmp_path):
     here = Path(__file__).parent
     command = [sys.executable, "-c", MEMORY, tmp_path / "run", here, here.parent]

@@ -196,6 +196,7 @@ def test_what_is_not_there_sorts_last_both_ways(run):
     widget.close()
 
 
+@pytest.mark.slow
 def test_pages_turn_by_button_and_by_key(run, browsing):
     bridge = browsing(run, page_rows=50)
     bridge.page.get_by_role("button", name="Next").click()
@@ -208,6 +209,7 @@ def test_pages_turn_by_button_and_by_key(run, browsing):
     bridge.until(lambda: shown(bridge)[:1] == [50])
 
 
+@pytest.mark.slow
 def test_rows_that_went_wrong_have_a_badge_and_say_why(run, browsing):
     bridge = browsing(run)
     for place, status, why in ((SUSPECT, "suspect", "too short"), (FAILED, "failed", "no such voice")):
@@ -297,6 +299,7 @@ def test_what_somebody_is_writing_is_not_lost_to_another_row_or_page(run, browsi
     assert list(run.reviews["row_id"]) == ["3"]
 
 
+@pytest.mark.slow
 def test_buttons_say_the_same_as_keys(run, browsing):
     bridge = browsing(run)
     row(bridge, 4).click()
@@ -348,6 +351,7 @@ def test_a_real_run_is_reviewed_and_its_rejected_rows_are_made_anew(browsing, tm
     row(bridge, 2).get_by_text("of an earlier take").wait_for()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("was_open", [True, False], ids=["open", "closed"])
 def test_a_verdict_is_of_the_take_that_is_heard(tmp_path, was_open):
     with FaultyService(quota=10**6) as service:
@@ -419,6 +423,7 @@ def test_one_page_without_network_sorts_searches_and_plays(run, page, tmp_path):
     assert errors == []
 
 
+@pytest.mark.slow
 def test_one_page_goes_on_in_the_order_it_was_made_in(run, page, tmp_path):
     widget = browse(run, page_rows=10)
     widget.show(status="done", by="seconds", descending=True)
@@ -445,6 +450,7 @@ def test_without_a_front_end_it_is_a_table(run):
     widget.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("light", LIGHT_AND_LONG_DARK, ids=["light", "dark"])
 def test_everybody_can_use_it(run, browsing, accessible, picture, light):
     run.review("1", "reject", comment="too fast", reviewer="ann")

@@ -107,6 +107,7 @@ def test_as_one_file(page, planned, tmp_path):
     until_seen(page, "[data-state='playing']")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("light", [True, False], ids=["light", "dark"])
 def test_everybody_can_use_it(show, planned, accessible, picture, light):
     bridge = show(planned, light=light)

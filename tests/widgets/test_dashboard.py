@@ -116,6 +116,7 @@ def test_what_is_left_falls_by_exactly_what_was_spent(start, watched):
     assert widget.burn["forecast"] == []
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("thread", ["the kernel's thread", "another thread"])
 def test_stop_lets_calls_finish_and_resume_makes_only_the_rest(start, watched, show, service, thread):
     run = start(40, latency=0.1)
@@ -192,6 +193,7 @@ def test_where_the_run_cannot_be_looked_at_any_more_it_says_so(start, watched, m
     until(lambda: widget.trouble == "the folder is gone")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("step", "because"), [("402", "quota"), ("403", "key")])
 def test_an_empty_or_refused_key_is_said_in_red_and_nothing_more_is_sent(
     start, watched, show, service, step, because
@@ -304,7 +306,7 @@ def test_a_run_that_takes_long_to_look_at_is_looked_at_less_often(start, tmp_pat
 
 
 def test_a_closed_dashboard_leaves_nothing_behind_and_the_run_goes_on(start):
-    run = start(40, latency=0.1)
+    run = start(1_000, latency=0.1)  # stopped by the fixture, long before its end
     threads = threading.active_count()
     widgets = [watch(run) for _ in range(8)]
     until(lambda: all(widget.burn["points"] for widget in widgets))
@@ -345,6 +347,7 @@ def test_a_planned_run_is_started_by_resume(start, watched, show, service):
     assert plan.stats["done"] == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("light", LIGHT_AND_LONG_DARK, ids=["light", "dark"])
 def test_everybody_can_use_it(start, watched, show, accessible, picture, service, light):
     scripts = {f"Line {k} of 400.": ["503", "ok"] for k in (0, 2, 4)} | {"Line 9 of 400.": ["400", "..."]}

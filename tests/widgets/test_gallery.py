@@ -46,6 +46,7 @@ def test_typing_filters_and_python_has_what_is_seen(show, service):
     expect(bridge.page.get_by_role("status")).to_contain_text(f"{len(german)} of {len(everything)} voices")
 
 
+@pytest.mark.slow
 def test_every_choice_of_a_filter_leaves_voices(show, service):
     bridge = show(lambda: gallery(service=service))
     for label in ["gender", "locale", "style"]:
@@ -177,6 +178,7 @@ def test_what_python_filters_is_filtered(show, service):
     assert agree(bridge) == swiss
 
 
+@pytest.mark.slow
 def test_python_filters_as_the_page_does(show, service):
     bridge = show(lambda: gallery(service=service))
     told = gallery(service=service)

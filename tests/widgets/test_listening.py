@@ -120,6 +120,7 @@ def test_ab_by_mouse_to_the_end_is_blind_until_the_vote(show, spied, tmp_path):
     assert "1 trial after 1 for practice" in widget.methods()
 
 
+@pytest.mark.slow
 def test_ab_by_keyboard_to_the_end_tells_nothing(show, spied, tmp_path):
     bridge = show(lambda: made(tmp_path / "t", "ab", trials_per_listener=2))
     keys = bridge.page.keyboard
@@ -143,6 +144,7 @@ def test_ab_by_keyboard_to_the_end_tells_nothing(show, spied, tmp_path):
     assert not is_shown(bridge, *NAMES, *ITEMS)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("by", ["mouse", "keyboard"])
 def test_mos_to_the_end(show, spied, tmp_path, by):
     bridge = show(lambda: made(tmp_path / "t", "mos"))
@@ -370,6 +372,7 @@ def test_a_vote_that_is_there_already_is_not_given_twice(show, spied, tmp_path):
     assert bridge.widget.votes["score"].tolist() == [1]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("light", [True, False], ids=["light", "dark"])
 def test_everybody_can_use_it_from_the_start_to_the_end(show, accessible, picture, tmp_path, light):
     asked = {

@@ -169,6 +169,7 @@ def test_a_vote_that_waits_outlives_a_reload(page, tmp_path):
         assert list(test.votes["trial"]) == [0]
 
 
+@pytest.mark.slow
 def test_a_vote_is_sent_again_and_one_whose_answer_was_lost_is_no_second_vote(page, tmp_path):
     test = made(tmp_path / "test")
     lost = []

@@ -48,6 +48,7 @@ def test_play_sends_one_clip_once_and_lights_its_words(show):
     bridge.until(lambda: bridge.widget.plays == {"1": 2})
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("light", [True, False], ids=["light", "dark"])
 def test_everybody_can_use_it(show, accessible, picture, light):
     bridge = show(lambda: play(clips(word_s=0.8)), light=light)
@@ -159,6 +160,7 @@ def test_bytes_that_no_browser_plays_are_said_to_be_that(show):
     bridge.page.get_by_role("alert").get_by_text("cannot be played").wait_for()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("format", list(Format))
 def test_every_format_plays(show, format):
     bridge = show(lambda: play([spoken(WORDS, format=format, word_s=0.8)]))

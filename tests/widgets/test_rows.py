@@ -92,6 +92,7 @@ def run(tmp_path_factory):
     return made
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("by", SORTED_BY)
 @pytest.mark.parametrize("descending", [False, True], ids=["up", "down"])
 def test_rows_are_found_and_sorted_as_pandas_does_it(run, rows, by, descending):

@@ -66,6 +66,7 @@ def sent(bridge):
     return [message for message in bridge.to_page if message["method"] == "custom"]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("light", [True, False], ids=["light", "dark"])
 def test_everybody_can_use_it(show, service, writer, accessible, picture, light):
     bridge = show(lambda: play(arriving(service, writer)), light=light)
@@ -116,6 +117,7 @@ def test_it_is_heard_while_the_rest_is_still_being_written(show, page, service, 
     assert bridge.widget.loads == ["0"]
 
 
+@pytest.mark.slow
 def test_the_keyboard_pauses_it_and_goes_back_while_it_arrives(show, service, writer):
     bridge = show(lambda: play(arriving(service, writer)))
     view = bridge.page.locator(".spf-clip")
