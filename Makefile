@@ -44,8 +44,8 @@ lint: $(VENV)/dev.done  ## ruff, mypy strict, import layers
 	@$(BIN)/lint-imports
 
 test: lint $(VENV)/browser.done  ## the tests of every commit, under 12 minutes on 2 cores
-	@# Five at once on two cores: some tests wait. In the order they are collected: what takes long comes first.
-	@$(BIN)/python -m pytest -m 'not slow' -n 5 --dist loadscope --no-loadscope-reorder $(ARGS)
+	@# Six at once on two cores: some tests wait. In the order they are collected: what takes long comes first.
+	@$(BIN)/python -m pytest -m 'not slow' -n 6 --dist loadscope --no-loadscope-reorder $(ARGS)
 
 test-all: lint $(VENV)/browser.done  ## all tests, the long ones too
 	@$(BIN)/python -m pytest -n 3 --dist loadscope $(ARGS)

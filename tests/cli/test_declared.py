@@ -86,6 +86,7 @@ def toy(tmp_path, environment):
     return runner
 
 
+@pytest.mark.slow
 def test_a_toy_verb_is_a_command_by_itself(toy, table):
     ended = toy(
         "shout", table, "--text", "line", "--voice-col", "who", "--times", "2", "--id", "id", "--json"

@@ -49,6 +49,7 @@ async def test_a_kill_in_the_middle_of_synthesis_bills_nothing_and_frees_what_wa
         assert len(list((tmp_path / FOLDER).iterdir())) == 1
 
 
+@pytest.mark.slow
 async def test_what_a_killed_neighbour_had_reserved_is_free_as_soon_as_it_is_needed(
     start, http_to, tmp_path, tools
 ):
@@ -96,7 +97,7 @@ class Caller:
                 self.answers.append(answer)
 
 
-@pytest.mark.parametrize("rounds", [3, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [2, pytest.param(8, marks=pytest.mark.slow)])
 async def test_killed_at_random_moments_every_request_is_billed_exactly_once(
     start, http_to, tmp_path, rounds
 ):

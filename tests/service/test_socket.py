@@ -89,6 +89,7 @@ async def test_a_context_is_one_continuous_file_with_one_header(http, audio_form
         assert "audio" not in last
 
 
+@pytest.mark.slow
 async def test_a_context_among_fifteen_sounds_as_it_does_alone_and_all_take_turns(wide, http_to):
     http = http_to(wide)
     text = LONG[:400]

@@ -147,7 +147,7 @@ class Writing(RuleBasedStateMachine):
         shutil.rmtree(self.root)
 
 
-@pytest.mark.parametrize("examples", [8, pytest.param(60, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [4, pytest.param(60, marks=pytest.mark.slow)])
 def test_any_sequence_agrees_with_a_dictionary(monkeypatch, examples):
     monkeypatch.setattr(parts, "GROUP_ROWS", 2)
     monkeypatch.setattr(writer, "PART_ROWS", 4)

@@ -197,6 +197,7 @@ def test_python_filters_as_the_page_does(show, service):
     assert told.shown == agree(bridge)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("light", LIGHT_AND_LONG_DARK, ids=["light", "dark"])
 def test_everybody_can_use_it(show, service, accessible, picture, light):
     bridge = show(lambda: gallery(service=service, locale="en"), light=light)

@@ -61,6 +61,7 @@ def until(page, true, seconds=60):
         page.wait_for_timeout(200)
 
 
+@pytest.mark.slow
 def test_a_run_is_watched_stopped_and_resumed(lab, page, picture):
     lab.notebook("watch.ipynb", [START, A_RUN])
     lab.open(page, "watch.ipynb")

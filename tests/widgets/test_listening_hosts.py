@@ -148,6 +148,7 @@ def test_a_vote_outlives_a_server_that_goes_away_and_the_listener_is_told(
         assert list(test.votes["trial"]) == [0]
 
 
+@pytest.mark.slow
 def test_a_vote_that_waits_outlives_a_reload(page, tmp_path):
     test = made(tmp_path / "test")
     with serve_test(test, listeners=1) as served:
