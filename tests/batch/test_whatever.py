@@ -54,7 +54,7 @@ def texts_of(group):
 def generate(service, settings, folder, texts, **options):
     given = {
         "voice": "en-US-nora", "sample_rate": RATE_HZ, "service": settings, "run_dir": folder / "run", "progress": False,
-        "max_concurrency": 4, "timeout_s": 2, "patience_s": 20, "max_attempts": 1, "truth_checks": False, **options,
+        "max_concurrency": 4, "timeout_s": 4, "patience_s": 20, "max_attempts": 1, "truth_checks": False, **options,
     }  # fmt: skip
     return spf.generate(texts, **given)
 

@@ -72,7 +72,7 @@ def cli(start):
 
     def runner(*words, env=None, **how):
         process = start(*words, env=env, **how)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=150)
         said = SimpleNamespace(code=process.returncode, raw=out)
         said.out, said.err = ((words or b"").decode(errors="replace") for words in (out, err))
         return said

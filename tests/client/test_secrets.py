@@ -240,10 +240,10 @@ def test_any_key_is_masked_in_any_text(key, text):
 @pytest.mark.parametrize("key", ["sk-0123456789-very-secret/and+odd", "\\" * 40 + "x", "&" * 40, "a" * 60])
 def test_text_that_is_nearly_the_key_is_read_in_no_time(key):
     nearly = [key[:-1] + "!", json.dumps(key[:-1]), html.escape(key[:-1]), "\\" * 500, "&amp;" * 500]
-    started = time.monotonic()
+    started = time.thread_time()
     for text in nearly:
         Redactor(key).clean((text + " ") * 100)
-    assert time.monotonic() - started < 1
+    assert time.thread_time() - started < 1
 
 
 def test_of_two_secrets_the_longer_is_masked_whole():

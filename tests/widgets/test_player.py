@@ -73,7 +73,7 @@ def test_the_lit_word_is_the_one_that_is_heard(show):
       const seen = [];
       box.querySelector('.spf-play').click();
       const end = performance.now() + 2500;
-      while (performance.now() < end && box.dataset.state !== 'still' || seen.length < 5) {
+      while (performance.now() < end && (box.dataset.state !== 'still' || seen.length < 5)) {
         await new Promise(requestAnimationFrame);
         const time = parseFloat(box.querySelector('.spf-time').textContent);
         seen.push([time * 1000, box.querySelector('.spf-lit')?.textContent ?? null]);
