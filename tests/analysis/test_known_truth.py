@@ -85,6 +85,7 @@ def test_six_equal_conditions_are_seldom_told_apart(study, runs, draw):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_six_equal_conditions_are_seldom_told_apart_by_the_whole_analysis(mos):
     rng, runs = np.random.default_rng(3), 200
     found = 0

@@ -52,6 +52,7 @@ async def test_the_service_itself_costs_little(http, service):
 
 
 @pytest.mark.slow
+@pytest.mark.quiet
 async def test_figures_on_a_quiet_machine(start, http_to):
     rates = []
     for workers in (1, 2):
