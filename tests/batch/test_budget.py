@@ -156,7 +156,7 @@ def _engine(folder, transport, lengths, limit, width, writer, retry_unknown):
     retry_unknown=st.booleans(),
     seed=st.integers(0, 2**32),
 )
-@settings(max_examples=25)
+@settings(max_examples=50)
 def test_whatever_fails_the_budget_is_never_passed(lengths, width, share, idempotent, retry_unknown, seed):
     asyncio.run(_scenario(lengths, width, share, idempotent, retry_unknown, seed))
 

@@ -88,7 +88,7 @@ def values_read(monkeypatch):
 MANY = [set(range(0, ROWS, 7)), set(range(900, 1_300))]
 
 
-@settings(max_examples=8)
+@settings(max_examples=15)
 @given(
     places=st.sets(st.sampled_from(PLACES)) | st.sampled_from(MANY),
     batch_rows=st.sampled_from([None, 90]),

@@ -52,7 +52,6 @@ def test_sigterm_loses_nothing(slow, spawn, speak, way):
     check_nothing_is_lost(speak.folder, slow)
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("way", [*SYNC, *ASYNC])
 def test_sigterm_waits_no_longer_than_its_limit(slow, spawn, speak, way):
     slow.forever = {LINES[5]: "hang billed"}
@@ -65,7 +64,6 @@ def test_sigterm_waits_no_longer_than_its_limit(slow, spawn, speak, way):
     check_one_is_in_doubt(speak.folder, slow)
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "way", ["wait", "loop", "await live", "left", "async for", "async body", "async left"]
 )

@@ -33,10 +33,11 @@ async def test_a_timeout_around_a_live_run_loses_nothing(slow, speak, live):
     check_nothing_is_lost(speak.folder, slow)
 
 
-async def test_cancelled_twice_who_waits_for_a_live_run_cancels_its_calls(slow, live):
+@pytest.mark.parametrize("way", ["await", "async for"])
+async def test_cancelled_twice_who_waits_for_a_live_run_cancels_its_calls(slow, live, way):
     slow.forever = {"*": "hang"}
     run = await live()
-    waiting = asyncio.ensure_future(run)
+    waiting = asyncio.ensure_future(run if way == "await" else _followed(run))
     await asyncio.to_thread(slow.until, lambda s: s.in_flight == 4)
     for _ in range(2):
         waiting.cancel()
@@ -53,19 +54,6 @@ async def test_a_timeout_around_a_loop_over_outcomes_loses_nothing(slow, speak, 
         await asyncio.wait_for(_followed(run), 0.1)
     assert slow.in_flight == 0
     check_nothing_is_lost(speak.folder, slow)
-
-
-async def test_cancelled_twice_a_loop_over_outcomes_cancels_the_calls(slow, live):
-    slow.forever = {"*": "hang"}
-    run = await live()
-    following = asyncio.create_task(_followed(run))
-    await asyncio.to_thread(slow.until, lambda s: s.in_flight == 4)
-    for _ in range(2):
-        following.cancel()
-        await asyncio.sleep(0.1)
-    with pytest.raises(asyncio.CancelledError):
-        await following
-    assert sorted(statuses(run).values()) == ["charged_unknown"] * 4 + ["pending"] * 20
 
 
 @pytest.mark.parametrize("other", ["reader", "thread", "await", "wait"])
