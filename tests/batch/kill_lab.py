@@ -228,7 +228,7 @@ class Lab:
 
     def close(self):
         self.process.stdin.close()
-        self.process.wait(30)
+        self.process.wait(60)
         self.process.stdout.close()
 
 
@@ -254,7 +254,7 @@ class Client:
 
     def until_said(self, words, stream="out"):
         """Wait until it has printed `words`."""
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60
         while words not in self._printed(stream):
             assert time.monotonic() < end, "it did not say so"
             time.sleep(0.01)

@@ -22,7 +22,7 @@ class Served:
         """Refuse connections, and drop those that are open."""
         self._thread.stop()
 
-    def until(self, condition, limit_s=20.0):
+    def until(self, condition, limit_s=60.0):
         """Wait until `condition` of this service holds."""
         end = time.monotonic() + limit_s
         while not condition(self):
@@ -39,7 +39,7 @@ class _Thread:
         self.ready = threading.Event()
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
-        assert self.ready.wait(10)
+        assert self.ready.wait(60)
 
     def stop(self):
         if self.thread.is_alive():

@@ -178,16 +178,16 @@ def test_a_run_that_is_stopped_while_listening_keeps_what_it_has_and_goes_on_lat
     def wait(text):
         if text == texts[66]:
             begun.set()
-            assert go_on.wait(20)
+            assert go_on.wait(60)
 
     listener.wait = wait
     run = spf.generate(texts, wait=False, **options)
-    assert begun.wait(20)
+    assert begun.wait(60)
     assert run.status == "running"
     run.stop()
     time.sleep(0.1)
     go_on.set()
-    run.wait(20)
+    run.wait(60)
     assert run.status == "finished"
     listener.wait = lambda text: None
     assert [text for text, words in words_of(run).items() if words is None] == texts[67:]
@@ -204,7 +204,7 @@ async def test_cancelled_while_somebody_listens_the_lock_is_held_until_what_was_
 
     def wait(text):
         begun.set()
-        assert go_on.wait(20)
+        assert go_on.wait(60)
 
     run = await aio.generate(texts, **{**options, "words": None})
     listener.wait = wait

@@ -125,7 +125,7 @@ def test_a_stopped_run_of_cached_rows_goes_on(faulty, speak, tmp_path, cache):
     spoken(speak, faulty, LINES, tmp_path, "a", cache=cache)
     live = spoken(speak, faulty, LINES, tmp_path, "b", cache=cache, wait=False)
     live.stop()
-    live.wait(20)
+    live.wait(60)
     run = spf.resume(live, cache=cache, service=faulty.settings, progress=False)
     assert set(statuses(run).values()) == {"cached"}
     assert set(faulty.billed.values()) == {1}
@@ -256,7 +256,7 @@ def test_who_stops_a_run_does_not_wait_for_what_the_cache_has(
     )  # fmt: skip
     next(iter(live.outcomes()))
     live.stop(drain=drain)
-    run = live.wait(20)
+    run = live.wait(60)
     assert (run.status, run.stopped_because) == ("stopped", "budget")
     assert 1 <= run.stats["cached"] < len(LINES) - 5
 

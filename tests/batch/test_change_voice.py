@@ -543,7 +543,7 @@ def test_paid_clips_survive_a_kill_and_are_not_paid_again(changer, tmp_path):
         assert process.poll() is None
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
-    assert process.wait(30) == -signal.SIGKILL
+    assert process.wait(60) == -signal.SIGKILL
     changer.go.set()
     run = spf.resume(tmp_path / "run", service=changer.settings, progress=False)
     frame = run.to_pandas(audio=True)

@@ -41,7 +41,7 @@ def spawn(lab, tmp_path):
 def test_the_first_ctrl_c_lets_calls_in_flight_finish_and_returns_the_partial_run(faulty, spawn, speak):
     faulty.delay_s = 0.3
     process = spawn(faulty.settings)
-    faulty.until(lambda s: len(s.seen) >= 6 and s.in_flight >= 4, 20)
+    faulty.until(lambda s: len(s.seen) >= 6 and s.in_flight >= 4)
     process.signal(signal.SIGINT)
     out, err, code = process.end()
     assert (code, err) == (0, "")
@@ -67,7 +67,7 @@ def test_the_second_ctrl_c_cancels_and_what_was_in_flight_is_known(make_faulty, 
     server = make_faulty(idempotent=idempotent)
     server.forever = dict.fromkeys(LINES[8:12], "hang billed")
     process = spawn(server.settings)
-    server.until(lambda s: len(s.seen) == 12 and s.in_flight == 4, 20)
+    server.until(lambda s: len(s.seen) == 12 and s.in_flight == 4)
     process.signal(signal.SIGINT)
     time.sleep(0.5)
     assert process.lives
@@ -92,7 +92,7 @@ def test_the_second_ctrl_c_cancels_and_what_was_in_flight_is_known(make_faulty, 
 def test_a_third_ctrl_c_waits_for_nothing_and_loses_nothing(faulty, spawn, speak):
     faulty.forever = dict.fromkeys(LINES[8:12], "hang billed")
     process = spawn(faulty.settings)
-    faulty.until(lambda s: len(s.seen) == 12 and s.in_flight == 4, 20)
+    faulty.until(lambda s: len(s.seen) == 12 and s.in_flight == 4)
     for _ in range(3):
         process.signal(signal.SIGINT)
         time.sleep(0.02)
@@ -137,7 +137,7 @@ def test_ctrl_c_and_resume_on_the_embedded_service_bill_each_character_once(spaw
             assert run.ledger["credits"].sum() == cost
 
 
-def _until(condition, limit_s=20.0):
+def _until(condition, limit_s=60.0):
     end = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < end
@@ -161,7 +161,7 @@ def test_sigterm_drains_within_its_limit_and_then_ends_the_process(faulty, spawn
     faulty.delay_s = 0.3
     faulty.forever = {LINES[2]: step}
     process = spawn(faulty.settings, term_drain_s=1.0)
-    faulty.until(lambda s: len(s.seen) >= 6 and s.in_flight >= 4, 20)
+    faulty.until(lambda s: len(s.seen) >= 6 and s.in_flight >= 4)
     process.signal(signal.SIGTERM)
     out, err, code = process.end()
     assert (out, err, code) == ("", "", 143)
@@ -200,6 +200,7 @@ async def test_a_timeout_around_a_verb_is_a_timeout(faulty, options):
     assert len(faulty.seen) == faulty.billed.total() == len(run.ledger)
 
 
+@pytest.mark.quiet
 async def test_cancelled_twice_it_does_not_wait_for_the_calls(faulty, options):
     faulty.forever = {"*": "hang"}
     task = asyncio.create_task(aio.generate(LINES, **options(faulty)))
@@ -226,7 +227,7 @@ async def test_cancelled_while_it_plans_it_sends_nothing_and_frees_the_folder(fa
         await task
     assert faulty.seen == []
     # Whatever a thread of it was still doing, the folder can be used again.
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while True:
         try:
             run = await aio.generate(["one"], **options(faulty))
@@ -268,7 +269,7 @@ async def test_the_lock_is_held_until_the_thread_that_writes_has_ended(
 
     def slow(it):
         begun.set()
-        assert go_on.wait(20)
+        assert go_on.wait(60)
         return real(it)
 
     monkeypatch.setattr(kind, name, slow)
@@ -317,7 +318,7 @@ def test_a_live_run_from_sync_code(faulty, speak):
     assert 0 < run.progress.ended < 24
     assert run.progress.rate > 0
     assert run.progress.eta_s > 0
-    assert run.wait(20) is run
+    assert run.wait(60) is run
     assert (run.status, run.stopped_because) == ("finished", None)
     assert run.progress.to_dict()["done"] == 24
     assert run.progress.to_dict()["credits"] == faulty.characters
@@ -331,7 +332,7 @@ def test_stop_lets_calls_in_flight_finish(faulty, speak):
     run = speak(faulty, LINES, wait=False)
     faulty.until(lambda s: len(s.seen) >= 8)
     run.stop()
-    run.wait(20)
+    run.wait(60)
     assert (run.status, run.stopped_because) == ("stopped", "stopped")
     assert run.progress.done == len(faulty.seen) == list(statuses(run).values()).count("done")
     # Stopping what has ended does nothing.
@@ -345,7 +346,7 @@ def test_stop_without_drain_cancels_calls_in_flight(faulty, speak):
     run = speak(faulty, LINES, wait=False)
     faulty.until(lambda s: s.in_flight == 4)
     run.stop(drain=False)
-    run.wait(5)
+    run.wait(60)
     assert (run.status, run.stopped_because) == ("stopped", "interrupted")
     assert sorted(statuses(run).values()) == ["charged_unknown"] * 4 + ["pending"] * 20
     assert run.progress.unknown == 4
@@ -356,7 +357,7 @@ def test_a_stop_of_the_last_rows_is_no_finish(faulty, speak):
     run = speak(faulty, LINES[:3], wait=False)
     faulty.until(lambda s: s.in_flight == 3)
     run.stop(drain=False)
-    run.wait(5)
+    run.wait(60)
     assert (run.status, run.stopped_because) == ("stopped", "interrupted")
 
 
@@ -366,7 +367,7 @@ async def test_a_live_run_in_an_async_program(faulty, options):
     assert run.status == "running"
     with pytest.raises(RuntimeError, match="await run"):
         run.wait()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not run.progress.ended:  # noqa: ASYNC110 - nothing tells of it but the figure
             await asyncio.sleep(0.01)
     assert await run is run
@@ -418,7 +419,7 @@ def test_errors_of_a_live_run_reach_whoever_waits(faulty, speak, tmp_path):
     faulty.delay_s = 0.2
     with pytest.raises(spf.errors.RunLocked, match="this very process"):
         speak(faulty, LINES, wait=False)
-    assert first.wait(20).status == "finished"
+    assert first.wait(60).status == "finished"
 
 
 def test_many_live_runs_share_the_loop(faulty, tmp_path):
@@ -430,7 +431,7 @@ def test_many_live_runs_share_the_loop(faulty, tmp_path):
         for i in range(6)
     ]  # fmt: skip
     for run in live:
-        check_audio(run.wait(30))
+        check_audio(run.wait(60))
         assert run.status == "finished"
     assert faulty.billed.total() == 6 * 24
 
@@ -448,7 +449,7 @@ def test_a_forked_child_makes_its_own_loop(faulty, speak, tmp_path):
         finally:
             os._exit(code)
     os.close(writer)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while os.waitpid(child, os.WNOHANG) == (0, 0):
         if time.monotonic() > deadline:
             os.kill(child, signal.SIGKILL)

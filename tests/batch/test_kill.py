@@ -172,7 +172,7 @@ def test_a_client_killed_with_calls_in_flight_knows_which(make_faulty, lab, spea
     server.forever = dict.fromkeys(texts[at - 1 :], "hang billed")
     client = lab.start(texts, server.settings, tmp_path / "run")
     flying = min(4, 24 - at + 1)
-    server.until(lambda s: s.in_flight == flying and len(s.seen) == at - 1 + flying, 20)
+    server.until(lambda s: s.in_flight == flying and len(s.seen) == at - 1 + flying)
     client.signal(signal.SIGKILL)
     client.end()
     server.forever = {}
@@ -200,7 +200,7 @@ def test_killed_again_and_again_with_the_same_calls_in_flight_they_are_in_the_bo
     for times in (1, 2, 3):
         faulty.forever = {"*": "hang billed"}
         client = lab.start(texts, faulty.settings, tmp_path / "run")
-        faulty.until(lambda s, sends=4 * times: len(s.seen) == sends and s.billed.total() == 4, 20)
+        faulty.until(lambda s, sends=4 * times: len(s.seen) == sends and s.billed.total() == 4)
         client.signal(signal.SIGKILL)
         client.end()
     faulty.forever = {}
@@ -210,11 +210,12 @@ def test_killed_again_and_again_with_the_same_calls_in_flight_they_are_in_the_bo
     assert ledger["status"].value_counts().to_dict() == {"charged_unknown": 12, "done": 4}
 
 
+@pytest.mark.quiet
 def test_a_second_process_gets_run_locked_at_once(make_faulty, lab, speak, tmp_path):
     server = make_faulty(delay_s=0.5)
     texts = [f"This is line {i}." for i in range(8)]
     client = lab.start(texts, server.settings, tmp_path / "run")
-    server.until(lambda s: s.in_flight, 20)
+    server.until(lambda s: s.in_flight)
     for call in (speak, _resume(tmp_path)):
         began = time.monotonic()
         with pytest.raises(spf.errors.RunLocked, match=f"process {client.pid} on"):

@@ -15,6 +15,7 @@ from ends import (
 )
 
 
+@pytest.mark.quiet
 @pytest.mark.parametrize("way", [*SYNC, *ASYNC])
 def test_one_ctrl_c_loses_nothing(slow, spawn, speak, way):
     process = spawn(slow, way)
@@ -29,6 +30,7 @@ def test_one_ctrl_c_loses_nothing(slow, spawn, speak, way):
     check_nothing_is_lost(speak.folder, slow)
 
 
+@pytest.mark.quiet
 @pytest.mark.parametrize("way", ["await live", "async for", "async body"])
 def test_ctrl_c_while_the_service_rests_waits_for_nothing(slow, spawn, way):
     slow.forever = dict.fromkeys(LINES[4:], (503, 30))
@@ -52,6 +54,7 @@ def test_sigterm_loses_nothing(slow, spawn, speak, way):
     check_nothing_is_lost(speak.folder, slow)
 
 
+@pytest.mark.quiet
 @pytest.mark.parametrize("way", [*SYNC, *ASYNC])
 def test_sigterm_waits_no_longer_than_its_limit(slow, spawn, speak, way):
     slow.forever = {LINES[5]: "hang billed"}
@@ -64,6 +67,7 @@ def test_sigterm_waits_no_longer_than_its_limit(slow, spawn, speak, way):
     check_one_is_in_doubt(speak.folder, slow)
 
 
+@pytest.mark.quiet
 @pytest.mark.parametrize(
     "way", ["wait", "loop", "await live", "left", "async for", "async body", "async left"]
 )

@@ -58,7 +58,7 @@ async def test_cancelled_while_the_count_is_opened_it_is_closed_again(tmp_path, 
 
     def slow(it, *args):
         begun.set()
-        assert go_on.wait(20)
+        assert go_on.wait(60)
         return real[0](it, *args)
 
     monkeypatch.setattr(Spending, "correct", slow)

@@ -159,5 +159,5 @@ def test_a_run_that_is_being_made_says_so_to_whoever_opens_it(faulty, speak):
     opened = spf.open_run(live.path)
     assert (opened.status, opened.stopped_because) == ("running", None)
     live.stop()
-    live.wait(20)
+    live.wait(60)
     assert (opened.status, spf.open_run(live.path).status) == ("stopped", "stopped")

@@ -53,6 +53,7 @@ async def test_the_end_waits_for_jobs_that_may_come_back():
     assert await taken(queue) is None
 
 
+@pytest.mark.quiet
 async def test_front_comes_before_the_source_and_later_when_it_is_due():
     queue = RowQueue(iter("abcd"))
     a, b = await taken(queue), await taken(queue)
@@ -90,7 +91,7 @@ async def test_an_earlier_job_wakes_those_who_wait_for_a_later_one():
     taker = asyncio.create_task(taken(queue))
     await asyncio.sleep(0.01)
     queue.later(second, 0.01)
-    assert await asyncio.wait_for(taker, 5) == "b"
+    assert await asyncio.wait_for(taker, 30) == "b"
 
 
 async def test_on_hold_the_source_is_not_read_and_others_still_come():
@@ -105,7 +106,7 @@ async def test_on_hold_the_source_is_not_read_and_others_still_come():
     assert not taker.done()
     assert read == [0, 1]
     queue.release()
-    assert await asyncio.wait_for(taker, 5) == held
+    assert await asyncio.wait_for(taker, 30) == held
     assert await taken(queue) == 2
 
 
@@ -116,7 +117,7 @@ async def test_of_jobs_that_wait_only_so_many_are_read():
     taker = asyncio.create_task(taken(queue))
     await asyncio.sleep(0.02)
     assert not taker.done()
-    assert await asyncio.wait_for(taker, 5) == 0
+    assert await asyncio.wait_for(taker, 30) == 0
 
 
 async def test_close_ends_every_wait_and_keeps_what_came_back():
@@ -127,7 +128,7 @@ async def test_close_ends_every_wait_and_keeps_what_came_back():
     takers = [asyncio.create_task(taken(queue)) for _ in range(3)]
     await asyncio.sleep(0.01)
     queue.close()
-    assert await asyncio.wait_for(asyncio.gather(*takers), 5) == [None] * 3
+    assert await asyncio.wait_for(asyncio.gather(*takers), 30) == [None] * 3
     queue.front(jobs[2])
     assert sorted(queue.waiting()) == ["a", "b", "c"]
     assert await taken(queue) is None
@@ -143,7 +144,7 @@ async def test_an_error_of_the_source_reaches_a_taker_and_the_others_end():
     queue.done()
     with pytest.raises(ValueError, match="broke"):
         await taken(queue)
-    assert await asyncio.wait_for(taken(queue), 5) is None
+    assert await asyncio.wait_for(taken(queue), 30) is None
 
 
 @given(st.integers(0, 40), st.integers(1, 6), st.integers(0, 2**32))
@@ -209,7 +210,7 @@ async def test_a_paused_lane_lets_nobody_start_before_its_time():
     await asyncio.sleep(0.02)
     finished.set()
     lane.wake_all()
-    assert await asyncio.wait_for(waiting, 5) is None
+    assert await asyncio.wait_for(waiting, 30) is None
 
 
 async def test_a_pause_may_be_prolonged_while_somebody_waits():
@@ -290,7 +291,7 @@ async def test_a_waiter_that_is_cancelled_takes_no_place_with_it():
     await asyncio.sleep(0.01)
     waiters[0].cancel()
     lane.leave(place, None)
-    assert await asyncio.wait_for(waiters[1], 5) is not None
+    assert await asyncio.wait_for(waiters[1], 30) is not None
     assert not waiters[2].done()
     waiters[2].cancel()
 
@@ -303,7 +304,7 @@ async def test_the_last_resort_is_used_only_while_all_others_rest():
     await asyncio.sleep(0.12)
     assert not waiting.done()
     west.pause(60)
-    assert await asyncio.wait_for(waiting, 5) is not None
+    assert await asyncio.wait_for(waiting, 30) is not None
 
 
 async def test_refused_alone_the_lane_waits_as_long_as_it_is_told(quick):
@@ -376,7 +377,7 @@ async def test_a_call_that_finds_out_about_a_cap_of_one_begins_between_two_other
         lane.leave(place, ticket)
     await called(lane)
     began = time.monotonic()
-    assert await asyncio.wait_for(lane.enter(finished), 5) is not None
+    assert await asyncio.wait_for(lane.enter(finished), 30) is not None
     assert time.monotonic() - began >= 0.05
 
 
@@ -481,7 +482,7 @@ def test_a_region_that_is_gone_takes_no_rows_and_ends_no_run(two, speak, quick):
     live = speak(west, [*LINES, *(f"more {i}" for i in range(100))], service=both, wait=False)
     west.until(lambda s: len(s.seen) >= 2)
     east.down()
-    run = live.wait(30)
+    run = live.wait(60)
     assert run.status == "finished"
     counts = run.to_pandas()["status"].value_counts()
     # What was in flight at its end may have been billed; nothing else was touched.
@@ -523,7 +524,7 @@ def test_memory_does_not_grow_with_rows_that_wait(make_faulty, speak, quick, tmp
     server.until(lambda s: len(s.seen) >= 20)
     assert len({s.text for s in server.seen}) <= 8
     live.stop()
-    live.wait(20)
+    live.wait(60)
 
 
 def test_two_runs_in_one_process_share_the_lane_fairly(make_faulty, speak, quick, tmp_path):
@@ -531,9 +532,9 @@ def test_two_runs_in_one_process_share_the_lane_fairly(make_faulty, speak, quick
     first = speak(server, [f"first {i}" for i in range(300)], run_dir=tmp_path / "a", wait=False)
     server.until(lambda s: len(s.seen) > 20)
     second = speak(server, [f"second {i}" for i in range(6)], run_dir=tmp_path / "b", wait=False)
-    second.wait(30)
+    second.wait(60)
     assert first.status == "running"
-    first.wait(30)
+    first.wait(60)
     order = [s.text.split()[0] for s in server.seen]
     assert order.index("second") < 200
     assert server.most_in_flight <= 4

@@ -51,7 +51,7 @@ def test_a_cap_of_one_is_no_rate(speak, latency):
     rows = 60 if latency < 0.1 else 20
     with FaultyService(cap=1, latency=latency) as service:
         run = speak(service, [f"row {i}" for i in range(rows)], wait=False, max_concurrency=None)
-        run.wait(30)
+        run.wait(60)
         books = service.books()
     assert (run.status, run.progress.done, books.early_retries) == ("finished", rows, 0)
     assert books.refused <= 0.2 * rows

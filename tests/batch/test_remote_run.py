@@ -23,7 +23,7 @@ def s3_port():
     process = subprocess.Popen([sys.executable, str(SERVER), "0"], stdout=subprocess.PIPE, text=True)
     yield int(process.stdout.readline())
     process.kill()
-    process.wait(10)
+    process.wait(60)
     process.stdout.close()
 
 
@@ -76,7 +76,7 @@ def test_a_second_writer_is_refused(faulty, speak, s3):
     with pytest.raises(spf.RunLocked):
         spf.resume(s3, service=faulty.settings, progress=False)
     live.stop()
-    live.wait(20)
+    live.wait(60)
 
 
 def test_killed_in_mid_run_it_goes_on_and_pays_once(faulty, speak, s3, tmp_path):
@@ -91,7 +91,7 @@ def test_killed_in_mid_run_it_goes_on_and_pays_once(faulty, speak, s3, tmp_path)
     process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], env=os.environ, cwd=tmp_path)
     faulty.until(lambda s: len(s.seen) >= 12, 60)
     process.kill()
-    process.wait(10)
+    process.wait(60)
     faulty.delay_s = 0
     run = speak(faulty, LINES, run_dir=s3)
     assert set(statuses(run).values()) == {"done"}

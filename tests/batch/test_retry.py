@@ -146,6 +146,7 @@ def test_a_retry_after_is_waited_for(faulty, speak, quick):
     check_books(run, faulty)
 
 
+@pytest.mark.quiet
 @pytest.mark.parametrize("status", [429, 503, 500])
 def test_a_huge_retry_after_is_bounded_by_patience(faulty, speak, quick, status):
     faulty.forever = {"the row": (status, 86400)}
@@ -203,4 +204,4 @@ def test_on_error_raise_raises_when_everything_is_saved(faulty, speak, quick, tm
     assert sorted(statuses(run).values()) == ["done"] * 20 + ["failed"] * 2
     live = speak(faulty, texts, on_error="raise", wait=False)
     with pytest.raises(spf.errors.BadRequest):
-        live.wait(20)
+        live.wait(60)

@@ -124,7 +124,7 @@ def test_a_run_at_work_is_reviewed_too(faulty, speak):
         assert verdicts(run) == {"0": "keep"}
     finally:
         run.stop(drain=False)
-        run.wait(30)
+        run.wait(60)
     # What a new start cleans up are not the reviews.
     with run._folder.lock():
         run._folder.recover()
@@ -165,7 +165,7 @@ def test_a_reviewer_who_is_killed_leaves_every_word_that_was_said(empty, tmp_pat
         before = len(read_reviews(empty))
         child = FORK.Process(target=say)
         child.start()
-        end = time.monotonic() + 30
+        end = time.monotonic() + 60
         while said.stat().st_size < 8:
             assert time.monotonic() < end
             time.sleep(0.002)

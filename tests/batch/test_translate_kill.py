@@ -47,7 +47,7 @@ def start(server, folder):
 
 def kill(client):
     client.send_signal(signal.SIGKILL)
-    client.wait(20)
+    client.wait(60)
     client.stderr.close()
 
 

@@ -103,7 +103,7 @@ def test_serve_is_the_service(start, tmp_path):
     with urllib.request.urlopen(said["url"] + "/healthz") as answer:
         assert json.load(answer)["status"] == "ok"
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=30) == exits.OK
+    assert process.wait(timeout=60) == exits.OK
     assert b"Traceback" not in process.stderr.read()
 
 
@@ -150,7 +150,7 @@ def test_say_streams_to_a_player_and_stops_when_it_goes(start):
     assert process.stderr.readline().startswith(b"first audio after ")
     assert process.stdout.read(44)[:4] == b"RIFF"
     process.stdout.close()
-    assert process.wait(20) == 141
+    assert process.wait(60) == 141
     assert b"Traceback" not in process.stderr.read()
 
 

@@ -61,7 +61,7 @@ def serve(folder):
 
 def listen(link):
     """Vote on every trial by a link."""
-    with urllib.request.urlopen(link, timeout=30) as answer:
+    with urllib.request.urlopen(link, timeout=60) as answer:
         page = answer.read().decode()
     plan = json.loads(re.search(r'id="spf-state">(.*?)</script>', page, re.DOTALL)[1])["plan"]
     for message in [begin(), *(vote(plan, trial) for trial in range(len(plan["trials"])))]:
@@ -77,7 +77,7 @@ def test_a_test_is_served_until_all_have_finished(serve, folder):
     assert list(said["links"]) == ["listener-01", "listener-02"]
     for link in said["links"].values():
         listen(link)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == exits.OK
     assert "listener-02 has finished (2 of 2)" in err
     assert len(open_test(folder).votes) == 8
@@ -90,7 +90,7 @@ def test_whoever_stops_it_keeps_every_vote(serve, folder, how, code):
     process, said = serve("--listeners", "2")
     listen(said["links"]["listener-02"])
     process.send_signal(how)
-    process.communicate(timeout=30)
+    process.communicate(timeout=60)
     assert process.returncode == code
     assert set(open_test(folder).votes["listener"]) == {"listener-02"}
 

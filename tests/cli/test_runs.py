@@ -34,7 +34,7 @@ def many(tmp_path):
     return path
 
 
-def wait_until(condition, seconds=30):
+def wait_until(condition, seconds=60):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not happen"
@@ -207,7 +207,7 @@ def test_ctrl_c_finishes_what_is_in_flight_and_prints_how_to_go_on(start, many, 
     process = start("generate", many, "--voice", "nora", "--run-dir", "run")
     wait_until(lambda: written(tmp_path / "run") or process.poll() is not None)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=60)
     assert process.returncode == exits.INTERRUPTED
     assert b"Traceback" not in err
     assert b"calls in flight finish first" in err
@@ -227,7 +227,7 @@ def test_ctrl_c_before_the_first_call_leaves_nothing(start, tmp_path):
         connection, _ = silent.accept()
         with connection:
             process.send_signal(signal.SIGINT)
-            out, err = process.communicate(timeout=30)
+            out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (exits.INTERRUPTED, b"")
     assert err.strip() == b"interrupted"
 
@@ -236,7 +236,7 @@ def test_a_reader_that_goes_is_met_without_a_word(start):
     process = start("spec", "--format", "openapi")
     process.stdout.read(10)
     process.stdout.close()
-    assert process.wait(timeout=30) == exits.PIPE_CLOSED
+    assert process.wait(timeout=60) == exits.PIPE_CLOSED
     assert process.stderr.read() == b""
 
 
@@ -244,7 +244,7 @@ def test_a_run_goes_on_when_nobody_reads_its_progress(start, table):
     process = start("generate", table, "--text", "line", "--voice", "nora", "--run-dir", "run")
     process.stderr.close()
     out = process.stdout.read()
-    assert process.wait(timeout=30) == exits.OK
+    assert process.wait(timeout=60) == exits.OK
     assert b"3 done" in out
 
 
@@ -268,7 +268,7 @@ def test_a_terminal_gets_a_bar(start, table):
         except OSError:  # the other end is closed: the process has ended
             break
     os.close(ours)
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=60) == 0
     assert b"2/2" in shown
     assert b"100%" in shown
 

@@ -67,7 +67,7 @@ class OddServer:
 
     async def until_seen(self):
         """Wait for the first request."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not self.seen:  # noqa: ASYNC110 - the server runs in another thread
                 await asyncio.sleep(0.01)
 
@@ -169,7 +169,7 @@ class _Thread:
         self.ready = threading.Event()
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
-        assert self.ready.wait(10)
+        assert self.ready.wait(60)
 
     def _run(self):
         asyncio.set_event_loop(self.loop)

@@ -135,7 +135,7 @@ class Service:
 
         self._thread = threading.Thread(target=run, daemon=True)
         self._thread.start()
-        assert ready.wait(10)
+        assert ready.wait(60)
 
     def down(self):
         self._loop.call_soon_threadsafe(self._loop.stop)

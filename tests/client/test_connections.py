@@ -251,7 +251,7 @@ async def test_an_answer_before_the_question_is_refused(settings, call):
         with pytest.raises((ConnectionFailed, BadAnswer)):
             await client.send_once(call)
     server.close()
-    await asyncio.wait_for(over.wait(), 5)
+    await asyncio.wait_for(over.wait(), 30)
 
 
 async def test_dropping_does_not_hit_a_connection_that_serves_another(odd, call, key):

@@ -186,6 +186,7 @@ async def test_what_is_fetched_is_bounded_and_checked(odd, settings, quick, call
     assert caught.value.remaining_characters == 990
 
 
+@pytest.mark.quiet
 @pytest.mark.parametrize("odd_answer", ["hang", "dribble"])
 async def test_a_fetch_ends_in_time(odd, settings, call, by_url, odd_answer):
     odd.script({"hang": odd.hang(), "dribble": odd.dribble()}[odd_answer], path="/audio/slow.wav")

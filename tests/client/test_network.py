@@ -35,7 +35,7 @@ class Proxy:
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
-        assert self.ready.wait(5)
+        assert self.ready.wait(60)
 
     def _run(self):
         server = self.loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", 0))

@@ -79,6 +79,7 @@ async def test_unless_a_repeat_is_free(odd, settings, call):
     assert {seen.headers["Idempotency-Key"] for seen in odd.posts()} == {"k"}
 
 
+@pytest.mark.quiet
 @pytest.mark.parametrize(
     "header",
     [
@@ -94,6 +95,7 @@ async def test_a_wait_the_service_asks_for_is_kept(odd, client, call, header):
     assert 0.3 <= time.monotonic() - started < 0.8
 
 
+@pytest.mark.quiet
 async def test_a_date_to_wait_for_is_kept(odd, client, call):
     now = datetime.now(UTC)
     date = format_datetime(now + timedelta(seconds=1), usegmt=True)
@@ -105,6 +107,7 @@ async def test_a_date_to_wait_for_is_kept(odd, client, call):
     assert 0.9 <= time.monotonic() - started < 2
 
 
+@pytest.mark.quiet
 @pytest.mark.parametrize("value", ["junk", "-5", "nan", "inf", "1e400", ""])
 async def test_a_wait_that_makes_no_sense_is_not(odd, client, call, value):
     odd.script(odd.answer(429, b"", {"Retry-After": value}), odd.spoken())
@@ -113,6 +116,7 @@ async def test_a_wait_that_makes_no_sense_is_not(odd, client, call, value):
     assert time.monotonic() - started < 0.5
 
 
+@pytest.mark.quiet
 async def test_a_wait_beyond_ones_patience_is_refused_at_once(odd, client, call):
     odd.script(odd.answer(429, b"", {"Retry-After": "999999999999"}), odd.spoken())
     started = time.monotonic()
@@ -122,6 +126,7 @@ async def test_a_wait_beyond_ones_patience_is_refused_at_once(odd, client, call)
     assert time.monotonic() - started < 0.5
 
 
+@pytest.mark.quiet
 async def test_patience_ends_in_time(odd, settings, call):
     odd.script(odd.answer(500))
     patience = Patience(attempts=10_000, patience_s=0.5, first_wait_s=0.05, longest_wait_s=0.05)
@@ -177,6 +182,7 @@ async def test_regions_are_names_and_the_global_address_stands_last(by_region):
         assert client.regions == ("us-east", "uk", "global")
 
 
+@pytest.mark.quiet
 async def test_a_region_that_is_down_hands_on_at_once(odd, by_region, call):
     wait = {"Retry-After": "30"}
     down = [odd.answer(503, b"", wait)]

@@ -327,6 +327,7 @@ async def test_what_is_no_http_is_a_failed_connection(odd, client, call):
 # Time.
 
 
+@pytest.mark.quiet
 @pytest.mark.parametrize("odd_answer", ["hang", "dribble"])
 async def test_an_attempt_ends_in_time(odd, client, call, odd_answer):
     odd.script({"hang": odd.hang(), "dribble": odd.dribble()}[odd_answer])

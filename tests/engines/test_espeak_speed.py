@@ -3,6 +3,7 @@
 import time
 
 import numpy as np
+import pytest
 
 from speechframe.audio import codec
 from speechframe.engines.base import Utterance
@@ -12,6 +13,7 @@ from speechframe.spec.speech import Format
 LINE = "The quick brown fox jumps over the lazy dog by the old mill."
 
 
+@pytest.mark.quiet
 def test_a_line_is_spoken_and_written_in_milliseconds():
     speaker = EspeakSpeaker()
     lasted_ms = []

@@ -276,6 +276,7 @@ def test_a_revision_always_changes_alike():
     assert heard_db == pytest.approx(LEVELS_DB[world.REVISION], abs=0.6)
 
 
+@pytest.mark.quiet
 def test_a_clip_is_changed_in_a_fraction_of_its_length():
     clip = spoken("en-US-joe", SENTENCES[1])
     change(clip)

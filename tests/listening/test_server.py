@@ -33,7 +33,7 @@ def ask(url, data=None, *, method=None, headers=None):
     said = {"content-type": "application/json"} if data is not None else {}
     request = urllib.request.Request(url, data=data, method=method, headers=said | (headers or {}))
     try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return answer.status, dict(answer.headers), answer.read()
     except urllib.error.HTTPError as error:
         return error.code, dict(error.headers), error.read()
@@ -192,7 +192,7 @@ def test_served_again_the_test_has_the_same_links_and_is_finished_where_it_was(t
         say(first["listener-01"], vote(plan, 0))
         port = int(served.url.rsplit(":", 1)[1])
     with pytest.raises(urllib.error.URLError):
-        urllib.request.urlopen(served.url, timeout=5)
+        urllib.request.urlopen(served.url, timeout=60)
     with serve_test(open_test(tmp_path / "test"), port=port, listeners=3) as served:
         assert {name: served.links[name] for name in first} == first
         assert plan_in(ask(first["listener-01"])[2])["done"] == [0]

@@ -245,7 +245,7 @@ def tools():
     )
 
 
-async def until(condition, limit_s=10.0, every_s=0.02):
+async def until(condition, limit_s=60.0, every_s=0.02):
     """Wait for a condition of the outside world."""
     end = time.monotonic() + limit_s
     while not (found := condition()):

@@ -36,7 +36,7 @@ class Talk:
         named = {} if context_id is None else {"context_id": context_id}
         await self.send(voice_config=voice, text=text, end=True, **named, **more)
 
-    async def frame(self, limit_s=20.0):
+    async def frame(self, limit_s=60.0):
         message = await self.socket.receive(timeout=limit_s)
         assert message.type is WSMsgType.TEXT, message
         found = json.loads(message.data)

@@ -336,7 +336,7 @@ async def test_a_host_that_stalls_is_left(site, get, after):
         return response
 
     site.answers["slow"] = stalling
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         assert "its host stalled" in await refused(get(site.url + "slow"))
 
 

@@ -53,7 +53,7 @@ class Child:
         self.process.communicate()
 
     def ended(self):
-        out, err = self.process.communicate(timeout=20)
+        out, err = self.process.communicate(timeout=60)
         return self.process.returncode, out, err
 
 
@@ -163,7 +163,7 @@ def test_without_json_it_says_where_it_is_and_not_the_key(plugins, tmp_path):
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         line = process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
     assert "http://127.0.0.1:" in line
     assert str(tmp_path / "key") in line
     assert (tmp_path / "key").read_text().strip() not in line

@@ -43,7 +43,7 @@ def wide(start):
 async def test_a_missing_or_bad_key_is_told_after_the_upgrade(http, query, key):
     headers = {} if key is None else {chosen.API_KEY_HEADER: key}
     async with http.session.ws_connect(http.url + PATH + query, headers=headers) as socket:
-        message = await socket.receive(timeout=5)
+        message = await socket.receive(timeout=30)
         assert (message.type, message.data, message.extra) == (WSMsgType.CLOSE, 1008, INVALID_KEY_REASON)
 
 
@@ -119,6 +119,7 @@ async def test_how_text_is_split_over_frames_changes_nothing(http):
         assert talk.audio("a") == own_bytes()
 
 
+@pytest.mark.quiet
 async def test_audio_comes_while_the_context_still_takes_text(http):
     async with talking(http, "format=PCM&model=gen2") as talk:
         await talk.send(voice_config=MOODY, text="Hello there. sleep 0.6 long. More ", min_buffer_size=0)
@@ -179,6 +180,7 @@ async def test_active_contexts_are_counted_over_all_sockets_and_http_streams(htt
     assert await free_slots(http, "second", 3) == 3
 
 
+@pytest.mark.quiet
 @pytest.mark.parametrize("how", ["close", "abort", "half"])
 async def test_a_socket_that_goes_away_frees_its_contexts_and_stops_their_work(http, how, tools, service):
     before = await http.remaining("second")
@@ -367,6 +369,7 @@ async def test_others_are_heard_while_a_key_has_many_more_contexts_spoken_than_m
         assert flood.codes() == []
 
 
+@pytest.mark.quiet
 @pytest.mark.rule("limit.socket-idle")
 async def test_a_silent_socket_is_closed_with_1000_and_one_at_work_is_not(start, http_to):
     with start(workers=1, options=["--socket-idle-s", "0.6"]) as service:
@@ -376,7 +379,7 @@ async def test_a_silent_socket_is_closed_with_1000_and_one_at_work_is_not(start,
             await talk.say("sleep 1.2 long.", "b", MOODY)
             await talk.finals(1)
             started = time.monotonic()
-            message = await talk.socket.receive(timeout=5)
+            message = await talk.socket.receive(timeout=30)
             assert (message.type, message.data) == (WSMsgType.CLOSE, 1000)
             assert 0.3 < time.monotonic() - started < 3
         cap = chosen.DEFAULT_CONCURRENCY
@@ -400,6 +403,7 @@ async def test_open_sockets_of_a_key_are_counted(start, http_to):
             await socket.close()
 
 
+@pytest.mark.quiet
 @pytest.mark.slow
 async def test_who_reads_slowly_costs_little_memory_no_worker_and_loses_nothing(wide, http_to):
     http = http_to(wide)
@@ -455,7 +459,7 @@ async def test_sockets_are_finished_and_closed_with_1000_when_the_service_stops(
             started = time.monotonic()
             os.kill(service.pid, signal.SIGTERM)
             await talk.finals(1)
-            message = await talk.socket.receive(timeout=5)
+            message = await talk.socket.receive(timeout=30)
             assert (message.type, message.data) == (WSMsgType.CLOSE, 1000)
             assert time.monotonic() - started < 5
         assert talk.frames[-1]["final"] is True

@@ -60,7 +60,7 @@ async def test_a_frame_that_is_not_even_read_ends_its_own_connection_alone(http)
         # The connection may be gone before all of it is sent.
         with contextlib.suppress(ConnectionError):
             await talk.socket.send_str("x" * (chosen.MAX_READ_FRAME_BYTES + 1))
-        message = await talk.socket.receive(timeout=5)
+        message = await talk.socket.receive(timeout=30)
         assert message.type in {WSMsgType.CLOSE, WSMsgType.CLOSED, WSMsgType.ERROR}
         assert message.type is not WSMsgType.CLOSE or message.data == 1009
         await other.finals(1)
@@ -204,7 +204,7 @@ async def test_a_worker_killed_in_the_middle_of_a_sentence_costs_the_context_it_
 async def test_pings_are_answered_and_fragments_are_one_frame(http):
     async with talking(http, autoping=False) as talk:
         await talk.socket.ping(b"there?")
-        message = await talk.socket.receive(timeout=5)
+        message = await talk.socket.receive(timeout=30)
         assert (message.type, message.data) == (WSMsgType.PONG, b"there?")
         text = json.dumps({"voice_config": FALCON, "text": "Hello there.", "end": True}).encode()
         writer = talk.socket._writer

@@ -46,6 +46,7 @@ async def test_two_workers_do_twice_the_work_of_one(start, http_to):
     assert rates[1] >= 1.5 * rates[0]
 
 
+@pytest.mark.quiet
 async def test_the_service_itself_costs_little(http, service):
     # CPU time, which a busy machine stretches: the figure itself is looked at in the slow test below.
     assert await overhead_ms(http, service, 150) < 6

@@ -41,6 +41,7 @@ async def joe(client):
     return opened
 
 
+@pytest.mark.quiet
 @pytest.mark.slow
 async def test_the_first_bytes_leave_before_the_end_and_all_of_it_plays(joe):
     started = time.monotonic()
@@ -80,6 +81,7 @@ async def test_who_leaves_at_the_first_bytes_pays_for_the_sentences_that_were_sp
     assert spent in {sum(len(one) + 1 for one in SENTENCES[:count]) for count in range(1, len(SENTENCES))}
 
 
+@pytest.mark.quiet
 @pytest.mark.slow
 async def test_a_context_hears_it_sentence_by_sentence_and_has_no_words(client, joe):
     del joe

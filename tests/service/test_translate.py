@@ -331,6 +331,7 @@ class TestOverTheCap:
             assert retry_after_s(answer.headers) > 0
         assert await http.remaining("two") == before - 4 * len("sleep 0.5")
 
+    @pytest.mark.quiet
     @pytest.mark.slow
     async def test_one_that_waits_too_long_is_503(self, translate, http):
         # Another endpoint holds the place: both are of one pool. Its turn comes after three rounds of naps.
@@ -346,6 +347,7 @@ class TestOverTheCap:
         assert [nap.status for nap in await asyncio.gather(held, *naps)] == [200] * 7
 
 
+@pytest.mark.quiet
 async def test_a_long_call_runs_on_all_workers_and_lets_others_through(translate):
     texts = [f"sleep 0.2{n:02} {'x' * 900}" for n in range(20)]
     started = time.monotonic()

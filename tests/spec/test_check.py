@@ -4,7 +4,6 @@ import json
 import math
 import time
 from functools import partial
-from statistics import median
 
 import numpy as np
 import pytest
@@ -247,6 +246,7 @@ def seconds_of(way):
     return time.thread_time() - started
 
 
+@pytest.mark.quiet
 def test_a_row_is_checked_in_less_than_twice_the_time_of_pydantic_alone():
     row = {
         "text": "The lesson starts at nine. [pause 1s] Bring a pen, and something to write on.",
@@ -260,8 +260,9 @@ def test_a_row_is_checked_in_less_than_twice_the_time_of_pydantic_alone():
         "variation": 2,
     }
     ways = [partial(check, GenerateRequest, row), partial(GenerateRequest.model_validate, row, by_name=True)]
-    # In turns of half a millisecond, so that what else the machine does slows both of them alike; 1.5 is usual.
-    ours, bare = map(median, zip(*(map(seconds_of, ways) for _ in range(200)), strict=True))
+    # The least of many short turns: a processor shared with others runs at two speeds, and by a middle value one of
+    # them may be timed at the one and one at the other. 1.5 is usual.
+    ours, bare = map(min, zip(*(map(seconds_of, ways) for _ in range(200)), strict=True))
     assert ways[0]().value == ways[1]()
     assert ours <= 2 * bare
 

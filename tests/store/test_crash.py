@@ -54,7 +54,7 @@ def lab():
     yield lab
     lab.server.stdin.close()
     lab.server.stdout.close()
-    lab.server.wait(10)
+    lab.server.wait(60)
 
 
 def fresh(tmp_path, name="run"):

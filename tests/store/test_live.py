@@ -103,7 +103,7 @@ def test_readers_beside_a_writer_that_is_killed_and_followed_by_another(run, add
                 killer.join(10)
         finally:
             process.kill()
-            process.wait(10)
+            process.wait(60)
         for reader in (*readers, Reader(run.path)):  # a dead writer's log is read like a living one's
             reader.look(diary)
         assert process.returncode == (-signal.SIGKILL if life == 0 else 0)

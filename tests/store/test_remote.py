@@ -52,7 +52,7 @@ class Server:
 
     def stop(self):
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(60)
         self.process.stdout.close()
 
 
@@ -191,11 +191,11 @@ def test_a_killed_writer_loses_nothing_and_the_next_puts_what_it_had(s3):
         try:
             kept += [key_of(int(process.stdout.readline())) for _ in range(150)]
             process.kill()
-            process.wait(10)
+            process.wait(60)
             kept += [key_of(int(line)) for line in process.stdout.read().split("\n")[:-1]]
         finally:
             process.kill()
-            process.wait(10)
+            process.wait(60)
             process.stdout.close()
         assert set(kept) <= set(RunFolder.open(address).keys())
     with run.lock():
@@ -417,7 +417,7 @@ def test_a_dead_holder_of_this_machine_holds_nothing(s3):
     with pytest.raises(RunLocked, match=f"process {process.pid} on"), run.lock():
         pass
     process.kill()
-    process.wait(10)
+    process.wait(60)
     process.stdout.close()
     assert json.loads((run.path / "lock.json").read_bytes())["pid"] == process.pid
     with run.lock():

@@ -25,7 +25,7 @@ from speechframe.testing import Billed, FaultyService, Fixed, Lognormal, tag_in,
 HELLO = {"text": "Hello", "voiceId": "nora", "encodeAsBase64": True}
 
 
-def until(holds, limit_s=20.0):
+def until(holds, limit_s=60.0):
     end = time.monotonic() + limit_s
     while not (held := holds()) and time.monotonic() < end:
         time.sleep(0.02)

@@ -102,6 +102,7 @@ def test_other_audio_has_no_tag_and_that_is_said(data):
         tag_in(data)
 
 
+@pytest.mark.quiet
 def test_a_big_clip_costs_its_copying_not_its_encoding():
     shape = shape_of(Format.WAV, 44100, 1, characters=5, audio_bytes=600_000, variant=0)
     whole = clip(shape, 1, 0)

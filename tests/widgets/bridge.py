@@ -145,7 +145,7 @@ class Bridge:
         """Wait until a script of the page is true."""
         self.page.wait_for_function(script, arg=arg)
 
-    def until(self, true, seconds=10):
+    def until(self, true, seconds=60):
         """Wait until something of Python is true, with the page alive."""
         for _ in range(int(seconds / 0.02)):
             if true():

@@ -46,7 +46,7 @@ def browser():
 def page(browser):
     context = browser.new_context(viewport={"width": 1000, "height": 800})
     page = context.new_page()
-    page.set_default_timeout(15_000)
+    page.set_default_timeout(60_000)
     yield page
     context.close()
 

@@ -19,6 +19,8 @@ from speechframe.widgets.figures import STOP_WORDS
 from speechframe.widgets.watcher import Watcher
 
 TICKS_A_SECOND = 4
+LONG = {"count": 60, "latency": 1.0}
+"""A run of half a minute: what a test does with it on a slow machine, it does while it is made."""
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +63,7 @@ def watched():
         widget.close()
 
 
-def until(true, seconds=30):
+def until(true, seconds=60):
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end, "it did not come to that"
@@ -76,6 +78,7 @@ def figure(bridge, name):
     return int(bridge.page.locator(f"[data-figure={name}]").text_content().split()[0].replace(",", ""))
 
 
+@pytest.mark.quiet
 def test_it_shows_the_run_s_own_counters_a_few_times_a_second_and_ends_with_it(start, watched, show):
     bad = {"Line 7 of 300.": ["503", "ok"], "Line 9 of 300.": ["400", "..."]}
     run = start(300, latency=0.01, scripts=bad, max_concurrency=2)
@@ -119,7 +122,7 @@ def test_what_is_left_falls_by_exactly_what_was_spent(start, watched):
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("thread", ["the kernel's thread", "another thread"])
 def test_stop_lets_calls_finish_and_resume_makes_only_the_rest(start, watched, show, service, thread):
-    run = start(40, latency=0.1)
+    run = start(**LONG)
     bridge = show(lambda: watched(run))
     if thread == "another thread":
         deliver = bridge.widget._handle_msg
@@ -135,7 +138,7 @@ def test_stop_lets_calls_finish_and_resume_makes_only_the_rest(start, watched, s
     bridge.page.locator("[data-role=status]", has_text="stopped").wait_for()
     done = run.progress.done
     assert run.stopped_because == "stopped"
-    assert run.stats["pending"] == 40 - done > 0
+    assert run.stats["pending"] == 60 - done > 0
     assert run.stats.get("charged_unknown", 0) == run.stats["failed"] == 0, (
         "calls in flight came to their end"
     )
@@ -144,15 +147,15 @@ def test_stop_lets_calls_finish_and_resume_makes_only_the_rest(start, watched, s
     service.set(latency=0)
     bridge.page.get_by_role("button", name="Resume").click()
     bridge.page.locator("[data-role=status]", has_text="finished").wait_for()
-    assert service.books().requests - before == 40 - done
+    assert service.books().requests - before == 60 - done
     # The run that is held is the one that was resumed.
     assert bridge.widget.run is run
-    assert (run.status, run.stats["done"]) == ("finished", 40)
+    assert (run.status, run.stats["done"]) == ("finished", 60)
     expect(bridge.page.get_by_role("button", name="Resume")).to_be_disabled()
 
 
 def test_a_click_waits_for_nobody(start, watched):
-    run = start(40, latency=0.1)
+    run = start(**LONG)
     widget = watched(run)
     held, release = threading.Event(), threading.Event()
 
@@ -161,7 +164,7 @@ def test_a_click_waits_for_nobody(start, watched):
         release.wait(30)
 
     background_loop().call_soon_threadsafe(hold)
-    assert held.wait(10)
+    assert held.wait(60)
     try:
         # The loop that makes the run stands still, and the handler returns all the same.
         widget._handle_msg(
@@ -187,7 +190,7 @@ def test_where_the_run_cannot_be_looked_at_any_more_it_says_so(start, watched, m
     def gone(_):
         raise StoreError("the folder is gone")
 
-    run = start(40, latency=0.1)
+    run = start(**LONG)
     widget = watched(run)
     monkeypatch.setattr(Watcher, "look", gone)
     until(lambda: widget.trouble == "the folder is gone")
@@ -222,7 +225,7 @@ def test_an_empty_or_refused_key_is_said_in_red_and_nothing_more_is_sent(
 
 def test_what_keeps_resume_from_going_on_is_said(start, watched, show, service):
     run = start(4, scripts={"*": ["403", "..."]})
-    run.wait(30)
+    run.wait(60)
     bridge = show(lambda: watched(run, service="nowhere"))
     bridge.page.get_by_role("button", name="Resume").click()
     banner = bridge.page.get_by_role("alert").filter(has_text="service='nowhere' is no service")
@@ -247,7 +250,7 @@ def test_a_page_that_is_loaded_again_shows_the_run_as_it_is_now(start, watched, 
 
 def test_the_newest_clips_play(start, watched, show):
     run = start(12)
-    run.wait(30)
+    run.wait(60)
     bridge = show(lambda: watched(run))
     assert bridge.page.locator(".spf-clip").count() == 4
     assert bridge.widget.loads == []
@@ -271,7 +274,7 @@ spf.generate(lines, voice="nora", service=service, run_dir=folder, progress=Fals
 def test_a_run_of_another_process_is_watched_but_not_stopped(watched, show, service, tmp_path):
     # Slow at first: the page takes its time to open, and it is to see the run while it is made.
     service.set(
-        latency=0.3, scripts={"Line 3 from afar.": ["503", "ok"], "Line 5 from afar.": ["400", "..."]}
+        latency=1.0, scripts={"Line 3 from afar.": ["503", "ok"], "Line 5 from afar.": ["400", "..."]}
     )
     folder = tmp_path / "afar"
     writer = subprocess.Popen([sys.executable, "-c", WRITER, service.url, str(folder)])
@@ -306,7 +309,7 @@ def test_a_run_that_takes_long_to_look_at_is_looked_at_less_often(start, tmp_pat
 
 
 def test_a_closed_dashboard_leaves_nothing_behind_and_the_run_goes_on(start):
-    run = start(1_000, latency=0.1)  # stopped by the fixture, long before its end
+    run = start(**LONG)  # stopped by the fixture, long before its end
     threads = threading.active_count()
     widgets = [watch(run) for _ in range(8)]
     until(lambda: all(widget.burn["points"] for widget in widgets))
@@ -327,7 +330,7 @@ def test_a_closed_dashboard_leaves_nothing_behind_and_the_run_goes_on(start):
 
 def test_without_a_front_end_it_is_text(start, watched):
     run = start(6, scripts={"Line 2 of 6.": ["400", "..."]})
-    run.wait(30)
+    run.wait(60)
     widget = watched(run)
     assert repr(widget) == "<RunDashboard generate on faulty-0: finished, 6 of 6 calls, 1 failed, 60 credits>"
     shown = widget._repr_mimebundle_()[0]

@@ -110,7 +110,7 @@ def test_a_catalogue_without_voices_is_an_empty_gallery(service, monkeypatch):
     assert gallery(service=service).shown == []
 
 
-def until(true, seconds=20):
+def until(true, seconds=60):
     for _ in range(seconds * 50):
         if true():
             return

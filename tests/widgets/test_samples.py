@@ -46,7 +46,7 @@ def click(made):
     made.on_load({"clip": json.dumps(["en-US-nora", "en-US", ""])})
 
 
-def until(true, seconds=20):
+def until(true, seconds=60):
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end, "it did not come to that"

@@ -47,7 +47,7 @@ class Writer:
 
     def __iter__(self):
         yield FIRST
-        self.may.wait(20)
+        self.may.wait(60)
         yield SECOND
 
 
