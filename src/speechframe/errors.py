@@ -42,6 +42,17 @@ from speechframe.spec.codes import Status
 class SpeechframeError(Exception):
     """The root: ``except speechframe.SpeechframeError`` catches whatever this package raises."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle with every field and note, so that an error survives a process boundary."""
+        return (_rebuilt, (type(self), self.args, self.__dict__.copy()))
+
+
+def _rebuilt(kind: type[SpeechframeError], args: tuple[Any, ...], fields: dict[str, Any]) -> SpeechframeError:
+    # Not by its __init__: what that needs by name is among the fields.
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(fields)
+    return error
+
 
 class ServiceError(SpeechframeError):
     """The service answered with an error status (section 7.1 of the service document).
@@ -104,16 +115,6 @@ class ServiceError(SpeechframeError):
         if self.trace_id:
             parts.append(f"(trace id {self.trace_id})")
         return " ".join(parts)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle with every field, so that an error survives a process boundary."""
-        return (_rebuild, (type(self), self.message, self.__dict__.copy()))
-
-
-def _rebuild(kind: type[ServiceError], message: str, fields: dict[str, Any]) -> ServiceError:
-    error = kind(message, status=fields["status"])
-    error.__dict__.update(fields)
-    return error
 
 
 class BadRequest(ServiceError):
@@ -185,14 +186,6 @@ class ConnectionFailed(SpeechframeError):
     def __init__(self, message: str, *, sent: bool) -> None:
         super().__init__(message)
         self.sent = sent
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle with ``sent``."""
-        return (_rebuild_connection, (type(self), str(self), self.sent))
-
-
-def _rebuild_connection(kind: type[ConnectionFailed], message: str, sent: bool) -> ConnectionFailed:  # noqa: FBT001 - pickle passes positions
-    return kind(message, sent=sent)
 
 
 class TimedOut(ConnectionFailed):
@@ -276,14 +269,6 @@ class InvalidRows(SpeechframeError):
             )
         return "\n".join(lines)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle with the problems."""
-        return (_rebuild_rows, (type(self), self.problems, self.total))
-
-
-def _rebuild_rows(kind: type[InvalidRows], problems: list[Any], total: int) -> InvalidRows:
-    return kind(problems, total=total)
-
 
 class BudgetExceeded(SpeechframeError):
     """The next call would pass a limit; it was not made.
@@ -319,16 +304,6 @@ class BudgetExceeded(SpeechframeError):
         """What was left of the limit; 0 where it is passed already (it was lowered, or others spent too)."""
         return max(0.0, self.max_credits - self.spent_credits)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle with the figures, and with the notes that were added."""
-        return (_rebuild_budget, (type(self), str(self), self.__dict__.copy()))
-
-
-def _rebuild_budget(kind: type[BudgetExceeded], message: str, known: dict[str, Any]) -> BudgetExceeded:
-    error = kind(message, max_credits=0.0, spent_credits=0.0, needed_credits=0.0)
-    error.__dict__.update(known)
-    return error
-
 
 class EngineError(SpeechframeError):
     """An engine of the local service cannot do what it was asked; the words say why."""
@@ -355,14 +330,6 @@ class AnalysisError(SpeechframeError):
         super().__init__(message)
         self.column = column
         self.rows = tuple(rows)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle with column and rows."""
-        return (_rebuild_analysis, (str(self), self.column, self.rows))
-
-
-def _rebuild_analysis(message: str, column: str | None, rows: tuple[int, ...]) -> AnalysisError:
-    return AnalysisError(message, column=column, rows=rows)
 
 
 class StoreError(SpeechframeError):
@@ -400,14 +367,6 @@ class ListeningError(SpeechframeError):
         super().__init__(message)
         self.missing = tuple(missing)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle with what is missing."""
-        return (_rebuild_listening, (str(self), self.missing))
-
-
-def _rebuild_listening(message: str, missing: tuple[tuple[str, str], ...]) -> ListeningError:
-    return ListeningError(message, missing=missing)
-
 
 class VoteRefused(ListeningError):
     """A vote, or a beginning, that breaks a rule of its test; nothing was kept of it.
@@ -423,11 +382,3 @@ class VoteRefused(ListeningError):
     def __init__(self, message: str, *, trial: int | None = None) -> None:
         super().__init__(message)
         self.trial = trial
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle with the trial."""
-        return (_rebuild_refusal, (str(self), self.trial))
-
-
-def _rebuild_refusal(message: str, trial: int | None) -> VoteRefused:
-    return VoteRefused(message, trial=trial)

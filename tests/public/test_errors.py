@@ -43,13 +43,19 @@ def test_an_unknown_status_is_a_plain_service_error():
         errors.InvalidRows([{"row_id": "1", "field": "text", "problem": "is empty"}], total=7),
         errors.BudgetExceeded("m", max_credits=1.0, spent_credits=2.0, needed_credits=3.0),
         errors.BadAnswer("m", trace_id="t", remaining_characters=5),
+        errors.StreamBroken("m", received_bytes=7, trace_id="t"),
+        errors.AnalysisError("m", column="votes", rows=[3, 5]),
         errors.RunLocked("m"),
+        errors.ListeningError("m", missing=[("item", "a")]),
+        errors.VoteRefused("m", trial=2),
     ],
     ids=lambda error: type(error).__name__,
 )
 def test_errors_cross_process_boundaries_with_their_data(error):
+    error.add_note("row 3")
     back = pickle.loads(pickle.dumps(error))
     assert type(back) is type(error)
+    assert back.__notes__ == ["row 3"]
     assert str(back) == str(error)
     assert vars(back) == vars(error)
 

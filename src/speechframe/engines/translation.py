@@ -9,7 +9,6 @@ pair is bad, and says so.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from speechframe.engines.base import Quality, TranslationPair, Translator
 from speechframe.errors import EngineError
@@ -54,10 +53,6 @@ class UnknownPair(EngineError):
             f"there is no translation {f'from {source} ' if source else ''}to {target}; "
             f"supported: {shown}{more}"
         )
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle with the pairs."""
-        return (type(self), (self.source, self.target, self.supported))
 
 
 @dataclass(frozen=True, slots=True)
