@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speechframe.batch.cap import FIRST_GAP, LONGEST_GAP, Cap
+from speechframe.batch.cap import FIRST_GAP, LONGEST_GAP, SHORTEST_GAP, Cap
 from speechframe.batch.rate import FALLS, FALLS_WITHIN_S, Rate
 
 
@@ -283,18 +283,55 @@ def test_a_start_outside_its_bounds_is_refused():
 
 def test_a_refusal_that_later_calls_disprove_is_taken_back():
     cap = Cap(15, 100)
-    burst = [cap.start_call(beside) for beside in range(15)]
-    cap.refused(burst[7], beside=14)
+    first = [cap.start_call(beside) for beside in range(8)]
+    cap.passed(first.pop(), beside=7)
+    refused = cap.start_call(7)
+    cap.passed(first.pop(), beside=7)
+    later = [cap.start_call(beside) for beside in range(7, 14)]
+    cap.refused(refused, beside=13)
     assert cap.held == 7
-    # The eighth was refused, the fifteenth let in beside more of them: it was not about their number.
-    cap.passed(burst[14], beside=13)
-    assert cap.held == 15
-    # One that started earlier tells nothing.
-    late = Cap(15, 100)
-    burst = [late.start_call(beside) for beside in range(15)]
-    late.refused(burst[7], beside=14)
-    late.passed(burst[6], beside=13)
-    assert late.held == 7
+    # Those that started later were let in beside more of them: it was not about their number.
+    for beside, call in enumerate([*first, *later]):
+        cap.passed(call, beside=12 - beside)
+    assert cap.held == len(first) + len(later) == 13
+
+
+@given(data=st.data())
+def test_of_calls_that_begin_side_by_side_the_cap_is_how_many_are_let_in(data):
+    calls = data.draw(st.integers(2, 15), "calls")
+    allowed = data.draw(st.integers(1, calls - 1), "let in")
+    cap = Cap(15, 100)
+    volley = data.draw(st.permutations([cap.start_call(beside) for beside in range(calls)]), "arrivals")
+    let_in, refused = volley[:allowed], volley[allowed:]
+    answers = data.draw(st.permutations([True] * allowed + [False] * len(refused)), "answers")
+    for beside, is_let_in in zip(reversed(range(calls)), answers, strict=True):
+        if is_let_in:
+            cap.passed(let_in.pop(), beside=beside)
+        else:
+            cap.refused(refused.pop(), beside=beside)
+    assert cap.held == allowed
+
+
+def test_one_probe_that_passes_is_confirmed_before_the_number_grows():
+    cap = Cap(8, 50)
+    cap.refused(cap.start_call(8), beside=8)
+    for _ in range(FIRST_GAP):
+        cap.passed(cap.start_call(7), beside=7)
+    cap.passed(cap.start_call(8), beside=8)
+    assert (cap.held, cap.limit, cap.grows) == (9, 9, False)
+    # It had arrived after another had left: the next one beside as many is one too many.
+    cap.refused(cap.start_call(8), beside=8)
+    assert cap.held == 8
+    for _ in range(2 * FIRST_GAP - 1):
+        cap.passed(cap.start_call(7), beside=7)
+    assert cap.limit == 8, "it is tried half as often"
+    cap.passed(cap.start_call(7), beside=7)
+    cap.passed(cap.start_call(8), beside=8)
+    for _ in range(SHORTEST_GAP):
+        cap.passed(cap.start_call(8), beside=8)
+    assert (cap.held, cap.limit) == (9, 10)
+    cap.passed(cap.start_call(9), beside=9)
+    assert (cap.held, cap.grows) == (10, True)
 
 
 def test_refused_again_after_others_were_let_in_the_cap_does_not_fall_further():

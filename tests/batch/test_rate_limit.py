@@ -7,11 +7,18 @@ from speechframe.testing import FaultyService
 RATE = 20
 
 
-BURSTS = {"latency": 0.02, "burst": 5}
-
-
-def paced(speak, rows, knobs, options):
-    """The books of a service with a rate after a run whose pace was as it should be."""
+@pytest.mark.quiet
+@pytest.mark.parametrize(
+    ("knobs", "options", "rows"),
+    [
+        ({"latency": 0.01}, {}, 80),
+        ({"latency": 0.01, "retry_after": None}, {}, 80),
+        ({"latency": 0.2}, {"max_concurrency": None}, 100),
+        ({"latency": 0.02, "burst": 5}, {"max_concurrency": 50}, 80),
+    ],
+    ids=["answered at once", "told no wait", "answered slowly", "in bursts"],
+)
+def test_calls_a_second_are_paced_at_what_the_service_takes(speak, knobs, options, rows):
     with FaultyService(rate=RATE, **knobs) as service:
         run = speak(service, [f"row {i}" for i in range(rows)], wait=False, **options)
         run.wait(60)
@@ -19,31 +26,7 @@ def paced(speak, rows, knobs, options):
     assert (run.status, books.answered, run.progress.done) == ("finished", rows, rows)
     assert books.last_at - books.started_at <= 2 * rows / RATE
     assert books.early_retries == 0
-    return books
-
-
-@pytest.mark.parametrize(
-    ("knobs", "options", "rows"),
-    [
-        ({"latency": 0.01}, {}, 80),
-        ({"latency": 0.01, "retry_after": None}, {}, 80),
-        ({"latency": 0.2}, {"max_concurrency": None}, 100),
-    ],
-    ids=["answered at once", "told no wait", "answered slowly"],
-)
-def test_calls_a_second_are_paced_at_what_the_service_takes(speak, knobs, options, rows):
-    assert paced(speak, rows, knobs, options).refused <= 0.4 * rows
-
-
-def test_with_bursts_the_pace_is_that_of_the_service(speak):
-    paced(speak, 80, BURSTS, {"max_concurrency": 50})
-
-
-@pytest.mark.slow
-@pytest.mark.quiet
-def test_with_bursts_no_more_is_refused_than_without(speak):
-    """Up to .44 of the calls beside busy processes: the burst hides the rate while the cap is looked for."""
-    assert paced(speak, 80, BURSTS, {"max_concurrency": 50}).refused <= 0.4 * 80
+    assert books.refused <= 0.4 * rows
 
 
 @pytest.mark.parametrize("latency", [0.01, 0.2])

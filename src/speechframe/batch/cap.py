@@ -5,6 +5,9 @@ that was refused. So the number grows by one with every answer until something
 is refused, is held there, and is probed by one more call now and then. Backing
 off by itself, without looking at what is in flight, was measured at 55 % of
 calls refused and three times the ideal time; this at about 1 % and 1.05 times.
+
+Calls on their way reach a service in any order. Of those that began side by
+side, the cap is how many were let in, not what was beside the one refused first.
 """
 
 from dataclasses import dataclass, field
@@ -33,6 +36,9 @@ class Ticket:
         The number of cuts before it started.
     number
         Its number among all calls.
+    volley
+        How many answers had come before it started. Calls of one volley began side by side: they reach the
+        service in any order, so what was beside one of them when it began says nothing.
     is_probe
         It stands above the number held.
     """
@@ -40,6 +46,7 @@ class Ticket:
     beside: int
     cut: int
     number: int
+    volley: int
     is_probe: bool = False
 
 
@@ -85,10 +92,20 @@ class Cap:
     """Calls that had started at the last cut."""
     _refused: Ticket | None = field(default=None, init=False)
     """The call whose refusal made it."""
+    _answers: int = field(default=0, init=False)
+    _volley: int = field(default=-1, init=False)
+    """The newest volley that has answers."""
+    _let_in: int = field(default=0, init=False)
+    """How many of it passed."""
+    _overdue: int = field(default=0, init=False)
+    """Calls that had started before the last cut and have passed since."""
     _falls: int = field(default=0, init=False)
     _gap: int = field(default=FIRST_GAP, init=False)
     _since: int = field(default=0, init=False)
     _probing: bool = field(default=False, init=False)
+    _has_room: bool = field(default=False, init=False)
+    """The last probe passed: before the number grows, another one is to. Where answers take their time to come,
+    a call that looks like one too many may arrive after another has left."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.start <= self.most:
@@ -100,7 +117,8 @@ class Cap:
     def limit(self) -> int:
         """How many calls may be in flight now, a probe among them."""
         # Asked twice a call: what is nearly always so comes first.
-        if self.grows or self._probing or self._since < self._gap or self.held >= self.most:
+        gap = SHORTEST_GAP if self._has_room else self._gap
+        if self.grows or self._probing or self._since < gap or self.held >= self.most:
             return self.held
         few_refused = self.refusals <= MOST_REFUSED * max(self.sent, _REMEMBERED_CALLS / 2)
         return self.held + 1 if few_refused else self.held
@@ -119,7 +137,7 @@ class Cap:
         is_probe = not self.grows and beside >= self.held
         self._probing |= is_probe
         self._started += 1
-        return Ticket(beside, self._cuts, self._started, is_probe)
+        return Ticket(beside, self._cuts, self._started, self._answers, is_probe)
 
     def passed(self, ticket: Ticket, *, beside: int) -> bool:
         """Note an answer that is no refusal, with so many calls still in flight beside it.
@@ -131,27 +149,49 @@ class Cap:
             did not do that.
         """
         self._since += 1
+        self._note_answer(ticket, is_let_in=True)
         if ticket.cut == self._cuts:
             self._falls = 0
+        else:
+            self._overdue += 1
         was_no_cap = False
-        if self._refused is not None and self._is_disproved_by(ticket, self._refused):
+        if self._refused is not None and (shown := self._shown_by(ticket, self._refused)) > self.held:
             was_no_cap = self._refused.beside == 1
-            self.held = min(max(self.held, ticket.beside + 1), self.most)
+            self.held = min(shown, self.most)
         if ticket.is_probe:
             self.forget_probe(ticket)
             if ticket.cut == self._cuts:
-                # There is room: look for the end of it.
                 self.held = min(max(self.held, ticket.beside + 1), self.most)
-                self.grows = self.held < self.most
-                self._gap = FIRST_GAP
+                if self._has_room:
+                    # There is room: look for the end of it.
+                    self.grows = self.held < self.most
+                self._has_room = not self._has_room
+                self._since = 0
         elif self.grows and beside + 1 >= self.held and ticket.cut == self._cuts:
             self.held = min(self.held + 1, self.most)
             self.grows = self.held < self.most
+            self._gap = FIRST_GAP
         return was_no_cap
 
-    def _is_disproved_by(self, ticket: Ticket, refused: Ticket) -> bool:
-        """Whether a call passed that started after the one refused last, beside as many: no cap did that."""
-        return ticket.number > refused.number and ticket.beside >= max(refused.beside, self.held)
+    def _shown_by(self, ticket: Ticket, refused: Ticket) -> int:
+        """Return how many calls are let in at once, as far as one that passed shows; 0 where it shows nothing."""
+        if ticket.volley == refused.volley:
+            return self._let_in
+        if ticket.number < refused.number or ticket.beside < refused.beside:
+            return 0
+        # It started after the one that was refused, beside as many: that one was not about their number.
+        return ticket.beside + 1 if ticket.cut == self._cuts else min(ticket.beside + 1, self._overdue)
+
+    def _note_answer(self, ticket: Ticket, *, is_let_in: bool) -> None:
+        self._answers += 1
+        if ticket.volley > self._volley:
+            self._volley, self._let_in = ticket.volley, 0
+        self._let_in += is_let_in and ticket.volley == self._volley
+
+    def _below(self, ticket: Ticket) -> int:
+        """Return the number that is left below a refused call: never less than passed side by side with it."""
+        let_in = self._let_in if ticket.volley == self._volley else 0
+        return max(1, let_in, min(self.held, ticket.beside))
 
     def refused(self, ticket: Ticket, *, beside: int) -> bool:
         """Note a refusal by the cap, with so many calls still in flight beside it.
@@ -163,7 +203,9 @@ class Cap:
             still does.
         """
         self._since = 0
-        if was_probe := ticket.is_probe:
+        self._note_answer(ticket, is_let_in=False)
+        had_room, self._has_room = self._has_room, False
+        if (was_probe := ticket.is_probe) or had_room:
             self.forget_probe(ticket)
             self._gap = min(2 * self._gap, LONGEST_GAP)
             self.refusals += 1
@@ -175,16 +217,16 @@ class Cap:
             self._gap = SHORTEST_GAP
         if ticket.cut != self._cuts:
             # It started before the last cut, and tells no more than that one did.
-            self.held = max(1, min(self.held, ticket.beside))
+            self.held = self._below(ticket)
             return False
         if ticket.number - self._cut_at > _ENOUGH_ACCEPTED:
             # Refusals come at once: those that started since the last cut and before this one were let in.
             self._falls = 0
         self._cuts += 1
-        self._cut_at, self._refused = self._started, ticket
+        self._cut_at, self._refused, self._overdue = self._started, ticket, 0
         self._falls += 1
         if self._falls == 1:
-            self.held = max(1, min(self.held, ticket.beside))
+            self.held = self._below(ticket)
             self.grows = False
             if self.held == 1 and not was_probe:
                 # The least a cap can be, and what a limit of calls a second looks like from the first two on:
@@ -206,5 +248,5 @@ class Cap:
         # No more than we hold: a probe of theirs was refused, and ours would be as well.
         self._gap = min(2 * self._gap, LONGEST_GAP) if held <= self.held else FIRST_GAP
         self.held = max(1, min(held, self.most))
-        self.grows = False
+        self.grows = self._has_room = False
         self._since = 0

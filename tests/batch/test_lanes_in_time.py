@@ -1,0 +1,65 @@
+"""Lanes beside services of all kinds, on a clock that jumps: what they cost is the same on any machine."""
+
+from statistics import median
+
+import pytest
+from lane_lab import Way, made
+
+SEEDS = range(10)
+JITTERS_S = [0.0, 0.002, 0.01]
+"""Calls and answers are late by so much, on average: what a network does, and a machine that is busy."""
+
+
+def trips(calls, *, most, **way):
+    return [made(calls, Way(seed, **way), most=most) for seed in SEEDS]
+
+
+def percent_refused(found, calls):
+    return median(100 * trip.refused / calls for trip in found)
+
+
+@pytest.mark.parametrize("jitter_s", JITTERS_S)
+@pytest.mark.parametrize("cap", [2, 5, 12])
+def test_a_first_volley_above_the_cap_tells_it(cap, jitter_s):
+    """15 begin at once and 15 - cap of them are refused; to find out more costs little, and no time."""
+    calls, latency_s = 80 * cap, 0.1
+    found = trips(calls, most=50, caps=((cap, 1e9),), jitter_s=jitter_s, latency_s=latency_s)
+    assert max(trip.refused for trip in found) <= 15 - cap + 0.035 * calls
+    ideal_s = calls / cap * (latency_s + 2 * jitter_s)
+    assert max(trip.lasted_s for trip in found) <= 1.15 * ideal_s + 1
+
+
+@pytest.mark.parametrize(
+    ("jitter_s", "percent", "seconds"), list(zip(JITTERS_S, [2, 2.5, 3], [13, 14, 15], strict=True))
+)
+def test_a_cap_is_found_at_the_cost_of_few_refusals(jitter_s, percent, seconds):
+    calls = 900
+    found = trips(calls, most=100, caps=((15, 1e9),), jitter_s=jitter_s, latency_s=0.2)
+    assert percent_refused(found, calls) <= percent
+    assert median(trip.lasted_s for trip in found) <= seconds
+
+
+@pytest.mark.parametrize(
+    ("jitter_s", "percent", "seconds"), list(zip(JITTERS_S, [2.5, 3, 4.5], [18, 22, 26], strict=True))
+)
+def test_a_cap_that_changes_is_followed(jitter_s, percent, seconds):
+    calls, caps = 1100, ((15, 4.0), (30, 4.0), (5, 4.0), (15, 1e9))
+    found = trips(calls, most=100, caps=caps, jitter_s=jitter_s, latency_s=0.2)
+    assert percent_refused(found, calls) <= percent
+    assert median(trip.lasted_s for trip in found) <= seconds
+
+
+@pytest.mark.parametrize("jitter_s", JITTERS_S)
+def test_with_bursts_no_more_is_refused_than_without(jitter_s):
+    """A burst hides the rate while the cap is looked for."""
+    calls, rate = 80, 20
+    found = trips(calls, most=50, rate=rate, burst=5, jitter_s=jitter_s, latency_s=0.02)
+    assert max(trip.refused for trip in found) <= 0.4 * calls
+    assert max(trip.lasted_s for trip in found) <= 2 * calls / rate
+
+
+def test_what_is_refused_whatever_is_in_flight_costs_little_pace():
+    found = trips(400, most=30, odd=0.05, latency_s=0.1)
+    assert percent_refused(found, 400) <= 7
+    # A twentieth of 400 calls waits a second, some of them twice.
+    assert median(trip.lasted_s for trip in found) <= 8
