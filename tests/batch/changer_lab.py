@@ -153,7 +153,7 @@ class Changer:
                        info.audio_seconds)  # fmt: skip
         self.seen.append(seen)
         if step == "wait":
-            await asyncio.to_thread(self.go.wait, 30)
+            await asyncio.to_thread(self.go.wait, 60)
         if isinstance(step, int):
             return web.json_response({"error_message": "as told"}, status=step, headers={"Retry-After": "0"})
         self._bill(seen, request.headers.get("Idempotency-Key") if self.idempotent else None)

@@ -6,7 +6,8 @@ from faulty import check_audio, check_books, statuses
 
 import speechframe as spf
 
-LINES = [f"This is line {i}." for i in range(24)]
+# Ten seconds at the pace of `slow`: whatever comes in the middle of a run comes long before its end.
+LINES = [f"This is line {i}." for i in range(96)]
 SYNC = ["wait", "loop", "body", "asleep"]
 ASYNC = ["await verb", "await live", "async for", "async body", "async verb beside"]
 

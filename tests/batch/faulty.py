@@ -71,6 +71,8 @@ class Faulty(Served):
         Characters it sells; then 402.
     delay_s
         Time an answer takes.
+    held
+        Texts that get no answer as long as they are in it.
     retry_after
         Of the 429 above `cap`.
     colleagues, odd_balances
@@ -84,6 +86,7 @@ class Faulty(Served):
     published: int | None = 4
     quota: int | None = None
     delay_s: float = 0.0
+    held: list = field(default_factory=list)
     retry_after: str | None = None
     unread: int = 0
     identity: str = "faulty/1"
@@ -177,6 +180,8 @@ class Faulty(Served):
             return self._error(429, self.retry_after, text)
         seen.step = step = self._step(text)
         await asyncio.sleep(self.delay_s)
+        while text in self.held:  # noqa: ASYNC110 - it is another thread that lets it go on
+            await asyncio.sleep(0.005)
         return await self._answer(request, step, text, key)
 
     def _step(self, text):

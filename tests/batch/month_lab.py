@@ -1,10 +1,13 @@
 """One process that makes calls on a month's budget until it is refused, and says what each cost, then what is left.
 
-Arguments: folder, run id, limit, seed.
+Arguments: folder, run id, limit, seed, and after how many calls it is killed, if it is.
 """
 
+import os
 import random
+import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -22,13 +25,13 @@ def say(*words):
     sys.stdout.flush()
 
 
-def main(folder, run_id, limit, seed):
+def main(folder, run_id, limit, seed, last="0"):
     chance = random.Random(int(seed))
     say("ready")
     sys.stdin.readline()
     with Spending(Path(folder)) as spending:
         month = MonthBudget(spending, **WHO, run_id=run_id, limit=int(limit), clock=lambda: NOVEMBER)
-        budget, flying = Budget(month=month), []
+        budget, flying, calls = Budget(month=month), [], 0
         while True:
             amount = chance.randrange(1, 40)
             if budget.reserve(amount):
@@ -40,6 +43,10 @@ def main(folder, run_id, limit, seed):
                 amount = flying.pop(chance.randrange(len(flying)))
                 spent = chance.choice([0, amount, amount, amount])
                 say(spent)
+                calls += 1
+                if calls == int(last):
+                    # By itself: others may be slow, and it must be in the middle of its calls.
+                    threading.Timer(0.02 * chance.random(), os.kill, (os.getpid(), signal.SIGKILL)).start()
                 budget.settle(reserved=amount, spent=spent)
                 budget._refused_by = ""
         say("left", int(limit) - month.total())

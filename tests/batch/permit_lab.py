@@ -56,11 +56,14 @@ def _obey(pipe, folder, name):
         pipe.send(found(*arguments) if callable(found) else found)
 
 
-def hammer(folder, limit, seconds, seed, together, most, mine):
-    """Take and give places as fast as possible, counting those of all processes with another lock than theirs."""
+def hammer(folder, limit, seconds, seed, together, most, counts):
+    """Take and give places as fast as possible, counting those of all processes with another lock than theirs.
+
+    It ends when each of them had a place: one may have been slow to begin.
+    """
     permits, dice, end = SharedPermits(folder, name="lane"), random.Random(seed), time.monotonic() + seconds
-    places = []
-    while time.monotonic() < end:
+    places, mine = [], counts[seed]
+    while (now := time.monotonic()) < end or (now < end + 60 and not all(count.value for count in counts)):
         if places and dice.random() < 0.5:
             place = places.pop()
             with together.get_lock():

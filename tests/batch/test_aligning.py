@@ -151,6 +151,7 @@ def test_rows_without_audio_are_not_listened_to(options, listener, faulty):
     assert listener.heard == [texts[0], texts[2]]
 
 
+@pytest.mark.quiet
 def test_the_loop_goes_on_while_somebody_listens(options, listener):
     listener.wait = lambda text: time.sleep(0.15)
     longest = 0.0
@@ -185,8 +186,8 @@ def test_a_run_that_is_stopped_while_listening_keeps_what_it_has_and_goes_on_lat
     assert begun.wait(60)
     assert run.status == "running"
     run.stop()
-    time.sleep(0.1)
-    go_on.set()
+    # In the loop of the run, after the stop.
+    run._live.loop.call_soon_threadsafe(go_on.set)
     run.wait(60)
     assert run.status == "finished"
     listener.wait = lambda text: None
@@ -209,7 +210,7 @@ async def test_cancelled_while_somebody_listens_the_lock_is_held_until_what_was_
     run = await aio.generate(texts, **{**options, "words": None})
     listener.wait = wait
     aligned = asyncio.create_task(aligning.align(run._folder, listener, is_stopped=lambda: False))
-    assert await asyncio.to_thread(begun.wait, 20)
+    assert await asyncio.to_thread(begun.wait, 60)
     aligned.cancel()
     await asyncio.sleep(0.05)
     held = is_held(run.path), aligned.done()

@@ -2,6 +2,7 @@
 
 import hashlib
 import shutil
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -244,9 +245,11 @@ def test_who_stops_a_run_does_not_wait_for_what_the_cache_has(
     faulty, speak, tmp_path, cache, monkeypatch, drain
 ):
     spoken(speak, faulty, LINES, tmp_path, "a", cache=cache)
-    real = Cache.get
+    real, begun, told = Cache.get, threading.Event(), threading.Event()
 
     def slow(self, key):
+        assert not begun.is_set() or told.wait(60)
+        begun.set()
         time.sleep(0.05)
         return real(self, key)
 
@@ -256,6 +259,7 @@ def test_who_stops_a_run_does_not_wait_for_what_the_cache_has(
     )  # fmt: skip
     next(iter(live.outcomes()))
     live.stop(drain=drain)
+    told.set()
     run = live.wait(60)
     assert (run.status, run.stopped_because) == ("stopped", "budget")
     assert 1 <= run.stats["cached"] < len(LINES) - 5

@@ -224,9 +224,10 @@ def test_a_url_that_does_not_answer_is_a_problem(change, changer):
 
 
 async def test_a_caller_who_stops_waiting_does_not_wait_for_slow_urls(changer, tmp_path):
-    ended = asyncio.Event()
+    begun, ended = asyncio.Event(), asyncio.Event()
 
     async def never(reader, writer):
+        begun.set()
         await ended.wait()
         writer.close()
 
@@ -234,7 +235,7 @@ async def test_a_caller_who_stops_waiting_does_not_wait_for_slow_urls(changer, t
     url = f"http://127.0.0.1:{silent.sockets[0].getsockname()[1]}/x.wav"
     given = {"voice": "nora", "service": changer.settings, "run_dir": tmp_path / "run", "progress": False}
     waiting = asyncio.create_task(aio.change_voice([url], **given))
-    await asyncio.sleep(1)
+    await asyncio.wait_for(begun.wait(), 60)
     began = time.monotonic()
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -598,8 +599,17 @@ def test_the_end_of_a_loop_cuts_off_no_upload(changer, clips, tmp_path):
         await aio.change_voice(clips, service=changer.settings, run_dir=tmp_path / "run", wait=False, **given)
         while len(changer.seen) < 2:  # noqa: ASYNC110 - it is in a thread of its own
             await asyncio.sleep(0.01)
-        threading.Timer(0.5, changer.go.set).start()
+        tasks.append(asyncio.create_task(told()))
+        await asyncio.sleep(0)
 
+    async def told():
+        # Cancelled with all others when the program has ended.
+        try:
+            await asyncio.Event().wait()
+        finally:
+            threading.Timer(0.5, changer.go.set).start()
+
+    tasks = []
     asyncio.run(program())
     run = spf.open_run(tmp_path / "run")
     assert run.to_pandas()["status"].value_counts().to_dict() == {"done": 2, "pending": 1}

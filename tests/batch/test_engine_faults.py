@@ -90,10 +90,11 @@ def test_on_error_raise_tells_what_stopped_the_run(faulty, speak, quick):
 
 
 def test_a_service_that_is_away_for_a_moment_costs_no_row(faulty, speak, quick):
-    faulty.delay_s = 0.02
+    faulty.delay_s, faulty.held = 0.02, LINES[4:]
     live = speak(faulty, LINES, wait=False)
     faulty.until(lambda s: len(s.seen) >= 6)
     faulty.down()
+    faulty.held = []
     time.sleep(0.4)
     faulty.up()
     run = live.wait(60)
@@ -106,7 +107,7 @@ def test_a_service_that_is_away_for_a_moment_costs_no_row(faulty, speak, quick):
 @pytest.mark.quiet
 @pytest.mark.parametrize("rows", [1, 24])
 def test_a_dead_service_stops_the_run_in_bounded_time_and_fails_no_row(faulty, speak, quick, rows):
-    faulty.delay_s = 0.3
+    faulty.held = LINES
     live = speak(faulty, LINES[:rows], wait=False, patience_s=1.0)
     faulty.until(lambda s: s.in_flight)
     faulty.down()
@@ -120,7 +121,7 @@ def test_a_dead_service_stops_the_run_in_bounded_time_and_fails_no_row(faulty, s
     assert run.ledger["credits"].sum() <= 4 * len(LINES[0])
     assert len(run.ledger) < 400
     faulty.up()
-    faulty.delay_s = 0
+    faulty.held = []
     again = speak(faulty, LINES[:rows])
     assert set(statuses(again).values()) == {"done"}
     assert set(faulty.billed.values()) == {1}
@@ -157,6 +158,8 @@ def test_an_attempt_that_hangs_times_out_and_its_repeat_is_free(faulty, speak, q
 @pytest.mark.parametrize("step", ["hang", "hang billed", "reset", "reset billed"])
 def test_what_may_have_been_billed_is_never_sent_again_by_itself(hosted, speak, quick, step):
     hosted.scripts = {LINES[2]: [step]}
+    # The others have as long as they need.
+    speak(hosted, [*LINES[:2], *LINES[3:6]])
     for _ in range(3):
         run = speak(hosted, LINES[:6], timeout_s=1.0)
         assert statuses(run) == {t: "charged_unknown" if t == LINES[2] else "done" for t in LINES[:6]}
@@ -179,6 +182,7 @@ def test_what_may_have_been_billed_is_never_sent_again_by_itself(hosted, speak, 
 
 def test_with_on_unknown_retry_a_run_sends_again_by_itself_and_books_each(hosted, speak, quick):
     hosted.scripts = {LINES[2]: ["reset billed", "hang billed", 500]}
+    speak(hosted, [*LINES[:2], *LINES[3:6]])
     run = speak(hosted, LINES[:6], on_unknown="retry", timeout_s=1.0)
     assert set(statuses(run).values()) == {"done"}
     assert hosted.billed[LINES[2]] == 3
@@ -206,8 +210,8 @@ def test_what_may_have_been_billed_stays_so_when_its_repeats_fail(hosted, faulty
 
 def test_what_may_have_been_billed_is_known_when_the_run_stops_before_its_repeat(hosted, speak, quick):
     hosted.delay_s = 0.02
-    hosted.scripts = {LINES[0]: ["reset billed", 500, 500, 500, 500], LINES[1]: [500, 500, 403]}
-    run = speak(hosted, LINES[:8], on_unknown="retry", max_attempts=9)
+    hosted.scripts = {LINES[0]: ["reset billed", *[500] * 50], LINES[1]: [500, 500, 403]}
+    run = speak(hosted, LINES[:8], on_unknown="retry", max_attempts=99)
     assert run.stopped_because == "key"
     assert statuses(run)[LINES[0]] == "charged_unknown"
     sends = hosted.sends(LINES[0])

@@ -425,6 +425,13 @@ def test_numpy_and_python_agree_about_missing_options(generate):
     assert run.stats["done"] == 2
 
 
+def _answered(folder):
+    try:
+        return spf.open_run(folder).stats["done"]
+    except spf.StoreError:
+        return 0
+
+
 async def test_cancelled_from_outside(service, tmp_path):
     task = asyncio.create_task(
         aio.generate(
@@ -435,7 +442,10 @@ async def test_cancelled_from_outside(service, tmp_path):
             progress=False,
         )
     )
-    await asyncio.sleep(1.5)
+    # It is made in this very loop: meanwhile it stands still.
+    async with asyncio.timeout(60):
+        while not _answered(tmp_path / "r"):  # noqa: ASYNC110 - nothing tells of it but the folder
+            await asyncio.sleep(0.01)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

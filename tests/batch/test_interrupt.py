@@ -39,10 +39,13 @@ def spawn(lab, tmp_path):
 
 
 def test_the_first_ctrl_c_lets_calls_in_flight_finish_and_returns_the_partial_run(faulty, spawn, speak):
-    faulty.delay_s = 0.3
+    faulty.delay_s, faulty.held = 0.3, LINES[2:]
     process = spawn(faulty.settings)
     faulty.until(lambda s: len(s.seen) >= 6 and s.in_flight >= 4)
     process.signal(signal.SIGINT)
+    process.until_caught(signal.SIGINT)
+    time.sleep(0.5)
+    faulty.held = []
     out, err, code = process.end()
     assert (code, err) == (0, "")
     sent = len(faulty.seen)
@@ -69,6 +72,7 @@ def test_the_second_ctrl_c_cancels_and_what_was_in_flight_is_known(make_faulty, 
     process = spawn(server.settings)
     server.until(lambda s: len(s.seen) == 12 and s.in_flight == 4)
     process.signal(signal.SIGINT)
+    process.until_caught(signal.SIGINT)
     time.sleep(0.5)
     assert process.lives
     process.signal(signal.SIGINT)
@@ -95,6 +99,7 @@ def test_a_third_ctrl_c_waits_for_nothing_and_loses_nothing(faulty, spawn, speak
     faulty.until(lambda s: len(s.seen) == 12 and s.in_flight == 4)
     for _ in range(3):
         process.signal(signal.SIGINT)
+        process.until_caught(signal.SIGINT)
         time.sleep(0.02)
     process.end()
     faulty.forever = {}
@@ -105,7 +110,7 @@ def test_a_third_ctrl_c_waits_for_nothing_and_loses_nothing(faulty, spawn, speak
 
 
 def test_ctrl_c_while_the_table_is_checked_sends_nothing(faulty, spawn, speak):
-    process = spawn(faulty.settings, [f"row {i}" for i in range(15_000)])
+    process = spawn(faulty.settings, [f"row {i}" for i in range(60_000)])
     faulty.until(lambda s: s.listed)
     time.sleep(0.05)
     process.signal(signal.SIGINT)
@@ -120,9 +125,7 @@ def test_ctrl_c_and_resume_on_the_embedded_service_bill_each_character_once(spaw
     with local_service(keys=["k:1000000:4"], workers=1, data=tmp_path / "service") as service:
         settings = replace(service.settings, profile="faulty")
         with SyncClient(settings) as client:
-            process = spawn(settings, texts)
-            _until(lambda: client.limits()["remaining_characters"] < 1_000_000 - 200)
-            process.signal(signal.SIGINT)
+            process = spawn(settings, texts, signalled_at=(10, signal.SIGINT))
             out, err, code = process.end()
             assert (code, err) == (0, "")
             assert json.loads(out)["status"] == "stopped"
@@ -135,13 +138,6 @@ def test_ctrl_c_and_resume_on_the_embedded_service_bill_each_character_once(spaw
             cost = sum(map(billed_characters, texts))
             assert client.limits()["remaining_characters"] == 1_000_000 - cost
             assert run.ledger["credits"].sum() == cost
-
-
-def _until(condition, limit_s=60.0):
-    end = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 # -- async programs ---------------------------------------------------------------------
@@ -160,13 +156,15 @@ def options(tmp_path):
 def test_sigterm_drains_within_its_limit_and_then_ends_the_process(faulty, spawn, speak, step):
     faulty.delay_s = 0.3
     faulty.forever = {LINES[2]: step}
-    process = spawn(faulty.settings, term_drain_s=1.0)
+    # Long enough for what does not hang, however slow this machine is.
+    texts = [*LINES, *(f"And this is line {i}." for i in range(72))]
+    process = spawn(faulty.settings, texts, term_drain_s=60.0 if step == "ok" else 3.0)
     faulty.until(lambda s: len(s.seen) >= 6 and s.in_flight >= 4)
     process.signal(signal.SIGTERM)
     out, err, code = process.end()
     assert (out, err, code) == ("", "", 143)
     sent = len(faulty.seen)
-    assert 6 <= sent < 24
+    assert 6 <= sent < len(texts)
     run = spf.open_run(speak.folder)
     assert (run.status, run.stopped_because) == ("stopped", "interrupted")
     states = list(statuses(run).values())
@@ -177,9 +175,12 @@ def test_sigterm_drains_within_its_limit_and_then_ends_the_process(faulty, spawn
 
 async def test_cancellation_drains_and_is_raised_again(faulty, options, speak):
     faulty.delay_s = 0.2
+    faulty.held = LINES[2:]
     task = asyncio.create_task(aio.generate(LINES, **options(faulty)))
     await asyncio.to_thread(faulty.until, lambda s: len(s.seen) >= 6)
     task.cancel()
+    await asyncio.sleep(0.1)
+    faulty.held = []
     with pytest.raises(asyncio.CancelledError):
         await task
     sent = len(faulty.seen)
@@ -192,9 +193,18 @@ async def test_cancellation_drains_and_is_raised_again(faulty, options, speak):
 
 async def test_a_timeout_around_a_verb_is_a_timeout(faulty, options):
     faulty.delay_s = 0.1
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.5):
+
+    async def soon(limit):
+        await asyncio.to_thread(faulty.until, lambda s: len(s.seen) >= 6)
+        limit.reschedule(asyncio.get_running_loop().time())
+
+    async def timed():
+        async with asyncio.timeout(60) as limit, asyncio.TaskGroup() as beside:
+            beside.create_task(soon(limit))
             await aio.generate([f"row {i}" for i in range(200)], **options(faulty))
+
+    with pytest.raises(TimeoutError):
+        await timed()
     run = spf.open_run(options(faulty)["run_dir"])
     assert (run.status, run.stopped_because) == ("stopped", "interrupted")
     assert len(faulty.seen) == faulty.billed.total() == len(run.ledger)
@@ -218,7 +228,7 @@ async def test_cancelled_twice_it_does_not_wait_for_the_calls(faulty, options):
 
 
 async def test_cancelled_while_it_plans_it_sends_nothing_and_frees_the_folder(faulty, options):
-    table = [f"row {i}" for i in range(15_000)]
+    table = [f"row {i}" for i in range(60_000)]
     task = asyncio.create_task(aio.generate(table, **options(faulty)))
     await asyncio.to_thread(faulty.until, lambda s: s.listed)
     await asyncio.sleep(0.05)
@@ -241,17 +251,18 @@ async def test_cancelled_while_it_plans_it_sends_nothing_and_frees_the_folder(fa
 async def test_cancelled_while_it_recovers_it_sends_nothing_and_leaves_the_folder_free(
     faulty, options, monkeypatch
 ):
-    begun, real = threading.Event(), RunFolder.recover
+    begun, go_on, real = threading.Event(), threading.Event(), RunFolder.recover
 
     def slow(folder):
         begun.set()
-        time.sleep(0.3)
+        assert go_on.wait(60)
         return real(folder)
 
     monkeypatch.setattr(RunFolder, "recover", slow)
     task = asyncio.create_task(aio.generate(LINES, **options(faulty)))
-    await asyncio.to_thread(begun.wait, 10)
+    assert await asyncio.to_thread(begun.wait, 60)
     task.cancel()
+    threading.Timer(0.3, go_on.set).start()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert faulty.seen == []
@@ -274,7 +285,7 @@ async def test_the_lock_is_held_until_the_thread_that_writes_has_ended(
 
     monkeypatch.setattr(kind, name, slow)
     caller = asyncio.create_task(aio.generate(LINES, **options(faulty)))
-    assert await asyncio.to_thread(begun.wait, 20)
+    assert await asyncio.to_thread(begun.wait, 60)
     (run,) = (task for task in asyncio.all_tasks() if task.get_name().startswith("speechframe-run-"))
     folder = options(faulty)["run_dir"]
     # As a loop does that is being shut down, and somebody who is impatient.
@@ -308,16 +319,17 @@ async def test_a_program_that_ends_with_a_live_run_loses_nothing(faulty, options
 
 
 def test_a_live_run_from_sync_code(faulty, speak):
-    faulty.delay_s = 0.05
+    faulty.delay_s, faulty.held = 0.05, LINES[8:]
     run = speak(faulty, LINES, wait=False)
     assert run.status == "running"
     assert run.progress.total == 24
     with pytest.raises(TimeoutError):
         run.wait(0.01)
-    faulty.until(lambda s: len(s.seen) >= 8)
+    faulty.until(lambda s: len(s.seen) >= 8 and run.progress.ended)
     assert 0 < run.progress.ended < 24
     assert run.progress.rate > 0
     assert run.progress.eta_s > 0
+    faulty.held = []
     assert run.wait(60) is run
     assert (run.status, run.stopped_because) == ("finished", None)
     assert run.progress.to_dict()["done"] == 24
@@ -328,10 +340,11 @@ def test_a_live_run_from_sync_code(faulty, speak):
 
 
 def test_stop_lets_calls_in_flight_finish(faulty, speak):
-    faulty.delay_s = 0.1
+    faulty.delay_s, faulty.held = 0.1, LINES[4:]
     run = speak(faulty, LINES, wait=False)
     faulty.until(lambda s: len(s.seen) >= 8)
     run.stop()
+    faulty.held = []
     run.wait(60)
     assert (run.status, run.stopped_because) == ("stopped", "stopped")
     assert run.progress.done == len(faulty.seen) == list(statuses(run).values()).count("done")
@@ -386,7 +399,7 @@ async def test_a_sync_verb_within_a_running_loop_as_in_a_notebook(faulty, speak)
 
 
 def test_a_live_run_is_awaited_and_stopped_from_other_loops_and_threads(faulty, speak):
-    faulty.delay_s = 0.1
+    faulty.delay_s, faulty.held = 0.1, LINES[4:]
     run = speak(faulty, LINES, wait=False)
     ended = []
 
@@ -400,8 +413,9 @@ def test_a_live_run_is_awaited_and_stopped_from_other_loops_and_threads(faulty, 
     for thread in threads:
         thread.start()
     run.stop()
+    faulty.held = []
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     assert ended == [run] * 3
     assert run.status == "stopped"
 
@@ -411,14 +425,15 @@ def test_a_sync_verb_in_the_packages_own_loop_is_refused_and_not_hung(faulty, sp
         return speak(faulty, LINES)
 
     with pytest.raises(RuntimeError, match="await its async twin"):
-        asyncio.run_coroutine_threadsafe(inside(), background_loop()).result(10)
+        asyncio.run_coroutine_threadsafe(inside(), background_loop()).result(60)
 
 
 def test_errors_of_a_live_run_reach_whoever_waits(faulty, speak, tmp_path):
+    faulty.held = LINES
     first = speak(faulty, LINES, wait=False)
-    faulty.delay_s = 0.2
     with pytest.raises(spf.errors.RunLocked, match="this very process"):
         speak(faulty, LINES, wait=False)
+    faulty.held = []
     assert first.wait(60).status == "finished"
 
 

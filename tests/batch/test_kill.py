@@ -212,8 +212,8 @@ def test_killed_again_and_again_with_the_same_calls_in_flight_they_are_in_the_bo
 
 @pytest.mark.quiet
 def test_a_second_process_gets_run_locked_at_once(make_faulty, lab, speak, tmp_path):
-    server = make_faulty(delay_s=0.5)
     texts = [f"This is line {i}." for i in range(8)]
+    server = make_faulty(held=texts)
     client = lab.start(texts, server.settings, tmp_path / "run")
     server.until(lambda s: s.in_flight)
     for call in (speak, _resume(tmp_path)):
@@ -225,7 +225,7 @@ def test_a_second_process_gets_run_locked_at_once(make_faulty, lab, speak, tmp_p
     client.signal(signal.SIGKILL)
     client.end()
     # A dead process holds nothing.
-    server.delay_s = 0
+    server.held = []
     assert speak(server, texts).status == "finished"
     assert set(server.billed.values()) == {1}
 

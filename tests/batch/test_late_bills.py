@@ -25,12 +25,12 @@ def test_a_call_that_timed_out_and_is_billed_later_is_not_settled_as_unbilled_an
 
 
 def test_a_call_that_was_cancelled_and_is_billed_later_is_not_settled_as_unbilled_and_paid_twice(tmp_path):
-    with FaultyService(idempotent=False, quota=10**6, latency=1.5) as service:
+    with FaultyService(idempotent=False, quota=10**6, latency=2.5) as service:
         run = spf.generate(
             ["This answer comes late."], voice="en-US-nora", run_dir=tmp_path / "run",
             service=service.settings, progress=False, wait=False,
         )  # fmt: skip
-        while not service.books().in_flight:
+        while not service.books().requests:
             time.sleep(0.01)
         run.stop(drain=False)
         run.wait(60)

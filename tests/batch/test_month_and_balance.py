@@ -1,7 +1,6 @@
 """The month's limit over runs and processes, and the stop before 402: never passed, and nothing left behind."""
 
 import asyncio
-import os
 import pickle
 import random
 import signal
@@ -71,7 +70,7 @@ async def test_cancelled_while_the_count_is_opened_it_is_closed_again(tmp_path, 
             pytest.fail("it was cancelled before")
 
     task = asyncio.create_task(held())
-    assert await asyncio.to_thread(begun.wait, 20)
+    assert await asyncio.to_thread(begun.wait, 60)
     task.cancel()
     await asyncio.sleep(0.05)
     ended_before = task.done()
@@ -214,31 +213,28 @@ def test_whatever_several_runs_do_no_limit_is_passed_and_nothing_leaks(limit, ow
         assert sum(m.held_millis for m in listed) == 0
 
 
-def spender(folder, run_id, limit, seed):
+def spender(folder, run_id, limit, seed, *last):
     return subprocess.Popen(
-        [sys.executable, LAB, folder, run_id, str(limit), str(seed)],
+        [sys.executable, LAB, folder, run_id, str(limit), str(seed), *last],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
 
 
 def test_processes_share_a_month_one_is_killed_and_its_ledger_makes_the_sum_exact(tmp_path):
     limit, folder = 30_000, tmp_path / "ledger"
-    processes = {f"run-{i}": spender(folder, f"run-{i}", limit, i) for i in range(4)}
+    processes = {f"run-{i}": spender(folder, f"run-{i}", limit, i, *["60"] * (i == 0)) for i in range(4)}
     for process in processes.values():
         assert process.stdout.readline() == "ready\n"
     for process in processes.values():
         process.stdin.write("go\n")
         process.stdin.flush()
-    victim = processes["run-0"]
-    said = [victim.stdout.readline() for _ in range(60)]
-    os.kill(victim.pid, signal.SIGKILL)
-    spent, left = {"run-0": said}, []
+    spent, left = {}, []
     for run_id, process in processes.items():
         with process.stdout, process.stdin:
             lines = process.stdout.readlines()
-        assert process.wait(60) == (-signal.SIGKILL if process is victim else 0)
+        assert process.wait(60) == (-signal.SIGKILL if run_id == "run-0" else 0)
         left += [int(line.split()[1]) for line in lines if line.startswith("left")]
-        spent[run_id] = [*spent.get(run_id, []), *(line for line in lines if not line.startswith("left"))]
+        spent[run_id] = [line for line in lines if not line.startswith("left")]
     spent = {run_id: sum(map(int, lines)) for run_id, lines in spent.items()}
     with Spending(folder) as spending:
         assert len(left) == 3

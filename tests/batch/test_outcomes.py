@@ -26,7 +26,7 @@ def test_a_summary_lists_every_state_that_the_store_knows():
 
 
 def test_each_row_once_while_it_happens(faulty, speak):
-    faulty.delay_s = 0.1
+    faulty.delay_s, faulty.held = 0.1, LINES[15:]
     faulty.forever = {LINES[3]: 400}
     run = speak(faulty, LINES, wait=False)
     seen = []
@@ -34,6 +34,8 @@ def test_each_row_once_while_it_happens(faulty, speak):
         if len(seen) < 15:
             assert run.status == "running"
         seen.append(outcome)
+        if len(seen) == 15:
+            faulty.held = []
     assert sorted(int(o.row_id) for o in seen) == list(range(30))
     by_row = {o.row_id: o for o in seen}
     assert isinstance(by_row["3"], Failed)
@@ -85,7 +87,7 @@ def test_a_run_whose_loop_was_closed_under_it_says_so(faulty, tmp_path):
 
 
 def test_ended_by_stop_it_ends_too(faulty, speak):
-    faulty.delay_s = 0.1
+    faulty.delay_s, faulty.held = 0.1, LINES[8:]
     faulty.forever = {LINES[0]: "hang billed"}
     run = speak(faulty, LINES, wait=False)
     found = []
@@ -117,7 +119,7 @@ def test_many_readers_in_threads_get_everything():
             outcomes.tell(done(number))
     outcomes.close()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert found == [list(range(1000))] * 5
 
 
@@ -137,7 +139,7 @@ async def test_readers_in_a_loop_are_woken_from_another_thread():
         outcomes.close()
 
     await asyncio.to_thread(tell)
-    assert await asyncio.wait_for(asyncio.gather(*readers), 10) == [list(range(300))] * 3
+    assert await asyncio.wait_for(asyncio.gather(*readers), 60) == [list(range(300))] * 3
 
 
 def test_a_reader_that_is_too_slow_goes_on_with_what_is_kept(caplog):
@@ -153,11 +155,12 @@ def test_a_reader_that_is_too_slow_goes_on_with_what_is_kept(caplog):
 
 
 def test_a_run_that_is_being_made_says_so_to_whoever_opens_it(faulty, speak):
-    faulty.delay_s = 0.05
+    faulty.delay_s, faulty.held = 0.05, LINES[4:]
     live = speak(faulty, LINES, wait=False)
     faulty.until(lambda s: len(s.seen) >= 8)
     opened = spf.open_run(live.path)
     assert (opened.status, opened.stopped_because) == ("running", None)
     live.stop()
+    faulty.held = []
     live.wait(60)
     assert (opened.status, spf.open_run(live.path).status) == ("stopped", "stopped")

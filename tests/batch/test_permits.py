@@ -28,7 +28,7 @@ from speechframe.batch.limiter import Lane
 from speechframe.batch.permits import SharedPermits, _Lane, shared_folder
 from speechframe.batch.places import Hand
 
-SOON_S = 10.0
+SOON_S = 60.0
 
 
 def until(condition, limit_s=SOON_S):
@@ -84,8 +84,8 @@ def test_processes_that_hammer_never_hold_more_than_the_limit(tmp_path):
     together, most = context.Value("i", 0), context.Value("i", 0)
     counts = [context.Value("i", 0) for _ in range(6)]
     crowd = [
-        context.Process(target=hammer, args=(tmp_path, 4, 2.0, seed, together, most, mine))
-        for seed, mine in enumerate(counts)
+        context.Process(target=hammer, args=(tmp_path, 4, 2.0, seed, together, most, counts))
+        for seed in range(6)
     ]
     for process in crowd:
         process.start()
@@ -117,9 +117,16 @@ async def test_a_run_that_a_stopped_process_keeps_waiting_says_so_once(permits, 
     other.signal(signal.SIGSTOP)
     lane = Lane("global", Cap(3, 3), permits=permits, width=1)
     entering = asyncio.create_task(lane.enter(asyncio.Event()))
-    await asyncio.sleep(1.0)
+
+    def said():
+        return [record.getMessage() for record in caplog.records if record.name.endswith("limiter")]
+
+    async with asyncio.timeout(60):
+        while not said():  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(0.7)
     assert not entering.done()
-    (line,) = [record.getMessage() for record in caplog.records if record.name.endswith("limiter")]
+    (line,) = said()
     assert "all 3 places of the key" in line
     assert "Ctrl-Z" in line
     other.signal(signal.SIGKILL)

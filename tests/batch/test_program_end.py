@@ -99,7 +99,7 @@ def test_a_child_forked_within_a_verb_dies_of_sigterm():
         if child == 0:
             try:
                 os.write(tells, b"there")
-                time.sleep(20)
+                time.sleep(60)
             finally:
                 os._exit(7)
         children.append(child)
@@ -116,15 +116,19 @@ def test_a_child_forked_within_a_verb_dies_of_sigterm():
 
 
 def test_sigterm_in_the_middle_of_the_end_of_a_program_changes_nothing(slow, spawn, speak):
-    slow.delay_s = 1.0
+    slow.held = LINES[4:]
     process = spawn(slow, "left")
     process.until_said("the program ends", "err")
     assert slow.in_flight == 4
     process.signal(signal.SIGTERM)
+    process.until_caught(signal.SIGTERM)
+    time.sleep(0.2)
+    slow.held = []
     assert process.end()[2] == 0
     assert list(statuses(spf.open_run(speak.folder)).values()).count("done") == len(slow.seen) == 8
 
 
+@pytest.mark.quiet
 def test_a_program_whose_live_runs_have_ended_ends_at_once_and_says_nothing(make_faulty, spawn):
     process = spawn(make_faulty(), "ended")
     out, err, code = process.end()
@@ -135,7 +139,7 @@ def test_a_program_whose_live_runs_have_ended_ends_at_once_and_says_nothing(make
 def test_sigterm_after_a_live_run_ends_a_program_as_ever(make_faulty, spawn, speak):
     server = make_faulty()
     process = spawn(server, "asleep")
-    server.until(lambda s: len(s.seen) == 24 and s.in_flight == 0)
+    server.until(lambda s: len(s.seen) == len(LINES) and s.in_flight == 0)
     process.until_said("released")
     assert spf.open_run(speak.folder).status == "finished"
     process.signal(signal.SIGTERM)
@@ -199,8 +203,10 @@ def test_what_a_program_does_with_sigterm_is_its_own(slow, speak):
 
 
 def test_the_handler_of_sigterm_goes_with_the_run(slow, speak):
+    slow.held = LINES
     run = speak(slow, LINES[:4], wait=False)
     assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+    slow.held = []
     assert len(list(run.outcomes())) == 4
     run.wait()
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
@@ -209,4 +215,4 @@ def test_the_handler_of_sigterm_goes_with_the_run(slow, speak):
 def test_the_lab_says_what_became_of_a_loop(make_faulty, spawn):
     out, err, code = spawn(make_faulty(), "loop").end()
     assert (err, code) == ("", 0)
-    assert json.loads(out) == {"status": "finished", "because": None, "done": 24}
+    assert json.loads(out) == {"status": "finished", "because": None, "done": len(LINES)}

@@ -57,7 +57,7 @@ async def test_the_end_waits_for_jobs_that_may_come_back():
 async def test_front_comes_before_the_source_and_later_when_it_is_due():
     queue = RowQueue(iter("abcd"))
     a, b = await taken(queue), await taken(queue)
-    queue.later(a, 0.05)
+    queue.later(a, 0.5)
     queue.front(b)
     assert [await taken(queue), await taken(queue), await taken(queue)] == ["b", "c", "d"]
     queue.front("c")
@@ -111,13 +111,13 @@ async def test_on_hold_the_source_is_not_read_and_others_still_come():
 
 
 async def test_of_jobs_that_wait_only_so_many_are_read():
-    queue = RowQueue(iter(range(10**9)))
-    for _ in range(MOST_WAITING):
-        queue.later(await taken(queue), 0.5)
-    taker = asyncio.create_task(taken(queue))
-    await asyncio.sleep(0.02)
-    assert not taker.done()
-    assert await asyncio.wait_for(taker, 30) == 0
+    read = []
+    queue = RowQueue(read.append(i) or i for i in range(10**9))
+    for job in [await taken(queue) for _ in range(MOST_WAITING)]:
+        queue.later(job, 0.5)
+    assert await asyncio.wait_for(taken(queue), 30) == 0
+    # It was waited for, and nothing was read meanwhile.
+    assert len(read) == MOST_WAITING
 
 
 async def test_close_ends_every_wait_and_keeps_what_came_back():
@@ -202,10 +202,10 @@ async def test_a_paused_lane_lets_nobody_start_before_its_time():
     lane.pause(0.1)
     # A shorter pause does not end a longer one.
     lane.pause(0.01)
-    assert lane.is_paused
     assert await lane.enter(finished) is not None
     assert time.monotonic() - began >= 0.1
     lane.pause(60)
+    assert lane.is_paused
     waiting = asyncio.create_task(lane.enter(finished))
     await asyncio.sleep(0.02)
     finished.set()
@@ -310,12 +310,15 @@ async def test_the_last_resort_is_used_only_while_all_others_rest():
 async def test_refused_alone_the_lane_waits_as_long_as_it_is_told(quick):
     lane = lane_of(2)
     place, ticket = await lane.enter(asyncio.Event()), lane.begin()
+    began = time.monotonic()
     lane.refused(ticket, told_s=0.2)
     lane.leave(place, ticket)
-    began = time.monotonic()
+    place = await lane.enter(asyncio.Event())
+    assert time.monotonic() - began >= 0.2
+    ticket = lane.begin()
+    lane.refused(ticket, told_s=30)
+    lane.leave(place, ticket)
     assert lane.is_paused
-    await lane.enter(asyncio.Event())
-    assert time.monotonic() - began >= 0.15
 
 
 async def called(lane):
@@ -329,10 +332,10 @@ async def test_refused_alone_after_others_passed_the_lane_is_paced_and_not_pause
     lane.passed(ticket)
     lane.leave(place, ticket)
     place, ticket = await called(lane)
+    began = time.monotonic()
     lane.refused(ticket, told_s=30)
     lane.leave(place, ticket)
     assert not lane.is_paused
-    began = time.monotonic()
     lane.leave(await lane.enter(asyncio.Event()), None)
     assert 0.05 < time.monotonic() - began < 5
 
@@ -375,8 +378,9 @@ async def test_a_call_that_finds_out_about_a_cap_of_one_begins_between_two_other
         await asyncio.sleep(0.2)
         lane.passed(ticket)
         lane.leave(place, ticket)
-    await called(lane)
+    await lane.enter(asyncio.Event())
     began = time.monotonic()
+    lane.begin()
     assert await asyncio.wait_for(lane.enter(finished), 30) is not None
     assert time.monotonic() - began >= 0.05
 
@@ -409,8 +413,11 @@ def test_what_was_in_flight_together_is_one_rest(quick):
 
 @pytest.mark.parametrize("retry_after", [None, "0.05", "junk", "-3", "0"])
 def test_refused_rows_never_fail_and_the_cap_is_never_passed(make_faulty, speak, quick, retry_after):
-    server = make_faulty(cap=3, published=None, delay_s=0.004, retry_after=retry_after)
-    run = speak(server, LINES, max_concurrency=8, max_attempts=1)
+    server = make_faulty(cap=3, published=None, delay_s=0.004, retry_after=retry_after, held=LINES)
+    run = speak(server, LINES, max_concurrency=8, max_attempts=1, wait=False)
+    server.until(lambda s: any(seen.step == 429 for seen in s.seen))
+    server.held = []
+    run.wait(60)
     assert set(statuses(run).values()) == {"done"}
     check_audio(run)
     check_books(run, server)
@@ -426,8 +433,11 @@ def test_refused_rows_never_fail_and_the_cap_is_never_passed(make_faulty, speak,
 def test_the_cap_is_the_services_or_the_callers_whichever_is_lower(
     make_faulty, speak, quick, published, asked, width
 ):
-    server = make_faulty(published=published, delay_s=0.1)
-    run = speak(server, LINES, max_concurrency=asked)
+    server = make_faulty(published=published, delay_s=0.1, held=LINES)
+    run = speak(server, LINES, max_concurrency=asked, wait=False)
+    server.until(lambda s: s.in_flight >= width)
+    server.held = []
+    run.wait(60)
     assert server.most_in_flight == width
     assert run.estimate.concurrency == width
     assert len(server.seen) == 40
@@ -448,7 +458,7 @@ def two(make_faulty):
 
 def test_rows_are_shared_by_all_regions(two, speak, quick):
     east, west, both = two
-    east.delay_s = west.delay_s = 0.01
+    east.delay_s = west.delay_s = 0.05
     run = speak(east, LINES, service=both)
     assert set(statuses(run).values()) == {"done"}
     frame = check_audio(run)
@@ -515,7 +525,7 @@ def test_a_region_is_not_part_of_a_calls_identity(two, speak, quick, tmp_path):
 def test_memory_does_not_grow_with_rows_that_wait(make_faulty, speak, quick, tmp_path):
     # Refused for a while: of a large table only what was sent is anywhere but on disk.
     server = make_faulty(published=4, retry_after="0.02")
-    server.scripts = {"*": [429] * 30}
+    server.forever = {"*": 429}
     live = spf.generate(
         [f"row {i}" for i in range(3000)],
         voice="nora", sample_rate=RATE_HZ, service=server.settings, run_dir=tmp_path / "large",
@@ -528,12 +538,15 @@ def test_memory_does_not_grow_with_rows_that_wait(make_faulty, speak, quick, tmp
 
 
 def test_two_runs_in_one_process_share_the_lane_fairly(make_faulty, speak, quick, tmp_path):
-    server = make_faulty(published=4, delay_s=0.02)
-    first = speak(server, [f"first {i}" for i in range(300)], run_dir=tmp_path / "a", wait=False)
+    texts = [f"first {i}" for i in range(3000)]
+    server = make_faulty(published=4, delay_s=0.02, held=texts[20:])
+    first = speak(server, texts, run_dir=tmp_path / "a", wait=False)
     server.until(lambda s: len(s.seen) > 20)
     second = speak(server, [f"second {i}" for i in range(6)], run_dir=tmp_path / "b", wait=False)
+    server.held = []
     second.wait(60)
     assert first.status == "running"
+    first.stop()
     first.wait(60)
     order = [s.text.split()[0] for s in server.seen]
     assert order.index("second") < 200

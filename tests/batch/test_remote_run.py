@@ -70,17 +70,18 @@ def test_everything_a_run_can_do(faulty, speak, s3):
 
 
 def test_a_second_writer_is_refused(faulty, speak, s3):
-    faulty.delay_s = 0.1
+    faulty.held = LINES[4:]
     live = speak(faulty, LINES, run_dir=s3, wait=False)
     faulty.until(lambda s: len(s.seen) > 4)
     with pytest.raises(spf.RunLocked):
         spf.resume(s3, service=faulty.settings, progress=False)
     live.stop()
+    faulty.held = []
     live.wait(60)
 
 
 def test_killed_in_mid_run_it_goes_on_and_pays_once(faulty, speak, s3, tmp_path):
-    faulty.delay_s = 0.05
+    faulty.delay_s, faulty.held = 0.05, LINES[8:]
     code = f"""
         import speechframe as spf
         from speechframe.settings import Settings
@@ -89,10 +90,10 @@ def test_killed_in_mid_run_it_goes_on_and_pays_once(faulty, speak, s3, tmp_path)
                      progress=False, max_concurrency=4)
     """
     process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], env=os.environ, cwd=tmp_path)
-    faulty.until(lambda s: len(s.seen) >= 12, 60)
+    faulty.until(lambda s: len(s.seen) >= 12)
     process.kill()
     process.wait(60)
-    faulty.delay_s = 0
+    faulty.delay_s, faulty.held = 0, []
     run = speak(faulty, LINES, run_dir=s3)
     assert set(statuses(run).values()) == {"done"}
     assert set(faulty.billed.values()) == {1}

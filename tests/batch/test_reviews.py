@@ -170,7 +170,7 @@ def test_a_reviewer_who_is_killed_leaves_every_word_that_was_said(empty, tmp_pat
             assert time.monotonic() < end
             time.sleep(0.002)
         os.kill(child.pid, signal.SIGKILL)
-        child.join(30)
+        child.join(60)
         told = len(read_reviews(empty)) - before
         # The last one may be on the disk without anybody having been told.
         assert said.stat().st_size <= told <= said.stat().st_size + 1

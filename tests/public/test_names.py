@@ -134,6 +134,7 @@ def test_the_figures_people_read_are_those_of_the_document():
     assert [f for f in Format if f"``{f.value}``" not in text] == []
 
 
+@pytest.mark.timeout(900)  # a whole mypy, on a machine that may be busy
 def test_the_public_api_is_typed_the_way_people_use_it():
     usage = Path(__file__).parent.parent / "typing" / "api.py"
     done = subprocess.run(

@@ -71,9 +71,9 @@ class Reader:
         self.finished = finished
 
 
-def start(folder, acks, first, calls=CALLS):
+def start(folder, acks, first, *ways):
     script = Path(__file__).parent / "live_lab.py"
-    return subprocess.Popen([sys.executable, script, folder, acks, str(first), str(calls)])
+    return subprocess.Popen([sys.executable, script, folder, acks, str(first), str(CALLS), *ways])
 
 
 def kill_half_way(process, acks):
@@ -90,7 +90,7 @@ def test_readers_beside_a_writer_that_is_killed_and_followed_by_another(run, add
     readers = [Reader(run.path), Reader(run.path)]
     looks = 0
     for life in range(2):
-        process = start(run.path, diary.path, life * CALLS)
+        process = start(run.path, diary.path, life * CALLS, *["stays"] * (life == 0))
         killer = threading.Thread(target=kill_half_way, args=(process, diary.path))
         try:
             # From another thread: a look may take longer than the rest of the calls.
@@ -100,7 +100,7 @@ def test_readers_beside_a_writer_that_is_killed_and_followed_by_another(run, add
                 readers[looks % 2].look(diary)
                 looks += 1
             if life == 0:
-                killer.join(10)
+                killer.join(60)
         finally:
             process.kill()
             process.wait(60)

@@ -412,7 +412,8 @@ def test_a_holder_whose_object_is_removed_says_so_and_loses_nothing(address):
 def test_a_dead_holder_of_this_machine_holds_nothing(s3):
     address = f"s3://{BUCKET}/{uuid.uuid4().hex}/run"
     run = RunFolder.create(address, manifest())
-    process = start(address, 0, 5_000, 40)
+    # More than it can say: nobody reads on.
+    process = start(address, 0, 100_000, 40)
     process.stdout.readline()
     with pytest.raises(RunLocked, match=f"process {process.pid} on"), run.lock():
         pass

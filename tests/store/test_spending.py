@@ -165,23 +165,22 @@ def test_whatever_runs_do_the_sum_is_theirs_and_within_the_limit(limit, events):
 # -- many processes -------------------------------------------------------------------------
 
 
-def spender(folder, run_id, limit, seed, *ways):
+def spender(folder, run_id, limit, seed, *ways, stdin):
     return subprocess.Popen(
         [sys.executable, LAB, folder, run_id, str(limit), str(seed), *ways],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        stdin=stdin, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
 
 
-def start(processes):
+def start(processes, opened):
+    """Let them go on when all are ready."""
     for process in processes:
         assert process.stdout.readline() == "ready\n"
-    for process in processes:
-        process.stdin.write("go\n")
-        process.stdin.flush()
+    os.close(opened)
 
 
 def figures(process):
-    with process.stdout, process.stdin:
+    with process.stdout:
         return parsed(process.stdout.readlines())
 
 
@@ -191,9 +190,11 @@ def parsed(lines):
 
 def test_many_processes_never_pass_the_limit_together_and_use_all_of_it(tmp_path):
     limit, folder = 20_000, tmp_path / "ledger"
-    # They make the file at the same moment, too.
-    processes = [spender(folder, f"run-{i}", limit, i, "hold") for i in range(5)]
-    start(processes)
+    # They make the file at the same moment, too: one gate, that opens for all.
+    gate, opened = os.pipe()
+    processes = [spender(folder, f"run-{i}", limit, i, "hold", stdin=gate) for i in range(5)]
+    os.close(gate)
+    start(processes, opened)
     said = [figures(process) for process in processes]
     assert [process.wait(60) for process in processes] == [0] * 5
     with Spending(folder) as spending:
@@ -207,8 +208,10 @@ def test_many_processes_never_pass_the_limit_together_and_use_all_of_it(tmp_path
 
 def test_a_killed_process_leaves_an_upper_bound_and_its_ledger_makes_it_exact(tmp_path):
     limit, folder = 10**9, tmp_path / "ledger"
-    processes = [spender(folder, f"run-{i}", limit, i, *["hold"] * (i % 2)) for i in range(4)]
-    start(processes)
+    gate, opened = os.pipe()
+    processes = [spender(folder, f"run-{i}", limit, i, *["hold"] * (i % 2), stdin=gate) for i in range(4)]
+    os.close(gate)
+    start(processes, opened)
     spent = {}
     for i, process in enumerate(processes):
         first = [process.stdout.readline() for _ in range(10 + 7 * i)]

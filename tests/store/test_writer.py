@@ -313,7 +313,7 @@ def test_an_answer_waits_when_the_disk_lags_behind(run, monkeypatch):
         last.join(0.2)
         assert last.is_alive()
         gate.set()
-        last.join(10)
+        last.join(60)
         assert not last.is_alive()
     assert len(check_whole(run)) == 4 * parts.GROUP_ROWS
 

@@ -1,6 +1,7 @@
 """What each fault ends in for the real client, and what the books say of it."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -72,10 +73,15 @@ def test_a_fault_ends_in_its_error_and_its_bill(one_by_one, tools, step, ending,
 
 
 def test_slow_bytes_arrive_in_the_end_and_hold_their_slot_meanwhile(faulty, tools):
-    service = faulty(scripts={TEXT: ["slow_bytes"]}, slow_s=1.5, cap=1)
+    service = faulty(scripts={TEXT: ["slow_bytes"]}, slow_s=3.5, cap=1)
     start = time.monotonic()
-    slow, refused = tools.outcomes(service, TEXT, "Something else.")
-    assert time.monotonic() - start >= 1.2
+    with ThreadPoolExecutor(1) as beside:
+        coming = beside.submit(tools.outcome, service, TEXT)
+        while not service.books().in_flight:
+            time.sleep(0.01)
+        refused = tools.outcome(service, "Something else.")
+        slow = coming.result(60)
+    assert time.monotonic() - start >= 3.2
     assert tag_in(slow.audio) == tag_of(TEXT)
     assert isinstance(refused, errors.RateLimited)
     assert tools.outcome(service, tools.call(TEXT), timeout_s=20).audio == slow.audio

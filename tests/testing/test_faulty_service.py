@@ -167,7 +167,7 @@ def test_requests_sent_in_one_go_are_answered_in_order(faulty):
             await writer.drain()
             await asyncio.sleep(0)
         writer.write((one + two)[30:])
-        answer = await asyncio.wait_for(reader.read(), 10)
+        answer = await asyncio.wait_for(reader.read(), 60)
         writer.close()
         return answer
 
@@ -184,7 +184,7 @@ def test_what_is_no_request_is_refused_and_the_connection_closed(faulty, sent, s
         host, port = service.url.removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(sent)
-        answer = await asyncio.wait_for(reader.read(), 10)
+        answer = await asyncio.wait_for(reader.read(), 60)
         writer.close()
         return answer
 
@@ -195,7 +195,7 @@ def test_what_is_no_request_is_refused_and_the_connection_closed(faulty, sent, s
 
 
 def test_one_above_the_cap_is_refused_and_the_books_tell_the_most_in_flight(faulty, tools):
-    service = faulty(cap=3, latency=Fixed(1.0))
+    service = faulty(cap=3, latency=Fixed(4.0))
     ended = tools.outcomes(service, *(f"Text {number}" for number in range(8)))
     refused = [e for e in ended if isinstance(e, errors.RateLimited)]
     books = service.books()
@@ -204,17 +204,17 @@ def test_one_above_the_cap_is_refused_and_the_books_tell_the_most_in_flight(faul
     assert books.most_in_flight == books.most_in_flight_of["global"] == 3
     assert books.answered == 3
     assert 0.9 < books.utilisation["global"] <= 1
-    assert books.last_at - books.started_at >= 0.9
+    assert books.last_at - books.started_at >= 3.9
 
 
 def test_the_cap_changes_by_plan_and_by_hand(faulty, tools):
-    service = faulty(cap=1, cap_plan=[(1.5, 4)], latency=0.5)
+    service = faulty(cap=1, cap_plan=[(4.0, 4)], latency=1.0)
 
     def accepted():
         return sum(not isinstance(e, Exception) for e in tools.outcomes(service, *"abcdef"))
 
     assert accepted() == 1
-    time.sleep(1.6)
+    time.sleep(3.1)
     assert accepted() == 4
     service.set(cap=2)
     assert accepted() == 2
@@ -252,7 +252,7 @@ def test_the_quota_holds_to_the_character_under_concurrency(faulty, tools):
 
 def test_regions_have_their_own_port_and_cap_and_one_can_be_down(faulty, tools):
     regions = ("us-east", "eu-central", "global")
-    service = faulty(regions=regions, cap=1, latency=0.4, down_regions={"eu-central"})
+    service = faulty(regions=regions, cap=1, latency=3.5, down_regions={"eu-central"})
     assert service.settings.addresses() == service.region_urls
     assert len(set(service.region_urls.values())) == 3
 
@@ -272,10 +272,11 @@ def test_regions_have_their_own_port_and_cap_and_one_can_be_down(faulty, tools):
     assert books.most_in_flight == 2
     assert books.most_in_flight_of == {"us-east": 1, "eu-central": 0, "global": 1}
     assert set(books.utilisation) == {"us-east", "global"}
-    service.set(down_regions=[])
+    service.set(down_regions=[], latency=0)
     assert tools.outcome(service, "back", region="eu-central").region == "eu-central"
 
 
+@pytest.mark.quiet
 def test_latencies_are_drawn_by_seed_and_take_their_time(faulty, tools):
     service = faulty(latency=Lognormal(mean_s=0.2, sigma=1.0))
 
@@ -315,13 +316,13 @@ def test_without_retry_after_or_with_one_of_its_own(faulty, tools):
 
 def test_a_text_that_comes_before_its_wait_is_over_is_an_early_retry_and_later_it_is_none(faulty, tools):
     service = faulty(
-        retry_after="float", retry_after_s=2.5, scripts={"a": ["429"], "b": ["503"], "c": ["429:2.5"]}
+        retry_after="float", retry_after_s=4.0, scripts={"a": ["429"], "b": ["503"], "c": ["429:4.0"]}
     )
     tools.outcomes(service, "a", "b", "c")
     assert service.books().early_retries == 0
     tools.outcomes(service, "a", "c", "a", "d")
     assert service.books().early_retries == 3, "each time that it comes too early"
-    time.sleep(2.6)
+    time.sleep(4.1)
     tools.outcomes(service, "a", "b", "c")
     assert service.books().early_retries == 3
 
@@ -387,7 +388,9 @@ def test_books_are_exact_under_concurrency(faulty, tools):
 
 
 def test_a_kill_in_the_middle_loses_no_bill_and_no_key(faulty, tools, tmp_path):
-    service = faulty(data=tmp_path, quota=10**6, latency=Lognormal(0.2, 1.0))
+    # One hangs: however late the kill comes, it comes in the middle.
+    scripts = {"Text number 119.": ["hang"]}
+    service = faulty(data=tmp_path, quota=10**6, latency=Lognormal(0.2, 1.0), scripts=scripts)
     url, pid = service.url, service.pid
     calls = [tools.call(f"Text number {number:03}.", idempotency_key=f"k{number}") for number in range(120)]
 
@@ -416,6 +419,7 @@ def test_a_kill_in_the_middle_loses_no_bill_and_no_key(faulty, tools, tmp_path):
     assert books.requests == 0
     before = books.billed_characters
     assert list(books.remaining.values()) == [10**6 - before]
+    service.set(scripts={})
     good = tools.outcomes(service, *calls)
     assert not any(isinstance(e, Exception) for e in good)
     books = service.books()
@@ -426,8 +430,8 @@ def test_a_kill_in_the_middle_loses_no_bill_and_no_key(faulty, tools, tmp_path):
 
 
 def test_a_client_that_goes_away_is_billed_all_the_same(faulty, tools):
-    service = faulty(latency=2.5, cap=1)
-    assert isinstance(tools.outcome(service, "Hello", timeout_s=0.5), errors.TimedOut)
+    service = faulty(latency=5.0, cap=1)
+    assert isinstance(tools.outcome(service, "Hello", timeout_s=1.5), errors.TimedOut)
     books = service.books()
     assert (books.in_flight, books.billed_characters) == (1, 0)
     assert isinstance(tools.outcome(service, "another"), errors.RateLimited)
@@ -515,9 +519,10 @@ def test_knobs_are_checked_while_it_runs_too(faulty, tools):
             service.set(**knobs)
     for body in (b"{", b"[]", b'{"cap": 0}', b'{"keys": ["a"]}'):
         assert tools.post(service, body, path="/control")[0] == 400
-    service.set(latency=Fixed(0.2), faults={"500": 1.0}, cap=1)
+    service.set(latency=Fixed(3.5), faults={"500": 1.0}, cap=1)
     kinds = sorted(type(e).__name__ for e in tools.outcomes(service, "a", "b"))
     assert kinds == ["RateLimited", "ServerError"]
+    service.set(latency=Fixed(0.0))
     service.restart()
     assert isinstance(tools.outcome(service, "a"), errors.ServerError), "knobs survive a restart"
 
