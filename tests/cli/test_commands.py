@@ -132,7 +132,7 @@ def test_say_streams_into_a_file_that_has_its_length(here, tmp_path):
     first, rest = said.err.splitlines()
     assert re.fullmatch(r"first audio after \d+ ms", first)
     assert re.fullmatch(
-        r"ivy: \d\.\d s of audio in \d\.\d s, 26 billed characters, [\d,]+ bytes, trace id \w+", rest
+        r"ivy: \d\.\d s of audio in \d+\.\d s, 26 billed characters, [\d,]+ bytes, trace id \w+", rest
     )
 
 

@@ -67,7 +67,7 @@ def listen(link):
     for message in [begin(), *(vote(plan, trial) for trial in range(len(plan["trials"])))]:
         data, kind = json.dumps(message).encode(), {"content-type": "application/json"}
         with urllib.request.urlopen(
-            urllib.request.Request(f"{link}messages", data, kind), timeout=30
+            urllib.request.Request(f"{link}messages", data, kind), timeout=60
         ) as answer:
             assert json.load(answer)["kind"] in {"begun", "stored"}
 

@@ -21,7 +21,7 @@ from speechframe.batch import progress
 from speechframe.cli import exits
 from speechframe.store import RunFolder
 
-MANY = 500
+MANY = 2000
 
 
 @pytest.fixture

@@ -126,15 +126,16 @@ def test_typed_quotes_and_capitals_with_accents_are_read(models):
     assert "attention" in words.lower()
 
 
+@pytest.mark.quiet
 def test_a_long_text_takes_time_by_its_length_and_keeps_every_sentence(models):
     sentence = "We need more time to finish this project. "
     models.translate([sentence], EN_PT)
-    started = time.perf_counter()
+    started = time.process_time()
     models.translate([sentence * 10], EN_PT)
-    short_s = time.perf_counter() - started
-    started = time.perf_counter()
+    short_s = time.process_time() - started
+    started = time.process_time()
     (words,) = models.translate([sentence * 100], EN_PT)
-    assert time.perf_counter() - started < 40 * short_s
+    assert time.process_time() - started < 40 * short_s
     assert words.count("projeto") == 100
 
 

@@ -124,9 +124,9 @@ def test_text_at_the_limit_and_far_beyond():
     assert over.problem == "is too long (5,001 characters)"
     assert over.allowed == "at most 5,000 characters per request"
     assert len(over.value) <= SHOWN_CHARACTERS
-    started = time.perf_counter()
+    started = time.thread_time()
     huge = problem(text="<speak>" * 1_500_000)
-    assert time.perf_counter() - started < 1
+    assert time.thread_time() - started < 1
     assert len(str(huge)) < 300
 
 

@@ -34,10 +34,11 @@ def _own_folder(monkeypatch, tmp_path):
 @pytest.fixture(scope="module")
 def browser():
     """Give a browser to the tests of a file: while it runs, its loop keeps that of asynchronous tests away."""
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=60_000)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS, timeout=60_000)
         yield browser
         browser.close()
 

@@ -99,11 +99,12 @@ def test_it_shows_the_run_s_own_counters_a_few_times_a_second_and_ends_with_it(s
     assert bridge.widget._following.done()
 
 
-def test_what_is_left_falls_by_exactly_what_was_spent(start, watched):
-    run = start(120, latency=0.01)
+def test_what_is_left_falls_by_exactly_what_was_spent(start, watched, service):
+    run = start(120, latency=0.3)
     widget = watched(run)
     until(lambda: widget.burn["forecast"])
     burn = widget.burn
+    service.set(latency=0)
     (now, then), price = burn["forecast"], run.estimate.credits
     until(lambda: run.status == "finished" and widget._following.done())
     points = widget.burn["points"]
@@ -130,7 +131,7 @@ def test_stop_lets_calls_finish_and_resume_makes_only_the_rest(start, watched, s
         def elsewhere(message):
             other = threading.Thread(target=deliver, args=(message,))
             other.start()
-            other.join(10)
+            other.join(60)
 
         bridge.widget._handle_msg = elsewhere
     bridge.until(lambda: run.progress.done >= 2)
@@ -161,7 +162,7 @@ def test_a_click_waits_for_nobody(start, watched):
 
     def hold():
         held.set()
-        release.wait(30)
+        release.wait(60)
 
     background_loop().call_soon_threadsafe(hold)
     assert held.wait(60)
@@ -249,7 +250,7 @@ def test_a_page_that_is_loaded_again_shows_the_run_as_it_is_now(start, watched, 
 
 
 def test_the_newest_clips_play(start, watched, show):
-    run = start(12)
+    run = start(12, lines=[f"Line {k}, which goes on" + " and on" * 60 for k in range(12)])
     run.wait(60)
     bridge = show(lambda: watched(run))
     assert bridge.page.locator(".spf-clip").count() == 4
@@ -299,7 +300,7 @@ def test_a_run_of_another_process_is_watched_but_not_stopped(watched, show, serv
 
 
 def test_a_run_that_takes_long_to_look_at_is_looked_at_less_often(start, tmp_path, monkeypatch):
-    start(3).wait(20)
+    start(3).wait(60)
     widget = watch(spf.open_run(tmp_path / "run"))
     look = Watcher.look
     monkeypatch.setattr(Watcher, "look", lambda watcher: (time.sleep(0.2), look(watcher))[1])
@@ -368,7 +369,7 @@ def test_everybody_can_use_it(start, watched, show, accessible, picture, service
 
 
 def test_keys_alone_stop_a_run(start, watched, show):
-    run = start(60, latency=0.1)
+    run = start(**LONG)
     bridge = show(lambda: watched(run))
     for _ in range(10):
         bridge.page.keyboard.press("Tab")

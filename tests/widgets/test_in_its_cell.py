@@ -17,13 +17,14 @@ import speechframe as spf
 from pydantic import SecretStr
 service = spf.Settings(base_url={url!r}, api_key=SecretStr("faulty-key"), profile="faulty")
 lines = [f"Line {{k}} of a cell." for k in range(30)]
-run = spf.generate(lines, voice="nora", service=service, run_dir={folder!r}, progress="dashboard", **{options!r})
+options = {{"run_dir": {folder!r}, "progress": "dashboard", "max_concurrency": 2, **{options!r}}}
+run = spf.generate(lines, voice="nora", service=service, **options)
 """
 
 
 @pytest.fixture(scope="module")
 def service():
-    with FaultyService(quota=10**7, latency=0.03) as running:
+    with FaultyService(quota=10**7) as running:
         yield running
 
 
@@ -39,8 +40,11 @@ def kernel():
     manager.shutdown_kernel(now=True)
 
 
-def run_cell(kernel, code):
-    """Run a cell; return what it had on the page, and every widget's states by comm, as they were told."""
+def run_cell(kernel, code, shown=lambda: None):
+    """Run a cell; return what it had on the page, and every widget's states by comm, as they were told.
+
+    `shown` is called when there is a widget.
+    """
     asked = kernel.execute(code)
     outputs, states, errors, end = [], {}, [], time.monotonic() + 60
     while time.monotonic() < end:
@@ -48,6 +52,8 @@ def run_cell(kernel, code):
         kind, content = message["msg_type"], message["content"]
         if kind in {"comm_open", "comm_msg"}:
             states.setdefault(content["comm_id"], []).append(content["data"].get("state", {}))
+            if kind == "comm_open":
+                shown()
         elif kind in {"display_data", "stream", "error", "execute_result"}:
             outputs.append((kind, message["parent_header"].get("msg_id") == asked, content))
             errors += [content["ename"]] if kind == "error" else []
@@ -68,7 +74,9 @@ def shown_in(outputs):
 @pytest.mark.parametrize("options", [{}, {"wait": False}], ids=["wait", "live"])
 def test_the_cell_that_makes_a_run_shows_its_dashboard(kernel, service, tmp_path, options):
     code = CELL.format(url=service.url, folder=str(tmp_path / "run"), options=options)
-    outputs, states = run_cell(kernel, code)
+    # Slow until the dashboard is there: it is to see the run while it is made.
+    service.set(latency=1.0)
+    outputs, states = run_cell(kernel, code, lambda: service.set(latency=0.03))
     ((mine, data),) = shown_in(outputs)
     assert mine, "it belongs to this cell"
     assert "RunDashboard generate on" in data["text/plain"]

@@ -121,6 +121,40 @@ def test_ab_by_mouse_to_the_end_is_blind_until_the_vote(show, spied, tmp_path):
 
 
 @pytest.mark.slow
+def played(bridge):
+    """Begin with a clip of seven seconds, and return when it is heard."""
+    begin(bridge)
+    bridge.page.get_by_role("button", name="Play A").click()
+    bridge.page.wait_for_function("() => window.__audio.some(([audio]) => audio.currentTime > 0)")
+    bridge.page.evaluate("() => window.__audio[0][0].addEventListener('ended', () => { window.__ended = true; })")
+    return bridge.page.get_by_role("button", name="Play A, heard")
+
+
+def test_what_plays_while_the_page_stands_still_was_heard(show, spied, tmp_path):
+    bridge = show(lambda: made(tmp_path / "t", "mos", words=20))
+    heard = played(bridge)
+    for _ in range(2):
+        bridge.page.evaluate("() => { const end = performance.now() + 2500; while (performance.now() < end); }")
+    bridge.page.wait_for_function("() => window.__ended")
+    heard.wait_for(timeout=2000)
+
+
+def test_what_was_jumped_over_was_not_heard(show, spied, tmp_path):
+    bridge = show(lambda: made(tmp_path / "t", "mos", words=20))
+    heard = played(bridge)
+    # Less than a second at a time: so much could be a page that is slow.
+    bridge.page.evaluate(
+        """() => {
+          const [[audio]] = window.__audio;
+          const jump = () => { audio.currentTime += 0.8; if (audio.currentTime < 6) setTimeout(jump, 100); };
+          jump();
+        }"""
+    )
+    bridge.page.wait_for_function("() => window.__ended")
+    bridge.page.wait_for_timeout(300)
+    assert heard.count() == 0
+
+
 def test_ab_by_keyboard_to_the_end_tells_nothing(show, spied, tmp_path):
     bridge = show(lambda: made(tmp_path / "t", "ab", trials_per_listener=2))
     keys = bridge.page.keyboard

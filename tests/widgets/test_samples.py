@@ -1,11 +1,14 @@
 """A sample is asked for once in a process, however many galleries and pages show it."""
 
+import contextlib
 import json
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from speechframe._loop import background_loop
 from speechframe.spec.speech import Voice
 from speechframe.testing import FaultyService
 from speechframe.widgets.voice_gallery import VoiceGallery
@@ -53,9 +56,26 @@ def until(true, seconds=60):
         time.sleep(0.02)
 
 
+@contextlib.contextmanager
+def at_once():
+    """Hold the loop that asks for samples: what is clicked meanwhile is asked for together."""
+    held, release = threading.Event(), threading.Event()
+
+    def hold():
+        held.set()
+        release.wait(60)
+
+    background_loop().call_soon_threadsafe(hold)
+    assert held.wait(60)
+    try:
+        yield
+    finally:
+        release.set()
+
+
 def test_clicks_in_two_galleries_and_in_two_views_of_one_pay_once(faulty, spent):
     galleries = [a_gallery(faulty, TEXT) for _ in range(2)]
-    with ThreadPoolExecutor(4) as threads:
+    with at_once(), ThreadPoolExecutor(4) as threads:
         list(threads.map(click, galleries * 2))
     until(lambda: all(len(made.told) == 2 for made in galleries))
     assert spent() == (1, len(TEXT))
@@ -78,8 +98,9 @@ def test_another_text_is_another_sample(faulty, spent):
 def test_one_that_failed_is_told_to_all_and_asked_for_again(faulty, spent):
     faulty.set(scripts={"Once more.": ["400", "ok"]})
     galleries = [a_gallery(faulty, "Once more.") for _ in range(2)]
-    for made in galleries:
-        click(made)
+    with at_once():
+        for made in galleries:
+            click(made)
     until(lambda: all(made.told for made in galleries))
     assert [made.told[0][0] for made in galleries] == ["error", "error"]
     click(galleries[0])

@@ -40,6 +40,19 @@ export function heldRows(model, message) {
   }
 }
 
+/** Does what it was told last, when a moment has passed without another word. */
+function settled() {
+  let timer = 0;
+  const end = () => clearTimeout(timer);
+  return {
+    end,
+    later(act) {
+      end();
+      timer = setTimeout(act, WAIT_MS);
+    },
+  };
+}
+
 const spaced = (name) => name.replace("_", " ");
 const badge = (text, title) => el("span.badge", { "data-tone": TONES[text] ?? "", title }, spaced(text));
 
@@ -49,7 +62,6 @@ export default makeWidget("Rows", (shell) => {
   let at = null; // the place of the row that is chosen
   let view = null;
   let eager = false; // play it when it is there
-  let timer = 0;
 
   // What was asked for counts at once: Python's answer to the last question may not be here yet.
   let asked = get("wanted");
@@ -61,13 +73,11 @@ export default makeWidget("Rows", (shell) => {
     const { page, ...filters } = get("wanted");
     if (Object.keys(filters).every((name) => filters[name] === asked[name])) asked = { ...filters, page };
   };
-  const wait = (act) => {
-    clearTimeout(timer);
-    timer = setTimeout(act, WAIT_MS);
-  };
+  // Whoever types and chooses a row at once wants both.
+  const [searching, opening] = [settled(), settled()];
   const search = el("input", {
     type: "search", placeholder: "Search in texts and ids", label: "Search in texts and ids",
-    value: asked.search, input: () => wait(() => ask({ search: search.value, page: 0 })),
+    value: asked.search, input: () => searching.later(() => ask({ search: search.value, page: 0 })),
   });
   const status = choice("Status", [["", "any status"], ...STATUSES.map((name) => [name, spaced(name)])],
     asked.status, (value) => ask({ status: value, page: 0 }));
@@ -116,7 +126,7 @@ export default makeWidget("Rows", (shell) => {
       node.tabIndex = mine ? 0 : -1;
     }
     if (focus) nodeAt(place)?.focus();
-    wait(() => get("opened").place !== at && send({ kind: "open", place: at }));
+    opening.later(() => get("opened").place !== at && send({ kind: "open", place: at }));
   };
   const step = (by) => {
     const rows = get("rows");
@@ -127,7 +137,7 @@ export default makeWidget("Rows", (shell) => {
     if (get("opened").place === at) view?.sound.toggle();
     else {
       eager = true;
-      clearTimeout(timer);
+      opening.end();
       send({ kind: "open", place: at });
     }
   };
@@ -253,7 +263,8 @@ export default makeWidget("Rows", (shell) => {
   shell.follow(["opened"], open);
   shell.follow(["trouble"], () => tell(banner, get("trouble")));
   shell.onEnd(() => {
-    clearTimeout(timer);
+    searching.end();
+    opening.end();
     view?.dispose();
   });
 });

@@ -36,6 +36,9 @@ export function loader({ send, hear }) {
   };
 }
 
+/** How far a clip's clock may be ahead of the page's. */
+const SLACK_S = 0.25;
+
 /** One audio at a time: who begins stops whoever is heard. */
 export function soloist() {
   let now = null;
@@ -59,11 +62,15 @@ export function sound({ clips, solo, signal }, { id, audioSeconds, on }) {
   audio.preload = "none";
   let frame = 0;
   let last = null;
-  let from = 0;
+  let from = null;
 
+  const moment = (seconds = audio.currentTime) => ({ seconds, ms: performance.now() });
   const count = () => {
-    const now = audio.currentTime;
-    if (last != null && now > last && now - last < 1) state.heardSeconds += now - last;
+    const now = moment();
+    const heard = last ? now.seconds - last.seconds : 0;
+    // A clip goes on while its page stands still. What went further than time did was a jump.
+    const most = last ? ((now.ms - last.ms) / 1000) * audio.playbackRate + SLACK_S : 0;
+    if (heard > 0 && heard <= most) state.heardSeconds += heard;
     last = audio.paused ? null : now;
   };
   const tick = () => {
@@ -101,7 +108,7 @@ export function sound({ clips, solo, signal }, { id, audioSeconds, on }) {
         await load();
         solo.begins(audio);
         // Where it begins: when the browser says that it plays, some of it was heard already.
-        from = audio.ended ? 0 : audio.currentTime;
+        from = moment(audio.ended ? 0 : audio.currentTime);
         await audio.play();
       } catch (error) {
         fail(error);
