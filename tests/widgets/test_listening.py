@@ -126,7 +126,9 @@ def played(bridge):
     begin(bridge)
     bridge.page.get_by_role("button", name="Play A").click()
     bridge.page.wait_for_function("() => window.__audio.some(([audio]) => audio.currentTime > 0)")
-    bridge.page.evaluate("() => window.__audio[0][0].addEventListener('ended', () => { window.__ended = true; })")
+    bridge.page.evaluate(
+        "() => window.__audio[0][0].addEventListener('ended', () => { window.__ended = true; })"
+    )
     return bridge.page.get_by_role("button", name="Play A, heard")
 
 
@@ -134,7 +136,9 @@ def test_what_plays_while_the_page_stands_still_was_heard(show, spied, tmp_path)
     bridge = show(lambda: made(tmp_path / "t", "mos", words=20))
     heard = played(bridge)
     for _ in range(2):
-        bridge.page.evaluate("() => { const end = performance.now() + 2500; while (performance.now() < end); }")
+        bridge.page.evaluate(
+            "() => { const end = performance.now() + 2500; while (performance.now() < end); }"
+        )
     bridge.page.wait_for_function("() => window.__ended")
     heard.wait_for(timeout=2000)
 

@@ -104,7 +104,7 @@ class Cap:
     _since: int = field(default=0, init=False)
     _probing: bool = field(default=False, init=False)
     _has_room: bool = field(default=False, init=False)
-    """The last probe passed: before the number grows, another one is to. Where answers take their time to come,
+    """The last probe passed: before the number grows, another one is to. Where answers take their time,
     a call that looks like one too many may arrive after another has left."""
 
     def __post_init__(self) -> None:
@@ -174,7 +174,7 @@ class Cap:
         return was_no_cap
 
     def _shown_by(self, ticket: Ticket, refused: Ticket) -> int:
-        """Return how many calls are let in at once, as far as one that passed shows; 0 where it shows nothing."""
+        """Return how many calls are let in at once, as far as one that passed shows; 0 if it shows none."""
         if ticket.volley == refused.volley:
             return self._let_in
         if ticket.number < refused.number or ticket.beside < refused.beside:
@@ -189,7 +189,7 @@ class Cap:
         self._let_in += is_let_in and ticket.volley == self._volley
 
     def _below(self, ticket: Ticket) -> int:
-        """Return the number that is left below a refused call: never less than passed side by side with it."""
+        """Return the number left below a refused call: never less than passed side by side with it."""
         let_in = self._let_in if ticket.volley == self._volley else 0
         return max(1, let_in, min(self.held, ticket.beside))
 
