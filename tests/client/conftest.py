@@ -259,7 +259,7 @@ def settings(odd):
 @pytest.fixture
 def quick():
     """Patience that does not wait."""
-    return Patience(first_wait_s=0.001, longest_wait_s=0.002, patience_s=5)
+    return Patience(first_wait_s=0.001, longest_wait_s=0.002, patience_s=60)
 
 
 @pytest.fixture

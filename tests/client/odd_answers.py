@@ -68,6 +68,7 @@ class Connection:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     service: "Service"
+    closed: threading.Event = field(default_factory=threading.Event)
 
     def write(self, data):
         self.writer.write(data)
@@ -108,8 +109,8 @@ class Service:
     seen: list = field(default_factory=list)
     strange: list = field(default_factory=list)
     port: int = 0
-    closed: threading.Event = field(default_factory=threading.Event)
-    """Set whenever a connection was closed from this side."""
+    latest: Connection | None = None
+    """On which the last question came."""
     _writers: set = field(default_factory=set)
 
     @property
@@ -176,7 +177,7 @@ class Service:
         with contextlib.suppress(ConnectionError, asyncio.CancelledError):
             await writer.wait_closed()
         self._writers.discard(writer)
-        self.closed.set()
+        connection.closed.set()
 
     async def _answer(self, connection):
         head = (await connection.reader.readuntil(b"\r\n\r\n")).decode("latin-1")
@@ -191,6 +192,7 @@ class Service:
         )
         content = await connection.reader.readexactly(length)
         self.seen.append((method, path, head, content))
+        self.latest = connection
         if method == "GET":
             await self._get(connection, path)
             return

@@ -260,6 +260,7 @@ async def test_a_file_that_grows_is_not_carried_out(client, server, tmp_path):
     assert server.seen == []
 
 
+@pytest.mark.quiet
 async def test_a_service_that_stops_reading_ends_in_a_time_limit(client, server, tmp_path):
     path = tmp_path / "large.wav"
     path.write_bytes(clip(120.0, 96_000))

@@ -15,6 +15,22 @@ async def deadlines():
     made.close()
 
 
+@pytest.fixture
+async def move(monkeypatch):
+    """Let the loop's clock stand still, but for what it is moved: no time passes where it may not."""
+    loop = asyncio.get_running_loop()
+    now_s = loop.time()
+    monkeypatch.setattr(loop, "time", lambda: now_s)
+
+    async def moved(by_s):
+        nonlocal now_s
+        now_s += by_s
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    return moved
+
+
 async def sleeping(deadlines, timeout_s, sleep_s):
     """Return whether a block was ended."""
     try:
@@ -32,10 +48,10 @@ async def test_a_block_in_time_is_left_alone_and_its_task_too(deadlines):
     await asyncio.sleep(0)
 
 
-async def test_what_comes_after_a_block_has_no_limit(deadlines):
+async def test_what_comes_after_a_block_has_no_limit(deadlines, move):
     with Deadline(deadlines, 0.02):
-        await asyncio.sleep(0)
-    await asyncio.sleep(0.1)
+        await move(0.01)
+    await move(0.1)
 
 
 async def test_a_block_that_takes_too_long_ends(deadlines):
@@ -56,9 +72,13 @@ async def test_each_of_many_ends_at_its_own_time_whatever_their_order(deadlines)
     assert await asyncio.gather(*tasks) == [False, True, False, True, True, False]
 
 
-async def test_a_later_limit_is_kept_when_an_earlier_one_was_removed(deadlines):
+async def test_a_later_limit_is_kept_when_an_earlier_one_was_removed(deadlines, move):
     early = asyncio.create_task(sleeping(deadlines, 0.02, 0))
     late = asyncio.create_task(sleeping(deadlines, 0.05, 20))
+    await move(0)
+    await move(0.03)
+    assert (early.done(), late.done()) == (True, False)
+    await move(0.03)
     assert await asyncio.gather(early, late) == [False, True]
 
 

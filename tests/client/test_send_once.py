@@ -338,6 +338,7 @@ async def test_an_attempt_ends_in_time(odd, client, call, odd_answer):
     assert 0.25 < time.monotonic() - started < 2
 
 
+@pytest.mark.quiet
 async def test_the_time_limit_grows_with_the_text(odd, settings, quick):
     odd.script(odd.hang())
     timeouts = Timeouts(base_s=0.1, per_character_s=0.01)
@@ -356,7 +357,7 @@ async def test_many_hanging_attempts_all_end(odd, client, call):
     odd.script(odd.dribble(200, b"{", 0.005))
     ended = await asyncio.wait_for(
         asyncio.gather(*(client.send_once(call, timeout_s=0.4) for _ in range(30)), return_exceptions=True),
-        10,
+        60,
     )
     assert [type(error) for error in ended] == [errors.TimedOut] * 30
 

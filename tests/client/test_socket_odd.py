@@ -139,16 +139,24 @@ def desk(odd):
     return found
 
 
-@pytest.fixture
-async def client(settings, quick):
-    timeouts = Timeouts(base_s=0.5, per_character_s=0)
-    async with Client(settings, patience=quick, timeouts=timeouts) as made:
-        yield made
+async def until(condition):
+    """Wait for what is seen at the desk, which is in another thread."""
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110 - the desk is in another thread
+            await asyncio.sleep(0.01)
 
 
 @pytest.fixture
 async def session(client, desk):
     async with client.stream_session(**HALF) as made:
+        yield made
+
+
+@pytest.fixture
+async def hasty(settings, quick):
+    """A client that waits for little: a healthy turn may take it too long, beside other tests."""
+    timeouts = Timeouts(base_s=0.5, per_character_s=0)
+    async with Client(settings, patience=quick, timeouts=timeouts) as made:
         yield made
 
 
@@ -282,8 +290,8 @@ async def test_after_1000_in_the_middle_a_turn_goes_on_when_it_has_text(client, 
         stream = context.audio()
         await context.send("Hello.")
         assert await anext(stream) == wav
-        await asyncio.sleep(0.1)
-        assert (desk.sockets, session.sockets) == (1, 0)
+        await until(lambda: session.sockets == 0)
+        assert desk.sockets == 1
         await context.send("Again.")
         await context.end()
         await stream.read()
@@ -381,31 +389,36 @@ async def test_an_answer_that_is_no_upgrade_is_no_connection(odd, desk, session)
     assert not caught.value.sent
 
 
-async def test_a_service_that_says_nothing_is_not_waited_for_for_ever(desk, session):
+@pytest.mark.quiet
+async def test_a_service_that_says_nothing_is_not_waited_for_for_ever(desk, hasty):
     async def silent(desk, socket):
         await desk.ended(socket)
         await desk.ended(socket)
 
     desk.acts = [silent]
-    with pytest.raises(StreamBroken, match=r"nothing came for 0\.5 s"):
-        await session.speak("Hello.").read()
-    # Given up, it is ended all the same.
-    await asyncio.sleep(0.05)
+    async with hasty.stream_session(**HALF) as session:
+        with pytest.raises(StreamBroken, match=r"nothing came for 0\.5 s"):
+            await session.speak("Hello.").read()
+        # Given up, it is ended all the same.
+        await until(lambda: len(desk.ends()) == 2)
     assert desk.ends() == ["1.1", "1.1"]
 
 
-async def test_before_its_end_a_turn_may_be_silent(desk, session):
-    context = await session.open()
-    await context.send("Hello")
-    reading = asyncio.create_task(context.audio().read())
-    await asyncio.sleep(0.8)
-    assert not reading.done()
-    await context.end()
-    assert await reading == b"Hello"
+@pytest.mark.quiet
+async def test_before_its_end_a_turn_may_be_silent(desk, hasty):
+    async with hasty.stream_session(**HALF) as session:
+        context = await session.open()
+        await context.send("Hello")
+        reading = asyncio.create_task(context.audio().read())
+        await asyncio.sleep(0.8)
+        assert not reading.done()
+        await context.end()
+        assert await reading == b"Hello"
 
 
-async def test_a_turn_that_waits_for_a_slot_of_another_session_is_not_silent(client, desk):
-    one, two = client.stream_session(**HALF, max_contexts=1), client.stream_session(**HALF)
+@pytest.mark.quiet
+async def test_a_turn_that_waits_for_a_slot_of_another_session_is_not_silent(hasty, desk):
+    one, two = hasty.stream_session(**HALF, max_contexts=1), hasty.stream_session(**HALF)
     async with one, two, asyncio.timeout(60):
         holder = await one.open()
         await holder.send("First.")
@@ -424,6 +437,9 @@ async def test_whoever_leaves_a_turn_ends_it(desk, session, how):
         await socket.send_str(audio(b"heard", found["context_id"]))
         await desk.ended(socket)
 
+    def sent():
+        return desk.frames and desk.texts()
+
     desk.acts = [act]
     context = await session.open()
     await context.send("Hello.")
@@ -432,15 +448,15 @@ async def test_whoever_leaves_a_turn_ends_it(desk, session, how):
             break
     elif how == "cancel":
         task = asyncio.create_task(context.audio().read())
-        await asyncio.sleep(0.1)
+        await until(lambda: context.audio().audio)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     elif how == "error":
-        await failing_within(context, asyncio.sleep, 0.1)
+        await failing_within(context, until, sent)
     else:
-        await asyncio.sleep(0.1)
+        await until(sent)
         await context.close()
-    await asyncio.sleep(0.1)
+    await until(desk.ends)
     assert desk.frames[0][-2:] == [
         {"clear": True, "context_id": "1.1"},
         {"end": True, "context_id": "1.1"},
@@ -452,11 +468,11 @@ async def test_a_session_that_is_left_ends_its_turns(client, desk):
         nonlocal context
         context = await session.open()
         await context.send("Hello.")
-        await asyncio.sleep(0.1)
+        await until(lambda: desk.frames and desk.texts())
 
     context, session = None, client.stream_session(**HALF)
     await failing_within(session, speak_a_little)
-    await asyncio.sleep(0.05)
+    await until(desk.ends)
     assert desk.ends() == ["1.1"]
     with pytest.raises(RuntimeError, match="closed"):
         await session.open()
@@ -539,6 +555,7 @@ async def test_the_cap_is_what_the_service_publishes(odd, client, desk):
         contexts = [await session.open() for _ in range(5)]
         for number, context in enumerate(contexts):
             await context.send(f"{number}.")
+        await until(lambda: desk.frames and len(desk.texts()) == 3)
         await asyncio.sleep(0.1)
         assert desk.texts() == ["0.", "1.", "2."]
         for context in contexts:

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 import os
 import signal
 import time
@@ -31,6 +32,8 @@ KEYS = ["main:100000000:4", "narrow:100000000:1", "poor:20:4"]
 VOICE = "en-US-ivy"
 THREE = "The boat is small. It went through the harbour! Nobody saw it."
 LONG = " ".join(f"This is sentence number {number} of a text that takes its time." for number in range(70))
+LARGE = {"sample_rate": 48000, "channel_type": "STEREO"}
+"""Of a long text it is more than connections hold: it goes on until it is read or left."""
 ONCE = Patience(attempts=1)
 
 
@@ -145,15 +148,18 @@ async def test_refusals_are_the_errors_of_every_other_call(service, client):
             await poor.stream(THREE, voice="ivy")
 
 
-async def test_a_slot_that_is_taken_is_waited_for(service, narrow):
+async def test_a_slot_that_is_taken_is_waited_for(service, narrow, caplog):
+    caplog.set_level(logging.INFO, "speechframe")
     async with Client(
         settings(service, "narrow"), patience=Patience(attempts=50, first_wait_s=0.05)
     ) as patient:
-        holder = await narrow.stream(LONG, voice="ivy")
+        holder = await narrow.stream(LONG, voice="ivy", **LARGE)
         with pytest.raises(RateLimited):
             await narrow.stream("Hello", voice="ivy")
         waiting = asyncio.create_task(patient.stream("Hello", voice="ivy"))
-        await asyncio.sleep(0.5)  # it is refused at least once
+        async with asyncio.timeout(60):
+            while "attempt 1 failed" not in caplog.text:  # noqa: ASYNC110 - nothing else tells of it
+                await asyncio.sleep(0.01)
         await holder.close()
         stream = await waiting
         await stream.read()
@@ -209,18 +215,21 @@ async def test_tokens_are_spoken_while_they_are_written(client):
     # A busy machine makes pauses between words, and a pause that is too long would cut the text elsewhere.
     patient = {"min_buffer_size": 0, "max_buffer_delay_in_ms": 1000}
     async with client.stream_session(voice="ivy", **patient) as session:
-        written = []
+        written, heard = [], asyncio.Event()
 
         async def tokens():
             for word in THREE.split():
                 written.append(word)
                 yield word + " "
-                await asyncio.sleep(0.08)
+                if word == "small.":
+                    # The rest is not written before this is heard.
+                    await asyncio.wait_for(heard.wait(), 60)
 
         stream = session.speak(tokens())
         first = None
         async for chunk in stream:
             first = first or (len(written), chunk)
+            heard.set()
         # Heard before the text was all written, and whole in the end.
         assert first[0] < len(THREE.split())
         assert first[1][:4] == b"RIFF"
@@ -268,6 +277,8 @@ async def test_a_turn_without_text_ends_at_once(client):
         assert session.sockets == 0
 
 
+# Within the second for which a text waits for more, at the most.
+@pytest.mark.quiet
 async def test_clear_drops_what_is_not_spoken_yet(client):
     async with client.stream_session(
         voice="ivy", min_buffer_size=1000, max_buffer_delay_in_ms=1000
@@ -311,8 +322,13 @@ async def test_no_characters_left_is_a_payment_that_is_required(service):
 
 
 async def test_more_turns_than_slots_wait_for_each_other_over_all_sessions(narrow):
-    async with narrow.stream_session(voice="ivy") as one, narrow.stream_session(voice="cole") as two:
-        speaking = [session.speak(words_of(THREE, 0.01)).read() for session in (one, two, one, two)]
+    # A pause between words that is too long would cut the text elsewhere.
+    patient = {"max_buffer_delay_in_ms": 1000}
+    async with (
+        narrow.stream_session(voice="ivy", **patient) as one,
+        narrow.stream_session(voice="cole", **patient) as two,
+    ):
+        speaking = [session.speak(words_of(THREE)).read() for session in (one, two, one, two)]
         heard = await asyncio.gather(*speaking)
     assert heard[0] == heard[2]
     assert heard[1] == heard[3] != heard[0]
@@ -407,11 +423,12 @@ async def test_whoever_leaves_a_session_frees_its_slots(narrow):
 
 
 def test_a_sync_stream_is_iterated_left_and_saved(service, tmp_path):
-    with SyncClient(settings(service, "narrow"), patience=ONCE) as client:
-        held = client.stream(LONG, voice="ivy")
+    patient = Patience(attempts=1000, first_wait_s=0.05, longest_wait_s=0.05)
+    with SyncClient(settings(service, "narrow"), patience=patient) as client:
+        held = client.stream(LONG, voice="ivy", **LARGE)
         for _ in held:
             break
-        time.sleep(0.2)
+        # When its slot is free.
         with client.stream(THREE, voice="ivy", format="MP3") as stream:
             first = next(stream)
             assert stream.audio == first
@@ -460,7 +477,7 @@ async def doomed():
     with local_service(keys=["main"], workers=1) as running:
         async with (
             Client(settings(running), patience=ONCE) as client,
-            client.stream_session(voice="ivy") as session,
+            client.stream_session(voice="ivy", **LARGE) as session,
         ):
             yield running, client, session
 
@@ -469,7 +486,7 @@ async def test_a_service_that_is_killed_leaves_what_was_heard(doomed):
     service, client, session = doomed
     context = await session.open()
     await context.send(LONG)
-    turn, stream = context.audio(), await client.stream(LONG, voice="ivy")
+    turn, stream = context.audio(), await client.stream(LONG, voice="ivy", **LARGE)
     assert await anext(turn)
     os.kill(service.pid, signal.SIGKILL)
     for broken in (turn, stream):

@@ -162,6 +162,7 @@ async def test_what_came_of_a_stream_that_is_cut_off_is_kept(odd, client, tmp_pa
         await stream.next()
 
 
+@pytest.mark.quiet
 async def test_a_stream_that_falls_silent_is_broken(odd, hasty):
     odd.script(odd.raw(HEAD + chunk(odd.audio), then="wait"), path=PATH)
     stream = await hasty.stream("Hello", **ASKED)
@@ -170,6 +171,7 @@ async def test_a_stream_that_falls_silent_is_broken(odd, hasty):
     assert stream.audio == odd.audio
 
 
+@pytest.mark.quiet
 async def test_an_answer_that_does_not_begin_is_a_time_limit(odd, hasty):
     odd.script(odd.hang(), path=PATH)
     with pytest.raises(TimedOut) as caught:
@@ -177,6 +179,7 @@ async def test_an_answer_that_does_not_begin_is_a_time_limit(odd, hasty):
     assert caught.value.sent
 
 
+@pytest.mark.quiet
 async def test_a_head_without_audio_is_a_time_limit_too(odd, hasty):
     odd.script(odd.raw(HEAD, then="wait"), path=PATH)
     with pytest.raises(StreamBroken, match="silent") as caught:
@@ -184,6 +187,7 @@ async def test_a_head_without_audio_is_a_time_limit_too(odd, hasty):
     assert caught.value.received_bytes == 0
 
 
+@pytest.mark.quiet
 async def test_a_slow_reader_breaks_no_time_limit(odd, hasty):
     got = b""
     async for piece in await hasty.stream("Hello", **ASKED):
@@ -201,6 +205,7 @@ async def test_a_stream_without_end_is_broken_by_size(odd, settings):
     assert len(stream.audio) < 3 << 20
 
 
+@pytest.mark.quiet
 async def test_a_stream_without_end_is_broken_by_time(odd, hasty, monkeypatch):
     monkeypatch.setattr(limits, "_GRACE_S", 0)
     monkeypatch.setattr(limits, "_SECONDS_A_CHARACTER", 0.02)

@@ -176,7 +176,7 @@ def test_votes_of_all_listeners_at_once_are_all_kept_and_wait_ends(tmp_path):
         threads = [threading.Thread(target=listen, args=(link,)) for link in links(served)]
         for thread in threads:
             thread.start()
-        assert served.wait(30)
+        assert served.wait(60)
         for thread in threads:
             thread.join()
         assert set(served.progress.values()) == {(4, 4)}

@@ -36,6 +36,9 @@ test.answer(1, {"kind": "begin", "consent": True})
 for trial in range(len(plan["trials"])):
     said = test.record(1, vote_of(plan, trial, {"scores": {"A": 1 + trial % 5}}))
     print(said["trial"], flush=True)
+    # It is killed on its way, however late.
+    if trial == 60:
+        sys.stdin.read()
 """
 
 
@@ -71,7 +74,11 @@ def test_what_was_confirmed_survives_a_kill(tmp_path):
     code = [sys.executable, "-c", VOTER, str(tmp_path / "t")]
     path = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     with subprocess.Popen(
-        code, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}
+        code,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
     ) as voter:
         confirmed = [int(voter.stdout.readline()) for _ in range(5)]
         voter.send_signal(signal.SIGKILL)

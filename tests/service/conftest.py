@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from convert_lab import OURS, install, with_path
+from convert_lab import OURS, Work, install, with_path
 
 from speechframe.local import local_service
 from speechframe.spec import chosen
@@ -61,6 +62,13 @@ class Moody:
             os.write(1, b"noise of a native library" * 100)
         if verb == "sleep":
             time.sleep(float(figure.split()[0]))
+        if verb == "until":
+            path = figure.split()[0]
+            open(path + ".begun", "w").close()
+            while os.path.isdir(os.path.dirname(path)) and not os.path.exists(path):
+                time.sleep(0.01)
+        if verb == "nap" and not os.path.exists(figure.split()[0]):
+            time.sleep(0.1)
         if verb == "grow":
             self.kept = np.ones(int(figure.split()[0]) << 17)
         frames = 220 * len(utterance.text)
@@ -115,7 +123,14 @@ def service(start):
     # Of a small key every character counts, so that only one test may use it.
     small = ["poor:100", "tiny:10", "tiny-stream:10", "tiny-socket:10"]
     keys = ["main", "second:1000000:3", "slow:1000000:2", "spare:100000", *small]
-    with start(keys=keys, workers=2, options=["--body-timeout-s", "1", "--job-timeout-s", "3"]) as running:
+    with start(keys=keys, workers=2, options=["--job-timeout-s", "60"]) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def hasty(start):
+    """Give a service that waits a second for headers and bodies, for tests of what stalls alone."""
+    with start(keys=["main"], workers=1, options=["--body-timeout-s", "1"]) as running:
         yield running
 
 
@@ -124,6 +139,14 @@ def engines(plugins, tmp_path_factory):
     """Give the PYTHONPATH that makes the changer and the recogniser of these tests known."""
     del plugins
     return with_path(install(tmp_path_factory.mktemp("changer"), "changer", "recogniser"))
+
+
+@pytest.fixture
+def work(engines):
+    """Tell and end what the changer of these tests is at."""
+    made = Work(Path(engines.partition(os.pathsep)[0]))
+    yield made
+    made.let_go()
 
 
 @pytest.fixture(scope="session")
@@ -147,9 +170,33 @@ def start_with(start):
 @pytest.fixture(scope="session")
 def changing(start_with, engines):
     keys = ["main", "poor:14", "tiny:100", "one:100000:1", "count:100000", "second:100000"]
-    options = [*OURS, "--body-timeout-s", "2", "--job-timeout-s", "3", "--max-upload-mb", "2"]
+    options = [*OURS, "--job-timeout-s", "60", "--max-upload-mb", "2"]
     with start_with(engines, keys=keys, workers=2, options=options, allow_private_urls=True) as running:
         yield running
+
+
+class Hold:
+    """Work that goes on until it is let go: `text` tells the moody engines so."""
+
+    def __init__(self, folder):
+        self.path = Path(folder) / "go"
+        self.text = f"until {self.path}"
+
+    def begun(self):
+        """Say whether a worker is at it."""
+        return Path(f"{self.path}.begun").exists()
+
+    def let_go(self):
+        self.path.touch()
+
+
+@pytest.fixture
+def hold():
+    # Of a short name: each character is billed.
+    with tempfile.TemporaryDirectory(prefix="hold") as folder:
+        made = Hold(folder)
+        yield made
+        made.let_go()
 
 
 class Answer:
@@ -279,4 +326,4 @@ def files_below(folder):
 def run_service(*options, **popen):
     """Run the service as a command to its end."""
     command = [sys.executable, "-m", "speechframe.service", *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, **popen)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **popen)

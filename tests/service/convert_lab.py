@@ -16,6 +16,8 @@ import numpy as np
 from speechframe.engines.base import Speech, Transcript, Utterance
 from speechframe.errors import EngineError
 
+HERE = os.path.dirname(__file__)
+
 
 class Mirror:
     """Gives the clip back, turned round in time and a little quieter; its style says how it behaves."""
@@ -24,7 +26,7 @@ class Mirror:
     version = "1.0"
 
     def change(self, recording, conversion, *, speak):
-        verb = {50: "crash", 49: "vanish", 48: "hang", 47: "raise", 46: "refuse", 45: "sleep", 44: "grow"}.get(
+        verb = {50: "crash", 49: "vanish", 48: "hang", 47: "raise", 46: "refuse", 45: "wait", 44: "grow"}.get(
             conversion.pitch
         )
         samples = recording.samples[::-1] * 0.5
@@ -32,14 +34,17 @@ class Mirror:
             os.kill(os.getpid(), signal.SIGSEGV)
         if verb == "vanish":
             os._exit(0)
+        if verb in ("hang", "wait"):
+            open(os.path.join(HERE, "begun"), "w").close()
         if verb == "hang":
             time.sleep(3600)
         if verb == "raise":
             raise RuntimeError("a secret inside")
         if verb == "refuse":
             raise EngineError("there is no voice in the clip")
-        if verb == "sleep":
-            time.sleep(0.7)
+        if verb == "wait":
+            while not os.path.exists(os.path.join(HERE, "go")):
+                time.sleep(0.01)
         garbage = {
             -50: None,
             -49: Speech(np.full(100, np.nan, np.float32), 24000, ()),
@@ -108,8 +113,26 @@ def with_path(folder):
     return os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")]))
 
 
+class Work:
+    """What a changer of `install(folder, ...)` is at, where it hangs or waits to be let go."""
+
+    def __init__(self, folder):
+        self._begun, self._go = folder / "begun", folder / "go"
+        self.again()
+
+    def again(self):
+        for mark in (self._begun, self._go):
+            mark.unlink(missing_ok=True)
+
+    def begun(self):
+        return self._begun.exists()
+
+    def let_go(self):
+        self._go.touch()
+
+
 PATH = by_name("convert").path
-CRASH, VANISH, HANG, RAISE, REFUSE, SLEEP = 50, 49, 48, 47, 46, 45
+CRASH, VANISH, HANG, RAISE, REFUSE, WAIT = 50, 49, 48, 47, 46, 45
 """What the changer of these tests does, by pitch."""
 GARBAGE = range(-50, -43)
 

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import time
 from contextlib import asynccontextmanager
 from functools import cache
 
@@ -88,22 +89,44 @@ async def free_slots(http, key, cap):
         return int(found["context_id"])
 
 
+async def all_free(http, key, cap):
+    """Wait until a key has all its slots, those of sockets that were just closed too."""
+    end = time.monotonic() + 60
+    while (free := await free_slots(http, key, cap)) != cap:
+        assert time.monotonic() < end, f"{free} of {cap} slots are free"
+        await asyncio.sleep(0.05)
+
+
+async def in_order(talk):
+    """Wait until all that was sent has been read: frames are, one after the other."""
+    await talk.socket.send_str("no JSON")
+    await talk.until(lambda one: one.get("error_code") == "INVALID_JSON")
+
+
 async def at_work(http, busy, waiting=0):
     """Wait until so many workers are at work, and so many jobs wait for one."""
-    for _ in range(500):
+    end = time.monotonic() + 60
+    while True:
         workers = (await http.get("/healthz")).json["workers"]
         if workers["busy"] >= busy and workers["waiting"] >= waiting:
             return
+        assert time.monotonic() < end, workers
         await asyncio.sleep(0.01)
-    raise AssertionError(workers)
 
 
 async def healthy(http):
     """Wait until every worker is there again."""
-    for _ in range(500):
+    end = time.monotonic() + 60
+    while True:
         answer = await http.get("/healthz")
         # 503 while there is none at all.
         if answer.status == 200 and answer.json["workers"]["alive"] == answer.json["workers"]["count"]:
             return
+        assert time.monotonic() < end, answer.body
         await asyncio.sleep(0.02)
-    raise AssertionError(answer.body)
+
+
+async def replaced(http, tools, service, killed):
+    """Wait until there are others for all workers that were killed: nobody gives them a job any more."""
+    await tools.until(lambda: len(set(tools.worker_pids(service.pid)) - set(killed)) >= len(killed))
+    await healthy(http)

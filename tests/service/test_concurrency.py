@@ -13,9 +13,12 @@ from speechframe.wire.bodies import retry_after_s
 
 
 @pytest.mark.rule("status.429-concurrency", "limit.concurrency-429")
-async def test_above_the_keys_concurrency_is_429_with_retry_after_and_costs_nothing(http):
+async def test_above_the_keys_concurrency_is_429_with_retry_after_and_costs_nothing(http, hold, tools):
     before = await http.remaining("second")
-    answers = await asyncio.gather(*[http.generate("sleep 0.5", key="second") for _ in range(7)])
+    sends = [asyncio.ensure_future(http.generate(hold.text, key="second")) for _ in range(7)]
+    await tools.until(lambda: sum(send.done() for send in sends) == 4)
+    hold.let_go()
+    answers = await asyncio.gather(*sends)
     assert Counter(answer.status for answer in answers) == {200: 3, 429: 4}
     for answer in answers:
         if answer.status == 429:
@@ -23,23 +26,27 @@ async def test_above_the_keys_concurrency_is_429_with_retry_after_and_costs_noth
             assert answer.headers[chosen.RETRY_AFTER_HEADER].isdecimal()
             assert int(answer.headers[chosen.RETRY_AFTER_HEADER]) >= 1
             assert 0 < retry_after_s(answer.headers) <= 5
-    assert await http.remaining("second") == before - 3 * len("sleep 0.5")
+    assert await http.remaining("second") == before - 3 * len(hold.text)
     assert (await http.generate(key="second")).status == 200, "the slots are free again"
 
 
-async def test_keys_have_slots_of_their_own(http):
-    busy = [asyncio.ensure_future(http.generate("sleep 0.4", key="slow")) for _ in range(2)]
+async def test_keys_have_slots_of_their_own(http, hold):
+    busy = [asyncio.ensure_future(http.generate(hold.text, key="slow")) for _ in range(2)]
     await at_work(http, 2)
     assert (await http.generate(key="slow")).status == 429
-    # Both workers are asleep, so this one waits its turn and is served.
-    assert (await http.generate(key="second")).status == 200
+    # Both workers are busy, so this one waits its turn and is served.
+    other = asyncio.ensure_future(http.generate(key="second"))
+    await at_work(http, 2, waiting=1)
+    hold.let_go()
+    assert (await other).status == 200
     assert [answer.status for answer in await asyncio.gather(*busy)] == [200, 200]
 
 
-async def test_a_request_that_could_never_succeed_is_told_so_though_no_slot_is_free(http):
-    busy = [asyncio.ensure_future(http.generate("sleep 0.4", key="slow")) for _ in range(2)]
+async def test_a_request_that_could_never_succeed_is_told_so_though_no_slot_is_free(http, hold):
+    busy = [asyncio.ensure_future(http.generate(hold.text, key="slow")) for _ in range(2)]
     await at_work(http, 2)
     assert (await http.generate(key="slow", pitch=99)).status == 400
+    hold.let_go()
     await asyncio.gather(*busy)
 
 
@@ -97,15 +104,19 @@ async def test_balances_of_many_at_once_are_one_exact_chain(start, http_to):
 
 
 @pytest.mark.rule("status.503-saturated")
-async def test_a_full_queue_over_all_keys_is_503_with_retry_after_and_costs_nothing(start, http_to):
+async def test_a_full_queue_over_all_keys_is_503_with_retry_after_and_costs_nothing(
+    start, http_to, hold, tools
+):
     keys = ["one:100000:20", "two:100000:20", "broke:0"]
     with start(keys=keys, workers=1, options=["--queue", "4"]) as service:
         http = http_to(service)
-        sends = [http.generate("sleep 0.2", key=("one", "two")[n % 2]) for n in range(12)]
+        sends = [http.generate(hold.text, key=("one", "two")[n % 2]) for n in range(12)]
         sends = list(map(asyncio.ensure_future, sends))
         await at_work(http, 1, waiting=4)
+        await tools.until(lambda: sum(send.done() for send in sends) == 7)
         # Whether it could be paid for is looked at after that.
         assert (await http.generate("hello", key="broke")).status == 503
+        hold.let_go()
         answers = await asyncio.gather(*sends)
         assert (await http.generate("hello", key="broke")).status == 402
         counts = Counter(answer.status for answer in answers)
@@ -115,7 +126,7 @@ async def test_a_full_queue_over_all_keys_is_503_with_retry_after_and_costs_noth
                 assert answer.code == HttpErrorCode.UNAVAILABLE
                 assert retry_after_s(answer.headers) > 0
         left = await http.remaining("one") + await http.remaining("two")
-        assert left == 200_000 - 5 * len("sleep 0.2")
+        assert left == 200_000 - 5 * len(hold.text)
         assert (await http.generate("hello", key="one")).status == 200
 
 

@@ -25,6 +25,7 @@ from convert_lab import (
     no_uploads,
     with_path,
 )
+from socket_lab import at_work
 
 from speechframe.audio import codec
 from speechframe.spec import billing, chosen
@@ -369,17 +370,17 @@ async def test_private_addresses_are_refused_unless_the_operator_allows(start_wi
         assert files.asked == []
 
 
-async def test_a_full_queue_is_503_before_anything_is_fetched(start_with, engines, http_to, files):
-    options = [*OURS, "--queue", "1", "--job-timeout-s", "10"]
+async def test_a_full_queue_is_503_before_anything_is_fetched(
+    start_with, engines, http_to, files, work, tools
+):
+    options = [*OURS, "--queue", "1", "--job-timeout-s", "60"]
     with start_with(engines, workers=1, options=options, allow_private_urls=True) as service:
         http = http_to(service)
-        busy = [asyncio.ensure_future(convert(http, clip(0.05), pitch=HANG)) for _ in range(2)]
-        seen = 0
-        # One that waits to be measured is gone in a moment; one that waits for the hanging worker stays.
-        while seen < 10:
-            waiting = (await http.get("/healthz")).json["workers"]["waiting"]
-            seen = seen + 1 if waiting else 0
-            await asyncio.sleep(0.02)
+        busy = [asyncio.ensure_future(convert(http, clip(0.05), pitch=HANG))]
+        await tools.until(work.begun)
+        # The second waits to be measured by a worker that hangs.
+        busy.append(asyncio.ensure_future(convert(http, clip(0.05))))
+        await at_work(http, 1, waiting=1)
         answer = await convert(http, None, file_url=str(files.make_url("/a.wav")))
         assert (answer.status, answer.code) == (503, "UNAVAILABLE")
         assert int(answer.headers[chosen.RETRY_AFTER_HEADER]) >= 1

@@ -13,13 +13,13 @@ from convert_lab import (
     PATH,
     RAISE,
     REFUSE,
-    SLEEP,
     VANISH,
+    WAIT,
     clip,
     convert,
     no_uploads,
 )
-from socket_lab import at_work
+from socket_lab import healthy
 
 from speechframe.service.config import WorkerLimits
 from speechframe.spec import chosen
@@ -30,6 +30,14 @@ from speechframe.spec.limits import PITCH, RATE, VARIATION
 @pytest.fixture
 def service(changing):
     return changing
+
+
+@pytest.fixture(scope="module")
+def impatient(start_with, engines):
+    """Give a service that waits neither for a body that stalls nor for an engine that hangs."""
+    options = [*OURS, "--body-timeout-s", "2", "--job-timeout-s", "3"]
+    with start_with(engines, keys=["main"], workers=1, options=options) as running:
+        yield running
 
 
 # What is wrong with a request
@@ -124,15 +132,6 @@ async def test_a_clip_that_is_none_is_400_by_what_it_is_and_costs_nothing(http, 
 # Engines that misbehave
 
 
-async def healthy(http):
-    for _ in range(500):
-        answer = await http.get("/healthz")
-        if answer.status == 200 and answer.json["workers"]["alive"] == answer.json["workers"]["count"]:
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError(answer.body)
-
-
 @pytest.mark.parametrize("pitch", [CRASH, VANISH, RAISE, *GARBAGE])
 async def test_an_engine_that_fails_is_one_500_that_bills_nothing(http, service, pitch):
     await healthy(http)
@@ -149,13 +148,14 @@ async def test_an_engine_that_fails_is_one_500_that_bills_nothing(http, service,
     await healthy(http)
 
 
-async def test_an_engine_that_hangs_is_ended_after_a_time_that_grows_with_the_clip(http, service):
+async def test_an_engine_that_hangs_is_ended_after_a_time_that_grows_with_the_clip(impatient, http_to):
     assert WorkerLimits(base_s=1).change_s(0, 60, 0) > WorkerLimits(base_s=1).change_s(0, 1, 0) > 1
+    http = http_to(impatient)
     before = await http.remaining()
     answer = await convert(http, clip(0.05), pitch=HANG)
     assert (answer.status, answer.code) == (500, "INTERNAL_ERROR")
     assert await http.remaining() == before
-    assert no_uploads(service)
+    assert no_uploads(impatient)
     await healthy(http)
 
 
@@ -167,14 +167,17 @@ async def test_what_only_the_engine_sees_is_400_in_its_words(http):
     assert await http.remaining() == before
 
 
-async def test_a_caller_that_goes_away_leaves_nothing_behind_and_pays_nothing(http, service, tools):
+async def test_a_caller_that_goes_away_leaves_nothing_behind_and_pays_nothing(http, service, tools, work):
     before = await http.remaining()
     shelf = sorted(path.name for path in (service.data / "audio").iterdir())
-    asking = asyncio.ensure_future(convert(http, pitch=SLEEP))
-    await tools.until(lambda: not no_uploads(service))
+    asking = asyncio.ensure_future(convert(http, pitch=WAIT))
+    await tools.until(work.begun)
+    assert not no_uploads(service)
     asking.cancel()
     await tools.until(lambda: no_uploads(service))
-    await asyncio.sleep(1.0)
+    work.let_go()
+    while (await http.get("/healthz")).json["workers"]["busy"]:  # noqa: ASYNC110 - the service runs elsewhere
+        await asyncio.sleep(0.02)
     assert sorted(path.name for path in (service.data / "audio").iterdir()) == shelf
     assert await http.remaining() == before
 
@@ -184,7 +187,7 @@ async def test_a_caller_that_goes_away_leaves_nothing_behind_and_pays_nothing(ht
 
 @pytest.mark.slow
 async def test_a_worker_that_would_be_long_at_what_nobody_waits_for_is_replaced(
-    start_with, engines, http_to, tools
+    start_with, engines, http_to, tools, work
 ):
     with start_with(engines, workers=1, options=[*OURS, "--job-timeout-s", "120"]) as running:
         http = http_to(running)
@@ -192,31 +195,33 @@ async def test_a_worker_that_would_be_long_at_what_nobody_waits_for_is_replaced(
         async def replaced():
             return (await http.get("/healthz", key=None)).json["workers"]["replaced"]
 
-        await left(http, running, tools, pitch=SLEEP)
+        await left(http, running, tools, work, pitch=WAIT)
+        work.let_go()
         assert (await convert(http)).status == 200
         assert await replaced() == 0
         before = await http.remaining()
-        await left(http, running, tools, pitch=HANG)
+        await left(http, running, tools, work, pitch=HANG)
         async with asyncio.timeout(60):
             assert (await convert(http)).status == 200
         assert await replaced() == 1
         assert await http.remaining() == before - 15
 
 
-async def left(http, service, tools, **fields):
+async def left(http, service, tools, work, **fields):
     """Ask, and go away in the middle of the work."""
+    work.again()
     asking = asyncio.ensure_future(convert(http, **fields))
-    await tools.until(lambda: not no_uploads(service))
-    await at_work(http, 1)
-    await asyncio.sleep(0.3)  # the clip is looked at first
+    await tools.until(work.begun)
     asking.cancel()
     await tools.until(lambda: no_uploads(service))
 
 
 async def test_what_uploads_at_once_is_no_more_than_what_may_run_and_wait(http, service, tools):
+    over = asyncio.Event()
+
     async def stalling():
         yield b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
-        await asyncio.sleep(1.5)
+        await over.wait()
 
     headers = {"Content-Type": "multipart/form-data; boundary=b"}
     stalled = [
@@ -228,13 +233,17 @@ async def test_what_uploads_at_once_is_no_more_than_what_may_run_and_wait(http, 
     assert (answer.status, answer.code) == (503, "UNAVAILABLE")
     assert int(answer.headers[chosen.RETRY_AFTER_HEADER]) >= 1
     assert (await convert(http)).status == 200
+    over.set()
     assert [answer.status for answer in await asyncio.gather(*stalled)] == [400, 400]
     assert (await convert(http, key="one")).status == 200
 
 
 @pytest.mark.rule("status.changer-subset")
-async def test_over_the_cap_some_wait_and_the_rest_is_503_never_429(http):
-    answers = await asyncio.gather(*(convert(http, key="one", pitch=SLEEP) for _ in range(4)))
+async def test_over_the_cap_some_wait_and_the_rest_is_503_never_429(http, work, tools):
+    sends = [asyncio.ensure_future(convert(http, key="one", pitch=WAIT)) for _ in range(4)]
+    await tools.until(lambda: sum(send.done() for send in sends) == 2)
+    work.let_go()
+    answers = await asyncio.gather(*sends)
     statuses = sorted(answer.status for answer in answers)
     # One at once, one that waits: as many wait as may run.
     assert statuses == [200, 200, 503, 503]
@@ -246,17 +255,18 @@ async def test_over_the_cap_some_wait_and_the_rest_is_503_never_429(http):
 
 
 @pytest.mark.rule("status.changer-subset")
-async def test_a_body_that_stalls_is_400_here_and_not_408(http, service):
+async def test_a_body_that_stalls_is_400_here_and_not_408(impatient, http_to):
     async def stalling():
         yield b'--b\r\nContent-Disposition: form-data; name="voice_id"\r\n\r\nmoo'
-        await asyncio.sleep(30)
+        await asyncio.sleep(60)
 
+    http = http_to(impatient)
     headers = {"Content-Type": "multipart/form-data; boundary=b"}
     answer = await http.ask("POST", PATH, data=stalling(), headers=headers)
     assert (answer.status, answer.code) == (400, "INVALID_REQUEST")
     assert "the body stalled" in answer.message
     assert answer.status in by_name("convert").statuses
-    assert no_uploads(service)
+    assert no_uploads(impatient)
 
 
 async def test_json_is_not_what_this_call_takes(http):

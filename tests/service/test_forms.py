@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import io
 import os
 import resource
@@ -149,11 +150,12 @@ def test_a_boundary_that_is_missing_or_cannot_be(kind):
 async def reading(tmp_path):
     """Serve a form reader that tells what it read and what was on disk meanwhile."""
     uploads = Uploads(tmp_path, "me")
-    config = ServiceConfig(data=tmp_path, body_timeout_s=0.5, max_upload_bytes=2 * MIB, max_body_bytes=20_000)
+    config = ServiceConfig(data=tmp_path, max_upload_bytes=2 * MIB, max_body_bytes=20_000)
 
     async def read(request):
+        limits = dataclasses.replace(config, body_timeout_s=made.body_timeout_s)
         try:
-            async with received(request, config, uploads, files=("file",)) as form:
+            async with received(request, limits, uploads, files=("file",)) as form:
                 there = [path for path in (tmp_path / "uploads").rglob("*") if path.is_file()]
                 said = {
                     "fields": {name: value or "(file)" for name, value in form.fields(lists=request.query.getall("list", ())).items()},
@@ -179,7 +181,10 @@ async def reading(tmp_path):
                 assert answer.status in {200, 400, 500}
                 return SimpleNamespace(status=answer.status, said=said, message=said.get("error_message", ""))
 
-        yield SimpleNamespace(post=post, server=server, session=session, folder=tmp_path / "uploads" / "me")
+        made = SimpleNamespace(
+            post=post, server=server, session=session, folder=tmp_path / "uploads" / "me", body_timeout_s=60
+        )
+        yield made
 
 
 def left(reading):
@@ -296,8 +301,11 @@ async def test_a_compressed_form_is_refused(reading):
     assert "Content-Encoding" in answer.message
 
 
+@pytest.mark.quiet
 @pytest.mark.parametrize("pause_s", [0.2, 30])
 async def test_a_body_that_stalls_is_400_and_one_that_only_pauses_is_not(reading, pause_s):
+    reading.body_timeout_s = 0.5
+
     async def slowly():
         yield part("file", bytes(100_000), file_name="a")
         for _ in range(2 if pause_s < 1 else 1):
@@ -314,7 +322,10 @@ async def test_a_body_that_stalls_is_400_and_one_that_only_pauses_is_not(reading
     assert left(reading) == []
 
 
+@pytest.mark.quiet
 async def test_a_body_that_drips_for_ever_is_400_all_the_same(reading):
+    reading.body_timeout_s = 0.5
+
     async def dripping():
         yield part("file", b"", file_name="a")[:-2]
         for _ in range(300):

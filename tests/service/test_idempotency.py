@@ -96,22 +96,25 @@ async def test_repeats_at_once_fit_a_quota_that_covers_one(http):
     assert await http.remaining("poor") == 5
 
 
-async def test_another_body_is_refused_also_while_the_first_is_in_flight(http):
+async def test_another_body_is_refused_also_while_the_first_is_in_flight(http, hold):
     headers = {NAME: "in-flight"}
-    first = asyncio.ensure_future(http.generate("sleep 0.4", headers=headers))
+    first = asyncio.ensure_future(http.generate(hold.text, headers=headers))
     await at_work(http, 1)
     assert (await http.generate("another", headers=headers)).status == 400
+    hold.let_go()
     assert (await first).status == 200
 
 
-async def test_when_the_first_of_two_at_once_crashes_the_second_is_billed(start, http_to):
-    with start(quota=100, workers=1) as service:
+async def test_when_the_first_of_two_at_once_crashes_the_second_is_billed(start, http_to, hold):
+    with start(quota=1000, workers=1) as service:
         http = http_to(service)
         headers = {NAME: "takes-over"}
         # One worker: the second waits until the first has gone down with its client.
-        doomed = asyncio.ensure_future(http.generate("sleep 0.5 aaaa", headers=headers))
+        doomed = asyncio.ensure_future(http.generate(hold.text, headers=headers))
         await at_work(http, 1)
-        second = asyncio.ensure_future(http.generate("sleep 0.5 aaaa", headers=headers))
-        await asyncio.sleep(0.1)
+        second = asyncio.ensure_future(http.generate(hold.text, headers=headers))
+        await at_work(http, 1, waiting=1)
         doomed.cancel()
-        assert (await second).json["remainingCharacterCount"] == 100 - 14
+        await asyncio.sleep(0.1)
+        hold.let_go()
+        assert (await second).json["remainingCharacterCount"] == 1000 - len(hold.text)

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import aiohttp
 import pytest
+from socket_lab import at_work
 
 import speechframe as spf
 from speechframe.errors import SettingsError
@@ -58,12 +59,15 @@ async def test_each_region_says_its_name_and_its_cap(ask):
 
 
 @pytest.mark.rule("limit.concurrency-429")
-async def test_caps_count_in_each_region_alone(ask):
+async def test_caps_count_in_each_region_alone(ask, hold, tools):
     first, second = ask("main")
-    answers = await asyncio.gather(first.generate("sleep 0.5"), second.generate("sleep 0.5"))
-    assert [answer.status for answer in answers] == [200, 200]
-    answers = await asyncio.gather(*[first.generate(f"sleep 0.5 {n}") for n in range(2)])
-    assert sorted(answer.status for answer in answers) == [200, 429]
+    sends = [asyncio.ensure_future(one.generate(hold.text)) for one in (first, second)]
+    for one in (first, second):
+        await at_work(one, 1)
+    sends.append(asyncio.ensure_future(first.generate(hold.text)))
+    await tools.until(sends[-1].done)
+    hold.let_go()
+    assert [answer.status for answer in await asyncio.gather(*sends)] == [200, 200, 429]
 
 
 async def test_one_balance_for_all_regions(ask):

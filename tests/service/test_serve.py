@@ -238,22 +238,30 @@ def test_missing_engines_name_the_extra(monkeypatch):
         serve._check_extra()
 
 
+async def stopping(http):
+    """Wait until a service knows that it is to stop; it closes the connection it says so on."""
+    async with asyncio.timeout(60):
+        while (await http.get("/healthz")).status == 200:  # noqa: ASYNC110 - the service runs elsewhere
+            await asyncio.sleep(0.02)
+
+
 async def test_what_is_in_flight_is_answered_when_the_service_is_told_to_stop(
-    plugins, tmp_path, http_to, tools
+    plugins, tmp_path, http_to, tools, hold
 ):
-    with Child("--data", str(tmp_path), "--key", "k:1000") as child:
+    with Child("--data", str(tmp_path), "--key", "k:1000", "--grace-s", "60") as child:
         http = http_to(child, "k")
-        # Two connections that are kept alive: one for the request in flight, one for another.
-        await asyncio.gather(*[http.generate("sleep 0.1") for _ in range(2)])
-        flying = asyncio.ensure_future(http.generate("sleep 0.8"))
+        # Connections that are kept alive: for the request in flight, for one that looks, for another.
+        await asyncio.gather(*[http.generate("sleep 0.1") for _ in range(3)])
+        flying = asyncio.ensure_future(http.generate(hold.text))
         await at_work(http, 1)
         workers = tools.worker_pids(child.process.pid)
         child.process.send_signal(signal.SIGTERM)
-        await asyncio.sleep(0.1)
+        await stopping(http)
         # The connection that was kept alive still gets an answer, and a new one nobody to talk to.
         late = await http.generate("hello")
         assert (late.status, late.code) == (503, "UNAVAILABLE")
         assert late.headers[chosen.RETRY_AFTER_HEADER]
+        hold.let_go()
         answer = await flying
         assert answer.status == 200
         assert child.ended()[0] == 0
@@ -280,11 +288,13 @@ async def test_what_does_not_finish_in_time_is_503_and_not_billed(plugins, tmp_p
 async def test_the_second_ctrl_c_does_not_wait(plugins, tmp_path, http_to):
     with Child("--data", str(tmp_path), "--key", "k:1000", "--grace-s", "60") as child:
         http = http_to(child, "k")
-        flying = asyncio.ensure_future(http.generate("sleep 30"))
+        # A connection that is kept alive, beside that of the request in flight.
+        await asyncio.gather(*[http.generate("sleep 0.1") for _ in range(2)])
+        flying = asyncio.ensure_future(http.generate("sleep 300"))
         await at_work(http, 1)
-        for _ in range(2):
-            child.process.send_signal(signal.SIGINT)
-            await asyncio.sleep(0.2)
+        child.process.send_signal(signal.SIGINT)
+        await stopping(http)
+        child.process.send_signal(signal.SIGINT)
         assert (await flying).status == 503
         assert child.ended()[0] == 0
 

@@ -1,6 +1,5 @@
 """What no client should send, at the real port: the documented code, and the other contexts unharmed."""
 
-import asyncio
 import contextlib
 import json
 import os
@@ -9,7 +8,7 @@ import signal
 import aiohttp
 import pytest
 from aiohttp import WSMsgType
-from socket_lab import FALCON, LONG, MOODY, THREE, at_work, free_slots, healthy, own_bytes, talking
+from socket_lab import FALCON, LONG, MOODY, THREE, all_free, own_bytes, replaced, talking
 
 from speechframe.spec import chosen
 
@@ -60,12 +59,12 @@ async def test_a_frame_that_is_not_even_read_ends_its_own_connection_alone(http)
         # The connection may be gone before all of it is sent.
         with contextlib.suppress(ConnectionError):
             await talk.socket.send_str("x" * (chosen.MAX_READ_FRAME_BYTES + 1))
-        message = await talk.socket.receive(timeout=30)
+        message = await talk.socket.receive(timeout=60)
         assert message.type in {WSMsgType.CLOSE, WSMsgType.CLOSED, WSMsgType.ERROR}
         assert message.type is not WSMsgType.CLOSE or message.data == 1009
         await other.finals(1)
         assert other.audio("other") == own_bytes(LONG[:400])
-        assert await free_slots(http, "second", 3) == 3
+        await all_free(http, "second", 3)
 
 
 async def test_a_context_may_have_any_text_of_up_to_256_characters_as_its_id(http):
@@ -168,7 +167,7 @@ async def test_clients_that_go_away_in_every_manner_or_never_read_harm_no_other(
 
 
 async def test_a_worker_killed_in_the_middle_of_a_sentence_costs_the_context_it_speaks_for_alone(
-    http, service, tools
+    http, service, tools, hold
 ):
     gen2 = "model=gen2&format=PCM"
     async with talking(http, gen2) as talk, talking(http) as elsewhere:
@@ -183,16 +182,15 @@ async def test_a_worker_killed_in_the_middle_of_a_sentence_costs_the_context_it_
         await speak("before", *frames[0])
         await talk.until(lambda one: "audio" in one and one["context_id"] == "before")
         await elsewhere.send(context_id="open", voice_config=FALCON)
-        await talk.say("sleep 2.5 long.", "killed", MOODY)
-        await at_work(http, 1)
-        await asyncio.sleep(0.3)  # it may still have been the work of before
-        for pid in tools.worker_pids(service.pid):
+        await talk.say(f"{hold.text} long.", "killed", MOODY)
+        await tools.until(hold.begun)
+        for pid in (killed := tools.worker_pids(service.pid)):
             os.kill(pid, signal.SIGKILL)
         await talk.finals(2)
         assert talk.frames[-1]["context_id"] == "killed"
         assert talk.codes() == ["INTERNAL_ERROR"]
         # A job given to the other one before its end was noticed would be lost with it.
-        await healthy(http)
+        await replaced(http, tools, service, killed)
         await speak("before", *frames[1])
         await elsewhere.send(context_id="open", text=THREE, end=True)
         await talk.finals(3)
@@ -204,7 +202,7 @@ async def test_a_worker_killed_in_the_middle_of_a_sentence_costs_the_context_it_
 async def test_pings_are_answered_and_fragments_are_one_frame(http):
     async with talking(http, autoping=False) as talk:
         await talk.socket.ping(b"there?")
-        message = await talk.socket.receive(timeout=30)
+        message = await talk.socket.receive(timeout=60)
         assert (message.type, message.data) == (WSMsgType.PONG, b"there?")
         text = json.dumps({"voice_config": FALCON, "text": "Hello there.", "end": True}).encode()
         writer = talk.socket._writer

@@ -102,7 +102,7 @@ def raw_frames(draw):
 async def break_and_listen(service, data):
     address = urlsplit(service.url)
     async with (
-        asyncio.timeout(30),
+        asyncio.timeout(60),
         aiohttp.ClientSession(headers={chosen.API_KEY_HEADER: "main"}) as session,
         session.ws_connect(service.url + PATH + "?format=PCM") as socket,
     ):

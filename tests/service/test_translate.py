@@ -9,6 +9,7 @@ import shutil
 import time
 
 import pytest
+from convert_lab import with_path
 from hypothesis import given
 from hypothesis import strategies as st
 from socket_lab import at_work
@@ -30,12 +31,20 @@ def translating(start, tmp_path_factory):
     before = os.environ["PYTHONPATH"]
     os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), before])
     keys = ["main", "narrow:1000000:1", "two:1000000:2", "poor:20", "spare:100000"]
-    options = ["--body-timeout-s", "1", "--job-timeout-s", "3"]
     try:
-        with start(keys=keys, workers=2, options=options) as running:
+        with start(keys=keys, workers=2, options=["--job-timeout-s", "60"]) as running:
             yield running
     finally:
         os.environ["PYTHONPATH"] = before
+
+
+@pytest.fixture(scope="module")
+def impatient(start_with, tmp_path_factory):
+    """A service that waits neither for a body that stalls nor for an engine that hangs."""
+    folder = install(tmp_path_factory.mktemp("translator"))
+    options = ["--body-timeout-s", "1", "--job-timeout-s", "3"]
+    with start_with(with_path(str(folder)), keys=["main"], workers=1, options=options) as running:
+        yield running
 
 
 @pytest.fixture
@@ -231,7 +240,7 @@ class TestRefused:
         assert (await translate(["x" * 20], key="poor", sourceLanguage="en")).status == 200
         assert await http.remaining("poor") == 0
 
-    @pytest.mark.parametrize("mood", ["crash", "hang", "refuse", "raise it", "twice"])
+    @pytest.mark.parametrize("mood", ["crash", "refuse", "raise it", "twice"])
     async def test_an_engine_that_fails_is_500_and_nothing_is_billed(self, translate, http, mood):
         before = await http.remaining()
         answer = await translate(["fine", mood, "fine too"], "eo", sourceLanguage="en")
@@ -241,14 +250,24 @@ class TestRefused:
         assert await http.remaining() == before
         assert said(await translate(["fine"], "eo", sourceLanguage="en")) == ["eo(fine)"]
 
-    async def test_a_body_that_stalls_is_400(self, translating):
-        host = translating.url.removeprefix("http://")
+    async def test_an_engine_that_hangs_is_500_and_nothing_is_billed(self, impatient, http_to):
+        http = http_to(impatient)
+        before = await http.remaining()
+        asked = {"targetLanguage": "eo", "texts": ["fine", "hang", "fine too"], "sourceLanguage": "en"}
+        answer = await http.ask("POST", PATH, json=asked)
+        assert (answer.status, answer.code) == (500, HttpErrorCode.INTERNAL_ERROR)
+        assert "nothing was billed" in answer.message
+        assert await http.remaining() == before
+        assert said(await http.ask("POST", PATH, json={**asked, "texts": ["fine"]})) == ["eo(fine)"]
+
+    async def test_a_body_that_stalls_is_400(self, impatient):
+        host = impatient.url.removeprefix("http://")
         name, _, port = host.partition(":")
         reader, writer = await asyncio.open_connection(name, int(port))
         writer.write(
             f"POST {PATH} HTTP/1.1\r\nHost: {host}\r\napi-key: main\r\nContent-Length: 99\r\n\r\n{{".encode()
         )
-        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 20)
+        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)
         writer.close()
         assert head.startswith(b"HTTP/1.1 400 ")
 
@@ -308,28 +327,34 @@ class TestIdempotency:
 
 
 class TestOverTheCap:
-    async def test_a_call_waits_for_its_turn(self, translate, http):
-        async def one(words):
-            answer = await translate([words], "eo", key="narrow", sourceLanguage="en")
-            return answer.status, time.monotonic()
+    async def test_a_call_waits_for_its_turn(self, translate, http, hold):
+        def one(words):
+            return asyncio.ensure_future(translate([words], "eo", key="narrow", sourceLanguage="en"))
 
-        first = asyncio.ensure_future(one("sleep 0.6"))
+        first = one(hold.text)
         await at_work(http, 1)
-        second = asyncio.ensure_future(one("soon"))
-        (status, ended), (later, after) = await first, await second
-        assert (status, later) == (200, 200)
-        assert after >= ended
+        second = one("soon")
+        await asyncio.sleep(0.5)
+        assert not first.done()
+        assert not second.done()
+        hold.let_go()
+        assert [answer.status for answer in await asyncio.gather(first, second)] == [200, 200]
 
-    async def test_more_than_may_wait_are_503_with_retry_after_and_cost_nothing(self, translate, http):
+    async def test_more_than_may_wait_are_503_with_retry_after_and_cost_nothing(
+        self, translate, http, hold, tools
+    ):
         before = await http.remaining("two")
-        calls = [translate(["sleep 0.5"], "eo", key="two", sourceLanguage="en") for _ in range(7)]
+        calls = [translate([hold.text], "eo", key="two", sourceLanguage="en") for _ in range(7)]
+        calls = list(map(asyncio.ensure_future, calls))
+        await tools.until(lambda: sum(call.done() for call in calls) == 3)
+        hold.let_go()
         answers = await asyncio.gather(*calls)
         refused = [answer for answer in answers if answer.status == 503]
         assert len(refused) == 3, "two at work, two in the queue"
         for answer in refused:
             assert answer.code == HttpErrorCode.UNAVAILABLE
             assert retry_after_s(answer.headers) > 0
-        assert await http.remaining("two") == before - 4 * len("sleep 0.5")
+        assert await http.remaining("two") == before - 4 * len(hold.text)
 
     @pytest.mark.quiet
     @pytest.mark.slow
@@ -370,21 +395,22 @@ async def idle_within(http, limit_s):
 
 async def test_a_caller_that_goes_away_pays_nothing_and_stops_the_work(translate, http):
     before = await http.remaining("spare")
-    texts = [f"sleep 0.3{n:02} {'x' * 900}" for n in range(60)]
+    # All of them together take 45 seconds at least.
+    texts = [f"sleep 1.5{n:02} {'x' * 900}" for n in range(60)]
     call = asyncio.ensure_future(translate(texts, "eo", key="spare", sourceLanguage="en"))
     await at_work(http, 1)
     call.cancel()
     await asyncio.gather(call, return_exceptions=True)
-    await idle_within(http, 4)
+    await idle_within(http, 20)
     assert await http.remaining("spare") == before
 
 
 async def test_where_one_slice_fails_the_others_are_not_done(translate, http):
-    texts = ["refuse " + "x" * 900, *(f"sleep 0.3{n:02} {'x' * 900}" for n in range(60))]
+    texts = ["refuse " + "x" * 900, *(f"sleep 1.5{n:02} {'x' * 900}" for n in range(60))]
     started = time.monotonic()
     assert (await translate(texts, "eo", key="spare", sourceLanguage="en")).status == 500
-    await idle_within(http, 4)
-    assert time.monotonic() - started < 6, "all of them together take ten seconds at least"
+    await idle_within(http, 20)
+    assert time.monotonic() - started < 30, "all of them together take 45 seconds at least"
 
 
 async def test_a_long_text_is_cut_and_put_together_again(translate):

@@ -44,13 +44,15 @@ async def test_what_a_crash_had_reserved_can_be_used_again(start, http_to):
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
-async def test_a_worker_killed_in_the_middle_of_a_job_costs_that_job(http, service, tools, number):
+async def test_a_worker_killed_in_the_middle_of_a_job_costs_that_job(http, service, tools, number, hold):
     await healthy(http)
     pids = tools.worker_pids(service.pid)
     assert len(pids) == 2
-    both = [asyncio.ensure_future(http.generate("sleep 0.6")) for _ in range(2)]
+    both = [asyncio.ensure_future(http.generate(hold.text)) for _ in range(2)]
     await at_work(http, 2)
     os.kill(pids[0], number)
+    await tools.until(lambda: any(one.done() for one in both))
+    hold.let_go()
     assert sorted(answer.status for answer in await asyncio.gather(*both)) == [200, 500]
     await healthy(http)
     assert pids[0] not in tools.worker_pids(service.pid)
@@ -129,7 +131,7 @@ async def pool(plugins):
 async def test_a_worker_that_is_worn_out_is_replaced_between_jobs(pool):
     (first,) = pool.pids()
     for n in range(7):
-        reply = await pool.run(job("hello"), limit_s=10)
+        reply = await pool.run(job("hello"), limit_s=60)
         assert reply.facts.audio_seconds > 0
         assert (pool.pids() == [first]) == (n < 2)
     assert pool.replaced == 2
@@ -137,43 +139,45 @@ async def test_a_worker_that_is_worn_out_is_replaced_between_jobs(pool):
 
 async def test_a_worker_that_grew_too_large_is_replaced_after_its_answer(pool, tools):
     (first,) = pool.pids()
-    reply = await pool.run(job("grow 400"), limit_s=10)
+    reply = await pool.run(job("grow 400"), limit_s=60)
     assert reply.facts.memory_bytes > 400 * MEBI
-    await pool.run(job("hello"), limit_s=10)
+    await pool.run(job("hello"), limit_s=60)
     assert not tools.alive(first)
 
 
-async def test_a_full_queue_says_so_before_anything_is_done(pool):
-    running = [asyncio.ensure_future(pool.run(job("sleep 0.3"), limit_s=10)) for _ in range(3)]
-    await asyncio.sleep(0.1)
+async def test_a_full_queue_says_so_before_anything_is_done(pool, hold, tools):
+    running = [asyncio.ensure_future(pool.run(job(hold.text), limit_s=60)) for _ in range(3)]
+    await tools.until(lambda: hold.begun() and pool.figures()["waiting"] == 2)
     with pytest.raises(Saturated):
         pool.check_room()
     with pytest.raises(Saturated):
-        await pool.run(job("hello"), limit_s=10)
+        await pool.run(job("hello"), limit_s=60)
     assert 0 < pool.wait_s < 10
+    hold.let_go()
     await asyncio.gather(*running)
     pool.check_room()
 
 
-async def test_a_cancelled_job_leaves_the_queue(pool):
-    running = asyncio.ensure_future(pool.run(job("sleep 0.3"), limit_s=10))
-    waiting = [asyncio.ensure_future(pool.run(job("sleep 60"), limit_s=10)) for _ in range(2)]
-    await asyncio.sleep(0.1)
-    assert pool.figures()["waiting"] == 2
+async def test_a_cancelled_job_leaves_the_queue(pool, hold, tools):
+    running = asyncio.ensure_future(pool.run(job(hold.text), limit_s=60))
+    await tools.until(hold.begun)
+    waiting = [asyncio.ensure_future(pool.run(job("hang"), limit_s=600)) for _ in range(2)]
+    await tools.until(lambda: pool.figures()["waiting"] == 2)
     for task in waiting:
         task.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
     assert pool.figures()["waiting"] == 0
+    hold.let_go()
     await running
-    await asyncio.wait_for(pool.run(job("hello"), limit_s=10), 8)
+    await asyncio.wait_for(pool.run(job("hello"), limit_s=60), 60)
 
 
 async def test_closing_ends_the_processes_and_fails_what_is_left(plugins, tools):
     pool = WorkerPool(1, 5, WorkerLimits())
     await pool.start()
     pids = pool.pids()
-    jobs = [asyncio.ensure_future(pool.run(job("sleep 5"), limit_s=30)) for _ in range(3)]
-    await asyncio.sleep(0.1)
+    jobs = [asyncio.ensure_future(pool.run(job("hang"), limit_s=600)) for _ in range(3)]
+    await tools.until(lambda: pool.figures()["waiting"] == 2)
     await pool.close()
     results = await asyncio.gather(*jobs, return_exceptions=True)
     assert all(isinstance(result, PoolClosed) for result in results)
@@ -182,28 +186,29 @@ async def test_closing_ends_the_processes_and_fails_what_is_left(plugins, tools)
         pool.check_room()
 
 
-async def test_the_file_of_a_job_nobody_waits_for_is_removed(pool, tmp_path):
+async def test_the_file_of_a_job_nobody_waits_for_is_removed(pool, tmp_path, hold, tools):
     path = tmp_path / "x.wav"
-    slow = Job(**{**vars(job("sleep 0.3")), "path": str(path)})
-    task = asyncio.ensure_future(pool.run(slow, limit_s=10))
-    await asyncio.sleep(0.1)
+    slow = Job(**{**vars(job(hold.text)), "path": str(path)})
+    task = asyncio.ensure_future(pool.run(slow, limit_s=60))
+    await tools.until(hold.begun)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    await pool.run(job("hello"), limit_s=10)
+    hold.let_go()
+    await pool.run(job("hello"), limit_s=60)
     assert not path.exists()
 
 
 async def test_a_lost_worker_is_an_error_of_its_job(pool):
     with pytest.raises(WorkerLost):
-        await pool.run(job("crash"), limit_s=10)
+        await pool.run(job("crash"), limit_s=60)
     with pytest.raises(WorkerLost):
         await pool.run(job("hang"), limit_s=0.2)
-    assert (await pool.run(job("hello"), limit_s=10)).facts.failed is None
+    assert (await pool.run(job("hello"), limit_s=60)).facts.failed is None
 
 
 async def test_what_cannot_be_written_is_a_failure_that_says_why(pool, tmp_path):
     nowhere = Job(**{**vars(job("hello")), "path": str(tmp_path / "missing" / "x.wav")})
-    reply = await pool.run(nowhere, limit_s=10)
+    reply = await pool.run(nowhere, limit_s=60)
     assert reply.facts.failed == "No such file or directory (FileNotFoundError)"
 
 
@@ -217,7 +222,7 @@ def test_a_message_reads_back_as_it_was_written():
 
 def test_a_worker_without_its_parent_ends_at_once(plugins, tools):
     command = [sys.executable, "-m", "speechframe.service.worker", "1"]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=30, check=False)
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (0, b"")
 
 

@@ -29,6 +29,10 @@ class Moody:
             raise RuntimeError("a secret inside " + text)
         if verb == "sleep":
             time.sleep(float(figure.split()[0]))
+        if verb == "until":
+            path = figure.split()[0]
+            while os.path.isdir(os.path.dirname(path)) and not os.path.exists(path):
+                time.sleep(0.01)
         if verb == "twice":
             return [text, text]
         return [f"{pair.target}({text})"]
