@@ -41,6 +41,9 @@ class Running:
     def stop(self) -> None:
         """End it; calling this again does nothing."""
 
+    def give_up(self) -> None:
+        """Let a start that goes on in another thread come to its end soon."""
+
     def __enter__(self) -> Self:
         return self.start()
 
@@ -55,6 +58,7 @@ class Running:
             return await asyncio.shield(starting)
         except asyncio.CancelledError:
             # The thread cannot be stopped half-way, and what it starts must not be left behind.
+            self.give_up()
             with contextlib.suppress(SettingsError):
                 await starting
             await asyncio.to_thread(self.stop)

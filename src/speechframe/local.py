@@ -80,6 +80,7 @@ class LocalService(Running):
         self._workers = _divided(workers, max(1, len(regions)))
         self._children: dict[str, Child] = {}
         self._owner_pid = 0
+        self._is_given_up = False
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self.regions = tuple(regions)
         self.keys: tuple[SecretStr, ...] = ()
@@ -140,6 +141,8 @@ class LocalService(Running):
             # All at once: what each of them waits for is its own engines.
             for region, workers in zip(self.regions or (GLOBAL_REGION,), self._workers, strict=True):
                 self._children[region] = Child(self._command(region, workers), self._key_lines)
+            if self._is_given_up:
+                self.give_up()
             for region, child in self._children.items():
                 said = child.announcement()
                 self.region_urls[region] = said["url"]
@@ -158,6 +161,12 @@ class LocalService(Running):
             *self._options,
             *(("--region", region) if self.regions else ()),
         ]  # fmt: skip
+
+    def give_up(self) -> None:
+        """Let a start that goes on in another thread come to its end soon."""
+        self._is_given_up = True
+        for child in list(self._children.values()):
+            child.terminate()
 
     def stop(self) -> None:
         """End its processes, their workers and its temporary folder; calling it again does nothing."""

@@ -141,25 +141,52 @@ def test_a_worker_that_cannot_even_start_is_said_with_its_last_words(tmp_path, m
         pass
 
 
-async def test_cancelled_while_it_starts_it_leaves_nothing_behind(start, tools, tmp_path, monkeypatch):
-    # Its worker is not ready before it is let go: it is still starting, however long this machine takes.
+@pytest.fixture
+def never_ready(tmp_path, monkeypatch):
+    """Let workers start for ever."""
     (tmp_path / "sitecustomize.py").write_text(
-        "import os, sys, time\n"
-        f"while 'speechframe.service.worker' in sys.orig_argv and not os.path.exists({str(tmp_path / 'go')!r}):\n"
-        "    time.sleep(0.01)\n",
+        "import sys, time\nwhile 'speechframe.service.worker' in sys.orig_argv: time.sleep(0.01)\n",
         encoding="utf-8",
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+
+@pytest.mark.usefixtures("never_ready")
+async def test_cancelled_while_it_starts_it_leaves_nothing_behind(start, tools):
     before = set(tools.psutil.Process().children())
     service = start(workers=1)
     task = asyncio.ensure_future(service.__aenter__())
     await tools.until(lambda: set(tools.psutil.Process().children()) - before)
     task.cancel()
-    await asyncio.sleep(0.1)
-    (tmp_path / "go").touch()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    # Long before the minute that a worker may take to start.
+    async with asyncio.timeout(30):
+        with pytest.raises(asyncio.CancelledError):
+            await task
     assert set(tools.psutil.Process().children()) <= before
+
+
+@pytest.mark.usefixtures("never_ready")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_stopped_while_it_starts_it_ends_with_its_workers(tools, tmp_path, number):
+    command = [
+        sys.executable,
+        "-m",
+        "speechframe.service",
+        "--port",
+        "0",
+        "--data",
+        tmp_path,
+        "--workers",
+        "2",
+    ]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        service = tools.psutil.Process(process.pid)
+        asyncio.run(tools.until(lambda: len(service.children()) == 2))
+        pids = [child.pid for child in service.children()]
+        process.send_signal(number)
+        _, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (0, "")
+    assert not any(map(tools.alive, pids))
 
 
 def run_parent(code, **environment):

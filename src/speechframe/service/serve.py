@@ -253,7 +253,8 @@ async def _serve(config: ServiceConfig, options: argparse.Namespace) -> int:
         app = make_app(config)
         runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=_FLUSH_S)
         try:
-            await runner.setup()
+            if not await _is_done_before(stop, runner.setup()):
+                return 0
             if (made := runner.server) is None:
                 raise RuntimeError("the runner made no server")
             server = await loop.create_server(
@@ -340,6 +341,19 @@ def _announce(
         return
     where = "the keys you gave" if config.keys else f"the key in {config.data / 'key'}"
     _say(f"speechframe answers at {url} with {where}; Ctrl-C stops it")
+
+
+async def _is_done_before(stop: asyncio.Event, work: Coroutine[Any, Any, object]) -> bool:
+    """Do some work, and cancel it when the service is stopped meanwhile: workers may take long to start."""
+    working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if working.done():
+        await working
+        return True
+    working.cancel()
+    await asyncio.gather(working, return_exceptions=True)
+    return False
 
 
 async def _first_of(*waited: Coroutine[Any, Any, object], limit_s: float) -> None:
