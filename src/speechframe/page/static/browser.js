@@ -40,19 +40,6 @@ export function heldRows(model, message) {
   }
 }
 
-/** Does what it was told last, when a moment has passed without another word. */
-function settled() {
-  let timer = 0;
-  const end = () => clearTimeout(timer);
-  return {
-    end,
-    later(act) {
-      end();
-      timer = setTimeout(act, WAIT_MS);
-    },
-  };
-}
-
 const spaced = (name) => name.replace("_", " ");
 const badge = (text, title) => el("span.badge", { "data-tone": TONES[text] ?? "", title }, spaced(text));
 
@@ -62,6 +49,8 @@ export default makeWidget("Rows", (shell) => {
   let at = null; // the place of the row that is chosen
   let view = null;
   let eager = false; // play it when it is there
+  let timer = 0;
+  let searching = 0;
 
   // What was asked for counts at once: Python's answer to the last question may not be here yet.
   let asked = get("wanted");
@@ -73,11 +62,17 @@ export default makeWidget("Rows", (shell) => {
     const { page, ...filters } = get("wanted");
     if (Object.keys(filters).every((name) => filters[name] === asked[name])) asked = { ...filters, page };
   };
-  // Whoever types and chooses a row at once wants both.
-  const [searching, opening] = [settled(), settled()];
+  const wait = (act) => {
+    clearTimeout(timer);
+    timer = setTimeout(act, WAIT_MS);
+  };
   const search = el("input", {
     type: "search", placeholder: "Search in texts and ids", label: "Search in texts and ids",
-    value: asked.search, input: () => searching.later(() => ask({ search: search.value, page: 0 })),
+    value: asked.search, input: () => {
+      // Whoever chooses a row at once wants both.
+      clearTimeout(searching);
+      searching = setTimeout(() => ask({ search: search.value, page: 0 }), WAIT_MS);
+    },
   });
   const status = choice("Status", [["", "any status"], ...STATUSES.map((name) => [name, spaced(name)])],
     asked.status, (value) => ask({ status: value, page: 0 }));
@@ -126,7 +121,7 @@ export default makeWidget("Rows", (shell) => {
       node.tabIndex = mine ? 0 : -1;
     }
     if (focus) nodeAt(place)?.focus();
-    opening.later(() => get("opened").place !== at && send({ kind: "open", place: at }));
+    wait(() => get("opened").place !== at && send({ kind: "open", place: at }));
   };
   const step = (by) => {
     const rows = get("rows");
@@ -137,7 +132,7 @@ export default makeWidget("Rows", (shell) => {
     if (get("opened").place === at) view?.sound.toggle();
     else {
       eager = true;
-      opening.end();
+      clearTimeout(timer);
       send({ kind: "open", place: at });
     }
   };
@@ -263,8 +258,8 @@ export default makeWidget("Rows", (shell) => {
   shell.follow(["opened"], open);
   shell.follow(["trouble"], () => tell(banner, get("trouble")));
   shell.onEnd(() => {
-    searching.end();
-    opening.end();
+    clearTimeout(timer);
+    clearTimeout(searching);
     view?.dispose();
   });
 });

@@ -34,7 +34,6 @@ function chart({ points, forecast, words }) {
 
 const toned = (tone, text, name) => [el("span.badge", { "data-tone": tone, "data-figure": name }, text), " "];
 
-/** Codes and how often each came, as badges. */
 function codes(title, by, tone) {
   const found = Object.entries(by).sort((a, b) => b[1] - a[1]);
   if (!found.length) return [];

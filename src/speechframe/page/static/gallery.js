@@ -5,7 +5,6 @@ import { counted } from "./core/words.js";
 import { sound } from "./core/audio.js";
 import { makeWidget } from "./core/widget.js";
 
-/** The locales a voice speaks, its own first. */
 const localesOf = (voice) => Object.keys(voice.locales);
 
 /** Whether a locale is the one asked for ("fr-FR"), or of that language ("fr"). */
@@ -76,7 +75,6 @@ export default makeWidget("Voices", (shell) => {
     if (had >= 0) choices.children[had].focus();
   };
 
-  /** A button that plays the sample of a voice as the filters ask for it. */
   const sampler = (voice, list) => {
     const { locale, style } = current();
     const trouble = alertLine();

@@ -36,8 +36,7 @@ export function loader({ send, hear }) {
   };
 }
 
-/** How far a clip's clock may be ahead of the page's. */
-const SLACK_S = 0.25;
+const SLACK_S = 0.25; // a clip's clock may be ahead of the page's
 
 /** One audio at a time: who begins stops whoever is heard. */
 export function soloist() {
@@ -62,15 +61,16 @@ export function sound({ clips, solo, signal }, { id, audioSeconds, on }) {
   audio.preload = "none";
   let frame = 0;
   let last = null;
-  let from = null;
+  let ms = 0;
+  let from = 0;
 
-  const moment = (seconds = audio.currentTime) => ({ seconds, ms: performance.now() });
   const count = () => {
-    const now = moment();
-    const heard = last ? now.seconds - last.seconds : 0;
-    // A clip goes on while its page stands still. What went further than time did was a jump.
-    const most = last ? ((now.ms - last.ms) / 1000) * audio.playbackRate + SLACK_S : 0;
-    if (heard > 0 && heard <= most) state.heardSeconds += heard;
+    const now = audio.currentTime;
+    const before = ms;
+    ms = performance.now();
+    // A clip goes on while its page stands still; what went further than time was a jump.
+    const most = (ms - before) / 1000 + SLACK_S;
+    if (last != null && now > last && now - last < most) state.heardSeconds += now - last;
     last = audio.paused ? null : now;
   };
   const tick = () => {
@@ -108,7 +108,8 @@ export function sound({ clips, solo, signal }, { id, audioSeconds, on }) {
         await load();
         solo.begins(audio);
         // Where it begins: when the browser says that it plays, some of it was heard already.
-        from = moment(audio.ended ? 0 : audio.currentTime);
+        from = audio.ended ? 0 : audio.currentTime;
+        ms = performance.now();
         await audio.play();
       } catch (error) {
         fail(error);

@@ -18,12 +18,10 @@ export function el(what, ...kids) {
   return node;
 }
 
-/** Make a button that does something; `attrs` as for `el`. */
 export function button(text, click, attrs = {}) {
   return el("button", { type: "button", ...attrs, click }, text);
 }
 
-/** Make a list to choose from: [value, text] each. */
 export function choice(label, options, current, onChange) {
   const select = el("select", { label, change: () => onChange(select.value) },
     ...options.map(([value, text]) => el("option", { value }, text)));

@@ -1,11 +1,9 @@
 // A page without a notebook: the page itself holds what Python would send.
 
-/** What Python wrote into the page. */
 export function heldState() {
   return JSON.parse(document.getElementById("spf-state").textContent);
 }
 
-/** Answer a request for a clip with the audio that stands in the page. */
 export function heldClip(clip) {
   const held = document.getElementById(`spf-clip-${clip}`);
   if (!held) return [{ kind: "error", clip, message: "this page does not hold the clip's audio" }, []];

@@ -24,7 +24,6 @@ export function inWords(seconds) {
   return `${Math.floor(whole / 60)}:${String(whole % 60).padStart(2, "0")} min`;
 }
 
-/** A number with separators, as English writes it. */
 export function counted(number, noun = "") {
   const text = number.toLocaleString("en-US");
   return noun ? `${text} ${noun}${number === 1 ? "" : "s"}` : text;

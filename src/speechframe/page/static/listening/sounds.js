@@ -3,7 +3,6 @@
 import { button, el, write } from "../core/dom.js";
 import { sound } from "../core/audio.js";
 
-/** The letter of the open reference. */
 export const OPEN = "R";
 
 export const called = (slot) => (slot === OPEN ? "the reference" : slot);
@@ -65,7 +64,6 @@ export function trialSounds(trial, shell, changed) {
   };
 }
 
-/** A button that plays a sound, with how far it is and whether it was heard. */
 export function playButton(slot, heard) {
   const sign = el("span", { "aria-hidden": "true" });
   const fill = el("span");

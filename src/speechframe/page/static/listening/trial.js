@@ -6,7 +6,6 @@ import { called, OPEN, playButton, trialSounds } from "./sounds.js";
 
 const PATIENCE_MS = 10000;
 
-/** Make the view of a trial; its vote is sent to Python. */
 export function trialView(trial, plan, shell, { place, total }) {
   let ask = null;
   const changed = () => ask && show();
