@@ -19,13 +19,21 @@ ANSWER_S = 0.0005
 
 
 class Clock(selectors.SelectSelector):
-    """Where a loop would sleep, the clock jumps."""
+    """Stands still while something runs, and jumps to what is due next."""
 
-    now_s = 1000.0
+    now_s = 0.0
 
     def select(self, timeout=None):
-        self.now_s += timeout or 0.0
+        assert timeout is not None, "everybody waits for nothing"
+        self.now_s += timeout
         return super().select(0)
+
+
+def jumping_loop():
+    clock = Clock()
+    loop = asyncio.SelectorEventLoop(clock)
+    loop.time = lambda: clock.now_s
+    return loop
 
 
 @dataclass
@@ -104,16 +112,15 @@ class Trip:
 
 def made(calls, way, *, most, told_s=1.0):
     """Make so many calls through one lane; a refused one waits as long as it is told and comes again."""
-    clock = Clock()
-    loop = asyncio.SelectorEventLoop(clock)
-    loop.time = lambda: clock.now_s
-    before = limiter.time
+    loop, before = jumping_loop(), limiter.time
     limiter.time = SimpleNamespace(monotonic=loop.time, time=loop.time)
+    # How long a lane pauses is drawn.
+    random.seed(way.seed)
     try:
-        return loop.run_until_complete(_made(calls, way, loop.time, most, told_s))
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            return runner.run(_made(calls, way, loop.time, most, told_s))
     finally:
         limiter.time = before
-        loop.close()
 
 
 async def _made(calls, way, now_s, most, told_s):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import pytest
+from lane_lab import jumping_loop
 
 from speechframe.batch import limiter
 from speechframe.batch.cap import Cap
@@ -16,29 +17,12 @@ RTT_S = 0.003
 WIDEST = 100
 
 
-class Jumping(asyncio.SelectorEventLoop):
-    """A loop whose time stands still while something runs, and jumps to what is due next."""
-
-    def __init__(self):
-        super().__init__()
-        self.now, self._wait = 0.0, self._selector.select
-        self._selector.select = self._jump
-
-    def time(self):
-        return self.now
-
-    def _jump(self, timeout):
-        assert timeout is not None, "everybody waits for nothing"
-        self.now += timeout
-        return self._wait(0)
-
-
 @dataclass
 class Simulated:
     """A service with a cap that may change and a rate, and one lane's calls."""
 
     true_cap: object
-    loop: Jumping
+    loop: asyncio.AbstractEventLoop
     start: int = 2
     most: int = WIDEST
     true_rate: float | None = None
@@ -62,7 +46,7 @@ class Simulated:
 
     @property
     def now(self):
-        return self.loop.now
+        return self.loop.time()
 
     async def make(self, rows):
         """Make the calls of `rows` rows; whoever is refused goes again."""
@@ -130,7 +114,7 @@ def simulate(monkeypatch):
     """Make rows on a simulated service, at once."""
 
     def run(cap, rows, *, rate=None, **options):
-        loop = Jumping()
+        loop = jumping_loop()
         monkeypatch.setattr(limiter, "time", SimpleNamespace(monotonic=loop.time, time=loop.time))
         # How long a lane pauses is drawn.
         random.seed(options.get("seed", 0))

@@ -21,6 +21,7 @@ MOST_REFUSED = 0.02
 _REMEMBERED_CALLS = 512
 _FALL = 0.7
 _SECOND = 2
+_FEW = 2
 _ENOUGH_ACCEPTED = 2
 
 
@@ -145,8 +146,8 @@ class Cap:
         Returns
         -------
         bool
-            It passed beside another, where one was refused that had no more than one beside it: a cap of one
-            did not do that.
+            It passed beside one or two others, where one was refused that had no more beside it: a cap of one
+            or two did not do that.
         """
         self._since += 1
         self._note_answer(ticket, is_let_in=True)
@@ -156,7 +157,7 @@ class Cap:
             self._overdue += 1
         was_no_cap = False
         if self._refused is not None and (shown := self._shown_by(ticket, self._refused)) > self.held:
-            was_no_cap = self._refused.beside == 1
+            was_no_cap = self._refused.beside <= _FEW
             self.held = min(shown, self.most)
         if ticket.is_probe:
             self.forget_probe(ticket)

@@ -39,7 +39,7 @@ STARVED_S = 5.0
 _ALONE_MOST = 5
 """Refusals in a row of calls that were alone, after which pacing is no help either."""
 _FEW = 2
-"""A cap of one was disproved, and yet a call is refused beside no more than so many: that is a rate."""
+"""So low a cap was disproved, and yet a call is refused beside no more than so many: that is a rate."""
 
 
 @dataclass

@@ -105,7 +105,7 @@ class Rate:
             self.proved(now)
 
     def doubted(self, now: float) -> None:
-        """Note that a cap of one was disproved: either it has risen, or there is a rate."""
+        """Note that a cap of one or two was disproved: either it has risen, or there is a rate."""
         self._doubted_at = now
 
     def refused_few(self, now: float) -> None:
