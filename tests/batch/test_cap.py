@@ -12,8 +12,8 @@ def test_pacing_ends_where_it_does_not_help():
     rate = Rate()
     for tenth in range(30):
         rate.passed(tenth / 10, tenth)
-    for _ in range(3):
-        rate.fell(3.0)
+    for _ in range(FALLS):
+        rate.fell(3.0, beside=4)
     assert rate.per_second is not None
     now, number = 3.0, 30
     while rate.per_second is not None:
@@ -158,18 +158,38 @@ def answered_until(end_s):
 def test_falls_of_the_cap_tell_a_rate_only_where_they_are_close_together(seconds, is_paced):
     rate = answered_until(30)
     for number in range(FALLS):
-        rate.fell(30 - seconds + seconds * number / (FALLS - 1))
+        rate.fell(30 - seconds + seconds * number / (FALLS - 1), beside=4)
     assert (rate.per_second is not None) == is_paced
+
+
+def test_a_cap_on_its_way_down_falls_once():
+    rate = answered_until(30)
+    for _ in range(FALLS - 1):
+        for beside in (28, 18, 12, 7):
+            rate.fell(30.0, beside=beside)
+        assert rate.per_second is None
+    rate.fell(30.0, beside=28)
+    assert rate.per_second is not None
 
 
 @pytest.mark.parametrize(("seconds", "is_paced"), [(FALLS_WITHIN_S - 1, True), (FALLS_WITHIN_S + 1, False)])
-def test_a_refusal_beside_few_tells_a_rate_only_soon_after_a_cap_of_one_was_disproved(seconds, is_paced):
+def test_refusals_beside_few_tell_a_rate_only_soon_after_a_cap_of_one_was_disproved_each(seconds, is_paced):
     rate = answered_until(30)
+    rate.doubted(30 - seconds)
+    rate.refused_few(30 - seconds)
     rate.refused_few(30 - seconds)
     assert rate.per_second is None
-    rate.doubted(30 - seconds)
+    rate.doubted(30.0)
     rate.refused_few(30.0)
     assert (rate.per_second is not None) == is_paced
+
+
+def test_a_refusal_beside_few_long_after_a_cap_of_one_was_disproved_tells_nothing():
+    rate = answered_until(30)
+    for _ in range(3):
+        rate.doubted(30 - FALLS_WITHIN_S - 1)
+        rate.refused_few(30.0)
+    assert rate.per_second is None
 
 
 def test_a_cap_of_one_is_looked_at_again_soon_and_then_less_and_less():

@@ -104,6 +104,7 @@ def test_a_service_that_is_away_for_a_moment_costs_no_row(faulty, speak, quick):
     assert set(faulty.billed.values()) == {1}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.quiet
 @pytest.mark.parametrize("rows", [1, 24])
 def test_a_dead_service_stops_the_run_in_bounded_time_and_fails_no_row(faulty, speak, quick, rows):

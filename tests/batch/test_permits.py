@@ -341,6 +341,7 @@ def test_with_fewer_places_than_processes_they_go_round(views):
     assert all(len(set(turns[n : n + 3])) == 3 for n in range(len(turns) - 2)), turns
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.quiet
 @pytest.mark.parametrize("limit", [9, 2])
 def test_four_busy_processes_use_the_places_as_well_as_one_and_all_alike(tmp_path, limit):

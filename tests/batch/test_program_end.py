@@ -36,6 +36,7 @@ def test_a_program_that_ends_with_a_live_run_keeps_what_is_in_flight_and_says_so
     assert set(slow.billed.values()) == {1}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.quiet
 @pytest.mark.parametrize("way", ["left", "async left"])
 def test_the_end_of_a_program_waits_no_longer_than_its_limit(slow, spawn, speak, way):

@@ -7,6 +7,7 @@ from speechframe.testing import FaultyService
 RATE = 20
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.quiet
 @pytest.mark.parametrize(
     ("knobs", "options", "rows"),

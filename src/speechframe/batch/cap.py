@@ -15,6 +15,9 @@ from dataclasses import dataclass, field
 SHORTEST_GAP, FIRST_GAP, LONGEST_GAP = 3, 20, 128
 """Answers between two probes: one refused probe in 128 calls is under 1 %."""
 
+_LONGEST_DOUBT = 2 * FIRST_GAP
+"""The gap up to which a number that may be a mistake is probed whatever was refused before."""
+
 MOST_REFUSED = 0.02
 """Share of calls refused by looking for the cap above which nothing is probed."""
 
@@ -91,6 +94,8 @@ class Cap:
     _started: int = field(default=0, init=False)
     _cut_at: int = field(default=0, init=False)
     """Calls that had started at the last cut."""
+    _is_ours: bool = field(default=False, init=False)
+    """The last cut came of looking for more, not of a cap that had fallen."""
     _refused: Ticket | None = field(default=None, init=False)
     """The call whose refusal made it."""
     _answers: int = field(default=0, init=False)
@@ -121,8 +126,10 @@ class Cap:
         gap = SHORTEST_GAP if self._has_room else self._gap
         if self.grows or self._probing or self._since < gap or self.held >= self.most:
             return self.held
+        # A cap of one, or one that has fallen, is dear if it is a mistake; to find out costs a call or two.
+        is_in_doubt = (self.held == 1 or not self._is_ours) and self._gap <= _LONGEST_DOUBT
         few_refused = self.refusals <= MOST_REFUSED * max(self.sent, _REMEMBERED_CALLS / 2)
-        return self.held + 1 if few_refused else self.held
+        return self.held + 1 if is_in_doubt or few_refused else self.held
 
     @property
     def doubts_one(self) -> bool:
@@ -206,23 +213,24 @@ class Cap:
         self._since = 0
         self._note_answer(ticket, is_let_in=False)
         had_room, self._has_room = self._has_room, False
+        is_first = ticket.cut == self._cuts
+        if is_first:
+            if ticket.number - self._cut_at > _ENOUGH_ACCEPTED:
+                # Refusals come at once: those that started since the last cut, before this one, were let in.
+                self._falls = 0
+            self._is_ours = (ticket.is_probe or had_room or self.grows) and not self._falls
+        self.refusals += self._is_ours
         if (was_probe := ticket.is_probe) or had_room:
             self.forget_probe(ticket)
             self._gap = min(2 * self._gap, LONGEST_GAP)
-            self.refusals += 1
-        elif self.grows or ticket.cut != self._cuts:
-            self.refusals += 1
-        else:
+        elif is_first and not self.grows:
             # Refused below the number that was held: the cap has fallen, or some calls are refused whatever
             # is in flight. A probe soon tells which.
             self._gap = SHORTEST_GAP
-        if ticket.cut != self._cuts:
+        if not is_first:
             # It started before the last cut, and tells no more than that one did.
             self.held = self._below(ticket)
             return False
-        if ticket.number - self._cut_at > _ENOUGH_ACCEPTED:
-            # Refusals come at once: those that started since the last cut and before this one were let in.
-            self._falls = 0
         self._cuts += 1
         self._cut_at, self._refused, self._overdue = self._started, ticket, 0
         self._falls += 1

@@ -303,7 +303,7 @@ class Lane:
                 # No cap refuses that.
                 self.rate.proved(now)
             elif begins_to_fall:
-                self.rate.fell(now)
+                self.rate.fell(now, ticket.beside)
             elif ticket.beside <= _FEW:
                 self.rate.refused_few(now)
         if is_alone:

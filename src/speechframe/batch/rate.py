@@ -1,10 +1,10 @@
 """Pacing for a service that limits calls a second, not calls in flight.
 
 Such a limit refuses whatever is in flight: a call that has nothing beside it as
-well, and a learned cap falls again and again before anything passes. Either
-tells it, and calls are spaced from then on: first at the rate that was answered,
-doubled until one is refused, then half the way to the rate that was refused, and
-at last a little more now and then.
+well, one beside as few as were let in a moment ago, and a learned cap falls again
+and again before anything passes. Any of them tells it, and calls are spaced from
+then on: first at the rate that was answered, doubled until one is refused, then
+half the way to the rate that was refused, and at last a little more now and then.
 
 A change of the rate is on trial until calls begun at it have passed: answers to
 calls that began before tell nothing about it.
@@ -14,9 +14,11 @@ import math
 from collections import deque
 from dataclasses import dataclass, field
 
-FALLS = 3
+FALLS = 5
 """Falls of the learned cap within :data:`FALLS_WITHIN_S` that tell a rate limit from a changed cap."""
 FALLS_WITHIN_S = 15.0
+_LOWER = 0.8
+"""A fall from below this share of where the one before began is the same fall."""
 
 _SEEN_S = 3.0
 """Answers of the last seconds make the first guess."""
@@ -54,7 +56,7 @@ class Rate:
     >>> for tenth in range(30):
     ...     rate.passed(tenth / 10, tenth)
     >>> for _ in range(FALLS):
-    ...     rate.fell(3.0)
+    ...     rate.fell(3.0, beside=4)
     >>> round(rate.per_second), round(rate.wait_s(3.0), 1)
     (10, 0.1)
     """
@@ -62,7 +64,9 @@ class Rate:
     per_second: float | None = None
     _passes: deque[float] = field(default_factory=deque)
     _falls: deque[float] = field(default_factory=deque)
+    _fell_beside: int = 0
     _doubted_at: float = -math.inf
+    _refused_few_at: float = -math.inf
     _next: float = 0.0
     _changed: float = 0.0
     _first: int | None = None
@@ -96,9 +100,13 @@ class Rate:
         if is_stood:
             self._raise(self.per_second, room, now)
 
-    def fell(self, now: float) -> None:
-        """Note that the learned cap fell again before anything passed."""
+    def fell(self, now: float, beside: int) -> None:
+        """Note that the learned cap fell again before anything passed, for a call beside so many."""
+        if beside < _LOWER * self._fell_beside and self._falls:
+            # Still on its way down, as a cap that has changed goes: this is the fall before, further.
+            self._falls.pop()
         self._falls.append(now)
+        self._fell_beside = beside
         while self._falls[0] < now - FALLS_WITHIN_S:
             self._falls.popleft()
         if len(self._falls) >= FALLS:
@@ -110,8 +118,12 @@ class Rate:
 
     def refused_few(self, now: float) -> None:
         """Note a refusal beside so few that a cap would be as low again as one that was disproved."""
-        if now - self._doubted_at < FALLS_WITHIN_S:
+        if now - self._doubted_at >= FALLS_WITHIN_S:
+            return
+        # Once, another call that began later may have been there before it.
+        if now - self._refused_few_at < FALLS_WITHIN_S:
             self.proved(now)
+        self._doubted_at, self._refused_few_at = -math.inf, now
 
     def proved(self, now: float) -> None:
         """Note that no cap explains a refusal: calls are paced, if any passed that tell how fast."""
