@@ -7,7 +7,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-import scipy.stats
+import scipy
 
 from speechframe.analysis.clusters import critical, holm
 from speechframe.analysis.intake import checked

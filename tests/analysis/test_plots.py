@@ -8,8 +8,6 @@ from itertools import combinations
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 from speechframe.analysis.listening import analyse
 from speechframe.analysis.plots import plot_pairs, plot_scores, plot_spread
@@ -57,6 +55,8 @@ def answers(rng, ab):
 
 def words_of(ax):
     """Every text that is seen, with the box it takes, as drawn."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
     canvas = FigureCanvasAgg(ax.figure)
     canvas.draw()
     texts = [*ax.texts, ax.xaxis.label]
@@ -148,6 +148,8 @@ def test_spread_shows_every_listener_and_item_and_crosses_the_screened(mushra):
 
 
 def test_a_plot_is_drawn_where_it_is_told(mushra):
+    from matplotlib.figure import Figure
+
     figure = Figure()
     axes = figure.subplots(1, 3)
     for ax, plot in zip(axes, PLOTS.values(), strict=True):

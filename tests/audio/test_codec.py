@@ -51,6 +51,7 @@ def spectral_error_db(expected, found) -> float:
     return 10 * np.log10(np.sum(one**2) / np.sum((one - other) ** 2))
 
 
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize(("kind", "rate_hz", "channel_type"), COMBINATIONS)
 def test_every_combination_comes_back_as_it_was_sent(speech_like, kind, rate_hz, channel_type):
     data = encoded(speech_like, kind, rate_hz, channel_type)
@@ -66,6 +67,7 @@ def test_every_combination_comes_back_as_it_was_sent(speech_like, kind, rate_hz,
         assert spectral_error_db(expected, channel) > QUALITY_DB[kind]
 
 
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize(("kind", "rate_hz", "channel_type"), COMBINATIONS)
 def test_the_headers_tell_the_same_as_the_samples(speech_like, kind, rate_hz, channel_type):
     data = encoded(speech_like, kind, rate_hz, channel_type)

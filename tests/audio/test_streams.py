@@ -42,6 +42,7 @@ def decoded(data, kind, rate_hz, channels):
     return codec.decode(data, **raw)
 
 
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize(("kind", "rate_hz", "channel_type"), COMBINATIONS)
 def test_a_stream_is_one_file_that_holds_what_a_file_made_at_once_holds(
     speech_like, kind, rate_hz, channel_type

@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 import pytest
 from changer_lab import KEY, RATE_HZ, Changer, clip
 
-import datasets
 import speechframe as spf
 from speechframe import aio
 from speechframe.audio import codec
@@ -92,6 +91,8 @@ def test_files_become_rows_and_each_answer_is_of_its_clip(change, changer, clips
 
 
 def shapes_of(clips):
+    import datasets
+
     data = [path.read_bytes() for path in clips]
     arrays = [samples_of(d) for d in data]
     structs = pa.array([{"bytes": d, "path": "x.wav"} for d in data], AUDIO_TYPE)

@@ -152,6 +152,7 @@ def options(tmp_path):
     return of
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("step", ["ok", "hang billed"])
 def test_sigterm_drains_within_its_limit_and_then_ends_the_process(faulty, spawn, speak, step):
     faulty.delay_s = 0.3

@@ -154,6 +154,7 @@ def test_any_cap_is_found_from_any_start(simulate, cap, start):
     assert found.refused_share <= 0.07
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("mean_s", [0.2, 0.02])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_pure_rate_limit_is_paced(simulate, mean_s, seed):

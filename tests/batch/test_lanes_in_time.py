@@ -6,7 +6,7 @@ import pytest
 from lane_lab import Way, made
 
 SEEDS = range(10)
-JITTERS_S = [0.0, 0.002, 0.01]
+JITTERS_S = [0.01, 0.002, 0.0]
 """Calls and answers are late by so much, on average: what a network does, and a machine that is busy."""
 
 
@@ -18,6 +18,7 @@ def percent_refused(found, calls):
     return median(100 * trip.refused / calls for trip in found)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("jitter_s", JITTERS_S)
 @pytest.mark.parametrize("cap", [2, 5, 12])
 def test_a_first_volley_above_the_cap_tells_it(cap, jitter_s):
@@ -29,8 +30,9 @@ def test_a_first_volley_above_the_cap_tells_it(cap, jitter_s):
     assert max(trip.lasted_s for trip in found) <= 1.15 * ideal_s + 1
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
-    ("jitter_s", "percent", "seconds"), list(zip(JITTERS_S, [2, 2.5, 3], [13, 14, 15], strict=True))
+    ("jitter_s", "percent", "seconds"), list(zip(JITTERS_S, [3, 2.5, 2], [15, 14, 13], strict=True))
 )
 def test_a_cap_is_found_at_the_cost_of_few_refusals(jitter_s, percent, seconds):
     calls = 900
@@ -39,8 +41,9 @@ def test_a_cap_is_found_at_the_cost_of_few_refusals(jitter_s, percent, seconds):
     assert median(trip.lasted_s for trip in found) <= seconds
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
-    ("jitter_s", "percent", "seconds"), list(zip(JITTERS_S, [2.5, 3, 4], [18, 19, 21], strict=True))
+    ("jitter_s", "percent", "seconds"), list(zip(JITTERS_S, [4, 3, 2.5], [21, 19, 18], strict=True))
 )
 def test_a_cap_that_changes_is_followed(jitter_s, percent, seconds):
     calls, caps = 1100, ((15, 4.0), (30, 4.0), (5, 4.0), (15, 1e9))
@@ -51,6 +54,7 @@ def test_a_cap_that_changes_is_followed(jitter_s, percent, seconds):
     assert max(trip.lasted_s for trip in found) <= 24
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("jitter_s", JITTERS_S)
 def test_with_bursts_no_more_is_refused_than_without(jitter_s):
     """A burst hides the rate while the cap is looked for."""
@@ -60,7 +64,8 @@ def test_with_bursts_no_more_is_refused_than_without(jitter_s):
     assert max(trip.lasted_s for trip in found) <= 2 * calls / rate
 
 
-@pytest.mark.parametrize(("rate", "times"), [(5, 1.3), (20, 1.8), (60, 2.8)])
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize(("rate", "times"), [(20, 1.8), (5, 1.3), (60, 2.8)])
 def test_a_rate_without_bursts_is_no_cap_of_one(rate, times):
     """One call at a time, as a cap of one allows it, would be 5 a second."""
     calls = 20 * rate

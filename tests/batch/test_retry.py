@@ -166,6 +166,7 @@ def check_put_off(run, status):
         assert (run.status, run.stopped_because) == ("stopped", "unavailable")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_row_that_alone_is_put_off_fails_and_the_run_goes_on(faulty, speak, quick, status):
     faulty.forever = {"the row": (status, 0)}

@@ -59,6 +59,7 @@ def generate(service, settings, folder, texts, **options):
     return spf.generate(texts, **given)
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("group", GROUPS, ids=lambda group: ", ".join(kind.name for kind in group))
 def test_an_odd_row_ends_alone(service, settings, tmp_path, group):
     texts, odd = texts_of(group)

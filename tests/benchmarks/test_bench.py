@@ -19,7 +19,7 @@ FIGURES = {
 }  # fmt: skip
 
 
-SHORT = ("U15", "E60", "K1", "S3")
+SHORT = ("E60", "S3")
 """The rows of every commit; the others run with the long tests."""
 
 rows = pytest.mark.parametrize(

@@ -166,6 +166,7 @@ def test_another_text_or_voice_strays_elsewhere():
 # Exact lengths
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("seconds", [0.5, 1.0, 2.34567, 3.3, 4.0, 6.5, 11.0, 60.0])
 @pytest.mark.parametrize("name", ["nora", "hank"])
 def test_a_length_is_exact_to_the_sample(say, name, seconds):

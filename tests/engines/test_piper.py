@@ -113,6 +113,7 @@ def test_each_word_is_heard_where_it_is_said_to_be(say):
     assert min(gaps_ms) > 60
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("text", "words"),
     [

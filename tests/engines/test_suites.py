@@ -225,6 +225,7 @@ SPOILED_CHANGERS = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", [name for name in dir(ChangerSuite) if name.startswith("test_")])
 def test_a_changer_that_is_spoiled_fails(name):
     test = name.removeprefix("test_")

@@ -32,6 +32,7 @@ def test_pitch_rises_with_its_steps_and_leaves_the_length_alone():
     assert {len(speech.samples) for speech in changed} == {len(changed[0].samples)}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("rate", [-50, -20, 20, 50])
 def test_rate_scales_the_time_and_leaves_the_pitch_alone(rate):
     clip = spoken("en-US-robin", SHORT)
@@ -41,6 +42,7 @@ def test_rate_scales_the_time_and_leaves_the_pitch_alone(rate):
     assert f0_hz(changed) == pytest.approx(f0_hz(change(clip)), rel=0.04)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("seconds", "fields"),
     [

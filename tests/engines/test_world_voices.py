@@ -90,6 +90,7 @@ def test_the_formants_move_towards_the_targets(source, target):
         assert np.linalg.norm(wanted - moved) < np.linalg.norm(wanted)
 
 
+@pytest.mark.sampled(2)
 @by_pair
 def test_the_contour_is_kept_or_flattened(source, target, turn):
     clip = spoken(source, sentence_of(source, target, turn))

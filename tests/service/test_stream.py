@@ -64,6 +64,7 @@ def own_samples(text=THREE):
     return np.concatenate([piece.samples for piece in pieces]), pieces[0].sample_rate_hz
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("audio_format", list(Format))
 @pytest.mark.parametrize("channel_type", list(ChannelType))
 async def test_a_stream_is_one_continuous_file_of_what_the_engine_streams(stream, audio_format, channel_type):

@@ -60,6 +60,7 @@ async def test_the_first_bytes_leave_before_the_end_and_all_of_it_plays(joe):
     assert not [name for name in answer.headers if "word" in name.lower()]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("audio_format", [Format.MP3, Format.FLAC, Format.OGG])
 async def test_every_container_of_it_plays(joe, audio_format):
     async with joe(SENTENCES[0], format=audio_format) as answer:

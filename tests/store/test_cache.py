@@ -460,6 +460,7 @@ def check_whole(cache):
     assert {p.name for p in files_of(cache, "audio")} == named
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("die_at", [1, 2, 3, 4, 5])
 def test_a_process_that_dies_before_a_file_has_its_name_loses_that_file_only(cache, die_at):
     process = doomed(cache, die_at)

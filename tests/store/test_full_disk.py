@@ -35,6 +35,7 @@ except StoreError as error:
 """
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("limit", [300_000, 3_000_000])
 def test_a_full_disk_keeps_what_was_acknowledged(run, limit):
     command = [sys.executable, "-c", LIMITED, run.path, Path(__file__).parent, str(limit)]

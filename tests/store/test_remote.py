@@ -208,6 +208,7 @@ def test_a_killed_writer_loses_nothing_and_the_next_puts_what_it_had(s3):
     assert len(rows) == len({row["request_key"] for row in rows})
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_an_error_around_a_put_stops_the_run_and_loses_nothing(address, monkeypatch, when):
     run = RunFolder.create(address, manifest())

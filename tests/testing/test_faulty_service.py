@@ -127,6 +127,7 @@ def test_the_page_of_limits_tells_what_it_is_told_to_tell_or_is_not_there(faulty
     assert page(limits_page=False) is None
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("body", "says"),
     [(b"{", "no JSON"), (b"[]", "no JSON object"), ({}, "text"), (HELLO | {"text": "  "}, "text"), ({"text": "a"}, "voiceId"), (HELLO | {"format": "AIFF"}, "format"), (HELLO | {"sampleRate": 1}, "sampleRate"), (HELLO | {"channelType": 5}, "channelType")],

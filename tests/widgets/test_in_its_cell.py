@@ -71,6 +71,7 @@ def shown_in(outputs):
     ]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("options", [{}, {"wait": False}], ids=["wait", "live"])
 def test_the_cell_that_makes_a_run_shows_its_dashboard(kernel, service, tmp_path, options):
     code = CELL.format(url=service.url, folder=str(tmp_path / "run"), options=options)

@@ -209,6 +209,7 @@ def test_mos_to_the_end(show, spied, tmp_path, by):
     assert not is_shown(bridge, *NAMES, *ITEMS)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("by", "method"),
     [
