@@ -54,6 +54,14 @@ def test_a_cap_that_changes_is_followed(jitter_s, percent, seconds):
     assert max(trip.lasted_s for trip in found) <= 24
 
 
+def test_a_cap_that_was_one_for_a_while_is_not_one_for_ever():
+    """As with a key that colleagues use: of few calls many were refused, and yet one asks again."""
+    found = trips(500, most=30, caps=((1, 10.0), (30, 1e9)), jitter_s=0.01, latency_s=0.5)
+    assert median(trip.lasted_s for trip in found) <= 50
+    assert max(trip.lasted_s for trip in found) <= 60
+    assert percent_refused(found, 500) <= 4
+
+
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("jitter_s", JITTERS_S)
 def test_with_bursts_no_more_is_refused_than_without(jitter_s):

@@ -16,7 +16,7 @@ SHORTEST_GAP, FIRST_GAP, LONGEST_GAP = 3, 20, 128
 """Answers between two probes: one refused probe in 128 calls is under 1 %."""
 
 _LONGEST_DOUBT = 2 * FIRST_GAP
-"""The gap up to which a number that may be a mistake is probed whatever was refused before."""
+"""The gap below which a number that may be a mistake is probed, whatever was refused before."""
 
 MOST_REFUSED = 0.02
 """Share of calls refused by looking for the cap above which nothing is probed."""
@@ -127,9 +127,12 @@ class Cap:
         if self.grows or self._probing or self._since < gap or self.held >= self.most:
             return self.held
         # A cap of one, or one that has fallen, is dear if it is a mistake; to find out costs a call or two.
-        is_in_doubt = (self.held == 1 or not self._is_ours) and self._gap <= _LONGEST_DOUBT
-        few_refused = self.refusals <= MOST_REFUSED * max(self.sent, _REMEMBERED_CALLS / 2)
-        return self.held + 1 if is_in_doubt or few_refused else self.held
+        is_in_doubt = (self.held == 1 or not self._is_ours) and self._gap < _LONGEST_DOUBT
+        return self.held + 1 if is_in_doubt or self.refusals <= self._most_refused else self.held
+
+    @property
+    def _most_refused(self) -> float:
+        return MOST_REFUSED * max(self.sent, _REMEMBERED_CALLS / 2)
 
     @property
     def doubts_one(self) -> bool:
@@ -251,6 +254,10 @@ class Cap:
         """Note that a call ended without telling anything about the cap."""
         if ticket.is_probe:
             self._probing = ticket.is_probe = False
+
+    def ask_again(self) -> None:
+        """Allow a probe soon, however many calls were refused: what that told was long ago."""
+        self.refusals, self._gap = min(self.refusals, self._most_refused), min(self._gap, FIRST_GAP)
 
     def adopt(self, held: int) -> None:
         """Take over what another process with the same key has learned."""

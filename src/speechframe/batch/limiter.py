@@ -36,6 +36,9 @@ _STAND_BY_S = 0.05
 STARVED_S = 5.0
 """How long a run may be without any place before it says so."""
 
+_ASK_AGAIN_S = 30.0
+"""So long after the last refusal a lane asks for more, however many were refused before, however few go."""
+
 _ALONE_MOST = 5
 """Refusals in a row of calls that were alone, after which pacing is no help either."""
 _FEW = 2
@@ -92,6 +95,7 @@ class Lane:
     _paused_until: float = 0.0
     _rested_at: float = 0.0
     _silent_since: float = 0.0
+    _refused_at: float = float("-inf")
     _alone: int = 0
     _taken: int = 0
     _kept: list[int] = field(default_factory=list, repr=False)
@@ -274,6 +278,9 @@ class Lane:
         self.passed_at = now = time.monotonic()
         self.rests = self.silences = self._alone = 0
         self.rate.passed(now, ticket.number)
+        if now - self._refused_at > _ASK_AGAIN_S:
+            self._refused_at = now
+            self.cap.ask_again()
         if self.cap.passed(ticket, beside=self._beside()):
             self.rate.doubted(now)
         if self.cap.held != self._told:
@@ -293,6 +300,7 @@ class Lane:
         self.rests = self.silences = 0
         self._look()
         beside, now = self._beside(), time.monotonic()
+        self._refused_at = now
         # Neither when it began nor now: between them, a call that ended may have had its place.
         is_alone = ticket.beside == beside == 0
         if self.rate.per_second is not None:
