@@ -90,8 +90,8 @@ def test_default_folder_is_the_same_for_the_same_cell(generate, service, tmp_pat
     before = balance(service)
     second = generate(LINES, run_dir=None)
     assert first.path == second.path
-    assert first.path.parts[0] == "speechframe-runs"
-    assert first.path.name.startswith("generate-")
+    assert first.place.startswith("speechframe-runs/generate-")
+    assert first.path.is_absolute()
     assert balance(service) == before
     assert generate(LINES[:1], run_dir=None).path != first.path
     assert not list((tmp_path / "speechframe-runs").glob(".planning*"))

@@ -42,7 +42,8 @@ def test_keys_of_a_later_version_are_kept(run):
     content["tables"] = [{**FULL.tables[0].to_json(), "smell": 1}]
     (run.path / "run.json").write_text(json.dumps(content))
     reopened = RunFolder.open(run.path)
-    reopened.update_manifest(audio_format="WAV")
+    with reopened.lock():
+        reopened.update_manifest(audio_format="WAV")
     content = json.loads((run.path / "run.json").read_text())
     assert content["colour"] == {"of": "magic"}
     assert content["audio_format"] == "WAV"
@@ -89,19 +90,23 @@ def test_a_replacement_that_fails_leaves_the_old_manifest(run, monkeypatch):
         raise OSError(5, "Input/output error")
 
     before = (run.path / "run.json").read_bytes()
-    monkeypatch.setattr(os, "replace", refused)
-    with pytest.raises(StoreError, match=r"writing run\.json failed"):
-        run.update_manifest(audio_format="WAV")
+    with run.lock():
+        monkeypatch.setattr(os, "replace", refused)
+        with pytest.raises(StoreError, match=r"writing run\.json failed"):
+            run.update_manifest(audio_format="WAV")
+        monkeypatch.undo()
     assert (run.path / "run.json").read_bytes() == before
     assert run.manifest.audio_format is None
 
 
 def test_the_new_manifest_is_on_the_disk_before_it_has_its_name(run, monkeypatch):
     order = []
-    for name in ("fsync", "replace"):
-        real = getattr(os, name)
-        monkeypatch.setattr(os, name, lambda *a, real=real, name=name: (order.append(name), real(*a))[1])
-    run.update_manifest(audio_format="WAV")
+    with run.lock():
+        for name in ("fsync", "replace"):
+            real = getattr(os, name)
+            monkeypatch.setattr(os, name, lambda *a, real=real, name=name: (order.append(name), real(*a))[1])
+        run.update_manifest(audio_format="WAV")
+        monkeypatch.undo()
     assert order == ["fsync", "replace", "fsync"]
 
 
@@ -113,8 +118,15 @@ def test_a_key_is_refused(options):
         manifest(options=options)
 
 
+def test_what_the_caller_gave_may_have_any_word():
+    said = {"arguments": {"pronunciation_dictionary": {"constant": {"token": {"type": "SAY_AS"}}}}}
+    assert manifest(options=said).options == said
+    with pytest.raises(ValueError, match="never holds a key"):
+        manifest(options={"arguments": {"token": {"constant": "k"}}})
+
+
 def test_values_json_does_not_know_are_refused_before_anything_is_replaced(run):
     before = (run.path / "run.json").read_bytes()
-    with pytest.raises((TypeError, ValueError)):
+    with run.lock(), pytest.raises((TypeError, ValueError)):
         run.update_manifest(options={"rate": float("nan")})
     assert (run.path / "run.json").read_bytes() == before

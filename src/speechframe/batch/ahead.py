@@ -15,7 +15,7 @@ from speechframe.batch.options import Options
 from speechframe.batch.outcome import HEARD
 from speechframe.batch.packs import sent_together
 from speechframe.batch.plan import Plan
-from speechframe.batch.prepare import Prepared
+from speechframe.batch.prepared import Prepared
 from speechframe.settings.rules import spending_rules
 from speechframe.spec.billing import CREDIT
 from speechframe.store import Recovered

@@ -8,6 +8,8 @@ table's length gives one value a row.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from numbers import Integral, Real
 from typing import Any
 
 
@@ -52,7 +54,7 @@ class Source:
     def to_json(self) -> dict[str, Any]:
         """Return what run.json keeps, so that a resume needs nothing from the caller."""
         if self.column is None:
-            return {"constant": self.constant}
+            return {"constant": _plain(self.constant)}
         taken = {} if self.taken_from is None else {"taken_from": self.taken_from}
         return {"column": self.column, **taken}
 
@@ -97,3 +99,15 @@ def as_list(value: Any) -> list[Any]:
         if hasattr(value, method):
             return list(getattr(value, method)())
     return list(value)
+
+
+def _plain(value: Any) -> Any:
+    """Return a constant as JSON has it: the check takes more kinds of numbers and mappings than that."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        return int(value)
+    # Also Decimal, and the scalars of libraries.
+    return float(value) if isinstance(value, (Real, Decimal)) and not isinstance(value, bool) else value

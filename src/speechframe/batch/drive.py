@@ -16,7 +16,8 @@ from speechframe.batch.live import Live
 from speechframe.batch.operation import Operation
 from speechframe.batch.options import Options, option_names
 from speechframe.batch.plan import Estimate
-from speechframe.batch.prepare import Prepared, prepare
+from speechframe.batch.prepare import prepare
+from speechframe.batch.prepared import Prepared
 from speechframe.batch.progress import display_of, say
 from speechframe.batch.run import Run
 from speechframe.batch.threads import in_thread

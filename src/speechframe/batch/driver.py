@@ -28,12 +28,13 @@ from speechframe.batch.operation import Operation
 from speechframe.batch.options import Options
 from speechframe.batch.outcome import HEARD, Outcome
 from speechframe.batch.plan import Plan, calls
-from speechframe.batch.prepare import RETAKEN, Prepared, check_table, prepare, retaken_in, sources_of
+from speechframe.batch.prepare import TableReplaced, check_table, prepare
+from speechframe.batch.prepared import RETAKEN, Prepared, retaken_in, sources_of
 from speechframe.batch.progress import Bar, Progress, counted, say
 from speechframe.batch.redo import own_rows, suspect_takes
 from speechframe.batch.run import DRIFT_KEY, REMARK_KEY, Run
 from speechframe.batch.threads import in_thread
-from speechframe.errors import SpeechframeError
+from speechframe.errors import RunLocked, SpeechframeError
 from speechframe.settings.rules import cache_rules, spending_rules
 from speechframe.spec.billing import CREDIT
 from speechframe.store import Recovered, RunFolder, RunWriter
@@ -103,7 +104,7 @@ class Driver:
         if self.options.on_error == "column" or self.first_error is None:
             return None
         if not hasattr(self.first_error, "__notes__"):
-            self.first_error.add_note(f"everything that was made is kept in {self.run.path}")
+            self.first_error.add_note(f"everything that was made is kept in {self.run.place}")
         return self.first_error
 
     def stop(self, drain: bool, because: StopReason = StopReason.STOPPED) -> None:  # noqa: FBT001 - called across threads
@@ -132,14 +133,17 @@ class Driver:
 
     async def _once(self, started: "asyncio.Future[bool]") -> None:
         with self.folder.lock():
-            check_table(self.prepared)
-            recovered = await in_thread(self.folder.recover)
-            ahead = await in_thread(self.look_ahead, recovered)
-            self._open(ahead.plan)
-            if not started.done():
-                self.run.estimate = ahead.plan.estimate
-                started.set_result(True)
-            await self._make(ahead)
+            await self._locked(started)
+
+    async def _locked(self, started: "asyncio.Future[bool] | None") -> None:
+        check_table(self.prepared)
+        recovered = await in_thread(self.folder.recover)
+        ahead = await in_thread(self.look_ahead, recovered)
+        self._open(ahead.plan)
+        if started is not None and not started.done():
+            self.run.estimate = ahead.plan.estimate
+            started.set_result(True)
+        await self._make(ahead)
 
     async def _retake(self) -> bool:
         """Make another take of what is suspect; False when nothing is, or nothing can vary."""
@@ -147,20 +151,36 @@ class Driver:
         if not suspects:
             return False
         before, error = self.prepared.keys, self.first_error
-        await self._stand_for({key: take + 1 for key, take in suspects.items()})
-        if np.array_equal(before, self.prepared.keys):
-            return False
-        started: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        started.set_result(True)
-        await self._once(started)
+        with contextlib.ExitStack() as held:
+            try:
+                await self._stand_for({key: take + 1 for key, take in suspects.items()})
+                if np.array_equal(before, self.prepared.keys):
+                    return False
+                held.enter_context(self.folder.lock())
+                check_table(self.prepared)
+            except (RunLocked, TableReplaced) as others:
+                return self._leave_to(others)
+            await self._locked(None)
         lost = await asyncio.to_thread(self._not_heard, before)
-        if len(lost):
-            # A take that was not made, or failed, does not take the place of audio that was paid for.
+        if not len(lost):
+            return True
+        # A take that was not made, or failed, does not take the place of audio that was paid for.
+        try:
             await self._stand_for(dict.fromkeys(suspects.keys() & set(lost)))
-            self.first_error = error
-            self._note({STATE_KEY: FINISHED, STOP_KEY: None})
-            return False
-        return True
+            with self.folder.lock():
+                check_table(self.prepared)
+                self._note({STATE_KEY: FINISHED, STOP_KEY: None})
+        except (RunLocked, TableReplaced) as others:
+            return self._leave_to(others)
+        self.first_error = error
+        return False
+
+    def _leave_to(self, others: SpeechframeError) -> bool:
+        """Say who has the run since its last call; what was made is whole, and theirs to go on with."""
+        words = f"no other take of what is suspect: {others}"
+        say(words, shown=bool(self.options.progress))
+        log.info("%s", words)
+        return False
 
     async def _align(self, aligner: Aligner) -> None:
         aligned = await align(self.folder, aligner, is_stopped=lambda: self._stop_asked is not None)
@@ -171,8 +191,10 @@ class Driver:
 
     async def _stand_for(self, takes: Mapping[str, int | None]) -> None:
         """Let other takes stand for calls (None: their own again), and plan the run's table anew."""
-        retaken = {**retaken_in(self.folder), **takes}
-        self._note({RETAKEN: {key: take for key, take in retaken.items() if take is not None}})
+        with self.folder.lock():
+            check_table(self.prepared)
+            retaken = {**retaken_in(self.folder), **takes}
+            self._note({RETAKEN: {key: take for key, take in retaken.items() if take is not None}})
         options = replace(self.options, run_dir=self.folder.path, on_invalid="skip", dry_run=False)
         self.prepared = await prepare(
             own_rows(self.folder),
@@ -181,6 +203,7 @@ class Driver:
             self.connection,
             options,
             known=sources_of(self.folder),
+            instead_of=self.prepared.entry,
         )
         self.run._folder = self.prepared.folder  # noqa: SLF001 - the two are made for each other
 
@@ -212,14 +235,11 @@ class Driver:
 
     def _open(self, plan: Plan) -> None:
         shown = bool(self.options.progress)
-        where = (
-            f"{self.folder.path} (the same call again costs nothing)" if self.prepared.is_default_dir else ""
-        )
         kind = " (the embedded local service)" if self.connection.is_local else ""
         service = f"on {self.connection.identity}{kind}"
         say(f"{self.operation.name}{self._round} {service}: {plan.estimate.line()}", shown=shown)
-        if where:
-            say(f"run folder: {where}", shown=shown)
+        if self.prepared.is_default_dir:
+            say(f"run folder: {self.run.place} (the same call again costs nothing)", shown=shown)
         if renamed := self._renamed():
             say(f"your columns keep their names; ours are called {', '.join(renamed)}", shown=shown)
         log.info(

@@ -1,71 +1,39 @@
 """From a table to a run folder that is planned and has cost nothing yet."""
 
+import contextlib
 import hashlib
-import shutil
-import tempfile
 import threading
 import uuid
-from array import array
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from speechframe._version import __version__
+from speechframe.batch.adopt import adopt
 from speechframe.batch.columns import Source
 from speechframe.batch.connection import Connection
-from speechframe.batch.keys import KeyColumn, Keys, has_key
 from speechframe.batch.naming import COST, ROW_ID
 from speechframe.batch.operation import Operation
 from speechframe.batch.options import Options
 from speechframe.batch.planner import NO_TAKES, Planner, plan_table
+from speechframe.batch.prepared import (
+    FIRST_TAKE,
+    Prepared,
+    options_json,
+    reopen,
+    retaken_in,
+    sources_of,
+)
 from speechframe.batch.table import problem
 from speechframe.batch.threads import in_thread
 from speechframe.errors import InvalidRows, RunMismatch, StoreError
-from speechframe.store import RunFolder, RunManifest, draft_parent, locate
+from speechframe.store import RunFolder, RunManifest, draft_in, draft_parent, is_draft, locate
 from speechframe.store.manifest import TableEntry
 from speechframe.store.run_state import PLANNED, STATE_KEY
-from speechframe.store.table import ARGUMENT, PROBLEM
+from speechframe.store.table import ARGUMENT
 
 DEFAULT_ROOT = Path("speechframe-runs")
-SOURCES = "arguments"
-ID = "id"
-CONTENT = "content"
-RETAKEN = "retaken"
-FIRST_TAKE = "first_take"
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A run folder whose newest table is checked, keyed and priced.
-
-    Attributes
-    ----------
-    folder
-        The run.
-    sources
-        Where each argument's values come from.
-    keys, costs
-        One a row: the call's key and its price in thousandths of a credit.
-    entry
-        The table in the run's manifest that these are of; None for one that was only looked at.
-    invalid, identical_retakes
-        Rows without a call, and rows whose take cannot differ.
-    problems
-        What is wrong with the invalid rows.
-    is_default_dir
-        The caller named no folder.
-    """
-
-    folder: RunFolder
-    sources: Mapping[str, Source]
-    keys: Keys
-    costs: Sequence[int]
-    entry: TableEntry | None
-    invalid: int = 0
-    identical_retakes: int = 0
-    problems: Sequence[dict[str, Any]] = ()
-    is_default_dir: bool = False
 
 
 async def prepare(
@@ -76,6 +44,7 @@ async def prepare(
     options: Options,
     *,
     known: Mapping[str, Source] | None = None,
+    instead_of: TableEntry | None = None,
 ) -> Prepared:
     """Check every row of `table` and return its run folder, planned.
 
@@ -89,19 +58,31 @@ async def prepare(
         The verb, the service, the run options.
     known
         Sources of an earlier call of the run, to be used instead of `arguments`.
+    instead_of
+        The only table of the run that this one may take the place of; None for whichever is its newest.
 
     Raises
     ------
     InvalidRows
         For rows that cannot be sent, with ``on_invalid="raise"``; nothing was written.
     RunMismatch, StoreError
-        When the folder holds something else or cannot be written.
+        When the folder holds something else or cannot be written. :class:`TableReplaced` when its newest
+        table is not `instead_of`.
     """
     # In a thread: a hundred thousand rows take seconds, and other runs share this loop.
     told = threading.Event()
     # Its draft must be gone before a caller who is cancelled goes on.
     return await in_thread(
-        _prepare, table, arguments, operation, connection, options, known, told, tell=told.set
+        _prepare,
+        table,
+        arguments,
+        operation,
+        connection,
+        options,
+        known,
+        instead_of,
+        told,
+        tell=told.set,
     )
 
 
@@ -112,6 +93,7 @@ def _prepare(
     connection: Connection,
     options: Options,
     known: Mapping[str, Source] | None,
+    instead_of: TableEntry | None,
     told: threading.Event,
 ) -> Prepared:
     _check_takes(operation, options, connection)
@@ -124,24 +106,27 @@ def _prepare(
     if RunFolder.exists(target):
         folder = RunFolder.open(target)
         planner.retaken = retaken_in(folder)
-        return _in_existing(folder, planner, operation, connection, options)
+        return _in_existing(folder, planner, operation, connection, options, instead_of)
     check_free(target)
     return _in_new_folder(planner, operation, connection, options, lambda _: target)
 
 
+class TableReplaced(StoreError):
+    """A run was given another table since its newest one was planned."""
+
+
 def check_table(prepared: Prepared) -> None:
-    """Raise StoreError when the run's table is not the one that was planned; under the lock."""
-    tables = prepared.folder.tables()
-    if not tables or tables[-1] != prepared.entry:
-        raise StoreError(
-            f"{prepared.folder.path} was given another table while this call was planned, and nothing was "
+    """Raise TableReplaced when the run's table is not the one that was planned; under the lock."""
+    _check_newest(prepared.folder, prepared.entry)
+
+
+def _check_newest(folder: RunFolder, entry: TableEntry | None) -> None:
+    tables = folder.tables()
+    if not tables or tables[-1] != entry:
+        raise TableReplaced(
+            f"{folder.path} was given another table while this call was planned, and nothing was "
             "sent for this one: call again, or choose another run_dir"
         )
-
-
-def retaken_in(folder: RunFolder) -> dict[str, int]:
-    """Return the calls of a run that a take made by itself stands for, and which take."""
-    return dict(folder.manifest.extra.get(RETAKEN, {}))
 
 
 def _check_takes(operation: Operation, options: Options, connection: Connection) -> None:
@@ -159,7 +144,7 @@ def may_have_takes(connection: Connection) -> bool:
 def check_free(target: Path) -> None:
     """Raise StoreError when `target` is something else than a run, an empty folder or nothing."""
     if target.is_dir():
-        if any(target.iterdir()):
+        if not all(map(is_draft, target.iterdir())):
             raise StoreError(
                 f"{target} holds other files and no run: name an empty or a new folder as run_dir"
             )
@@ -187,29 +172,45 @@ def _in_new_folder(
     *,
     is_default: bool = False,
 ) -> Prepared:
-    # Written beside its place and renamed: an invalid table or a crash leaves no half-planned run behind.
-    parent = DEFAULT_ROOT if is_default else draft_parent(name(planner))
-    try:
-        parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=".planning-", dir=parent))
-    except OSError as error:
-        raise StoreError(f"{parent} cannot be written ({error.strerror}): choose another run_dir") from None
-    try:
+    # Elsewhere until it is whole: nobody finds a half-planned run, and an invalid table leaves none behind.
+    parent = DEFAULT_ROOT.absolute() if is_default else draft_parent(name(planner))
+    with contextlib.ExitStack() as stack:
+        try:
+            draft = stack.enter_context(draft_in(parent))
+        except OSError as error:
+            words = f"{parent} cannot be written ({error.strerror}): choose another run_dir"
+            raise StoreError(words) from None
         folder = RunFolder.create(draft, _manifest(planner, operation, connection))
         with folder.lock():
             _write_table(folder, planner, options)
-        said = folder.manifest.options
-        target = name(planner)
-        if is_default and RunFolder.exists(target):
-            kept = RunFolder.open(target)
-        else:
+        target = name(planner).absolute() if is_default else name(planner)
+        if not is_default or not RunFolder.exists(target):
             target = _move(draft, target)
-            kept = RunFolder.open(target)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-    found = _prepared(kept, planner, is_default=is_default)
-    # A default folder's name says what is in it. Anywhere else, another process may have put another table.
-    return found if is_default or kept.manifest.options == said else replace(found, entry=None)
+        kept = RunFolder.open(target)
+        said = folder.manifest.options
+        if kept.manifest.options == said:
+            return _prepared(kept, planner, is_default=is_default)
+        if not is_default or options.dry_run:
+            # Another process may have put another table there, and a look changes nothing.
+            return replace(_prepared(kept, planner, is_default=is_default), entry=None)
+        return _in_kept(kept, folder, planner, operation)
+
+
+def _in_kept(kept: RunFolder, draft: RunFolder, planner: Planner, operation: Operation) -> Prepared:
+    """Plan a default folder's table where its run was given another one since, or has other columns."""
+    said = dict(draft.manifest.options)
+    with kept.lock():
+        if (first := _first_take(kept, planner)) is not None:
+            said[FIRST_TAKE] = first
+        if kept.manifest.options != said:
+            adopt(kept, draft, planner, operation, said=said, retaken=retaken_in(kept))
+    return replace(
+        reopen(kept),
+        invalid=planner.invalid,
+        identical_retakes=planner.identical_retakes,
+        problems=planner.problems,
+        is_default_dir=True,
+    )
 
 
 def _move(draft: Path, target: Path) -> Path:
@@ -223,7 +224,12 @@ def _move(draft: Path, target: Path) -> Path:
 
 
 def _in_existing(
-    folder: RunFolder, planner: Planner, operation: Operation, connection: Connection, options: Options
+    folder: RunFolder,
+    planner: Planner,
+    operation: Operation,
+    connection: Connection,
+    options: Options,
+    instead_of: TableEntry | None,
 ) -> Prepared:
     check_same(folder, operation.name, connection)
     if options.dry_run and folder.tables():
@@ -233,6 +239,8 @@ def _in_existing(
         refuse_invalid(planner, options)
         return replace(_prepared(folder, planner), entry=None)
     with folder.lock():
+        if instead_of is not None:
+            _check_newest(folder, instead_of)
         _write_table(folder, planner, options)
     return _prepared(folder, planner)
 
@@ -313,30 +321,6 @@ def _is_hopeless(planner: Planner) -> bool:
     return planner.invalid >= len(planner.costs) or any(p["field"] == "id" for p in planner.problems)
 
 
-def options_json(sources: Mapping[str, Source], id_column: str | None, content: str) -> dict[str, Any]:
-    """Return what run.json keeps of a call, so that a resume needs nothing from the caller."""
-    arguments = {name: source.to_json() for name, source in sorted(sources.items())}
-    return {SOURCES: arguments, ID: id_column, CONTENT: content}
-
-
-def sources_of(folder: RunFolder) -> dict[str, Source]:
-    """Return where the arguments of a run's newest table come from."""
-    kept = folder.manifest.options.get(SOURCES, {})
-    return {name: Source.from_json(name, source) for name, source in kept.items()}
-
-
-def first_sources(folder: RunFolder) -> dict[str, Source]:
-    """Return where the arguments of a run come from, without takes that were redone since."""
-    sources = sources_of(folder)
-    take = sources.get("take")
-    if take is not None and take.column == f"{ARGUMENT}take":
-        first = folder.manifest.options.get(FIRST_TAKE)
-        del sources["take"]
-        if first is not None:
-            sources["take"] = Source.from_json("take", first)
-    return sources
-
-
 def _manifest(planner: Planner, operation: Operation, connection: Connection) -> RunManifest:
     audio_format = planner.sources.get("format")
     return RunManifest(
@@ -364,35 +348,3 @@ def _prepared(folder: RunFolder, planner: Planner, *, is_default: bool = False) 
         planner.problems,
         is_default,
     )
-
-
-def reopen(folder: RunFolder) -> Prepared:
-    """Return the newest table of a run as it was planned; reads keys and prices only."""
-    entry = folder.tables()[-1] if folder.tables() else None
-    if entry is None:
-        raise StoreError(f"{folder.path} has no table yet: call the verb with one")
-    keys, costs = KeyColumn(), array("q")
-    names = [entry.name_of("request_key"), entry.name_of(COST)]
-    with folder.table() as file:
-        for batch in file.iter_batches(columns=names):
-            for key in batch.column(names[0]).to_pylist():
-                keys.append(key)
-            costs.extend(cost or 0 for cost in batch.column(names[1]).to_pylist())
-    found = keys.to_array()
-    return Prepared(folder, sources_of(folder), found, costs, entry, invalid=int((~has_key(found)).sum()))
-
-
-def problems_of(folder: RunFolder) -> list[dict[str, Any]]:
-    """Return the problems of a run's newest table, as they were written when it was planned."""
-    entry = folder.tables()[-1]
-    names = [entry.name_of(ROW_ID), entry.name_of(PROBLEM)]
-    found = []
-    with folder.table() as file:
-        for batch in file.iter_batches(columns=names):
-            for row_id, words in zip(
-                batch.column(names[0]).to_pylist(), batch.column(names[1]).to_pylist(), strict=True
-            ):
-                if words:
-                    name, _, rest = words.partition(" ")
-                    found.append(problem(name, rest, row_id=row_id))
-    return found

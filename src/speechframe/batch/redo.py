@@ -9,7 +9,7 @@ import pyarrow as pa
 from speechframe.batch.columns import Source
 from speechframe.batch.naming import COST, ROW_ID
 from speechframe.batch.outcome import DONE, FAILED, SUSPECT
-from speechframe.batch.prepare import sources_of
+from speechframe.batch.prepared import sources_of
 from speechframe.batch.reviews import rejected
 from speechframe.batch.row_calls import row_values
 from speechframe.batch.table import BATCH_ROWS, problem

@@ -19,15 +19,12 @@ from speechframe.batch.operation import Operation
 from speechframe.batch.options import Options, RunOptions
 from speechframe.batch.outcome import HEARD
 from speechframe.batch.planner import plan_table
-from speechframe.batch.prepare import (
+from speechframe.batch.prepare import check_same, may_have_takes, prepare, refuse_invalid
+from speechframe.batch.prepared import (
     ID,
     Prepared,
-    check_same,
     first_sources,
-    may_have_takes,
-    prepare,
     problems_of,
-    refuse_invalid,
     reopen,
     retaken_in,
     sources_of,

@@ -3,6 +3,7 @@
 import html
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -85,17 +86,25 @@ class Run(RunRows):
         """``planned``, ``running``, ``finished`` (every row has an outcome) or ``stopped``."""
         if self._live is not None and not self._live.ended.done():
             return RUNNING
-        state = str(self._folder.manifest.extra.get(STATE_KEY, PLANNED))
-        if state == RUNNING and not self._folder.is_locked:
-            # Its process died: nobody wrote an end.
-            return STOPPED
-        return state
+        if self._noted_state == RUNNING and not self._folder.is_locked:
+            # Its end may have been written since this was read.
+            with suppress(SpeechframeError):  # a folder that is gone is not mended by asking for its state
+                self._folder.refresh()
+            if self._noted_state == RUNNING and not self._folder.is_locked:
+                # Its process died: nobody wrote an end.
+                return STOPPED
+        return self._noted_state
+
+    @property
+    def _noted_state(self) -> str:
+        return str(self._folder.manifest.extra.get(STATE_KEY, PLANNED))
 
     @property
     def stopped_because(self) -> str | None:
         """Why it ended early: a :class:`~speechframe.store.run_state.StopReason`, as its word, or None."""
+        status = self.status
         reason = self._folder.manifest.extra.get(STOP_KEY)
-        if reason is None and self.status == STOPPED:
+        if reason is None and status == STOPPED:
             return StopReason.INTERRUPTED.value
         return None if reason is None else str(reason)
 
@@ -225,13 +234,13 @@ class Run(RunRows):
         Parameters
         ----------
         rows
-            Ids of rows, a mask with a truth value for every row, a DataFrame of the run's rows (its index
-            counts), or a function that gives one of these for the run's DataFrame.
+            Ids of rows, a mask with a truth value for every row, a DataFrame of the run's rows (its column of
+            ids counts, else its index), or a function that gives one of these for the run's DataFrame.
 
         Raises
         ------
         KeyError
-            When no row has one of the ids.
+            When no row has one of the ids, or a frame does not say which rows it has.
         ValueError
             When a mask is not as long as the run.
 
@@ -296,7 +305,7 @@ class Run(RunRows):
         s = self.stats
         states = ", ".join(f"{s[name]:,} {name.replace('_', ' ')}" for name in STATES if s.get(name))
         lines = [
-            f"{self.operation} run {self.path}: {self.status}"
+            f"{self.operation} run {self.place}: {self.status}"
             + (f" ({self.stopped_because})" if self.stopped_because else ""),
             f"{counted(s['rows'], 'row')}: {states or 'none'}; {result_of(s)}",
             f"{credits_in_words(s['credits'])} in {counted(s['attempts'], 'attempt')} on {self.service}",
@@ -330,7 +339,7 @@ class Run(RunRows):
 
     def __repr__(self) -> str:
         because = f" ({self.stopped_because})" if self.stopped_because else ""
-        return f"<Run {str(self.path)!r}: {self.operation}, {self.status}{because}>"
+        return f"<Run {self.place!r}: {self.operation}, {self.status}{because}>"
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(self.summary())}</pre>"

@@ -12,7 +12,7 @@ from speechframe.batch.selection import framed
 from speechframe.batch.table import TableInput
 from speechframe.errors import StoreError
 from speechframe.spec.speech import Format
-from speechframe.store import RunFolder, is_remote
+from speechframe.store import RunFolder, is_remote, shown
 from speechframe.store.parts import part_files
 from speechframe.store.reviews import Review
 from speechframe.store.schema import AUDIO_COLUMN, BOOKKEEPING
@@ -39,6 +39,11 @@ class RunRows:
         self._folder = folder
         # Of the newest table, from the first row that is asked for by its id: else each such row reads all.
         self._ids: tuple[TableEntry, pa.ChunkedArray[Any]] | None = None
+
+    @property
+    def place(self) -> str:
+        """The run's folder as people would type it in the folder they are in."""
+        return shown(self.path)
 
     @property
     def path(self) -> Path:
@@ -89,11 +94,18 @@ class RunRows:
 
     def to_arrow(self, columns: Sequence[str] | None = None, *, audio: bool = False) -> "pa.Table":
         """Return the rows as one Arrow table; see :meth:`to_pandas`."""
+        return self._arrow(columns, audio=audio)
+
+    def _arrow(
+        self, columns: Sequence[str] | None, *, audio: bool, places: Sequence[int] | None = None
+    ) -> "pa.Table":
         import pyarrow as pa
 
-        self._refuse_large(columns, audio=audio)
         schema = self._folder.joined_schema(columns, audio=audio)
-        return pa.Table.from_batches(self._folder.joined(columns, audio=audio), schema)
+        batches = self._folder.joined(columns, audio=audio, places=places)
+        if self.name_of(AUDIO_COLUMN) in schema.names:
+            batches = _limited(batches, self.name_of(AUDIO_COLUMN))
+        return pa.Table.from_batches(batches, schema)
 
     def to_pandas(self, columns: Sequence[str] | None = None, *, audio: bool = False) -> "pd.DataFrame":
         """Return the rows as a DataFrame with the caller's index.
@@ -111,17 +123,6 @@ class RunRows:
             When that is more than 2 GB of audio: use :meth:`batches`.
         """
         return self.to_arrow(columns, audio=audio).to_pandas()
-
-    def _refuse_large(self, columns: Sequence[str] | None, *, audio: bool) -> None:
-        name = self.name_of("audio")
-        if not (audio if columns is None else name in columns):
-            return
-        size = sum(path.stat().st_size for path in self.part_files)
-        if size > MOST_AUDIO_BYTES:
-            raise StoreError(
-                f"the run holds {size / 2**30:.1f} GB of audio, too much for one frame: "
-                "read it with run.batches(), or leave audio out"
-            )
 
     def as_rows(self, named: Iterable[str] = (), *, batch_rows: int | None = None) -> TableInput:
         """Return the rows as the table of another run: what came of them, not how.
@@ -326,3 +327,17 @@ def _clip_of(found: Mapping[str, Any] | None) -> Clip | None:
         credits=found["credits"] or 0.0,
         warnings=tuple(found["warnings"] or ()),
     )
+
+
+def _limited(batches: "Iterator[pa.RecordBatch]", audio: str) -> "Iterator[pa.RecordBatch]":
+    """Yield the rows of one frame as long as their audio is not too much for it."""
+    # Counted on the way: rows with equal calls share one answer on disk, and have one each in a frame.
+    size = 0
+    for batch in batches:
+        size += batch.column(audio).nbytes
+        if size > MOST_AUDIO_BYTES:
+            raise StoreError(
+                f"these rows hold more than {MOST_AUDIO_BYTES / 2**30:.0f} GB of audio, too much for one "
+                "frame: read them with batches(), or leave audio out"
+            )
+        yield batch

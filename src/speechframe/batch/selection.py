@@ -55,8 +55,7 @@ class Selection:
 
     def to_arrow(self, columns: Sequence[str] | None = None, *, audio: bool = False) -> pa.Table:
         """Return the rows as one Arrow table; see :meth:`Run.to_pandas`."""
-        schema = self.run._folder.joined_schema(columns, audio=audio)  # noqa: SLF001 - a run and its rows are one
-        return pa.Table.from_batches(self.batches(columns, audio=audio), schema)
+        return self.run._arrow(columns, audio=audio, places=self.positions)  # noqa: SLF001 - a run and its rows are one
 
     def to_pandas(self, columns: Sequence[str] | None = None, *, audio: bool = False) -> "pd.DataFrame":
         """Return the rows as a DataFrame; see :meth:`Run.to_pandas`."""
@@ -109,17 +108,38 @@ def chosen_rows(run: "Run", rows: Any, ids: Sequence[str]) -> Selection:
     if callable(rows):
         rows = rows(run.to_pandas())
     if isinstance(rows, pd.DataFrame):
-        rows = rows.index
+        return Selection(run, tuple(sorted({*_places_of(run, rows, ids)})))
     values = list(rows)
     if values and all(isinstance(value, (bool, np.bool_)) for value in values):
         if len(values) != len(ids):
             raise ValueError(f"a mask of {len(values):,} values does not fit a run of {len(ids):,} rows")
         return Selection(run, tuple(int(k) for k in np.flatnonzero(values)))
+    return Selection(run, tuple(sorted({*_places_by_id(values, ids)})))
+
+
+def _places_by_id(values: Iterable[Any], ids: Sequence[str]) -> Iterator[int]:
     places = {row_id: k for k, row_id in enumerate(ids)}
-    unknown = [value for value in values if str(value) not in places]
-    if unknown:
-        raise KeyError(f"no row has the id {unknown[0]!r}; ids are such as {', '.join(map(repr, ids[:3]))}")
-    return Selection(run, tuple(sorted({places[str(value)] for value in values})))
+    for value in values:
+        if str(value) not in places:
+            raise KeyError(f"no row has the id {value!r}; ids are such as {', '.join(map(repr, ids[:3]))}")
+        yield places[str(value)]
+
+
+def _places_of(run: "Run", frame: "pd.DataFrame", ids: Sequence[str]) -> Iterable[int]:
+    """Return where the rows of a frame that was made of the run's lie in its table."""
+    entry = run._folder.tables()[-1]  # noqa: SLF001 - a run and its rows are one
+    named = entry.id_column in frame.columns and len(set(ids)) == len(ids)
+    if named and set(map(str, frame[entry.id_column])) <= set(ids):
+        # An index that the caller's table had beside its ids may be of anything.
+        return _places_by_id(frame[entry.id_column], ids)
+    own = run.to_pandas([run.name_of("status")]).index
+    if not own.is_unique:
+        raise KeyError("the run's index names several rows alike: select by ids, or by a mask")
+    places: list[int] = own.get_indexer(frame.index).tolist()
+    if -1 in places:
+        unknown = frame.index[places.index(-1)]
+        raise KeyError(f"no row of the run has {unknown!r} in its index: select by ids, or by a mask")
+    return places
 
 
 def sampled_rows(run: "Run", count: int, seed: int, with_audio: Sequence[int]) -> Selection:

@@ -115,7 +115,7 @@ def _happened(made: "Run", seconds: float) -> list[str]:
         f"{facts['audio_seconds'] / 60:,.1f} minutes of audio with word durations",
         f"{facts['credits']:,.10g} credits of the local service, which cost nothing",
         f"{seconds:,.1f} seconds in all{before}",
-        f"run folder: {made.path}",
+        f"run folder: {made.place}",
     ]
 
 

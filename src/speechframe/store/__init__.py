@@ -60,7 +60,7 @@ What a writer does, in order::
     ``create(path, manifest)``, ``open(path)``, ``exists(path)``, ``move(path)``; ``path``, ``manifest``,
     ``update_manifest(**changes)``; ``lock()``; ``recover() -> Recovered``; ``writer() -> RunWriter``;
     ``add_table(schema, ...) -> TableWriter``, ``tables()``, ``table()``;
-    ``keys()``, ``index() -> KeyIndex`` (compact), ``locate(keys)``, ``row(key)``, ``clip_bytes(key)``;
+    ``keys()``, ``index() -> KeyIndex`` (compact), ``row(key)``, ``clip_bytes(key)``;
     ``joined(columns, audio=..., batch_rows=...)``, ``ledger()``, ``verify()``.
 :class:`RunWriter`
     ``sent``, ``attempt``, ``answer``, ``flush`` (on the disk, not only in the kernel), ``cut`` (into parts
@@ -75,8 +75,9 @@ Errors are :class:`~speechframe.errors.StoreError` and its kinds ``NotARun``,
 ``RunLocked`` and ``RunMismatch``; they name the folder and what to do.
 """
 
+from speechframe.store.draft import draft_in, draft_parent, is_draft
 from speechframe.store.index import KeyIndex
-from speechframe.store.locate import draft_parent, is_remote, locate
+from speechframe.store.locate import is_remote, locate, shown
 from speechframe.store.manifest import LAYOUT, RunManifest, TableEntry
 from speechframe.store.recover import Recovered
 from speechframe.store.run import RunFolder
@@ -108,7 +109,10 @@ __all__ = [
     "SentRecord",
     "TableEntry",
     "TableWriter",
+    "draft_in",
     "draft_parent",
+    "is_draft",
     "is_remote",
     "locate",
+    "shown",
 ]

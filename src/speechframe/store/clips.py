@@ -29,6 +29,23 @@ def keep(folder: Path, sha256: str, data: bytes) -> str:
     return name
 
 
+def take(folder: Path, draft: Path) -> None:
+    """Move the clips of a local run into another one on the same disk.
+
+    Raises
+    ------
+    StoreError
+        When the folder cannot be written.
+    """
+    place = folder / FOLDER_NAME
+    with files.storing(folder, "keeping clips"):
+        for path in (draft / FOLDER_NAME).glob("[!.]*"):
+            place.mkdir(parents=True, exist_ok=True)
+            path.replace(place / path.name)
+        if place.is_dir():
+            files.sync_folder(place)
+
+
 @dataclass(frozen=True)
 class KeptClip:
     """A clip in a run folder, wherever that is.

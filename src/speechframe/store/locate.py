@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -31,8 +32,8 @@ def locate(path: "str | os.PathLike[str] | Remote", filesystem: Any = None) -> P
 
     Examples
     --------
-    >>> locate("runs/demo")
-    PosixPath('runs/demo')
+    >>> locate("runs/demo") == Path.cwd() / "runs/demo"
+    True
     >>> str(locate("memory://bucket/run"))
     'memory://bucket/run'
     """
@@ -48,7 +49,7 @@ def locate(path: "str | os.PathLike[str] | Remote", filesystem: Any = None) -> P
     if not separator:
         return _local(given, text)
     if protocol in {"file", "local"}:
-        return Path(rest)
+        return Path(rest).absolute()
     if urlsplit(text).password is not None:
         raise StoreError(
             f"the address of a run ({protocol}://...) holds no password: configure it where fsspec looks for"
@@ -81,7 +82,8 @@ def _local(given: Any, text: str) -> Path:
             " such as 's3://bucket/run'. A folder that is called so needs its absolute path."
         )
     try:
-        return expanded(text)
+        # Absolute: a run goes on when its notebook changes folders.
+        return expanded(text).absolute()
     except ValueError as error:
         raise StoreError(f"{text}: {error}") from None
 
@@ -117,11 +119,11 @@ def work_root() -> Path:
     return (Path(state) if state else Path.home() / ".local" / "state") / "speechframe" / "remote"
 
 
-def draft_parent(path: Path) -> Path:
-    """Return the local folder in which a run for `path` is made before :meth:`RunFolder.move`."""
-    if isinstance(path, Remote):
-        return work_root() / "new"
-    return path.absolute().parent
+def shown(path: Path) -> str:
+    """Return the path of a run as people would type it in the folder they are in."""
+    with suppress(ValueError, OSError):
+        return str(path if is_remote(path) else path.relative_to(Path.cwd()))
+    return str(path)
 
 
 def working(path: Path, run_id: str) -> Path:

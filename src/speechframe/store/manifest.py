@@ -17,6 +17,8 @@ LAYOUT = 1
 FILE_NAME = "run.json"
 
 _KEY_NAMES = frozenset({"api_key", "api-key", "token"})
+_OF_THE_CALLER = "constant"
+"""What holds a value as the caller gave it: a pronunciation dictionary may have any word."""
 
 
 @dataclass(frozen=True)
@@ -199,7 +201,8 @@ def with_table(manifest: RunManifest, entry: TableEntry) -> RunManifest:
 
 def _names_within(value: Any) -> set[str]:
     if isinstance(value, Mapping):
-        return set(value) | {name for inner in value.values() for name in _names_within(inner)}
+        ours = [inner for name, inner in value.items() if name != _OF_THE_CALLER]
+        return set(value) | {name for inner in ours for name in _names_within(inner)}
     if isinstance(value, (list, tuple)):
         return {name for inner in value for name in _names_within(inner)}
     return set()

@@ -18,7 +18,11 @@ def move(folder: Path, target: Path) -> None:
     """
     if not isinstance(target, Remote):
         with files.storing(target, "moving the run"):
-            folder.rename(target)
+            if target.is_dir():
+                _move_into(folder, target)
+            else:
+                folder.rename(target)
+                files.sync_folder(target.parent)
         return
     if next((folder / log.FOLDER_NAME).glob("*/*.log"), None) is not None:
         raise StoreError(f"{folder} has a log that is no part yet: run recover() on it before it is moved")
@@ -32,3 +36,12 @@ def move(folder: Path, target: Path) -> None:
         # The last: a folder with this file is a run.
         if not (target / FILE_NAME).claim((folder / FILE_NAME).read_bytes()):
             raise StoreError(f"{target} holds a run already: open it, or choose another run_dir")
+
+
+def _move_into(folder: Path, target: Path) -> None:
+    """Fill an empty folder, which keeps its mode and owner, and may be a link or the root of a disk."""
+    for path in sorted(p for p in folder.iterdir() if p.is_dir()):
+        path.rename(target / path.name)
+    # The last: a folder with this file is a run.
+    (folder / FILE_NAME).rename(target / FILE_NAME)
+    files.sync_folder(target)

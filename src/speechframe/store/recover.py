@@ -7,11 +7,13 @@ from pathlib import Path
 
 from speechframe.store import files
 from speechframe.store import log as log_files
+from speechframe.store.aligned import FOLDER_NAME as ALIGNED_FOLDER
+from speechframe.store.clips import FOLDER_NAME as CLIPS_FOLDER
 from speechframe.store.failed import FailedFile, Failure, read_unknown
 from speechframe.store.index import KeyIndex
 from speechframe.store.ledger import FOLDER_NAME as LEDGER_FOLDER
 from speechframe.store.ledger import ledger_path, write_ledger
-from speechframe.store.locate import work_folder
+from speechframe.store.locate import is_remote, work_folder
 from speechframe.store.log import Kind, SegmentReader
 from speechframe.store.parts import FOLDER_NAME as PARTS_FOLDER
 from speechframe.store.parts import Batch, PartFile, failed_file, part_files, part_path
@@ -49,7 +51,10 @@ class Recovered:
 
 def recover(folder: Path, origin: Origin) -> Recovered:
     """Turn every log below `folder` into parts and ledger, and remove what was left unfinished."""
-    for place in (folder, *(folder / name for name in (PARTS_FOLDER, LEDGER_FOLDER, INPUT_FOLDER))):
+    names = [PARTS_FOLDER, LEDGER_FOLDER, INPUT_FOLDER]
+    if not is_remote(folder):  # there, all that is unfinished lies in one folder of this machine
+        names += [CLIPS_FOLDER, ALIGNED_FOLDER]
+    for place in (folder, *(folder / name for name in names)):
         files.remove_unfinished(place)
     recovery = _Recovery(folder, origin)
     for writer in _writers(work_folder(folder)):

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from speechframe.errors import StoreError
-from speechframe.store import files, ledger, log, parts, table
+from speechframe.store import clips, files, ledger, log, parts, table
 from speechframe.store import recover as recovery
 from speechframe.store.aligned import Words, write_aligned
 from speechframe.store.locate import is_remote, locate, work_folder, working
@@ -147,7 +147,8 @@ class RunFolder(RunReader):
         return self.open(target)
 
     def update_manifest(self, **changes: Any) -> RunManifest:
-        """Change fields of run.json, atomically, and return the new manifest."""
+        """Change fields of run.json, atomically, and return the new manifest; under the lock."""
+        self._need_lock("update_manifest")
         manifest = replace(self.manifest, **changes)
         write_manifest(self.path, manifest)
         self.manifest = manifest
@@ -239,6 +240,11 @@ class RunFolder(RunReader):
             len(self.manifest.tables) + 1, column_map=column_map, id_column=id_column, hidden=hidden
         )
         return table.TableWriter(self.path, schema, entry, self._take_table)
+
+    def take_clips(self, draft: "RunFolder") -> None:
+        """Move the clips that lie in a local run on the same disk into this one; under the lock."""
+        self._need_lock("take_clips")
+        clips.take(self.path, draft.path)
 
     def _take_table(self, entry: TableEntry) -> None:
         manifest = with_table(self.manifest, entry)

@@ -6,6 +6,7 @@ import secrets
 import socket
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -358,7 +359,8 @@ class RunWriter:
         item.segment.close()
         files.discard(item.segment.path)
         if item.following is None:
-            item.segment.path.parent.rmdir()
+            with suppress(OSError):  # a reader's file on NFS is called otherwise until it is closed
+                item.segment.path.parent.rmdir()
         self._part = PartFile(part_path(self._folder, self.name, item.number + 1), self._schema)
 
 

@@ -101,7 +101,7 @@ class RunDashboard(ClipWidget):
         super().__init__(
             Shelf([], [], 0),
             heading=f"{run.operation} on {run.service}",
-            folder=str(run.path),
+            folder=run.place,
             figures=started.to_page(),
             burn=started.burn.to_page(),
         )

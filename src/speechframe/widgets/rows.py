@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from speechframe.batch.naming import ROW_ID
 from speechframe.batch.outcome import HEARD
-from speechframe.batch.prepare import sources_of
+from speechframe.batch.prepared import sources_of
 from speechframe.batch.reviews import KEEP, REJECT, last_words
 from speechframe.batch.run import Run
 from speechframe.page.clips import Entry, Shelf

@@ -1,0 +1,77 @@
+"""A table for a run that is there under the same name: planned beside it, then its newest one."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from speechframe.batch.operation import Operation
+from speechframe.batch.planner import Planner
+from speechframe.batch.row_calls import checked, row_values
+from speechframe.batch.table import BATCH_ROWS
+from speechframe.store import RunFolder
+
+
+def adopt(
+    kept: RunFolder,
+    draft: RunFolder,
+    planner: Planner,
+    operation: Operation,
+    *,
+    said: Mapping[str, Any],
+    retaken: Mapping[str, int],
+) -> None:
+    """Make the table of `draft` the newest one of `kept`; needs the lock of `kept`.
+
+    Parameters
+    ----------
+    kept
+        The run.
+    draft
+        What was planned without it.
+    planner
+        What planned it.
+    operation
+        The verb.
+    said
+        What run.json is to say of the call.
+    retaken
+        Calls of `kept` that another take stands for, and which.
+    """
+    kept.take_clips(draft)
+    planned = draft.tables()[-1]
+    writer = kept.add_table(
+        planner.schema,
+        column_map=planned.column_map,
+        id_column=planned.id_column,
+        hidden=planned.hidden,
+    )
+    try:
+        for batch in _standing(draft, planner, operation.at(kept), retaken):
+            writer.write(batch)
+    except BaseException:
+        writer.abort()
+        raise
+    # One replacement of run.json takes both: arguments and table never disagree.
+    kept.manifest = replace(kept.manifest, options=said)
+    writer.close()
+
+
+def _standing(
+    draft: RunFolder, planner: Planner, operation: Operation, retaken: Mapping[str, int]
+) -> Iterator[pa.RecordBatch]:
+    """Yield a planned table with the calls that stand for its own in the run."""
+    name = planner.names["request_key"]
+    place = planner.schema.get_field_index(name)
+    with draft.table() as file:
+        for batch in file.iter_batches(BATCH_ROWS):
+            keys = batch.column(name).to_pylist()
+            if retaken.keys() & set(keys):
+                for i, values in enumerate(row_values(batch, planner.sources)):
+                    if keys[i] in retaken:
+                        take = int(values.pop("take", 0))
+                        found = checked(operation, values, take, retaken).planned
+                        keys[i] = keys[i] if found is None else found.request_key
+                batch = batch.set_column(place, name, pa.array(keys, pa.string()))  # noqa: PLW2901 - the same rows
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=planner.schema)

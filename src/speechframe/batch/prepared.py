@@ -1,0 +1,115 @@
+"""A run's table once it is planned: its keys and prices, and what run.json says of the call behind it."""
+
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from speechframe.batch.columns import Source
+from speechframe.batch.keys import KeyColumn, Keys, has_key
+from speechframe.batch.naming import COST, ROW_ID
+from speechframe.batch.table import problem
+from speechframe.errors import StoreError
+from speechframe.store import RunFolder
+from speechframe.store.manifest import TableEntry
+from speechframe.store.table import ARGUMENT, PROBLEM
+
+SOURCES = "arguments"
+ID = "id"
+CONTENT = "content"
+RETAKEN = "retaken"
+FIRST_TAKE = "first_take"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run folder whose newest table is checked, keyed and priced.
+
+    Attributes
+    ----------
+    folder
+        The run.
+    sources
+        Where each argument's values come from.
+    keys, costs
+        One a row: the call's key and its price in thousandths of a credit.
+    entry
+        The table in the run's manifest that these are of; None for one that was only looked at.
+    invalid, identical_retakes
+        Rows without a call, and rows whose take cannot differ.
+    problems
+        What is wrong with the invalid rows.
+    is_default_dir
+        The caller named no folder.
+    """
+
+    folder: RunFolder
+    sources: Mapping[str, Source]
+    keys: Keys
+    costs: Sequence[int]
+    entry: TableEntry | None
+    invalid: int = 0
+    identical_retakes: int = 0
+    problems: Sequence[dict[str, Any]] = ()
+    is_default_dir: bool = False
+
+
+def retaken_in(folder: RunFolder) -> dict[str, int]:
+    """Return the calls of a run that a take made by itself stands for, and which take."""
+    return dict(folder.manifest.extra.get(RETAKEN, {}))
+
+
+def options_json(sources: Mapping[str, Source], id_column: str | None, content: str) -> dict[str, Any]:
+    """Return what run.json keeps of a call, so that a resume needs nothing from the caller."""
+    arguments = {name: source.to_json() for name, source in sorted(sources.items())}
+    return {SOURCES: arguments, ID: id_column, CONTENT: content}
+
+
+def sources_of(folder: RunFolder) -> dict[str, Source]:
+    """Return where the arguments of a run's newest table come from."""
+    kept = folder.manifest.options.get(SOURCES, {})
+    return {name: Source.from_json(name, source) for name, source in kept.items()}
+
+
+def first_sources(folder: RunFolder) -> dict[str, Source]:
+    """Return where the arguments of a run come from, without takes that were redone since."""
+    sources = sources_of(folder)
+    take = sources.get("take")
+    if take is not None and take.column == f"{ARGUMENT}take":
+        first = folder.manifest.options.get(FIRST_TAKE)
+        del sources["take"]
+        if first is not None:
+            sources["take"] = Source.from_json("take", first)
+    return sources
+
+
+def reopen(folder: RunFolder) -> Prepared:
+    """Return the newest table of a run as it was planned; reads keys and prices only."""
+    entry = folder.tables()[-1] if folder.tables() else None
+    if entry is None:
+        raise StoreError(f"{folder.path} has no table yet: call the verb with one")
+    keys, costs = KeyColumn(), array("q")
+    names = [entry.name_of("request_key"), entry.name_of(COST)]
+    with folder.table() as file:
+        for batch in file.iter_batches(columns=names):
+            for key in batch.column(names[0]).to_pylist():
+                keys.append(key)
+            costs.extend(cost or 0 for cost in batch.column(names[1]).to_pylist())
+    found = keys.to_array()
+    return Prepared(folder, sources_of(folder), found, costs, entry, invalid=int((~has_key(found)).sum()))
+
+
+def problems_of(folder: RunFolder) -> list[dict[str, Any]]:
+    """Return the problems of a run's newest table, as they were written when it was planned."""
+    entry = folder.tables()[-1]
+    names = [entry.name_of(ROW_ID), entry.name_of(PROBLEM)]
+    found = []
+    with folder.table() as file:
+        for batch in file.iter_batches(columns=names):
+            for row_id, words in zip(
+                batch.column(names[0]).to_pylist(), batch.column(names[1]).to_pylist(), strict=True
+            ):
+                if words:
+                    name, _, rest = words.partition(" ")
+                    found.append(problem(name, rest, row_id=row_id))
+    return found
