@@ -2,7 +2,7 @@
 
 import pandas as pd
 import pytest
-from faulty import audio_of, check_books, statuses
+from faulty import Faulty, audio_of, check_books, statuses
 
 import speechframe as spf
 
@@ -198,3 +198,35 @@ def test_a_service_without_takes_is_not_paid_for_the_same_again(make_faulty, spe
     with pytest.raises(spf.InvalidRows, match="take: is not offered by this service"):
         speak(server, frame, take=spf.col("take"))
     assert len(server.seen) == 3
+
+
+class OneBehind(Faulty):
+    """A service whose first connection has an answer too many: each request gets the one before."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.last, self.behind = {}, None
+
+    async def _good(self, request, step, text):
+        connection = request.transport
+        before, self.last[connection] = self.last.get(connection), text
+        if before is not None and self.behind in {None, connection}:
+            self.behind = connection
+            text = before
+        return await super()._good(request, step, text)
+
+
+def test_an_answer_too_many_is_the_audio_of_one_row_and_not_of_all_that_follow(speak):
+    words = "apple river candle bridge winter garden silver mountain yellow pocket thunder basket".split()
+    texts = [f"{one.capitalize()} {two} {one} {two}." for one, two in zip(words, words[::-1], strict=True)]
+    server = OneBehind()
+    server.up()
+    try:
+        run = speak(server, texts, max_concurrency=1)
+        states = statuses(run)
+        assert (states[texts[1]], list(states.values()).count("done")) == ("suspect", 11)
+        frame = run.to_pandas(audio=True)
+        own = [row["audio"]["bytes"] == audio_of(row["text"]) for row in frame.to_dict("records")]
+        assert own == [state == "done" for state in frame["status"]]
+    finally:
+        server.down()

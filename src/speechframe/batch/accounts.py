@@ -26,7 +26,8 @@ from speechframe.batch.outcome import (
 )
 from speechframe.batch.progress import Progress
 from speechframe.batch.retry import Charge, Decision, Verdict
-from speechframe.client import Answer
+from speechframe.batch.truth import MAY_BE_ANOTHER_S
+from speechframe.client import Answer, Spoken
 from speechframe.errors import BudgetExceeded, SpeechframeError
 from speechframe.spec.billing import to_credits
 from speechframe.store import LedgerRow, Record, RunWriter, SentRecord
@@ -127,6 +128,8 @@ class Accounts:
         for part, record in zip(parts, records, strict=True):
             if self.truth is not None and (doubts := self.truth.doubts(part, answer, record)):
                 _suspect(record, doubts)
+                if isinstance(answer, Spoken) and any(doubt.code in MAY_BE_ANOTHER_S for doubt in doubts):
+                    answer.came_on.drop()
             rows.append(self._answered_row(job, part, record, answer))
         self._keep(records, rows)
         self.budget.note_balance(balance, job.mark, job.from_balance)

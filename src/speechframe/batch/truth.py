@@ -64,6 +64,10 @@ class Suspicion(Reason):
     CLIPPED = "clipped", "the audio was made too loud and its peaks are cut off"
 
 
+MAY_BE_ANOTHER_S = frozenset({Suspicion.WORDS_MISSING, Suspicion.PACE})
+"""What speaks against the answer of another row: in itself that is as good as any."""
+
+
 class Truth:
     """Looks at the answers of one run, one after the other.
 

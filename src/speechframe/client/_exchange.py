@@ -158,7 +158,7 @@ _USED: "weakref.WeakKeyDictionary[Any, _Used]" = weakref.WeakKeyDictionary()
 class Attempt:
     """One exchange, and what is known of it while it runs."""
 
-    __slots__ = ("_connection", "_protocol", "_transport", "_used", "wrote")
+    __slots__ = ("__weakref__", "_connection", "_protocol", "_transport", "_used", "wrote")
 
     def __init__(self) -> None:
         self.wrote = False

@@ -1,7 +1,10 @@
 """What goes into a call and what comes out of it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import MethodType
 from typing import Any, Generic, Protocol, TypeVar
+from weakref import WeakMethod
 
 from speechframe.client.upload import Body
 from speechframe.errors import InvalidRows
@@ -97,6 +100,30 @@ class Answer(Protocol):
         """The region that answered."""
 
 
+class CameOn:
+    """The connection that an answer came on, as long as no other exchange has it.
+
+    Parameters
+    ----------
+    drop
+        Closes it. Held weakly: answers that people keep must not keep connections.
+    """
+
+    __slots__ = ("_drop",)
+
+    def __init__(self, drop: Callable[[], None] | None = None) -> None:
+        self._drop = WeakMethod(drop) if isinstance(drop, MethodType) else None
+
+    def drop(self) -> None:
+        """Close it: on one that has an answer too many, each row would get the audio of the row before."""
+        drop = self._drop() if self._drop is not None else None
+        if drop is not None:
+            drop()
+
+    def __reduce__(self) -> tuple[type["CameOn"], tuple[()]]:
+        return CameOn, ()
+
+
 @dataclass(frozen=True, slots=True)
 class Spoken:
     """The answer to a call that gives audio, which was found to be audio (sections 2.3 and 2.5).
@@ -128,6 +155,8 @@ class Spoken:
         The length the answer claims, whatever its audio holds.
     transcription
         What was said in the clip, from the voice changer where it was asked for.
+    came_on
+        The connection it came on.
     """
 
     audio: bytes = field(repr=False)
@@ -145,6 +174,7 @@ class Spoken:
     attempts: int = 1
     said_seconds: float | None = None
     transcription: str | None = field(default=None, repr=False)
+    came_on: CameOn = field(default_factory=CameOn, repr=False, compare=False)
 
 
 def make_call(

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 from speechframe.audio.codec import AudioInfo
 from speechframe.client import changer
 from speechframe.client.audio import inspected
-from speechframe.client.calls import Call, Spoken
+from speechframe.client.calls import Call, CameOn, Spoken
 from speechframe.client.download import Downloader
 from speechframe.client.limits import MIB
 from speechframe.client.reach import Reach
@@ -223,6 +223,7 @@ class _Answers:
             warnings=self._clean(warnings),
             said_seconds=said_seconds,
             transcription=transcription,
+            came_on=CameOn(came.reply.drop),
             **self._facts(came),
         )
 
