@@ -25,7 +25,7 @@ def resumed(run, server, **options):
 
 
 def rows(run):
-    return run.to_pandas()[["text", "status"]].values.tolist()
+    return run.to_pandas()[["text", "status"]].to_numpy().tolist()
 
 
 @pytest.mark.parametrize("other", [DELTA, DELTA[:1], [*GAMMA[1:], *DELTA, "Epsilon."]])

@@ -200,6 +200,27 @@ def test_a_service_without_takes_is_not_paid_for_the_same_again(make_faulty, spe
     assert len(server.seen) == 3
 
 
+def test_takes_by_themselves_are_counted_over_all_calls(faulty, speak):
+    faulty.audio_for = {LINES[3]: "Hm."}
+    assert speak(faulty, LINES, max_retakes=2).to_pandas()["take"].max() == 2
+    sent = len(faulty.seen)
+    again = speak(faulty, LINES, max_retakes=2)
+    assert (again.estimate.calls, again.to_pandas()["take"].max(), len(faulty.seen)) == (0, 2, sent)
+    assert speak(faulty, LINES, max_retakes=3).to_pandas()["take"].max() == 3
+    # Who asks for another take has as many beyond that one.
+    redone = spf.resume(speak.folder, redo="suspect", max_retakes=1, service=faulty.settings, progress=False)
+    assert redone.to_pandas()["take"].max() == 5
+
+
+def test_a_take_is_asked_for_beside_rows_that_were_left_out(faulty, speak):
+    faulty.audio_for = {LINES[3]: "Hm."}
+    run = speak(faulty, [*LINES, ""], on_invalid="skip")
+    faulty.audio_for = {}
+    again = spf.resume(run, redo="suspect", service=faulty.settings, progress=False)
+    assert again.stats["done"] == len(LINES)
+    assert again.stats["invalid"] == 1
+
+
 class OneBehind(Faulty):
     """A service whose first connection has an answer too many: each request gets the one before."""
 
@@ -217,7 +238,7 @@ class OneBehind(Faulty):
 
 
 def test_an_answer_too_many_is_the_audio_of_one_row_and_not_of_all_that_follow(speak):
-    words = "apple river candle bridge winter garden silver mountain yellow pocket thunder basket".split()
+    words = ["apple", "river", "candle", "bridge", "winter", "garden", "silver", "mountain", "yellow", "pocket", "thunder", "basket"]
     texts = [f"{one.capitalize()} {two} {one} {two}." for one, two in zip(words, words[::-1], strict=True)]
     server = OneBehind()
     server.up()

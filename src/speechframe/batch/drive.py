@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ from speechframe._ending import until_terminated
 from speechframe._lasting import LastingTask
 from speechframe._loop import INTERRUPT
 from speechframe.batch.aligning import WORDS, Aligner, aligner_for
+from speechframe.batch.allowance import finite
 from speechframe.batch.connection import Connection, settings_of
 from speechframe.batch.driver import Driver
 from speechframe.batch.live import Live
@@ -17,16 +19,16 @@ from speechframe.batch.operation import Operation
 from speechframe.batch.options import Options, option_names
 from speechframe.batch.plan import Estimate
 from speechframe.batch.prepare import prepare
-from speechframe.batch.prepared import Prepared
+from speechframe.batch.prepared import BUDGET_KEY, Prepared
 from speechframe.batch.progress import display_of, say
 from speechframe.batch.run import Run
 from speechframe.batch.threads import in_thread
 from speechframe.batch.verbs import VERBS, model_of
-from speechframe.errors import SettingsError
+from speechframe.errors import RunLocked, SettingsError
 from speechframe.settings.rules import spending_rules
 from speechframe.store import Recovered
 from speechframe.store.failed import read_unknown
-from speechframe.store.run_state import StopReason
+from speechframe.store.run_state import PLANNED, StopReason
 
 log = logging.getLogger(__name__)
 
@@ -97,6 +99,7 @@ async def carry_out(
     if options.dry_run:
         async with connection:
             run.estimate = await in_thread(_estimated, run, driver)
+            _keep_budget(run, options)
             say(
                 f"{operation.name}: {run.estimate.line()} (dry run: nothing was sent)",
                 shown=bool(options.progress),
@@ -119,6 +122,15 @@ async def carry_out(
     if options.wait and (error := driver.error_to_raise()) is not None:
         raise error
     return run
+
+
+def _keep_budget(run: Run, options: Options) -> None:
+    """Let what starts a planned run later go no further than its budget."""
+    folder, budget = run._folder, finite(options.max_credits)  # noqa: SLF001 - the two are made for each other
+    if run.status == PLANNED and folder.manifest.extra.get(BUDGET_KEY) != budget:
+        # Locked, somebody starts it just now, with a budget of their own.
+        with suppress(RunLocked), folder.lock():
+            folder.update_manifest(extra={**folder.manifest.extra, BUDGET_KEY: budget})
 
 
 def _estimated(run: Run, driver: Driver) -> Estimate:

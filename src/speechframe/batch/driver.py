@@ -29,7 +29,7 @@ from speechframe.batch.options import Options
 from speechframe.batch.outcome import HEARD, Outcome
 from speechframe.batch.plan import Plan, calls
 from speechframe.batch.prepare import TableReplaced, check_table, prepare
-from speechframe.batch.prepared import RETAKEN, Prepared, retaken_in, sources_of
+from speechframe.batch.prepared import BUDGET_KEY, RETAKEN, Prepared, retaken_in, sources_of
 from speechframe.batch.progress import Bar, Progress, counted, say
 from speechframe.batch.redo import own_rows, suspect_takes
 from speechframe.batch.run import DRIFT_KEY, REMARK_KEY, Run
@@ -43,7 +43,6 @@ from speechframe.store.run_state import FINISHED, RUNNING, STATE_KEY, STOP_KEY, 
 
 log = logging.getLogger(__name__)
 
-BUDGET_KEY = "max_credits"
 _READ_ROWS = 1024
 """Of the run's table, at once: a small part of what is in memory anyway."""
 
@@ -147,7 +146,7 @@ class Driver:
 
     async def _retake(self) -> bool:
         """Make another take of what is suspect; False when nothing is, or nothing can vary."""
-        suspects = await asyncio.to_thread(suspect_takes, self.folder)
+        suspects = await asyncio.to_thread(suspect_takes, self.folder, self.options.max_retakes)
         if not suspects:
             return False
         before, error = self.prepared.keys, self.first_error

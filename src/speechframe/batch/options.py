@@ -36,7 +36,8 @@ class RunOptions(TypedDict, total=False):
         Look at the audio and words of every answer (default); what cannot be true is ``suspect``, with the
         reason. False takes answers as they come, and puts none into the cache.
     max_retakes
-        Further takes that suspect answers get by themselves, each billed (default 0).
+        Further takes that suspect answers get by themselves, each billed (default 0): so many beyond the take
+        that was asked for, however often the call is made again.
     tags
         Words that are written beside every attempt in the ledger.
     cache

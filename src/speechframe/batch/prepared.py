@@ -19,6 +19,7 @@ ID = "id"
 CONTENT = "content"
 RETAKEN = "retaken"
 FIRST_TAKE = "first_take"
+BUDGET_KEY = "max_credits"
 
 
 @dataclass(frozen=True)

@@ -79,16 +79,31 @@ def _takes(
             yield _next_take(take, now, redone=is_redone) if is_good else _kept_wrong(take)
 
 
-def suspect_takes(folder: RunFolder) -> dict[str, int]:
-    """Return the calls of a run's table whose answer is suspect, and the take that was."""
+def suspect_takes(folder: RunFolder, most: int) -> dict[str, int]:
+    """Return the calls of a run's table whose answer is suspect, and the take that was.
+
+    Parameters
+    ----------
+    folder
+        The run.
+    most
+        Calls whose take is so many beyond the one that was asked for are left out, whoever made those.
+    """
     entry = folder.tables()[-1]
+    asked = _only(sources_of(folder), "take")
     names = [entry.name_of(name) for name in ("status", "request_key", "take")]
+    columns = [entry.name_of("request_key"), *(s.column for s in asked.values() if s.column is not None)]
     rows = (
         row
         for batch in folder.joined(names)
         for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)
     )
-    return {key: take for status, key, take in rows if status == SUSPECT}
+    wanted = (values for batch in _batches(folder, columns) for values in row_values(batch, asked))
+    return {
+        key: take
+        for (status, key, take), values in zip(rows, wanted, strict=True)
+        if status == SUSPECT and take - int(values.get("take") or 0) < most
+    }
 
 
 def own_rows(folder: RunFolder, *, without: Sequence[str] = ()) -> pa.RecordBatchReader:

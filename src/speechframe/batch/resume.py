@@ -12,7 +12,6 @@ import pyarrow as pa
 from speechframe.batch.aligning import WORDS, aligner_for
 from speechframe.batch.connection import Connection, settings_of
 from speechframe.batch.drive import carry_out, check_rules
-from speechframe.batch.driver import BUDGET_KEY
 from speechframe.batch.keys import among, first_of_each
 from speechframe.batch.naming import ROW_ID
 from speechframe.batch.operation import Operation
@@ -21,6 +20,7 @@ from speechframe.batch.outcome import HEARD
 from speechframe.batch.planner import plan_table
 from speechframe.batch.prepare import check_same, may_have_takes, prepare, refuse_invalid
 from speechframe.batch.prepared import (
+    BUDGET_KEY,
     ID,
     Prepared,
     first_sources,
@@ -92,7 +92,9 @@ async def resume(
         )
     _refuse_idle(options, has_table=table is not None)
     given = Options.of(**{**options, "run_dir": folder.path})
-    budget = given.max_credits if given.max_credits is not None else manifest.extra.get(BUDGET_KEY)
+    budgets = (options.get("max_credits"), manifest.extra.get(BUDGET_KEY), given.max_credits)
+    # What the run was given goes before what all runs are given.
+    budget = next((budget for budget in budgets if budget is not None), None)
     given = replace(given, id=given.id or manifest.options.get(ID), max_credits=budget)
     check_rules(given)
     aligner = await aligner_for(_constant(folder, WORDS))
@@ -106,7 +108,10 @@ async def resume(
         if redo is not None:
             _refuse_redo(connection)
             table, known = await asyncio.to_thread(with_new_takes, folder, redo)
-            prepared = await prepare(table, {}, operation, connection, given, known=known)
+            left_out = await asyncio.to_thread(problems_of, folder)
+            # Rows that the run was made without are not asked about again.
+            own = replace(given, on_invalid="skip") if left_out else given
+            prepared = await prepare(table, {}, operation, connection, own, known=known)
         elif table is not None:
             prepared = await prepare(table, {}, operation, connection, given, known=first_sources(folder))
         else:
