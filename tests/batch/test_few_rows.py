@@ -2,6 +2,7 @@
 
 import hashlib
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -9,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speechframe import open_run
-from speechframe.batch import redo
+from speechframe.batch import redo, run_rows
+from speechframe.errors import StoreError
 from speechframe.store import Record, RunFolder, RunManifest
 
 ROWS = 6_000
@@ -173,3 +175,45 @@ def test_a_redo_reads_the_table_piece_by_piece_as_it_is_taken(folder, values_rea
     expected = [None if k % 10 == 9 else int(k in redone) for k in range(ROWS)]
     assert found.column("speech_arg_take").to_pylist() == expected
     assert found.column_names == ["line", "speech_arg_take"]
+
+
+NUMBERS = ["Zero.", "One.", "Two."]
+
+
+@pytest.mark.parametrize("ids", [[2, 1, 0], ["b", "c", "a"], [10, 11, 12]])
+@pytest.mark.parametrize("index", [None, [5, 6, 7], ["x", "x", "y"]])
+def test_a_frame_names_its_rows_by_the_column_of_ids(faulty, speak, ids, index):
+    run = speak(faulty, pd.DataFrame({"id": ids, "text": NUMBERS}, index=index), id="id")
+    frame = run.to_pandas()
+    two = frame[frame["text"] == "Two."]
+    assert run.select(two).to_pandas()["text"].tolist() == ["Two."]
+    assert run.select(lambda whole: whole[whole["text"] != "One."]).to_pandas()["text"].tolist() == [
+        "Zero.",
+        "Two.",
+    ]
+
+
+def test_a_frame_names_its_rows_by_an_index_that_names_each(faulty, speak):
+    run = speak(faulty, pd.DataFrame({"id": [2, 1, 0], "text": NUMBERS}, index=["x", "x", "y"]), id="id")
+    frame = run.to_pandas().drop(columns="id")
+    with pytest.raises(KeyError, match="several rows alike"):
+        run.select(frame[frame["text"] == "Two."])
+    run = speak(faulty, pd.DataFrame({"id": [2, 1, 0], "text": NUMBERS}, index=[7, 8, 9]), id="id")
+    frame = run.to_pandas().drop(columns="id")
+    assert run.select(frame[frame["text"] == "Two."]).to_pandas()["text"].tolist() == ["Two."]
+    with pytest.raises(KeyError, match="no row of the run has 3"):
+        run.select(frame.set_axis([1, 2, 3]).iloc[[2]])
+
+
+def test_the_audio_of_one_frame_is_counted_by_its_rows(faulty, speak, monkeypatch):
+    one = len(speak(faulty, ["The same line."]).to_pandas(audio=True)["audio"][0]["bytes"])
+    run = speak(faulty, ["The same line."] * 20 + ["Another one."])
+    monkeypatch.setattr(run_rows, "MOST_AUDIO_BYTES", 10 * one)
+    with pytest.raises(StoreError, match=r"batches\(\)"):
+        run.to_pandas(audio=True)
+    with pytest.raises(StoreError, match=r"batches\(\)"):
+        run.select(range(15)).to_pandas(audio=True)
+    # Little, out of a folder that holds more than that.
+    monkeypatch.setattr(run_rows, "MOST_AUDIO_BYTES", 3 * one)
+    assert len(run.select([0, 20]).to_pandas(audio=True)) == 2
+    assert len(run.to_pandas()) == 21

@@ -238,7 +238,20 @@ class OneBehind(Faulty):
 
 
 def test_an_answer_too_many_is_the_audio_of_one_row_and_not_of_all_that_follow(speak):
-    words = ["apple", "river", "candle", "bridge", "winter", "garden", "silver", "mountain", "yellow", "pocket", "thunder", "basket"]
+    words = [
+        "apple",
+        "river",
+        "candle",
+        "bridge",
+        "winter",
+        "garden",
+        "silver",
+        "mountain",
+        "yellow",
+        "pocket",
+        "thunder",
+        "basket",
+    ]
     texts = [f"{one.capitalize()} {two} {one} {two}." for one, two in zip(words, words[::-1], strict=True)]
     server = OneBehind()
     server.up()

@@ -1,12 +1,15 @@
 """Two callers with one folder: each gets its own rows, or a clear error, and nothing is paid twice."""
 
 import asyncio
+import contextlib
 
 import pytest
 
+import speechframe as spf
 from speechframe import aio, errors
-from speechframe.batch import drive
+from speechframe.batch import drive, driver
 from speechframe.batch.run import Run
+from speechframe.store import RunFolder
 from speechframe.testing import FaultyService, tag_of
 
 MINE = [f"mine {number}" for number in range(3)]
@@ -93,3 +96,34 @@ async def test_one_of_many_gets_a_new_folder_and_the_others_hear_why_not(tmp_pat
         assert run.to_pandas()["text"].tolist() == texts
     sent = {text for _, texts in made for text in texts}
     assert set(billed) == {tag_of(text) for text in sent}
+
+
+@pytest.mark.parametrize("holds", [False, True])
+def test_another_caller_s_table_is_left_alone_by_takes_that_are_made_by_themselves(
+    faulty, speak, monkeypatch, holds
+):
+    """Between the first round of a run and its retakes, somebody gives the folder another table."""
+    mine, yours = ["A line that is suspect, and not short.", "The other."], ["Yours, one.", "Yours, two."]
+    faulty.audio_for = {mine[0]: "Hm."}
+    find, held = driver.suspect_takes, contextlib.ExitStack()
+
+    def found(folder, most):
+        takes = find(folder, most)
+        if faulty.sends(yours[0]) == 0:
+            theirs = spf.resume(folder.path, table=yours, service=faulty.settings, progress=False)
+            if holds:
+                held.enter_context(RunFolder.open(theirs.path).lock())
+        return takes
+
+    monkeypatch.setattr(driver, "suspect_takes", found)
+    with held:
+        first = speak(faulty, mine, max_retakes=2)
+    now = spf.open_run(first.path)
+    assert now.to_pandas()[["text", "status"]].to_numpy().tolist() == [[text, "done"] for text in yours]
+    assert [entry.rows for entry in now._folder.tables()] == [2, 2]
+    assert faulty.sends(mine[0]) == 1
+    assert now._folder.verify() == []
+    # The call is its own again, and goes on with its takes.
+    again = speak(faulty, mine, max_retakes=2).to_pandas()
+    assert again["text"].tolist() == mine
+    assert again["take"].tolist() == [2, 0]

@@ -247,6 +247,7 @@ class Driver:
         progress = self.progress
         if progress.total == 0:
             progress.started = time.monotonic()
+        progress.finished = None
         progress.total = progress.ended + plan.estimate.calls + plan.estimate.cached
         progress.planned_millis = progress.ended_millis + round(plan.estimate.credits * CREDIT)
         self._note(
@@ -374,9 +375,10 @@ class Driver:
             extra[DRIFT_KEY] = self.folder.manifest.extra.get(DRIFT_KEY, 0) + drift
             if drift:
                 log.info("%s", explained(drift))
-        if self.progress.done and self.progress.seconds and engine is not None:
+        made = self.progress.ended - self.progress.cached
+        if self.progress.done and self.progress.seconds and engine is not None and made:
             busy = self.progress.seconds * sum(lane.most_in_flight for lane in engine.lanes)
-            extra[LATENCY_KEY] = round(1000 * busy / self.progress.ended, 1)
+            extra[LATENCY_KEY] = round(1000 * busy / made, 1)
         self._note(extra)
 
     def _note(self, extra: dict[str, Any]) -> None:

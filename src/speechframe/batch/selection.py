@@ -132,13 +132,15 @@ def _places_of(run: "Run", frame: "pd.DataFrame", ids: Sequence[str]) -> Iterabl
     if named and set(map(str, frame[entry.id_column])) <= set(ids):
         # An index that the caller's table had beside its ids may be of anything.
         return _places_by_id(frame[entry.id_column], ids)
-    own = run.to_pandas([run.name_of("status")]).index
+    named_by = (run._folder.joined_schema().pandas_metadata or {}).get("index_columns", ())  # noqa: SLF001 - as above
+    levels = [level for level in named_by if isinstance(level, str)]
+    own = run.to_pandas([run.name_of("status"), *levels]).index
     if not own.is_unique:
         raise KeyError("the run's index names several rows alike: select by ids, or by a mask")
     places: list[int] = own.get_indexer(frame.index).tolist()
     if -1 in places:
         unknown = frame.index[places.index(-1)]
-        raise KeyError(f"no row of the run has {unknown!r} in its index: select by ids, or by a mask")
+        raise KeyError(f"no row of the run has {unknown} in its index: select by ids, or by a mask")
     return places
 
 
