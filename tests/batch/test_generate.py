@@ -57,6 +57,18 @@ def test_a_table_becomes_speech(generate, service):
     assert set(frame["voice_id"]) == {"en-US-nora"}
 
 
+def test_rare_columns_of_polars_come_back(generate):
+    kinds = pl.Series(["a", "b", "a", None], dtype=pl.Enum(["b", "a"]))
+    pairs = pl.Series([["a", "b"], None, ["c", "d"], ["e", "f"]], dtype=pl.Array(pl.String, 2))
+    table = pl.DataFrame({"text": LINES, "kind": kinds, "pair": pairs})
+    run = generate(table)
+    frame = run.to_pandas()
+    assert frame["kind"].astype(object).where(frame["kind"].notna(), None).tolist() == kinds.to_list()
+    assert [None if pair is None else list(pair) for pair in frame["pair"]] == pairs.to_list()
+    assert run.select([2, 0]).to_pandas()["text"].tolist() == [LINES[2], LINES[0]]
+    assert generate(table).estimate.calls == 0
+
+
 def test_audio_words_and_hashes_belong_together(generate):
     run = generate(LINES)
     for row in run.to_pandas(audio=True).to_dict("records"):

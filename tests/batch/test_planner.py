@@ -87,6 +87,29 @@ def test_take_and_service_are_part_of_the_key():
     assert other.check({"text": "a", "voice": "nora"}, 0).planned.request_key != first[0]
 
 
+@pytest.mark.parametrize(
+    "take",
+    [pd.Series([0, 1]), pd.Series([None, 1], dtype="Int64"), np.array([0, 1]), [0, 1], pa.array([0, 1])],
+    ids=lambda take: type(take).__name__,
+)
+def test_takes_by_row_come_as_any_kind_of_list(take):
+    keys = [keys_of(["a"], voice="nora", options=Options.of(take=take))[0] for take in (0, 1)]
+    assert keys_of(["a", "a"], voice="nora", options=Options.of(take=take)) == keys
+    single = np.array(1)
+    assert keys_of(["a"], voice="nora", options=Options.of(take=single)) == keys[1:]
+
+
+@pytest.mark.parametrize("take", ["", {}, False, 0.0, pd.NA, np.array(0.5)], ids=repr)
+def test_what_is_no_take_is_not_the_first_one(take):
+    planner, _ = planned(["a", "b"], voice="nora", options=Options.of(take=take))
+    assert [(p["field"], p["problem"]) for p in planner.problems] == [("take", "is no take")]
+
+
+def test_a_take_by_row_is_one_for_each_row():
+    with pytest.raises(InvalidRows, match="take: has 0 values, the table has more rows"):
+        planned(["a"], voice="nora", options=Options.of(take=[]))
+
+
 def test_a_take_without_variation_is_the_first_one():
     planner, table = planned(["a"], voice="nora", variation=0, options=Options.of(take=3))
     assert table.column("request_key").to_pylist() == keys_of(["a"], voice="nora", variation=0)
@@ -174,6 +197,8 @@ def test_duplicate_index_is_a_problem_too():
         (["a", "b"], {"voice": ["nora"]}, "one value a row"),
         (["a"], {"voice": ["nora", "nora"]}, "one value a row"),
         (["a"], {"voice": [["nora"], 3]}, "several kinds"),
+        (["a"], {"voice": ["nora\ud800"]}, "voice: .*cannot be stored: .*surrogates"),
+        (["a"], {"pronunciation_dictionary": [{}]}, "pronunciation_dictionary: cannot be stored: .*no child"),
         (pd.DataFrame({"text": ["a"], "audio": ["b"], "speech_audio": ["c"]}), {}, "needs for itself"),
     ],
 )

@@ -97,6 +97,84 @@ def test_words_that_look_like_missing_values_are_text(tmp_path):
         assert [row["text"] for row in rows] == frame["text"].tolist()
 
 
+POLARS = pl.DataFrame(
+    {
+        "text": pl.Series(["a", "b", "a", None], dtype=pl.Categorical),
+        "kind": pl.Series(["x", "y", None, "x"], dtype=pl.Enum(["y", "x"])),
+        "kinds": pl.Series([["x"], ["y", None], None, []], dtype=pl.List(pl.Categorical)),
+        "pair": pl.Series([["a", "b"], None, ["c", None], ["d", "e"]], dtype=pl.Array(pl.String, 2)),
+        "inner": pl.Series([{"k": "x", "n": [1]}] * 4, dtype=pl.Struct({"k": pl.Categorical, "n": pl.List(pl.Int8)})),
+    }
+)  # fmt: skip
+ARROW = pa.table(
+    {
+        "runs": pa.RunEndEncodedArray.from_arrays([2, 3], pa.array(["a", None], pa.string_view())),
+        "lists": pa.array([["a", "b"], ["c"], None], pa.list_view(pa.string_view())),
+        "map": pa.array([[("k", "v")], [], None], pa.map_(pa.string_view(), pa.string_view())),
+        "records": pa.DictionaryArray.from_arrays([0, None, 0], pa.array([{"a": 1}])),
+    }
+)
+
+
+@pytest.mark.parametrize(("table", "rows"), [
+    (pl.concat([POLARS, POLARS[1:]], rechunk=False), [*POLARS.to_dicts(), *POLARS.to_dicts()[1:]]),
+    (ARROW, ARROW.to_pylist()),
+    (pd.DataFrame({"n": pd.arrays.SparseArray([0, 0, 1]), "s": pd.arrays.SparseArray(["a", "b", "c"])}),
+     [{"n": 0, "s": "a"}, {"n": 0, "s": "b"}, {"n": 1, "s": "c"}]),
+    (pd.DataFrame({"n": [2**64, 2**70, 1, None]}, dtype=object),
+     [{"n": "18446744073709551616"}, {"n": str(2**70)}, {"n": "1"}, {"n": None}]),
+], ids=["polars", "arrow", "sparse", "long numbers"])  # fmt: skip
+def test_columns_of_rare_types_are_stored_and_can_be_read(tmp_path, table, rows):
+    read = open_table(table)
+    pq.write_table(pa.Table.from_batches(read.batches, read.schema), tmp_path / "t.parquet")
+    stored = pq.read_table(tmp_path / "t.parquet")
+    assert [dict(row) for row in stored.to_pylist()] == rows
+    assert len(stored.to_pandas()) == len(rows)
+    assert stored.take([len(rows) - 1, 0]).to_pylist() == [rows[-1], rows[0]]
+
+
+@pytest.mark.parametrize(("column", "why"), [
+    ([{}, {}], "no child field"),
+    (pd.array([1j, 2j]), "complex128"),
+    ([10**5000, 1], "4300 digits"),
+    (pl.Series([object(), 1], dtype=pl.Object), "it is Object"),
+    (pl.Series([2**65, 1], dtype=pl.Int128), "it is Int128"),
+    (pa.UnionArray.from_sparse(pa.array([0, 1], pa.int8()), [pa.array([1, 2]), pa.array(["a", "b"])]), "union"),
+    (pa.array([(1, 2, 3)] * 2, pa.month_day_nano_interval()), "interval"),
+    (pa.array([[{}], []], pa.list_(pa.struct([]))), "no child field"),
+], ids=lambda value: value if isinstance(value, str) else "")  # fmt: skip
+def test_a_column_that_no_file_can_hold_is_named(column, why):
+    kind = type(column).__module__.partition(".")[0]
+    make = {"polars": pl.DataFrame, "pyarrow": pa.table}.get(kind, pd.DataFrame)
+    with pytest.raises(
+        InvalidRows, match=rf"column 'odd' cannot be stored: .*{why}.*; allowed: texts, numbers"
+    ) as caught:
+        open_table(make({"text": ["a", "b"], "odd": column}))
+    assert len(caught.value.problems) == 1
+
+
+@pytest.mark.parametrize("table", [pl.Series(["a"]), {"text": {"a", "b"}}], ids=["series", "set"])
+def test_what_arrow_or_pandas_cannot_read_is_a_clear_error(table):
+    with pytest.raises(InvalidRows, match="cannot be read"):
+        open_table(table)
+
+
+def test_only_the_ends_of_lines_end_a_line_of_a_text_file(tmp_path):
+    lines = ["One\u2028still one.", "Two\x0cstill\x0btwo.", "Three\x85\x1c\x1dstill\u2029three."]
+    (tmp_path / "t.txt").write_bytes(f"{lines[0]}\r\n\n{lines[1]}\r{lines[2]}\n".encode())
+    assert [row["text"] for row in rows_of(tmp_path / "t.txt")] == lines
+
+
+def test_a_path_may_begin_at_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    write(tmp_path / "t.csv", FRAME)
+    assert [row["text"] for row in rows_of("~/t.csv")] == TEXTS
+    with pytest.raises(InvalidRows, match=r"~nobody-of-that-name/t\.csv does not exist"):
+        open_table("~nobody-of-that-name/t.csv")
+    with pytest.raises(InvalidRows, match="is no table file"):
+        open_table("~nobody, a line.")
+
+
 def test_a_dict_of_datasets_asks_for_one():
     several = datasets.DatasetDict({"train": datasets.Dataset.from_dict({"text": ["a"]})})
     with pytest.raises(InvalidRows, match="one split of train"):

@@ -94,6 +94,17 @@ def test_a_table_that_was_being_written_when_the_process_died_is_forgotten(run, 
         assert file.read().column("request_key").to_pylist() == [key_of(2)]
 
 
+def test_columns_that_no_file_can_hold_are_a_clear_error(run):
+    odd = pa.schema([pa.field("line", pa.struct([]))])
+    with pytest.raises(StoreError, match=r"the table cannot be stored .*no child field"):
+        run.add_table(odd)
+    # Of a view Arrow says so only when it writes.
+    views = pa.record_batch({"line": pa.array(["a"], pa.string_view()).dictionary_encode()})
+    with pytest.raises(StoreError, match="the table cannot be stored"), run.add_table(views.schema) as table:
+        table.write(views)
+    assert run.tables() == []
+
+
 def test_batches_of_other_columns_are_refused_by_name(run):
     with pytest.raises(StoreError, match="line: int64"), run.add_table(TABLE_SCHEMA) as table:
         table.write(pa.record_batch({"line": [1], "speech_row_id": ["1"], "request_key": ["k"]}))

@@ -16,6 +16,7 @@ from speechframe.batch.options import RunOptions
 from speechframe.batch.progress import duration
 from speechframe.batch.run import Run
 from speechframe.batch.table import TableInput, open_table
+from speechframe.batch.table_files import at_home
 from speechframe.batch.truth import ClipTruth
 from speechframe.batch.verbs import verb
 from speechframe.client import Spoken
@@ -105,7 +106,7 @@ class ChangeVoiceOperation(Single):
         base = Path.cwd()
         if isinstance(table, (str, PathLike)):
             files = clip_files(table)
-            base = base if files is not None else Path(table).expanduser().absolute().parent
+            base = base if files is not None else at_home(table).absolute().parent
             table = table if files is None else files
         carry = frozenset({columns[AUDIO]}) if AUDIO in columns else frozenset()
         read = open_table(table, plain=AUDIO, carry=carry, named=columns.values())

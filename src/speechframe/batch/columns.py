@@ -73,14 +73,14 @@ def is_per_row(value: Any) -> bool:
     """Whether `value` is a Series, list or array: one value a row.
 
     Mappings and strings are single values; a one-dimensional array of any
-    library counts.
+    library counts, one without dimensions is a single value.
 
     Examples
     --------
     >>> is_per_row(["a", "b"]), is_per_row("ab"), is_per_row({"a": 1})
     (True, False, False)
     """
-    if isinstance(value, (str, bytes, Mapping)):
+    if isinstance(value, (str, bytes, Mapping)) or getattr(value, "ndim", 1) == 0:
         return False
     if isinstance(value, Sequence):
         return True

@@ -21,7 +21,7 @@ import pyarrow as pa
 from yarl import URL
 
 from speechframe.batch.table import PlanningStopped, problem
-from speechframe.batch.table_files import is_table_file
+from speechframe.batch.table_files import at_home, is_table_file
 from speechframe.client.clips import file_of_samples, upload_of_bytes, upload_of_path
 from speechframe.client.transport import AiohttpTransport
 from speechframe.client.upload import Upload
@@ -92,7 +92,7 @@ def clip_files(table: str | PathLike[str]) -> list[str] | None:
     >>> clip_files("voice.wav"), clip_files("clips.csv")
     (['voice.wav'], None)
     """
-    path = Path(table).expanduser()
+    path = at_home(table)
     if RunFolder.exists(path):
         return None
     if path.is_dir():
@@ -101,7 +101,7 @@ def clip_files(table: str | PathLike[str]) -> list[str] | None:
             allowed = f"a folder with files that end in {', '.join(sorted(AUDIO_SUFFIXES))}"
             raise InvalidRows([problem("table", f"{path} holds no audio files", allowed=allowed)])
         return [str(p) for p in found]
-    return None if is_table_file(path) or path.suffix.lower() not in AUDIO_SUFFIXES else [str(table)]
+    return None if is_table_file(path) or path.suffix.lower() not in AUDIO_SUFFIXES else [str(path)]
 
 
 @dataclass

@@ -77,8 +77,9 @@ def no_column(argument: str, column: str, table: TableInput) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    # numpy scalars cannot stand in JSON
-    return value.item() if isinstance(value, np.generic) else value
+    # What numpy makes of a single number cannot stand in JSON.
+    is_single = isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0)
+    return value.item() if is_single else value
 
 
 def column_map(schema: pa.Schema, operation: str = "generate", *, of_run: bool = False) -> dict[str, str]:

@@ -25,6 +25,8 @@ from speechframe.batch.options import Options
 from speechframe.batch.progress import counted
 from speechframe.batch.row_calls import checked, row_values
 from speechframe.batch.table import PlanningStopped, TableInput, Taker, as_texts, is_text, problem
+from speechframe.batch.table_arrow import unstorable
+from speechframe.batch.table_input import UNFIT, first_line
 from speechframe.errors import InvalidRows
 from speechframe.spec.check import FieldProblem, shown
 from speechframe.spec.chosen import MAX_TAKE
@@ -117,13 +119,16 @@ class Planner:
         return {name: value for name, value in kept.items() if name != b"pandas"}
 
     def _given(self, name: str, values: list[Any]) -> "pa.Array[Any]":
-        if name in self.operation.data_arguments:
-            values, self.table.odd_values[ARGUMENT + name] = as_texts(values)
         try:
+            if name in self.operation.data_arguments:
+                values, self.table.odd_values[ARGUMENT + name] = as_texts(values)
             array: pa.Array[Any] = pa.array(values, from_pandas=True)
-        except (pa.ArrowException, OverflowError) as error:
-            words = f"holds values of several kinds, or one that is too large: {error}"
+        except UNFIT as error:
+            words = f"holds values of several kinds, or one that cannot be stored: {first_line(error)}"
             raise InvalidRows([problem(name, words)]) from None
+        why = unstorable(pa.schema([pa.field(name, array.type)]))
+        if why:
+            raise InvalidRows([problem(name, f"cannot be stored: {why}")])
         return array
 
     def _check_columns(self) -> None:
@@ -293,7 +298,7 @@ class Planner:
                 return
             self._constants_said.add(said)
             allowed = found.allowed
-            if source.constant in self.table.schema.names:
+            if isinstance(source.constant, str) and source.constant in self.table.schema.names:
                 allowed = f'did you mean col("{source.constant}")? {allowed}'
             self._add(problem(argument, found.problem, value=found.value, allowed=allowed))
         else:
@@ -324,7 +329,9 @@ def plan_table(
     """Return a planner that has not read the table yet."""
     read = operation.open(table, _columns(arguments, operation, known))
     if known is None:
-        given = {**arguments, "take": options.take or None}
+        # Only the default itself is left out: of an array there is no truth, and "" or False are mistakes.
+        is_first = type(options.take) is int and options.take == 0
+        given = {**arguments, "take": None if is_first else options.take}
         sources, per_row = resolve_sources(given, operation, read)
     else:
         sources, per_row = {name: source for name, source in known.items() if source.column != TARGET}, {}

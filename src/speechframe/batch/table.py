@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from speechframe.batch.table_arrow import fitted, from_reader, is_text, read_batches
-from speechframe.batch.table_files import readers, way_out
+from speechframe.batch.table_files import at_home, readers, way_out
 from speechframe.batch.table_input import (
     BATCH_ROWS,
     CARRIED_ROWS,
@@ -28,6 +28,7 @@ from speechframe.batch.table_input import (
     TableInput,
     Taker,
     first_line,
+    not_stored,
     problem,
 )
 from speechframe.batch.table_pandas import as_texts, frame_of, from_pandas, is_frame
@@ -69,7 +70,7 @@ def open_table(
         When it is no table, a file cannot be read, or a column cannot be stored.
     """
     if isinstance(table, (str, PathLike)):
-        return _from_path(Path(table), carry, named)
+        return _from_path(at_home(table), carry, named)
     if isinstance(table, HasRows):
         return _from_runs([table], carry, named)
     kind = type(table).__module__.partition(".")[0]
@@ -85,7 +86,7 @@ def open_table(
     if isinstance(table, pa.RecordBatch):
         table = pa.Table.from_batches([table])
     if hasattr(table, "__arrow_c_stream__"):
-        return from_reader(pa.RecordBatchReader.from_stream(table), carry)
+        return from_reader(_stream_of(table), carry)
     if isinstance(table, Mapping):
         return from_pandas(frame_of(dict(table)), plain, carry, named)
     if isinstance(table, Iterable) and kind != "pandas":
@@ -99,6 +100,19 @@ def open_table(
             )
         ]
     )
+
+
+def _stream_of(table: Any) -> pa.RecordBatchReader:
+    schema = getattr(table, "schema", None)
+    kinds = {name: str(kind) for name, kind in schema.items()} if isinstance(schema, Mapping) else {}
+    # Of Python's objects polars hands over the bytes of their addresses, and Arrow knows no such integers.
+    odd = [name for name, kind in kinds.items() if kind in {"Object", "Int128", "UInt128"}]
+    if odd:
+        raise InvalidRows([not_stored(name, f"it is {kinds[name]}") for name in odd])
+    try:
+        return pa.RecordBatchReader.from_stream(table)
+    except pa.ArrowException as error:
+        raise InvalidRows([problem("table", f"cannot be read by Arrow: {first_line(error)}")]) from None
 
 
 def _from_iterable(

@@ -2,12 +2,22 @@
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-from speechframe.batch.table_input import BATCH_ROWS, CARRIED_ROWS, TableInput, check_names
+from speechframe.batch.table_input import (
+    BATCH_ROWS,
+    CARRIED_ROWS,
+    TableInput,
+    check_names,
+    first_line,
+    not_stored,
+)
+from speechframe.errors import InvalidRows
 
-__all__ = ["fitted", "from_reader", "is_text", "read_batches", "without_audio"]
+__all__ = ["fitted", "from_reader", "is_text", "read_batches", "unstorable", "without_audio"]
 
 log = logging.getLogger(__name__)
 
@@ -20,6 +30,7 @@ def from_reader(reader: pa.RecordBatchReader, carry: frozenset[str] = frozenset(
 def read_batches(batches: Iterable[pa.RecordBatch], schema: pa.Schema, carry: frozenset[str]) -> TableInput:
     """Return Arrow batches of one schema as a table."""
     kept = without_audio(schema, carry)
+    _check_storable(kept)
     extra = [f.name for f in schema if f.name in carry]
     left_out = [name for name in schema.names if name not in {*kept.names, *extra}]
     return TableInput(kept, _select(batches, kept, extra), carried=dict.fromkeys(extra), left_out=left_out)
@@ -38,7 +49,13 @@ def _select(
 
 def _in_shape(batch: pa.RecordBatch, kept: pa.Schema, extra: Sequence[str]) -> pa.RecordBatch:
     wanted = pa.schema([*kept, *(batch.schema.field(name) for name in extra)]).with_metadata(kept.metadata)
-    return batch.select(wanted.names).cast(wanted)
+    columns = []
+    for kind in wanted:
+        try:
+            columns.append(_in_type(batch.column(kind.name), kind.type))
+        except (pa.ArrowException, ValueError, TypeError) as error:
+            raise InvalidRows([not_stored(kind.name, first_line(error))]) from None
+    return pa.RecordBatch.from_arrays(columns, schema=wanted)
 
 
 def fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -74,14 +91,58 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
     # Views (what polars hands over) cannot be filtered or taken by every Arrow version: plain types can.
     if pa.types.is_string_view(kind):
         return pa.large_string()
-    if pa.types.is_list(kind):
+    if pa.types.is_run_end_encoded(kind):
+        return _plain_type(kind.value_type)
+    if pa.types.is_dictionary(kind):
+        value: Any = _plain_type(kind.value_type)
+        return value if pa.types.is_nested(value) else pa.dictionary(kind.index_type, value, kind.ordered)
+    if pa.types.is_fixed_size_list(kind):
+        fixed: pa.DataType = pa.list_(_plain_type(kind.value_type), kind.list_size)
+        return fixed
+    if pa.types.is_list(kind) or pa.types.is_list_view(kind):
         return pa.list_(_plain_type(kind.value_type))
-    if pa.types.is_large_list(kind):
+    if pa.types.is_large_list(kind) or pa.types.is_large_list_view(kind):
         return pa.large_list(_plain_type(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(_plain_type(kind.key_type), _plain_type(kind.item_type), kind.keys_sorted)
     if pa.types.is_struct(kind):
         fields = (kind.field(i) for i in range(kind.num_fields))
         return pa.struct([f.with_type(_plain_type(f.type)) for f in fields])
     return kind
+
+
+def _in_type(column: "pa.Array[Any]", kind: pa.DataType) -> "pa.Array[Any]":
+    """Return a column as its plain type."""
+    if column.type == kind:
+        return column
+    # Arrow has no cast of these, and takes the wrong places from a list view.
+    return pa.array(column.to_pylist(), kind) if _is_indirect(column.type) else column.cast(kind)
+
+
+def _is_indirect(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return pa.types.is_nested(kind.value_type)
+    is_view = pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind)
+    if is_view or pa.types.is_run_end_encoded(kind):
+        return True
+    return any(_is_indirect(kind.field(i).type) for i in range(kind.num_fields))
+
+
+def unstorable(schema: pa.Schema) -> str:
+    """Return why no Parquet file can hold such columns, nothing where one can."""
+    try:
+        pq.ParquetWriter(pa.BufferOutputStream(), schema.remove_metadata()).close()
+    except pa.ArrowException as error:
+        return first_line(error)
+    return ""
+
+
+def _check_storable(schema: pa.Schema) -> None:
+    """Raise InvalidRows for columns that the run folder cannot hold."""
+    # All at once first: that is all there is to do for a table that can be stored.
+    if unstorable(schema):
+        found = [(name, unstorable(pa.schema([schema.field(name)]))) for name in schema.names]
+        raise InvalidRows([not_stored(name, why) for name, why in found if why])
 
 
 def is_text(kind: pa.DataType) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -16,8 +17,12 @@ from speechframe.batch.table_input import (
 )
 from speechframe.batch.table_pandas import frame_of, from_pandas
 from speechframe.errors import InvalidRows
+from speechframe.settings.typed import expanded
 
-__all__ = ["is_table_file", "readers", "way_out"]
+if TYPE_CHECKING:
+    from os import PathLike
+
+__all__ = ["at_home", "is_table_file", "readers", "way_out"]
 
 
 def readers() -> dict[str, Callable[[Path, frozenset[str]], TableInput]]:
@@ -32,6 +37,14 @@ def readers() -> dict[str, Callable[[Path, frozenset[str]], TableInput]]:
         ".pq": _read_parquet,
         ".xlsx": _read_xlsx,
     }
+
+
+def at_home(path: "str | PathLike[str]") -> Path:
+    """Return a path with its ``~`` replaced; as it is where nobody lives there, and so nothing either."""
+    try:
+        return expanded(path)
+    except ValueError:
+        return Path(path)
 
 
 def is_table_file(path: Path) -> bool:
@@ -71,7 +84,8 @@ def _read_csv(path: Path, carry: frozenset[str]) -> TableInput:
 
 
 def _read_lines(path: Path, carry: frozenset[str]) -> TableInput:
-    lines = path.read_text(encoding="utf-8-sig").splitlines()
+    # Read as text, every end of a line is \n. splitlines() would also cut at a form feed, U+2028 and others.
+    lines = path.read_text(encoding="utf-8-sig").split("\n")
     # One line a row, whatever the verb calls them.
     plain = next(iter(carry), TEXT_COLUMN)
     return from_pandas(frame_of({plain: [line for line in lines if line.strip()]}, object), plain, carry)

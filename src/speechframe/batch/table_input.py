@@ -117,6 +117,16 @@ def problem(
     }
 
 
+UNFIT = (pa.ArrowException, OverflowError, TypeError, ValueError)
+"""What Arrow raises for Python values that it has no type for."""
+
+
+def not_stored(column: str, why: str) -> dict[str, Any]:
+    """Return the problem of a column that the run folder cannot hold."""
+    words = f"column {column!r} cannot be stored: {why}"
+    return problem("table", words, allowed="texts, numbers, times, and lists or structs of them")
+
+
 def check_names(names: Sequence[str]) -> None:
     """Raise InvalidRows when two columns have one name."""
     twice = sorted({name for name in names if names.count(name) > 1})

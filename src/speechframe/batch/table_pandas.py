@@ -11,9 +11,11 @@ from speechframe.batch.table_arrow import from_reader
 from speechframe.batch.table_input import (
     BATCH_ROWS,
     TEXT_COLUMN,
+    UNFIT,
     TableInput,
     check_names,
     first_line,
+    not_stored,
     problem,
 )
 from speechframe.errors import InvalidRows
@@ -36,7 +38,7 @@ def frame_of(data: Any, dtype: Any = None) -> "pd.DataFrame":
 
     try:
         return pd.DataFrame(data, dtype=dtype)
-    except (ValueError, UnicodeEncodeError) as error:
+    except UNFIT as error:
         raise InvalidRows([problem("table", f"cannot be read as a table: {first_line(error)}")]) from None
 
 
@@ -66,19 +68,32 @@ def from_pandas(
             columns[str(name)] = _as_paths(frame[name])
             continue
         is_named = str(name) in named
-        columns[str(name)], strange = _storable(_untyped(frame[name]) if is_named else frame[name])
+        try:
+            columns[str(name)], strange = _storable(_untyped(frame[name]) if is_named else frame[name])
+        except UNFIT as error:
+            raise InvalidRows([not_stored(str(name), first_line(error))]) from None
         if strange:
             odd[str(name)] = strange
     clean = pd.DataFrame(columns, index=frame.index)
     try:
         table = pa.Table.from_pandas(clean)
-    except pa.ArrowException as error:
-        raise InvalidRows([problem("table", f"cannot be stored: {error}")]) from None
+    except UNFIT as error:
+        found = [(name, _why_not(clean[[name]])) for name in columns]
+        words = [not_stored(name, why) for name, why in found if why]
+        raise InvalidRows(words or [problem("table", f"cannot be stored: {first_line(error)}")]) from None
     read = from_reader(table.to_reader(BATCH_ROWS), frozenset(carried))
     read.carried = carried
     read.row_ids = None if _counts_from_zero(frame.index) else [str(value) for value in frame.index]
     read.odd_values = odd
     return read
+
+
+def _why_not(column: "pd.DataFrame") -> str:
+    try:
+        pa.Table.from_pandas(column, preserve_index=False)
+    except UNFIT as error:
+        return first_line(error)
+    return ""
 
 
 def _counts_from_zero(index: Any) -> bool:
@@ -103,6 +118,11 @@ def _untyped(column: "pd.Series[Any]") -> "pd.Series[Any]":
 
 
 def _storable(column: "pd.Series[Any]") -> tuple["pd.Series[Any]", dict[int, str]]:
+    import pandas as pd
+
+    if isinstance(column.dtype, pd.SparseDtype):
+        # Arrow has no such columns.
+        column = column.astype(column.dtype.subtype)
     # Only object columns can hold what Arrow cannot.
     if column.dtype != object:
         return column, {}
@@ -117,7 +137,7 @@ def _storable(column: "pd.Series[Any]") -> tuple["pd.Series[Any]", dict[int, str
 def _fits_arrow(values: list[Any]) -> bool:
     try:
         pa.array(values, from_pandas=True)
-    except (pa.ArrowException, UnicodeEncodeError):
+    except UNFIT:
         return False
     return True
 

@@ -1,7 +1,7 @@
 """The caller's tables, spooled into ``input/`` so that a run needs nothing from the caller again."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -62,7 +62,7 @@ class TableWriter:
         self._waiting_rows = 0
         self._waiting_bytes = 0
         self.rows = 0
-        with files.storing(folder, "writing the table"):
+        with _writing(folder):
             self._path.parent.mkdir(exist_ok=True)
             self._file = pq.ParquetWriter(files.temp_path(self._path), schema, compression="zstd")
 
@@ -87,7 +87,7 @@ class TableWriter:
     def close(self) -> TableEntry:
         """Finish the file and make the table the run's."""
         self._write_group()
-        with files.storing(self._folder, "writing the table"):
+        with _writing(self._folder):
             self._file.close()
             files.publish(self._path)
         # Else Arrow keeps what the table needed as long as the run goes on, for a thread that is done.
@@ -123,8 +123,19 @@ class TableWriter:
             return
         group = pa.Table.from_batches(self._waiting, self._schema)
         self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
-        with files.storing(self._folder, "writing the table"):
+        with _writing(self._folder):
             self._file.write_table(group, row_group_size=group.num_rows)
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    try:
+        with files.storing(folder, "writing the table"):
+            yield
+    except pa.ArrowException as error:
+        raise StoreError(
+            f"{folder}: the table cannot be stored ({error}); hand in plainer columns"
+        ) from error
 
 
 def new_entry(
