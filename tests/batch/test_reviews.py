@@ -10,10 +10,11 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from faulty import audio_of
+from filelock import FileLock
 
 import speechframe as spf
 from speechframe.errors import InvalidRows, StoreError
-from speechframe.store import RunFolder, RunManifest
+from speechframe.store import RunFolder, RunManifest, reviews
 from speechframe.store.reviews import Review, add_reviews, read_reviews
 
 LINES = [f"Line {i} of a reviewed script." for i in range(6)]
@@ -49,6 +50,15 @@ def test_the_last_word_counts_for_each_thing_and_all_words_are_kept(faulty, spea
     history = pd.read_parquet(run.path / "reviews.parquet")
     assert list(history["reviewer"]) == ["ann", "bob", "cy", "bob", "bob"]
     assert history["reviewed_at"].is_monotonic_increasing
+
+
+def test_reviews_that_others_write_for_long_are_no_broken_folder(empty, monkeypatch):
+    monkeypatch.setattr(reviews, "_LOCK_S", 0.05)
+    with FileLock(empty / reviews.LOCK_NAME), pytest.raises(StoreError) as caught:
+        add_reviews(empty, [Review("1", "keep")])
+    assert str(caught.value) == f"{empty / 'reviews.parquet'} was being written to for 0.05 s: try again"
+    add_reviews(empty, [Review("1", "keep")])
+    assert read_reviews(empty)["row_id"].to_pylist() == ["1"]
 
 
 def test_without_a_name_it_was_the_user_of_the_process(faulty, speak):

@@ -1,5 +1,6 @@
 """The log gives back every whole entry, and nothing else, whatever happened to its end or middle."""
 
+import errno
 import hashlib
 import json
 import os
@@ -197,6 +198,60 @@ def test_what_the_last_segment_held_is_synced_after_a_rotation_too(tmp_path, mon
     writer.rotate([])
     wait_until(lambda: "0001.log" in synced)
     writer.close()
+
+
+def test_every_segment_is_synced_however_often_the_log_moves_on_before(tmp_path, monkeypatch):
+    (tmp_path / "log").mkdir()
+    synced = []
+    real = Segment.sync
+    monkeypatch.setattr(Segment, "sync", lambda self: (real(self), synced.append(self.path.name)))
+    monkeypatch.setattr(log, "SYNC_SECONDS", 600.0)
+    writer = LogWriter(tmp_path / "log" / "w", {})
+    for _ in range(3):
+        writer.append(Kind.SENT, b"[]")
+        writer.rotate([])
+    writer.sync()
+    assert sorted(synced) == ["0001.log", "0002.log", "0003.log", "0004.log"]
+    writer.sync()
+    assert synced[4:] == ["0004.log"], "what ended is on the disk already"
+    # In the background, too.
+    writer.rotate([])
+    writer.append(Kind.SENT, b"[]")
+    writer.rotate([])
+    writer.append_all([(Kind.SENT, b"[]", b"")] * log.SYNC_RECORDS)
+    wait_until(lambda: {"0004.log", "0005.log", "0006.log"} <= {*synced[5:]})
+    writer.close()
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["one", "several"])
+def test_an_entry_is_never_cut_off_for_one_that_failed_before_or_after_it(tmp_path, monkeypatch, together):
+    """On a disk where an entry is torn and what is torn cannot be cut off, either."""
+    segment = Segment(tmp_path / "a")
+    real = os.writev
+
+    def append(meta):
+        entry = (Kind.ANSWER, log.encode_meta([meta]), b"RIFF" * 20)
+        segment.append_all([entry]) if together else segment.append(*entry)
+
+    def torn(descriptor, pieces):
+        real(descriptor, [b"".join(pieces)[:40]])
+        raise OSError(errno.EIO, "broken")
+
+    def broken(descriptor, length):
+        raise OSError(errno.EIO, "broken")
+
+    append("first")
+    for cut in (broken, os.ftruncate):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "writev", torn)
+            patch.setattr(os, "ftruncate", cut)
+            with pytest.raises(OSError, match="broken"):
+                append("lost")
+        append("kept")
+    found, reader = read(tmp_path / "a")
+    assert [meta for _, meta, _ in found] == [["first"], ["kept"], ["kept"]]
+    assert (reader.torn_bytes, reader.damaged_bytes) == (0, 40)
+    assert segment.size == (tmp_path / "a").stat().st_size
 
 
 def test_segments_stay_in_order_beyond_four_digits(tmp_path):

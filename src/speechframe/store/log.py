@@ -89,15 +89,18 @@ With the extra ``[speed]`` it takes a tenth of the time.
 """
 
 
+def _front(kind: Kind, meta: bytes, body: bytes) -> bytes:
+    head = _HEAD.pack(MAGIC, kind, len(meta), len(body))
+    return head + _CRC.pack(zlib.crc32(body, zlib.crc32(meta, zlib.crc32(head)))) + meta
+
+
 class Segment:
     """A file entries are appended to."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.size = 0
-        self._descriptor = os.open(
-            path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o666
-        )
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o666)
         self._closing = threading.Lock()
 
     def append(self, kind: Kind, meta: bytes, body: bytes = b"", *, sha256: bytes | None = None) -> None:
@@ -116,24 +119,12 @@ class Segment:
             When it could not be written; the segment is then as it was before.
         """
         if sha256 is None:
-            head = _HEAD.pack(MAGIC, kind, len(meta), len(body))
-            checksum = zlib.crc32(body, zlib.crc32(meta, zlib.crc32(head)))
+            front = _front(kind, meta, body)
         else:
             head = _HEAD.pack(MAGIC, kind | _IS_SEALED, len(meta), len(body))
             meta += sha256
-            checksum = zlib.crc32(meta, zlib.crc32(head))
-        front = head + _CRC.pack(checksum) + meta
-        whole = len(front) + len(body)
-        try:
-            written = os.writev(self._descriptor, (front, body))
-            if written != whole:
-                self._write_rest(memoryview(front + body)[written:])
-        except OSError:
-            # If even this fails, the reader still finds the entries after the torn one.
-            with suppress(OSError):
-                os.ftruncate(self._descriptor, self.size)
-            raise
-        self.size += whole
+            front = head + _CRC.pack(zlib.crc32(meta, zlib.crc32(head))) + meta
+        self._write((front, body))
 
     def append_all(self, entries: Sequence[tuple[Kind, bytes, bytes]]) -> None:
         """Write several entries at once: a process that is killed leaves all of them or none.
@@ -143,23 +134,25 @@ class Segment:
         OSError
             When they could not be written; the segment is then as it was before.
         """
-        pieces = []
-        for kind, meta, body in entries:
-            head = _HEAD.pack(MAGIC, kind, len(meta), len(body))
-            checksum = zlib.crc32(body, zlib.crc32(meta, zlib.crc32(head)))
-            pieces += [head, _CRC.pack(checksum), meta, body]
-        whole = b"".join(pieces)
-        try:
-            self._write_rest(memoryview(whole))
-        except OSError:
-            with suppress(OSError):
-                os.ftruncate(self._descriptor, self.size)
-            raise
-        self.size += len(whole)
+        self._write((b"".join(piece for entry in entries for piece in (_front(*entry), entry[2])),))
 
-    def _write_rest(self, rest: memoryview) -> None:
-        while rest:
-            rest = rest[os.write(self._descriptor, rest) :]
+    def _write(self, pieces: tuple[bytes, ...]) -> None:
+        whole = sum(map(len, pieces))
+        try:
+            written = os.writev(self._descriptor, pieces)
+            while written != whole:
+                written += os.write(self._descriptor, memoryview(b"".join(pieces))[written:])
+        except OSError:
+            self._take_back()
+            raise
+        self.size += whole
+
+    def _take_back(self) -> None:
+        try:
+            os.ftruncate(self._descriptor, self.size)
+        except OSError:
+            # The reader finds the entries after a torn one; they begin behind it, and must not be cut off.
+            self.size = os.fstat(self._descriptor).st_size
 
     def sync(self) -> None:
         """Wait until everything appended so far is on the disk."""
@@ -199,7 +192,7 @@ class LogWriter:
         self._closed = False
         folder.mkdir(parents=True)
         files.sync_folder(folder.parent)
-        self._last: Segment | None = None
+        self._ended: set[Segment] = set()
         self._is_new = False
         self.segment = self._next()
         self._thread = threading.Thread(target=self._sync_now_and_then, name="speechframe-log", daemon=True)
@@ -224,19 +217,25 @@ class LogWriter:
 
     def rotate(self, carried: Sequence[Any]) -> Segment:
         """Begin the next segment with the calls in flight, and return the last one."""
-        self._last, self.segment = self.segment, self._next(carried)
-        return self._last
+        last, following = self.segment, self._next(carried)
+        self._ended.add(last)
+        self.segment = following
+        return last
 
     def sync(self) -> None:
         """Wait until everything appended so far is on the disk."""
         self._unsynced = 0
+        # In this order: a segment that ends meanwhile is among those that ended.
+        current, ended = self.segment, [*self._ended]
         if self._is_new:
             # Without its name in the folder, the content of a new file is as good as lost.
             self._is_new = False
             files.sync_folder(self.folder)
-        if self._last is not None:
-            self._last.sync()
-        self.segment.sync()
+        for segment in ended:
+            # Its part may take long: until then, only the log has what it holds.
+            segment.sync()
+            self._ended.discard(segment)
+        current.sync()
 
     def close(self) -> None:
         """Stop the background thread and close the segment."""

@@ -84,11 +84,13 @@ def add_reviews(folder: Path, reviews: Sequence[Review]) -> None:
     """
     lock = FileLock(work_folder(folder) / LOCK_NAME, timeout=_LOCK_S, thread_local=False)
     added = pa.Table.from_pylist([asdict(review) for review in reviews], REVIEW_SCHEMA)
-    try:
-        with files.storing(folder, "writing reviews"), lock:
-            _replace(folder, pa.concat_tables([read_reviews(folder), added]))
-    except Timeout:
-        raise StoreError(f"{folder / FILE_NAME} was being written to for {_LOCK_S:g} s: try again") from None
+    with files.storing(folder, "writing reviews"):
+        try:
+            with lock:
+                _replace(folder, pa.concat_tables([read_reviews(folder), added]))
+        except Timeout:  # an OSError too: in here, so that it does not look like a folder that failed
+            words = f"{folder / FILE_NAME} was being written to for {_LOCK_S:g} s: try again"
+            raise StoreError(words) from None
 
 
 def read_reviews(folder: Path) -> pa.Table:
