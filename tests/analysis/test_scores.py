@@ -168,6 +168,19 @@ def test_one_condition_alone_has_a_score_and_no_pairs(rng, mos):
     assert len(result.pairs) == 0
 
 
+def test_whoever_is_kept_may_have_rated_anchors_only():
+    # The only one who rated the conditions rates the anchor above its reference, and is left out.
+    votes = [("k", i, c, {"ref": 95.0}.get(c, 99.0)) for i in "pqrstuvwx" for c in ("ref", "ours", "anchor")]
+    votes += [("l", i, "anchor", 10.0 + n) for n, i in enumerate("pqrstuvwx")]
+    result = analyse(rows_of(votes), method="mushra", reference="ref", anchors=["anchor"])
+    assert result.screened == ("k",)
+    pair = result.kept.pairs.iloc[0]
+    assert (pair["votes"], pair["reason"]) == (0, "no item was heard in both")
+    assert np.isnan(pair["p_wilcoxon"])
+    assert result.kept.scores.set_index("condition").loc["anchor", "votes"] == 9
+    assert result.summary()
+
+
 def test_conditions_that_share_no_item_are_not_compared():
     votes = rows_of([(w, c + i, c, 3.0 + (w == "k")) for w in "klm" for i in "pq" for c in "xy"])
     pair = analyse(votes, method="mos").pairs.iloc[0]

@@ -236,7 +236,7 @@ def _wilcoxon(table: Table, first: int, second: int) -> float:
 
 
 def _listener_means(table: Table, rows: Codes) -> Array:
-    count = int(table.listeners.max()) + 1
+    count = int(table.listeners.max(initial=-1)) + 1
     sums = np.bincount(table.listeners[rows], table.scores[rows], minlength=count)
     with np.errstate(invalid="ignore"):
         return np.asarray(sums / np.bincount(table.listeners[rows], minlength=count), np.float64)
