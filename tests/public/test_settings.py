@@ -2,8 +2,10 @@
 
 import math
 from dataclasses import fields
+from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
 from pydantic import SecretStr
 
@@ -296,6 +298,34 @@ def test_a_limit_is_a_number_of_credits(name, value, tmp_path):
         (tmp_path / "speechframe.toml").write_text(f'{name} = "100"\n')
         with pytest.raises(spf.SettingsError, match=f"{name}=.*a number of credits"):
             spending_rules(HANDED_IN)
+
+
+@pytest.mark.parametrize(
+    "value", [np.int64(50), np.float32(50), Fraction(50)], ids=lambda value: type(value).__name__
+)
+def test_a_limit_may_be_any_kind_of_number(value):
+    for name in ("max_credits_per_run", "max_credits_per_month", "cache_max_gb", "cache_max_age_days"):
+        spf.configure(**{name: value})
+        for found in (configured(name), getattr(Settings(**{name: value}), name)):
+            assert found == 50
+            assert type(found) in {int, float}
+
+
+@pytest.mark.parametrize("name", ["max_credits_per_run", "cache_max_gb", "cache_max_age_days"])
+def test_a_limit_beyond_all_bounds_is_a_clear_error(name):
+    for make in (Settings, spf.configure):
+        with pytest.raises(spf.SettingsError, match=f"{name} is too large; allowed: .*inf for no limit"):
+            make(**{name: 10**400})
+
+
+@pytest.mark.parametrize(
+    "line", ["ledger = 5", "ledger = ['a']", 'ledger = "s3://bucket/folder"', "ledger = []"]
+)
+def test_a_ledger_of_the_file_that_is_no_folder_is_a_clear_error(line, tmp_path, monkeypatch):
+    monkeypatch.delenv("SPEECHFRAME_LEDGER", raising=False)
+    (tmp_path / "speechframe.toml").write_text(line)
+    with pytest.raises(spf.SettingsError, match=r"ledger=.*; allowed: a path of this machine"):
+        spending_rules(HANDED_IN)
 
 
 def test_the_month_s_count_lies_where_it_is_told_or_in_the_state_folder(tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ from speechframe.settings import (
     read,
     read_file,
 )
-from speechframe.settings.typed import SPENDING_LIMITS, credit_limit
+from speechframe.settings.typed import SPENDING_LIMITS, credit_limit, typed
 
 
 @dataclass(frozen=True)
@@ -96,10 +96,11 @@ def spending_rules(service: Settings) -> SpendingRules:
         return (None if found == math.inf else found), where
 
     named = service.ledger or configured("ledger") or os.environ.get("SPEECHFRAME_LEDGER")
-    ledger = named or from_file.get("ledger") or default_ledger_folder()
+    ledger = named or from_file.get("ledger")
     run, run_from = limit("max_credits_per_run")
     month, month_from = limit("max_credits_per_month")
-    return SpendingRules(run, run_from, month, month_from, Path(ledger).expanduser())
+    folder = default_ledger_folder() if ledger is None else typed("ledger", ledger)
+    return SpendingRules(run, run_from, month, month_from, folder)
 
 
 def cache_rules(service: Settings) -> dict[str, Any]:

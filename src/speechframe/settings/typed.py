@@ -6,7 +6,9 @@ Environment variables are texts, and none of them sets a switch; the settings fi
 import math
 import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
+from numbers import Integral, Real
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -146,14 +148,20 @@ def _path(name: str, value: Any) -> Path:
 
 
 def _limit(name: str, value: Any) -> float:
-    return float(_number(name, value, "a number of at least 0, inf for no limit"))
+    allowed = "a number of at least 0, inf for no limit"
+    limit = _number(name, value, allowed)
+    if sys.float_info.max < limit < math.inf:
+        raise SettingsError(f"{name} is too large; allowed: {allowed}")
+    return float(limit)
 
 
 def _number(name: str, value: Any, allowed: str) -> float:
     # Not a NaN either: no comparison with it is true, so it would be a limit that nothing passes.
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if not is_number or not value >= 0:
         raise SettingsError(f"{name}={value!r}; allowed: {allowed}")
-    return value
+    # A limit is often the sum of a column, which is a number of numpy.
+    return int(value) if isinstance(value, Integral) else float(value)
 
 
 _TYPES: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
