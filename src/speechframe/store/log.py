@@ -124,7 +124,7 @@ class Segment:
             head = _HEAD.pack(MAGIC, kind | _IS_SEALED, len(meta), len(body))
             meta += sha256
             front = head + _CRC.pack(zlib.crc32(meta, zlib.crc32(head))) + meta
-        self._write((front, body))
+        self._write(front, body)
 
     def append_all(self, entries: Sequence[tuple[Kind, bytes, bytes]]) -> None:
         """Write several entries at once: a process that is killed leaves all of them or none.
@@ -134,14 +134,14 @@ class Segment:
         OSError
             When they could not be written; the segment is then as it was before.
         """
-        self._write((b"".join(piece for entry in entries for piece in (_front(*entry), entry[2])),))
+        self._write(b"".join(piece for entry in entries for piece in (_front(*entry), entry[2])))
 
-    def _write(self, pieces: tuple[bytes, ...]) -> None:
-        whole = sum(map(len, pieces))
+    def _write(self, front: bytes, body: bytes = b"") -> None:
+        whole = len(front) + len(body)
         try:
-            written = os.writev(self._descriptor, pieces)
+            written = os.writev(self._descriptor, (front, body))
             while written != whole:
-                written += os.write(self._descriptor, memoryview(b"".join(pieces))[written:])
+                written += os.write(self._descriptor, memoryview(front + body)[written:])
         except OSError:
             self._take_back()
             raise
