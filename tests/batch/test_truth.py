@@ -134,6 +134,18 @@ def test_an_answer_much_too_long_is_seen(one):
     assert "words_missing" in doubts_of(planned, sounding(answer, np.tile(samples_of(answer), 2)))
 
 
+def test_of_a_length_that_cannot_be_only_the_beginning_is_heard(one):
+    planned, answer = one
+    # Nearly silent, and of as many bytes as a tone: a place in the middle is one of it.
+    hiss = np.random.default_rng(2).integers(-9, 10, 1 << 22, np.int16)
+    tone = (np.sin(np.arange(1 << 16) / 4) * 9000).astype(np.int16)
+    late = sounding(answer, np.concatenate([hiss, tone, hiss[: 1 << 14]]), words=[])
+    assert doubts_of(planned, late, said_seconds=1.0) == {"length", "pace", "silent"}
+    # As long as was asked for, it is heard to its end.
+    asked = planned_of(request_of(TEXT, audio_duration=late.audio_seconds))
+    assert doubts_of(asked, late, said_seconds=late.audio_seconds) == set()
+
+
 def test_silence_hiss_and_noise_are_no_speech(one):
     planned, answer = one
     frames = len(samples_of(answer))

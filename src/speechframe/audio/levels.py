@@ -7,7 +7,7 @@ looked at in places, and as a whole only where these look wrong.
 
 import io
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import isfinite, log10
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
-from speechframe.audio import _containers, _flac, codec
+from speechframe.audio import _containers, _flac, _headers, codec
 from speechframe.errors import AudioError
 from speechframe.spec.speech import Format
 
@@ -27,9 +27,11 @@ _LOSSY_FULL = 0.99
 """Of lossy audio: what was cut off flat comes back a little round."""
 _WINDOW_FRAMES = 4096
 _WHOLE_FRAMES = 4 * _WINDOW_FRAMES
-_BLOCK_FRAMES = 1 << 16
+_BLOCK_SAMPLES = 1 << 16
 _PRODUCT_SAMPLES = 8192
 """What is multiplied at once: too little for several threads to share."""
+_LARGE = 1e12
+"""Samples in floats may be larger; of these the sums of products do not fit into 32 bits."""
 _RUN = 3
 """Samples in a row; one at full scale is a peak, three are a flat top."""
 _HEARD_DB = -40.0
@@ -37,6 +39,7 @@ _FULL_DB = -0.09
 _NOISE = 0.1
 
 _WAV_PCM, _WAV_EXTENSIBLE = 1, 0xFFFE
+_FIRST_LETTER = ord(" ")
 _WAV_HEAD = struct.Struct("<4sI4s4sIHHIIHH")
 
 
@@ -63,7 +66,7 @@ class Levels:
     seen_fraction: float
 
 
-def levels(data: bytes, *, format: Format, channels: int = 1) -> Levels:
+def levels(data: bytes, *, format: Format, channels: int = 1, most_samples: int | None = None) -> Levels:
     """Return the level of encoded audio.
 
     WAV, PCM, ALAW, ULAW and MP3 are looked at as a whole. Of FLAC longer than four
@@ -72,6 +75,7 @@ def levels(data: bytes, *, format: Format, channels: int = 1) -> Levels:
     windows of 4096, the last at the end. Where these are silent, noise, or at full
     scale, everything is decoded. Not seen is what lies between and shows in
     none of them: a click, a gap, damage to a frame that was not decoded.
+    However long the audio is, no more than a block of it is held at a time.
 
     Parameters
     ----------
@@ -81,6 +85,9 @@ def levels(data: bytes, *, format: Format, channels: int = 1) -> Levels:
         What it is.
     channels
         Of raw samples; files say it themselves.
+    most_samples
+        How many samples of a file are decoded in a row at most, those of all channels counted; what comes
+        after them is not seen, nor whether it comes. None for all: a few bytes can stand for hours.
 
     Raises
     ------
@@ -95,18 +102,19 @@ def levels(data: bytes, *, format: Format, channels: int = 1) -> Levels:
     (-20, -23, 0.0)
     """
     if format is Format.OGG:
-        return _of_ogg(data)
+        return _of_ogg(data, most_samples)
     if format is Format.MP3:
         # Its decoder complains on the error stream whenever it is made to seek.
-        return _measured(*_read(data, "float32"), full=_LOSSY_FULL, unit=1.0)
+        return _of_file(data, "float32", full=_LOSSY_FULL, most_samples=most_samples)
     if format is Format.FLAC:
-        return _of_flac(data)
+        return _of_flac(data, most_samples)
     if format is Format.WAV:
         found = _wav_samples(data)
         if found is None:
+            codec.inspect(data, format=format)  # refuses what is not read here
             _containers.refuse_truncated(data, format)
-            audio = codec.decode(data, format=format)
-            return _measured(audio.samples.reshape(-1), audio.channels, full=1.0, unit=1.0)
+            whole = _headers.with_length(data, format)
+            return _of_file(whole, "float32", full=1.0, most_samples=most_samples)
         samples, channels = found
     elif format is Format.PCM:
         samples = np.frombuffer(data, "<i2", count=len(data) // 2)
@@ -123,22 +131,22 @@ class _Forward(soundfile.SoundFile):  # type: ignore[misc]  # the library is unt
         return False
 
 
-def _of_flac(data: bytes) -> Levels:
+def _of_flac(data: bytes, most_samples: int | None) -> Levels:
+    # The decoder cannot read to the end of a stream whose header does not say where that is.
+    data = _headers.with_length(data, Format.FLAC)
     excerpt = _flac.excerpt(data)
     if excerpt is not None:
         try:
-            samples, channels = _read(excerpt, "int16")
+            found = _of_file(excerpt, "int16")
         except AudioError:
             pass  # what looked like a frame may be none: only the whole can be damaged
         else:
-            seen = len(samples) / channels / _flac.total_frames(data)
-            found = _measured(samples, channels, seen=seen)
             if not _looks_wrong(found):
-                return found
-    return _measured(*_read(data, "int16"))
+                return replace(found, seen_fraction=_flac.total_frames(excerpt) / _flac.total_frames(data))
+    return _of_file(data, "int16", most_samples=most_samples)
 
 
-def _of_ogg(data: bytes) -> Levels:
+def _of_ogg(data: bytes, most_samples: int | None) -> Levels:
     _containers.refuse_truncated(data, Format.OGG)
     try:
         with soundfile.SoundFile(io.BytesIO(data)) as file:
@@ -149,13 +157,12 @@ def _of_ogg(data: bytes) -> Levels:
                 # Vorbis may land a block behind where it was to seek, and so come short of the last window:
                 # whether something is missing is told by the whole.
                 if len(samples) == len(windows) * _WINDOW_FRAMES:
-                    seen = len(samples) / frames
-                    found = _measured(samples.reshape(-1), channels, full=_LOSSY_FULL, unit=1.0, seen=seen)
+                    found = _measured(samples.reshape(-1), channels, full=_LOSSY_FULL, unit=1.0)
                     if not _looks_wrong(found):
-                        return found
+                        return replace(found, seen_fraction=len(samples) / frames)
     except soundfile.LibsndfileError as error:
         raise AudioError("the audio is damaged or truncated") from error
-    return _measured(*_read(data, "float32"), full=_LOSSY_FULL, unit=1.0)
+    return _of_file(data, "float32", full=_LOSSY_FULL, most_samples=most_samples)
 
 
 def _window(file: soundfile.SoundFile, place: float) -> NDArray[np.float32]:
@@ -168,26 +175,30 @@ def _looks_wrong(found: Levels) -> bool:
     return found.peak_db < _HEARD_DB or found.peak_db > _FULL_DB or abs(found.correlation) < _NOISE
 
 
-def _read(data: bytes, dtype: str) -> tuple[NDArray[Any], int]:
-    """Return all samples, channels interleaved, and the number of channels."""
+def _of_file(
+    data: bytes, dtype: str, *, full: float = _FULL_SCALE, most_samples: int | None = None
+) -> Levels:
+    """Return the level of a file that is decoded from its beginning, to its end or as far as told."""
     try:
         with _Forward(io.BytesIO(data)) as file:
             claimed, channels = file.frames, file.channels
-            blocks: list[NDArray[Any]] = []
-            left = claimed
-            # In pieces, because a header may claim more frames than memory holds.
+            most = claimed if most_samples is None else min(claimed, max(1, most_samples // channels))
+            meter = _Meter(channels, full=full, unit=_FULL_SCALE + 1 if dtype == "int16" else 1.0)
+            at_once = max(1, _BLOCK_SAMPLES // channels)
+            left = most
+            # In pieces, because a header may claim more frames than memory holds, and a file unpack to more.
             while left > 0:
-                wanted = min(left, _BLOCK_FRAMES)
-                blocks.append(file.read(wanted, dtype=dtype, always_2d=True))
-                left = left - wanted if len(blocks[-1]) == wanted else 0
+                wanted = min(left, at_once)
+                block = file.read(wanted, dtype=dtype, always_2d=True)
+                meter.add(block.reshape(-1))
+                left = left - wanted if len(block) == wanted else 0
     except soundfile.LibsndfileError as error:
         raise AudioError("the audio is damaged, or none at all") from error
-    if not blocks:
-        raise AudioError("no audio: there are no samples")
-    samples = blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
-    if len(samples) < claimed:
-        raise AudioError(f"the audio is truncated: {len(samples)} of {claimed} frames can be decoded")
-    return samples.reshape(-1), channels
+    decoded = meter.samples // channels
+    if decoded < most:
+        raise AudioError(f"the audio is truncated: {decoded} of {claimed} frames can be decoded")
+    found = meter.levels()
+    return found if decoded == claimed else replace(found, seen_fraction=decoded / claimed)
 
 
 def _wav_samples(data: bytes) -> tuple[NDArray[np.int16], int] | None:
@@ -198,11 +209,16 @@ def _wav_samples(data: bytes) -> tuple[NDArray[np.int16], int] | None:
     plain = kind in {_WAV_PCM, _WAV_EXTENSIBLE} and (bits, width) == (16, 2 * channels) and channels
     if (riff, wave, first) != (b"RIFF", b"WAVE", b"fmt ") or not plain:
         return None
+    found, names = None, set()
     for name, start, size, present in _containers.wav_chunks(data):
+        is_whole = present == size or (name == b"data" and size >= _containers.UNKNOWN_LENGTH)
+        # Of two, of half a chunk, and of what has no name, decoders make what they like, or refuse the file.
+        if not is_whole or name in names or min(name) < _FIRST_LETTER:
+            return None
+        names.add(name)
         if name == b"data":
-            is_whole = present == size or size >= _containers.UNKNOWN_LENGTH
-            return (np.frombuffer(data, "<i2", present // 2, start), channels) if is_whole else None
-    return None
+            found = np.frombuffer(data, "<i2", present // 2, start), channels
+    return found
 
 
 @cache
@@ -212,49 +228,81 @@ def _g711_table(format: Format) -> NDArray[np.int16]:
     return np.asarray(np.rint(audio.samples * (_FULL_SCALE + 1)), np.int16)
 
 
+class _Meter:
+    """Adds up what blocks of samples are like, each beside the end of the one before it."""
+
+    def __init__(self, channels: int, *, full: float, unit: float) -> None:
+        self.samples = 0
+        self._channels, self._full, self._unit = channels, full, unit
+        self._peak = self._power = self._following = 0.0
+        self._flat = 0
+        self._before: NDArray[Any] | None = None
+        """The samples before the next: as many as a flat top needs to be one."""
+
+    def add(self, block: NDArray[Any]) -> None:
+        """Count a block in: whole frames, channels interleaved."""
+        if not len(block):
+            return
+        peak = max(float(block.max()), -float(block.min()))
+        if not isfinite(peak):
+            raise AudioError("samples hold NaN or infinite values")
+        self._peak = max(self._peak, peak)
+        floats = block.astype(np.float32 if peak < _LARGE else np.float64, copy=False)
+        power, following = _products(floats, self._channels)
+        self._power += power
+        self._following += following
+        joined = block
+        if self._before is not None:
+            ends = self._before[-self._channels :].astype(np.float64)
+            begins = floats[: self._channels]
+            self._following += float(begins.dot(ends[: len(begins)]))
+            if peak >= self._full:
+                joined = np.concatenate((self._before, block))
+        if peak >= self._full:
+            self._flat += _flat_tops(joined, self._channels, self._full)
+        self._before = block[-(_RUN - 1) * self._channels :]
+        self.samples += len(block)
+
+    def levels(self) -> Levels:
+        """Return the level of all blocks."""
+        if not self.samples:
+            raise AudioError("no audio: there are no samples")
+        return Levels(
+            peak_db=_decibels((self._peak / self._unit) ** 2),
+            rms_db=_decibels(self._power / self.samples / self._unit**2),
+            clipped_fraction=self._flat / self.samples,
+            correlation=self._following / self._power if self._power else 1.0,
+            seen_fraction=1.0,
+        )
+
+
 def _measured(
-    samples: NDArray[Any],
-    channels: int,
-    *,
-    full: float = _FULL_SCALE,
-    unit: float = 32768.0,
-    seen: float = 1.0,
+    samples: NDArray[Any], channels: int, *, full: float = _FULL_SCALE, unit: float = _FULL_SCALE + 1.0
 ) -> Levels:
-    if not len(samples):
-        raise AudioError("no audio: there are no samples")
-    peak = max(float(samples.max()), -float(samples.min()))
-    power, following = _products(samples, channels)
-    if not isfinite(power):
-        raise AudioError("samples hold NaN or infinite values")
-    return Levels(
-        peak_db=_decibels((peak / unit) ** 2),
-        rms_db=_decibels(power / len(samples) / unit**2),
-        clipped_fraction=_flat_tops(samples, channels, full) if peak >= full else 0.0,
-        correlation=following / power if power else 1.0,
-        seen_fraction=min(1.0, seen),
-    )
+    meter = _Meter(channels, full=full, unit=unit)
+    at_once = max(1, _BLOCK_SAMPLES // channels) * channels
+    for start in range(0, len(samples), at_once):
+        meter.add(samples[start : start + at_once])
+    return meter.levels()
 
 
 def _products(samples: NDArray[Any], channels: int) -> tuple[float, float]:
     """Return the sums of all samples times themselves, and times what follows in their channel."""
     power = following = 0.0
-    for start in range(0, len(samples), _BLOCK_FRAMES):
-        # With those that follow the last: they are counted in the next block.
-        floats = samples[start : start + _BLOCK_FRAMES + channels].astype(np.float32, copy=False)
-        later = floats[channels:]
-        for first in range(0, min(len(floats), _BLOCK_FRAMES), _PRODUCT_SAMPLES):
-            here = floats[first : min(first + _PRODUCT_SAMPLES, _BLOCK_FRAMES)]
-            next_ones = later[first : first + len(here)]
-            power += float(here.dot(here))
-            following += float(next_ones.dot(here[: len(next_ones)]))
+    later = samples[channels:]
+    for first in range(0, len(samples), _PRODUCT_SAMPLES):
+        here = samples[first : first + _PRODUCT_SAMPLES]
+        next_ones = later[first : first + len(here)]
+        power += float(here.dot(here))
+        following += float(next_ones.dot(here[: len(next_ones)]))
     return power, following
 
 
-def _flat_tops(samples: NDArray[Any], channels: int, full: float) -> float:
+def _flat_tops(samples: NDArray[Any], channels: int, full: float) -> int:
     at_full = (samples >= full) | (samples <= -full)
     later = (_RUN - 1) * channels
     runs = at_full[later:] & at_full[channels:-channels] & at_full[:-later]
-    return float(np.count_nonzero(runs)) / len(samples)
+    return int(np.count_nonzero(runs))
 
 
 def _decibels(power: float) -> float:

@@ -43,6 +43,10 @@ _SILENT_PEAK_DB = -40.0
 _SILENT_RMS_DB = -60.0
 _NOISE_CORRELATION = 0.05
 _CLIPPED_FRACTION = 0.0003
+_MOST_SAMPLES = 1 << 26
+"""Of one answer: 25 minutes at 44100 Hz. Its audio is looked at while other calls wait."""
+_MOST_ODD_SAMPLES = 1 << 22
+"""Of an answer whose length alone makes it suspect: a minute and a half. A megabyte can stand for hours."""
 
 
 class Suspicion(Reason):
@@ -66,6 +70,8 @@ class Suspicion(Reason):
 
 MAY_BE_ANOTHER_S = frozenset({Suspicion.WORDS_MISSING, Suspicion.PACE})
 """What speaks against the answer of another row: in itself that is as good as any."""
+
+_LENGTHS = frozenset({Suspicion.LENGTH, Suspicion.PACE})
 
 
 class Truth:
@@ -115,9 +121,8 @@ class Truth:
             self._of_words(covered, answer, locale),
             _of_asked_length(answer, asked_s) if asked_s else _of_last_word(load, answer),
             None if asked_s else self._of_pace(load, answer, keys, request.rate),
-            _of_sound(answer),
         ]
-        doubts = _found(found)
+        doubts = _with_sound(found, answer)
         if not doubts:
             if not asked_s:
                 self._pace.learn(load, keys, answer.audio_seconds)
@@ -159,13 +164,15 @@ class ClipTruth:
         """Return everything that speaks against an answer; see :meth:`Truth.doubts`."""
         del record
         clip_seconds = upload_in(planned.call).audio_seconds
-        return _found(
-            [_of_length(answer), _of_clip(answer, planned.call.request, clip_seconds), _of_sound(answer)]
-        )
+        return _with_sound([_of_length(answer), _of_clip(answer, planned.call.request, clip_seconds)], answer)
 
 
-def _found(doubts: Sequence[Doubt | None]) -> tuple[Doubt, ...]:
-    return tuple([doubt for doubt in doubts if doubt is not None])
+def _with_sound(found: Sequence[Doubt | None], answer: Spoken) -> tuple[Doubt, ...]:
+    """Return the doubts that were found, and the one that the audio itself gives."""
+    doubts = [doubt for doubt in found if doubt is not None]
+    is_odd = not _LENGTHS.isdisjoint([doubt.code for doubt in doubts])
+    of_sound = _of_sound(answer, _MOST_ODD_SAMPLES if is_odd else _MOST_SAMPLES)
+    return (*doubts, of_sound) if of_sound is not None else tuple(doubts)
 
 
 def _of_clip(answer: Spoken, request: ConvertRequest, clip_seconds: float) -> Doubt | None:
@@ -230,9 +237,11 @@ def _of_last_word(load: Load, answer: Spoken) -> Doubt | None:
     )
 
 
-def _of_sound(answer: Spoken) -> Doubt | None:
+def _of_sound(answer: Spoken, most_samples: int) -> Doubt | None:
     try:
-        found = levels(answer.audio, format=answer.format, channels=answer.channels)
+        found = levels(
+            answer.audio, format=answer.format, channels=answer.channels, most_samples=most_samples
+        )
     except AudioError as error:
         return Doubt(Suspicion.UNDECODABLE, str(error))
     if found.peak_db < _SILENT_PEAK_DB or found.rms_db < _SILENT_RMS_DB:
