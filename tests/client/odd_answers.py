@@ -328,6 +328,7 @@ UNUSABLE = [
     _fields("a length below 0", "BadAnswer", "audioLengthInSeconds", audioLengthInSeconds=-1),
     _fields("a length that is a list", "BadAnswer", "an array", audioLengthInSeconds=[[[1]]]),
     Kind("a length that is NaN", _says(lambda t: http(200, body(t, audioLengthInSeconds=float("nan")))), "BadAnswer", "computed"),
+    Kind("countless values", _says(lambda t: http(200, body(t)[:-1] + b', "more": [' + b"[]," * 200_000 + b"0]}")), "BadAnswer", "computed", "values of JSON"),
     Kind("a length nested deep", _says(lambda t: http(200, body(t)[:-1] + b', "audioLengthInSeconds": ' + b"[" * 1000 + b"]" * 1000 + b"}")), "BadAnswer", "computed"),
     Kind("truncated", _then(lambda t: good(t)[:-40], "close"), "BadAnswer", "computed", "truncated"),
     Kind("reset within", _then(lambda t: good(t)[:-40], "reset"), "BadAnswer", "computed", "truncated"),

@@ -80,6 +80,13 @@ async def client(server):
         yield made
 
 
+async def test_a_transcription_far_longer_than_the_clip_is_left_out(client, server):
+    server.steps = [{"transcription": "Hello" * 1000}]
+    spoken = await client.change_voice(clip(), voice="nora", return_transcription=True)
+    assert spoken.transcription is None
+    assert "too long for a clip of 0.5 s" in spoken.warnings[0]
+
+
 async def test_a_clip_comes_back_with_what_was_said_of_it(client, server):
     server.steps = [{"transcription": "Hello", "warning": "slow"}]
     spoken = await client.change_voice(clip(), voice="nora", return_transcription=True)

@@ -239,7 +239,7 @@ async def test_a_large_answer_is_taken_apart_aside_while_the_loop_goes_on(servic
         return decode_generate(*args, **options)
 
     monkeypatch.setattr("speechframe.client.chapters.decode_generate", noted)
-    more = b', "more": [' + b"[1, 2]," * 1_000_000 + b"0]}"
+    more = b', "more": "' + b"text" * 1_750_000 + b'"}'
     service.odd[TEXT] = lambda c, t: c.write(http(200, body(TEXT)[:-1] + more))
     for text in (TEXT, "a small one"):
         assert (await outcome(client, text, 60)).audio == audio_of(text)

@@ -128,6 +128,27 @@ def test_an_answer_that_cannot_be_used_says_why(body, words):
         decode_convert(body)
 
 
+@pytest.mark.parametrize(
+    ("seconds", "letters", "is_kept"), [(1.0, 1100, True), (1.0, 1101, False), (60.0, 7000, True)]
+)
+def test_a_transcription_far_longer_than_its_clip_is_left_out(seconds, letters, is_kept):
+    body = answer(transcription="t" * letters)
+    said = decode_convert(body, clip_seconds=seconds)
+    assert said.transcription == ("t" * letters if is_kept else None)
+    assert said.notes == (
+        ()
+        if is_kept
+        else ("a transcription of 1,101 characters is too long for a clip of 1.0 s and was left out",)
+    )
+    assert decode_convert(body).transcription == "t" * letters
+
+
+def test_an_answer_of_countless_values_is_not_parsed():
+    with pytest.raises(BadAnswer, match="more than 10,100 values of JSON") as caught:
+        decode_convert(answer(more=[[]] * 11_000), clip_seconds=1.0)
+    assert caught.value.remaining_characters == 9
+
+
 def test_the_balance_is_known_though_the_answer_is_cut_off():
     whole = answer(encoded_audio="A" * 400)
     with pytest.raises(BadAnswer) as caught:

@@ -4,6 +4,7 @@ import base64
 import contextlib
 import json
 import math
+import tracemalloc
 
 import pytest
 from hypothesis import assume, example, given
@@ -372,6 +373,40 @@ def test_a_length_that_is_none_is_a_bad_answer_with_the_balance(length):
         decode_generate(body.encode())
     assert caught.value.remaining_characters == 5
     assert len(str(caught.value)) < 100
+
+
+@pytest.mark.parametrize(
+    "before", [b'"encodedAudio": "AAAA", ', b'"encodedAudio": "AAAA", "encodedAudio": "AAAA", ', b""]
+)
+@pytest.mark.parametrize(
+    "more", [b"[" * 300 + b"]" * 300 + b",", b"1,", b"1.5,", b'{"a": 1},', b"NaN,", b'"\\ud800",']
+)
+def test_an_answer_of_countless_values_is_not_parsed(before, more):
+    rest = b'%b"audioLengthInSeconds": 1, "remainingCharacterCount": 5, "other": [' % before
+    tracemalloc.start()
+    try:
+        for _ in range(2):  # what is imported at the first is no part of it
+            tracemalloc.reset_peak()
+            began = tracemalloc.get_traced_memory()[0]
+            body = b"{" + rest + more * (300_000 // sum(map(more.count, b"[{,"))) + b"0]}"
+            with pytest.raises(BadAnswer, match="more than 250,500 values of JSON") as caught:
+                decode_generate(body, characters=10)
+        assert tracemalloc.get_traced_memory()[1] - began < 3 * len(body)
+    finally:
+        tracemalloc.stop()
+    assert caught.value.remaining_characters == 5
+    assert decode_generate(b'{"audioFile": "x", ' + rest + b"0]}", characters=10).remaining_characters == 5
+
+
+def test_values_that_a_long_text_can_have_are_read_and_base64_is_none():
+    word = {"word": "a", "startMs": 0, "endMs": 1, "notes": [[1, 2, 3, 4, 5, 6], {"b": 4}]}
+    body = _answer(wordDurations=[word] * 20_000)
+    assert sum(map(body.count, b"[{,")) > 250_000
+    assert len(decode_generate(body, characters=10_000).words) == 20_000
+    audio = base64.b64encode(bytes(300_000)).decode()
+    for name in ("encodedAudio", "encoded\\u0041udio"):
+        whole = _answer(encodedAudio=audio).replace(b"encodedAudio", name.encode())
+        assert decode_generate(whole, characters=1).audio == bytes(300_000)
 
 
 @pytest.mark.parametrize("depth", [500, 980, 1000, 100_000])

@@ -145,7 +145,7 @@ class _Answers:
         return await self._heard(
             call,
             came,
-            decode=decode_convert,
+            decode=partial(decode_convert, clip_seconds=changer.upload_in(call).audio_seconds),
             billed_characters=changer.billed_for(changer.upload_in(call)),
             max_file_bytes=lambda _: changer.most_bytes(self._reach.bounds, call)[1],
         )

@@ -10,17 +10,32 @@ except ModuleNotFoundError:  # the extra [speed]
     orjson = None
 
 
+MOST_VALUES = 1_000_000
+"""In one body. A value takes two bytes there and up to two hundred in memory; nothing else runs meanwhile."""
+_BETWEEN_VALUES = (b",", b"[", b"{")
+
+
 class NotJsonError(ValueError):
     """The bytes are no JSON, or JSON nested so deeply that nobody means it."""
 
 
-def loads(body: bytes) -> tuple[Any, bool]:
+class TooManyValuesError(NotJsonError):
+    """The bytes may be JSON, of more values than anybody means."""
+
+
+def loads(body: bytes, *, most_values: int = MOST_VALUES) -> tuple[Any, bool]:
     """Return the value in `body`, and whether text in it had to be repaired.
+
+    A body that may hold more values than `most_values` is not parsed. Counted are the signs that stand
+    between values, those in text too: Base64 has none.
 
     The fast parser goes first. What it refuses (NaN in a field nobody reads, a lone surrogate, a byte order
     mark, bytes that are no UTF-8) is read by the standard library, so that both give the same value. Lone
     surrogates and broken UTF-8 become U+FFFD: left in, one of them breaks a whole table later.
     """
+    # Shorter bodies cannot hold so many.
+    if len(body) > most_values and sum(map(body.count, _BETWEEN_VALUES)) > most_values:
+        raise TooManyValuesError(f"more than {most_values:,} values")
     if orjson is not None:
         try:
             return orjson.loads(body), False

@@ -7,7 +7,7 @@ from typing import Any
 
 from speechframe.errors import BadAnswer
 from speechframe.wire._base64 import decode_base64
-from speechframe.wire._json import NotJsonError, loads
+from speechframe.wire._json import MOST_VALUES, NotJsonError, TooManyValuesError, loads
 
 __all__ = [
     "Notes",
@@ -32,7 +32,7 @@ _MAX_SECONDS = 10**9
 
 
 def answer_fields(
-    body: bytes, audio_field: str, balance_field: str
+    body: bytes, audio_field: str, balance_field: str, *, most_values: int = MOST_VALUES
 ) -> tuple[dict[str, Any], bytes | None, bool]:
     r"""Return an answer's fields, the audio that one of them holds in Base64, and whether text was repaired.
 
@@ -42,11 +42,13 @@ def answer_fields(
         The answer, unpacked.
     audio_field, balance_field
         What the answer calls them.
+    most_values
+        How many JSON values the answer may hold; beside the audio there are only words.
 
     Raises
     ------
     BadAnswer
-        No JSON object, or Base64 that is not strictly right.
+        No JSON object, one of more values, or Base64 that is not strictly right.
 
     Examples
     --------
@@ -55,10 +57,18 @@ def answer_fields(
     >>> audio, fields["warning"]
     (b'\x00\x00', 'slow')
     """
-    return _cut(body, audio_field) or _whole_answer(body, audio_field, balance_field)
+    try:
+        return _cut(body, audio_field, most_values) or _whole_answer(
+            body, audio_field, balance_field, most_values
+        )
+    except TooManyValuesError as error:
+        raise BadAnswer(
+            f"the answer holds {error} of JSON, far more than words beside the audio can be",
+            remaining_characters=balance_in(body),
+        ) from None
 
 
-def _cut(body: bytes, field: str) -> tuple[dict[str, Any], bytes, bool] | None:
+def _cut(body: bytes, field: str, most_values: int) -> tuple[dict[str, Any], bytes, bool] | None:
     place = _audio_place(body, b'"%b"' % field.encode())
     if place is None:
         return None
@@ -69,7 +79,10 @@ def _cut(body: bytes, field: str) -> tuple[dict[str, Any], bytes, bool] | None:
     if audio is None:
         return None
     try:
-        fields, repaired = loads(b"".join((body[: place.start], _PLACE.encode(), body[place.stop :])))
+        rest = b"".join((body[: place.start], _PLACE.encode(), body[place.stop :]))
+        fields, repaired = loads(rest, most_values=most_values)
+    except TooManyValuesError:
+        raise
     except NotJsonError:
         return None
     # Unless the placeholder is what a parser finds there, the value belonged to something else.
@@ -89,10 +102,12 @@ def _audio_place(body: bytes, field: bytes) -> slice | None:
 
 
 def _whole_answer(
-    body: bytes, audio_field: str, balance_field: str
+    body: bytes, audio_field: str, balance_field: str, most_values: int = MOST_VALUES
 ) -> tuple[dict[str, Any], bytes | None, bool]:
     try:
-        fields, repaired = loads(body)
+        fields, repaired = loads(body, most_values=most_values)
+    except TooManyValuesError:
+        raise
     except NotJsonError as error:
         raise BadAnswer(f"the answer is no JSON: {error}", remaining_characters=balance_in(body)) from None
     if not isinstance(fields, dict):

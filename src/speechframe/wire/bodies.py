@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from speechframe.errors import BadAnswer
 from speechframe.spec.auth import AuthToken
 from speechframe.spec.speech import GenerateRequest, Voice
+from speechframe.wire._json import MOST_VALUES
 from speechframe.wire.answers import (
     Notes,
     answer_fields,
@@ -47,6 +48,8 @@ _DELIVERY = "encodeAsBase64"
 _MAX_MS = 2**31 - 1
 _WORDS_AT_LEAST, _WORDS_A_CHARACTER = 100, 4
 _LETTERS_AT_LEAST, _LETTERS_A_CHARACTER = 1000, 20
+_VALUES_AT_LEAST, _VALUES_A_CHARACTER = 250_000, 50
+"""Of JSON: a word is five of them. Ten thousands of words too many cost a row its words, not its audio."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,13 +144,14 @@ def decode_generate(body: bytes, *, characters: int | None = None) -> Generated:
     body
         The answer, unpacked.
     characters
-        The length of the text that was spoken; without it, any number of words is taken.
+        The length of the text that was spoken; without it, any number of words is taken. It also bounds how
+        many JSON values are read at all.
 
     Raises
     ------
     BadAnswer
-        No JSON object, neither audio nor URL, Base64 that is not strictly right, no finite length of 0 or
-        more. Carries the balance where it could be read.
+        No JSON object, one of absurdly many values, neither audio nor URL, Base64 that is not strictly right,
+        no finite length of 0 or more. Carries the balance where it could be read.
 
     Examples
     --------
@@ -159,7 +163,10 @@ def decode_generate(body: bytes, *, characters: int | None = None) -> Generated:
     Generated(audio=b'\x00\x00', audio_url=None, audio_seconds=0.5, remaining_characters=9,
               words=[('Hi', 0, 400)], warning=None, notes=())
     """
-    fields, audio, repaired = answer_fields(body, _AUDIO_FIELD, _BALANCE_FIELD)
+    most_values = MOST_VALUES
+    if characters is not None:
+        most_values = min(most_values, _VALUES_AT_LEAST + _VALUES_A_CHARACTER * characters)
+    fields, audio, repaired = answer_fields(body, _AUDIO_FIELD, _BALANCE_FIELD, most_values=most_values)
     return _bounded(_generated(fields, audio, Notes(repaired)), characters)
 
 

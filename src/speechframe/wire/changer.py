@@ -7,6 +7,7 @@ from typing import Any
 
 from speechframe.errors import BadAnswer
 from speechframe.spec.changer import ConvertRequest
+from speechframe.wire._json import MOST_VALUES
 from speechframe.wire.answers import Notes, answer_fields, said_seconds, whole_number
 
 __all__ = ["Converted", "Form", "decode_convert", "encode_convert"]
@@ -15,6 +16,11 @@ _FILE = "file"
 _DELIVERY = "encode_output_as_base64"
 _NOT_CONTENT = frozenset({_FILE, _DELIVERY})
 _AUDIO, _BALANCE, _SECONDS = "encoded_audio", "remaining_character_count", "audio_length_in_seconds"
+
+_VALUES_AT_LEAST = 10_000
+"""Of JSON; six are read. Commas of a transcription look like more of them."""
+_LETTERS_AT_LEAST, _LETTERS_A_SECOND = 1000, 100
+"""Of a transcription; fast speakers say 25 a second."""
 
 _encoder = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
@@ -125,17 +131,25 @@ class Converted:
     notes: tuple[str, ...] = ()
 
 
-def decode_convert(body: bytes) -> Converted:
+def decode_convert(body: bytes, *, clip_seconds: float | None = None) -> Converted:
     r"""Return what an answer of the voice changer holds.
 
-    Forgiven, and named in ``notes``: a missing or unusable balance, text that is no valid Unicode. Unknown
-    fields are ignored.
+    Forgiven, and named in ``notes``: a missing or unusable balance, a transcription far longer than the clip
+    can have, text that is no valid Unicode. Unknown fields are ignored.
+
+    Parameters
+    ----------
+    body
+        The answer, unpacked.
+    clip_seconds
+        The length of the clip; without it, a transcription of any length is taken. It also bounds how many
+        JSON values are read at all.
 
     Raises
     ------
     BadAnswer
-        No JSON object, neither audio nor its place, Base64 that is not strictly right, no finite length of
-        0 or more. Carries the balance where it could be read.
+        No JSON object, one of absurdly many values, neither audio nor its place, Base64 that is not strictly
+        right, no finite length of 0 or more. Carries the balance where it could be read.
 
     Examples
     --------
@@ -144,7 +158,10 @@ def decode_convert(body: bytes) -> Converted:
     ... ).audio_url
     '/v1/audio/7'
     """
-    fields, audio, repaired = answer_fields(body, _AUDIO, _BALANCE)
+    most_values = MOST_VALUES
+    if clip_seconds is not None:
+        most_values = min(most_values, _VALUES_AT_LEAST + int(_LETTERS_A_SECOND * clip_seconds))
+    fields, audio, repaired = answer_fields(body, _AUDIO, _BALANCE, most_values=most_values)
     notes = Notes(repaired)
     remaining = whole_number(fields, _BALANCE)
     place = _text(fields.get("audio_file"))
@@ -158,10 +175,24 @@ def decode_convert(body: bytes) -> Converted:
         audio_url=place,
         audio_seconds=seconds,
         remaining_characters=remaining,
-        transcription=_text(fields.get("transcription")),
+        transcription=_transcription(fields, clip_seconds, notes),
         warning=_text(fields.get("warning")),
         notes=tuple(notes),
     )
+
+
+def _transcription(fields: dict[str, Any], clip_seconds: float | None, notes: list[str]) -> str | None:
+    text = _text(fields.get("transcription"))
+    # It is stored with the row otherwise, whatever its length.
+    if text is None or clip_seconds is None:
+        return text
+    if len(text) <= _LETTERS_AT_LEAST + _LETTERS_A_SECOND * clip_seconds:
+        return text
+    notes.append(
+        f"a transcription of {len(text):,} characters is too long for a clip of {clip_seconds:.1f} s and was "
+        "left out"
+    )
+    return None
 
 
 def _text(value: Any) -> str | None:
