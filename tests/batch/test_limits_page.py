@@ -31,7 +31,8 @@ def test_a_memory_that_is_no_time_is_none(seconds):
 
 
 def test_a_memory_for_ever_is_a_year():
-    assert connection(idempotency=True, idempotency_seconds=math.inf).repeat_seconds == 366 * 86400
+    for seconds in (math.inf, 10**400):
+        assert connection(idempotency=True, idempotency_seconds=seconds).repeat_seconds == 366 * 86400
     assert connection(idempotency=False, idempotency_seconds=50).repeat_seconds == 0
 
 
@@ -40,7 +41,7 @@ def test_an_identity_that_is_no_name_is_the_settings(identity):
     assert connection(identity=identity).identity == "mine"
 
 
-@pytest.mark.parametrize("balance", [None, "5", 1.5, True, []])
+@pytest.mark.parametrize("balance", [None, "5", 1.5, True, [], 2**63, -(2**70), 1e308])
 def test_a_balance_that_is_no_number_is_none(balance):
     assert connection(remaining_characters=balance).balance is None
 

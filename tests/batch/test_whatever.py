@@ -1,5 +1,6 @@
 """Whatever a server answers to some rows: each has its status, error and charge, and its neighbours their audio."""
 
+import json
 import sys
 import time
 from pathlib import Path
@@ -112,6 +113,27 @@ def check_secrets(service, folder):
     for path in folder.rglob("*"):
         if path.is_file():
             assert KEY.encode() not in path.read_bytes(), path
+
+
+def test_a_page_of_limits_may_hold_anything_first_and_later(service, settings, tmp_path, monkeypatch):
+    monkeypatch.setenv("SPEECHFRAME_LEDGER", str(tmp_path / "ledger"))
+    texts, _ = texts_of([])
+    huge = {"remaining_characters": 10**400, "idempotency_seconds": 10**400, "max_text_characters": 10**400}
+    page = {"service": "speechframe", "identity": f"<{KEY}>", "identities": {"generate": KEY}, **huge}
+    # Enough for the price, and too little to do without asking once more.
+    pages = iter([{**page, "remaining_characters": sum(map(len, texts)) + 1}])
+
+    def said(connection, path):
+        connection.write(
+            odd_answers.http(200, json.dumps({"idempotency": True, **next(pages, page)}).encode())
+        )
+
+    service.files["/v1/limits"] = said
+    for folder in (tmp_path / "first", tmp_path / "later"):
+        run = generate(service, settings, folder, texts)
+        assert (run.status, run.stopped_because) == ("finished", None)
+        assert set(run.to_pandas()["status"]) == {"done"}
+    check_secrets(service, tmp_path)
 
 
 def test_what_cannot_be_used_is_asked_for_again_and_every_attempt_is_in_the_ledger(

@@ -18,6 +18,7 @@ from speechframe.errors import SettingsError, SpeechframeError
 from speechframe.settings import GLOBAL_REGION, Settings, fingerprint
 from speechframe.spec.limits import LARGEST_CONCURRENCY, LEAST_CONCURRENCY, REGIONS, Pool
 from speechframe.spec.speech import Model
+from speechframe.wire.answers import whole_number
 
 LOCAL_PREFIX = "local/"
 """How the identity of an embedded local service begins."""
@@ -137,8 +138,7 @@ class Connection:
     @property
     def balance(self) -> int | None:
         """Characters left on the key, if the service says."""
-        value = self.limits.get("remaining_characters")
-        return value if isinstance(value, int) and not isinstance(value, bool) else None
+        return whole_number(self.limits, "remaining_characters")
 
     async def asked_balance(self) -> int | None:
         """Return the characters that are left now, where the service can be asked."""
@@ -164,8 +164,8 @@ class Connection:
         value = self.limits.get("idempotency_seconds")
         if not self.repeat_is_free or isinstance(value, bool) or not isinstance(value, (int, float)):
             return 0.0
-        # A page may hold anything, NaN too: no comparison with it is true.
-        return min(float(value), _LONGEST_MEMORY_S) if value > 0 else 0.0
+        # A page may hold anything: NaN, with which no comparison is true, and integers that are no float.
+        return float(min(value, _LONGEST_MEMORY_S)) if value > 0 else 0.0
 
     @property
     def takes(self) -> bool:
