@@ -24,6 +24,8 @@ LOCAL = ["http://127.0.0.1:8099"]
         (LOCAL, "http://127.0.0.1:9000/bucket/x.wav"),
         (LOCAL, "https://cdn.example.com/x.wav"),
         (LOCAL, "/v1/audio/x.wav"),
+        (LOCAL, "//127.0.0.1:8099/v1/audio/x%2Fy.wav"),
+        (HOSTED, "//cdn.example.com/x.wav"),
         (["http://10.0.0.5:80"], "http://10.0.0.5/x.wav"),
         (["http://10.0.0.5:80"], "https://10.0.0.6/x.wav"),
         (["https://api.example.com:25"], "https://[2606:4700:4700::1111]/x.wav"),
@@ -43,6 +45,8 @@ def test_addresses_that_are_fetched(addresses, url):
     ("addresses", "url", "words"),
     [
         (LOCAL, "http://127.0.0.2:8099/x.wav", "plain http"),
+        (LOCAL, "//127.0.0.2:8099/x.wav", "plain http"),
+        (LOCAL, f"https://{'a.' * 900}example.com/x.wav", "name that is too long"),
         (LOCAL, "http://cdn.example.com/x.wav", "plain http"),
         (HOSTED, "http://api.example.com/x.wav", "plain http"),
         (HOSTED, "http://127.0.0.1:6379/x.wav", "plain http"),

@@ -15,8 +15,11 @@ from pydantic import SecretStr
 
 from speechframe.client import Client, Patience, SyncClient
 from speechframe.client._hidden import MASK, Hidden, Redactor
+from speechframe.client.http_stream import make_stream_call
 from speechframe.errors import SettingsError, SpeechframeError
 from speechframe.settings import Settings
+
+STREAM = "/v1/speech/stream"
 
 
 def _everything_shown(error):
@@ -182,6 +185,62 @@ def test_a_key_that_is_no_header_is_refused_without_showing_it(bad, whole):
     error = _failure_of(lambda **fields: Client(Settings(**fields)) if whole else Client(**fields), **given)
     assert isinstance(error, SettingsError)
     _assert_hidden(_everything_shown(error), "sk-secret")
+
+
+def _cut(key, most):
+    """A text that would be shortened in the middle of the key."""
+    return "x" * (most - len(key) + 1) + key + "z" * 40
+
+
+async def test_what_is_shortened_is_masked_before(odd, client, call, key):
+    """Half a key is no longer found, and is most of a key."""
+    twice = quote(quote(_cut(key, 480), safe=""), safe="")
+    head = {"X-Trace-Id": _cut(key, 128), "X-Speech-Warning": twice}
+    odd.script(odd.spoken(headers=head, warning=_cut(key, 500)))
+    spoken = await client.send_once(call)
+    assert len(spoken.warnings) == 2
+    _assert_hidden(repr(spoken), key)
+
+    audio = make_stream_call("Hello", voice="ivy")
+    odd.script(odd.answer(200, b"RIFF", {**head, "Content-Type": f"text/{_cut(key, 50)}"}), path=STREAM)
+    shown = [await _failure(client.send_once(audio)), await _failure(client.stream("Hello", voice="ivy"))]
+    odd.script(odd.answer(200, key.encode()), path=STREAM)
+    shown.append(await _failure(client.send_once(audio)))
+    for step in (
+        odd.spoken(headers=head, audioLengthInSeconds=_cut(key, 40)),
+        odd.spoken(headers=head, audioLengthInSeconds=key),
+        odd.raw(
+            b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\nX-Trace-Id: %b\r\n\r\n{" % _cut(key, 128).encode()
+        ),
+        odd.answer(400, {"message": _cut(key, 500), "trace_id": _cut(key, 128), "code": _cut(key, 64)}),
+        odd.redirect(f"https://{'a.' * 900}example.com/"),
+    ):
+        odd.script(step)
+        shown.append(await _failure(client.send_once(call)))
+    for error in shown:
+        _assert_hidden(_everything_shown(error), key)
+        assert len(str(error)) < 800
+    assert "an address that cannot be read" in str(shown[-1])
+
+
+async def test_no_good_answer_shows_the_key(odd, client, key):
+    texts = [{"source_text": "Hi", "translated_text": f"Salut {key}"}]
+    odd.script(odd.answer(200, {"translations": texts, "metadata": {}}), path="/v1/text/translate")
+    assert (await client.translate(["Hi"], target="fr-FR")).translations == ("Salut ***",)
+
+    nested = json.loads("[" * 900 + "]" * 900)
+    page = {"service": "speechframe", "identity": key, "identities": {key: [f"<{key}>"]}, "deep": nested}
+    odd.script(odd.answer(200, page), path="/v1/limits")
+    said = await client.limits()
+    assert (said["identity"], said["identities"]) == ("***", {"***": ["<***>"]})
+
+    styles = {"en-US": {"availableStyles": [key], "detail": key}, key: {}}
+    voices = [{"voiceId": f"en-US-{key}", "displayName": key, "locale": key, "supportedLocales": styles}]
+    odd.script(odd.answer(200, voices), path="/v1/speech/voices")
+    for token in (None, "tok-0123456789-abcdef"):
+        (voice,) = await client.voices(token=token)
+        assert voice.voice_id == "en-US-***"
+        _assert_hidden(repr(voice), key)
 
 
 # To whom it goes.

@@ -2,8 +2,11 @@
 
 import json
 
+import pytest
+from multidict import CIMultiDict
+
 from speechframe.spec.speech import StreamRequest
-from speechframe.wire.stream import encode_stream
+from speechframe.wire.stream import encode_stream, tells_its_end
 
 
 def test_equal_requests_are_equal_bytes_and_defaults_are_left_out():
@@ -21,3 +24,21 @@ def test_every_field_is_sent_under_its_name_on_the_wire():
     assert json.loads(body) == sent
     assert list(json.loads(body)) == sorted(sent)
     assert len(sent) == len(StreamRequest.model_fields)
+
+
+@pytest.mark.parametrize(
+    ("headers", "told"),
+    [
+        ([("Transfer-Encoding", "chunked")], True),
+        ([("transfer-encoding", "gzip, Chunked ")], True),
+        ([("Transfer-Encoding", "gzip"), ("Transfer-Encoding", "chunked")], True),
+        ([("Content-Length", "5")], True),
+        ([], False),
+        ([("Transfer-Encoding", "notchunked")], False),
+        ([("Transfer-Encoding", "chunked, x")], False),
+        ([("Transfer-Encoding", "chunked"), ("Transfer-Encoding", "x")], False),
+        ([("Transfer-Encoding", "chunkedx"), ("Content-Length", "5")], False),
+    ],
+)
+def test_the_end_is_told_by_a_length_or_when_the_last_coding_is_chunked(headers, told):
+    assert tells_its_end(CIMultiDict(headers)) is told

@@ -39,6 +39,9 @@ REFUSED_PORTS = frozenset(
 )
 """Ports of programs that take a request for orders: the "bad ports" of the Fetch standard, and Redis."""
 
+MAX_HOST_CHARACTERS = 253
+"""No name in the DNS is longer."""
+
 _ONE_MACHINE = frozenset({"localhost", "127.0.0.1", "::1"})
 _NUMBER = r"(?:0x[0-9a-f]*|[0-9]+)"
 # The C library reads 2130706433, 0x7f.1 and 0177.1 as addresses, too; nobody who means well writes them.

@@ -23,9 +23,9 @@ from speechframe._lasting import LastingTask
 from speechframe.client._request import Request, head_of
 from speechframe.client.upload import Body
 from speechframe.errors import BadAnswer
+from speechframe.spec.chosen import TRACE_HEADER
 from speechframe.wire.bodies import balance_in
 from speechframe.wire.encoding import BadEncodingError, TooLargeError, unpack
-from speechframe.wire.errors import trace_id_of
 
 ERROR_BODY_S = 5.0
 """Longest wait for the body of an error answer; its status is known by then."""
@@ -352,7 +352,9 @@ async def _read_good(
         except (TooLargeError, BadEncodingError) as error:
             problem = str(error)
     # What came may hold the balance all the same.
-    raise BadAnswer(problem, trace_id=trace_id_of(headers), remaining_characters=balance_in(b"".join(chunks)))
+    # The trace id is shortened by whoever masks it, afterwards.
+    trace_id = headers.get(TRACE_HEADER)
+    raise BadAnswer(problem, trace_id=trace_id, remaining_characters=balance_in(b"".join(chunks)))
 
 
 async def _read_error(headers: Mapping[str, str], stream: aiohttp.StreamReader, max_bytes: int) -> bytes:

@@ -5,12 +5,14 @@ from typing import TypeVar
 
 from yarl import URL
 
+from speechframe.client._addresses import MAX_HOST_CHARACTERS
 from speechframe.client._hidden import Redactor
 from speechframe.client.transport import Reply
 from speechframe.errors import BadAnswer, ServiceError, SpeechframeError, service_error
-from speechframe.wire.errors import decode_error, retry_after_s
+from speechframe.wire.errors import MAX_TRACE_CHARACTERS, decode_error, one_line, retry_after_s
 
 _REDIRECT = 3
+_MAX_LOCATION_CHARACTERS = 2000
 
 E_ = TypeVar("E_", bound=SpeechframeError)
 
@@ -22,19 +24,17 @@ def refusal(reply: Reply, redactor: Redactor) -> ServiceError:
 
 def refused(status: int, headers: Mapping[str, str], redactor: Redactor, body: bytes = b"") -> ServiceError:
     """Return the error of a status, headers and body."""
-    clean = redactor.clean
-    # Masked before it is shortened: half a key is no longer found.
-    said = decode_error(status, clean(body.decode("utf-8", "replace")).encode(), headers)
+    said = decode_error(status, body, headers, redactor.clean)
     message = said.message
     if status // 100 == _REDIRECT:
-        host = _host(headers.get("Location", ""))
+        host = redactor.clean(_host(headers.get("Location", "")))
         message = f"the service redirects to {host}; that is not followed. Set base_url to the final address."
     return service_error(
-        clean(message),
+        message,
         status=status,
-        code=clean(said.code) if said.code else None,
-        trace_id=clean(said.trace_id) if said.trace_id else None,
-        body=clean(said.text),
+        code=said.code,
+        trace_id=said.trace_id,
+        body=said.text,
         retry_after_s=retry_after_s(headers),
     )
 
@@ -43,7 +43,7 @@ def without_secrets(error: E_, redactor: Redactor) -> E_:
     """Return an error whose words hold no key, and that does not lead to frames that do."""
     error.args = tuple(redactor.clean(arg) if isinstance(arg, str) else arg for arg in error.args)
     if isinstance(error, BadAnswer) and error.trace_id:
-        error.trace_id = redactor.clean(error.trace_id)
+        error.trace_id = one_line(error.trace_id, MAX_TRACE_CHARACTERS, redactor.clean) or None
     # The frames below, and the errors this one came from, hold whole answers and tell a caller nothing.
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)
@@ -51,6 +51,7 @@ def without_secrets(error: E_, redactor: Redactor) -> E_:
 
 def _host(location: str) -> str:
     try:
-        return URL(location[:2000]).host or "another path"
+        host = URL(location[:_MAX_LOCATION_CHARACTERS]).host or "another path"
     except ValueError:
-        return "an address that cannot be read"
+        host = ""
+    return host if 0 < len(host) <= MAX_HOST_CHARACTERS else "an address that cannot be read"

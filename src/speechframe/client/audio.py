@@ -7,17 +7,19 @@ from speechframe.errors import AudioError, BadAnswer
 from speechframe.spec.changer import ConvertRequest
 from speechframe.spec.limits import default_sample_rate_hz
 from speechframe.spec.speech import ChannelType, Format, GenerateRequest, Model, StreamRequest
+from speechframe.wire.errors import Clean, as_it_is
 
 Asked = GenerateRequest | StreamRequest | ConvertRequest
 """What audio may be asked for with."""
 
+_HEAD_BYTES = 4096
 _RAW = frozenset({Format.PCM, Format.ALAW, Format.ULAW})
 _LENGTH_TOLERANCE_S = 0.25
 _LENGTH_TOLERANCE = 0.02
 
 
 def inspected(
-    data: bytes, request: Asked, said_seconds: float | None = None
+    data: bytes, request: Asked, said_seconds: float | None = None, clean: Clean = as_it_is
 ) -> tuple[AudioInfo, tuple[str, ...]]:
     """Return what the audio is, and in words where that differs from the request or from the answer.
 
@@ -29,6 +31,8 @@ def inspected(
         What was asked for; raw formats say nothing about themselves.
     said_seconds
         The length the answer claims; None where it claims none.
+    clean
+        Masks what must not be shown.
 
     Raises
     ------
@@ -38,7 +42,9 @@ def inspected(
     try:
         info = _look_at_raw(data, request) if request.format in _RAW else inspect(data)
     except AudioError as error:
-        problem = str(error)
+        # Its words show how the bytes begin.
+        head = data[:_HEAD_BYTES].decode("latin-1")
+        problem = str(error) if clean(head) == head else "it is text"
     else:
         if info.audio_seconds > 0:
             return info, _differences(info, request, said_seconds)

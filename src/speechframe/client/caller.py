@@ -202,6 +202,7 @@ class Caller(AsyncClosing):
         """
         try:
             page = self._decoded(decode_object, await self._get("limits"))
+            page = self._reach.redactor.clean_value(page)
         except ServiceError as error:
             # What a service answers to an address it does not have is its own business: 404, 403, 302 ...
             # Only the code tells that a 403 is about the key.
@@ -244,7 +245,7 @@ class Caller(AsyncClosing):
         self, endpoint: str, query: Mapping[str, str] | None = None, secret: Mapping[str, str] | None = None
     ) -> Reply:
         headers = {"Accept": JSON, "Accept-Encoding": "gzip, deflate", **(secret or self._reach.key_header)}
-        redactor = Redactor(*self._reach.key_header.values(), *(secret or {}).values())
+        redactor = self._redactor(secret)
 
         async def send(region: str) -> Reply:
             try:
@@ -267,6 +268,11 @@ class Caller(AsyncClosing):
         patience = replace(self._reach.patience, repeat_unknown=True)
         reply, _ = await persist(send, self._reach.regions, patience)
         return reply
+
+    def _redactor(self, secret: Mapping[str, str] | None) -> Redactor:
+        if secret is None:
+            return self._reach.redactor
+        return Redactor(*self._reach.key_header.values(), *secret.values())
 
     def _decoded(self, decode: Callable[[bytes], T], reply: Reply) -> T:
         try:

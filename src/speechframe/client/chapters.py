@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
@@ -21,6 +21,7 @@ from speechframe.client.whole import whole_audio
 from speechframe.errors import BadAnswer
 from speechframe.spec.billing import billed_characters
 from speechframe.spec.changer import ConvertRequest
+from speechframe.spec.chosen import TRACE_HEADER
 from speechframe.spec.speech import GenerateRequest, StreamRequest
 from speechframe.spec.translate import TranslateRequest
 from speechframe.wire.bodies import Generated, decode_generate
@@ -122,7 +123,8 @@ class Answering:
         if isinstance(error, BadAnswer):
             # Whatever came on this connection, nothing more is expected of it.
             self._reply.drop()
-            error.trace_id = trace_id_of(self._reply.headers)
+            # Shortened by whoever masks it, afterwards.
+            error.trace_id = self._reply.headers.get(TRACE_HEADER)
 
 
 class _Answers:
@@ -130,6 +132,7 @@ class _Answers:
 
     def __init__(self, reach: Reach, downloader: Downloader) -> None:
         self._reach, self._downloader = reach, downloader
+        self._clean, self._clean_words = reach.redactor.clean, reach.redactor.clean_words
 
     async def spoken(self, call: Call[GenerateRequest], came: Arrived) -> Spoken:
         text = call.request.text
@@ -171,7 +174,7 @@ class _Answers:
                         timeout_s=self._reach.timeouts.download_s,
                         max_bytes=max_file_bytes(call.request),
                     )
-                look = partial(inspected, audio, call.request, said.audio_seconds)
+                look = partial(inspected, audio, call.request, said.audio_seconds, self._clean)
                 info, differences = await _aside(len(audio), look)
             except BadAnswer as error:
                 error.remaining_characters = said.remaining_characters
@@ -180,21 +183,21 @@ class _Answers:
         return self._spoken(
             audio,
             info,
-            warnings_of(came.reply.headers, said.warning, *said.notes, *differences),
+            self._warnings(came, said.warning, *said.notes, *differences),
             came,
             billed_characters=billed_characters,
-            words=self._reach.redactor.clean_words(said.words) if isinstance(said, Generated) else [],
+            words=self._clean_words(said.words) if isinstance(said, Generated) else [],
             remaining_characters=said.remaining_characters,
             said_seconds=said.audio_seconds,
-            transcription=None if heard is None else self._reach.redactor.clean(heard),
+            transcription=None if heard is None else self._clean(heard),
         )
 
     async def streamed(self, call: Call[StreamRequest], came: Arrived) -> Spoken:
         reply = came.reply
         with Answering(reply):
-            look = partial(whole_audio, reply, call.request)
+            look = partial(whole_audio, reply, call.request, self._clean)
             audio, info, differences = await _aside(len(reply.body), look)
-        warnings = warnings_of(reply.headers, None, *differences)
+        warnings = self._warnings(came, *differences)
         billed = billed_characters(call.request.text)
         return self._spoken(audio, info, warnings, came, billed_characters=billed, words=[])
 
@@ -202,7 +205,7 @@ class _Answers:
         self,
         audio: bytes,
         info: AudioInfo,
-        warnings: Iterable[str],
+        warnings: tuple[str, ...],
         came: Arrived,
         *,
         billed_characters: int,
@@ -220,7 +223,7 @@ class _Answers:
             words=words,
             billed_characters=billed_characters,
             remaining_characters=remaining_characters,
-            warnings=self._clean(warnings),
+            warnings=warnings,
             said_seconds=said_seconds,
             transcription=transcription,
             came_on=CameOn(came.reply.drop),
@@ -231,20 +234,20 @@ class _Answers:
         request, reply = call.request, came.reply
         with Answering(reply):
             said = await _aside(len(reply.body), partial(decode_translate, reply.body, request.texts))
-        warnings = warnings_of(reply.headers, None, *said.notes)
-        return translated(said, request, self._clean(warnings), **self._facts(came))
+        # A service may say back in a text whatever it was sent.
+        said = replace(said, texts=tuple(map(self._clean, said.texts)))
+        return translated(said, request, self._warnings(came, *said.notes), **self._facts(came))
 
     def _facts(self, came: Arrived) -> dict[str, Any]:
         """Return what every answer says of its attempt."""
-        trace_id = trace_id_of(came.reply.headers)
         return {
-            "trace_id": None if trace_id is None else self._reach.redactor.clean(trace_id),
+            "trace_id": trace_id_of(came.reply.headers, self._clean),
             "latency_ms": (time.perf_counter() - came.started_s) * 1000,
             "region": came.region,
         }
 
-    def _clean(self, warnings: Iterable[str]) -> tuple[str, ...]:
-        return tuple(map(self._reach.redactor.clean, warnings))
+    def _warnings(self, came: Arrived, *further: str | None) -> tuple[str, ...]:
+        return warnings_of(came.reply.headers, *further, clean=self._clean)
 
 
 async def _aside(size: int, work: Callable[[], T]) -> T:

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Mapping
 from yarl import URL
 
 from speechframe.client._addresses import (
+    MAX_HOST_CHARACTERS,
     REFUSED_PORTS,
     bare,
     is_disguised,
@@ -88,7 +89,8 @@ class Downloader:
             # Letters outside ASCII cannot go onto the wire as they are, so such a URL cannot be signed as
             # it is.
             url = URL(stripped, encoded=stripped.isascii())
-            url = url if url.scheme or url.host else base.join(url)
+            # Without a scheme, with a host or not, it is relative to where it came from.
+            url = url if url.scheme else base.join(url)
             self._refuse_foreign(url)
         except ValueError:
             raise BadAnswer("the audio's address is no URL") from None
@@ -148,6 +150,8 @@ class Downloader:
         host = bare(url.raw_host)
         if url.scheme not in {"http", "https"} or not host:
             raise BadAnswer("the audio's address is neither http nor https")
+        if len(host) > MAX_HOST_CHARACTERS:
+            raise BadAnswer("the audio's address has a host with a name that is too long")
         if url.user is not None or url.password is not None:
             raise BadAnswer(f"the audio's address at {host} holds a user name")
         if is_disguised(host):

@@ -111,13 +111,12 @@ class _HttpSource:
             raise refusal(answer, reach.redactor)
         self._incoming = answer
         clean = reach.redactor.clean
-        trace_id = trace_id_of(answer.headers)
-        self.facts.trace_id = clean(trace_id) if trace_id else None
-        self.facts.warnings += map(clean, warnings_of(answer.headers))
+        self.facts.trace_id = trace_id_of(answer.headers, clean)
+        self.facts.warnings += warnings_of(answer.headers, clean=clean)
         if answer.headers.get("Content-Encoding", "").strip().lower() not in _ENCODINGS:
             raise self._bad("the audio came with a Content-Encoding that was not asked for")
-        if (words := words_instead(answer.headers)) is not None:
-            raise self._bad(clean(words))
+        if (words := words_instead(answer.headers, clean)) is not None:
+            raise self._bad(words)
         first = await self.next()
         if first is None:
             raise self._bad("the answer holds no audio")

@@ -7,6 +7,7 @@ from speechframe.client.transport import Reply
 from speechframe.errors import AudioError, BadAnswer
 from speechframe.spec.limits import default_sample_rate_hz
 from speechframe.spec.speech import Model, StreamRequest
+from speechframe.wire.errors import Clean, as_it_is
 from speechframe.wire.stream import NO_END, encode_stream, tells_its_end, words_instead
 
 __all__ = ["whole_audio", "whole_call"]
@@ -38,7 +39,9 @@ def whole_call(
     return Call("stream", named, encode_stream(named), idempotency_key, take)
 
 
-def whole_audio(reply: Reply, request: StreamRequest) -> tuple[bytes, AudioInfo, tuple[str, ...]]:
+def whole_audio(
+    reply: Reply, request: StreamRequest, clean: Clean = as_it_is
+) -> tuple[bytes, AudioInfo, tuple[str, ...]]:
     """Return the audio of a stream, what it is, and in words where that differs from the request.
 
     The header of a stream cannot know how long it will be; here it is known, and WAV and FLAC are given it.
@@ -49,6 +52,8 @@ def whole_audio(reply: Reply, request: StreamRequest) -> tuple[bytes, AudioInfo,
         A good answer, read to its end.
     request
         What was asked for; raw formats say nothing about themselves.
+    clean
+        Masks what must not be shown.
 
     Raises
     ------
@@ -57,11 +62,11 @@ def whole_audio(reply: Reply, request: StreamRequest) -> tuple[bytes, AudioInfo,
     """
     if not tells_its_end(reply.headers):
         raise BadAnswer(NO_END)
-    if (words := words_instead(reply.headers)) is not None:
+    if (words := words_instead(reply.headers, clean)) is not None:
         raise BadAnswer(words)
     try:
         audio = with_length(reply.body)
     except AudioError:
         # Raw samples, or nothing that is read here: that is found out below.
         audio = reply.body
-    return audio, *inspected(audio, request)
+    return audio, *inspected(audio, request, clean=clean)

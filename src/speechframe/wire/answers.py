@@ -29,6 +29,7 @@ _BALANCE = re.compile(
 )
 _MAX_INT64 = 2**63 - 1
 _MAX_SECONDS = 10**9
+_MAX_SHOWN = 40
 
 
 def answer_fields(
@@ -202,7 +203,8 @@ def _shown(value: Any) -> str:
     if isinstance(value, (bool, float)):
         return str(value)
     if isinstance(value, str):
-        return repr(value[:40])
+        # Whole or not at all: whoever masks the message would not find half a key.
+        return repr(value) if len(value) <= _MAX_SHOWN else f"a text of {len(value):,} characters"
     return "out of range" if isinstance(value, int) else kind_of(value)
 
 

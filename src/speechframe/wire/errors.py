@@ -1,7 +1,7 @@
 """What an error answer says: body, Retry-After, warnings and trace id, whatever shape they come in."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -17,6 +17,12 @@ MAX_MESSAGE_CHARACTERS = 500
 MAX_CODE_CHARACTERS = 64
 MAX_TRACE_CHARACTERS = 128
 MAX_WARNINGS = 20
+
+MAX_LOOKED_AT = 65_536
+"""Characters of a text that are looked at to show a few of them: some services say megabytes."""
+
+Clean = Callable[[str], str]
+"""Masks what must not be shown; it is given whole texts, before they are shortened, to find no half key."""
 
 _MESSAGE_FIELDS = ("error_message", "message", "errorMessage", "error", "detail", "title")
 _CODE_FIELDS = ("error_code", "errorCode", "code")
@@ -48,25 +54,37 @@ class ErrorBody:
     text: str
 
 
-def decode_error(status: int, body: bytes, headers: Mapping[str, str]) -> ErrorBody:
+def as_it_is(text: str) -> str:
+    """Return the text: what masks where there is nothing to be hidden."""
+    return text
+
+
+def decode_error(status: int, body: bytes, headers: Mapping[str, str], clean: Clean = as_it_is) -> ErrorBody:
     """Return what an error answer says; never raises.
 
     The document leaves the shape open. Read are ``error_message``, ``message``, ``errorMessage``, ``error``
     (text, or an object with a message and a code), ``error_code``, ``errorCode``, ``code``, and plain text
     or a page of HTML.
 
+    Parameters
+    ----------
+    status, body, headers
+        Of the answer.
+    clean
+        Masks what must not be shown.
+
     Examples
     --------
     >>> decode_error(400, b'{"error_message": "no such voice", "error_code": "INVALID_REQUEST"}', {}).message
     'no such voice'
     """
-    text = body[: 4 * MAX_BODY_CHARACTERS].decode("utf-8", "replace")
+    text = clean(body[:MAX_LOOKED_AT].decode("utf-8", "replace"))[: 4 * MAX_BODY_CHARACTERS]
     fields = _fields(body)
     # The header is ours to find on every answer; proxies on the way know nothing of the body.
-    trace_id = trace_id_of(headers) or _first(fields, _TRACE_FIELDS, MAX_TRACE_CHARACTERS)
+    trace_id = trace_id_of(headers, clean) or _first(fields, _TRACE_FIELDS, MAX_TRACE_CHARACTERS, clean)
     return ErrorBody(
-        message=_first(fields, _MESSAGE_FIELDS, MAX_MESSAGE_CHARACTERS) or _words(text, status),
-        code=_code(fields),
+        message=_first(fields, _MESSAGE_FIELDS, MAX_MESSAGE_CHARACTERS, clean) or _words(text, status),
+        code=_code(fields, clean),
         trace_id=trace_id,
         text=one_line(text, MAX_BODY_CHARACTERS),
     )
@@ -102,24 +120,24 @@ def retry_after_s(headers: Mapping[str, str], *, now: datetime | None = None) ->
     return max(0.0, (then - start).total_seconds())
 
 
-def trace_id_of(headers: Mapping[str, str]) -> str | None:
-    """Return the service's id of an answer, shortened; None when it has none."""
+def trace_id_of(headers: Mapping[str, str], clean: Clean = as_it_is) -> str | None:
+    """Return the service's id of an answer, masked and shortened; None when it has none."""
     value = _value(headers, TRACE_HEADER)
-    return one_line(value, MAX_TRACE_CHARACTERS) or None if value else None
+    return one_line(value, MAX_TRACE_CHARACTERS, clean) or None if value else None
 
 
-def warnings_of(headers: Mapping[str, str], *further: str | None) -> tuple[str, ...]:
+def warnings_of(headers: Mapping[str, str], *further: str | None, clean: Clean = as_it_is) -> tuple[str, ...]:
     """Return `further` and every warning header, each once, on one line, shortened and bounded in number.
 
     Headers are percent-encoded UTF-8. A body that only says them all again, joined, is left out.
     """
-    values = _values(headers, WARNING_HEADER)
+    values = values_of(headers, WARNING_HEADER)
     if not values and not any(further):
         return ()
     said = [unquote(value) for value in values]
     new = [text for text in further if text and not _only_repeats(text, said)]
     found = [*new, *said]
-    lines = (one_line(warning, MAX_MESSAGE_CHARACTERS) for warning in found if warning)
+    lines = (one_line(warning, MAX_MESSAGE_CHARACTERS, clean) for warning in found if warning)
     return tuple(dict.fromkeys(line for line in lines if line))[:MAX_WARNINGS]
 
 
@@ -131,16 +149,18 @@ def _only_repeats(text: str, said: list[str]) -> bool:
     return bool(said) and not text.strip(" ;,.|\n")
 
 
-def one_line(text: str, max_characters: int) -> str:
-    """Return `text` on one line, without control characters, at most `max_characters` long."""
+def one_line(text: str, max_characters: int, clean: Clean = as_it_is) -> str:
+    """Return `text` masked, on one line, without control characters, at most `max_characters` long."""
+    text = clean(text[:MAX_LOOKED_AT])
     if len(text) <= max_characters and " " not in text and text.isprintable():
         return text
     words = " ".join(text[: 4 * max_characters].split())
-    clean = words if words.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in words)
-    return clean if len(clean) <= max_characters else clean[: max_characters - 1] + "…"
+    line = words if words.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in words)
+    return line if len(line) <= max_characters else line[: max_characters - 1] + "…"
 
 
-def _values(headers: Mapping[str, str], name: str) -> Sequence[str]:
+def values_of(headers: Mapping[str, str], name: str) -> Sequence[str]:
+    """Return every value of a header, in their order."""
     # Multidicts give a repeated header once a value; plain dicts may be spelled in any case.
     getall = getattr(headers, "getall", None)
     if getall is not None:
@@ -154,7 +174,7 @@ def _value(headers: Mapping[str, str], name: str) -> str | None:
     value = headers.get(name)
     if value is not None or hasattr(headers, "getall"):
         return value
-    values = _values(headers, name)
+    values = values_of(headers, name)
     return values[0] if values else None
 
 
@@ -185,19 +205,21 @@ def _fields(body: bytes) -> dict[str, Any]:
     return {**inner, **value, "error": inner.get("message")} if isinstance(inner, dict) else value
 
 
-def _first(fields: Mapping[str, Any], names: tuple[str, ...], max_characters: int) -> str | None:
+def _first(
+    fields: Mapping[str, Any], names: tuple[str, ...], max_characters: int, clean: Clean
+) -> str | None:
     for name in names:
         value = fields.get(name)
         if isinstance(value, (str, int)) and not isinstance(value, bool):
-            line = one_line(str(value), max_characters)
+            line = one_line(str(value), max_characters, clean)
             if line:
                 return line
     return None
 
 
-def _code(fields: Mapping[str, Any]) -> str | None:
+def _code(fields: Mapping[str, Any], clean: Clean) -> str | None:
     # Codes go into the ledger, which holds no text: a service may say there what it was sent.
-    said = (_first(fields, (name,), MAX_CODE_CHARACTERS + 1) for name in _CODE_FIELDS)
+    said = (_first(fields, (name,), MAX_CODE_CHARACTERS + 1, clean) for name in _CODE_FIELDS)
     return next((code for code in said if code is not None and _CODE.fullmatch(code)), None)
 
 

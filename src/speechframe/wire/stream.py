@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 
 from speechframe.spec.speech import StreamRequest
+from speechframe.wire.errors import Clean, as_it_is, one_line, values_of
 
 __all__ = ["NO_END", "encode_stream", "tells_its_end", "words_instead"]
 
@@ -11,6 +12,7 @@ NO_END = "the stream may be truncated: its answer has neither a length nor a las
 """What is wrong with an answer that does not tell its end."""
 
 _WORDS = ("application/json", "text/")
+_MAX_KIND_CHARACTERS = 60
 
 # Never the fast writer: these bytes enter request keys, which must not depend on what is installed.
 _encoder = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":"))
@@ -38,11 +40,20 @@ def tells_its_end(headers: Mapping[str, str]) -> bool:
     >>> tells_its_end({"Transfer-Encoding": "chunked"}), tells_its_end({"Connection": "close"})
     (True, False)
     """
-    return "chunked" in headers.get("Transfer-Encoding", "").lower() or "Content-Length" in headers
+    # The last coding is what frames the body; with another one the connection's end does.
+    coding = ",".join(values_of(headers, "Transfer-Encoding")).rpartition(",")[2].strip().lower()
+    return coding == "chunked" if coding else "Content-Length" in headers
 
 
-def words_instead(headers: Mapping[str, str]) -> str | None:
+def words_instead(headers: Mapping[str, str], clean: Clean = as_it_is) -> str | None:
     """Return in words what a good answer holds that cannot be audio: of raw formats any bytes would pass.
+
+    Parameters
+    ----------
+    headers
+        Of the answer.
+    clean
+        Masks what must not be shown.
 
     Examples
     --------
@@ -50,4 +61,6 @@ def words_instead(headers: Mapping[str, str]) -> str | None:
     ('the answer is no audio but text/html', None)
     """
     kind = headers.get("Content-Type", "").strip().lower()
-    return f"the answer is no audio but {kind[:60]}" if kind.startswith(_WORDS) else None
+    if not kind.startswith(_WORDS):
+        return None
+    return f"the answer is no audio but {one_line(kind, _MAX_KIND_CHARACTERS, clean)}"
