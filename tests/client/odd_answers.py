@@ -304,6 +304,7 @@ USED = [
     Kind("text that is no UTF-8", _says(lambda t: http(200, body(t)[:-1] + b', "warning": "\xff\xfe"}')), None, "computed"),
     Kind("a lone surrogate", _says(lambda t: http(200, body(t, wordDurations=json.loads(_LONE)))), None, "computed"),
     Kind("NaN beside it", _says(lambda t: http(200, body(t)[:-1] + b', "x": NaN, "y": -Infinity}')), None, "computed"),
+    Kind("an integer of 5,000 digits beside it", _says(lambda t: http(200, body(t)[:-1] + b', "x": ' + b"9" * 5000 + b"}")), None, "computed"),
     Kind("names twice", _says(lambda t: http(200, b'{"encodedAudio": "AAAA", ' + body(t)[1:])), None, "computed"),
     Kind("cookies and hints", _says(lambda t: good(t, "Set-Cookie: a=b", 'Alt-Svc: h2=":1"', "Refresh: 0")), None, "computed"),
     *[_fields(f"words: {name}", None, wordDurations=words) for name, words in _WORDS.items()],

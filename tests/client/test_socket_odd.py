@@ -9,8 +9,9 @@ import pytest
 from aiohttp import WSMsgType, web
 
 from speechframe.audio import codec
-from speechframe.client import Client, Patience, Timeouts, _line
+from speechframe.client import Bounds, Client, Patience, Timeouts, _line
 from speechframe.errors import (
+    BadAnswer,
     ConnectionFailed,
     PermissionDenied,
     RateLimited,
@@ -244,7 +245,7 @@ async def test_what_nobody_knows_survives(desk, session):
         for message in (
             "no json",
             "[]",
-            frame(audio="%%%", context_id=wire_id),
+            frame(audio="%%%", context_id="of nobody"),
             frame(audio="AAAA", context_id="of nobody"),
             frame(progress=1, context_id=wire_id),
             frame(warning="a new word", warning_code="NEW_WARNING", context_id=wire_id),
@@ -262,7 +263,7 @@ async def test_what_nobody_knows_survives(desk, session):
     await context.send("Hello.")
     await context.end()
     events = [event async for event in context]
-    assert [type(event) for event in events] == [Odd, Odd, Warned, Odd, Audio, Ended]
+    assert [type(event) for event in events] == [Odd, Warned, Odd, Audio, Ended]
     assert context.audio().summary.warnings == ("NEW_WARNING: a new word",)
     assert await context.audio().read() == b"heard"
 
@@ -493,7 +494,8 @@ async def test_whoever_does_not_listen_stops_the_socket_and_not_the_memory(desk,
 
     desk.acts = [act]
     context = await session.open()
-    await context.send("Hello.")
+    # Long enough for all of the audio.
+    await context.send("Hello. " * 30)
     await context.end()
     before = -1
     async with asyncio.timeout(60):
@@ -567,3 +569,151 @@ async def test_the_cap_is_what_the_service_publishes(odd, client, desk):
 def test_a_cap_is_at_least_one(settings):
     with pytest.raises(ValueError, match="max_contexts is 1 or more"):
         Client(settings, patience=Patience()).stream_session(voice="ivy", max_contexts=0)
+
+
+# What a service may fill a turn with.
+
+
+async def until_given_up(desk, socket, *messages, pause_s=0.01):
+    """Send messages over and over, until the client closes."""
+    while not socket.closed:
+        for message in messages:
+            await socket.send_str(message)
+        await asyncio.sleep(pause_s)
+
+
+async def test_a_turn_takes_no_more_audio_than_its_text_can_fill(settings, quick, desk):
+    async def act(desk, socket):
+        wire_id, _ = await desk.ended(socket)
+        for _ in range(30):
+            await socket.send_str(audio(bytes(10_000), wire_id))
+        await desk.ended(socket)
+        await speak(desk, socket)
+
+    desk.acts = [act]
+    client = Client(settings, patience=quick, bounds=Bounds(download_bytes=95_000))
+    async with client, client.stream_session(**HALF) as session:
+        stream = session.speak("Hello.")
+        with pytest.raises(StreamBroken, match="too large for its text: more than 95,000 bytes"):
+            await stream.read()
+        assert len(stream.audio) == 90_000
+        assert await session.speak("Next.").read() == b"Next."
+
+
+async def test_all_waits_for_a_turn_last_no_longer_than_its_speech(desk, session, monkeypatch):
+    async def act(desk, socket):
+        wire_id, _ = await desk.ended(socket)
+        await until_given_up(desk, socket, audio(bytes(2), wire_id))
+
+    desk.acts = [act]
+    monkeypatch.setattr(Timeouts, "speech_s", lambda self, text: 0.3)
+    with pytest.raises(StreamBroken, match="longer than any speech of its text"):
+        await asyncio.wait_for(session.speak("Hello.").read(), 60)
+
+
+async def test_what_is_no_audio_fills_neither_memory_nor_log_and_is_silence(
+    desk, session, key, monkeypatch, caplog
+):
+    def others(wire_id, number):
+        return (
+            frame(warning="w" * 480 + key + "z" * 9000, warning_code="c" * 9000, context_id=wire_id),
+            frame(progress="p" * 9000, context_id=wire_id),
+            frame(audio="", context_id=wire_id),
+            frame(audio="AAAA", context_id=f"of nobody {number}\n"),
+        )
+
+    async def act(desk, socket):
+        wire_id, _ = await desk.ended(socket)
+        for number in range(30):
+            for message in others(wire_id, number):
+                await socket.send_str(message)
+        await socket.send_str(audio(b"heard", wire_id))
+        await until_given_up(desk, socket, *others(wire_id, 0))
+
+    desk.acts = [act]
+    monkeypatch.setattr(Timeouts, "attempt_s", lambda self, characters: 0.3)
+    context = await session.open()
+    await context.send("Hello.")
+    await context.end()
+    await until(lambda: context.received_bytes)
+    # Of each of them so many are told, and the audio.
+    events = [await context.event() for _ in range(41)]
+    with pytest.raises(StreamBroken, match=r"nothing came for 0\.3 s"):
+        await asyncio.wait_for(context.event(), 60)
+    assert [type(event) for event in events].count(Warned) == 20
+    assert [type(event) for event in events].count(Odd) == 20
+    warnings = context.audio().summary.warnings
+    assert len(warnings) == 20
+    assert all(len(words) == 500 and words.startswith("www") for words in warnings)
+    assert key[:12] not in repr(events) + caplog.text
+    lines = [record.getMessage() for record in caplog.records if record.name == "speechframe"]
+    assert len(lines) == 20
+    assert lines[-1].endswith("further ones are not logged")
+    assert all(line.isprintable() and len(line) < 300 for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words", "code"),
+    [
+        ({"error": "", "error_code": ""}, "the service gave no reason", None),
+        ({"error": {"a": 1}, "error_code": ["x"]}, "the service gave no reason", None),
+        ({"fatal": True}, "the service gave no reason", None),
+        ({"error": "a\nb\x1b[31m\0", "error_code": "A\nB"}, "a b\ufffd[31m\ufffd", None),
+        ({"error": "KEY", "error_code": "C" * 65}, "x" * 400, None),
+        ({"error": "KEY", "error_code": "C" * 64}, "x" * 400, "C" * 64),
+    ],
+)
+async def test_an_error_of_any_shape_is_told_in_some_words(desk, session, key, fields, words, code):
+    cut = "x" * (500 - len(key) + 1) + key + "z" * 100_000
+    said = {name: cut if value == "KEY" else value for name, value in fields.items()}
+    long = "t" * (128 - len(key) + 1) + key + "z" * 100_000
+
+    async def act(desk, socket):
+        wire_id, _ = await desk.ended(socket)
+        await socket.send_str(frame(**{"fatal": True, **said, "context_id": wire_id, "trace_id": long}))
+        await desk.ended(socket)
+
+    desk.acts = [act]
+    with pytest.raises(ServerError) as caught:
+        await session.speak("Hello.").read()
+    error = caught.value
+    assert words in error.message
+    assert (len(error.message) <= 500, len(error.trace_id) <= 128, error.code) == (True, True, code)
+    assert str(error).isprintable()
+    assert key[:12] not in f"{error} {vars(error)!r}"
+
+
+async def test_a_turn_that_lacks_a_piece_or_all_of_its_audio_has_failed(desk, session):
+    async def act(desk, socket):
+        for heard, message in (
+            (b"heard", {"audio": "AAA@"}),
+            (b"heard", {"audio": 5}),
+            (b"", {"audio": "AAA"}),
+            (b"", {"final": True}),
+            (b"", {"final": True, "audio": ""}),
+        ):
+            wire_id, _ = await desk.ended(socket)
+            if heard:
+                await socket.send_str(audio(heard, wire_id))
+            await socket.send_str(frame(**message, context_id=wire_id))
+            # Too late: it was given up.
+            await socket.send_str(audio(b"more", wire_id))
+            await socket.send_str(frame(final=True, context_id=wire_id))
+            if "audio" in message and not message.get("final"):
+                await desk.ended(socket)
+        await speak(desk, socket)
+
+    desk.acts = [act]
+    for heard, words in [
+        (5, "no Base64"),
+        (5, "no Base64"),
+        (0, "no Base64"),
+        (0, "no audio"),
+        (0, "no audio"),
+    ]:
+        stream = session.speak("Hello.")
+        with pytest.raises(BadAnswer, match=words) as caught:
+            await stream.read()
+        assert (caught.value.received_bytes, len(stream.audio), stream.is_complete) == (heard, heard, False)
+    assert await session.speak("Next.").read() == b"Next."
+    assert desk.texts() == ["Hello."] * 5 + ["Next."]

@@ -28,6 +28,22 @@ def got(contexts, now_s=0.0, **fields):
     return contexts.receive(json.dumps(fields), now_s=now_s)
 
 
+def test_a_turn_without_audio_has_failed_unless_there_was_nothing_to_say():
+    for text, cleared, is_bad in (("Hi.", False, True), (" \n", False, False), ("Hi.", True, False)):
+        contexts = client()
+        turn = contexts.open(NORA)
+        contexts.send(turn, text)
+        sent(contexts)
+        if cleared:
+            contexts.clear(turn)
+        contexts.end(turn)
+        sent(contexts)
+        (event,) = got(contexts, final=True, context_id="1.1")
+        assert isinstance(event, Failed if is_bad else Ended)
+        assert sent(contexts) == []
+        assert contexts.open_turns == ()
+
+
 @pytest.mark.rule("socket.config-before-text")
 def test_the_voice_goes_first_then_text_as_it_comes_and_at_last_the_end():
     contexts = client()

@@ -247,6 +247,14 @@ def test_what_a_server_sends_its_client_reads(frame):
         ('{"warning": "hm"}', WarningFrame(warning="hm", warning_code="")),
         ('{"final": true, "context_id": 5, "new": 1}', FinalFrame()),
         ('{"audio": "AA==", "final": true}', AudioReceived(b"\0", None, None, final=True)),
+        (
+            '{"audio": "AA==", "final": null, "error": null, "warning": null}',
+            AudioReceived(b"\0", None, None),
+        ),
+        (
+            '{"audio": null, "error_code": null, "fatal": true}',
+            ErrorFrame(error="", error_code="", fatal=True),
+        ),
     ],
 )
 def test_a_client_survives_what_is_new_or_missing(message, found):

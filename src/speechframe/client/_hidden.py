@@ -10,7 +10,6 @@ from speechframe.errors import SettingsError
 
 MASK = "***"
 
-_ESCAPES = ("\\", "%", "&")
 _DEEPEST = 16
 
 
@@ -92,10 +91,13 @@ class Redactor:
 
     def _may_hold(self, text: str) -> bool:
         # The pattern goes through a text at 60 ns a character; this takes a fortieth of that.
-        if any(escape in text for escape in _ESCAPES):
+        if "\\" in text or "%" in text or "&" in text:
             return True
         folded = text.casefold()
-        return any(plain in folded for plain in self._plain)
+        for plain in self._plain:  # noqa: SIM110 - any() takes as long as all the rest here
+            if plain in folded:
+                return True
+        return False
 
 
 class _Pattern:

@@ -30,6 +30,7 @@ from speechframe.spec.codes import CloseCode, ErrorCode, HttpErrorCode, Status
 from speechframe.spec.limits import LEAST_CONCURRENCY, REGIONS, Pool
 from speechframe.spec.socket import VoiceConfig
 from speechframe.wire.client_contexts import Audio, ClientContexts, Ended, Event, Failed
+from speechframe.wire.errors import MAX_MESSAGE_CHARACTERS, MAX_WARNINGS, NO_REASON, one_line
 from speechframe.wire.frames import encode_frame
 from speechframe.wire.turns import Slots
 
@@ -141,7 +142,9 @@ class Line:
     def __init__(self, reach: Reach, query: Mapping[str, str], slots: SharedSlots) -> None:
         self.region = reach.regions.names[0]
         self._reach, self._query = reach, query
-        self._contexts = ClientContexts(slots, patience_s=reach.patience.patience_s)
+        self._contexts = ClientContexts(
+            slots, patience_s=reach.patience.patience_s, clean=reach.redactor.clean
+        )
         self._ports: dict[int, Port] = {}
         self._loop = asyncio.get_running_loop()
         self._socket: Socket | None = None
@@ -151,6 +154,7 @@ class Line:
         self._fruitless = 0
         self._opened_s, self._bore = 0.0, False
         self._closed = False
+        self._logged: set[str] = set()
         slots.joined(self)
 
     @property
@@ -298,15 +302,16 @@ class Line:
         self._fruitless = 0 if bore else self._fruitless + 1
         denied: ServiceError | None = None
         if socket.close_code == CloseCode.POLICY_VIOLATION:
-            words = self._reach.redactor.clean(socket.reason) or CloseCode.POLICY_VIOLATION.cause
-            denied = PermissionDenied(words, status=Status.FORBIDDEN)
+            words = one_line(socket.reason, MAX_MESSAGE_CHARACTERS, self._reach.redactor.clean)
+            cause = CloseCode.POLICY_VIOLATION.cause
+            denied = PermissionDenied(words or cause, status=Status.FORBIDDEN)
         self._deliver(self._contexts.disconnected(socket.close_code), denied)
         self.poke()
 
     def _deliver(self, events: Iterable[Event], denied: ServiceError | None = None) -> None:
         for event in events:
             if event.turn is None:
-                _log.warning("%s: %s", self._query, self._reach.redactor.clean(str(event)))
+                self._log(str(event))
                 continue
             is_over = isinstance(event, Ended | Failed)
             port = self._ports.pop(event.turn, None) if is_over else self._ports.get(event.turn)
@@ -319,14 +324,20 @@ class Line:
                 port.take(event)
 
     def _error_of(self, event: Failed, received_bytes: int) -> SpeechframeError:
-        clean = self._reach.redactor.clean
-        words, trace_id = clean(event.words), clean(event.trace_id or "") or None
+        words, trace_id = event.words or NO_REASON, event.trace_id
         if event.code is not None:
             status = _STATUSES.get(event.code, Status.INTERNAL_SERVER_ERROR)
-            return service_error(words, status=status, code=clean(event.code), trace_id=trace_id)
-        if received_bytes:
+            return service_error(words, status=status, code=event.code or None, trace_id=trace_id)
+        if received_bytes or event.is_bad:
             return StreamBroken(words, received_bytes=received_bytes, trace_id=trace_id)
         return ConnectionFailed(words, sent=True)
+
+    def _log(self, words: str) -> None:
+        # A service may say the same thousands of times a second.
+        if words not in self._logged and len(self._logged) < MAX_WARNINGS:
+            self._logged.add(words)
+            last = "; further ones are not logged" if len(self._logged) == MAX_WARNINGS else ""
+            _log.warning("%s: %s%s", self._query, words, last)
 
     def _fail_all(self, error: BaseException) -> None:
         for turn in self._contexts.open_turns:

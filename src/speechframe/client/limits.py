@@ -71,7 +71,11 @@ class Timeouts:
 
     def stream_s(self, request: StreamRequest) -> float:
         """Return how long all waits for a stream's audio may take together: as long as it can be heard."""
-        return self.base_s + _longest_s(request.text)
+        return self.speech_s(request.text)
+
+    def speech_s(self, text: str) -> float:
+        """Return how long all waits for the audio of a text may take together."""
+        return self.base_s + _longest_s(text)
 
     def translation_s(self, characters: int) -> float:
         """Return how long an attempt for texts of `characters` together may take."""
@@ -120,7 +124,11 @@ class Bounds:
 
     def stream_bytes_for(self, request: StreamRequest) -> int:
         """Return the largest body a stream can have: audio as it is, without Base64."""
-        return min(self.download_bytes, MIB + _audio_bytes(request.text, request.sample_rate))
+        return self.speech_bytes_for(request.text, request.sample_rate)
+
+    def speech_bytes_for(self, text: str, rate_hz: float | None) -> int:
+        """Return the most audio that the speech of a text can be."""
+        return min(self.download_bytes, MIB + _audio_bytes(text, rate_hz))
 
     def changed_bytes_for(self, request: ConvertRequest, audio_seconds: float) -> tuple[int, int]:
         """Return the largest body, and the largest file, that can answer a clip of this length."""

@@ -210,7 +210,7 @@ class Stream(AsyncClosing):
         StreamBroken
             It ended before its end, or was closed.
         BadAnswer
-            All of it came, and is no audio.
+            All of it came, and is no audio, or there is none of a text.
         ServiceError
             The service failed in the middle (over a WebSocket).
         """

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncGenerator, Mapping
 from types import TracebackType
 from typing import Any, Self
@@ -14,9 +14,13 @@ from speechframe.client.stream import Stream, StreamFacts
 from speechframe.errors import StreamBroken
 from speechframe.spec.billing import billed_characters
 from speechframe.spec.socket import VoiceConfig
-from speechframe.wire.client_contexts import Audio, Ended, Event, Retried, Warned
+from speechframe.wire.client_contexts import Audio, Ended, Event, Odd, Retried, Warned
+from speechframe.wire.errors import MAX_WARNINGS
 
 __all__ = ["StreamContext"]
+
+_EVENT_BYTES = 64
+"""What a piece of audio weighs beside its bytes: some services send a sample at a time."""
 
 
 class StreamContext:
@@ -25,7 +29,8 @@ class StreamContext:
     Iterating over the context gives events: :class:`Audio`, :class:`Warned`, :class:`Retried` (it is sent
     again from its beginning; nothing of it was heard), :class:`Odd` (what nobody knows) and at last
     :class:`Ended`. :meth:`audio` gives the audio alone. Errors are raised: the service's with the class that
-    the same failure of a call has, and its code.
+    the same failure of a call has, and its code. Of warnings and odd things there are 20 each at most; a turn
+    with more audio than its text can fill, or that is waited for longer than it can last, is broken off.
 
     As an async context manager it is ended at the end of the block, and given up where the block fails.
 
@@ -48,10 +53,13 @@ class StreamContext:
     ) -> None:
         self.facts = facts
         self.waiting_bytes = self.received_bytes = 0
-        self._line, self._timeouts, self._clean = line, reach.timeouts, reach.redactor.clean
+        self._line, self._timeouts, self._bounds = line, reach.timeouts, reach.bounds
+        self._rate_hz = received.sample_rate_hz
         self._events: deque[Event] = deque()
         self._arrived = asyncio.Event()
-        self._characters = 0
+        self._characters = self._most_bytes = 0
+        self._left_s = 0.0
+        self._told: Counter[type[Event]] = Counter()
         self._failure: BaseException | None = None
         self._ended = self._over = False
         self._turn = line.open(self, config, settings)
@@ -103,6 +111,7 @@ class StreamContext:
         """Say that there is no more text; doing it again is nothing."""
         if not self._ended:
             self._ended = True
+            self._left_s = self._timeouts.speech_s(self.facts.text)
             self._arrived.set()
             self._line.end(self._turn)
 
@@ -120,9 +129,7 @@ class StreamContext:
         """
         if self._over or self._failure is not None:
             return
-        words = "the turn was closed before its end"
-        self.fail(reason or StreamBroken(words, received_bytes=self.received_bytes))
-        self._line.abandon(self._turn)
+        self._give_up(reason or self._broken("the turn was closed before its end"))
 
     async def __aiter__(self) -> AsyncGenerator[Event, None]:
         """Yield what happens, to the end of the turn."""
@@ -157,38 +164,53 @@ class StreamContext:
             await self._wait()
         event = self._events.popleft()
         if isinstance(event, Audio):
-            self.waiting_bytes -= len(event.audio)
+            self.waiting_bytes -= len(event.audio) + _EVENT_BYTES
             self._line.taken()
         self._over = self._over or isinstance(event, Ended)
         return event
 
     async def _wait(self) -> None:
-        # Before the end it is the text that is waited for.
-        limit_s = self._timeouts.attempt_s(self._characters) if self._ended else None
+        # Before the end it is the text that is waited for, and without a slot not the service.
+        is_spoken = self._ended and self._line.is_begun(self._turn)
+        silence_s = self._timeouts.attempt_s(self._characters)
+        limit_s = min(silence_s, self._left_s)
+        began_s = time.perf_counter()
         try:
-            async with asyncio.timeout(limit_s):
+            async with asyncio.timeout(limit_s if self._ended else None):
                 await self._arrived.wait()
         except TimeoutError:
-            # Who waits for a slot is not waiting for the service.
             if self._line.is_begun(self._turn) and not self._events:
                 words = f"nothing came for {limit_s:g} s after the turn was ended"
-                received, trace_id = self.received_bytes, self.facts.trace_id
-                await self.close(StreamBroken(words, received_bytes=received, trace_id=trace_id))
+                if limit_s < silence_s:
+                    words = "the turn was longer than any speech of its text"
+                await self.close(self._broken(words))
+        if is_spoken:
+            # Only waits count: a player takes its time.
+            self._left_s -= time.perf_counter() - began_s
 
     def take(self, event: Event) -> None:
         """Take what happened to the turn."""
         self.facts.region = self._line.region
         match event:
             case Audio(audio=audio, trace_id=trace_id):
-                self.waiting_bytes += len(audio)
-                self.received_bytes += len(audio)
                 self._trace(trace_id)
+                self.received_bytes += len(audio)
+                if self._is_too_much():
+                    most = f"more than {self._most_bytes:,} bytes"
+                    self._give_up(self._broken(f"the audio is too large for its text: {most}"))
+                    return
+                self.waiting_bytes += len(audio) + _EVENT_BYTES
             case Ended(trace_id=trace_id):
                 self._trace(trace_id)
-            case Warned():
-                self.facts.warnings.append(self._clean(f"{event.code}: {event.words}"))
+            case Warned() | Odd():
+                self._told[type(event)] += 1
+                if self._told[type(event)] > MAX_WARNINGS:
+                    return
+                if isinstance(event, Warned):
+                    self.facts.warnings.append(f"{event.code}: {event.words}" if event.code else event.words)
             case Retried():
                 self.facts.attempts += 1
+                self._left_s = self._timeouts.speech_s(self.facts.text)
         self._events.append(event)
         self._arrived.set()
 
@@ -200,7 +222,20 @@ class StreamContext:
 
     def _trace(self, trace_id: str | None) -> None:
         if trace_id:
-            self.facts.trace_id = self._clean(trace_id)
+            self.facts.trace_id = trace_id
+
+    def _is_too_much(self) -> bool:
+        if self.received_bytes > self._most_bytes:
+            # The text may have grown.
+            self._most_bytes = self._bounds.speech_bytes_for(self.facts.text, self._rate_hz)
+        return self.received_bytes > self._most_bytes
+
+    def _give_up(self, reason: BaseException) -> None:
+        self.fail(reason)
+        self._line.abandon(self._turn)
+
+    def _broken(self, words: str) -> StreamBroken:
+        return StreamBroken(words, received_bytes=self.received_bytes, trace_id=self.facts.trace_id)
 
 
 class TurnAudio:

@@ -52,12 +52,25 @@ def _loads_leniently(body: bytes) -> tuple[Any, bool]:
         text, broken = body.decode("utf-8-sig"), False
     except UnicodeDecodeError:
         text, broken = body.decode("utf-8-sig", "replace"), True
-    value = json.loads(text)
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError:
+        raise
+    except ValueError:
+        # An integer of more digits than Python reads, perhaps in a field nobody reads.
+        value = json.loads(text, parse_int=_number)
     # Decoded UTF-8 holds no surrogates, so one can only come from an escape.
     if "\\ud" in text or "\\uD" in text:
         repaired = _without_surrogates(value)
         return repaired, broken or repaired != value
     return value, broken
+
+
+def _number(digits: str) -> int | float:
+    try:
+        return int(digits)
+    except ValueError:
+        return float(digits)
 
 
 def _without_surrogates(value: Any) -> Any:

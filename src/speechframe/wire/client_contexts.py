@@ -9,6 +9,7 @@ an attempt that was given up is told apart. What is decided here, always by code
 * A turn that fails with INTERNAL_ERROR, or whose connection is lost, is sent again from its beginning, unless
   some of it was heard: then it has failed, since nobody wants to hear half of it twice.
 * After a close with 1000 a turn goes on when it has text: a new connection is wanted then, and not before.
+* A turn of whose audio a piece cannot be read, or that ends without any for its text, has failed.
 * Every attempt that was begun gets its `end`, whatever happens.
 """
 
@@ -17,69 +18,16 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
-from speechframe.spec.codes import CloseCode, ErrorCode, WarningCode
+from speechframe.spec.codes import CloseCode, ErrorCode
 from speechframe.spec.socket import ClientFrame, ErrorFrame, FinalFrame, VoiceConfig, WarningFrame
+from speechframe.wire.errors import MAX_TRACE_CHARACTERS, Clean, as_it_is, one_line
+from speechframe.wire.events import Audio, Ended, Event, Failed, Odd, Retried, Warned
 from speechframe.wire.frames import UnknownFrame, parse_server_frame
 from speechframe.wire.turns import SlotPool
 
 __all__ = ["Audio", "ClientContexts", "Ended", "Event", "Failed", "Odd", "Retried", "Warned"]
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Audio:
-    """Audio of a turn. With WAV a header stands wherever the bytes begin with RIFF, and nowhere else."""
-
-    turn: int
-    audio: bytes
-    trace_id: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """All audio of a turn has come."""
-
-    turn: int
-    trace_id: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """A turn will have no more audio; `code` is the service's, None where the connection was lost."""
-
-    turn: int
-    code: str | None
-    words: str
-    trace_id: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Retried:
-    """A turn is sent again from its beginning."""
-
-    turn: int
-    code: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Warned:
-    """The service ignored or replaced something; `turn` is None where it belongs to none."""
-
-    turn: int | None
-    code: WarningCode | str
-    words: str
-
-
-@dataclass(frozen=True, slots=True)
-class Odd:
-    """The service said what nobody knows, or something about no turn: to be logged, and nothing else."""
-
-    turn: int | None
-    words: str
-
-
-Event = Audio | Ended | Failed | Retried | Warned | Odd
 
 
 @dataclass(eq=False, slots=True)
@@ -102,6 +50,11 @@ class _Turn:
     def has_text(self) -> bool:
         return any("text" in one for one in self.frames[self.sent :])
 
+    @property
+    def is_to_be_heard(self) -> bool:
+        """Whether there is text of which nothing was heard."""
+        return not self.heard and any(one.get("text", "").strip() for one in self.frames)
+
 
 class ClientContexts:
     """The turns that are spoken over one socket, on the side of the client.
@@ -114,6 +67,8 @@ class ClientContexts:
         How often a turn is sent at most when it fails.
     patience_s
         How long a turn waits while the service says that too many contexts are active.
+    clean
+        Masks what must not be shown in what the service says.
 
     Examples
     --------
@@ -130,8 +85,11 @@ class ClientContexts:
     ['1.1', '1.1', '1.1']
     """
 
-    def __init__(self, slots: SlotPool, *, max_attempts: int = 3, patience_s: float = 60.0) -> None:
+    def __init__(
+        self, slots: SlotPool, *, max_attempts: int = 3, patience_s: float = 60.0, clean: Clean = as_it_is
+    ) -> None:
         self._slots = slots
+        self._clean = clean
         self._max_attempts = max_attempts
         self._patience_s = patience_s
         self._numbers = 0
@@ -260,7 +218,7 @@ class ClientContexts:
 
     def receive(self, message: str | bytes, *, now_s: float) -> list[Event]:
         """Take a message of the service and return what it means."""
-        frame = parse_server_frame(message)
+        frame = parse_server_frame(message, self._clean)
         if frame.context_id in self._left:
             # Nobody wants to hear it any more.
             if isinstance(frame, FinalFrame) or (isinstance(frame, ErrorFrame) and frame.fatal):
@@ -271,16 +229,22 @@ class ClientContexts:
         if isinstance(frame, WarningFrame):
             return [Warned(number, frame.warning_code, frame.warning)]
         if isinstance(frame, UnknownFrame):
-            return [Odd(number, frame.why)]
+            if turn is None or not frame.is_audio:
+                return [Odd(number, frame.why)]
+            self._give_up(turn)
+            return self._over(turn, Failed(turn.number, None, f"a piece is lost: {frame.why}", is_bad=True))
         if isinstance(frame, ErrorFrame):
             return self._error(turn, frame, now_s)
         if turn is None:
-            return [Odd(None, f"a frame for the context {frame.context_id!r}, which is not open")]
+            context_id = one_line(frame.context_id or "", MAX_TRACE_CHARACTERS, self._clean)
+            return [Odd(None, f"a frame for the context {context_id!r}, which is not open")]
         if isinstance(frame, FinalFrame):
             return self._final(turn, frame.trace_id)
-        self._hear(turn)
-        heard = Audio(turn.number, frame.audio, frame.trace_id)
-        return [heard, *(self._final(turn, frame.trace_id) if frame.final else [])]
+        heard: list[Event] = []
+        if frame.audio:
+            self._hear(turn)
+            heard.append(Audio(turn.number, frame.audio, frame.trace_id))
+        return heard + (self._final(turn, frame.trace_id) if frame.final else [])
 
     def _begins(self, turn: _Turn, frames: list[ClientFrame], now_s: float) -> bool:
         """Begin an attempt where there is text and a slot for it."""
@@ -302,6 +266,9 @@ class ClientContexts:
     def _final(self, turn: _Turn, trace_id: str | None) -> list[Event]:
         if not turn.ended or turn.has_slot:
             return [Odd(turn.number, "a final frame before the turn was ended")]
+        if turn.is_to_be_heard:
+            words = "the answer holds no audio"
+            return self._over(turn, Failed(turn.number, None, words, trace_id, is_bad=True))
         return self._over(turn, Ended(turn.number, trace_id))
 
     def _error(self, turn: _Turn | None, frame: ErrorFrame, now_s: float) -> list[Event]:

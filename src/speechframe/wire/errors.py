@@ -24,6 +24,8 @@ MAX_LOOKED_AT = 65_536
 Clean = Callable[[str], str]
 """Masks what must not be shown; it is given whole texts, before they are shortened, to find no half key."""
 
+NO_REASON = "the service gave no reason"
+
 _MESSAGE_FIELDS = ("error_message", "message", "errorMessage", "error", "detail", "title")
 _CODE_FIELDS = ("error_code", "errorCode", "code")
 _TRACE_FIELDS = ("trace_id", "traceId")
@@ -219,11 +221,16 @@ def _first(
 
 def _code(fields: Mapping[str, Any], clean: Clean) -> str | None:
     # Codes go into the ledger, which holds no text: a service may say there what it was sent.
-    said = (_first(fields, (name,), MAX_CODE_CHARACTERS + 1, clean) for name in _CODE_FIELDS)
-    return next((code for code in said if code is not None and _CODE.fullmatch(code)), None)
+    said = (code_of(_first(fields, (name,), MAX_CODE_CHARACTERS + 1, clean)) for name in _CODE_FIELDS)
+    return next((code for code in said if code is not None), None)
+
+
+def code_of(value: str | None) -> str | None:
+    """Return a code as services have them: letters, digits and ``_-.:``, at most 64; None for other text."""
+    return value if value is not None and _CODE.fullmatch(value) else None
 
 
 def _words(text: str, status: int) -> str:
     words = one_line(_TAG.sub(" ", text) if "<" in text else text, MAX_MESSAGE_CHARACTERS)
     known = Status.of(status)
-    return words or (known.meaning if known is not None else "the service gave no reason")
+    return words or (known.meaning if known is not None else NO_REASON)

@@ -29,6 +29,15 @@ from speechframe.spec.socket import (
 )
 from speechframe.wire._base64 import decode_base64
 from speechframe.wire._json import NotJsonError, loads
+from speechframe.wire.errors import (
+    MAX_CODE_CHARACTERS,
+    MAX_MESSAGE_CHARACTERS,
+    MAX_TRACE_CHARACTERS,
+    Clean,
+    as_it_is,
+    code_of,
+    one_line,
+)
 
 __all__ = [
     "AudioReceived",
@@ -107,11 +116,15 @@ class AudioReceived:
 
 @dataclass(frozen=True, slots=True)
 class UnknownFrame:
-    """A message of the server that is none of its frames; `why` says so, `fields` are what could be read."""
+    """A message of the server that is none of its frames; `why` says so, `fields` are what could be read.
+
+    `is_audio` where it was to carry audio, which is lost.
+    """
 
     why: str
     fields: Mapping[str, Any]
     context_id: str | None = None
+    is_audio: bool = False
 
 
 ServerFrame = AudioReceived | FinalFrame | ErrorFrame | WarningFrame | UnknownFrame
@@ -169,10 +182,18 @@ def audio_frame(audio: bytes, *, context_id: str | None, trace_id: str) -> Audio
     return AudioFrame(audio=text, context_id=context_id, trace_id=trace_id)
 
 
-def parse_server_frame(message: str | bytes) -> ServerFrame:
+def parse_server_frame(message: str | bytes, clean: Clean = as_it_is) -> ServerFrame:
     r"""Return what a server's WebSocket message is; whatever is new or broken is an `UnknownFrame`.
 
-    Unknown codes stay text, missing fields are None, further fields are ignored.
+    Unknown codes stay text, missing fields are None, further fields are ignored. Words, codes and trace ids
+    are masked, on one line and shortened, as those of an HTTP answer are.
+
+    Parameters
+    ----------
+    message
+        The message.
+    clean
+        Masks what must not be shown.
 
     Examples
     --------
@@ -187,26 +208,28 @@ def parse_server_frame(message: str | bytes) -> ServerFrame:
         return UnknownFrame(f"no JSON: {error}", {})
     if not isinstance(fields, dict):
         return UnknownFrame("no JSON object", {})
-    context_id, trace_id = _text(fields.get("context_id")), _text(fields.get("trace_id"))
+    context_id = _text(fields.get("context_id"))
+    trace_id = _line(fields.get("trace_id"), MAX_TRACE_CHARACTERS, clean) or None
     about: dict[str, Any] = {"context_id": context_id, "trace_id": trace_id}
-    if "error" in fields or "error_code" in fields:
+    if _is_given(fields, "error", "error_code") or fields.get("fatal") is True:
         return ErrorFrame(
-            error=_text(fields.get("error")) or "",
-            error_code=_text(fields.get("error_code")) or "",
+            error=_line(fields.get("error"), MAX_MESSAGE_CHARACTERS, clean),
+            error_code=_code(fields.get("error_code"), clean),
             # Only what is certainly fatal ends a context: who goes on finds out, who stops does not.
             fatal=fields.get("fatal") is True,
             **about,
         )
-    if "warning" in fields or "warning_code" in fields:
+    if _is_given(fields, "warning", "warning_code"):
         return WarningFrame(
-            warning=_text(fields.get("warning")) or "",
-            warning_code=_text(fields.get("warning_code")) or "",
+            warning=_line(fields.get("warning"), MAX_MESSAGE_CHARACTERS, clean),
+            warning_code=_code(fields.get("warning_code"), clean),
             **about,
         )
-    if isinstance(fields.get("audio"), str):
-        audio = decode_base64(fields["audio"].encode("utf-8", "replace"))
+    if _is_given(fields, "audio"):
+        text = _text(fields["audio"])
+        audio = None if text is None else decode_base64(text.encode("utf-8", "replace"))
         if audio is None:
-            return UnknownFrame("audio is no Base64", fields, context_id)
+            return UnknownFrame("audio is no Base64", fields, context_id, is_audio=True)
         return AudioReceived(audio, context_id, trace_id, final=fields.get("final") is True)
     if fields.get("final"):
         return FinalFrame(**about)
@@ -293,5 +316,18 @@ def _warning(name: str, value: Any) -> FrameWarning:
     return FrameWarning(code, f"{name} is ignored (got {shown(value)}); allowed: {allowed}")
 
 
+def _is_given(fields: Mapping[str, Any], *names: str) -> bool:
+    # Some services send every field of every frame, most of them null.
+    return any(fields.get(name) is not None for name in names)
+
+
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
+
+
+def _line(value: Any, max_characters: int, clean: Clean) -> str:
+    return one_line(_text(value) or "", max_characters, clean)
+
+
+def _code(value: Any, clean: Clean) -> str:
+    return code_of(_line(value, MAX_CODE_CHARACTERS + 1, clean)) or ""
