@@ -26,7 +26,7 @@ from speechframe.spec.speech import GenerateRequest, StreamRequest
 from speechframe.spec.translate import TranslateRequest
 from speechframe.wire.bodies import Generated, decode_generate
 from speechframe.wire.changer import Converted, decode_convert
-from speechframe.wire.errors import trace_id_of, warnings_of
+from speechframe.wire.errors import trace_id_of, value_of, warnings_of
 from speechframe.wire.translate import decode_translate
 
 __all__ = ["ANYTHING", "JSON", "Answering", "Arrived", "Chapter", "make_chapters"]
@@ -124,7 +124,7 @@ class Answering:
             # Whatever came on this connection, nothing more is expected of it.
             self._reply.drop()
             # Shortened by whoever masks it, afterwards.
-            error.trace_id = self._reply.headers.get(TRACE_HEADER)
+            error.trace_id = value_of(self._reply.headers, TRACE_HEADER)
 
 
 class _Answers:

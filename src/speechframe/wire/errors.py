@@ -105,11 +105,11 @@ def retry_after_s(headers: Mapping[str, str], *, now: datetime | None = None) ->
     >>> retry_after_s({"Retry-After": "1.5"}), retry_after_s({"Retry-After": "-1"})
     (1.5, None)
     """
-    told_ms = _value(headers, "retry-after-ms")
+    told_ms = value_of(headers, "retry-after-ms")
     milliseconds = None if told_ms is None else _number(told_ms)
     if milliseconds is not None:
         return milliseconds / 1000
-    value = _value(headers, "retry-after")
+    value = value_of(headers, "retry-after")
     if value is None:
         return None
     seconds = _number(value)
@@ -118,13 +118,13 @@ def retry_after_s(headers: Mapping[str, str], *, now: datetime | None = None) ->
     then = _date(value)
     if then is None:
         return None
-    start = _date(_value(headers, "date") or "") or now or datetime.now(UTC)
+    start = _date(value_of(headers, "date") or "") or now or datetime.now(UTC)
     return max(0.0, (then - start).total_seconds())
 
 
 def trace_id_of(headers: Mapping[str, str], clean: Clean = as_it_is) -> str | None:
     """Return the service's id of an answer, masked and shortened; None when it has none."""
-    value = _value(headers, TRACE_HEADER)
+    value = value_of(headers, TRACE_HEADER)
     return one_line(value, MAX_TRACE_CHARACTERS, clean) or None if value else None
 
 
@@ -172,7 +172,8 @@ def values_of(headers: Mapping[str, str], name: str) -> Sequence[str]:
     return [value for found, value in headers.items() if found.lower() == wanted]
 
 
-def _value(headers: Mapping[str, str], name: str) -> str | None:
+def value_of(headers: Mapping[str, str], name: str) -> str | None:
+    """Return the first value of a header, in whatever case it is spelled; None without it."""
     value = headers.get(name)
     if value is not None or hasattr(headers, "getall"):
         return value
