@@ -211,7 +211,9 @@ def parse_server_frame(message: str | bytes, clean: Clean = as_it_is) -> ServerF
     context_id = _text(fields.get("context_id"))
     trace_id = _line(fields.get("trace_id"), MAX_TRACE_CHARACTERS, clean) or None
     about: dict[str, Any] = {"context_id": context_id, "trace_id": trace_id}
-    if _is_given(fields, "error", "error_code") or fields.get("fatal") is True:
+    said = fields.get
+    # Some services send every field of every frame, most of them null.
+    if said("error") is not None or said("error_code") is not None or said("fatal") is True:
         return ErrorFrame(
             error=_line(fields.get("error"), MAX_MESSAGE_CHARACTERS, clean),
             error_code=_code(fields.get("error_code"), clean),
@@ -219,13 +221,13 @@ def parse_server_frame(message: str | bytes, clean: Clean = as_it_is) -> ServerF
             fatal=fields.get("fatal") is True,
             **about,
         )
-    if _is_given(fields, "warning", "warning_code"):
+    if said("warning") is not None or said("warning_code") is not None:
         return WarningFrame(
             warning=_line(fields.get("warning"), MAX_MESSAGE_CHARACTERS, clean),
             warning_code=_code(fields.get("warning_code"), clean),
             **about,
         )
-    if _is_given(fields, "audio"):
+    if said("audio") is not None:
         text = _text(fields["audio"])
         audio = None if text is None else decode_base64(text.encode("utf-8", "replace"))
         if audio is None:
@@ -314,11 +316,6 @@ def _wrong(model: type[VoiceConfig | ClientFrame], given: Mapping[str, Any]) -> 
 def _warning(name: str, value: Any) -> FrameWarning:
     code, allowed = _WARNINGS.get(name, (WarningCode.INVALID_FIELD_TYPE, _ALLOWED.get(name, "")))
     return FrameWarning(code, f"{name} is ignored (got {shown(value)}); allowed: {allowed}")
-
-
-def _is_given(fields: Mapping[str, Any], *names: str) -> bool:
-    # Some services send every field of every frame, most of them null.
-    return any(fields.get(name) is not None for name in names)
 
 
 def _text(value: Any) -> str | None:
