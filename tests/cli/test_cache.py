@@ -114,6 +114,7 @@ def test_a_folder_that_is_no_cache_is_refused(cli, nowhere, tmp_path):
     [
         [], ["empty"], ["ls", "--most", "-1"], ["ls", "--most", "x"], ["ls", "--by", "name"],
         ["prune", "--max-gb", "-1"], ["prune", "--max-gb", "nan"], ["prune", "--max-age-days", "x"],
+        ["ls", "--cache", ""],
     ],
     ids=" ".join,
 )  # fmt: skip
@@ -134,6 +135,16 @@ def test_listing_needs_no_web_client_no_pandas_and_no_codec(words, tmp_path):
         [sys.executable, "-c", code, *words], check=True, capture_output=True, text=True, cwd=tmp_path
     )
     assert ended.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_folder_without_a_name_is_not_one_s_own(cli, nowhere, tmp_path):
+    own = filled(tmp_path / "speechframe" / "calls", 3)
+    said = cli(
+        "cache", "prune", "--cache", "", "--max-gb", 0, env={**nowhere, "XDG_CACHE_HOME": str(tmp_path)}
+    )
+    assert said.code == exits.USAGE
+    assert "cache=''; allowed: a path of this machine" in said.err
+    assert len(list(own.entries())) == 3
 
 
 def test_an_address_is_no_folder_of_answers(cli, nowhere, tmp_path):

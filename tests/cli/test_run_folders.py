@@ -287,6 +287,16 @@ def test_ls_and_rm_say_that_they_are_for_local_folders(here, address, words, doi
 # -- rm ------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("words", [["ls"], ["verify"], ["rm", "--yes"]])
+def test_a_folder_without_a_name_is_not_the_one_that_one_is_in(here, made, monkeypatch, words):
+    path = made()
+    monkeypatch.chdir(path)
+    said = here("runs", *words, "")
+    assert said.code in {exits.USAGE, exits.FOLDER}
+    assert "'' is no folder" in said.err
+    assert here("runs", "verify", ".").out == f"{path}: whole\n"
+
+
 def test_rm_says_what_is_lost_and_removes_it(cli, made, nobody, tmp_path):
     one, two = made("runs/one"), made("runs/two")
     said = cli("runs", "rm", one, two, one, "--yes", env=nobody)

@@ -545,6 +545,53 @@ def test_a_password_in_an_address_is_refused_and_not_repeated():
     assert "secret1" not in str(caught.value)
 
 
+def test_an_object_whose_name_begins_with_a_slash_is_refused_because_it_is_never_found_again(s3):
+    for address, meant in {
+        f"s3://{BUCKET}//run": "run",
+        f"s3://{BUCKET}///a/run": "a/run",
+        f"s3:///{BUCKET}//a": "a",
+    }.items():
+        for start in (RunFolder.open, RunFolder.exists, lambda place: RunFolder.create(place, manifest())):
+            with pytest.raises(StoreError, match=f"likely meant: s3://{BUCKET}/{meant}$"):
+                start(address)
+    with pytest.raises(StoreError, match="folder without a name"):
+        RunFolder.exists(f"{BUCKET}//run", filesystem=s3)
+    # Further on, and on what has no buckets, it is found.
+    address = f"s3://{BUCKET}/{uuid.uuid4().hex}//run"
+    answer(RunFolder.create(address, manifest()), range(2))
+    assert len(RunFolder.open(address).keys()) == 2
+    assert locate("memory://a//run").path == "/a//run"
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("ftp://127.0.0.1:{port}/x", "ConnectionRefusedError"),
+        ("zip://a.zip", "IsADirectoryError"),
+        ("reference://x", "TypeError"),
+        ("http://ada:secret1@[host/run", "cannot be read"),
+        ("file://", "give a path"),
+        ("", "give a path"),
+        (os.fsdecode(b"bad\xff/run"), "is not UTF-8"),
+        (f"s3://{BUCKET}/" + os.fsdecode(b"bad\xff"), "is not UTF-8"),
+    ],
+)
+def test_an_address_that_is_of_no_use_is_refused_in_words(address, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = address.format(port=listening.getsockname()[1])
+    for start in (RunFolder.open, RunFolder.exists, lambda place: RunFolder.create(place, manifest())):
+        with pytest.raises(StoreError, match=words) as caught:
+            start(address)
+        assert "secret1" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_protocol_of_an_address_may_stand_in_capitals(tmp_path):
+    assert str(locate("MEMORY://a/run")) == "memory://a/run"
+    assert locate(f"FILE://{tmp_path}/run") == tmp_path / "run"
+
+
 def test_no_credential_is_written_anywhere(s3, tmp_path):
     run = RunFolder.create(f"s3://{BUCKET}/{uuid.uuid4().hex}/run", manifest())
     with run.lock(), run.writer() as out:

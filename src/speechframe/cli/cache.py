@@ -86,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
 
     rules = cache_rules(settings.read())
     try:
-        cache = open_cache(options.cache or True, **rules)
+        cache = open_cache(True if options.cache is None else options.cache, **rules)
     except SettingsError as error:
         options.parser.error(str(error))
     assert cache is not None  # noqa: S101 - only False gives none

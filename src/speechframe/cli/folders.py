@@ -55,6 +55,9 @@ def _action(below: Any, name: str, summary: str) -> argparse.ArgumentParser:
 
 def _local_folder(action: str, doing: str) -> "Callable[[str], Path]":
     def folder(words: str) -> Path:
+        if not words:
+            # Not the folder one is in, as a Path has it: a script's variable was empty.
+            raise argparse.ArgumentTypeError(f"'' is no folder: name the one to {doing}")
         if "://" in words:
             raise argparse.ArgumentTypeError(
                 f"runs {action} works on local folders; {doing} {words} with the tools of its store"

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from speechframe.errors import StoreError
 from speechframe.settings.typed import expanded, is_address
-from speechframe.store.remote import Remote, is_wrapped
+from speechframe.store.remote import BUCKETS, Remote, is_wrapped, protocols_of
 
 
 def locate(path: "str | os.PathLike[str] | Remote", filesystem: Any = None) -> Path:
@@ -28,7 +28,7 @@ def locate(path: "str | os.PathLike[str] | Remote", filesystem: Any = None) -> P
     ------
     StoreError
         When it is no path or no address, or one that a `Path` has shortened; when the library for an address
-        is missing, or the address holds a password.
+        is missing, it cannot be reached, or the address holds a password.
 
     Examples
     --------
@@ -48,9 +48,12 @@ def locate(path: "str | os.PathLike[str] | Remote", filesystem: Any = None) -> P
     protocol, separator, rest = text.partition("://")
     if not separator:
         return _local(given, text)
+    # The same in capitals, as in every address; fsspec knows it in small letters only.
+    protocol = protocol.lower()
+    text = f"{protocol}://{rest}"
     if protocol in {"file", "local"}:
-        return Path(rest).absolute()
-    if urlsplit(text).password is not None:
+        return Path(_text(rest)).absolute()
+    if _password_in(text):
         raise StoreError(
             f"the address of a run ({protocol}://...) holds no password: configure it where fsspec looks for"
             " it, or give filesystem="
@@ -64,14 +67,34 @@ def locate(path: "str | os.PathLike[str] | Remote", filesystem: Any = None) -> P
             f"run folders at {protocol}:// need a library that is missing ({error}):"
             " pip install 'speechframe[s3]' for s3://, for others what fsspec names"
         ) from error
+    except StoreError:
+        raise
+    except Exception as error:  # some connect or read already here, and raise what they like
+        raise StoreError(
+            f"{text} cannot be used as the address of a run ({type(error).__name__}: {error}); check it, "
+            "or give filesystem= where it needs options"
+        ) from error
+
+
+def _password_in(text: str) -> bool:
+    try:
+        return urlsplit(text).password is not None
+    except ValueError:
+        # Not repeated: it may hold one.
+        raise StoreError("the address of a run cannot be read: write it as protocol://host/folder") from None
 
 
 def _text(given: Any) -> str:
     text = os.fspath(given) if isinstance(given, (str, os.PathLike)) else None
     if not isinstance(text, str):
         raise StoreError(f"{given!r} is no folder of a run: give a path, or an address as text")
+    if not text:
+        raise StoreError(
+            "'' is no folder of a run: give a path ('.' is the folder you are in), or an address"
+        )
     if "\0" in text:
         raise StoreError(f"{given!r} is no folder of a run: it holds a NUL character, which no path can")
+    _check_utf8(text)
     return text
 
 
@@ -83,13 +106,25 @@ def _local(given: Any, text: str) -> Path:
         )
     try:
         # Absolute: a run goes on when its notebook changes folders.
-        return expanded(text).absolute()
+        path = expanded(text).absolute()
     except ValueError as error:
         raise StoreError(f"{text}: {error}") from None
+    _check_utf8(str(path))
+    return path
+
+
+def _check_utf8(path: str) -> None:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise StoreError(
+            f"{path!r} cannot be the folder of a run: its name is not UTF-8, which Parquet files need, or "
+            "that of a folder around it; choose another one"
+        ) from None
 
 
 def _on(fs: Any, path: str) -> Path:
-    protocols = (fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol)
+    protocols = protocols_of(fs)
     text = str(path)
     if "file" in protocols or (is_wrapped(fs) and protocols == ("local",)):
         return Path(fs._strip_protocol(text))  # noqa: SLF001 - the name under which fsspec documents it
@@ -97,6 +132,13 @@ def _on(fs: Any, path: str) -> Path:
     # Paths on the web keep their protocol.
     has_protocol = stripped.startswith(tuple(f"{protocol}://" for protocol in protocols))
     address = stripped if has_protocol else f"{protocols[0]}://{stripped.lstrip('/')}"
+    bucket, _, key = stripped.lstrip("/").partition("/")
+    if key.startswith("/") and not BUCKETS.isdisjoint(protocols):
+        # Its client lists such a folder as empty: what was paid for would be put there and never be found.
+        raise StoreError(
+            f"{address} has a folder without a name behind the bucket; likely meant: "
+            f"{protocols[0]}://{bucket}/{key.lstrip('/')}"
+        )
     return cast("Path", Remote(fs, stripped, address))
 
 

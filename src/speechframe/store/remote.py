@@ -26,8 +26,11 @@ _T = TypeVar("_T")
 # What filesystems say of a file that is another one when the file is: each says some of it.
 _VERSION = ("name", "size", "ETag", "etag", "LastModified", "mtime", "created")
 
+BUCKETS = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss"})
+"""Object stores: what comes first in a path is a bucket, the rest is the name of an object, slashes and all."""
+
 # Their files appear whole when the last byte has come, in place of what had that name.
-_PUTS_WHOLE = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss", "memory"})
+_PUTS_WHOLE = BUCKETS | {"memory"}
 
 # Said by the filesystem of the file, not of the way to it: no later attempt would hear anything else.
 _FINAL = (
@@ -202,9 +205,8 @@ class Remote:
 
     @property
     def _puts_whole(self) -> bool:
-        protocols = (self.fs.protocol,) if isinstance(self.fs.protocol, str) else self.fs.protocol
         # pyarrow's filesystems are named like the stores behind them, but write by streams.
-        return not is_wrapped(self.fs) and not _PUTS_WHOLE.isdisjoint(protocols)
+        return not is_wrapped(self.fs) and not _PUTS_WHOLE.isdisjoint(protocols_of(self.fs))
 
     def claim(self, content: bytes) -> bool:
         """Make a small file that must not be there yet; return False if another one is."""
@@ -308,6 +310,11 @@ class RangeFile:
     def close(self) -> None:
         """Read no more."""
         self.closed = True
+
+
+def protocols_of(fs: Any) -> tuple[str, ...]:
+    """Return what addresses on a filesystem may begin with."""
+    return (fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol)
 
 
 def is_wrapped(fs: Any) -> bool:
