@@ -16,7 +16,7 @@ from changer_lab import clip
 import speechframe as spf
 from speechframe.batch.run import open_run
 from speechframe.cli import exits, run_facts
-from speechframe.store import RunFolder
+from speechframe.store import LedgerRow, Record, RunFolder, SentRecord
 from speechframe.store.aligned import write_aligned
 from speechframe.store.reviews import DRAFT_NAME
 from speechframe.store.run_state import FINISHED, RUNNING, STATE_KEY, STOPPED
@@ -160,6 +160,40 @@ def test_ls_tells_a_run_that_is_being_made_from_one_that_was_cut_off(here, made,
     assert status() == FINISHED
 
 
+@pytest.fixture
+def killed(made, tmp_path):
+    """A run whose process was killed with two more answers in its log: a clip of 2 s, and a failure."""
+    path = made("elsewhere/going")
+    run, late = RunFolder.open(path), tmp_path / "runs" / "killed"
+    with run.lock(), run.writer() as out:
+        for number, status in enumerate(["done", "failed"]):
+            key = f"{number:032x}"
+            out.sent(SentRecord(key, 1, millicredits=7_000))
+            audio = b"RIFF" if status == "done" else None
+            out.answer(
+                Record(key, status, audio_bytes=audio, audio_seconds=2.0 if audio else None),
+                LedgerRow(key, status, credits_millis=7_000, credits_basis="reported"),
+            )
+        shutil.copytree(path, late)
+    return late
+
+
+def test_what_only_the_log_of_a_killed_run_has_is_counted_too(here, killed, made):
+    stats, before = open_run(killed).stats, run_facts.read_facts(made())
+    facts = run_facts.read_facts(killed)
+    assert (facts.clips, facts.audio_seconds) == (before.clips + 1, round(before.audio_seconds + 2, 3))
+    assert facts.credits == before.credits + 14 == stats["credits"]
+    lost = here("runs", "rm", killed, "--yes").err
+    assert lost.startswith(f"{killed}: 3 clips, 0.1 minutes of audio, 40 credits spent on local/")
+
+
+def test_ls_lists_each_run_once(here, made):
+    path = made()
+    for words in ([".", "."], [".", "runs"], ["runs", path]):
+        found = json.loads(here("runs", "ls", *words, "--json").out)["runs"]
+        assert len(found) == 1, words
+
+
 def cut_part(path):
     next((path / "parts").glob("*.parquet")).write_bytes(b"PAR1 half")
 
@@ -180,7 +214,11 @@ def odd_columns(path):
     shutil.copy(next((path / "input").glob("*.parquet")), next((path / "parts").glob("*.parquet")))
 
 
-DAMAGES = [cut_part, cut_ledger, no_table, odd_table, odd_columns]
+def cut_manifest(path):
+    (path / "run.json").write_text("{")
+
+
+DAMAGES = [cut_part, cut_ledger, no_table, odd_table, odd_columns, cut_manifest]
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -200,14 +238,6 @@ def test_ls_lists_a_damaged_run_and_says_what_is_wrong(here, made, damage):
     assert "runs/damaged" in other["problem"]
     assert other["bytes"] == sum(p.stat().st_size for p in damaged.rglob("*") if p.is_file())
     assert open_run(whole).stats["done"] == 3
-
-
-def test_ls_lists_a_run_whose_first_file_is_cut_off(here, made):
-    path = made("runs/one")
-    (path / "run.json").write_text("{")
-    said = here("runs", "ls")
-    assert said.out.splitlines()[1].split()[:2] == ["runs/one", "damaged"]
-    assert "runs/one/run.json is damaged" in said.err
 
 
 def test_looking_at_a_run_leaves_it_as_it_is(made):
@@ -284,6 +314,26 @@ def test_ls_and_rm_say_that_they_are_for_local_folders(here, address, words, doi
     )
 
 
+def test_verify_tells_of_each_run_also_beside_what_is_none(here, made, tmp_path):
+    whole, damaged, bad = made("runs/whole"), made("runs/damaged"), made("runs/bad")
+    cut_part(damaged)
+    (bad / "run.json").write_text("{")
+    said = here("runs", "verify", bad, whole, tmp_path / "nowhere", damaged, "--json")
+    assert (said.code, said.err) == (exits.FOLDER, "")
+    found = json.loads(said.out)
+    assert (found["ok"], found["exit_code"]) == (False, exits.FOLDER)
+    names = [str(path) for path in (bad, whole, tmp_path / "nowhere", damaged)]
+    assert list(found["runs"]) == names
+    words = [[problem["words"] for problem in found["runs"][name]] for name in names]
+    assert "is damaged" in words[0][0]
+    assert words[1] == []
+    assert "is no run folder" in words[2][0]
+    assert "cannot be read" in words[3][0]
+    said = here("runs", "verify", bad, whole)
+    assert said.code == exits.FOLDER
+    assert [line.rpartition(": ")[2] for line in said.out.splitlines()[::3]] == ["1 problem", "whole"]
+
+
 # -- rm ------------------------------------------------------------------------------
 
 
@@ -299,7 +349,7 @@ def test_a_folder_without_a_name_is_not_the_one_that_one_is_in(here, made, monke
 
 def test_rm_says_what_is_lost_and_removes_it(cli, made, nobody, tmp_path):
     one, two = made("runs/one"), made("runs/two")
-    said = cli("runs", "rm", one, two, one, "--yes", env=nobody)
+    said = cli("runs", "rm", one, two, "runs/one", "runs/../runs/two", "--yes", env=nobody)
     assert said.code == exits.OK
     assert said.out == f"removed {one}\nremoved {two}\n"
     assert "runs/one: 2 clips, 0.0 minutes of audio, 26 credits spent on local/espeak-" in said.err
@@ -321,14 +371,23 @@ def test_rm_removes_a_damaged_run_and_says_that_it_cannot_say_what_is_lost(here,
     assert open_run(whole).stats["done"] == 3
 
 
-@pytest.mark.parametrize("words", ["{", "{}", '{"layout": 99}'])
-def test_rm_leaves_what_may_be_no_run(here, made, words):
+@pytest.mark.parametrize(("words", "lost"), [("{", "input"), ("{}", None), ('{"layout": 99}', None)])
+def test_rm_leaves_what_may_be_no_run(here, made, words, lost):
     path = made()
     (path / "run.json").write_text(words)
+    if lost is not None:
+        shutil.rmtree(path / lost)
     said = here("runs", "rm", path, "--yes")
     assert said.code == exits.FOLDER
     assert (path / "run.json").read_text() == words
     assert len(list((path / "parts").iterdir())) == 1
+
+
+def test_rm_removes_the_folder_that_one_is_in(here, made, monkeypatch):
+    path = made()
+    monkeypatch.chdir(path)
+    assert here("runs", "rm", ".", "--yes").code == exits.OK
+    assert not path.exists()
 
 
 def test_rm_needs_yes_where_nobody_can_be_asked(cli, made, nobody):

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from speechframe.cli.run_facts import DamagedRun, RunFacts
+    from speechframe.store import Problem
 
 _ROOTS = (Path("speechframe-runs"), Path("runs"))
 _HEAD = ("path", "verb", "done", "status", "credits", "audio", "size", "changed")
@@ -142,11 +143,21 @@ def _cells(facts: "RunFacts | DamagedRun") -> list[Any]:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    from speechframe.store import RunFolder
-
-    runs = [RunFolder.open(folder) for folder in options.folders]
-    found = {str(run.path): run.verify() for run in runs}
-    code = exits.ROWS_FAILED if any(found.values()) else exits.OK
+    found: dict[str, list[Problem]] = {}
+    code = exits.OK
+    for folder in options.folders:
+        try:
+            path, said = _problems(folder)
+        except SpeechframeError as error:
+            if not options.folders[1:]:
+                raise
+            # The others may be worth knowing of.
+            found[folder] = [_unreadable(error)]
+            code = exits.code_of_error(error)
+            continue
+        found[path] = said
+        if said and code == exits.OK:
+            code = exits.ROWS_FAILED
     if options.json:
         problems = {path: [asdict(problem) for problem in said] for path, said in found.items()}
         _print_json({"runs": problems, "ok": code == exits.OK, "exit_code": code})
@@ -160,15 +171,30 @@ def _verify(options: argparse.Namespace) -> int:
     return code
 
 
+def _problems(folder: str) -> "tuple[str, list[Problem]]":
+    from speechframe.store import RunFolder
+
+    run = RunFolder.open(folder)
+    return str(run.path), run.verify()
+
+
+def _unreadable(error: SpeechframeError) -> "Problem":
+    from speechframe.store import Problem
+    from speechframe.store.manifest import FILE_NAME
+
+    return Problem(FILE_NAME, None, str(error))
+
+
 # -- rm ------------------------------------------------------------------------------
 
 
 def _remove(options: argparse.Namespace) -> int:
     from speechframe.cli.run_facts import check_removable, remove
 
-    folders = list(dict.fromkeys(options.folders))
-    for folder in folders:
+    for folder in options.folders:
         check_removable(folder)
+    # By whatever name: each is removed once.
+    folders = list({folder.resolve(): folder for folder in reversed(options.folders)}.values())[::-1]
     facts = [_facts(folder) for folder in folders]
     for said in facts:
         show.note(f"{said.path}: {_loss(said)}")

@@ -14,12 +14,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from speechframe.errors import StoreError
+from speechframe.errors import NotARun, RunMismatch, StoreError
 from speechframe.store import RunFolder, aligned, clips, ledger, log, parts, reviews, table
-from speechframe.store.ledger import ledger_files
-from speechframe.store.lock import HOLDER_NAME, LOCK_NAME
+from speechframe.store.lock import HOLDER_NAME, LOCK_NAME, locked
 from speechframe.store.manifest import FILE_NAME
-from speechframe.store.parts import open_part, part_files
 from speechframe.store.run_state import PLANNED, RUNNING, STATE_KEY, STOPPED
 from speechframe.store.schema import FINISHED
 
@@ -33,6 +31,9 @@ _LAST = (FILE_NAME, HOLDER_NAME, LOCK_NAME)
 def _any_of(*names: str) -> str:
     return f"({'|'.join(map(re.escape, names))})"
 
+
+_ROOMS = (table.FOLDER_NAME, log.FOLDER_NAME, parts.FOLDER_NAME, ledger.FOLDER_NAME)
+"""What a run has from the beginning."""
 
 _FILES = _any_of(FILE_NAME, LOCK_NAME, HOLDER_NAME, reviews.FILE_NAME, reviews.LOCK_NAME, reviews.DRAFT_NAME)
 _TABLES = _any_of(table.FOLDER_NAME, parts.FOLDER_NAME, ledger.FOLDER_NAME, aligned.FOLDER_NAME)
@@ -59,7 +60,7 @@ class RunFacts:
     rows, done
         Rows of the run's table, and those that have audio, or a translation.
     clips
-        Different answers: equal rows share one, and rows of earlier tables keep theirs.
+        Different answers, in parts or in a log: equal rows share one, and rows of earlier tables keep theirs.
     has_audio
         Whether clips are audio; they are translations otherwise.
     audio_seconds
@@ -113,11 +114,15 @@ class DamagedRun:
 
 
 def run_folders(roots: Iterable[Path]) -> Iterator[Path]:
-    """Yield every run folder at or below `roots`; a root that is not there holds none."""
+    """Yield every run folder at or below `roots`, once; a root that is not there holds none."""
+    seen: set[Path] = set()
     for root in roots:
         for name, below, files in os.walk(root):
             if FILE_NAME in files:
-                yield Path(name)
+                # One root may lie within another, or be named twice.
+                if (place := Path(name).resolve()) not in seen:
+                    seen.add(place)
+                    yield Path(name)
                 below.clear()
             # Hidden folders hold what is not finished, or what others keep.
             below[:] = sorted(folder for folder in below if not folder.startswith("."))
@@ -141,8 +146,8 @@ def read_facts(folder: Path) -> RunFacts:
     try:
         rows, done = _rows(run)
         speaks = has_audio(run)
-        seconds, clips_made = _total(part_files(folder), "audio_seconds" if speaks else None)
-        credits, _ = _total(ledger_files(folder), "credits")
+        clips_made, seconds = _clips(run, with_audio=speaks)
+        credits = sum(pc.sum(some.column(0)).as_py() or 0.0 for some in run.attempts(["credits"]))
     except (OSError, pa.ArrowException, LookupError, ValueError) as error:
         # The last two: Parquet that can be read, of other columns or with a note nobody can decode.
         raise StoreError(f"{folder} cannot be read ({error}): speechframe runs verify says more") from error
@@ -189,21 +194,20 @@ def has_audio(run: RunFolder) -> bool:
     return "audio_seconds" in run.schema.names
 
 
-def _total(paths: Iterable[Path], column: str | None) -> tuple[float, int]:
-    """Return the sum of a column of many files (0 for none), and its rows."""
-    total, rows = 0.0, 0
-    for path in paths:
-        with open_part(path) as file:
-            rows += file.metadata.num_rows
-            if column is None:
-                continue
-            values = file.read(columns=[column], use_threads=False).column(0)
-        total += pc.sum(values).as_py() or 0.0
-    return total, rows
+def _clips(run: RunFolder, *, with_audio: bool) -> tuple[int, float]:
+    """Return how many different answers there are, and the seconds of their audio."""
+    count, seconds = 0, 0.0
+    for some in run.finished(["audio_seconds" if with_audio else "status"]):
+        count += some.num_rows
+        if with_audio:
+            seconds += pc.sum(some.column(0)).as_py() or 0.0
+    return count, seconds
 
 
 def check_removable(folder: Path) -> None:
     """Raise StoreError unless `folder` is a run that nobody writes to, and nothing else.
+
+    One whose run.json cannot be read is taken for a run by the folders that every run has.
 
     Raises
     ------
@@ -214,7 +218,7 @@ def check_removable(folder: Path) -> None:
     StoreError
         When other files lie in it, or it is a symbolic link.
     """
-    run = RunFolder.open(folder)
+    _check_run(folder)
     if folder.is_symlink():
         raise StoreError(f"{folder} is a symbolic link: name the folder it points to, {folder.resolve()}")
     names = (str(path.relative_to(folder)) for path in sorted(folder.rglob("*")))
@@ -224,8 +228,19 @@ def check_removable(folder: Path) -> None:
             f"{folder} holds other files than a run's: {', '.join(others[:3])}"
             f"{' ...' if others[3:] else ''}; move them away first, nothing was removed"
         )
-    with run.lock():
+    with locked(folder):
         pass
+
+
+def _check_run(folder: Path) -> None:
+    try:
+        RunFolder.open(folder)
+    except (NotARun, RunMismatch):
+        raise
+    except StoreError:
+        # Its first file is cut off. Others may have a file of this name, but not all of these folders too.
+        if not all((folder / name).is_dir() for name in _ROOMS):
+            raise
 
 
 def remove(folder: Path) -> None:
@@ -238,7 +253,7 @@ def remove(folder: Path) -> None:
     """
     check_removable(folder)
     try:
-        with RunFolder.open(folder).lock():
+        with locked(folder):
             for path in sorted(folder.iterdir()):
                 if path.is_dir():
                     shutil.rmtree(path)
@@ -246,7 +261,8 @@ def remove(folder: Path) -> None:
                     path.unlink()
             for name in _LAST:
                 (folder / name).unlink(missing_ok=True)
-            shutil.rmtree(folder)
+            # Not ".", which no system removes.
+            shutil.rmtree(folder.absolute())
     except OSError as error:
         why = f"({error.strerror}: {error.filename})"
         if not RunFolder.exists(folder):

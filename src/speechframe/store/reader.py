@@ -97,6 +97,25 @@ class RunReader:
         """Return where each call's record lies now: in a part, in ``failed.parquet`` or in a log."""
         return self._look().index
 
+    def finished(self, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield some columns of every call with an answer, each once, in no order, a part or log at a time.
+
+        Parameters
+        ----------
+        columns
+            Of :attr:`schema`.
+        """
+        index = self.index()
+        is_finished = index.with_status(np.arange(len(index)), FINISHED)
+        for number in np.unique(index.columns.files[is_finished]).tolist():
+            rows = index.columns.rows[is_finished & (index.columns.files == number)]
+            source = index.open(number)
+            try:
+                yield source.read(columns).take(pa.array(rows))
+            finally:
+                if not index.is_pinned(number):
+                    source.close()
+
     def _look(self) -> Look:
         with files.storing(self.path, "reading the run"):
             return self._looker.look()
@@ -296,7 +315,8 @@ class RunReader:
 
     def verify(self) -> list[verification.Problem]:
         """Return everything that is wrong with the folder's files; reads all of them, audio too."""
-        return verification.verify(self.path, self.manifest)
+        with files.storing(self.path, "verifying the run"):
+            return verification.verify(self.path, self.manifest)
 
 
 def _pairs(keys: pa.Table) -> "Iterator[tuple[str, str]]":

@@ -27,7 +27,7 @@ _T = TypeVar("_T")
 _VERSION = ("name", "size", "ETag", "etag", "LastModified", "mtime", "created")
 
 BUCKETS = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss"})
-"""Object stores: what comes first in a path is a bucket, the rest is the name of an object, slashes and all."""
+"""Object stores: what comes first in a path is a bucket, the rest is an object's name, slashes and all."""
 
 # Their files appear whole when the last byte has come, in place of what had that name.
 _PUTS_WHOLE = BUCKETS | {"memory"}
