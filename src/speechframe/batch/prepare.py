@@ -188,7 +188,7 @@ def _in_new_folder(
             target = _move(draft, target)
         kept = RunFolder.open(target)
         said = folder.manifest.options
-        if kept.manifest.options == said:
+        if kept.manifest.options == said and kept.has_table():
             return _prepared(kept, planner, is_default=is_default)
         if not is_default or options.dry_run:
             # Another process may have put another table there, and a look changes nothing.
@@ -202,7 +202,7 @@ def _in_kept(kept: RunFolder, draft: RunFolder, planner: Planner, operation: Ope
     with kept.lock():
         if (first := _first_take(kept, planner)) is not None:
             said[FIRST_TAKE] = first
-        if kept.manifest.options != said:
+        if kept.manifest.options != said or not kept.has_table():
             adopt(kept, draft, planner, operation, said=said, retaken=retaken_in(kept))
     return replace(
         reopen(kept),
@@ -260,7 +260,7 @@ def check_same(folder: RunFolder, operation: str, connection: Connection) -> Non
 
 
 def _write_table(folder: RunFolder, planner: Planner, options: Options) -> None:
-    """Spool the table; it becomes the run's unless it is invalid or the run has just this table already."""
+    """Spool the table; it becomes the run's unless it is invalid or the run has just this one, readable."""
     digest = hashlib.blake2b(str(planner.schema).encode(), digest_size=16)
     renamed = {ours: name for ours, name in planner.names.items() if ours != name}
     hidden = [
@@ -280,7 +280,7 @@ def _write_table(folder: RunFolder, planner: Planner, options: Options) -> None:
     said = options_json(planner.sources, options.id, digest.hexdigest())
     if (first := _first_take(folder, planner)) is not None:
         said[FIRST_TAKE] = first
-    if folder.manifest.tables and folder.manifest.options == said:
+    if folder.manifest.options == said and folder.has_table():
         writer.abort()
         return
     # One replacement of run.json takes both: arguments and table never disagree.

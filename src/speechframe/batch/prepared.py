@@ -12,7 +12,7 @@ from speechframe.batch.table import problem
 from speechframe.errors import StoreError
 from speechframe.store import RunFolder
 from speechframe.store.manifest import TableEntry
-from speechframe.store.table import ARGUMENT, PROBLEM
+from speechframe.store.table import ARGUMENT, PROBLEM, reading
 
 SOURCES = "arguments"
 ID = "id"
@@ -91,7 +91,7 @@ def reopen(folder: RunFolder) -> Prepared:
         raise StoreError(f"{folder.path} has no table yet: call the verb with one")
     keys, costs = KeyColumn(), array("q")
     names = [entry.name_of("request_key"), entry.name_of(COST)]
-    with folder.table() as file:
+    with folder.table() as file, reading(folder.path / entry.file):
         for batch in file.iter_batches(columns=names):
             for key in batch.column(names[0]).to_pylist():
                 keys.append(key)

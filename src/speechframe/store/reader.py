@@ -74,6 +74,15 @@ class RunReader:
         """
         return table.open_table(self.path, self._entry())
 
+    def has_table(self) -> bool:
+        """Return whether the run's table is there and readable, all of it."""
+        try:
+            return bool(self.manifest.tables) and (
+                table.count_rows(self.path, self._entry()) == self._entry().rows
+            )
+        except StoreError:
+            return False
+
     def _entry(self) -> TableEntry:
         if not self.manifest.tables:
             raise StoreError(f"{self.path}: the run was given no table yet")

@@ -223,6 +223,8 @@ class RunFolder(RunReader):
     ) -> table.TableWriter:
         """Return a writer of the caller's table; closed without an error, the table becomes the run's.
 
+        It takes the place of a newest one that is missing or cannot be read.
+
         Parameters
         ----------
         schema
@@ -236,8 +238,10 @@ class RunFolder(RunReader):
         hidden
             Columns :meth:`joined` leaves out unless they are named.
         """
+        # One that was lost is in run.json no more, but its file may still be there.
+        before = (int(Path(entry.file).stem) for entry in self.manifest.tables)
         entry = table.new_entry(
-            len(self.manifest.tables) + 1, column_map=column_map, id_column=id_column, hidden=hidden
+            max(before, default=0) + 1, column_map=column_map, id_column=id_column, hidden=hidden
         )
         return table.TableWriter(self.path, schema, entry, self._take_table)
 
@@ -247,7 +251,10 @@ class RunFolder(RunReader):
         clips.take(self.path, draft.path)
 
     def _take_table(self, entry: TableEntry) -> None:
-        manifest = with_table(self.manifest, entry)
+        manifest = self.manifest
+        if not self.has_table():
+            manifest = replace(manifest, tables=manifest.tables[:-1])
+        manifest = with_table(manifest, entry)
         write_manifest(self.path, manifest)
         self.manifest = manifest
 

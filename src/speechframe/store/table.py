@@ -25,6 +25,9 @@ ARGUMENT = "speech_arg_"
 TARGET = f"{ARGUMENT}target"
 """What a row is made for, where a verb makes several of each row: its locale until it has an answer."""
 
+_READ_ROWS = 1_024
+"""At once: a table may have thousands of columns."""
+
 # What a run needs to read its table is what it needs for one of these, however many rows there are.
 _GROUP_ROWS = 2_048
 _GROUP_BYTES = 16 * 2**20
@@ -159,11 +162,30 @@ def new_entry(
 def open_table(folder: Path, entry: TableEntry) -> pq.ParquetFile:
     """Return a table of the run, to be read by batches."""
     path = folder / entry.file
-    try:
+    with reading(path):
         return pq.ParquetFile(files.readable(path))
+
+
+def count_rows(folder: Path, entry: TableEntry) -> int:
+    """Return how many rows a table of the run has, reading it whole.
+
+    Raises
+    ------
+    StoreError
+        When it is not there, or some of it cannot be read.
+    """
+    with open_table(folder, entry) as file, reading(folder / entry.file):
+        return sum(batch.num_rows for batch in file.iter_batches(_READ_ROWS))
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn what fails in the block into a StoreError that says what to do about the table in `path`."""
+    try:
+        yield
     except FileNotFoundError:
         raise StoreError(f"{path} is missing: restore it, or hand the table in again") from None
-    except (OSError, pa.ArrowInvalid) as error:
+    except (OSError, pa.ArrowException) as error:
         raise StoreError(
             f"{path} cannot be read ({error}): restore it, or hand the table in again"
         ) from error
@@ -228,7 +250,9 @@ __all__ = [
     "TARGET",
     "TableWriter",
     "batches_of",
+    "count_rows",
     "new_entry",
     "open_table",
+    "reading",
     "rows_of",
 ]

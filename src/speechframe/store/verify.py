@@ -18,7 +18,7 @@ from speechframe.store.locate import is_remote, work_folder
 from speechframe.store.manifest import RunManifest
 from speechframe.store.parts import failed_file, open_part, part_files
 from speechframe.store.schema import AUDIO_COLUMN, FINISHED, LEDGER_SCHEMA, NEEDED_COLUMNS, part_schema
-from speechframe.store.table import open_table
+from speechframe.store.table import count_rows
 
 _READ_ROWS = 1024
 """At once: a table may have thousands of columns."""
@@ -75,9 +75,8 @@ def _problems(folder: Path, manifest: RunManifest) -> Iterator[Problem]:
         yield from _table_problems(folder, path, ALIGNED_SCHEMA.names)
     for entry in manifest.tables:
         try:
-            with open_table(folder, entry) as file:
-                rows = sum(batch.num_rows for batch in file.iter_batches(_READ_ROWS))
-        except (StoreError, OSError, pa.ArrowException) as error:
+            rows = count_rows(folder, entry)
+        except StoreError as error:
             yield Problem(entry.file, None, str(error))
         else:
             if rows != entry.rows:

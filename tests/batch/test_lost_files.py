@@ -1,0 +1,69 @@
+"""Files of a run that somebody lost: what can be put right is, and nothing is paid for twice."""
+
+import shutil
+
+import pytest
+
+import speechframe as spf
+from speechframe.errors import StoreError
+
+LINES = [f"This is line {i}." for i in range(4)]
+MORE = [*LINES, "One more."]
+
+
+def gone(path):
+    path.unlink()
+
+
+def odd(path):
+    content = path.read_bytes()
+    path.write_bytes(content[:20] + bytes(300) + content[320:])
+
+
+@pytest.fixture
+def resumed(faulty, speak):
+    """The folder of a run that was given a second table."""
+    run = speak(faulty, LINES)
+    return spf.resume(run, table=MORE, service=faulty.settings, progress=False).path
+
+
+@pytest.mark.parametrize("damage", [gone, odd])
+def test_a_lost_table_is_handed_in_again_and_nothing_is_paid_again(faulty, speak, resumed, damage, tmp_path):
+    given = {"service": faulty.settings, "progress": False}
+    billed = dict(faulty.billed)
+    for name, hand_in in {
+        "resume": lambda run: spf.resume(run, table=MORE, **given),
+        "generate": lambda run: speak(faulty, MORE, run_dir=run),
+        "another": lambda run: spf.resume(run, table=LINES, **given),
+    }.items():
+        run = shutil.copytree(resumed, tmp_path / name)
+        damage(run / "input" / "0002.parquet")
+        with pytest.raises(StoreError, match=r"(?s)0002\.parquet .*hand the table in again"):
+            spf.resume(run, **given)
+        speak(faulty, MORE, run_dir=run, dry_run=True)
+        assert len(spf.open_run(run)._folder.verify()) == 1
+        again = hand_in(run)
+        rows = LINES if name == "another" else MORE
+        assert (again.status, again.stats["done"], again.estimate.calls) == ("finished", len(rows), 0)
+        assert list(again.to_pandas()["text"]) == rows
+        assert spf.open_run(run)._folder.verify() == []
+        assert spf.resume(run, table=MORE, **given).stats["done"] == len(MORE)
+    assert faulty.billed == billed
+
+
+def test_a_table_that_is_there_is_not_written_again(faulty, speak, resumed):
+    files = sorted((resumed / "input").iterdir())
+    speak(faulty, MORE)
+    assert sorted((resumed / "input").iterdir()) == files
+
+
+def test_a_lost_table_of_a_default_folder_is_handed_in_again(faulty, speak, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = speak(faulty, LINES, run_dir=None)
+    billed = dict(faulty.billed)
+    gone(run.path / "input" / "0001.parquet")
+    assert speak(faulty, LINES, run_dir=None, dry_run=True).estimate.calls == 0
+    again = speak(faulty, LINES, run_dir=None)
+    assert (again.path, again.stats["done"]) == (run.path, len(LINES))
+    assert spf.open_run(run.path)._folder.verify() == []
+    assert faulty.billed == billed
