@@ -10,6 +10,7 @@ from pathlib import Path
 import fsspec
 import pytest
 from faulty import RATE_HZ, audio_of, check_audio, check_books, statuses
+from fsspec.implementations.memory import MemoryFileSystem
 
 import speechframe as spf
 from speechframe.errors import StoreError
@@ -111,3 +112,54 @@ def test_a_bucket_that_is_not_there(faulty, speak, s3):
     with pytest.raises(StoreError, match="nowhere"):
         speak(faulty, LINES[:2], run_dir="s3://nowhere/run")
     assert not faulty.seen
+
+
+@pytest.fixture
+def memory(monkeypatch, tmp_path):
+    """The address of a run that is not there yet, in this process's memory."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return f"memory://{uuid.uuid4().hex}/run"
+
+
+def refuse(*_, **__):
+    raise PermissionError("not for this key")
+
+
+def test_an_address_that_refused_a_run_says_why_and_can_be_used_later(faulty, speak, memory, monkeypatch):
+    with monkeypatch.context() as refusing:
+        refusing.setattr(MemoryFileSystem, "pipe_file", refuse)
+        with pytest.raises(StoreError, match=r"putting the run failed \(not for this key\)"):
+            speak(faulty, LINES[:3], run_dir=memory)
+    assert MemoryFileSystem().find(memory) == []
+    assert not faulty.seen
+    assert speak(faulty, LINES[:3], run_dir=memory).stats["done"] == 3
+
+
+def test_a_run_that_was_put_although_it_was_refused_stays(faulty, speak, memory, monkeypatch):
+    real = MemoryFileSystem.pipe_file
+
+    def refused_late(*given, **how):
+        real(*given, **how)
+        refuse()
+
+    with monkeypatch.context() as refusing:
+        refusing.setattr(MemoryFileSystem, "pipe_file", refused_late)
+        planned = speak(faulty, LINES[:3], run_dir=memory, dry_run=True)
+    assert planned.path.is_dir()
+    assert spf.resume(memory, service=faulty.settings, progress=False).stats["done"] == 3
+
+
+def test_files_that_cannot_be_listed_at_the_end_are_said_and_the_run_is_whole(
+    faulty, speak, memory, monkeypatch, caplog
+):
+    faulty.held = LINES[4:]
+    live = speak(faulty, LINES[:8], run_dir=memory, wait=False)
+    faulty.until(lambda s: len(s.seen) > 4)
+    with monkeypatch.context() as refusing:
+        refusing.setattr(MemoryFileSystem, "ls", refuse)
+        faulty.held = []
+        live.wait(60)
+        with pytest.raises(StoreError, match="not for this key"):
+            _ = live.stats
+    assert "this run is missing in the month's count" in caplog.text
+    assert (live.status, live.stats["done"], set(faulty.billed.values())) == ("finished", 8, {1})

@@ -21,6 +21,7 @@ from speechframe.batch.outcome import CHARGED_UNKNOWN, error_fields
 from speechframe.errors import SpeechframeError
 from speechframe.spec.billing import CREDIT
 from speechframe.store import LedgerRow, Record, SentRecord
+from speechframe.store.files import storing
 from speechframe.store.ledger import ledger_files, read_attempts
 from speechframe.store.spending import month_of
 from speechframe.store.writer import host_name, user_name
@@ -199,8 +200,9 @@ def read_spent(folder: Path) -> dict[tuple[str, str], int]:
 
 
 def _attempts(folder: Path) -> Iterator[pa.RecordBatch]:
-    for table in read_attempts(ledger_files(folder), _COLUMNS):
-        yield from table.to_batches()
+    with storing(folder, "reading the ledger"):
+        for table in read_attempts(ledger_files(folder), _COLUMNS):
+            yield from table.to_batches()
 
 
 def _by_month(attempts: pa.RecordBatch) -> dict[tuple[str, str], int]:

@@ -1,5 +1,6 @@
 """A run folder goes elsewhere, whole: nobody finds half a run there."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from speechframe.errors import StoreError
@@ -27,15 +28,30 @@ def move(folder: Path, target: Path) -> None:
     if next((folder / log.FOLDER_NAME).glob("*/*.log"), None) is not None:
         raise StoreError(f"{folder} has a log that is no part yet: run recover() on it before it is moved")
     with files.storing(target, "putting the run"):
-        folders = (clips, table, parts, ledger, aligned)
-        for name in (room.FOLDER_NAME for room in folders):
-            for path in sorted(p for p in (folder / name).glob("[!.]*") if p.is_file()):
-                (target / name / path.name).put(path)
-        if (said := folder / reviews.FILE_NAME).exists():
-            (target / reviews.FILE_NAME).put(said)
-        # The last: a folder with this file is a run.
-        if not (target / FILE_NAME).claim((folder / FILE_NAME).read_bytes()):
+        begun: list[Remote] = []
+        try:
+            for path in _files_of(folder):
+                begun.append(target / path.relative_to(folder).as_posix())
+                begun[-1].put(path)
+            # The last: a folder with this file is a run.
+            is_put = (target / FILE_NAME).claim((folder / FILE_NAME).read_bytes())
+        except BaseException:
+            # Else the next call finds files there that are no run. But a run may stand there all the same: of
+            # somebody who was faster, or this one, if only the answer was lost.
+            if (target / FILE_NAME).is_surely_missing():
+                for put in reversed(begun):
+                    put.take_back()
+            raise
+        if not is_put:
             raise StoreError(f"{target} holds a run already: open it, or choose another run_dir")
+
+
+def _files_of(folder: Path) -> Iterator[Path]:
+    """Yield the files of a run but for its run.json."""
+    for room in (clips, table, parts, ledger, aligned):
+        yield from sorted(p for p in (folder / room.FOLDER_NAME).glob("[!.]*") if p.is_file())
+    if (said := folder / reviews.FILE_NAME).exists():
+        yield said
 
 
 def _move_into(folder: Path, target: Path) -> None:

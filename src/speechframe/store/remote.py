@@ -9,6 +9,7 @@ publishes a truncated file.
 import hashlib
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
@@ -190,12 +191,32 @@ class Remote:
         if self._puts_whole:
             self.fs.put_file(str(local), self.path)
         else:
-            draft = self.with_name(f".{self.name}.tmp")
+            draft = self._draft
             self.fs.makedirs(self.parent.path, exist_ok=True)
             self.fs.put_file(str(local), draft.path)
             self._check_size(draft.path, size)
             self.fs.mv(draft.path, self.path)
         self._check_size(self.path, size)
+
+    @property
+    def _draft(self) -> "Remote":
+        return self.with_name(f".{self.name}.tmp")
+
+    def is_surely_missing(self) -> bool:
+        """Return whether the filesystem says, at the first attempt, that there is nothing under this name."""
+        with suppress(Exception):  # clients of stores raise what they like
+            self.fs.invalidate_cache(self.path)
+            try:
+                self.fs.info(self.path)
+            except FileNotFoundError:
+                return True
+        return False
+
+    def take_back(self) -> None:
+        """Undo :meth:`put` as far as one attempt can; an empty folder may stay."""
+        for name in (self.path,) if self._puts_whole else (self.path, self._draft.path):
+            with suppress(Exception):  # clients of stores raise what they like
+                self.fs.rm_file(name)
 
     def _check_size(self, path: str, size: int) -> None:
         self.fs.invalidate_cache(path)
