@@ -151,6 +151,41 @@ def test_a_damaged_entry_is_removed_and_is_a_miss(cache, what, damage):
     assert cache.get(KEY).audio_bytes == record.audio_bytes
 
 
+ODD = [
+    "[]", "{}", "5", "null", '"x"', "{", '{"sha256": "", "made_at": 1}', '{"sha256": "../mine", "made_at": 1}',
+    f'{{"sha256": "{"0" * 64}"}}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("said", ODD)
+def test_an_entry_that_says_something_else_under_its_hash_is_a_miss(cache, said):
+    record, mine = done(KEY), cache.folder.parent / "mine"
+    cache.put(record)
+    mine.write_text("mine")
+    path = entry_file(cache)
+    path.write_text(f"{hashlib.sha256(said.encode()).hexdigest()}\n{said}")
+    assert list(cache.entries()) == []
+    assert cache.prune(dry_run=True).entries == 1
+    assert cache.get(KEY) is None
+    assert not path.exists()
+    assert mine.read_text() == "mine"
+    assert cache.put(record)
+    assert cache.get(KEY).audio_bytes == record.audio_bytes
+
+
+def test_a_folder_in_the_place_of_audio_makes_way_for_it(cache):
+    record = done(KEY)
+    cache.put(record)
+    path = audio_file(cache, record.audio_bytes)
+    path.unlink()
+    path.mkdir()
+    assert cache.get(KEY) is None
+    # Else a plan would go on taking the call for free.
+    assert not entry_file(cache).exists()
+    assert cache.put(record)
+    assert cache.get(KEY).audio_bytes == record.audio_bytes
+
+
 @pytest.mark.parametrize("damage", ["a flipped bit", "zeros"])
 def test_audio_that_was_damaged_with_its_entry_is_not_kept_for_the_next_answer(cache, damage):
     record = done(KEY)
@@ -261,7 +296,7 @@ def test_a_cache_of_a_newer_version_is_refused_by_name(cache):
     assert str(cache.folder) in str(caught.value)
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"layout": "x"}'])
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"layout": "x"}', '{"layout": 1e999}'])
 def test_a_damaged_marker_is_said(cache, content):
     cache.put(done(KEY))
     (cache.folder / "cache.json").write_text(content)

@@ -77,6 +77,8 @@ def test_columns_are_chosen_by_name_and_order(run, add_rows):
         "speech_row_id": "id-1",
         "line": "line 1",
     }
+    with pytest.raises(StoreError, match=r"columns='line' is text: give a list of names, \['line'\]"):
+        table_of(run, "line")
     with pytest.raises(StoreError, match="no column 'colour'; it has line"):
         run.joined(["colour"])
 

@@ -1,4 +1,4 @@
-# ruff: noqa: PTH103, PTH105, PTH110, PTH120, PTH123
+# ruff: noqa: PTH103, PTH105, PTH106, PTH110, PTH120, PTH123
 # A path object for every file costs a hit a tenth of its time, and a listing half of it.
 """Answers kept across runs: a call that any run has paid for costs the next one nothing.
 
@@ -241,7 +241,7 @@ class Cache:
         try:
             with open(path, "rb", buffering=0) as file:
                 content = file.read()
-        except FileNotFoundError:
+        except (FileNotFoundError, IsADirectoryError):
             return None
         if hashlib.sha256(content).hexdigest() != digest:
             cache_files.unlink(path)
@@ -263,7 +263,12 @@ class Cache:
                 file = open(temp, "xb")  # noqa: SIM115 - same
             with file:
                 file.write(content)
-            os.replace(temp, final)
+            try:
+                os.replace(temp, final)
+            except IsADirectoryError:
+                # Somebody's; an empty one is nothing to keep.
+                os.rmdir(final)
+                os.replace(temp, final)
         except BaseException:
             cache_files.unlink(temp)
             raise

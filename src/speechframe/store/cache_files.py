@@ -44,6 +44,7 @@ DAY_S = 86_400.0
 
 _SHARD_DIGITS = 2
 _DIGEST_DIGITS = 64
+_DIGEST = re.compile(rf"[0-9a-f]{{{_DIGEST_DIGITS}}}")
 _END = re.compile(rb'"sha256": "([0-9a-f]{64}|)", "made_at": -?\d+}$')
 _END_BYTES = 160
 """An entry ends with the sha256 of its audio: so much of it has that, however many words stand before."""
@@ -168,7 +169,7 @@ def check_layout(folder: Path) -> None:
             raise StoreError(
                 f"{folder} holds other files and no cache: name an empty or a new folder as cache"
             ) from None
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, OverflowError) as error:
             raise StoreError(
                 f"{folder / MARKER} is damaged ({error}): remove the folder, or name another as cache"
             ) from None
@@ -199,8 +200,21 @@ def unpacked(content: bytes) -> dict[str, Any] | None:
     said = content[_DIGEST_DIGITS + 1 :]
     if hashlib.sha256(said).hexdigest().encode() != content[:_DIGEST_DIGITS]:
         return None
-    kept: dict[str, Any] = json.loads(said)
-    return kept
+    try:
+        kept = json.loads(said)
+    except ValueError:
+        return None
+    return kept if _is_entry(kept) else None
+
+
+def _is_entry(kept: Any) -> bool:
+    """Whether JSON has what every entry has; the sha256 becomes a file name, so it must be one."""
+    if not isinstance(kept, dict) or not isinstance(kept.get("made_at"), int):
+        return False
+    digest = kept.get("sha256")
+    if digest == "":
+        return isinstance(kept.get("translated_text"), str)
+    return isinstance(digest, str) and _DIGEST.fullmatch(digest) is not None
 
 
 def read_entry(path: str) -> dict[str, Any] | None:
@@ -247,12 +261,12 @@ def entry_of(root: str, file: File) -> Entry | None:
         bytes=file.size + audio_bytes,
         last_used=datetime.fromtimestamp(file.changed_s, UTC),
         made_at=from_microseconds(kept["made_at"]),
-        voice_id=kept["voice_id"],
-        locale=kept["locale"],
-        model=kept["model"],
-        format=kept["format"],
-        audio_seconds=kept["audio_seconds"],
-        service=kept["service"],
+        voice_id=kept.get("voice_id"),
+        locale=kept.get("locale"),
+        model=kept.get("model"),
+        format=kept.get("format"),
+        audio_seconds=kept.get("audio_seconds"),
+        service=kept.get("service"),
     )
 
 

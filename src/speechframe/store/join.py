@@ -85,6 +85,8 @@ class Joiner:
             ours[_beside(theirs.names, WORDS_BASIS)] = pa.field(WORDS_BASIS, pa.string())
         available = {**{f.name: f for f in theirs}, **{name: f.with_name(name) for name, f in ours.items()}}
         wanted = self._default_names(theirs, ours, audio=audio) if columns is None else list(columns)
+        if isinstance(columns, str):
+            raise StoreError(f"columns={columns!r} is text: give a list of names, [{columns!r}]")
         unknown = [name for name in wanted if name not in available]
         if unknown:
             raise StoreError(f"{folder}: the run has no column {unknown[0]!r}; it has {', '.join(available)}")
