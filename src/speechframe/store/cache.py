@@ -241,7 +241,7 @@ class Cache:
         try:
             with open(path, "rb", buffering=0) as file:
                 content = file.read()
-        except (FileNotFoundError, IsADirectoryError):
+        except FileNotFoundError:
             return None
         if hashlib.sha256(content).hexdigest() != digest:
             cache_files.unlink(path)
