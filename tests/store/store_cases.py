@@ -40,7 +40,7 @@ def done(key, *, size=900, **changes):
         "channels": 1, "audio_seconds": 0.26, "billed_characters": 9, "credits_millis": 9_500,
         "balance_after": 991, "trace_id": "trace-1", "latency_ms": 12.5, "lane": "main",
         "service": "local/espeak-1", "model": "gen2", "voice_id": "en-US-nora", "locale": "en-US",
-        "warnings": ["short"], "finished_at": MOMENT,
+        "warnings": ["short"], "finished_at": MOMENT, "attempts": 0,
     }  # fmt: skip
     return Record(**{**fields, **changes})
 

@@ -1,6 +1,7 @@
 """verify() finds what is not as it was answered."""
 
 import shutil
+from dataclasses import astuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -151,6 +152,31 @@ def test_a_call_that_was_sent_once_more_and_not_answered_is_not_gone(filled, las
             if is_cut:
                 out.cut()
     assert filled.verify() == []
+
+
+def test_calls_whose_attempts_are_gone_from_the_ledger_are_found(filled):
+    before = {*part_files(filled.path), *ledger_files(filled.path)}
+    with filled.lock(), filled.writer() as out:
+        # What a cache had cost nothing: there is no attempt of it, and none is missed.
+        out.answer(done(key_of(5), status="cached", attempts=0))
+        for number in range(6, 9):
+            out.answer(done(key_of(number), attempts=1), tried(key_of(number)))
+    assert filled.verify() == []
+    (part,) = set(part_files(filled.path)) - before
+    (ledger,) = set(ledger_files(filled.path)) - before
+    table = pq.read_table(ledger)
+    pq.write_table(table.slice(1), ledger)
+    name = f"parts/{part.name}"
+    ((file, _, said),) = [astuple(problem) for problem in filled.verify()]
+    assert (file, said.partition(",")[0]) == (name, "of 1 call no attempt is in the ledger")
+    shutil.rmtree(filled.path / "attempts")
+    ((_, said),) = words(filled)
+    assert said.startswith(
+        "of 3 calls no attempt is in the ledger, so what they cost is not counted: restore"
+    )
+    # While somebody writes, a part may be there before its file of the ledger.
+    with filled.lock(), filled.writer():
+        assert [problem.file.partition("/")[0] for problem in filled.verify()] == ["log"]
 
 
 def test_calls_of_a_part_nobody_can_read_are_not_told_twice(filled, billed_part):

@@ -15,8 +15,9 @@ from speechframe.store.aligned import aligned_files
 from speechframe.store.footer import Noted, packed, read_note
 from speechframe.store.ledger import ledger_files, read_attempts
 from speechframe.store.locate import is_remote, work_folder
-from speechframe.store.manifest import RunManifest
+from speechframe.store.manifest import RunManifest, read_manifest
 from speechframe.store.parts import failed_file, open_part, part_files
+from speechframe.store.run_state import RUNNING, STATE_KEY
 from speechframe.store.schema import AUDIO_COLUMN, FINISHED, LEDGER_SCHEMA, NEEDED_COLUMNS, part_schema
 from speechframe.store.table import count_rows
 
@@ -50,18 +51,19 @@ def verify(folder: Path, manifest: RunManifest) -> list[Problem]:
 
 def _problems(folder: Path, manifest: RunManifest) -> Iterator[Problem]:
     seen: dict[str, str] = {}
+    tried: dict[str, str] = {}
     schema = part_schema(manifest.operation)
     # Listed first: a writer that begins later adds attempts whose parts are not there yet.
     work = work_folder(folder)
     left = sorted((work / log.FOLDER_NAME).glob("*/"))
     ledgers = ledger_files(folder)
     part_problems = [
-        found for path in part_files(folder) for found in _part_problems(folder, path, schema, seen)
+        found for path in part_files(folder) for found in _part_problems(folder, path, schema, seen, tried)
     ]
     if (failed := failed_file(folder)).exists():
         # Beside a log, here or on the machine that writes, what has its audio by now may stand there too.
         before = {} if left or is_remote(folder) else seen
-        part_problems += _part_problems(folder, failed, schema, before)
+        part_problems += _part_problems(folder, failed, schema, before, {})
         seen |= before
     yield from part_problems
     # A file that cannot be read, or a log, says more than what is missing because of it.
@@ -71,6 +73,7 @@ def _problems(folder: Path, manifest: RunManifest) -> Iterator[Problem]:
     yield from unreadable
     if is_all_seen and not unreadable:
         yield from _missing(folder, ledgers, seen)
+        yield from _unbooked(folder, tried)
     for path in aligned_files(folder):
         yield from _table_problems(folder, path, ALIGNED_SCHEMA.names)
     for entry in manifest.tables:
@@ -102,6 +105,28 @@ def _missing(folder: Path, ledgers: list[Path], seen: Mapping[str, str]) -> Iter
         yield Problem(str(path.relative_to(folder)), None, words)
 
 
+def _unbooked(folder: Path, tried: dict[str, str]) -> Iterator[Problem]:
+    """Yield which parts have calls that were made, and the ledger has no attempt of them."""
+    if _is_being_written(folder):
+        # A part has its name before its file of the ledger has one.
+        return
+    # Listed after the parts: what stood in them by then is in the ledger by now.
+    for told in read_attempts(ledger_files(folder), ["request_key"]):
+        for key in told.column(0).to_pylist():
+            tried.pop(str(key), None)
+    for name, count in sorted(Counter(tried.values()).items()):
+        calls, them = ("1 call", "it") if count == 1 else (f"{count:,} calls", "they")
+        words = f"of {calls} no attempt is in the ledger, so what {them} cost is not counted: "
+        yield Problem(name, None, f"{words}restore attempts/ from a copy of the folder")
+
+
+def _is_being_written(folder: Path) -> bool:
+    """Return whether a writer is at work or was interrupted; one on another machine says so in run.json."""
+    if any((work_folder(folder) / log.FOLDER_NAME).glob("*/")):
+        return True
+    return is_remote(folder) and read_manifest(folder).extra.get(STATE_KEY) == RUNNING
+
+
 def _table_problems(folder: Path, path: Path, needed: Iterable[str]) -> Iterator[Problem]:
     name = str(path.relative_to(folder))
     try:
@@ -116,7 +141,10 @@ def _table_problems(folder: Path, path: Path, needed: Iterable[str]) -> Iterator
             yield Problem(name, None, f"has no column {', '.join(missing)}")
 
 
-def _part_problems(folder: Path, path: Path, schema: pa.Schema, seen: dict[str, str]) -> Iterator[Problem]:
+def _part_problems(
+    folder: Path, path: Path, schema: pa.Schema, seen: dict[str, str], tried: dict[str, str]
+) -> Iterator[Problem]:
+    """Yield what is wrong with a part; note in `seen` which calls it has, in `tried` those that were sent."""
     name = str(path.relative_to(folder))
     # Others may lack in a part of an earlier version. Readers do without the hash too, but without it nobody
     # can tell here whether the audio is what was answered.
@@ -130,13 +158,16 @@ def _part_problems(folder: Path, path: Path, schema: pa.Schema, seen: dict[str, 
         noted = read_note(file.metadata.metadata or {}, file.metadata.num_rows)
         if noted is not None and not _is_of(noted, keys):
             yield Problem(name, None, "the keys in its footer are not those of its rows")
-        wanted = [name for name in (AUDIO_COLUMN, "sha256", "request_key") if name in schema.names]
+        has = file.schema_arrow.names
+        wanted = [name for name in (AUDIO_COLUMN, "sha256", "request_key", "attempts") if name in has]
         for batch in file.iter_batches(batch_size=64, columns=wanted):
             for row in batch.to_pylist():
                 key = row["request_key"]
                 if key in seen:
                     yield Problem(name, key, f"stands in {seen[key]} too")
                 seen[key] = name
+                if row.get("attempts"):  # none for what a cache had
+                    tried[key] = name
                 content = (row.get(AUDIO_COLUMN) or {}).get("bytes")
                 if content is not None and hashlib.sha256(content).hexdigest() != row["sha256"]:
                     yield Problem(name, key, "the audio is not what was answered: its sha256 differs")
