@@ -67,3 +67,17 @@ def test_a_lost_table_of_a_default_folder_is_handed_in_again(faulty, speak, tmp_
     assert (again.path, again.stats["done"]) == (run.path, len(LINES))
     assert spf.open_run(run.path)._folder.verify() == []
     assert faulty.billed == billed
+
+
+def test_a_budget_is_not_passed_because_the_ledger_was_lost(faulty, speak):
+    run = speak(faulty, LINES, max_credits=1_000)
+    shutil.rmtree(run.path / "attempts")
+    (problem,) = spf.open_run(run.path)._folder.verify()
+    assert problem.words.startswith("of 4 calls no attempt is in the ledger")
+    given = {"service": faulty.settings, "progress": False}
+    # Nothing is to be spent: nothing is to be known of it.
+    assert speak(faulty, LINES, max_credits=1_000).stats["done"] == 4
+    with pytest.raises(StoreError, match=r"0 attempts, 4 calls were made.*Restore attempts/"):
+        spf.resume(run, table=MORE, **given)
+    assert len(faulty.billed) == 4
+    assert spf.resume(run, max_credits=float("inf"), **given).stats["done"] == 5

@@ -12,10 +12,11 @@ from speechframe.batch.connection import Connection, settings_of
 from speechframe.batch.keys import Keys, among, as_keys
 from speechframe.batch.operation import Operation
 from speechframe.batch.options import Options
-from speechframe.batch.outcome import HEARD
+from speechframe.batch.outcome import DONE, HEARD, SUSPECT
 from speechframe.batch.packs import sent_together
 from speechframe.batch.plan import Plan
 from speechframe.batch.prepared import Prepared
+from speechframe.errors import StoreError
 from speechframe.settings.rules import spending_rules
 from speechframe.spec.billing import CREDIT
 from speechframe.store import Recovered
@@ -76,7 +77,8 @@ class Outlook:
             # A margin, so that the service's memory does not end between this look and the repeat.
             remembered=timedelta(seconds=self.connection.repeat_seconds * 0.9),
         )
-        finished = self.prepared.folder.index().packed(HEARD)
+        index = self.prepared.folder.index()
+        finished = index.packed(HEARD)
         together = self._packs(recovered, before, finished) if self.operation.packs else {}
         if self.operation.packs:
             # Nothing else of a pack is free.
@@ -97,6 +99,8 @@ class Outlook:
             unit=self.operation.unit,
             remark=self.remark,
         )
+        if plan.estimate.calls:
+            self._check_ledger(before, index.counts())
         amount = self.operation.amount(round(plan.estimate.credits * CREDIT))
         plan = replace(plan, estimate=replace(plan.estimate, amount=amount))
         if latency_ms:
@@ -114,8 +118,21 @@ class Outlook:
             repeatable={bytes(key).hex() for key in paid[still_here]},
         )
 
+    def _check_ledger(self, before: Before, counts: Mapping[str, int]) -> None:
+        """Raise StoreError where a limit would be passed because the ledger has lost what was spent."""
+        made = counts.get(DONE, 0) + counts.get(SUSPECT, 0)
+        if before.attempts < made and self._limit() is not None:
+            raise StoreError(
+                f"{self.prepared.folder.path}: the ledger has {before.attempts:,} attempts, {made:,} calls "
+                "were made: nobody knows what is left of max_credits; nothing was sent. Restore attempts/ "
+                "from a copy of the folder, or lift the limit: max_credits=float('inf')"
+            )
+
+    def _limit(self) -> float | None:
+        return finite(spending_rules(settings_of(self.options)).of_run(self.options.max_credits))
+
     def _budget_left(self, before: Before) -> float | None:
-        limit = finite(spending_rules(settings_of(self.options)).of_run(self.options.max_credits))
+        limit = self._limit()
         return None if limit is None else max(0.0, limit - before.spent_millis / CREDIT)
 
     def _not_sent_again(self, before: Before) -> frozenset[str]:

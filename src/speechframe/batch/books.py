@@ -146,12 +146,15 @@ class Before:
         Calls that are in the ledger as billed, or perhaps billed, and whose repeat is free.
     unknown
         Calls that may have been billed without an answer.
+    attempts
+        Rows of the ledger.
     """
 
     spent_millis: int = 0
     spent_by_month: Mapping[tuple[str, str], int] = field(default_factory=dict)
     paid: frozenset[str] = frozenset()
     unknown: frozenset[str] = frozenset()
+    attempts: int = 0
 
 
 _COLUMNS = (
@@ -179,7 +182,9 @@ def read_before(
     """
     by_month: Counter[tuple[str, str]] = Counter()
     paid: dict[str, datetime] = {}
+    count = 0
     for attempts in _attempts(folder):
+        count += attempts.num_rows
         by_month.update(_by_month(attempts))
         if remembered:
             for row in attempts.filter(_may_be_paid(attempts, key_fingerprint)).to_pylist():
@@ -188,7 +193,7 @@ def read_before(
                 paid[key] = min(time, paid.get(key, time))
     oldest = datetime.now(UTC) - remembered
     still_paid = frozenset(key for key, time in paid.items() if time > oldest)
-    return Before(sum(by_month.values()), by_month, still_paid, unknown)
+    return Before(sum(by_month.values()), by_month, still_paid, unknown, count)
 
 
 def read_spent(folder: Path) -> dict[tuple[str, str], int]:
