@@ -118,7 +118,7 @@ def test_each_call_sees_what_is_new(run, add_rows):
         out.sent(sent(key_of(0)))
         assert reader.keys() == {}
         assert reader.ledger().num_rows == 0
-        out.answer(done(key_of(0)), tried(key_of(0)))
+        out.answer(done(key_of(0), attempts=1), tried(key_of(0)))
         assert reader.keys() == {key_of(0): "done"}
         assert reader.clip_bytes(key_of(0)) == audio_of(key_of(0))
         assert reader.row(key_of(0), ["text", "credits", "attempts"]) == {

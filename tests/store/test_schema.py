@@ -31,7 +31,7 @@ ROW = {
     "error_message": None,
     "error_status": None,
     "trace_id": "trace-1",
-    "attempts": 1,
+    "attempts": 0,
     "latency_ms": 12.5,
     "lane": "main",
     "service": "local/espeak-1",
