@@ -1,5 +1,6 @@
 """The balance beside our own count: named only where the figures leave no other reading."""
 
+import pytest
 from faulty import check_audio, statuses
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,8 +35,11 @@ def test_what_is_explained_drifts_by_nothing_and_only_one_doubt_is_named(start, 
     unexplained = colleagues + sum(price for _, fate, price in doubts if fate == "doubt, billed")
     if len(doubts) == 1 and unexplained == doubts[0][2]:
         assert found == Quiet(0, doubts[0][0])
-    else:
+    elif unexplained < 0:
         assert found == Quiet(unexplained)
+    else:
+        # Any of those in doubt may have been billed: only what all of them cannot explain is somebody else's.
+        assert found == Quiet(max(0, unexplained - sum(price for _, _, price in doubts)))
     assert drift.balance == balance
     assert not drift.has_doubt
 
@@ -64,7 +68,15 @@ def test_the_lowest_balance_seen_lays_no_charge_to_any_call():
     drift = Drift(100)
     drift.doubtful("row", 30)
     drift.seen(70)
-    assert drift.quiet() == Quiet(30)
+    assert drift.quiet() == Quiet(0)
+
+
+def test_the_next_quiet_point_has_no_doubts_of_the_last_one():
+    drift = Drift(100)
+    drift.doubtful("row", 30)
+    drift.doubtful("other", 20)
+    assert drift.quiet(60) == Quiet(0)
+    assert drift.quiet(20) == Quiet(40)
 
 
 def test_that_a_call_was_not_billed_is_never_concluded(make_faulty, speak):
@@ -94,14 +106,16 @@ def test_a_call_in_doubt_that_was_billed_stays_in_doubt_and_is_counted(make_faul
     ) >= {"reported"}
 
 
-def test_two_in_doubt_name_nobody(make_faulty, speak):
+@pytest.mark.parametrize("other", ["reset unbilled", "reset billed"])
+def test_two_in_doubt_name_nobody_and_blame_no_colleague(make_faulty, speak, other):
     server = make_faulty(idempotent=False, quota=10_000)
-    server.forever = {LINES[4]: "reset unbilled", LINES[5]: "reset billed"}
+    server.forever = {LINES[4]: other, LINES[5]: "reset billed"}
     run = speak(server, LINES, max_concurrency=4)
     both = {statuses(run)[LINES[4]], statuses(run)[LINES[5]]}
     assert both <= {"charged_unknown", "failed"}
     # What is not certain is counted as if it was billed.
     assert run.ledger["credits"].sum() >= server.characters
+    assert run.stats["drift_characters"] == 0
 
 
 def test_colleagues_on_the_same_key_are_drift_and_name_no_row(make_faulty, speak):

@@ -2,9 +2,10 @@
 
 While calls are in flight, or colleagues use the same key, a drop of the balance
 cannot name a row. Between two quiet points it must be what was billed for sure
-and what may have been billed; a charge is laid to a call only when exactly one
-is in doubt and the figures leave no other reading. That a call was *not* billed
-is never concluded: a service may be at work on it still, and bill it later.
+and what may have been billed: whatever lies between the first and the sum of
+both is explained. A charge is laid to a call only when exactly one is in doubt
+and the figures leave no other reading. That a call was *not* billed is never
+concluded: a service may be at work on it still, and bill it later.
 """
 
 from dataclasses import dataclass
@@ -56,7 +57,7 @@ class Drift(Generic[T]):
     _billed: float = 0
     _doubts: int = 0
     _call: T | None = None
-    _price: float = 0
+    _doubted: float = 0
 
     @property
     def has_doubt(self) -> bool:
@@ -70,7 +71,8 @@ class Drift(Generic[T]):
     def doubtful(self, call: T, characters: float) -> None:
         """Count a call that may have been billed."""
         self._doubts += 1
-        self._call, self._price = call, characters
+        self._doubted += characters
+        self._call = call
 
     def seen(self, balance: int | None) -> None:
         """Note what an answer says is left."""
@@ -95,14 +97,15 @@ class Drift(Generic[T]):
         if self.balance is not None:
             found = self._compared(self.balance - now - self._billed, is_sure=balance is not None)
             self.total += found.drift
-        self.balance, self._lowest, self._billed, self._doubts, self._call = now, None, 0, 0, None
+        self.balance, self._lowest, self._billed = now, None, 0
+        self._doubts, self._doubted, self._call = 0, 0, None
         return found
 
-    def _compared(self, drift: float, *, is_sure: bool) -> Quiet[T]:
+    def _compared(self, beyond: float, *, is_sure: bool) -> Quiet[T]:
         # Balances are whole characters: what is less than one is no difference.
-        if is_sure and self._doubts == 1 and self._price > 0 and abs(drift - self._price) < 1:
+        if is_sure and self._doubts == 1 and self._doubted > 0 and abs(beyond - self._doubted) < 1:
             return Quiet(0, self._call)
-        return Quiet(int(drift))
+        return Quiet(int(beyond if beyond < 0 else max(0.0, beyond - self._doubted)))
 
 
 def explained(drift: int) -> str:
