@@ -288,6 +288,14 @@ def test_zero_credits_send_nothing(make_faulty, speak):
         speak(server, LINES, max_credits=-1)
 
 
+def test_a_limit_is_never_rounded_up_and_the_sum_of_a_column_is_enough(make_faulty, speak, tmp_path):
+    server = make_faulty()
+    run = speak(server, ["ten chars."], max_credits=9.9996, run_dir=tmp_path / "less")
+    assert (run.stopped_because, server.seen) == ("budget", [])
+    run = speak(server, ["ten chars."], max_credits=sum([0.1] * 100), run_dir=tmp_path / "enough")
+    assert (run.status, server.characters) == ("finished", 10)
+
+
 def test_it_holds_for_many_runs_at_once_each_with_its_own(make_faulty, tmp_path):
     server = make_faulty(published=8, delay_s=0.002)
     runs = []

@@ -18,6 +18,9 @@ from speechframe.store.spending import Spending
 
 log = logging.getLogger(__name__)
 
+_EXACT_DIGITS = 6
+"""Of a thousandth of a credit: what lies behind them in a limit is of its arithmetic, not meant."""
+
 
 def finite(credits: float | None) -> float | None:
     """Return a limit in credits; infinity is none.
@@ -123,4 +126,5 @@ def _close(budget: Budget, spending: Spending) -> None:
 
 def _millis(credits: float | None) -> Millicredits | None:
     limit = finite(credits)
-    return None if limit is None else round(limit * CREDIT)
+    # Never more than was allowed; but 1.001 is 1000.9999999999999 thousandths to a computer.
+    return None if limit is None else math.floor(round(limit * CREDIT, _EXACT_DIGITS))
