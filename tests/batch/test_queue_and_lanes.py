@@ -134,6 +134,26 @@ async def test_close_ends_every_wait_and_keeps_what_came_back():
     assert await taken(queue) is None
 
 
+async def test_a_closed_queue_opens_again_for_some_jobs_only():
+    queue = RowQueue(iter("aBcDeFgH"))
+    a, b, c, d = [await taken(queue) for _ in range(4)]
+    queue.later(b, 0.01)
+    queue.later(a, 60)
+    queue.hold(c)
+    queue.front(d)
+    queue.close()
+    assert sorted(queue.reopen(str.isupper)) == ["a", "c"]
+    order = []
+    while (job := await asyncio.wait_for(taken(queue), 30)) is not None:
+        order.append(job)
+        queue.done()
+    # One that is not due yet holds no other up.
+    assert sorted(order) == ["B", "D", "F", "H"]
+    assert order[0] == "D"
+    assert queue.reopen(str.isupper) == queue.waiting() == []
+    assert queue.take() is None
+
+
 async def test_an_error_of_the_source_reaches_a_taker_and_the_others_end():
     def source():
         yield 1

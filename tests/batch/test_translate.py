@@ -361,8 +361,13 @@ def test_a_pack_whose_answers_were_all_lost_is_billed_once_after_a_resume(make_b
     assert statuses(run) == {"charged_unknown": 50}
     check_books(run, server)
     server.forever = "ok"
-    # Other rows beside them: the pack is sent as it was.
-    done = spf.resume(run, table=["Another", *LINES, "And another"], service=server.settings, progress=False)
+    # Other rows beside them: the pack is sent as it was, for nothing.
+    table, paid = ["Another", *LINES, "And another"], server.characters
+    some = spf.resume(run, table=table, max_credits=paid, service=server.settings, progress=False)
+    assert (some.estimate.paid, some.estimate.credits) == (50, len("Another") + len("And another"))
+    assert (statuses(some), server.characters) == ({"done": 50, "pending": 2}, paid)
+    assert some.stopped_by.needed_credits == some.estimate.credits
+    done = spf.resume(some, max_credits=math.inf, service=server.settings, progress=False)
     assert statuses(done) == {"done": 52}
     assert set(server.billed.values()) == {1}
     check_books(done, server)

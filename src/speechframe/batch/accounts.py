@@ -1,12 +1,13 @@
 """What an attempt costs and how a call ends: budget, log, ledger and counters, always together."""
 
+import copy
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from speechframe.batch.books import ERROR, REFUSED, SETTLED, Identity
-from speechframe.batch.budget import Budget
+from speechframe.batch.budget import Budget, to_come
 from speechframe.batch.doubt import Doubt
 from speechframe.batch.drift import Drift
 from speechframe.batch.filler import Filler
@@ -28,7 +29,7 @@ from speechframe.batch.progress import Progress
 from speechframe.batch.retry import Charge, Decision, Verdict
 from speechframe.batch.truth import MAY_BE_ANOTHER_S
 from speechframe.client import Answer, Spoken
-from speechframe.errors import BudgetExceeded, SpeechframeError
+from speechframe.errors import BudgetExceeded, PaymentRequired, SpeechframeError
 from speechframe.spec.billing import to_credits
 from speechframe.store import LedgerRow, Record, RunWriter, SentRecord
 
@@ -96,6 +97,17 @@ class Accounts:
         p = self.progress
         needed = max(p.planned_millis - p.ended_millis, job.planned.millicredits)
         return self.budget.exceeded(needed, p.total - p.ended, unit=self.operation.unit)
+
+    def refused(self, error: PaymentRequired) -> PaymentRequired:
+        """Return the service's own error with what the calls that remain would cost."""
+        p = self.progress
+        if p.total == p.ended:
+            return error
+        words = to_come(p.planned_millis - p.ended_millis, p.total - p.ended, self.operation.unit)
+        # The rows that have it keep it as it came.
+        told = copy.copy(error)
+        told.message = f"{error.message.rstrip('.')}; {words}. Everything paid for is kept."
+        return told
 
     def sent(self, job: Job, *, idempotency_key: str | None) -> None:
         """Note that an attempt is about to be made."""
@@ -177,7 +189,7 @@ class Accounts:
         job.is_cached = False
         if record is None:
             # The plan took it for free.
-            self.progress.planned_millis += job.planned.millicredits
+            self.progress.planned_millis += job.price
             return False
         record.text = job.planned.text or None
         self.writer.answer(record)
@@ -219,7 +231,10 @@ class Accounts:
             left = getattr(error, "remaining_characters", None)
             self.budget.note_balance(left, job.mark, job.from_balance)
             self._settle(job, spent, repeats_free=self.ways.repeat_is_free)
-            job.is_paid = self.ways.repeat_is_free
+            if self.ways.repeat_is_free:
+                # Nothing more is to be paid for it, however long its answer takes.
+                self.progress.ended_millis += job.price
+                job.is_paid = True
         elif decision.verdict is Verdict.STOP:
             self._release(job)
         return rows
@@ -328,8 +343,8 @@ class Accounts:
         self, job: Job, number: int, part: Planned, record: Record, error: SpeechframeError | None = None
     ) -> None:
         self.progress.count(record.status, record.error_code)
-        if record.status != CACHED:
-            # What the cache had is in no sum of prices.
+        if record.status != CACHED and not job.is_paid:
+            # In no sum of prices is what the cache had or was paid before; what was paid since is in already.
             self.progress.ended_millis += part.millicredits
         self.on_outcome(_outcome(job, number, part, record, error))
 

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-import numpy as np
-
 from speechframe.batch.allowance import finite
 from speechframe.batch.books import Before, read_before
 from speechframe.batch.connection import Connection, settings_of
@@ -83,14 +81,15 @@ class Outlook:
         if self.operation.packs:
             # Nothing else of a pack is free.
             before = replace(before, paid=frozenset(together))
-        kept = as_keys(self._not_sent_again(before))
         latency_ms = self.prepared.folder.manifest.extra.get(LATENCY_KEY)
         width = self.connection.width(self.operation.pool, self.options.max_concurrency)
         plan = Plan.of(
             self.prepared.keys,
             self.prepared.costs,
-            _joined(finished, kept),
+            finished,
             invalid=self.prepared.invalid,
+            unknown=as_keys(self._not_sent_again(before)),
+            paid=as_keys(before.paid),
             cached=None if self.cache is None else self.cache.holds,
             balance=self.connection.balance,
             concurrency=width,
@@ -140,7 +139,3 @@ class Outlook:
         if self.options.on_unknown == "retry":
             return frozenset()
         return before.unknown - before.paid
-
-
-def _joined(first: Keys, second: Keys) -> Keys:
-    return np.concatenate([first.view("V16"), second.view("V16")]) if len(second) else first

@@ -173,8 +173,8 @@ class Budget:
         limit, spent, what, advice = self._refused()
         left = max(0, limit - spent)
         return BudgetExceeded(
-            f"{what}{_are(left)} left, the {counted(remaining_rows, unit)} to come would cost "
-            f"{_credits(needed)}. Everything paid for is kept; {advice}.",
+            f"{what}{_are(left)} left, {to_come(needed, remaining_rows, unit)}. "
+            f"Everything paid for is kept; {advice}.",
             limit=self._refused_by,
             max_credits=to_credits(limit),
             spent_credits=to_credits(spent),
@@ -218,6 +218,17 @@ class Budget:
             advice = f"have the rule changed ({self.house_rule}), then resume the run"
         words = f"{name}={to_credits(limit):.15g}: {_are(self.settled)} spent, "
         return limit, spent, words, advice
+
+
+def to_come(needed: Millicredits, remaining_rows: int, unit: str) -> str:
+    """Return what is still to be made, and its price, in words.
+
+    Examples
+    --------
+    >>> to_come(20_500, 2, "call")
+    'the 2 calls to come would cost 20.5'
+    """
+    return f"the {counted(remaining_rows, unit)} to come would cost {_credits(needed)}"
 
 
 def _are(millis: Millicredits) -> str:

@@ -10,9 +10,10 @@ from speechframe.batch.accounts import Accounts
 from speechframe.batch.books import Before
 from speechframe.batch.budget import BALANCE
 from speechframe.batch.cap import Ticket
-from speechframe.batch.job import Job
+from speechframe.batch.job import Job, idempotency_key, job_of
 from speechframe.batch.limiter import Lane
 from speechframe.batch.operation import Todo
+from speechframe.batch.patience import OUTAGE_S, is_unreachable, left_s, puts_off_everybody, unreachable_s
 from speechframe.batch.progress import Bar
 from speechframe.batch.queue import RowQueue
 from speechframe.batch.retry import Charge, Decision, Verdict, decide, delay_s
@@ -31,12 +32,6 @@ from speechframe.store import LedgerRow
 from speechframe.store.run_state import StopReason
 
 log = logging.getLogger(__name__)
-
-UNREACHABLE_S = 60.0
-"""How long a service may give no answer at all before the run stops: a router restarts within that."""
-
-OUTAGE_S = 300.0
-"""How long a service may answer every call with 503 before the run stops."""
 
 
 async def _not_said() -> int | None:
@@ -99,21 +94,21 @@ class Engine:
         StoreError
             When the folder takes no more: no further call starts, those in flight finish first.
         """
-        jobs = map(self._job, calls)
-        self._queue = RowQueue(jobs)
+        self._queue = RowQueue(job_of(todo, self.before, self.ways) for todo in calls)
         if self.stopped_because is not None:
             # Told to stop before it began.
             self._queue.close()
-        for lane in self.lanes:
-            self._staff(lane)
-        waker = LastingTask(self._wake_at_the_end(), name="speechframe-waker")
         try:
-            await self._drained()
+            await self._make()
+            if self.takes_cached_only:
+                # Behind the call that did not fit: what was paid is not left undelivered.
+                for job in self._queue.reopen(self._is_free):
+                    self.accounts.leave(job)
+                await self._make()
             for job in self._queue.waiting():
                 self.accounts.leave(job)
-            await self._take_cached(jobs)
+            self._say_what_is_left()
         finally:
-            waker.cancel()
             self.bar.draw(force=True)
 
     def abort(self) -> None:
@@ -123,8 +118,8 @@ class Engine:
             worker.cancel()
 
     def stop(self, because: StopReason, error: SpeechframeError | None = None) -> None:
-        """Start no further call; calls in flight finish."""
-        self._ends_at_once |= because != StopReason.BUDGET
+        """Start no further call, but free ones behind the end of a limit; calls in flight finish."""
+        self._ends_at_once |= because not in {StopReason.BUDGET, StopReason.QUOTA}
         if self.stopped_because is None:
             self.stopped_because, self.stopped_by = because, error
             log.info("the run stops: %s", because)
@@ -132,13 +127,28 @@ class Engine:
 
     @property
     def takes_cached_only(self) -> bool:
-        """Whether the budget is used up and nothing else ends the run: what the cache has is free."""
-        return self.stopped_because == StopReason.BUDGET and not self._ends_at_once
+        """Whether a limit is used up and nothing else ends the run: what costs nothing is still made."""
+        return self.stopped_because is not None and not self._ends_at_once
+
+    def _is_free(self, job: Job) -> bool:
+        # Of a key that the service refuses only what was paid is still wanted.
+        return job.is_paid or (job.is_cached and self._unfit is not None)
 
     # -- workers ----------------------------------------------------------------------
 
     def _all_workers(self) -> list[asyncio.Task[None]]:
         return [worker for workers in self._workers.values() for worker in workers]
+
+    async def _make(self) -> None:
+        """Let lanes work until the queue has nothing more for them."""
+        for lane in self.lanes:
+            self._workers[lane.name] = []
+            self._staff(lane)
+        waker = LastingTask(self._wake_at_the_end(), name="speechframe-waker")
+        try:
+            await self._drained()
+        finally:
+            waker.cancel()
 
     def _staff(self, lane: Lane) -> None:
         """Give a lane one worker more when all it has are busy and it may use more."""
@@ -166,29 +176,12 @@ class Engine:
         if self._trouble is not None:
             raise self._trouble
 
-    async def _take_cached(self, rest: Iterator[Job]) -> None:
-        """Take from the cache what it has of the calls behind the one that did not fit: that is free."""
-        is_budget = self.takes_cached_only
-        while self.takes_cached_only and (job := next(rest, None)) is not None:
-            if job.is_cached and self.accounts.found(job):
-                self.bar.draw()
-            await asyncio.sleep(0)
-        if is_budget and self._unfit is not None:
-            # Other calls are to come than those it spoke of.
+    def _say_what_is_left(self) -> None:
+        """Have the error that ended the run name the price of the calls to come: others ended since."""
+        if self._unfit is not None:
             self.stopped_by = self.accounts.exceeded(self._unfit)
-
-    def _job(self, todo: Todo) -> Job:
-        before = self.before
-        if not before.paid and not before.unknown:
-            return Job(todo.planned, todo.row_ids, todo.is_cached)
-        keys = [part.request_key for part in todo.planned.parts]
-        return Job(
-            todo.planned,
-            row_ids=todo.row_ids,
-            is_cached=todo.is_cached,
-            is_paid=self.ways.repeat_is_free and all(key in before.paid for key in keys),
-            is_unknown=any(key in before.unknown for key in keys),
-        )
+        elif isinstance(self.stopped_by, PaymentRequired):
+            self.stopped_by = self.accounts.refused(self.stopped_by)
 
     async def _work(self, lane: Lane) -> None:
         try:
@@ -207,7 +200,9 @@ class Engine:
         ticket = None
         try:
             job = self._queue.take()
-            if job is not None and job.is_cached and self.accounts.found(job):
+            if job is not None and job.is_put_off:
+                self._let_go(job)
+            elif job is not None and job.is_cached and self.accounts.found(job):
                 self._queue.done()
                 # A cached table must not keep the loop to itself.
                 await asyncio.sleep(0)
@@ -221,6 +216,10 @@ class Engine:
 
     async def _reserved(self, job: Job) -> bool:
         """Set aside what `job` may cost; where that does not fit, put it back and return False."""
+        if self.takes_cached_only and not job.is_paid:
+            # It was free, but the cache has lost it.
+            self._queue.done()
+            return False
         if self.accounts.reserve(job):
             return True
         if self.accounts.budget.reserved or self._is_asking:
@@ -303,8 +302,7 @@ class Engine:
         decision = decide(
             error, repeat_is_free=self.ways.repeat_is_free, retry_unknown=self.ways.retry_unknown
         )
-        told_s = self._told_s(job, error)
-        self._note_health(lane, ticket, error, began, told_s)
+        self._note_health(job, lane, ticket, error, began)
         rows = self.accounts.failed(job, error, decision, began)
         self._queue.release()
         if decision.verdict in {Verdict.FAIL, Verdict.UNKNOWN} or self._is_spent(job, decision, error):
@@ -318,26 +316,27 @@ class Engine:
             return
         self.accounts.tried(rows)
         if decision.verdict is Verdict.STOP:
+            # Refused although it was paid: so would be every other repeat.
+            self._ends_at_once |= job.is_paid
             self.stop(StopReason.QUOTA if isinstance(error, PaymentRequired) else StopReason.KEY, error)
             self._queue.front(job)
         else:
             self.accounts.progress.retried(getattr(error, "code", None) or type(error).__name__)
-            self._again(job, decision, told_s)
+            self._again(job, decision, getattr(error, "retry_after_s", None))
 
     def _give_up(self, job: Job, error: SpeechframeError, rows: list[LedgerRow]) -> None:
         self.accounts.give_up(job, error, rows)
         self._queue.release()
         self._queue.done()
 
-    def _told_s(self, job: Job, error: SpeechframeError) -> float | None:
-        """Return the seconds the service asked for, within the patience that is left for `job`."""
-        told_s = getattr(error, "retry_after_s", None)
-        return None if told_s is None else min(told_s, max(0.0, self.ways.patience_s - job.seconds))
-
     def _note_health(
-        self, lane: Lane, ticket: Ticket, error: SpeechframeError, began: float, told_s: float | None
+        self, job: Job, lane: Lane, ticket: Ticket, error: SpeechframeError, began: float
     ) -> None:
         """Tell the lane what the answer says of it; stop when no lane gives any answer."""
+        told_s = getattr(error, "retry_after_s", None)
+        if told_s is not None:
+            # The row ends then in any case, and what it was told holds for no other.
+            told_s = min(told_s, left_s(job, self.ways))
         if isinstance(error, RateLimited):
             lane.refused(ticket, told_s=told_s)
         elif isinstance(error, Unavailable):
@@ -346,9 +345,9 @@ class Engine:
             lane.passed(ticket)
         else:
             lane.rest(began, silent=True)
-            limit_s = min(UNREACHABLE_S, self.ways.patience_s)
+            limit_s = unreachable_s(self.ways)
             log.info("%s gives no answer, it is tried for %.0f s: %s", lane.name, limit_s, error)
-            if all(o.silences >= self.ways.max_attempts and o.silent_s >= limit_s for o in self.lanes):
+            if is_unreachable(self.lanes, self.ways):
                 self.stop(StopReason.UNREACHABLE, error)
 
     def _is_spent(self, job: Job, decision: Decision, error: SpeechframeError) -> bool:
@@ -356,7 +355,7 @@ class Engine:
         if decision.verdict in {Verdict.UNREACHED, Verdict.STOP}:
             return False
         puts_off = decision.verdict is Verdict.AGAIN_FIRST or decision.pauses_lane
-        if puts_off and all(lane.passed_at < job.started for lane in self.lanes):
+        if puts_off and puts_off_everybody(job, self.lanes):
             # The service puts off everybody: that is no fault of this row, and would fail every other, too.
             job.uncounted += decision.pauses_lane
             limit_s = OUTAGE_S if decision.pauses_lane else self.ways.patience_s
@@ -372,7 +371,7 @@ class Engine:
             # Refused by a cap: no attempt was lost, and the row keeps its place unless it was told to wait.
             job.uncounted += 1
             if told_s:
-                self._queue.later(job, told_s)
+                self._later(job, told_s, told_s)
             else:
                 self._queue.front(job)
         elif decision.verdict is Verdict.UNREACHED:
@@ -382,9 +381,20 @@ class Engine:
             # It is the lane that rests: another may take the row at once.
             self._queue.front(job)
         else:
-            self._queue.later(job, delay_s(job.attempts, told_s=told_s))
+            self._later(job, delay_s(job.attempts, told_s=told_s), told_s)
 
+    def _later(self, job: Job, delay_s: float, told_s: float | None) -> None:
+        """Put a row back, due when its patience ends at the latest; told to wait for longer, it ends then."""
+        patience_s = left_s(job, self.ways)
+        job.is_put_off = told_s is not None and told_s > patience_s
+        self._queue.later(job, min(delay_s, patience_s))
 
-def idempotency_key(run_id: str, request_key: str) -> str:
-    """Return a call's ``Idempotency-Key``: the same for every attempt of this run."""
-    return f"{run_id}-{request_key}"
+    def _let_go(self, job: Job) -> None:
+        """End a row that was told to wait for longer than it may take; or the run, where all are put off."""
+        error = job.last_error
+        assert error is not None  # noqa: S101 - one told it so
+        if puts_off_everybody(job, self.lanes):
+            self.stop(StopReason.UNAVAILABLE, error)
+            self._queue.front(job)
+        else:
+            self._give_up(job, error, [])

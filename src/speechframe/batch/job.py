@@ -4,7 +4,8 @@ import time
 from dataclasses import dataclass, field
 
 from speechframe.batch.balance import START, Mark
-from speechframe.batch.operation import Planned
+from speechframe.batch.books import Before
+from speechframe.batch.operation import Planned, Todo
 from speechframe.errors import SpeechframeError
 
 
@@ -34,6 +35,8 @@ class Job:
         An attempt of this drive was billed, or perhaps, and the repeat is free.
     is_unknown
         An attempt may have been billed without an answer.
+    is_put_off
+        It was told to wait for longer than it may take: it is not sent again.
     """
 
     planned: Planned
@@ -42,6 +45,7 @@ class Job:
     is_paid: bool = False
     is_due: bool = False
     is_unknown: bool = False
+    is_put_off: bool = False
     sends: int = 0
     uncounted: int = 0
     reserved: int = 0
@@ -104,3 +108,22 @@ class Ways:
     retry_unknown: bool
     timeout_s: float | None = None
     sends_takes: bool = False
+
+
+def job_of(todo: Todo, before: Before, ways: Ways) -> Job:
+    """Return a call on its way, with what earlier drives of the run left of it."""
+    if not before.paid and not before.unknown:
+        return Job(todo.planned, todo.row_ids, todo.is_cached)
+    keys = [part.request_key for part in todo.planned.parts]
+    return Job(
+        todo.planned,
+        row_ids=todo.row_ids,
+        is_cached=todo.is_cached,
+        is_paid=ways.repeat_is_free and all(key in before.paid for key in keys),
+        is_unknown=any(key in before.unknown for key in keys),
+    )
+
+
+def idempotency_key(run_id: str, request_key: str) -> str:
+    """Return a call's ``Idempotency-Key``: the same for every attempt of this run."""
+    return f"{run_id}-{request_key}"

@@ -12,6 +12,8 @@ NO_KEY = bytes(16)
 Keys = npt.NDArray[np.void]
 Mask = npt.NDArray[np.bool_]
 
+NO_KEYS: Keys = np.empty(0, dtype=_KEY)
+
 
 class KeyColumn:
     """A growing column of keys.

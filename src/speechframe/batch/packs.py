@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import Any
 
-from speechframe.batch.engine import idempotency_key
+from speechframe.batch.job import idempotency_key
 from speechframe.batch.operation import KEY_BYTES, Planned, Todo
 from speechframe.store import SentRecord
 

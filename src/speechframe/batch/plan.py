@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from speechframe.batch.columns import Source
-from speechframe.batch.keys import Keys, Mask, among, first_of_each
+from speechframe.batch.keys import NO_KEYS, Keys, Mask, among, first_of_each
 from speechframe.batch.operation import Operation, Todo
 from speechframe.batch.progress import counted, credits_in_words
 from speechframe.batch.row_calls import checked, row_values
@@ -34,14 +34,18 @@ class Estimate:
         Different calls among them.
     finished
         Calls that an earlier run of this folder has made: they cost nothing.
+    unknown
+        Calls that may have been billed without an answer, and are not sent again unasked.
     cached
         Calls whose answer is in the cache: they cost nothing either.
     invalid
         Rows that cannot be sent.
     calls
         Calls still to make, cached ones left out.
+    paid
+        Those among them that were billed, or perhaps, and whose repeat is free.
     credits
-        Price of those calls.
+        Price of the others.
     balance
         Characters left on the key; None if the service does not say.
     budget
@@ -71,17 +75,22 @@ class Estimate:
     amount: str | None = None
     unit: str = "call"
     remark: str | None = None
+    unknown: int = 0
+    paid: int = 0
 
     def line(self) -> str:
         """Return the one line a run opens with."""
         parts = [counted(self.rows, "row"), f"{self.unique:,} unique"]
-        if self.finished:
-            parts.append(f"{self.finished:,} done before")
-        if self.cached:
-            parts.append(f"{self.cached:,} cached")
-        if self.invalid:
-            parts.append(f"{self.invalid:,} invalid")
+        others = (
+            (self.finished, "done before"),
+            (self.unknown, "perhaps billed and not sent again"),
+            (self.cached, "cached"),
+            (self.invalid, "invalid"),
+        )
+        parts += [f"{number:,} {what}" for number, what in others if number]
         parts.append(counted(self.calls, self.unit))
+        if self.paid:
+            parts.append(f"{self.paid:,} of them paid before")
         if self.amount is not None and self.calls:
             parts.append(self.amount)
         parts.append(credits_in_words(self.credits))
@@ -106,11 +115,12 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Plan:
-    """A table's rows as keys, and which of them are still to be made."""
+    """A table's rows as keys, and which of them are still to be made, which of these at no cost."""
 
     keys: Keys
     todo: Mask
     cached: Mask
+    paid: Mask
     estimate: Estimate
 
     @classmethod
@@ -121,10 +131,12 @@ class Plan:
         finished: Keys,
         *,
         invalid: int,
+        unknown: Keys = NO_KEYS,
+        paid: Keys = NO_KEYS,
         cached: Callable[[Keys], Mask] | None = None,
         **known: Any,
     ) -> "Plan":
-        """Return the plan for `keys`, leaving out what is `finished`.
+        """Return the plan for `keys`, leaving out what is `finished` or `unknown`.
 
         Parameters
         ----------
@@ -136,6 +148,10 @@ class Plan:
             Keys that need no call.
         invalid
             Rows without a call.
+        unknown
+            Keys that may have been billed, and are not to be sent again.
+        paid
+            Keys whose call costs nothing more.
         cached
             Says which keys the cache has.
         **known
@@ -143,12 +159,13 @@ class Plan:
         """
         first = first_of_each(keys)
         before = among(keys, finished)
-        todo = first & ~before
+        todo = first & ~before & ~among(keys, unknown)
         held = np.zeros(len(keys), dtype=bool)
         if cached is not None:
             held[todo] = cached(keys[todo])
         to_call = todo & ~held
-        total = int(np.asarray(costs, dtype=np.int64)[to_call].sum()) if len(keys) else 0
+        free = to_call & among(keys, paid)
+        total = int(np.asarray(costs, dtype=np.int64)[to_call & ~free].sum()) if len(keys) else 0
         estimate = Estimate(
             rows=len(keys),
             unique=int(first.sum()),
@@ -157,9 +174,11 @@ class Plan:
             calls=int(to_call.sum()),
             credits=to_credits(total),
             cached=int(held.sum()),
+            unknown=int((first & ~before & ~todo).sum()),
+            paid=int(free.sum()),
             **known,
         )
-        return cls(keys, todo, held, estimate)
+        return cls(keys, todo, held, free, estimate)
 
 
 def calls(
@@ -185,17 +204,18 @@ def calls(
     retaken
         Calls that another take stands for, and which.
     cached_only
-        Says whether, from now on, only those are still wanted that the cache has.
+        Says whether, from now on, only those are still wanted that cost nothing: the cache has them, or they
+        were paid before.
     """
-    start = 0
+    start, free = 0, plan.cached | plan.paid
     for batch in batches:
-        if cached_only() and not plan.cached[start:].any():
+        if cached_only() and not free[start:].any():
             return
         wanted = np.flatnonzero(plan.todo[start : start + batch.num_rows])
         for first in range(0, len(wanted), _AT_ONCE_ROWS):
             some = wanted[first : first + _AT_ONCE_ROWS]
             if cached_only():
-                some = some[plan.cached[start + some]]
+                some = some[free[start + some]]
             rows = batch.take(pa.array(some, pa.int64()))
             ids = rows.column(row_id).to_pylist()
             cached = plan.cached[start + some].tolist()

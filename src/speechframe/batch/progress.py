@@ -53,7 +53,7 @@ class Progress:
     credits_millis
         Thousandths of credits spent in this run.
     planned_millis, ended_millis
-        Price of all calls, and of those with an outcome.
+        Price of all calls that were to be paid, and of those that were paid or have an outcome.
     balance
         Characters left on the key after the newest answer; None if unknown.
     unit

@@ -5,7 +5,7 @@ import heapq
 import itertools
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -113,6 +113,25 @@ class RowQueue(Generic[T]):
         self._closed = True
         self.finished.set()
         self._changed.set()
+
+    def reopen(self, is_wanted: Callable[[T], bool]) -> list[T]:
+        """Hand out again what `is_wanted`, now that the queue is closed and no job open; return what is not.
+
+        What the source has that is not wanted is passed over, and not returned. Where nothing is wanted, the
+        queue stays closed.
+        """
+        back = self.waiting()
+        self._source = filter(is_wanted, self._source)
+        self._front = deque(job for job in (*self._front, *self._held) if is_wanted(job))
+        self._later = [entry for entry in self._later if is_wanted(entry[2])]
+        heapq.heapify(self._later)
+        self._held.clear()
+        if not (self._front or self._later):
+            self._front.extend(itertools.islice(self._source, 1))
+        if self._front or self._later:
+            self._closed = False
+            self.finished.clear()
+        return [job for job in back if not is_wanted(job)]
 
     def waiting(self) -> list[T]:
         """Return the jobs that came back and were not handed out again."""

@@ -1,0 +1,47 @@
+"""patience_s and Retry-After: no row takes longer, none is sent earlier than it was told."""
+
+import time
+
+import pytest
+from faulty import check_books, statuses
+from tenacity import wait_fixed
+
+from speechframe.batch import retry
+
+LINES = [f"This is line {i}." for i in range(4)]
+
+
+@pytest.mark.parametrize("status", [429, 503, 500])
+def test_a_row_that_is_told_to_wait_for_longer_than_it_may_take_ends_unsent(faulty, speak, quick, status):
+    faulty.scripts = {LINES[1]: [(status, 30)]}
+    run = speak(faulty, LINES, patience_s=0.4, max_concurrency=2)
+    assert (faulty.early, faulty.sends(LINES[1])) == ([], 1)
+    # Where nothing else was answered in that time, it is the service that puts off everybody.
+    ended = (statuses(run)[LINES[1]], run.stopped_because)
+    assert ended in {("failed", None), ("pending", "unavailable")}
+    check_books(run, faulty)
+
+
+def test_a_run_ends_in_time_where_every_row_is_told_to_wait_for_longer(faulty, speak, quick):
+    faulty.forever = {"*": (429, 30)}
+    run = speak(faulty, LINES, patience_s=0.3)
+    assert (run.status, run.stopped_because, faulty.early) == ("stopped", "unavailable", [])
+    assert set(statuses(run).values()) == {"pending"}
+
+
+def test_no_wait_between_attempts_goes_beyond_the_patience(faulty, speak, monkeypatch):
+    monkeypatch.setattr(retry, "_backoff", wait_fixed(60))
+    faulty.forever = {LINES[0]: 500}
+    began = time.monotonic()
+    run = speak(faulty, LINES[:2], patience_s=0.3, max_attempts=1000)
+    assert time.monotonic() - began < 30
+    assert (statuses(run), faulty.sends(LINES[0])) == ({LINES[0]: "failed", LINES[1]: "done"}, 2)
+
+
+def test_a_service_that_is_gone_ends_a_run_in_time_however_many_attempts_a_row_has(faulty, speak, quick):
+    faulty.held = LINES
+    live = speak(faulty, LINES, wait=False, patience_s=0.3, max_attempts=100_000)
+    faulty.until(lambda server: server.in_flight)
+    faulty.down()
+    run = live.wait(30)
+    assert (run.status, run.stopped_because) == ("stopped", "unreachable")
