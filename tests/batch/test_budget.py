@@ -192,6 +192,10 @@ async def _scenario(lengths, width, share, idempotent, retry_unknown, seed):
         assert any(p.millicredits > left for p, s in zip(planned, states, strict=True) if s != "done")
         assert engine.stopped_by.spent_credits == spent / 1000
         assert isinstance(engine.stopped_by, BudgetExceeded)
+        # Nothing that was paid is left undelivered where its repeat is free, nor in the price of the rest.
+        due = [p for p, s in zip(planned, states, strict=True) if s is None]
+        assert not {f"r1-{p.request_key}" for p in due} & transport.paid
+        assert engine.stopped_by.needed_credits == sum(p.millicredits for p in due) / 1000
     else:
         assert engine.stopped_because in {"unreachable", "unavailable"}
 

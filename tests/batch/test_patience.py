@@ -45,3 +45,11 @@ def test_a_service_that_is_gone_ends_a_run_in_time_however_many_attempts_a_row_h
     faulty.down()
     run = live.wait(30)
     assert (run.status, run.stopped_because) == ("stopped", "unreachable")
+
+
+def test_rows_that_are_always_refused_hold_no_other_up(faulty, speak, quick):
+    refused = LINES[1:3]
+    faulty.forever = dict.fromkeys(refused, 429)
+    run = speak(faulty, LINES, patience_s=0.1, max_concurrency=1)
+    assert statuses(run) == {text: "failed" if text in refused else "done" for text in LINES}
+    assert (run.status, set(run.failed["error_status"])) == ("finished", {429})

@@ -154,6 +154,19 @@ async def test_a_closed_queue_opens_again_for_some_jobs_only():
     assert queue.take() is None
 
 
+async def test_a_new_job_may_come_before_those_that_came_back():
+    queue = RowQueue(iter("abcD"))
+    queue.front(await taken(queue))
+    assert queue.prefer_new()
+    assert [await taken(queue) for _ in range(2)] == ["b", "a"]
+    assert queue.prefer_new()
+    queue.close()
+    # It was not taken: it is one of the source still.
+    assert queue.reopen(str.isupper) == []
+    assert await taken(queue) == "D"
+    assert not queue.prefer_new()
+
+
 async def test_an_error_of_the_source_reaches_a_taker_and_the_others_end():
     def source():
         yield 1

@@ -13,7 +13,7 @@ from speechframe.batch.cap import Ticket
 from speechframe.batch.job import Job, idempotency_key, job_of
 from speechframe.batch.limiter import Lane
 from speechframe.batch.operation import Todo
-from speechframe.batch.patience import OUTAGE_S, is_unreachable, left_s, puts_off_everybody, unreachable_s
+from speechframe.batch.patience import Patience
 from speechframe.batch.progress import Bar
 from speechframe.batch.queue import RowQueue
 from speechframe.batch.retry import Charge, Decision, Verdict, decide, delay_s
@@ -75,6 +75,7 @@ class Engine:
         self._ask_balance = ask_balance
         self._is_asking = False
         self.ways = accounts.ways
+        self._patience = Patience(self.ways, lanes)
         self.stopped_because: StopReason | None = None
         self.stopped_by: SpeechframeError | None = None
         self._ends_at_once = False
@@ -333,10 +334,7 @@ class Engine:
         self, job: Job, lane: Lane, ticket: Ticket, error: SpeechframeError, began: float
     ) -> None:
         """Tell the lane what the answer says of it; stop when no lane gives any answer."""
-        told_s = getattr(error, "retry_after_s", None)
-        if told_s is not None:
-            # The row ends then in any case, and what it was told holds for no other.
-            told_s = min(told_s, left_s(job, self.ways))
+        told_s = self._patience.told_s(job, error)
         if isinstance(error, RateLimited):
             lane.refused(ticket, told_s=told_s)
         elif isinstance(error, Unavailable):
@@ -345,9 +343,9 @@ class Engine:
             lane.passed(ticket)
         else:
             lane.rest(began, silent=True)
-            limit_s = unreachable_s(self.ways)
+            limit_s = self._patience.silence_s
             log.info("%s gives no answer, it is tried for %.0f s: %s", lane.name, limit_s, error)
-            if is_unreachable(self.lanes, self.ways):
+            if self._patience.is_unreachable:
                 self.stop(StopReason.UNREACHABLE, error)
 
     def _is_spent(self, job: Job, decision: Decision, error: SpeechframeError) -> bool:
@@ -355,12 +353,14 @@ class Engine:
         if decision.verdict in {Verdict.UNREACHED, Verdict.STOP}:
             return False
         puts_off = decision.verdict is Verdict.AGAIN_FIRST or decision.pauses_lane
-        if puts_off and puts_off_everybody(job, self.lanes):
+        if puts_off and self._patience.puts_off_everybody(job):
             # The service puts off everybody: that is no fault of this row, and would fail every other, too.
             job.uncounted += decision.pauses_lane
-            limit_s = OUTAGE_S if decision.pauses_lane else self.ways.patience_s
-            if job.seconds > min(limit_s, self.ways.patience_s):
-                self.stop(StopReason.UNAVAILABLE, error)
+            if self._patience.is_over(job, is_outage=decision.pauses_lane):
+                # Rows that were refused stand before all others: they may be the only ones.
+                is_asking = not decision.pauses_lane and self._patience.asks_another()
+                if not (is_asking and self._queue.prefer_new()):
+                    self.stop(StopReason.UNAVAILABLE, error)
             return False
         if job.seconds > self.ways.patience_s:
             return True
@@ -385,7 +385,7 @@ class Engine:
 
     def _later(self, job: Job, delay_s: float, told_s: float | None) -> None:
         """Put a row back, due when its patience ends at the latest; told to wait for longer, it ends then."""
-        patience_s = left_s(job, self.ways)
+        patience_s = self._patience.left_s(job)
         job.is_put_off = told_s is not None and told_s > patience_s
         self._queue.later(job, min(delay_s, patience_s))
 
@@ -393,7 +393,7 @@ class Engine:
         """End a row that was told to wait for longer than it may take; or the run, where all are put off."""
         error = job.last_error
         assert error is not None  # noqa: S101 - one told it so
-        if puts_off_everybody(job, self.lanes):
+        if self._patience.puts_off_everybody(job):
             self.stop(StopReason.UNAVAILABLE, error)
             self._queue.front(job)
         else:

@@ -1,9 +1,12 @@
-"""How long a row is waited for, and a service that answers nobody."""
+"""How long a row is waited for, and a service that answers nobody or lets nobody in."""
 
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from speechframe.batch.job import Job, Ways
 from speechframe.batch.limiter import Lane
+from speechframe.errors import SpeechframeError
 
 UNREACHABLE_S = 60.0
 """How long a service may give no answer at all before the run stops: a router restarts within that."""
@@ -14,23 +17,64 @@ ENOUGH_SILENCES = 6
 OUTAGE_S = 300.0
 """How long a service may answer every call with 503 before the run stops."""
 
-
-def left_s(job: Job, ways: Ways) -> float:
-    """Return how many seconds `job` may still take."""
-    return max(0.0, ways.patience_s - job.seconds)
+MOST_ASKED = 4
+"""So many new rows are tried before a run stops because those that were are all refused."""
 
 
-def unreachable_s(ways: Ways) -> float:
-    """Return how many seconds a service may give no answer at all."""
-    return min(UNREACHABLE_S, ways.patience_s)
+@dataclass
+class Patience:
+    """The patience of one run.
 
+    Parameters
+    ----------
+    ways
+        How the run behaves.
+    lanes
+        Where its calls go.
+    """
 
-def is_unreachable(lanes: Sequence[Lane], ways: Ways) -> bool:
-    """Whether no lane has given any answer for so long that the run is to stop."""
-    silences, seconds = min(ways.max_attempts, ENOUGH_SILENCES), unreachable_s(ways)
-    return all(lane.silences >= silences and lane.silent_s >= seconds for lane in lanes)
+    ways: Ways
+    lanes: Sequence[Lane]
+    _asked_at: float | None = None
+    _asked: int = 0
 
+    def left_s(self, job: Job) -> float:
+        """Return how many seconds `job` may still take."""
+        return max(0.0, self.ways.patience_s - job.seconds)
 
-def puts_off_everybody(job: Job, lanes: Sequence[Lane]) -> bool:
-    """Whether nothing was answered since `job` began but that it is too much, or too early."""
-    return all(lane.passed_at < job.started for lane in lanes)
+    def told_s(self, job: Job, error: SpeechframeError) -> float | None:
+        """Return the seconds that the service asked `job` to wait, those it may still take at most."""
+        told_s = getattr(error, "retry_after_s", None)
+        return None if told_s is None else min(told_s, self.left_s(job))
+
+    @property
+    def silence_s(self) -> float:
+        """How many seconds a service may give no answer at all."""
+        return min(UNREACHABLE_S, self.ways.patience_s)
+
+    @property
+    def is_unreachable(self) -> bool:
+        """Whether no lane has given any answer for so long that the run is to stop."""
+        silences = min(self.ways.max_attempts, ENOUGH_SILENCES)
+        return all(lane.silences >= silences and lane.silent_s >= self.silence_s for lane in self.lanes)
+
+    def puts_off_everybody(self, job: Job) -> bool:
+        """Whether nothing was answered since `job` began but that it is too much, or too early."""
+        found = all(lane.passed_at < job.started for lane in self.lanes)
+        if not found:
+            self._asked_at, self._asked = None, 0
+        return found
+
+    def is_over(self, job: Job, *, is_outage: bool) -> bool:
+        """Whether `job`, one of many that were put off, tells that the run is to stop."""
+        if self._asked_at is not None and job.started > self._asked_at:
+            # It was taken to find out whether only some rows are put off.
+            return True
+        limit_s = min(OUTAGE_S, self.ways.patience_s) if is_outage else self.ways.patience_s
+        is_asking = self._asked_at is not None and time.monotonic() < self._asked_at + self.ways.patience_s
+        return job.seconds > limit_s and not is_asking
+
+    def asks_another(self) -> bool:
+        """Whether a row that was never put off is to find out before the run stops."""
+        self._asked_at, self._asked = time.monotonic(), self._asked + 1
+        return self._asked <= MOST_ASKED

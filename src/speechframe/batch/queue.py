@@ -38,6 +38,7 @@ class RowQueue(Generic[T]):
         self._front: deque[T] = deque()
         self._later: list[tuple[float, int, T]] = []
         self._held: deque[T] = deque()
+        self._new: list[T] = []
         self._order = itertools.count()
         self._open = 0
         self._closed = False
@@ -55,6 +56,8 @@ class RowQueue(Generic[T]):
         return job
 
     def _ready(self) -> T | None:
+        if self._new:
+            return self._new.pop()
         if self._front:
             return self._front.popleft()
         if self._later and self._later[0][0] <= time.monotonic():
@@ -96,6 +99,11 @@ class RowQueue(Generic[T]):
         heapq.heappush(self._later, (time.monotonic() + delay_s, next(self._order), job))
         self.done()
 
+    def prefer_new(self) -> bool:
+        """Hand out a new job of the source next, before all that came back; False where there is none."""
+        self._new.extend(itertools.islice(self._source, 1))
+        return bool(self._new)
+
     def hold(self, job: T) -> None:
         """Put an open job aside until :meth:`release`; until then only jobs that come back are handed out."""
         self._held.append(job)
@@ -121,7 +129,8 @@ class RowQueue(Generic[T]):
         queue stays closed.
         """
         back = self.waiting()
-        self._source = filter(is_wanted, self._source)
+        self._source = filter(is_wanted, itertools.chain(self._new, self._source))
+        self._new = []
         self._front = deque(job for job in (*self._front, *self._held) if is_wanted(job))
         self._later = [entry for entry in self._later if is_wanted(entry[2])]
         heapq.heapify(self._later)
