@@ -46,8 +46,8 @@ class RunOptions(TypedDict, total=False):
     max_attempts
         Attempts one row may take (default 6).
     patience_s
-        Seconds one row may take, retries included (default 900). One that is told to wait for longer ends then,
-        unsent. A service that gives no answer at all ends the run after so long, or after a minute.
+        Seconds one row may take, retries included (default 900). One that is told to wait for longer ends
+        then, unsent. A service that gives no answer at all ends the run after so long, or after a minute.
     timeout_s
         Seconds one attempt may take; by default what grows with its text or clip
         (:class:`speechframe.client.Timeouts`).
