@@ -88,3 +88,14 @@ def test_a_plan_says_what_is_not_sent_again(make_faulty, speak):
     planned = speak(server, LINES[:3], dry_run=True).estimate
     assert (planned.finished, planned.unknown, planned.calls, planned.credits) == (1, 1, 1, EACH)
     assert "1 done before, 1 perhaps billed and not sent again, 1 call" in planned.line()
+
+
+@pytest.mark.parametrize("kind", ["faulty", "hosted"])
+def test_changes_price_what_a_resume_would_send_and_pay_for(request, speak, kind):
+    server = request.getfixturevalue(kind)
+    server.scripts = {LINES[0]: ["reset billed"]}
+    run = speak(server, LINES[:2], max_attempts=1)
+    assert statuses(run) == {LINES[0]: "charged_unknown", LINES[1]: "done"}
+    # Its repeat is free, or it is not sent again.
+    assert spf.changes(run, LINES[:2], service=server.settings).credits == 0
+    assert spf.changes(run, LINES[:3], service=server.settings).credits == EACH

@@ -313,7 +313,7 @@ class Driver:
                 ahead.plan,
                 row_id=row_id,
                 retaken=retaken_in(self.folder),
-                cached_only=lambda: engine.takes_cached_only,
+                cached_only=lambda: engine.takes_free_only,
             )
             with contextlib.closing(source):
                 await engine.run(self.operation.packed(source, ahead.together))

@@ -101,7 +101,7 @@ class Engine:
             self._queue.close()
         try:
             await self._make()
-            if self.takes_cached_only:
+            if self.takes_free_only:
                 # Behind the call that did not fit: what was paid is not left undelivered.
                 for job in self._queue.reopen(self._is_free):
                     self.accounts.leave(job)
@@ -127,7 +127,7 @@ class Engine:
         self._queue.close()
 
     @property
-    def takes_cached_only(self) -> bool:
+    def takes_free_only(self) -> bool:
         """Whether a limit is used up and nothing else ends the run: what costs nothing is still made."""
         return self.stopped_because is not None and not self._ends_at_once
 
@@ -217,7 +217,7 @@ class Engine:
 
     async def _reserved(self, job: Job) -> bool:
         """Set aside what `job` may cost; where that does not fit, put it back and return False."""
-        if self.takes_cached_only and not job.is_paid:
+        if self.takes_free_only and not job.is_paid:
             # It was free, but the cache has lost it.
             self._queue.done()
             return False

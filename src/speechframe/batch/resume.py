@@ -6,17 +6,15 @@ from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack
 
-import numpy as np
 import pyarrow as pa
 
+from speechframe.batch.ahead import Outlook
 from speechframe.batch.aligning import WORDS, aligner_for
 from speechframe.batch.connection import Connection, settings_of
 from speechframe.batch.drive import carry_out, check_rules
-from speechframe.batch.keys import among, first_of_each
 from speechframe.batch.naming import ROW_ID
 from speechframe.batch.operation import Operation
 from speechframe.batch.options import Options, RunOptions
-from speechframe.batch.outcome import HEARD
 from speechframe.batch.planner import plan_table
 from speechframe.batch.prepare import check_same, may_have_takes, prepare, refuse_invalid
 from speechframe.batch.prepared import (
@@ -36,8 +34,8 @@ from speechframe.batch.run import Run
 from speechframe.batch.table import problem
 from speechframe.batch.verbs import VERBS, Verb, model_of
 from speechframe.errors import InvalidRows, RunMismatch, SettingsError
-from speechframe.spec.billing import to_credits
-from speechframe.store import RunFolder
+from speechframe.store import Recovered, RunFolder
+from speechframe.store.failed import read_unknown
 from speechframe.store.run_state import PLANNED, STATE_KEY
 
 if TYPE_CHECKING:
@@ -240,10 +238,12 @@ async def changes(run: Run | str | PathLike[str], table: Any, **options: Unpack[
     async with connection:
         operation = verb.operation_of(model).on(connection.service)
         check_same(folder, verb.name, connection)
-        return await asyncio.to_thread(_compare, folder, table, operation, given)
+        return await asyncio.to_thread(_compare, folder, table, operation, connection, given)
 
 
-def _compare(folder: RunFolder, table: Any, operation: Operation, options: Options) -> Changes:
+def _compare(
+    folder: RunFolder, table: Any, operation: Operation, connection: Connection, options: Options
+) -> Changes:
     sources = first_sources(folder)
     planner = plan_table(table, {}, operation, options, sources)
     planner.retaken = retaken_in(folder)
@@ -266,8 +266,9 @@ def _compare(folder: RunFolder, table: Any, operation: Operation, options: Optio
         for (row_id, _), found in zip(_named(batch, of_run), row_values(batch, sources), strict=True):
             if row_id in values:
                 columns[row_id] = _differing(found, values[row_id])
-    keys = planner.keys.to_array()
-    is_due = first_of_each(keys) & ~among(keys, folder.index().packed(HEARD))
+    planned = Prepared(folder, sources, planner.keys.to_array(), planner.costs, None, planner.invalid)
+    run_id = folder.manifest.run_id
+    outlook = Outlook(run_id, planned, operation, connection, options, cache=None, remark=None)
     return Changes(
         new=tuple(row_id for row_id in after if row_id not in before),
         changed=tuple(values),
@@ -276,7 +277,7 @@ def _compare(folder: RunFolder, table: Any, operation: Operation, options: Optio
             row_id for row_id, key in after.items() if row_id in before and before[row_id] == key
         ),
         columns={row_id: columns[row_id] for row_id in values},
-        credits=to_credits(int(np.array(planner.costs, np.int64)[is_due].sum())),
+        credits=outlook.ahead(Recovered(unknown=read_unknown(folder.path))).plan.estimate.credits,
     )
 
 
