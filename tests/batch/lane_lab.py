@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from types import SimpleNamespace
 
-from speechframe.batch import limiter
+from speechframe.batch import learned, limiter, permits
 from speechframe.batch.connection import first_cap
 from speechframe.batch.limiter import Lane
+from speechframe.batch.permits import SharedPermits
 
 ANSWER_S = 0.0005
 """What a refusal takes, beside its way."""
@@ -112,19 +113,47 @@ class Trip:
 
 def made(calls, way, *, most, told_s=1.0):
     """Make so many calls through one lane; a refused one waits as long as it is told and comes again."""
-    loop, before = jumping_loop(), limiter.time
-    limiter.time = SimpleNamespace(monotonic=loop.time, time=loop.time)
+    with _jumping(way.seed) as runner:
+        lane = Lane("here", first_cap(None, most), width=most or sys.maxsize)
+        return runner.run(_made(calls, way, runner.get_loop().time, lane, told_s))
+
+
+def made_by_several(runs, way, folder, *, told_s=1.0):
+    """Make the calls of several runs that share a key: when each begins, its calls, and `most` of it."""
+    with _jumping(way.seed) as runner:
+
+        async def begun(begins_s, calls, most):
+            await asyncio.sleep(begins_s)
+            lane = Lane(
+                "here", first_cap(None, most), width=most or limiter.MOST_CONCURRENCY,
+                permits=SharedPermits(folder, name="key"),
+            )  # fmt: skip
+            return await _made(calls, way, runner.get_loop().time, lane, told_s)
+
+        async def all_of_them():
+            return await asyncio.gather(*(begun(*run) for run in runs))
+
+        return runner.run(all_of_them())
+
+
+@contextlib.contextmanager
+def _jumping(seed):
+    loop, modules = jumping_loop(), (limiter, permits, learned)
+    before = [module.time for module in modules]
+    clock = SimpleNamespace(monotonic=loop.time, time=loop.time, monotonic_ns=lambda: int(1e9 * loop.time()))
+    for module in modules:
+        module.time = clock
     # How long a lane pauses is drawn.
-    random.seed(way.seed)
+    random.seed(seed)
     try:
         with asyncio.Runner(loop_factory=lambda: loop) as runner:
-            return runner.run(_made(calls, way, loop.time, most, told_s))
+            yield runner
     finally:
-        limiter.time = before
+        for module, time in zip(modules, before, strict=True):
+            module.time = time
 
 
-async def _made(calls, way, now_s, most, told_s):
-    lane = Lane("here", first_cap(None, most), width=most or sys.maxsize)
+async def _made(calls, way, now_s, lane, told_s):
     trip, began_s, waiting, left, due = Trip(), now_s(), calls, calls, []
     changed, finished = asyncio.Event(), asyncio.Event()
 
@@ -161,7 +190,7 @@ async def _made(calls, way, now_s, most, told_s):
             changed.set()
             lane.leave(place, ticket)
 
-    await asyncio.gather(*(work() for _ in range(most or limiter.MOST_CONCURRENCY)))
+    await asyncio.gather(*(work() for _ in range(min(lane.width, limiter.MOST_CONCURRENCY))))
     lane.close()
     trip.lasted_s = now_s() - began_s
     return trip

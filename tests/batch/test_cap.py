@@ -283,6 +283,27 @@ def test_what_another_process_learned_is_taken_over():
     assert cap.limit == 50
 
 
+def test_what_another_process_was_let_in_is_no_end_of_it():
+    cap = Cap(15, 50)
+    for told, held in ((2, 15), (20, 20), (15, 20)):
+        cap.adopt(told, is_floor=True)
+        assert (cap.held, cap.grows) == (held, True)
+    # What was refused to another is an end, and as good as new here.
+    cap.adopt(12)
+    assert (cap.held, cap.grows, cap.is_floor) == (12, False, False)
+    for _ in range(FIRST_GAP):
+        assert cap.limit == 12
+        cap.passed(cap.start_call(11), beside=11)
+    assert cap.limit == 13
+    cap.adopt(8, is_floor=True)
+    assert cap.held == 12
+    cap.adopt(14, is_floor=True)
+    assert (cap.limit, cap.grows) == (14, False)
+    cap = Cap(15, 50)
+    cap.adopt(500, is_floor=True)
+    assert (cap.limit, cap.grows) == (50, False)
+
+
 def test_a_known_cap_only_falls_and_comes_back():
     cap = Cap(5, 5)
     cap.refused(cap.start_call(4), beside=4)

@@ -3,7 +3,7 @@
 from statistics import median
 
 import pytest
-from lane_lab import Way, made
+from lane_lab import Way, made, made_by_several
 
 SEEDS = range(10)
 JITTERS_S = [0.01, 0.002, 0.0]
@@ -60,6 +60,22 @@ def test_a_cap_that_was_one_for_a_while_is_not_one_for_ever():
     assert median(trip.lasted_s for trip in found) <= 50
     assert max(trip.lasted_s for trip in found) <= 60
     assert percent_refused(found, 500) <= 4
+
+
+@pytest.mark.parametrize("first", [(0, 1, 100), (0, 3, 1), (0, 20, None)])
+def test_after_a_few_calls_a_run_is_no_slower_than_without_them(first, tmp_path):
+    alone = made(100, Way(0, caps=((100, 1e9),), latency_s=0.5), most=100)
+    way = Way(0, caps=((100, 1e9),), latency_s=0.5)
+    _, after = made_by_several([first, (10, 100, 100)], way, tmp_path)
+    assert after.lasted_s <= 1.2 * alone.lasted_s
+    assert after.refused == 0
+
+
+def test_a_cap_that_was_refused_to_a_run_is_not_looked_for_by_the_next(tmp_path):
+    way = Way(0, caps=((5, 1e9),), jitter_s=0.005)
+    first, after = made_by_several([(0, 60, 100), (10, 60, 100)], way, tmp_path)
+    assert first.refused >= 9
+    assert after.refused <= 2
 
 
 @pytest.mark.sampled(1)

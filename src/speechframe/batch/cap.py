@@ -139,6 +139,11 @@ class Cap:
         """Whether the next call that starts beside another finds out about a cap of one."""
         return self.held == 1 < self.limit
 
+    @property
+    def is_floor(self) -> bool:
+        """Whether nothing was refused yet: the number held says how many are let in, not how many are not."""
+        return self.grows and not self._cuts
+
     def start_call(self, beside: int) -> Ticket:
         """Note that a call starts beside so many others."""
         self.sent += 1
@@ -259,10 +264,24 @@ class Cap:
         """Allow a probe soon, however many calls were refused: what that told was long ago."""
         self.refusals, self._gap = min(self.refusals, self._most_refused), min(self._gap, FIRST_GAP)
 
-    def adopt(self, held: int) -> None:
-        """Take over what another process with the same key has learned."""
-        # No more than we hold: a probe of theirs was refused, and ours would be as well.
-        self._gap = min(2 * self._gap, LONGEST_GAP) if held <= self.held else FIRST_GAP
+    def adopt(self, held: int, *, is_floor: bool = False) -> None:
+        """Take over what another process with the same key has learned.
+
+        Parameters
+        ----------
+        held
+            The number it holds.
+        is_floor
+            Nothing was refused to it yet, so that a lower number than ours says nothing.
+        """
+        if is_floor and (self.grows or held <= self.held):
+            self.held = max(self.held, min(held, self.most))
+            self.grows = self.grows and self.held < self.most
+            return
+        # No more than we hold: a probe of theirs was refused, and ours would be as well. While ours grows it
+        # is no number that a refusal told.
+        known = held <= self.held and not self.grows
+        self._gap = min(2 * self._gap, LONGEST_GAP) if known else FIRST_GAP
         self.held = max(1, min(held, self.most))
         self.grows = self._has_room = False
         self._since = 0

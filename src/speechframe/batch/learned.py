@@ -27,11 +27,14 @@ class Learned:
         When it was found, in seconds since 1970.
     sequence
         Number of the finding; a later one is higher.
+    is_floor
+        Nothing was refused yet: so many are let in, and perhaps far more.
     """
 
     cap: int
     at: float
     sequence: int
+    is_floor: bool = False
 
 
 class LearnedCap:
@@ -57,13 +60,13 @@ class LearnedCap:
             self._look()
         return self._known
 
-    def publish(self, cap: int, at: float) -> Learned | None:
+    def publish(self, cap: int, at: float, *, is_floor: bool = False) -> Learned | None:
         """Make a finding the last one, unless a later one is there; return the one in force."""
         with self._alone():
             known = self._look()
             # A finding of the future is one of a clock that was set back.
             if known is None or not at < known.at <= time.time():
-                self._known = Learned(cap, at, known.sequence + 1 if known else 1)
+                self._known = Learned(cap, at, known.sequence + 1 if known else 1, is_floor)
                 self._write(self._known)
             return self._known
 
@@ -93,7 +96,9 @@ class LearnedCap:
             # A file that takes another's place has another number or another time.
             if (stamp := (found.st_ino, found.st_mtime_ns)) != self._stamp:
                 said = json.loads(self._path.read_bytes())
-                learned = Learned(int(said["cap"]), float(said["at"]), int(said["sequence"]))
+                learned = Learned(
+                    int(said["cap"]), float(said["at"]), int(said["sequence"]), said.get("is_floor") is True
+                )
                 self._stamp = stamp
                 if learned.cap >= 1:
                     self._known = learned

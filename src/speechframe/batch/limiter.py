@@ -108,6 +108,10 @@ class Lane:
     _alarm: asyncio.TimerHandle | None = field(default=None, repr=False)
     _waiters: "deque[asyncio.Future[None]]" = field(default_factory=deque, repr=False)
 
+    def __post_init__(self) -> None:
+        # The first guess is no finding.
+        self._told = self.cap.held
+
     @property
     def name(self) -> str:
         """``region/pool``, as the ``lane`` column says it."""
@@ -342,13 +346,16 @@ class Lane:
         if found is not None and found.sequence != self._heard:
             self._heard = found.sequence
             if time.time() - found.at < _LEARNED_LASTS_S:
-                self.cap.adopt(found.cap)
-                self._told = self.cap.held
+                self.cap.adopt(found.cap, is_floor=found.is_floor)
+                self._told = min(found.cap, self.cap.held)
 
     def _tell(self, now: float) -> None:
+        if self.cap.is_floor:
+            # What was refused to another tells more.
+            self._listen()
         if self.cap.held != self._told and (self._is_shared or now - self._told_at >= _TELL_EVERY_S):
             self._told, self._told_at = self.cap.held, now
-            found = self.permits.publish(self.cap.held, time.time())
+            found = self.permits.publish(self.cap.held, time.time(), is_floor=self.cap.is_floor)
             if found is not None:
                 self._heard = found.sequence
 

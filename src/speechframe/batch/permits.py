@@ -129,7 +129,7 @@ class SharedPermits:
         """The cap found last by any of the processes; looked up twenty times a second at most."""
         return self._lane.learned()
 
-    def publish(self, cap: int, at: float) -> Learned | None:
+    def publish(self, cap: int, at: float, *, is_floor: bool = False) -> Learned | None:
         """Tell the others a cap, unless a later finding is there, and return the one in force.
 
         Parameters
@@ -138,8 +138,10 @@ class SharedPermits:
             Calls that may be in flight together.
         at
             When it was found, in seconds since 1970 (``time.time()``).
+        is_floor
+            Nothing was refused yet.
         """
-        return self._lane.publish(cap, at)
+        return self._lane.publish(cap, at, is_floor=is_floor)
 
     def close(self) -> None:
         """Give every place of this object back; calling it again does nothing."""
@@ -332,9 +334,9 @@ class _Lane:
         with self._mutex:
             return self._cap.read()
 
-    def publish(self, cap: int, at: float) -> Learned | None:
+    def publish(self, cap: int, at: float, *, is_floor: bool) -> Learned | None:
         with self._mutex:
-            return self._cap.publish(cap, at)
+            return self._cap.publish(cap, at, is_floor=is_floor)
 
     def close(self) -> None:
         with self._mutex:
