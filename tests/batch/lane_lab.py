@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from types import SimpleNamespace
 
-from speechframe.batch import learned, limiter, permits
+from speechframe.batch import learned, limiter, news, permits, turns
 from speechframe.batch.connection import first_cap
 from speechframe.batch.limiter import Lane
 from speechframe.batch.permits import SharedPermits
@@ -123,7 +123,8 @@ def made_by_several(runs, way, folder, *, told_s=1.0):
     with _jumping(way.seed) as runner:
 
         async def begun(begins_s, calls, most):
-            await asyncio.sleep(begins_s)
+            # Hands are older than now.
+            await asyncio.sleep(1 + begins_s)
             lane = Lane(
                 "here", first_cap(None, most), width=most or limiter.MOST_CONCURRENCY,
                 permits=SharedPermits(folder, name="key"),
@@ -138,7 +139,7 @@ def made_by_several(runs, way, folder, *, told_s=1.0):
 
 @contextlib.contextmanager
 def _jumping(seed):
-    loop, modules = jumping_loop(), (limiter, permits, learned)
+    loop, modules = jumping_loop(), (limiter, news, permits, learned, turns)
     before = [module.time for module in modules]
     clock = SimpleNamespace(monotonic=loop.time, time=loop.time, monotonic_ns=lambda: int(1e9 * loop.time()))
     for module in modules:

@@ -396,6 +396,28 @@ def test_a_probe_that_was_refused_to_another_process_is_not_tried_here_at_once()
     assert cap.limit == 9
 
 
+def test_a_cap_of_one_that_others_found_is_looked_at_as_soon_as_one_found_here():
+    cap = Cap(2, 50)
+    cap.adopt(1)
+    for _ in range(SHORTEST_GAP):
+        assert not cap.doubts_one
+        cap.passed(cap.start_call(0), beside=0)
+        # Found by each of many that begin together: that puts nothing off.
+        cap.adopt(1)
+    assert cap.doubts_one
+
+
+def test_a_rate_of_others_is_gone_by_and_followed():
+    rate = Rate()
+    rate.adopt((20.0, 18.0, 24.0), 5.0)
+    assert (rate.known, rate.wait_s(5.0)) == ((20.0, 18.0, 24.0), pytest.approx(0.05))
+    # At its first refusal it goes back to what others were let in at.
+    turned_away(rate, 5.0, 0)
+    assert rate.per_second == 18.0
+    rate.adopt((0.0, 0.0, 0.0), 6.0)
+    assert (rate.known, rate.wait_s(6.0)) == (None, 0.0)
+
+
 def test_a_cap_that_comes_back_at_once_stops_at_the_most():
     cap = Cap(4, 4)
     burst = [cap.start_call(beside) for beside in range(4)]

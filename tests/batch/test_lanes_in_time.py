@@ -97,6 +97,37 @@ def test_a_rate_without_bursts_is_no_cap_of_one(rate, times):
     assert median(trip.lasted_s for trip in found) <= times * calls / rate
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("runs", [[(0, 60, None), (0.01, 60, None)], [(0, 60, 100), (0.01, 60, 100)]])
+@pytest.mark.parametrize(("seed", "latency_s"), [(0, 0.5), (1, 0.5), (2, 0.02)])
+def test_runs_that_share_a_rate_are_about_as_fast_as_one(runs, seed, latency_s, tmp_path):
+    """Nor does one of them wait for the end of the other."""
+    way = {"rate": 20, "jitter_s": 0.005, "latency_s": latency_s}
+    alone = made(120, Way(seed, **way), most=runs[0][2])
+    both = made_by_several(runs, Way(seed, **way), tmp_path)
+    lasted_s = [trip.lasted_s for trip in both]
+    assert max(lasted_s) <= 1.5 * alone.lasted_s + 6
+    assert min(lasted_s) >= 0.6 * max(lasted_s)
+    assert sum(trip.refused for trip in both) <= 0.3 * 120
+
+
+def test_a_run_that_comes_later_is_told_the_rate(tmp_path):
+    way = Way(0, rate=20, jitter_s=0.005, latency_s=0.5)
+    first, late = made_by_several([(0, 160, None), (8, 40, None)], way, tmp_path)
+    # Half of what is let in is its share.
+    assert late.lasted_s <= 2.5 * 40 / 10
+    assert late.refused <= 4
+    assert first.lasted_s <= 30
+
+
+@pytest.mark.parametrize("cap", [1, 2])
+def test_runs_that_share_a_low_cap_are_about_as_fast_as_one(cap, tmp_path):
+    way = Way(0, caps=((cap, 1e9),), jitter_s=0.005)
+    runs = made_by_several([(0.03 * nth, 20 * cap, None) for nth in range(4)], way, tmp_path)
+    assert max(trip.lasted_s for trip in runs) <= 1.3 * 80 * 0.111
+    assert sum(trip.refused for trip in runs) <= 0.15 * 80 * cap
+
+
 def test_what_is_refused_whatever_is_in_flight_costs_little_pace():
     found = trips(400, most=30, odd=0.05, latency_s=0.1)
     assert percent_refused(found, 400) <= 7

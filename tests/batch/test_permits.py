@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import itertools
 import json
 import logging
+import math
 import os
 import signal
 import subprocess
@@ -12,6 +14,7 @@ import tempfile
 import textwrap
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from filelock import FileLock
@@ -22,11 +25,13 @@ from permit_lab import Far, context, hammer, work
 
 from speechframe.batch import learned as learned_module
 from speechframe.batch import permits as permits_module
+from speechframe.batch import turns as turns_module
 from speechframe.batch.cap import Cap
 from speechframe.batch.learned import Learned, LearnedCap
 from speechframe.batch.limiter import Lane
 from speechframe.batch.permits import SharedPermits, _Lane, shared_folder
-from speechframe.batch.places import Hand
+from speechframe.batch.places import Hand, SharedFile
+from speechframe.batch.turns import Turns
 
 SOON_S = 60.0
 
@@ -498,6 +503,38 @@ def test_the_latest_finding_counts_also_when_it_is_told_first(permits, far):
     assert other.publish(3, now - 5) == Learned(7, now, 1)
     ahead = permits.publish(9, now + 3600)
     assert other.publish(4, now) == Learned(4, now, ahead.sequence + 1), "a clock was set back"
+
+
+def test_who_counts_calls_takes_back_no_rate_that_another_has_just_found(tmp_path):
+    mine, other, now = LearnedCap(tmp_path / "cap"), LearnedCap(tmp_path / "cap"), time.time() - 100
+    paced = other.publish(5, now, rate=(20.0, 0.0, math.inf))
+    assert mine.read() == paced == Learned(5, now, 1, rate=(20.0, 0.0, math.inf))
+    assert mine.publish(3, now + 0.01).rate == paced.rate
+    assert mine.publish(3, now + 0.02, rate=(0.0, 0.0, 0.0)).rate == (0.0, 0.0, 0.0)
+    assert other.publish(3, now + 60).rate is None
+
+
+def test_turns_are_a_gap_apart_and_a_share_for_each(tmp_path, monkeypatch):
+    now_s = 1000.0
+    monkeypatch.setattr(turns_module, "time", SimpleNamespace(monotonic_ns=lambda: round(1e9 * now_s)))
+    each = [(Turns(), SharedFile(tmp_path / "lane")) for _ in range(2)]
+    begun = []
+    while now_s < 1002:
+        # Always the same one asks first.
+        begun += [
+            (who, round(now_s, 4)) for who, (turns, file) in enumerate(each) if not turns.take(file, 0.1)
+        ]
+        now_s += 0.001
+    assert [who for who, _ in begun] == [nth % 2 for nth in range(len(begun))]
+    assert len(begun) >= 19
+    assert all(later - sooner >= 0.1 for (_, sooner), (_, later) in itertools.pairwise(begun))
+    # Who ends, or was stopped, leaves its turns to the others.
+    each[1][1].close()
+    turns, file = each[0]
+    assert turns.take(file, 0.1) <= 0.1
+    now_s += 0.1
+    assert not turns.take(file, 0.1)
+    file.close()
 
 
 def test_many_that_tell_at_once_take_turns(tmp_path, monkeypatch):

@@ -278,10 +278,13 @@ class Cap:
             self.held = max(self.held, min(held, self.most))
             self.grows = self.grows and self.held < self.most
             return
+        if held == self.held == 1:
+            # In doubt here as well, and found out about where it is due first.
+            return
         # No more than we hold: a probe of theirs was refused, and ours would be as well. While ours grows it
         # is no number that a refusal told.
-        known = held <= self.held and not self.grows
-        self._gap = min(2 * self._gap, LONGEST_GAP) if known else FIRST_GAP
+        known = 1 < held <= self.held and not self.grows
+        self._gap = min(2 * self._gap, LONGEST_GAP) if known else SHORTEST_GAP if held == 1 else FIRST_GAP
         self.held = max(1, min(held, self.most))
         self.grows = self._has_room = False
         self._since = 0

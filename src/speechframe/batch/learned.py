@@ -13,6 +13,11 @@ from speechframe.store import files
 
 _LOOK_S = 0.05
 _PUBLISH_S = 0.05
+_NEWS_S = 1.0
+
+KnownRate = tuple[float, float, float]
+"""Calls a second of all processes together: tried, let in (0 if none were), refused (infinite if none were).
+Zeros where pacing was given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +34,15 @@ class Learned:
         Number of the finding; a later one is higher.
     is_floor
         Nothing was refused yet: so many are let in, and perhaps far more.
+    rate
+        Where calls are paced, or were.
     """
 
     cap: int
     at: float
     sequence: int
     is_floor: bool = False
+    rate: KnownRate | None = None
 
 
 class LearnedCap:
@@ -60,13 +68,18 @@ class LearnedCap:
             self._look()
         return self._known
 
-    def publish(self, cap: int, at: float, *, is_floor: bool = False) -> Learned | None:
+    def publish(
+        self, cap: int, at: float, *, is_floor: bool = False, rate: KnownRate | None = None
+    ) -> Learned | None:
         """Make a finding the last one, unless a later one is there; return the one in force."""
         with self._alone():
             known = self._look()
             # A finding of the future is one of a clock that was set back.
             if known is None or not at < known.at <= time.time():
-                self._known = Learned(cap, at, known.sequence + 1 if known else 1, is_floor)
+                if rate is None and known is not None and 0 <= at - known.at < _NEWS_S:
+                    # Whoever counts calls in flight has not yet heard that another paces them.
+                    rate = known.rate
+                self._known = Learned(cap, at, known.sequence + 1 if known else 1, is_floor, rate)
                 self._write(self._known)
             return self._known
 
@@ -96,9 +109,12 @@ class LearnedCap:
             # A file that takes another's place has another number or another time.
             if (stamp := (found.st_ino, found.st_mtime_ns)) != self._stamp:
                 said = json.loads(self._path.read_bytes())
-                learned = Learned(
-                    int(said["cap"]), float(said["at"]), int(said["sequence"]), said.get("is_floor") is True
-                )
+                rate = None
+                if said.get("rate") is not None:
+                    tried, let_in, refused = map(float, said["rate"])
+                    rate = (tried, let_in, refused)
+                is_floor = said.get("is_floor") is True
+                learned = Learned(int(said["cap"]), float(said["at"]), int(said["sequence"]), is_floor, rate)
                 self._stamp = stamp
                 if learned.cap >= 1:
                     self._known = learned

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from uuid import uuid4
 
 from speechframe.batch.cap import Cap, Ticket
+from speechframe.batch.news import FEW, News
 from speechframe.batch.permits import POLL_S, SharedPermits
 from speechframe.batch.rate import Rate
 from speechframe.batch.retry import LONGEST_DELAY_S, delay_s
@@ -30,8 +31,6 @@ _LOOK_EVERY_S = 0.05
 """Seconds between two looks at who else takes places, and what they have learned. A look for every call
 would cost more than all the rest of a lane."""
 
-_TELL_EVERY_S = 0.25
-_LEARNED_LASTS_S = 3600.0
 _STAND_BY_S = 0.05
 STARVED_S = 5.0
 """How long a run may be without any place before it says so."""
@@ -41,8 +40,6 @@ _ASK_AGAIN_S = 30.0
 
 _ALONE_MOST = 5
 """Refusals in a row of calls that were alone, after which pacing is no help either."""
-_FEW = 2
-"""So low a cap was disproved, and yet a call is refused beside no more than so many: that is a rate."""
 
 
 @dataclass
@@ -100,17 +97,13 @@ class Lane:
     _taken: int = 0
     _kept: list[int] = field(default_factory=list, repr=False)
     _gives_soon: bool = False
-    _told: int = 0
-    _told_at: float = float("-inf")
-    _heard: int = 0
     _is_shared: bool = False
     _look_at: float = float("-inf")
     _alarm: asyncio.TimerHandle | None = field(default=None, repr=False)
     _waiters: "deque[asyncio.Future[None]]" = field(default_factory=deque, repr=False)
 
     def __post_init__(self) -> None:
-        # The first guess is no finding.
-        self._told = self.cap.held
+        self._news = News(self.cap, self.rate, self.permits)
 
     @property
     def name(self) -> str:
@@ -147,8 +140,12 @@ class Lane:
                 if now >= self._look_at:
                     self._look_at = now + _LOOK_EVERY_S
                     self._look()
-                    self._listen()
+                    self._news.hear(now, is_shared=self._is_shared)
                 place = self._take()
+                if place is not None and (wait_s := self._turn_s()):
+                    self.permits.give(place)
+                    await self._sleep(wait_s)
+                    continue
                 if place is not None:
                     self._taken, self._starved_at = self._taken + 1, None
                     # Whoever waits next looks after the clock from here on.
@@ -160,6 +157,17 @@ class Lane:
                 wait_s = POLL_S if self._is_shared or not self._taken else None
             await self._sleep(wait_s)
         return None
+
+    @property
+    def _processes(self) -> int:
+        """How many use the lane now."""
+        return 1 + self.permits.others() if self._is_shared else 1
+
+    def _turn_s(self) -> float:
+        """Return seconds until it is this run's turn among all that pace their calls; 0 takes it."""
+        if self.rate.per_second is None or not self._is_shared:
+            return 0.0
+        return self.rate.wait_s(time.monotonic()) or self.permits.turn_s(1 / self.rate.per_second)
 
     def _note_starved(self, now: float) -> None:
         """Say once, when this run has had no place for a while, who has them all."""
@@ -201,11 +209,14 @@ class Lane:
     def _take(self) -> int | None:
         if self._taken >= self.width:
             return None
-        limit = self._limit_of_all
+        limit, is_probe = self._limit_of_all, False
+        if self.rate.per_second is None and self.cap.doubts_one:
+            # What is found out is told by one of ours, beside one of ours.
+            limit, is_probe = (limit, True) if self.in_flight else (self.cap.held, False)
         if self._kept and self.permits.held_here() <= limit:
             return self._kept.pop()
         self._give_kept()
-        return self.permits.try_take(limit)
+        return self.permits.try_take(limit, out_of_turn=is_probe)
 
     def _keep(self, place: int) -> None:
         # Whoever gives a place back nearly always takes the next row at once: to ask the kernel for the same
@@ -237,7 +248,7 @@ class Lane:
             if not self.cap.doubts_one or not self.in_flight:
                 return 0.0
             # In the middle between two others a limit of calls a second lets it in, a cap of one does not.
-            return max(0.0, self._begun_at + self.rate.gap_s / 2 - now)
+            return max(0.0, self._begun_at + self.rate.gap_s / (2 * self._processes) - now)
         return max(self._paused_until - now, self.rate.wait_s(now), 0.0)
 
     async def _sleep(self, seconds: float | None) -> None:
@@ -287,8 +298,8 @@ class Lane:
             self.cap.ask_again()
         if self.cap.passed(ticket, beside=self._beside()):
             self.rate.doubted(now)
-        if self.cap.held != self._told:
-            self._tell(now)
+        if self._news.is_untold:
+            self._news.tell(now, is_shared=self._is_shared)
 
     def refused(self, ticket: Ticket, *, told_s: float | None = None) -> None:
         """Note a refusal by a cap or a rate.
@@ -304,6 +315,7 @@ class Lane:
         self.rests = self.silences = 0
         self._look()
         beside, now = self._beside(), time.monotonic()
+        self._news.hear(now, is_shared=self._is_shared)
         self._refused_at = now
         # Neither when it began nor now: between them, a call that ended may have had its place.
         is_alone = ticket.beside == beside == 0
@@ -313,20 +325,18 @@ class Lane:
             begins_to_fall = self.cap.refused(ticket, beside=beside)
             if is_alone:
                 # No cap refuses that.
-                self.rate.proved(now)
+                self.rate.proved(now, processes=self._processes)
             elif begins_to_fall:
-                self.rate.fell(now, ticket.beside)
-            elif ticket.beside <= _FEW:
-                self.rate.refused_few(now)
+                self.rate.fell(now, ticket.beside, processes=self._processes)
+            elif ticket.beside <= FEW:
+                self.rate.refused_few(now, processes=self._processes)
         if is_alone:
             self._alone += 1
             if self.rate.per_second is None or self._alone > _ALONE_MOST:
                 # Nothing tells when the next would be let in but what this one was told. The row of this one
                 # waits for that in any case.
                 self.pause(max(delay_s(min(self._alone, _ALONE_MOST)), min(told_s or 0.0, LONGEST_DELAY_S)))
-        # Told even where the number stays as it is: the others need not find out the same.
-        self._told, self._told_at = 0, float("-inf")
-        self._tell(now)
+        self._news.tell_refused(now, is_shared=self._is_shared)
 
     def _look(self) -> None:
         """See whether anybody else takes places."""
@@ -338,26 +348,6 @@ class Lane:
     def _beside(self) -> int:
         """Return how many calls are in flight beside one of this run."""
         return (self.permits.held() if self._is_shared else self.in_flight) - 1
-
-    # -- what others learn -------------------------------------------------------------
-
-    def _listen(self) -> None:
-        found = self.permits.learned
-        if found is not None and found.sequence != self._heard:
-            self._heard = found.sequence
-            if time.time() - found.at < _LEARNED_LASTS_S:
-                self.cap.adopt(found.cap, is_floor=found.is_floor)
-                self._told = min(found.cap, self.cap.held)
-
-    def _tell(self, now: float) -> None:
-        if self.cap.is_floor:
-            # What was refused to another tells more.
-            self._listen()
-        if self.cap.held != self._told and (self._is_shared or now - self._told_at >= _TELL_EVERY_S):
-            self._told, self._told_at = self.cap.held, now
-            found = self.permits.publish(self.cap.held, time.time(), is_floor=self.cap.is_floor)
-            if found is not None:
-                self._heard = found.sequence
 
     def pause(self, seconds: float) -> None:
         """Start no call for `seconds`: the service asked for it, or the region is down."""

@@ -21,8 +21,9 @@ from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
 
-from speechframe.batch.learned import Learned, LearnedCap
+from speechframe.batch.learned import KnownRate, Learned, LearnedCap
 from speechframe.batch.places import CAN_SHARE, MEMBERS, PLACES, Hand, PrivateFile, SharedFile
+from speechframe.batch.turns import Turns
 
 POLL_S = 0.005
 """Seconds after which a process that got no place asks again. One asker a process is enough; who asks less
@@ -62,10 +63,9 @@ def shared_folder() -> Path | None:
 class SharedPermits:
     """Places of one lane, shared by all processes of this user on this machine.
 
-    Several objects of one process share like several processes, so that one run
-    does not keep another waiting; each gives back its own places when it is
-    closed. May be used from several threads. In a forked child it holds no
-    place and counts as a process of its own.
+    Several objects of one process share like several processes, so that one run does not keep another
+    waiting; each gives back its own places when it is closed. May be used from several threads. In a forked
+    child it holds no place and counts as a process of its own.
 
     Parameters
     ----------
@@ -92,12 +92,13 @@ class SharedPermits:
         self._is_open = True
         self._lane = _enter(folder, name)
 
-    def try_take(self, limit: int) -> int | None:
+    def try_take(self, limit: int, *, out_of_turn: bool = False) -> int | None:
         """Return a place when fewer than `limit` are held by all processes together, else None.
 
         Never waits. After None, ask again every :data:`POLL_S` while a place is wanted. `limit` is what the
         key allows and should be the same in all processes (:attr:`learned`); a smaller wish of one process
         is its own to count. When it shrinks below what is held, nothing is given out until enough came back.
+        `out_of_turn` is for a place that the others, whose limit is lower, cannot take.
 
         Raises
         ------
@@ -106,7 +107,7 @@ class SharedPermits:
         """
         if not self._is_open:
             raise ValueError("these permits are closed: make new ones")
-        return self._lane.take(limit, self)
+        return self._lane.take(limit, self, out_of_turn=out_of_turn)
 
     def give(self, place: int) -> None:
         """Give a place back; one that is not held here (after a close, or a fork) is none to give."""
@@ -129,19 +130,15 @@ class SharedPermits:
         """The cap found last by any of the processes; looked up twenty times a second at most."""
         return self._lane.learned()
 
-    def publish(self, cap: int, at: float, *, is_floor: bool = False) -> Learned | None:
-        """Tell the others a cap, unless a later finding is there, and return the one in force.
+    def turn_s(self, gap_s: float) -> float:
+        """Take the turn to begin a call, of all processes that pace theirs `gap_s` apart; see ``turns``."""
+        return self._lane.turn_s(gap_s)
 
-        Parameters
-        ----------
-        cap
-            Calls that may be in flight together.
-        at
-            When it was found, in seconds since 1970 (``time.time()``).
-        is_floor
-            Nothing was refused yet.
-        """
-        return self._lane.publish(cap, at, is_floor=is_floor)
+    def publish(
+        self, cap: int, at: float, *, is_floor: bool = False, rate: KnownRate | None = None
+    ) -> Learned | None:
+        """Tell the others a :class:`Learned`, unless a later one is there, and return the one in force."""
+        return self._lane.publish(cap, at, is_floor=is_floor, rate=rate)
 
     def close(self) -> None:
         """Give every place of this object back; calling it again does nothing."""
@@ -169,6 +166,7 @@ class _Lane:
         self._mutex = threading.Lock()
         self._given: dict[int, None] = {}
         self._hand: Hand | None = None
+        self._turns = Turns()
         self._waiting_since_ns = self._asked_ns = 0
         self._others, self._others_at = 0, float("-inf")
         self._cap = LearnedCap(None if self.folder is None else self._path("cap"))
@@ -208,13 +206,13 @@ class _Lane:
 
     # -- places ------------------------------------------------------------------
 
-    def take(self, limit: int, owner: object) -> int | None:
+    def take(self, limit: int, owner: object, *, out_of_turn: bool) -> int | None:
         with self._mutex:
             here = len(self.owners)
             if here >= limit:
                 return None
             processes = 1 + self._count_others()
-            if processes == 1 or self._may_take(here, limit, processes):
+            if processes == 1 or out_of_turn or self._may_take(here, limit, processes):
                 place = self._lock_place(limit)
                 if place is not None:
                     self.owners[place] = owner
@@ -334,9 +332,13 @@ class _Lane:
         with self._mutex:
             return self._cap.read()
 
-    def publish(self, cap: int, at: float, *, is_floor: bool) -> Learned | None:
+    def publish(self, cap: int, at: float, *, is_floor: bool, rate: KnownRate | None) -> Learned | None:
         with self._mutex:
-            return self._cap.publish(cap, at, is_floor=is_floor)
+            return self._cap.publish(cap, at, is_floor=is_floor, rate=rate)
+
+    def turn_s(self, gap_s: float) -> float:
+        with self._mutex:
+            return self._turns.take(self._file, gap_s)
 
     def close(self) -> None:
         with self._mutex:

@@ -14,6 +14,8 @@ import math
 from collections import deque
 from dataclasses import dataclass, field
 
+from speechframe.batch.learned import KnownRate
+
 FALLS = 5
 """Falls of the learned cap within :data:`FALLS_WITHIN_S` that tell a rate limit from a changed cap."""
 FALLS_WITHIN_S = 15.0
@@ -100,7 +102,7 @@ class Rate:
         if is_stood:
             self._raise(self.per_second, room, now)
 
-    def fell(self, now: float, beside: int) -> None:
+    def fell(self, now: float, beside: int, *, processes: int = 1) -> None:
         """Note that the learned cap fell again before anything passed, for a call beside so many."""
         if beside < _LOWER * self._fell_beside and self._falls:
             # Still on its way down, as a cap that has changed goes: this is the fall before, further.
@@ -110,28 +112,31 @@ class Rate:
         while self._falls[0] < now - FALLS_WITHIN_S:
             self._falls.popleft()
         if len(self._falls) >= FALLS:
-            self.proved(now)
+            self.proved(now, processes=processes)
 
     def doubted(self, now: float) -> None:
         """Note that a cap of one or two was disproved: either it has risen, or there is a rate."""
         self._doubted_at = now
 
-    def refused_few(self, now: float) -> None:
+    def refused_few(self, now: float, *, processes: int = 1) -> None:
         """Note a refusal beside so few that a cap would be as low again as one that was disproved."""
         if now - self._doubted_at >= FALLS_WITHIN_S:
             return
         # Once, another call that began later may have been there before it.
         if now - self._refused_few_at < FALLS_WITHIN_S:
-            self.proved(now)
+            self.proved(now, processes=processes)
         self._doubted_at, self._refused_few_at = -math.inf, now
 
-    def proved(self, now: float) -> None:
-        """Note that no cap explains a refusal: calls are paced, if any passed that tell how fast."""
+    def proved(self, now: float, *, processes: int = 1) -> None:
+        """Note that no cap explains a refusal: calls are paced, if any passed that tell how fast.
+
+        Answers to `processes` alike came together; only ours are seen.
+        """
         self._forget(now)
         if self.per_second is None and self._passes:
             self._stood, self._best, self._refused, self._fall = None, 0.0, math.inf, _HALF
             self._step, self._hold_s = _FASTER, _FIRST_HOLD_S
-            seen = len(self._passes) / max(now - self._passes[0], _SHORTEST_SEEN_S)
+            seen = processes * len(self._passes) / max(now - self._passes[0], _SHORTEST_SEEN_S)
             self._change(seen, now)
             self._next = now + 1 / seen
 
@@ -163,6 +168,29 @@ class Rate:
             # Spacing does not help, so it was no rate limit.
             self.per_second = None
             self._falls.clear()
+
+    @property
+    def known(self) -> KnownRate | None:
+        """What others with the same key may go by; None where calls are not paced."""
+        if self.per_second is None:
+            return None
+        return (self.per_second, self._stood or 0.0, self._refused)
+
+    def adopt(self, rate: KnownRate, now: float) -> None:
+        """Take over what another process with the same key has learned, or that it was no rate."""
+        per_second, stood, refused = rate
+        if not per_second:
+            self.per_second = None
+            self._falls.clear()
+            return
+        if self.per_second is None:
+            self._step, self._hold_s, self._best = _FASTER, _FIRST_HOLD_S, 0.0
+            self._next = now + 1 / per_second
+        self._stood, self._refused = stood or None, refused
+        self._best = max(self._best, stood)
+        self._fall = _LESS if stood and not math.isinf(refused) else _HALF
+        if per_second != self.per_second:
+            self._change(per_second, now)
 
     def _raise(self, stood: float, room: float, now: float) -> None:
         self._stood, self._fall = stood, _LESS
