@@ -104,7 +104,7 @@ class LearnedCap:
         if self._path is None:
             return self._known
         # What cannot be read is no finding: the next one replaces it.
-        with suppress(OSError, ValueError, TypeError, KeyError, OverflowError):
+        with suppress(OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError):
             found = self._path.stat()
             # A file that takes another's place has another number or another time.
             if (stamp := (found.st_ino, found.st_mtime_ns)) != self._stamp:

@@ -206,7 +206,7 @@ class _Lane:
 
     # -- places ------------------------------------------------------------------
 
-    def take(self, limit: int, owner: object, *, out_of_turn: bool) -> int | None:
+    def take(self, limit: int, owner: object, *, out_of_turn: bool = False) -> int | None:
         with self._mutex:
             here = len(self.owners)
             if here >= limit:
