@@ -532,7 +532,7 @@ def test_turns_are_a_gap_apart_and_a_share_for_each(tmp_path, monkeypatch):
     each[1][1].close()
     turns, file = each[0]
     assert turns.take(file, 0.1) <= 0.1
-    now_s += 0.1
+    now_s += 0.11
     assert not turns.take(file, 0.1)
     file.close()
 
