@@ -78,7 +78,7 @@ class LearnedCap:
             if known is None or not at < known.at <= time.time():
                 if rate is None and known is not None and 0 <= at - known.at < _NEWS_S:
                     # Whoever counts calls in flight has not yet heard that another paces them.
-                    rate = known.rate
+                    rate = known.rate if known.rate and known.rate[0] else None
                 self._known = Learned(cap, at, known.sequence + 1 if known else 1, is_floor, rate)
                 self._write(self._known)
             return self._known
