@@ -120,7 +120,7 @@ def _happened(made: "Run", seconds: float) -> list[str]:
 
 
 def _tries(made: "Run", options: argparse.Namespace) -> list[Try]:
-    folder = str(made.path)
+    folder = made.place
     parts = f"{folder}/parts/*.parquet"
     row_id = _first_id(made)
     shell = shlex.quote(folder)
