@@ -101,6 +101,39 @@ def test_killed_in_mid_run_it_goes_on_and_pays_once(faulty, speak, s3, tmp_path)
     check_audio(run)
 
 
+@pytest.mark.parametrize("is_own_table", [True, False])
+def test_killed_while_it_is_put_the_address_can_be_used(faulty, speak, s3, tmp_path, is_own_table):
+    code = f"""
+        import os, signal
+        import speechframe as spf
+        from speechframe.settings import Settings
+        from speechframe.store.remote import Remote
+        Remote.claim = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        service = Settings(api_key="sk-faulty", base_url={faulty.url!r}, profile="faulty")
+        spf.generate({LINES!r}, voice="nora", sample_rate={RATE_HZ}, service=service, run_dir={s3!r},
+                     progress=False)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    ended = subprocess.run(command, env=os.environ, cwd=tmp_path, check=False)
+    fs = fsspec.filesystem("s3")
+    fs.invalidate_cache()
+    assert (ended.returncode, len(fs.find(s3))) == (-9, 1)
+    lines = LINES if is_own_table else LINES[::-1][:20]
+    run = speak(faulty, lines, run_dir=s3)
+    assert run.stats["done"] == len(lines)
+    check_audio(run)
+    # For whoever reads all the tables there.
+    assert len(fs.find(f"{s3}/input")) == 1
+
+
+@pytest.mark.parametrize("name", ["input/notes.txt", "input/0001.parquet", "0001-0123456789abcdef.parquet"])
+def test_an_address_with_files_of_others_is_refused(faulty, speak, memory, name):
+    MemoryFileSystem().pipe_file(f"{memory}/{name}", b"mine")
+    with pytest.raises(StoreError, match="holds other files"):
+        speak(faulty, LINES[:3], run_dir=memory)
+    assert (MemoryFileSystem().cat_file(f"{memory}/{name}"), faulty.seen) == (b"mine", [])
+
+
 def test_without_the_extra_it_says_what_to_install(faulty, speak, monkeypatch):
     monkeypatch.setitem(sys.modules, "fsspec", None)
     with pytest.raises(StoreError, match=r"speechframe\[s3\]"):

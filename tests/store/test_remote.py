@@ -177,6 +177,42 @@ def test_a_local_run_moves_there_whole_and_once(address, tmp_path, add_rows):
     assert drafts[1].move(tmp_path / "c").path == tmp_path / "c"
 
 
+def test_of_two_that_are_put_at_once_each_has_its_own_table(address, tmp_path, add_rows, monkeypatch):
+    drafts = [RunFolder.create(tmp_path / name, manifest()) for name in "ab"]
+    for draft, number in zip(drafts, range(2), strict=True):
+        add_rows(draft, [key_of(number)])
+    claims, real = [], remote.Remote.claim
+
+    def claim(path, content):
+        if path.name != "run.json":
+            return real(path, content)
+        claims.append((path, content))
+        if len(claims) == 1:
+            # The first has put its files: now the second puts its own, and comes too late.
+            with pytest.raises(StoreError, match="holds a run already"):
+                drafts[1].move(address)
+            return True
+        assert real(*claims[0])
+        return real(path, content)
+
+    monkeypatch.setattr(remote.Remote, "claim", claim)
+    moved = drafts[0].move(address)
+    rows = pa.Table.from_batches(moved.joined(["request_key"]))
+    assert rows.column("request_key").to_pylist() == [key_of(0)]
+    assert remote_names(moved, "input") == [Path(entry.file).name for entry in moved.tables()]
+
+
+def test_a_run_that_is_moved_to_where_it_is_stays_whole(address, tmp_path, add_rows):
+    draft = RunFolder.create(tmp_path / "a", manifest())
+    add_rows(draft, [key_of(0)])
+    answer(draft, [0])
+    moved = draft.move(address)
+    with pytest.raises(StoreError, match="holds a run already"):
+        draft.move(address)
+    assert moved.verify() == []
+    assert moved.table().read().num_rows == 1
+
+
 def start(address, first, calls, part_rows):
     command = [sys.executable, HERE / "remote_lab.py", address, *map(str, (first, calls, part_rows))]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

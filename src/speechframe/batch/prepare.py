@@ -28,7 +28,16 @@ from speechframe.batch.prepared import (
 from speechframe.batch.table import problem
 from speechframe.batch.threads import in_thread
 from speechframe.errors import InvalidRows, RunMismatch, StoreError
-from speechframe.store import RunFolder, RunManifest, draft_in, draft_parent, is_draft, is_remote, locate
+from speechframe.store import (
+    RunFolder,
+    RunManifest,
+    draft_in,
+    draft_parent,
+    is_draft,
+    is_left_over,
+    is_remote,
+    locate,
+)
 from speechframe.store.manifest import TableEntry
 from speechframe.store.run_state import PLANNED, STATE_KEY
 from speechframe.store.table import ARGUMENT
@@ -144,17 +153,12 @@ def may_have_takes(connection: Connection) -> bool:
 def check_free(target: Path) -> None:
     """Raise StoreError when `target` is something else than a run, an empty folder or nothing."""
     if target.is_dir():
-        if not all(is_draft(path) or _is_hollow(path) for path in target.iterdir()):
+        if not all(is_draft(path) or is_left_over(path) for path in target.iterdir()):
             raise StoreError(
                 f"{target} holds other files and no run: name an empty or a new folder as run_dir"
             )
     elif target.exists():
         raise StoreError(f"{target} is a file: name a folder as run_dir")
-
-
-def _is_hollow(path: Path) -> bool:
-    """Return whether a remote folder holds nothing: what is left of a run that could not be put there."""
-    return is_remote(path) and path.is_dir() and all(map(_is_hollow, path.iterdir()))
 
 
 def _in_default_folder(

@@ -79,6 +79,7 @@ from speechframe.store.draft import draft_in, draft_parent, is_draft
 from speechframe.store.index import KeyIndex
 from speechframe.store.locate import is_remote, locate, shown
 from speechframe.store.manifest import LAYOUT, RunManifest, TableEntry
+from speechframe.store.move import is_left_over
 from speechframe.store.recover import Recovered
 from speechframe.store.run import RunFolder
 from speechframe.store.schema import (
@@ -112,6 +113,7 @@ __all__ = [
     "draft_in",
     "draft_parent",
     "is_draft",
+    "is_left_over",
     "is_remote",
     "locate",
     "shown",

@@ -177,7 +177,7 @@ def read_manifest(folder: Path) -> RunManifest:
 def write_manifest(folder: Path, manifest: RunManifest) -> None:
     """Replace run.json; a reader sees the old or the new one."""
     with files.storing(folder, f"writing {FILE_NAME}"):
-        files.write_whole(folder / FILE_NAME, _content(manifest))
+        files.write_whole(folder / FILE_NAME, content_of(manifest))
 
 
 def claim_manifest(folder: Path, manifest: RunManifest) -> bool:
@@ -186,10 +186,11 @@ def claim_manifest(folder: Path, manifest: RunManifest) -> bool:
         write_manifest(folder, manifest)
         return True
     with files.storing(folder, f"writing {FILE_NAME}"):
-        return (folder / FILE_NAME).claim(_content(manifest))
+        return (folder / FILE_NAME).claim(content_of(manifest))
 
 
-def _content(manifest: RunManifest) -> bytes:
+def content_of(manifest: RunManifest) -> bytes:
+    """Return the bytes of run.json."""
     content = json.dumps(manifest.to_json(), indent=2, ensure_ascii=True, allow_nan=False) + "\n"
     return content.encode("ascii")
 

@@ -1,12 +1,19 @@
 """A run folder goes elsewhere, whole: nobody finds half a run there."""
 
-from collections.abc import Iterator
-from pathlib import Path
+import re
+import uuid
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
 
 from speechframe.errors import StoreError
 from speechframe.store import aligned, clips, files, ledger, log, parts, reviews, table
-from speechframe.store.manifest import FILE_NAME
+from speechframe.store.manifest import FILE_NAME, RunManifest, content_of, read_manifest
 from speechframe.store.remote import Remote
+
+_TABLE = re.compile(r"\.?\d{4}-[0-9a-f]{16}\.parquet(\.tmp)?")
+_CLIP = re.compile(r"\.?[0-9a-f]{64}(\.tmp)?")
 
 
 def move(folder: Path, target: Path) -> None:
@@ -28,22 +35,76 @@ def move(folder: Path, target: Path) -> None:
     if next((folder / log.FOLDER_NAME).glob("*/*.log"), None) is not None:
         raise StoreError(f"{folder} has a log that is no part yet: run recover() on it before it is moved")
     with files.storing(target, "putting the run"):
-        begun: list[Remote] = []
-        try:
-            for path in _files_of(folder):
-                begun.append(target / path.relative_to(folder).as_posix())
-                begun[-1].put(path)
-            # The last: a folder with this file is a run.
-            is_put = (target / FILE_NAME).claim((folder / FILE_NAME).read_bytes())
-        except BaseException:
-            # Else the next call finds files there that are no run. But a run may stand there all the same: of
-            # somebody who was faster, or this one, if only the answer was lost.
-            if (target / FILE_NAME).is_surely_missing():
-                for put in reversed(begun):
-                    put.take_back()
-            raise
-        if not is_put:
-            raise StoreError(f"{target} holds a run already: open it, or choose another run_dir")
+        _put(folder, target)
+
+
+def is_left_over(path: Path) -> bool:
+    """Return whether a remote folder holds no more than a run that was not put there to its end.
+
+    Nothing was sent for such a run: that begins when its run.json is there.
+    """
+    return isinstance(path, Remote) and path.is_dir() and _is_left(path, PurePosixPath(path.name))
+
+
+def _is_left(folder: Remote, name: PurePosixPath) -> bool:
+    pattern = {table.FOLDER_NAME: _TABLE, clips.FOLDER_NAME: _CLIP}.get(str(name))
+    return all(
+        (pattern is not None and pattern.fullmatch(path.name) is not None and path.is_file())
+        or (path.is_dir() and _is_left(path, name / path.name))
+        for path in folder.iterdir()
+    )
+
+
+def _put(folder: Path, target: Remote) -> None:
+    taken = f"{target} holds a run already: open it, or choose another run_dir"
+    run_json = target / FILE_NAME
+    if run_json.is_file():
+        raise StoreError(taken)
+    here = read_manifest(folder)
+    manifest = _with_own_tables(here)
+    tables = {entry.file for entry in manifest.tables}
+    names = dict(zip((entry.file for entry in here.tables), (e.file for e in manifest.tables), strict=True))
+    begun: list[Remote] = []
+    try:
+        for path in _files_of(folder):
+            name = path.relative_to(folder).as_posix()
+            begun.append(target / names.get(name, name))
+            begun[-1].put(path)
+        # The last: a folder with this file is a run.
+        is_put = run_json.claim(content_of(manifest))
+    except BaseException:
+        # Else the next call finds files there that are no run. But a run may stand there all the same: of
+        # somebody who was faster, or this one, if only the answer was lost.
+        if run_json.is_surely_missing():
+            _take_back(begun)
+        raise
+    if not is_put:
+        # Nobody else's: clips, which have the names of their content, stay.
+        _take_back(path for path in begun if str(path.relative_to(target)) in tables)
+        raise StoreError(taken)
+    _sweep(target / table.FOLDER_NAME, {PurePosixPath(name).name for name in tables})
+
+
+def _with_own_tables(manifest: RunManifest) -> RunManifest:
+    """Let tables have names that no other run has: of two that are put there at once, only one is the run."""
+    token = uuid.uuid4().hex[:16]
+    named = [PurePosixPath(entry.file) for entry in manifest.tables]
+    own = [file.with_name(f"{file.stem.partition('-')[0]}-{token}{file.suffix}") for file in named]
+    tables = zip(manifest.tables, own, strict=True)
+    return replace(manifest, tables=tuple(replace(entry, file=str(file)) for entry, file in tables))
+
+
+def _take_back(begun: Iterable[Remote]) -> None:
+    for put in reversed(list(begun)):
+        put.take_back()
+
+
+def _sweep(folder: Remote, own: Collection[str]) -> None:
+    """Remove tables of runs that were not put there to their end: who reads them all would see it."""
+    with suppress(OSError):
+        for path in folder.iterdir():
+            if path.name not in own and _TABLE.fullmatch(path.name):
+                path.unlink(missing_ok=True)
 
 
 def _files_of(folder: Path) -> Iterator[Path]:

@@ -239,7 +239,7 @@ class RunFolder(RunReader):
             Columns :meth:`joined` leaves out unless they are named.
         """
         # One that was lost is in run.json no more, but its file may still be there.
-        before = (int(Path(entry.file).stem) for entry in self.manifest.tables)
+        before = map(table.number_of, self.manifest.tables)
         entry = table.new_entry(
             max(before, default=0) + 1, column_map=column_map, id_column=id_column, hidden=hidden
         )

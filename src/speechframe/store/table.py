@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Self
 
@@ -159,6 +159,11 @@ def new_entry(
     )
 
 
+def number_of(entry: TableEntry) -> int:
+    """Return the number of a table; one that was put on another machine has more than that in its name."""
+    return int(PurePosixPath(entry.file).stem.partition("-")[0])
+
+
 def open_table(folder: Path, entry: TableEntry) -> pq.ParquetFile:
     """Return a table of the run, to be read by batches."""
     path = folder / entry.file
@@ -252,6 +257,7 @@ __all__ = [
     "batches_of",
     "count_rows",
     "new_entry",
+    "number_of",
     "open_table",
     "reading",
     "rows_of",
