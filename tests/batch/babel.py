@@ -67,6 +67,8 @@ class Babel(Served):
     poison: set = field(default_factory=set)
     edit: object = None
     warnings: object = None
+    says: str | None = None
+    has_metadata: bool = True
     seen: list = field(default_factory=list)
     billed: Counter = field(default_factory=Counter)
     paid_keys: dict = field(default_factory=dict)
@@ -172,8 +174,10 @@ class Babel(Served):
         characters = sum(map(len, seen.texts))
         fields = {
             "translations": pairs,
-            "metadata": {"target_language": seen.target, "credits_used": float(characters)},
+            "metadata": {"target_language": self.says or seen.target, "credits_used": float(characters)},
         }
+        if not self.has_metadata:
+            del fields["metadata"]
         body = json.dumps(fields).encode()
         if step == "broken json":
             body = body[:-20]

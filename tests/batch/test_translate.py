@@ -453,6 +453,37 @@ def test_a_translation_that_cannot_be_true_is_suspect(make_babel, turn, text, sa
     assert statuses(taken) == {"done": 2}
 
 
+@pytest.mark.parametrize(
+    ("says", "statuses_of"),
+    [
+        ("es-ES", {"suspect": 2}),
+        ("fr-CA", {"suspect": 2}),
+        ("fr", {"done": 2}),
+        ("fr_FR", {"done": 2}),
+        ("?", {"done": 2}),
+    ],
+)
+def test_a_translation_into_another_language_is_suspect(make_babel, turn, says, statuses_of):
+    run = turn(make_babel(says=says), ["Good day", "Fine"], targets=["fr-FR"])
+    assert statuses(run) == statuses_of
+    if "suspect" in statuses_of:
+        found = run.to_pandas()
+        assert set(found["error_code"]) == {"target"}
+        assert set(found["error_message"]) == {f"the answer says it is in {says}, fr-FR was asked for"}
+
+
+def test_another_region_that_the_service_owns_up_to_is_not_suspect(make_babel, turn):
+    server = make_babel(says="fr-FR", warnings=lambda _: ["French of fr-CA is not here; it is that of fr-FR"])
+    assert statuses(turn(server, ["Good day"], targets=["fr-CA"])) == {"done": 1}
+
+
+def test_what_the_client_notes_itself_is_no_reason_for_a_text_that_was_not_translated(make_babel, turn):
+    server = make_babel(edit=lambda text, *_: text, has_metadata=False)
+    row = turn(server, ["one two three four five six seven"], targets=["fr-FR"]).to_pandas().iloc[0]
+    assert (row["status"], row["error_code"]) == ("suspect", "untranslated")
+    assert list(row["warnings"]) == ["the answer has no metadata"]
+
+
 @pytest.mark.parametrize("text", ["Berlin", "OK", "iPhone 15 Pro Max", "John Smith, London"])
 def test_names_may_stay_as_they_are(make_babel, turn, text):
     run = turn(make_babel(edit=lambda t, *_: t), [text], targets=["fr-FR"])

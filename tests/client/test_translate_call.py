@@ -102,6 +102,32 @@ async def test_another_price_than_ours_is_said(answers, client):
 
 
 @pytest.mark.parametrize(
+    ("says", "warnings"),
+    [
+        ("fr", ()),
+        ("FR_fr", ()),
+        ("French", ()),
+        (None, ()),
+        (7, ()),
+        ("es-ES", ("the answer says it is in es-ES, not in fr-FR",)),
+        ("fr-CA", ("the answer says it is in fr-CA, not in fr-FR",)),
+    ],
+)
+async def test_another_language_than_the_one_wanted_is_said(answers, client, says, warnings):
+    answers(said(metadata={"target_language": says, "credits_used": 17.0}))
+    found = await client.translate(TEXTS, target="fr-FR")
+    assert (found.target, found.warnings) == (says if isinstance(says, str) else None, warnings)
+    assert found.notes == warnings
+
+
+async def test_a_key_in_the_place_of_a_language_is_not_shown(answers, client, key):
+    for says in (key, "x" * 30 + key):
+        answers(said(metadata={"target_language": says, "credits_used": 17.0}))
+        found = await client.translate(TEXTS, target="fr-FR")
+        assert key[:8] not in repr(found)
+
+
+@pytest.mark.parametrize(
     ("texts", "target", "source", "words"),
     [
         ([], "fr", None, "texts"),

@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechframe.spec.locales import display_name, dubbing_spelling, language_of, nearest, normalise
+from speechframe.spec.locales import (
+    display_name,
+    dubbing_spelling,
+    is_another,
+    language_of,
+    nearest,
+    normalise,
+)
 
 KNOWN = ["fr-FR", "en-US", "pt-BR", "zh-Hans-CN", "es-419", "sr-Latn-RS", "yue-HK", "fil-PH", "hi-IN", "de"]
 
@@ -84,3 +91,22 @@ def test_nearest_offers_the_same_language_first():
     assert nearest("", options) == []
     assert nearest("x" * 10_000, options) == []
     assert len(nearest("en", [f"en-{n:03}" for n in range(100)])) == 3
+
+
+@pytest.mark.parametrize(
+    ("tag", "wanted", "expected"),
+    [
+        ("nb", "no-NO", False),
+        ("cmn", "zh-CN", False),
+        ("zh-Hans-CN", "zh-CN", False),
+        ("zh-TW", "zh-CN", True),
+        ("iw", "he-IL", False),
+        ("por", "pt-BR", False),
+        ("en", "fr", True),
+        ("", "fr", False),
+        ("\ud800", "fr", False),
+        ("x" * 5000, "fr", False),
+    ],
+)
+def test_a_locale_is_another_one_only_when_that_is_sure(tag, wanted, expected):
+    assert is_another(tag, wanted) is expected

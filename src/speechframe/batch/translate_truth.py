@@ -5,12 +5,14 @@ empty text, with the text it was sent, or with one word a hundred times; such
 rows are called suspect, not failed, and say why in figures.
 """
 
+import itertools
 import re
 from collections.abc import Iterator
 
 from speechframe.batch.doubt import Doubt, Reason
 from speechframe.batch.operation import Planned
 from speechframe.client import Translated
+from speechframe.spec.locales import is_another
 from speechframe.store import Record
 
 __all__ = ["Doubt", "Suspicion", "TranslationTruth"]
@@ -39,6 +41,7 @@ class Suspicion(Reason):
     UNTRANSLATED = "untranslated", "the translation is the text that was to be translated"
     LENGTH = "length", "the translation is far too short or too long for the text"
     REPEATING = "repeating", "the translation repeats one word over and over"
+    TARGET = "target", "the answer says that it is in another language"
 
 
 class TranslationTruth:
@@ -55,8 +58,19 @@ class TranslationTruth:
         answer
             What came.
         """
-        del answer
-        return tuple(_doubts(planned.text, record.translated_text or "", is_told=bool(record.warnings)))
+        told = set(record.warnings) - set(answer.notes)
+        return tuple(
+            itertools.chain(
+                _of_target(answer.target, planned.locale, is_told=bool(told)),
+                _doubts(planned.text, record.translated_text or "", is_told=bool(told)),
+            )
+        )
+
+
+def _of_target(said: str | None, wanted: str | None, *, is_told: bool) -> Iterator[Doubt]:
+    # A service that says why (it has no French of that region) need not be doubted.
+    if said is not None and wanted is not None and not is_told and is_another(said, wanted):
+        yield Doubt(Suspicion.TARGET, f"the answer says it is in {said}, {wanted} was asked for")
 
 
 def _doubts(text: str, translated: str, *, is_told: bool) -> Iterator[Doubt]:

@@ -235,8 +235,12 @@ class _Answers:
         with Answering(reply):
             said = await _aside(len(reply.body), partial(decode_translate, reply.body, request.texts))
         # A service may say back in a text whatever it was sent.
-        said = replace(said, texts=tuple(map(self._clean, said.texts)))
-        return translated(said, request, self._warnings(came, *said.notes), **self._facts(came))
+        said = replace(
+            said,
+            texts=tuple(map(self._clean, said.texts)),
+            target=None if said.target is None else self._clean(said.target),
+        )
+        return translated(said, request, self._warnings(came), **self._facts(came))
 
     def _facts(self, came: Arrived) -> dict[str, Any]:
         """Return what every answer says of its attempt."""

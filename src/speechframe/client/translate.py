@@ -53,6 +53,10 @@ class Translated:
         How many attempts it took; always 1 from ``send_once``.
     audio_seconds
         0: there is no audio.
+    target
+        The language that the answer says it is in; None when it does not.
+    notes
+        Those among the warnings that are the client's own.
 
     Examples
     --------
@@ -73,6 +77,8 @@ class Translated:
     region: str
     attempts: int = 1
     audio_seconds: float = 0.0
+    target: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 def make_translate_call(
@@ -157,7 +163,7 @@ def translated(
     said, request
         What came, and what was asked for.
     warnings
-        Of the whole answer.
+        What the service says.
     **facts
         Further fields of :class:`Translated`.
     """
@@ -181,8 +187,11 @@ def translated(
         said_way = f"{source}>{target}"
         routes = [way or (None if of_texts.get(place) else said_way) for place, way in enumerate(routes)]
     price = to_credits(translate_millicredits(request.texts))
+    notes = list(said.notes)
     if said.credits_used is not None and said.credits_used != price:
-        of_all.append(f"the service says the call cost {said.credits_used:g} credits, not {price:g}")
+        notes.append(f"the service says the call cost {said.credits_used:g} credits, not {price:g}")
+    if said.target is not None and locales.is_another(said.target, target):
+        notes.append(f"the answer says it is in {said.target}, not in {target}")
     return Translated(
         translations=said.texts,
         routes=tuple(routes),
@@ -190,7 +199,9 @@ def translated(
         billed_characters=characters_of(request),
         credits_used=said.credits_used,
         remaining_characters=None,
-        warnings=tuple(of_all),
+        warnings=(*of_all, *notes),
+        target=said.target,
+        notes=tuple(notes),
         **facts,
     )
 

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from langcodes import Language
 
 
+_NEAR = 5
+"""A distance of languages, by the tables of CLDR: those that go by each other's names are this near."""
+
+
 @lru_cache(maxsize=4096)
 def normalise(tag: str) -> str:
     """Return a locale in the house spelling: hyphen, language small, script titled, region capital.
@@ -78,6 +82,30 @@ def is_within(tag: str, wanted: str) -> bool:
     """
     low, sought = _folded(tag), _folded(wanted)
     return low == sought or low.startswith(f"{sought}-")
+
+
+@lru_cache(maxsize=4096)
+def is_another(tag: str, wanted: str) -> bool:
+    """Return whether a locale is surely not the one wanted: of another language, or of another region.
+
+    What is no locale at all ("French") is not surely another one.
+
+    Examples
+    --------
+    >>> [is_another(tag, "pt-BR") for tag in ("pt", "PT_br", "por", "pt-PT", "es", "Portuguese")]
+    [False, False, False, True, True, False]
+    """
+    if is_within(tag, wanted) or is_within(wanted, tag):
+        return False
+    try:
+        one, other = _read(normalise(tag)), _read(normalise(wanted))
+    except ValueError:
+        return False
+    languages = [_read(each.language or "und") for each in (one, other)]
+    regions = {one.territory, other.territory}
+    # Bokmål is as near to Norwegian as can be, and Mandarin to Chinese.
+    is_far = languages[0].distance(languages[1]) > _NEAR
+    return is_far or (None not in regions and len(regions) > 1)
 
 
 @lru_cache(maxsize=4096)

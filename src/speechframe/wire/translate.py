@@ -142,4 +142,6 @@ def _metadata(value: Any, notes: list[str]) -> tuple[str | None, float | None]:
     is_number = type(used) in {int, float} and 0 <= used <= _MOST_CREDITS
     if not is_number:
         notes.append("the answer does not say which credits were used")
-    return (target[:_SHOWN] if isinstance(target, str) else None), float(used) if is_number else None
+    # Whole or not at all: whoever masks it would not find half a key.
+    is_short = isinstance(target, str) and len(target) <= _SHOWN
+    return target if is_short else None, float(used) if is_number else None
