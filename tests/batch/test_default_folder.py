@@ -81,3 +81,17 @@ def test_the_call_chooses_its_own_take_back_and_keeps_those_made_by_themselves(
     redone = resumed(call(), server, redo=["1"]).to_pandas()
     assert redone["take"].tolist() == [0, 1, 0]
     assert call().to_pandas()["sha256"].tolist() == first["sha256"].tolist()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[1, 2, 1], [1.5, 2.5, 1.5], [True, False, True], pd.to_datetime(["2026-01-01"] * 3), list("aba")],
+)
+def test_a_column_of_categories_may_come_with_another_column_later(speak_here, hosted, values):
+    frame = pd.DataFrame({"text": GAMMA, "kind": pd.Categorical(values)})
+    first = speak_here(frame)
+    again = speak_here(frame.assign(more=1))
+    assert again.path == first.path
+    assert again.to_pandas()["kind"].tolist() == list(values)
+    assert resumed(again, hosted, table=frame).status == "finished"
+    assert sum(hosted.billed.values()) == 3

@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from speechframe.batch.keys import KeyColumn, Keys
 from speechframe.batch.operation import Operation
 from speechframe.batch.planner import Planner
 from speechframe.batch.row_calls import checked, row_values
@@ -56,6 +57,17 @@ def adopt(
     # One replacement of run.json takes both: arguments and table never disagree.
     kept.manifest = replace(kept.manifest, options=said)
     writer.close()
+
+
+def standing_keys(
+    draft: RunFolder, planner: Planner, operation: Operation, retaken: Mapping[str, int]
+) -> Keys:
+    """Return the calls that the rows of a planned table would have in a run with these takes."""
+    keys = KeyColumn()
+    for batch in _standing(draft, planner, operation, retaken):
+        for key in batch.column(planner.names["request_key"]).to_pylist():
+            keys.append(key)
+    return keys.to_array()
 
 
 def _standing(

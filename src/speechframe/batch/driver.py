@@ -22,16 +22,16 @@ from speechframe.batch.engine import Engine
 from speechframe.batch.feed import MOST_KEPT, Outcomes
 from speechframe.batch.filler import Filler
 from speechframe.batch.job import Ways
-from speechframe.batch.keys import Keys, among
+from speechframe.batch.keys import among, has_key
 from speechframe.batch.naming import ROW_ID
 from speechframe.batch.operation import Operation
 from speechframe.batch.options import Options
-from speechframe.batch.outcome import HEARD, Outcome
+from speechframe.batch.outcome import HEARD, LOST, Outcome
 from speechframe.batch.plan import Plan, calls
 from speechframe.batch.prepare import TableReplaced, check_table, prepare
-from speechframe.batch.prepared import BUDGET_KEY, RETAKEN, Prepared, retaken_in, sources_of
+from speechframe.batch.prepared import BUDGET_KEY, Known, Prepared, retaken_in, sources_of
 from speechframe.batch.progress import Bar, Progress, counted, say
-from speechframe.batch.redo import own_rows, suspect_takes
+from speechframe.batch.redo import ids_of, own_rows, suspect_takes, unheard_takes
 from speechframe.batch.run import DRIFT_KEY, REMARK_KEY, Run
 from speechframe.batch.threads import in_thread
 from speechframe.errors import RunLocked, SpeechframeError
@@ -121,7 +121,9 @@ class Driver:
         async with self.connection:
             await self._once(started)
             has_takes = self.connection.takes and self.operation.takes
-            for number in range(self.options.max_retakes if has_takes else 0):
+            # Takes of an earlier drive, which may have been killed.
+            rounds = 0 if await self._give_back() else self.options.max_retakes if has_takes else 0
+            for number in range(rounds):
                 self._round = f" (retake {number + 1} of {self.options.max_retakes})"
                 stopped = self._stop_asked or self.engine is None or self.engine.stopped_because
                 if stopped or not await self._retake():
@@ -160,19 +162,29 @@ class Driver:
             except (RunLocked, TableReplaced) as others:
                 return self._leave_to(others)
             await self._locked(None)
-        lost = await asyncio.to_thread(self._not_heard, before)
-        if not len(lost):
+        if not await self._give_back():
             return True
-        # A take that was not made, or failed, does not take the place of audio that was paid for.
-        try:
-            await self._stand_for(dict.fromkeys(suspects.keys() & set(lost)))
-            with self.folder.lock():
-                check_table(self.prepared)
-                self._note({STATE_KEY: FINISHED, STOP_KEY: None})
-        except (RunLocked, TableReplaced) as others:
-            return self._leave_to(others)
         self.first_error = error
         return False
+
+    async def _give_back(self) -> bool:
+        """Let audio that was paid for stand again where a take made by itself has none; False if nowhere."""
+        unheard = await asyncio.to_thread(unheard_takes, self.folder, self.prepared.keys, self.operation)
+        if not unheard:
+            return False
+        try:
+            await self._stand_for(dict.fromkeys(unheard))
+            with self.folder.lock():
+                check_table(self.prepared)
+                if self._is_all_made():
+                    self._note({STATE_KEY: FINISHED, STOP_KEY: None})
+        except (RunLocked, TableReplaced) as others:
+            self._leave_to(others)
+        return True
+
+    def _is_all_made(self) -> bool:
+        made = self.folder.index().packed(HEARD | LOST)
+        return bool((among(self.prepared.keys, made) | ~has_key(self.prepared.keys)).all())
 
     def _leave_to(self, others: SpeechframeError) -> bool:
         """Say who has the run since its last call; what was made is whole, and theirs to go on with."""
@@ -190,27 +202,12 @@ class Driver:
 
     async def _stand_for(self, takes: Mapping[str, int | None]) -> None:
         """Let other takes stand for calls (None: their own again), and plan the run's table anew."""
-        with self.folder.lock():
-            check_table(self.prepared)
-            retaken = {**retaken_in(self.folder), **takes}
-            self._note({RETAKEN: {key: take for key, take in retaken.items() if take is not None}})
+        row_ids = await asyncio.to_thread(ids_of, self.folder)
+        known = Known(sources_of(self.folder), row_ids, takes, self.prepared.entry)
         options = replace(self.options, run_dir=self.folder.path, on_invalid="skip", dry_run=False)
-        self.prepared = await prepare(
-            own_rows(self.folder),
-            {},
-            self.operation,
-            self.connection,
-            options,
-            known=sources_of(self.folder),
-            instead_of=self.prepared.entry,
-        )
+        own, operation = own_rows(self.folder), self.operation
+        self.prepared = await prepare(own, {}, operation, self.connection, options, known)
         self.run._folder = self.prepared.folder  # noqa: SLF001 - the two are made for each other
-
-    def _not_heard(self, before: Keys) -> list[str]:
-        """Return the calls whose new take has no audio."""
-        heard = among(self.prepared.keys, self.folder.index().packed(HEARD))
-        changed = before.view("V16") != self.prepared.keys.view("V16")
-        return [bytes(key).hex() for key in before[changed & ~heard]]
 
     def look_ahead(self, recovered: Recovered) -> Ahead:
         """Return what is to be made, after what earlier drives left."""

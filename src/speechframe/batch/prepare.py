@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from speechframe._version import __version__
-from speechframe.batch.adopt import adopt
-from speechframe.batch.columns import Source
+from speechframe.batch.adopt import adopt, standing_keys
 from speechframe.batch.connection import Connection
 from speechframe.batch.naming import COST, ROW_ID
 from speechframe.batch.operation import Operation
@@ -19,6 +18,8 @@ from speechframe.batch.options import Options
 from speechframe.batch.planner import NO_TAKES, Planner, plan_table
 from speechframe.batch.prepared import (
     FIRST_TAKE,
+    RETAKEN,
+    Known,
     Prepared,
     options_json,
     reopen,
@@ -51,9 +52,7 @@ async def prepare(
     operation: Operation,
     connection: Connection,
     options: Options,
-    *,
-    known: Mapping[str, Source] | None = None,
-    instead_of: TableEntry | None = None,
+    known: Known | None = None,
 ) -> Prepared:
     """Check every row of `table` and return its run folder, planned.
 
@@ -66,9 +65,7 @@ async def prepare(
     operation, connection, options
         The verb, the service, the run options.
     known
-        Sources of an earlier call of the run, to be used instead of `arguments`.
-    instead_of
-        The only table of the run that this one may take the place of; None for whichever is its newest.
+        What the run that this is for knows of the table, to be used instead of `arguments`.
 
     Raises
     ------
@@ -76,7 +73,7 @@ async def prepare(
         For rows that cannot be sent, with ``on_invalid="raise"``; nothing was written.
     RunMismatch, StoreError
         When the folder holds something else or cannot be written. :class:`TableReplaced` when its newest
-        table is not `instead_of`.
+        table is another one than `known` says.
     """
     # In a thread: a hundred thousand rows take seconds, and other runs share this loop.
     told = threading.Event()
@@ -89,7 +86,6 @@ async def prepare(
         connection,
         options,
         known,
-        instead_of,
         told,
         tell=told.set,
     )
@@ -101,21 +97,20 @@ def _prepare(
     operation: Operation,
     connection: Connection,
     options: Options,
-    known: Mapping[str, Source] | None,
-    instead_of: TableEntry | None,
+    known: Known | None,
     told: threading.Event,
 ) -> Prepared:
     _check_takes(operation, options, connection)
-    planner = plan_table(table, arguments, operation, options, known)
+    planner = plan_table(table, arguments, operation, options, None if known is None else known.sources)
+    if known is not None and known.row_ids is not None:
+        planner.table.row_ids = known.row_ids
     planner.is_stopped = told.is_set
     planner.has_takes = may_have_takes(connection)
     if options.run_dir is None:
         return _in_default_folder(planner, operation, connection, options)
     target = locate(options.run_dir)
     if RunFolder.exists(target):
-        folder = RunFolder.open(target)
-        planner.retaken = retaken_in(folder)
-        return _in_existing(folder, planner, operation, connection, options, instead_of)
+        return _in_existing(RunFolder.open(target), planner, operation, connection, options, known)
     check_free(target)
     return _in_new_folder(planner, operation, connection, options, lambda _: target)
 
@@ -197,11 +192,14 @@ def _in_new_folder(
             target = _move(draft, target)
         kept = RunFolder.open(target)
         said = folder.manifest.options
+        retaken = retaken_in(kept)
         if kept.manifest.options == said and kept.has_table():
-            return _prepared(kept, planner, is_default=is_default)
+            return _reopened(kept, planner) if retaken else _prepared(kept, planner, is_default=is_default)
         if not is_default or options.dry_run:
             # Another process may have put another table there, and a look changes nothing.
-            return replace(_prepared(kept, planner, is_default=is_default), entry=None)
+            looked = replace(_prepared(kept, planner, is_default=is_default), entry=None)
+            keys = standing_keys(folder, planner, operation.at(kept), retaken) if retaken else looked.keys
+            return replace(looked, keys=keys)
         return _in_kept(kept, folder, planner, operation)
 
 
@@ -213,6 +211,11 @@ def _in_kept(kept: RunFolder, draft: RunFolder, planner: Planner, operation: Ope
             said[FIRST_TAKE] = first
         if kept.manifest.options != said or not kept.has_table():
             adopt(kept, draft, planner, operation, said=said, retaken=retaken_in(kept))
+    return _reopened(kept, planner)
+
+
+def _reopened(kept: RunFolder, planner: Planner) -> Prepared:
+    """Return a default folder as it is, with what was found when its table was planned beside it."""
     return replace(
         reopen(kept),
         invalid=planner.invalid,
@@ -241,18 +244,22 @@ def _in_existing(
     operation: Operation,
     connection: Connection,
     options: Options,
-    instead_of: TableEntry | None,
+    known: Known | None,
 ) -> Prepared:
     check_same(folder, operation.name, connection)
     if options.dry_run and folder.tables():
         # A run that exists is not changed by a look at what another table would cost.
+        planner.retaken = retaken_in(folder)
         for _ in planner.batches():
             pass
         refuse_invalid(planner, options)
         return replace(_prepared(folder, planner), entry=None)
     with folder.lock():
-        if instead_of is not None:
-            _check_newest(folder, instead_of)
+        if known is not None and known.instead_of is not None:
+            _check_newest(folder, known.instead_of)
+        takes = {} if known is None else known.takes
+        retaken = {**retaken_in(folder), **takes}
+        planner.retaken = {key: take for key, take in retaken.items() if take is not None}
         _write_table(folder, planner, options)
     return _prepared(folder, planner)
 
@@ -292,11 +299,16 @@ def _write_table(folder: RunFolder, planner: Planner, options: Options) -> None:
     said = options_json(planner.sources, options.id, digest.hexdigest())
     if (first := _first_take(folder, planner)) is not None:
         said[FIRST_TAKE] = first
-    if folder.manifest.options == said and folder.has_table():
+    # What a default folder says of its table is of the calls that were asked for, whatever stands for them.
+    is_as_before = folder.manifest.options == said and retaken_in(folder) == planner.retaken
+    if is_as_before and folder.has_table():
         writer.abort()
         return
-    # One replacement of run.json takes both: arguments and table never disagree.
-    folder.manifest = replace(folder.manifest, options=said)
+    extra = {name: value for name, value in folder.manifest.extra.items() if name != RETAKEN}
+    if planner.retaken:
+        extra[RETAKEN] = dict(planner.retaken)
+    # One replacement of run.json takes all of it: arguments, takes and table never disagree.
+    folder.manifest = replace(folder.manifest, options=said, extra=extra)
     writer.close()
 
 

@@ -2,7 +2,7 @@
 
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from speechframe.batch.columns import Source
@@ -20,6 +20,28 @@ CONTENT = "content"
 RETAKEN = "retaken"
 FIRST_TAKE = "first_take"
 BUDGET_KEY = "max_credits"
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a run knows of the table that it is given.
+
+    Attributes
+    ----------
+    sources
+        Where each argument's values come from.
+    row_ids
+        Of the run's own rows: their table holds an index no longer that says what they are called.
+    takes
+        Calls that another take is to stand for from now on, and which; None for none, any more.
+    instead_of
+        The only table of the run that this one may take the place of; None for whichever is its newest.
+    """
+
+    sources: Mapping[str, Source]
+    row_ids: Sequence[str] | None = None
+    takes: Mapping[str, int | None] = field(default_factory=dict)
+    instead_of: TableEntry | None = None
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from speechframe.batch.columns import Source
+from speechframe.batch.keys import Keys, among, as_keys, has_key
 from speechframe.batch.naming import COST, ROW_ID
-from speechframe.batch.outcome import DONE, FAILED, SUSPECT
-from speechframe.batch.prepared import sources_of
+from speechframe.batch.operation import Operation
+from speechframe.batch.outcome import DONE, FAILED, HEARD, SUSPECT
+from speechframe.batch.prepared import Known, retaken_in, sources_of
 from speechframe.batch.reviews import rejected
-from speechframe.batch.row_calls import row_values
+from speechframe.batch.row_calls import row_values, takes_of
 from speechframe.batch.table import BATCH_ROWS, problem
 from speechframe.errors import InvalidRows
 from speechframe.store import RunFolder
@@ -23,10 +27,8 @@ REDO_STATES = (FAILED, SUSPECT, DONE, REJECTED)
 _TAKE = f"{ARGUMENT}take"
 
 
-def with_new_takes(
-    folder: RunFolder, redo: str | Sequence[Any]
-) -> tuple[pa.RecordBatchReader, Mapping[str, Source]]:
-    """Return a run's table with the next take for some rows, and where its arguments come from then.
+def with_new_takes(folder: RunFolder, redo: str | Sequence[Any]) -> tuple[pa.RecordBatchReader, Known]:
+    """Return a run's table with the next take for some rows, and what is known of it.
 
     The table is read once, while it is taken: of a long one nothing but ids and takes is held.
 
@@ -43,7 +45,7 @@ def with_new_takes(
     InvalidRows
         For another status, or an id that no row has.
     """
-    ids = _values(folder, ROW_ID)
+    ids = ids_of(folder)
     chosen = _chosen(folder, ids, redo)
     sources = sources_of(folder)
     made = [
@@ -60,7 +62,7 @@ def with_new_takes(
         )
         for batch in own
     )
-    known = {**sources, "take": Source("take", column=_TAKE)}
+    known = Known({**sources, "take": Source("take", column=_TAKE)}, ids)
     return pa.RecordBatchReader.from_batches(schema, batches), known
 
 
@@ -106,6 +108,45 @@ def suspect_takes(folder: RunFolder, most: int) -> dict[str, int]:
     }
 
 
+def unheard_takes(folder: RunFolder, keys: Keys, operation: Operation) -> list[str]:
+    """Return the calls of a run that have audio and for which a take stands that has none.
+
+    Such a take was not made, or failed: what was paid for would stand behind it, out of sight.
+
+    Parameters
+    ----------
+    folder
+        The run.
+    keys
+        Of the rows of its newest table.
+    operation
+        The verb, as it is in that folder.
+    """
+    if not (retaken := retaken_in(folder)):
+        return []
+    heard = folder.index().packed(HEARD)
+    silent = np.flatnonzero(has_key(keys) & ~among(keys, heard))
+    taken = (made for made in _made(folder, silent, operation, retaken) if len(made) > 1)
+    chains = list(dict.fromkeys(taken)) if len(silent) else []
+    with_audio = iter(among(as_keys(key for made in chains for key in made), heard).tolist())
+    newest = ([key for key in made if next(with_audio)][-1:] for made in chains)
+    return [key for one in newest for key in one]
+
+
+def _made(
+    folder: RunFolder, places: npt.NDArray[np.intp], operation: Operation, retaken: Mapping[str, int]
+) -> Iterator[tuple[str, ...]]:
+    """Yield of these rows of a run the call that was asked for, and each that stands for the one before."""
+    sources, start = sources_of(folder), 0
+    columns = [source.column for source in sources.values() if source.column is not None]
+    for batch in _batches(folder, columns):
+        here = places[(places >= start) & (places < start + batch.num_rows)] - start
+        start += batch.num_rows
+        for values in row_values(batch.take(here), sources) if len(here) else ():
+            takes = takes_of(operation, values, int(values.pop("take", 0)), retaken)
+            yield tuple(checked.planned.request_key for checked in takes if checked.planned is not None)
+
+
 def own_rows(folder: RunFolder, *, without: Sequence[str] = ()) -> pa.RecordBatchReader:
     """Return the caller's columns of a run's newest table, to be read once and piece by piece.
 
@@ -131,8 +172,9 @@ def _batches(folder: RunFolder, columns: Sequence[str]) -> Iterator[pa.RecordBat
         yield from file.iter_batches(BATCH_ROWS, columns=list(dict.fromkeys(columns)))
 
 
-def _values(folder: RunFolder, name: str) -> list[str]:
-    column = folder.tables()[-1].name_of(name)
+def ids_of(folder: RunFolder) -> list[str]:
+    """Return what the rows of a run's newest table are called."""
+    column = folder.tables()[-1].name_of(ROW_ID)
     return [str(value) for batch in _batches(folder, [column]) for value in batch.column(0).to_pylist()]
 
 

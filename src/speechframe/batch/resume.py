@@ -20,6 +20,7 @@ from speechframe.batch.prepare import check_same, may_have_takes, prepare, refus
 from speechframe.batch.prepared import (
     BUDGET_KEY,
     ID,
+    Known,
     Prepared,
     first_sources,
     problems_of,
@@ -109,9 +110,10 @@ async def resume(
             left_out = await asyncio.to_thread(problems_of, folder)
             # Rows that the run was made without are not asked about again.
             own = replace(given, on_invalid="skip") if left_out else given
-            prepared = await prepare(table, {}, operation, connection, own, known=known)
+            prepared = await prepare(table, {}, operation, connection, own, known)
         elif table is not None:
-            prepared = await prepare(table, {}, operation, connection, given, known=first_sources(folder))
+            known = Known(first_sources(folder))
+            prepared = await prepare(table, {}, operation, connection, given, known)
         else:
             prepared = await asyncio.to_thread(reopen, folder)
             _refuse_planned_invalid(prepared, given)

@@ -13,15 +13,24 @@ def checked(
     operation: Operation, values: Mapping[str, Any], take: int, retaken: Mapping[str, int]
 ) -> Checked:
     """Return the call of one row, or its problems; of a retaken call, the take that stands for it."""
-    found = operation.check(values, take)
     if not retaken:
-        return found
+        return operation.check(values, take)
+    *_, last = takes_of(operation, values, take, retaken)
+    return last
+
+
+def takes_of(
+    operation: Operation, values: Mapping[str, Any], take: int, retaken: Mapping[str, int]
+) -> Iterator[Checked]:
+    """Yield the call of one row as it was asked for, and each that stands for the one before."""
+    found = operation.check(values, take)
+    yield found
     while found.planned is not None and (later := retaken.get(found.planned.request_key)) is not None:
         again = operation.check(values, later)
+        yield again
         if again.planned is None or again.planned.request_key == found.planned.request_key:
-            return again
+            return
         found = again
-    return found
 
 
 def row_values(batch: pa.RecordBatch, sources: Mapping[str, Source]) -> Iterator[dict[str, Any]]:

@@ -95,7 +95,8 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
         return _plain_type(kind.value_type)
     if pa.types.is_dictionary(kind):
         value: Any = _plain_type(kind.value_type)
-        return value if pa.types.is_nested(value) else pa.dictionary(kind.index_type, value, kind.ordered)
+        # Of anything but text a file gives back the values.
+        return pa.dictionary(kind.index_type, value, kind.ordered) if is_text(value) else value
     if pa.types.is_fixed_size_list(kind):
         fixed: pa.DataType = pa.list_(_plain_type(kind.value_type), kind.list_size)
         return fixed
