@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from speechframe.audio import _flac, codec, measure
 from speechframe.audio.levels import Levels, levels
+from speechframe.audio.streams import StreamEncoder
 from speechframe.errors import AudioError
 from speechframe.spec.speech import ChannelType, Format
 
@@ -111,6 +112,38 @@ def test_other_kinds_of_wav_are_read_too(speech, subtype):
     soundfile.write(buffer, speech, RATE_HZ, format="WAV", subtype=subtype)
     found = levels(buffer.getvalue(), format=Format.WAV)
     assert found.rms_db == pytest.approx(measure.rms_db(speech), abs=0.3)
+
+
+@pytest.mark.parametrize("subtype", ["PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT"])
+def test_flat_tops_count_in_every_kind_of_wav(speech, subtype):
+    loud = np.clip(speech * 8, -1, 1)
+    buffer = io.BytesIO()
+    soundfile.write(buffer, loud, RATE_HZ, format="WAV", subtype=subtype)
+    flat = levels(flac(loud, format="WAV"), format=Format.WAV).clipped_fraction
+    found = levels(buffer.getvalue(), format=Format.WAV).clipped_fraction
+    assert found == pytest.approx(flat, rel=0.1)
+    assert flat > 0.005
+
+
+@pytest.mark.parametrize("notes", [1, 2, 3])
+def test_flat_tops_count_beside_any_number_of_notes(speech, notes):
+    plain = flac(np.clip(speech * 8, -1, 1), format="WAV")
+    note = b"LIST" + (4).to_bytes(4, "little") + b"INFO"
+    assert levels(plain[:36] + notes * note + plain[36:], format=Format.WAV) == levels(
+        plain, format=Format.WAV
+    )
+
+
+@pytest.mark.parametrize("channel_type", [ChannelType.MONO, ChannelType.STEREO])
+@pytest.mark.parametrize("rate_hz", [8000, 44100])
+@pytest.mark.parametrize("seconds", [0.3, 3])
+def test_mp3_that_does_not_say_its_length_is_seen_whole(speech, channel_type, rate_hz, seconds):
+    encoder = StreamEncoder(Format.MP3, channel_type, RATE_HZ, rate_hz)
+    sound = np.resize(speech, int(RATE_HZ * seconds)).astype(np.float32)
+    data = b"".join([encoder.add(sound), encoder.finish()])
+    found = levels(data, format=Format.MP3)
+    assert found.seen_fraction == 1
+    assert found.rms_db == pytest.approx(measure.rms_db(sound), abs=3)
 
 
 def test_a_chunk_before_the_samples_is_no_sound(speech):

@@ -23,6 +23,9 @@ from speechframe.spec.speech import Format
 __all__ = ["Levels", "levels"]
 
 _FULL_SCALE = 32767
+_LARGEST_OF_16_BITS = _FULL_SCALE / (_FULL_SCALE + 1)
+_LARGEST = {"PCM_U8": 127 / 128}
+"""As numbers up to 1: there is room for one more below zero than above."""
 _LOSSY_FULL = 0.99
 """Of lossy audio: what was cut off flat comes back a little round."""
 _WINDOW_FRAMES = 4096
@@ -40,6 +43,7 @@ _NOISE = 0.1
 
 _WAV_PCM, _WAV_EXTENSIBLE = 1, 0xFFFE
 _FIRST_LETTER = ord(" ")
+_MEANT_ONCE = frozenset({b"fmt ", b"data"})
 _WAV_HEAD = struct.Struct("<4sI4s4sIHHIIHH")
 
 
@@ -114,7 +118,7 @@ def levels(data: bytes, *, format: Format, channels: int = 1, most_samples: int 
             codec.inspect(data, format=format)  # refuses what is not read here
             _containers.refuse_truncated(data, format)
             whole = _headers.with_length(data, format)
-            return _of_file(whole, "float32", full=1.0, most_samples=most_samples)
+            return _of_file(whole, "float32", full=None, most_samples=most_samples)
         samples, channels = found
     elif format is Format.PCM:
         samples = np.frombuffer(data, "<i2", count=len(data) // 2)
@@ -176,14 +180,18 @@ def _looks_wrong(found: Levels) -> bool:
 
 
 def _of_file(
-    data: bytes, dtype: str, *, full: float = _FULL_SCALE, most_samples: int | None = None
+    data: bytes, dtype: str, *, full: float | None = _FULL_SCALE, most_samples: int | None = None
 ) -> Levels:
-    """Return the level of a file that is decoded from its beginning, to its end or as far as told."""
+    """Return the level of a file that is decoded from its beginning, to its end or as far as told.
+
+    Without `full` it is the largest number that samples of the file's own kind can be.
+    """
     try:
         with _Forward(io.BytesIO(data)) as file:
             claimed, channels = file.frames, file.channels
             most = claimed if most_samples is None else min(claimed, max(1, most_samples // channels))
-            meter = _Meter(channels, full=full, unit=_FULL_SCALE + 1 if dtype == "int16" else 1.0)
+            largest = _LARGEST.get(file.subtype, _LARGEST_OF_16_BITS) if full is None else full
+            meter = _Meter(channels, full=largest, unit=_FULL_SCALE + 1 if dtype == "int16" else 1.0)
             at_once = max(1, _BLOCK_SAMPLES // channels)
             left = most
             # In pieces, because a header may claim more frames than memory holds, and a file unpack to more.
@@ -195,7 +203,9 @@ def _of_file(
     except soundfile.LibsndfileError as error:
         raise AudioError("the audio is damaged, or none at all") from error
     decoded = meter.samples // channels
-    if decoded < most:
+    if decoded < most and not _headers.tells_length(data, Format(file.format)):
+        claimed = decoded
+    elif decoded < most:
         raise AudioError(f"the audio is truncated: {decoded} of {claimed} frames can be decoded")
     found = meter.levels()
     return found if decoded == claimed else replace(found, seen_fraction=decoded / claimed)
@@ -213,7 +223,7 @@ def _wav_samples(data: bytes) -> tuple[NDArray[np.int16], int] | None:
     for name, start, size, present in _containers.wav_chunks(data):
         is_whole = present == size or (name == b"data" and size >= _containers.UNKNOWN_LENGTH)
         # Of two, of half a chunk, and of what has no name, decoders make what they like, or refuse the file.
-        if not is_whole or name in names or min(name) < _FIRST_LETTER:
+        if not is_whole or (name in names and name in _MEANT_ONCE) or min(name) < _FIRST_LETTER:
             return None
         names.add(name)
         if name == b"data":
