@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import fields
+from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 
@@ -301,7 +302,7 @@ def test_a_limit_is_a_number_of_credits(name, value, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "value", [np.int64(50), np.float32(50), Fraction(50)], ids=lambda value: type(value).__name__
+    "value", [np.int64(50), np.float32(50), Fraction(50), Decimal(50)], ids=lambda value: type(value).__name__
 )
 def test_a_limit_may_be_any_kind_of_number(value):
     for name in ("max_credits_per_run", "max_credits_per_month", "cache_max_gb", "cache_max_age_days"):
@@ -309,6 +310,14 @@ def test_a_limit_may_be_any_kind_of_number(value):
         for found in (configured(name), getattr(Settings(**{name: value}), name)):
             assert found == 50
             assert type(found) in {int, float}
+
+
+@pytest.mark.parametrize("value", [Decimal("nan"), Decimal(-1), Fraction(10**400), np.float64("nan")])
+@pytest.mark.parametrize("name", ["max_credits_per_run", "cache_max_gb"])
+def test_a_number_that_is_no_limit_is_a_clear_error(name, value):
+    with pytest.raises(spf.SettingsError, match=f"{name}=.*allowed: a number") as caught:
+        spf.configure(**{name: value})
+    assert len(str(caught.value)) < 250
 
 
 @pytest.mark.parametrize("name", ["max_credits_per_run", "cache_max_gb", "cache_max_age_days"])

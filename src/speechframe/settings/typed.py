@@ -8,6 +8,8 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from decimal import Decimal
 from numbers import Integral, Real
 from pathlib import Path
 from types import MappingProxyType
@@ -17,6 +19,7 @@ from pydantic import SecretStr
 
 from speechframe.errors import SettingsError
 from speechframe.spec.billing import MOST_CREDITS
+from speechframe.spec.check import shown
 from speechframe.spec.limits import REGIONS
 
 __all__ = ["SPENDING_LIMITS", "credit_limit", "expanded", "is_address", "typed"]
@@ -157,11 +160,12 @@ def _limit(name: str, value: Any) -> float:
 
 def _number(name: str, value: Any, allowed: str) -> float:
     # Not a NaN either: no comparison with it is true, so it would be a limit that nothing passes.
-    is_number = isinstance(value, Real) and not isinstance(value, bool)
-    if not is_number or not value >= 0:
-        raise SettingsError(f"{name}={value!r}; allowed: {allowed}")
-    # A limit is often the sum of a column, which is a number of numpy.
-    return int(value) if isinstance(value, Integral) else float(value)
+    is_number = isinstance(value, (Real, Decimal)) and not isinstance(value, bool)
+    with suppress(ArithmeticError):  # Decimal raises for one; others, for what no float can be
+        if is_number and value >= 0:
+            # A limit is often the sum of a column, which is a number of numpy.
+            return int(value) if isinstance(value, Integral) else float(value)
+    raise SettingsError(f"{name}={shown(value)}; allowed: {allowed}")
 
 
 _TYPES: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
