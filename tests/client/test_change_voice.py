@@ -81,7 +81,7 @@ async def client(server):
 
 
 async def test_a_transcription_far_longer_than_the_clip_is_left_out(client, server):
-    server.steps = [{"transcription": "Hello" * 1000}]
+    server.steps = [{"transcription": "Hello" * 1100}]
     spoken = await client.change_voice(clip(), voice="nora", return_transcription=True)
     assert spoken.transcription is None
     assert "too long for a clip of 0.5 s" in spoken.warnings[0]

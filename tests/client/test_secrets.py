@@ -132,6 +132,12 @@ async def test_no_listing_failure_shows_key_or_token(odd, client, key):
     shown = _everything_shown(await _failure(client.voices(token=token)))
     _assert_hidden(shown, token)
     _assert_hidden(shown, key)
+    odd.script(
+        odd.answer(200, {"voices": []}, headers={"X-Trace-Id": f"for {token}"}), path="/v1/speech/voices"
+    )
+    error = await _failure(client.voices(token=token))
+    assert error.trace_id == "for ***"
+    _assert_hidden(_everything_shown(error), token)
 
 
 def test_a_sync_failure_shows_no_key(odd, settings, call, key, failures):
@@ -310,6 +316,24 @@ def test_text_that_is_nearly_the_key_is_read_in_no_time(key):
 
 def test_of_two_secrets_the_longer_is_masked_whole():
     assert Redactor("abc", "abcdef").clean("abcdef abc") == "*** ***"
+
+
+async def test_a_key_as_short_as_a_word_changes_nothing_that_is_paid_for_or_chosen_by(odd, settings, call):
+    words = [{"word": "demo", "startMs": 0, "endMs": 9}]
+    odd.script(odd.spoken(wordDurations=words))
+    voices = [{"voiceId": "en-US-demo", "displayName": "Demo", "locale": "en-US"}]
+    odd.script(odd.answer(200, voices), path="/v1/speech/voices")
+    texts = [{"source_text": "Hi", "translated_text": "une demo"}]
+    odd.script(odd.answer(200, {"translations": texts}), path="/v1/text/translate")
+    odd.script(odd.answer(200, {"service": "speechframe", "identity": "demo/1"}), path="/v1/limits")
+    async with Client(settings, api_key="demo") as client:
+        assert (await client.call(call)).words == [("demo", 0, 9)]
+        (voice,) = await client.voices()
+        assert (voice.voice_id, voice.display_name) == ("en-US-demo", "Demo")
+        assert (await client.translate(["Hi"], target="fr-FR")).translations == ("une demo",)
+        assert (await client.limits())["identity"] == "demo/1"
+        odd.script(odd.answer(403, {"error_message": "no such key: demo"}), path="/v1/speech/voices")
+        assert "demo" not in str(await _failure(client.voices()))
 
 
 async def test_an_answer_whose_words_echo_the_key_does_not_show_it(odd, settings, call, key):

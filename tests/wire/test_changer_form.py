@@ -129,7 +129,7 @@ def test_an_answer_that_cannot_be_used_says_why(body, words):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "letters", "is_kept"), [(1.0, 1100, True), (1.0, 1101, False), (60.0, 7000, True)]
+    ("seconds", "letters", "is_kept"), [(1.0, 5100, True), (1.0, 5101, False), (60.0, 11000, True)]
 )
 def test_a_transcription_far_longer_than_its_clip_is_left_out(seconds, letters, is_kept):
     body = answer(transcription="t" * letters)
@@ -138,7 +138,7 @@ def test_a_transcription_far_longer_than_its_clip_is_left_out(seconds, letters, 
     assert said.notes == (
         ()
         if is_kept
-        else ("a transcription of 1,101 characters is too long for a clip of 1.0 s and was left out",)
+        else ("a transcription of 5,101 characters is too long for a clip of 1.0 s and was left out",)
     )
     assert decode_convert(body).transcription == "t" * letters
 

@@ -2,6 +2,7 @@
 
 import html
 import re
+import sys
 from typing import Any
 
 from pydantic import SecretStr
@@ -9,6 +10,9 @@ from pydantic import SecretStr
 from speechframe.errors import SettingsError
 
 MASK = "***"
+
+_LEAST_IN_CONTENT = 8
+"""Characters. A shorter key is a word that texts and names may well hold; nobody's real key is."""
 
 _DEEPEST = 16
 
@@ -45,14 +49,27 @@ class Redactor:
     'no such key: ***'
     """
 
-    __slots__ = ("_pattern", "_plain", "_shortest")
+    __slots__ = ("_pattern", "_plain", "_secrets", "_shortest")
 
     def __init__(self, *secrets: str) -> None:
         # Longest first: a short secret may be a part of a long one.
-        patterns = [_pattern(secret) for secret in sorted(secrets, key=len, reverse=True)]
-        self._pattern = _Pattern("|".join(patterns))
+        self._secrets = sorted(map(Hidden, secrets), key=len, reverse=True)
+        self._pattern = _Pattern("|".join(map(_pattern, self._secrets)))
         self._plain = [Hidden(secret.casefold()) for secret in secrets]
-        self._shortest = min(map(len, secrets), default=0)
+        self._shortest = min(map(len, secrets), default=sys.maxsize)
+
+    def for_content(self) -> "Redactor":
+        """Return one for what people pay for and choose by, such as words and the names of voices.
+
+        Secrets as short as a word are left in it: a voice that is called as the key of a test would be
+        another one.
+
+        Examples
+        --------
+        >>> Redactor("demo").for_content().clean("a demo of speech")
+        'a demo of speech'
+        """
+        return Redactor(*(secret for secret in self._secrets if len(secret) >= _LEAST_IN_CONTENT))
 
     def clean(self, text: str) -> str:
         """Return `text` with every spelling of every secret masked."""

@@ -202,7 +202,7 @@ class Caller(AsyncClosing):
         """
         try:
             page = self._decoded(decode_object, await self._get("limits"))
-            page = self._reach.redactor.clean_value(page)
+            page = self._reach.redactor.for_content().clean_value(page)
         except ServiceError as error:
             # What a service answers to an address it does not have is its own business: 404, 403, 302 ...
             # Only the code tells that a 403 is about the key.
@@ -274,12 +274,14 @@ class Caller(AsyncClosing):
             return self._reach.redactor
         return Redactor(*self._reach.key_header.values(), *secret.values())
 
-    def _decoded(self, decode: Callable[[bytes], T], reply: Reply) -> T:
+    def _decoded(
+        self, decode: Callable[[bytes], T], reply: Reply, secret: Mapping[str, str] | None = None
+    ) -> T:
         try:
             with Answering(reply):
                 return decode(reply.body)
         except BadAnswer as error:
-            failure = without_secrets(error, self._reach.redactor)
+            failure = without_secrets(error, self._redactor(secret))
         raise failure
 
 

@@ -132,7 +132,9 @@ class _Answers:
 
     def __init__(self, reach: Reach, downloader: Downloader) -> None:
         self._reach, self._downloader = reach, downloader
-        self._clean, self._clean_words = reach.redactor.clean, reach.redactor.clean_words
+        content = reach.redactor.for_content()
+        self._clean = reach.redactor.clean
+        self._clean_text, self._clean_words = content.clean, content.clean_words
 
     async def spoken(self, call: Call[GenerateRequest], came: Arrived) -> Spoken:
         text = call.request.text
@@ -189,7 +191,7 @@ class _Answers:
             words=self._clean_words(said.words) if isinstance(said, Generated) else [],
             remaining_characters=said.remaining_characters,
             said_seconds=said.audio_seconds,
-            transcription=None if heard is None else self._clean(heard),
+            transcription=None if heard is None else self._clean_text(heard),
         )
 
     async def streamed(self, call: Call[StreamRequest], came: Arrived) -> Spoken:
@@ -237,7 +239,7 @@ class _Answers:
         # A service may say back in a text whatever it was sent.
         said = replace(
             said,
-            texts=tuple(map(self._clean, said.texts)),
+            texts=tuple(map(self._clean_text, said.texts)),
             target=None if said.target is None else self._clean(said.target),
         )
         return translated(said, request, self._warnings(came), **self._facts(came))

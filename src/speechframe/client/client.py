@@ -299,8 +299,8 @@ class Client(Caller):
         token = hidden_key(token)
         secret = None if token is None else {TOKEN_HEADER: header_text(token, "the token")}
         reply = await self._get("voices", {"model": model}, secret)
-        clean = self._redactor(secret).clean_value
-        return self._decoded(partial(decode_voices, clean=clean), reply)
+        clean = self._redactor(secret).for_content().clean_value
+        return self._decoded(partial(decode_voices, clean=clean), reply, secret)
 
     async def token(self) -> AuthToken:
         """Return a short-lived token in exchange for the key (sections 2.7 and 4.4).

@@ -7,6 +7,7 @@ from typing import Any
 
 from speechframe.errors import BadAnswer
 from speechframe.spec.changer import ConvertRequest
+from speechframe.spec.chosen import MAX_TEXT_CHARACTERS
 from speechframe.wire._json import MOST_VALUES
 from speechframe.wire.answers import Notes, answer_fields, said_seconds, whole_number
 
@@ -19,8 +20,8 @@ _AUDIO, _BALANCE, _SECONDS = "encoded_audio", "remaining_character_count", "audi
 
 _VALUES_AT_LEAST = 10_000
 """Of JSON; six are read. Commas of a transcription look like more of them."""
-_LETTERS_AT_LEAST, _LETTERS_A_SECOND = 1000, 100
-"""Of a transcription; fast speakers say 25 a second."""
+_LETTERS_AT_LEAST, _LETTERS_A_SECOND = MAX_TEXT_CHARACTERS, 100
+"""Of a transcription: one that was handed in with a clip comes back; fast speakers say 25 a second."""
 
 _encoder = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
