@@ -259,6 +259,9 @@ def test_a_longer_text_may_have_a_longer_answer():
     endless = GenerateRequest(text="a", voice_id="nora", audio_duration=1e300)
     assert bounds.answer_bytes_for(endless) == bounds.answer_bytes
     assert Bounds(answer_bytes=1000).answer_bytes_for(asked) == 1000
+    # As slowly as a script with a syllable a character is spoken, in Base64.
+    longest = GenerateRequest(text="語" * 5000, voice_id="nora", sample_rate=48000.0)
+    assert bounds.answer_bytes_for(longest) > 5000 * 0.25 * 48000 * 4 * 4 / 3
 
 
 # Answers nobody thought of.
