@@ -48,23 +48,63 @@ def test_a_folder_with_files_of_others_is_refused(faulty, speak, tmp_path):
     assert faulty.seen == []
 
 
+LONG_AGO = time.time() - 90_000
+OLD, NEW, HELD = (f".planning-{digit * 12}" for digit in "0af")
+
+
+def draft(path, *, age=LONG_AGO):
+    """Leave what a process that is killed while it plans leaves behind."""
+    folder = RunFolder.create(path, RunManifest(path.name, "generate"))
+    os.utime(path, (age, age))
+    return folder
+
+
 def test_what_was_killed_while_it_planned_goes_after_a_day_and_what_plans_stays(tmp_path):
     parent = tmp_path / "runs"
-    old, new, held = (parent / f".planning-{name}" for name in ("old", "new", "held"))
-    for path in (old, new, held):
-        RunFolder.create(path, RunManifest(path.name, "generate"))
-    long_ago = time.time() - 90_000
-    with RunFolder.open(held).lock():
-        for path in (old, held):
-            os.utime(path, (long_ago, long_ago))
+    old, new, held = (parent / name for name in (OLD, NEW, HELD))
+    draft(old), draft(new, age=time.time())
+    with draft(held).lock():
+        os.utime(held, (LONG_AGO, LONG_AGO))
         with draft_in(parent) as mine:
             assert mine.is_dir()
             assert (old.exists(), new.exists(), held.exists()) == (False, True, True)
         assert not mine.exists()
 
 
+@pytest.mark.parametrize("name", [".planning-2025", ".planning-old", OLD, f"{OLD}0", OLD.upper()])
+def test_a_folder_of_somebody_else_stays_whatever_it_is_called(faulty, speak, tmp_path, name):
+    (tmp_path / name / "input").mkdir(parents=True)
+    (tmp_path / name / "input" / "thesis.txt").write_text("years of work")
+    os.utime(tmp_path / name, (LONG_AGO, LONG_AGO))
+    assert speak(faulty, LINES).stats["done"] == 2
+    assert (tmp_path / name / "input" / "thesis.txt").read_text() == "years of work"
+
+
+def test_what_a_link_points_to_stays(tmp_path):
+    parent, elsewhere = tmp_path / "runs", tmp_path / "elsewhere"
+    draft(elsewhere)
+    draft(parent / NEW)
+    (parent / NEW / "input" / "0001.parquet").symlink_to(elsewhere / "run.json")
+    os.utime(parent / NEW, (LONG_AGO, LONG_AGO))
+    (parent / OLD).symlink_to(elsewhere)
+    os.utime(parent / OLD, (LONG_AGO, LONG_AGO), follow_symlinks=False)
+    with draft_in(parent):
+        assert (parent / OLD / "run.json").is_file()
+        assert (parent / NEW / "run.json").is_file()
+
+
+def test_what_was_killed_in_a_folder_goes_when_the_run_there_is_written(faulty, speak, tmp_path):
+    run = speak(faulty, LINES)
+    old, new, mine = (run.path / name for name in (OLD, NEW, ".planning-2025"))
+    draft(old), draft(new, age=time.time())
+    mine.mkdir()
+    os.utime(mine, (LONG_AGO, LONG_AGO))
+    assert spf.resume(run, service=faulty.settings, progress=False).stats["done"] == 2
+    assert (old.exists(), new.exists(), mine.exists()) == (False, True, True)
+
+
 def test_a_folder_with_only_what_was_killed_there_is_empty(faulty, speak, tmp_path):
-    (tmp_path / "run" / ".planning-dead").mkdir(parents=True)
+    (tmp_path / "run" / NEW).mkdir(parents=True)
     assert speak(faulty, LINES).stats["done"] == 2
 
 

@@ -16,7 +16,7 @@ from changer_lab import clip
 import speechframe as spf
 from speechframe.batch.run import open_run
 from speechframe.cli import exits, run_facts
-from speechframe.store import LedgerRow, Record, RunFolder, SentRecord
+from speechframe.store import LedgerRow, Record, RunFolder, RunManifest, SentRecord
 from speechframe.store.aligned import write_aligned
 from speechframe.store.reviews import DRAFT_NAME
 from speechframe.store.run_state import FINISHED, RUNNING, STATE_KEY, STOPPED
@@ -443,6 +443,33 @@ def test_rm_refuses_a_folder_with_other_files(here, made, name):
     assert name.partition("/")[0] in said.err
     assert (path / name).read_text() == "mine"
     assert open_run(path).stats["done"] == 3
+
+
+DRAFT = f".planning-{'0' * 12}"
+
+
+def test_rm_takes_what_a_killed_process_had_planned_there(here, made, hold):
+    path = made()
+    draft = RunFolder.create(path / DRAFT, RunManifest("r", "generate")).path
+    holder = hold(draft)
+    said = here("runs", "rm", path, "--yes")
+    assert (said.code, RunFolder.exists(path), draft.exists()) == (exits.FOLDER, True, True)
+    assert f"runs/one/{DRAFT} is a run that another process plans at the moment" in said.err
+    holder.kill()
+    holder.wait()
+    assert here("runs", "rm", path, "--yes").code == exits.OK
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    "name", [f"{DRAFT}/mine.txt", ".planning-2025/run.json", ".planning-2025/parts/x.parquet"]
+)
+def test_rm_leaves_what_only_looks_like_something_planned(here, made, name):
+    path = made()
+    (path / name).parent.mkdir(parents=True)
+    (path / name).write_text("mine")
+    assert here("runs", "rm", path, "--yes").code == exits.FOLDER
+    assert (path / name).read_text() == "mine"
 
 
 def test_rm_refuses_links_and_what_is_no_run(here, made, tmp_path):

@@ -1,7 +1,6 @@
 """What a run folder holds, read without its verb, a service or a web client; and taking it away."""
 
 import os
-import re
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -14,9 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from speechframe.errors import NotARun, RunMismatch, StoreError
-from speechframe.store import RunFolder, aligned, clips, ledger, log, parts, reviews, table
-from speechframe.store.lock import HOLDER_NAME, LOCK_NAME, locked
+from speechframe.errors import NotARun, RunLocked, RunMismatch, StoreError
+from speechframe.store import RunFolder, drafts_in
+from speechframe.store.contents import ROOMS, others_in
+from speechframe.store.lock import HOLDER_NAME, LOCK_NAME, is_held, locked
 from speechframe.store.manifest import FILE_NAME
 from speechframe.store.run_state import PLANNED, RUNNING, STATE_KEY, STOPPED
 from speechframe.store.schema import FINISHED
@@ -26,23 +26,6 @@ DAMAGED = "damaged"
 
 _LAST = (FILE_NAME, HOLDER_NAME, LOCK_NAME)
 """What a removal takes away last, in this order: what makes it a run, and what keeps others off it."""
-
-
-def _any_of(*names: str) -> str:
-    return f"({'|'.join(map(re.escape, names))})"
-
-
-_ROOMS = (table.FOLDER_NAME, log.FOLDER_NAME, parts.FOLDER_NAME, ledger.FOLDER_NAME)
-"""What a run has from the beginning."""
-
-_FILES = _any_of(FILE_NAME, LOCK_NAME, HOLDER_NAME, reviews.FILE_NAME, reviews.LOCK_NAME, reviews.DRAFT_NAME)
-_TABLES = _any_of(table.FOLDER_NAME, parts.FOLDER_NAME, ledger.FOLDER_NAME, aligned.FOLDER_NAME)
-_CLIPS, _LOG = _any_of(clips.FOLDER_NAME), _any_of(log.FOLDER_NAME)
-_OF_A_RUN = re.compile(
-    rf"{_FILES}|{_TABLES}(/[^/]+\.parquet)?|{_CLIPS}(/[0-9a-f]{{64}})?|{_LOG}(/\w+(/\d+\.log)?)?"
-    r"|([\w/]+/)?\.[^/]+\.tmp"
-)
-"""Paths a run has below its folder; unfinished files begin with a dot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +190,8 @@ def _clips(run: RunFolder, *, with_audio: bool) -> tuple[int, float]:
 def check_removable(folder: Path) -> None:
     """Raise StoreError unless `folder` is a run that nobody writes to, and nothing else.
 
-    One whose run.json cannot be read is taken for a run by the folders that every run has.
+    One whose run.json cannot be read is taken for a run by the folders that every run has. What a killed
+    process had planned there goes with it.
 
     Raises
     ------
@@ -221,8 +205,9 @@ def check_removable(folder: Path) -> None:
     _check_run(folder)
     if folder.is_symlink():
         raise StoreError(f"{folder} is a symbolic link: name the folder it points to, {folder.resolve()}")
-    names = (str(path.relative_to(folder)) for path in sorted(folder.rglob("*")))
-    others = [name for name in names if not _OF_A_RUN.fullmatch(name) or (folder / name).is_symlink()]
+    drafts = drafts_in(folder)
+    names = {draft.name for draft in drafts}
+    others = sorted(name for name in others_in(folder) if name.partition("/")[0] not in names)
     if others:
         raise StoreError(
             f"{folder} holds other files than a run's: {', '.join(others[:3])}"
@@ -230,6 +215,8 @@ def check_removable(folder: Path) -> None:
         )
     with locked(folder):
         pass
+    for draft in filter(is_held, drafts):
+        raise RunLocked(f"{draft} is a run that another process plans at the moment: wait for it, or stop it")
 
 
 def _check_run(folder: Path) -> None:
@@ -239,7 +226,7 @@ def _check_run(folder: Path) -> None:
         raise
     except StoreError:
         # Its first file is cut off. Others may have a file of this name, but not all of these folders too.
-        if not all((folder / name).is_dir() for name in _ROOMS):
+        if not all((folder / name).is_dir() for name in ROOMS):
             raise
 
 

@@ -18,6 +18,7 @@ Layout 1 of a run folder::
     aligned/<id>.parquet            words that were found in the audio, of calls the service told none of
                                     (store.aligned)
     reviews.parquet, reviews.lock   what people said of rows; held while that is written (store.reviews)
+    .planning-<id>/                 a run in the making, here until it gets its place (store.draft)
 
 ``<writer>`` is a new short id for each :class:`RunWriter`. Names that begin
 with a dot are files not yet finished.
@@ -75,7 +76,7 @@ Errors are :class:`~speechframe.errors.StoreError` and its kinds ``NotARun``,
 ``RunLocked`` and ``RunMismatch``; they name the folder and what to do.
 """
 
-from speechframe.store.draft import draft_in, draft_parent, is_draft
+from speechframe.store.draft import draft_in, draft_parent, drafts_in, is_draft
 from speechframe.store.index import KeyIndex
 from speechframe.store.locate import is_remote, locate, shown
 from speechframe.store.manifest import LAYOUT, RunManifest, TableEntry
@@ -112,6 +113,7 @@ __all__ = [
     "TableWriter",
     "draft_in",
     "draft_parent",
+    "drafts_in",
     "is_draft",
     "is_left_over",
     "is_remote",

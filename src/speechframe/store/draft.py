@@ -1,17 +1,22 @@
 """A run in the making: in a folder that no reader looks for, until it is whole and gets its place."""
 
+import re
 import shutil
+import stat
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from speechframe.store.locate import work_root
+from speechframe.store.contents import others_in
+from speechframe.store.locate import is_remote, work_root
 from speechframe.store.lock import is_held
 from speechframe.store.remote import Remote
 
 _PREFIX = ".planning-"
+# Whole: people have hidden folders with names like ours.
+_NAME = re.compile(rf"{re.escape(_PREFIX)}[0-9a-f]{{12}}")
 _LEFT_BEHIND_S = 86_400
 """Of a folder that nobody holds: planning itself holds it, putting it on another machine does not."""
 
@@ -28,8 +33,21 @@ def draft_parent(path: Path) -> Path:
 
 
 def is_draft(path: Path) -> bool:
-    """Return whether a folder is a run in the making, of a living process or a dead one."""
-    return path.name.startswith(_PREFIX)
+    """Return whether a path is that of a run in the making, of a living process or a dead one.
+
+    A folder with anything else in it is none, nor is a link: it may be somebody's own.
+    """
+    if is_remote(path) or not _NAME.fullmatch(path.name):
+        return False
+    try:
+        return stat.S_ISDIR(path.lstat().st_mode) and next(others_in(path), None) is None
+    except FileNotFoundError:
+        return True  # its maker took it away, or some of it, at this moment
+
+
+def drafts_in(folder: Path) -> list[Path]:
+    """Return the runs in the making that lie in a local folder."""
+    return [path for path in sorted(folder.glob(f"{_PREFIX}*")) if is_draft(path)]
 
 
 @contextmanager
@@ -42,7 +60,7 @@ def draft_in(parent: Path) -> Iterator[Path]:
         When it cannot be made.
     """
     parent.mkdir(parents=True, exist_ok=True)
-    _sweep(parent)
+    sweep_drafts(parent)
     # Not tempfile: a run that others are to read has the mode and group that a new folder has here.
     draft = parent / f"{_PREFIX}{uuid.uuid4().hex[:12]}"
     draft.mkdir()
@@ -52,11 +70,10 @@ def draft_in(parent: Path) -> Iterator[Path]:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def _sweep(parent: Path) -> None:
-    for draft in parent.glob(f"{_PREFIX}*"):
-        try:
-            is_old = time.time() - draft.stat().st_mtime > _LEFT_BEHIND_S
-        except OSError:
-            continue  # its maker was faster
-        if is_old and not is_held(draft):
-            shutil.rmtree(draft, ignore_errors=True)
+def sweep_drafts(folder: Path) -> None:
+    """Remove the drafts in a local folder whose processes were killed long ago."""
+    for path in folder.glob(f"{_PREFIX}*"):
+        with suppress(OSError):  # its maker was faster
+            is_old = time.time() - path.lstat().st_mtime > _LEFT_BEHIND_S
+            if is_old and not is_held(path) and is_draft(path):
+                shutil.rmtree(path, ignore_errors=True)

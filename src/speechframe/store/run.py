@@ -13,6 +13,7 @@ from speechframe.errors import StoreError
 from speechframe.store import clips, files, ledger, log, parts, table
 from speechframe.store import recover as recovery
 from speechframe.store.aligned import Words, write_aligned
+from speechframe.store.draft import sweep_drafts
 from speechframe.store.locate import is_remote, locate, work_folder, working
 from speechframe.store.lock import is_held, locked
 from speechframe.store.manifest import (
@@ -166,6 +167,9 @@ class RunFolder(RunReader):
         with locked(self.path) as self._check_lock:
             # What was read before may have been changed by the holder since.
             self.manifest = read_manifest(self.path)
+            if not is_remote(self.path):
+                # A process that was killed while it planned into this folder has left its copy of the table.
+                sweep_drafts(self.path)
             self._locked = True
             try:
                 yield
