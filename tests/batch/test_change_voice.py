@@ -25,6 +25,7 @@ from speechframe.errors import InvalidRows, StoreError
 from speechframe.spec.billing import convert_millicredits
 from speechframe.spec.chosen import MAX_UPLOAD_BYTES
 from speechframe.spec.speech import Format
+from speechframe.store import RunFolder
 from speechframe.store.schema import AUDIO_TYPE, HUGGINGFACE_METADATA
 
 
@@ -202,6 +203,27 @@ def test_urls_are_fetched_once_and_kept(change, changer, clips):
     assert set(run.to_pandas()["status"]) == {"done"}
     assert len(changer.seen) == 1
     assert [p.name for p in (run.path / "input" / "audio").iterdir()] == [changer.seen[0].sha256]
+
+
+def torn(data):
+    return data[:100]
+
+
+def flipped(data):
+    return data[:-1] + bytes([data[-1] ^ 1])
+
+
+@pytest.mark.parametrize("damage", [torn, flipped, None])
+def test_clips_that_a_run_has_lost_are_named_and_taken_from_the_same_call(change, clips, damage):
+    data = [path.read_bytes() for path in clips]
+    run = change(data, dry_run=True)
+    kept = sorted((run.path / "input" / "audio").iterdir())
+    for path in kept[:2]:
+        path.unlink() if damage is None else path.write_bytes(damage(path.read_bytes()))
+    folder = RunFolder.open(run.path)
+    assert [run.path / problem.file for problem in folder.verify()] == kept[:2]
+    assert change(data).to_pandas()["error_message"].isna().all()
+    assert folder.verify() == []
 
 
 @pytest.mark.parametrize(

@@ -29,22 +29,9 @@ from speechframe.errors import AudioError, InvalidRows, SpeechframeError
 from speechframe.spec.chosen import MAX_UPLOAD_BYTES
 from speechframe.spec.codes import Status
 from speechframe.store import RunFolder
-from speechframe.store.clips import KeptClip, keep
+from speechframe.store.clips import REFERENCE, KeptClip, keep
 
-__all__ = ["REFERENCE", "ClipTaker", "clip_files", "upload_from"]
-
-REFERENCE: pa.StructType = pa.struct(
-    [
-        ("path", pa.string()),
-        ("is_kept", pa.bool_()),
-        ("sha256", pa.string()),
-        ("size_bytes", pa.int64()),
-        ("audio_seconds", pa.float64()),
-        ("media_type", pa.string()),
-        ("problem", pa.string()),
-    ]
-)
-"""What a run's table holds of a clip; `path` is below the run folder where it is kept there."""
+__all__ = ["ClipTaker", "clip_files", "upload_from"]
 
 AUDIO_SUFFIXES = frozenset(
     {

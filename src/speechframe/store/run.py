@@ -250,7 +250,10 @@ class RunFolder(RunReader):
         return table.TableWriter(self.path, schema, entry, self._take_table)
 
     def take_clips(self, draft: "RunFolder") -> None:
-        """Move the clips that lie in a local run on the same disk into this one; under the lock."""
+        """Move the clips of a local run on the same disk into this one; under the lock.
+
+        They get the place of any of the same name that are here: those may be damaged.
+        """
         self._need_lock("take_clips")
         clips.take(self.path, draft.path)
 

@@ -1,4 +1,4 @@
-"""Whether a run folder is what it says: files readable, audio as it was answered, each call there once."""
+"""Whether a run folder is what it says: files readable, audio as it was, each call there once."""
 
 import hashlib
 from collections import Counter
@@ -9,13 +9,13 @@ from pathlib import Path
 import pyarrow as pa
 
 from speechframe.errors import StoreError
-from speechframe.store import log
+from speechframe.store import clips, log
 from speechframe.store.aligned import SCHEMA as ALIGNED_SCHEMA
 from speechframe.store.aligned import aligned_files
 from speechframe.store.footer import Noted, packed, read_note
 from speechframe.store.ledger import ledger_files, read_attempts
 from speechframe.store.locate import is_remote, work_folder
-from speechframe.store.manifest import RunManifest, read_manifest
+from speechframe.store.manifest import RunManifest, TableEntry, read_manifest
 from speechframe.store.parts import failed_file, open_part, part_files
 from speechframe.store.run_state import RUNNING, STATE_KEY
 from speechframe.store.schema import AUDIO_COLUMN, FINISHED, LEDGER_SCHEMA, NEEDED_COLUMNS, part_schema
@@ -23,6 +23,8 @@ from speechframe.store.table import count_rows
 
 _READ_ROWS = 1024
 """At once: a table may have thousands of columns."""
+
+_GIVE_AGAIN = "restore it, or hand the table in again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +78,39 @@ def _problems(folder: Path, manifest: RunManifest) -> Iterator[Problem]:
         yield from _unbooked(folder, tried)
     for path in aligned_files(folder):
         yield from _table_problems(folder, path, ALIGNED_SCHEMA.names)
+    tables: list[TableEntry] = []
     for entry in manifest.tables:
         try:
             rows = count_rows(folder, entry)
         except StoreError as error:
             yield Problem(entry.file, None, str(error))
         else:
+            tables.append(entry)
             if rows != entry.rows:
                 yield Problem(entry.file, None, f"has {rows} rows, run.json says {entry.rows}")
+    yield from _clip_problems(folder, tables)
     for path in (segment for writer in left for segment in log.segment_files(writer)):
         words = "is the log of a run that is being written or was interrupted: the next run takes it up"
         yield Problem(str(path.relative_to(work)), None, words)
+
+
+def _clip_problems(folder: Path, tables: Iterable[TableEntry]) -> Iterator[Problem]:
+    """Yield which clips that were handed in, and have no file of their own, are damaged or gone."""
+    there, found = set(), []
+    for path in clips.kept_in(folder):
+        name = f"{clips.FOLDER_NAME}/{path.name}"
+        there.add(name)
+        try:
+            if not clips.is_whole(path):
+                found.append(Problem(name, None, f"is not the clip that was handed in: {_GIVE_AGAIN}"))
+        except OSError as error:
+            found.append(Problem(name, None, f"cannot be read: {error}"))
+    yield from sorted(found, key=lambda problem: problem.file)
+    for entry in tables:
+        missing = {name for name in clips.needed_by(folder, entry) if name not in there}
+        there |= missing
+        for name in sorted(missing):
+            yield Problem(name, None, f"is missing, and rows of {entry.file} are made of it: {_GIVE_AGAIN}")
 
 
 def _missing(folder: Path, ledgers: list[Path], seen: Mapping[str, str]) -> Iterator[Problem]:
