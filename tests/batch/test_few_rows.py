@@ -2,6 +2,7 @@
 
 import hashlib
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -203,6 +204,89 @@ def test_a_frame_names_its_rows_by_an_index_that_names_each(faulty, speak):
     assert run.select(frame[frame["text"] == "Two."]).to_pandas()["text"].tolist() == ["Two."]
     with pytest.raises(KeyError, match="no row of the run has 3"):
         run.select(frame.set_axis([1, 2, 3]).iloc[[2]])
+
+
+HOURS = pd.to_timedelta([3, 2, 1], unit="h")
+PAIRS = pd.MultiIndex.from_tuples([("a", 1), ("a", 2), ("b", 1)])
+DAYS = pd.to_datetime(["2024-01-03", "2024-01-02", "2024-01-01"])
+
+
+@pytest.mark.parametrize(
+    ("ids", "changed"),
+    [
+        ([2, 1, 0], "float64"), ([2, 1, 0], "Int64"), ([2, 1, 0], "str"), ([2.0, 1.0, 0.0], "int64"),
+        ([2.5, 1.5, 0.5], "str"), (["2", "1", "0"], "float64"), (["007", "07", "7"], "category"),
+        (np.array([0.3, 0.2, 0.1], "float32"), "float64"), (HOURS, "timedelta64[s]"), (DAYS, "object"),
+        (pd.Categorical(["c", "b", "a"]), "object"), (pd.array([2, 1, 0], "UInt8"), "float32"),
+        ([[2, 1], [1], []], "object"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_frame_names_its_rows_by_what_its_ids_are_equal_to(faulty, speak, ids, changed):
+    run = speak(faulty, pd.DataFrame({"id": ids, "text": NUMBERS}), id="id")
+    # What a merge, a concat or sorting makes of it: another index, and perhaps another type.
+    frame = run.to_pandas().iloc[::-1].reset_index(drop=True)
+    for found in (frame, frame.astype({"id": changed})):
+        assert run.select(found.head(1)).to_pandas()["text"].tolist() == ["Two."]
+        assert run.select(found[1:]).to_pandas()["text"].tolist() == ["Zero.", "One."]
+
+
+@pytest.mark.parametrize("wrong", [7, None, "x", 1.5, pd.Timestamp(0)])
+def test_an_id_of_a_frame_that_is_not_in_the_run_is_an_error_whatever_its_index(faulty, speak, wrong):
+    run = speak(faulty, pd.DataFrame({"id": [2, 1, 0], "text": NUMBERS}), id="id")
+    frame = pd.concat([run.to_pandas().iloc[:1], pd.DataFrame({"id": [wrong], "text": ["x"]})])
+    with pytest.raises(KeyError, match=r"no row has the id .*; ids are such as '2', '1', '0'"):
+        run.select(frame.reset_index(drop=True))
+
+
+def test_a_float_that_stands_for_several_whole_numbers_is_the_id_of_none(faulty, speak):
+    run = speak(faulty, pd.DataFrame({"id": [2**53, 2**53 + 1, 1], "text": NUMBERS}), id="id")
+    frame = run.to_pandas()
+    assert run.select(frame[1:2]).to_pandas()["text"].tolist() == ["One."]
+    with pytest.raises(KeyError, match="no row has the id 9007199254740992"):
+        run.select(frame.astype({"id": "float64"})[1:2])
+
+
+def test_a_frame_with_two_columns_of_ids_does_not_say_its_rows(faulty, speak):
+    run = speak(faulty, pd.DataFrame({"id": [2, 1, 0], "text": NUMBERS}), id="id")
+    frame = run.to_pandas()
+    with pytest.raises(KeyError, match="takes one column 'id'"):
+        run.select(pd.concat([frame, frame[["id"]]], axis=1))
+
+
+def test_ids_that_were_an_index_are_ids_as_a_column_too(faulty, speak):
+    run = speak(faulty, pd.DataFrame({"text": NUMBERS}, index=pd.Index([2, 1, 0], name="k")), id="k")
+    frame = run.to_pandas()
+    for found in (frame, frame.reset_index(), frame.reset_index().iloc[::-1].reset_index(drop=True)):
+        assert run.select(found[found["text"] == "Two."]).to_pandas()["text"].tolist() == ["Two."]
+
+
+@pytest.mark.parametrize("index", [None, [5, 7, 6], list("bca"), HOURS, PAIRS])
+def test_a_mask_goes_by_its_index(faulty, speak, index):
+    run = speak(faulty, pd.DataFrame({"text": NUMBERS, "n": [3, 2, 1]}, index=index))
+    masks = [
+        lambda frame: frame.sort_values("n")["n"] == 1,
+        run.to_pandas()["n"] == 1,
+        (run.to_pandas()["n"] == 1).astype("boolean").where([False, True, True]).iloc[[2, 0, 1]],
+        [False, False, True],
+        np.array([False, False, True]),
+        (False, False, True),
+    ]
+    assert [run.select(mask).positions for mask in masks] == [(2,)] * len(masks)
+
+
+def test_a_mask_with_another_index_is_refused(faulty, speak):
+    run = speak(faulty, pd.DataFrame({"text": NUMBERS}, index=["a", "b", "c"]))
+    for index in (range(3), ["a", "b", "x"], ["a", "a", "b"]):
+        with pytest.raises(ValueError, match=r"goes by its index.*mask\.tolist\(\)"):
+            run.select(pd.Series([False, True, True], index=index))
+    with pytest.raises(ValueError, match="a mask of 2 values does not fit a run of 3 rows"):
+        run.select(pd.Series([False, True], index=["a", "b"]))
+    run = speak(faulty, pd.DataFrame({"id": [2, 1, 0], "text": NUMBERS}, index=["x", "x", "y"]), id="id")
+    mask = run.to_pandas()["text"] != "One."
+    assert run.select(mask).positions == (0, 2)
+    with pytest.raises(ValueError, match="goes by its index"):
+        run.select(mask[::-1])
 
 
 def test_the_audio_of_one_frame_is_counted_by_its_rows(faulty, speak, monkeypatch):

@@ -537,6 +537,16 @@ def test_a_translation_run_is_spoken(babel, turn, service, tmp_path):
     assert spoken.clip("a:en-GB").text == "dooG yad (en-GB)"
 
 
+def test_a_frame_names_its_rows_by_id_and_language(babel, turn):
+    run = turn(babel, pd.DataFrame({"id": [2, 1], "text": ["Good day", "Bad day"]}), id="id")
+    frame = run.to_pandas().sort_values("locale").reset_index(drop=True)
+    assert frame.loc[:1, ["id", "locale"]].to_numpy().tolist() == [[2, "es-ES"], [1, "es-ES"]]
+    found = run.select(frame.iloc[[0]]).to_pandas()
+    assert found[["id", "locale"]].to_numpy().tolist() == [[2, "es-ES"]]
+    with pytest.raises(KeyError, match="takes one column 'locale'; select by ids"):
+        run.select(frame.iloc[[0]].drop(columns="locale"))
+
+
 def test_runs_of_several_languages_are_one_table(babel, turn, service, tmp_path):
     runs = [turn(babel, ["Good day"], targets=[t], run_dir=tmp_path / t) for t in ("en-GB", "en-US")]
     spoken = spf.generate(

@@ -234,15 +234,16 @@ class Run(RunRows):
         Parameters
         ----------
         rows
-            Ids of rows, a mask with a truth value for every row, a DataFrame of the run's rows (its column of
-            ids counts, else its index), or a function that gives one of these for the run's DataFrame.
+            Ids of rows, a mask with a truth value for every row (a Series goes by its index), a DataFrame of
+            the run's rows (its column of ids counts, by value; where it has none, its index), or a function
+            that gives one of these for the run's DataFrame.
 
         Raises
         ------
         KeyError
             When no row has one of the ids, or a frame does not say which rows it has.
         ValueError
-            When a mask is not as long as the run.
+            When a mask is not as long as the run, or a Series with another index.
 
         Examples
         --------

@@ -11,11 +11,15 @@ from speechframe.batch.clip import Clip
 from speechframe.batch.table import TableInput
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     import pandas as pd
 
     from speechframe.batch.run import Run
 
 __all__ = ["Selection", "chosen_rows", "framed", "sampled_rows"]
+
+_WHOLE_FLOATS = 2**53
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,9 +102,9 @@ def chosen_rows(run: "Run", rows: Any, ids: Sequence[str]) -> Selection:
     Raises
     ------
     KeyError
-        When no row has one of the ids.
+        When no row has one of the ids, or a frame does not say which rows it has.
     ValueError
-        When a mask is not as long as the run.
+        When a mask is not as long as the run, or has another index.
     """
     import numpy as np
     import pandas as pd
@@ -109,39 +113,126 @@ def chosen_rows(run: "Run", rows: Any, ids: Sequence[str]) -> Selection:
         rows = rows(run.to_pandas())
     if isinstance(rows, pd.DataFrame):
         return Selection(run, tuple(sorted({*_places_of(run, rows, ids)})))
+    if isinstance(rows, pd.Series) and pd.api.types.is_bool_dtype(rows.dtype):
+        rows = rows.fillna(value=False)  # as pandas has it of a mask with gaps
     values = list(rows)
     if values and all(isinstance(value, (bool, np.bool_)) for value in values):
         if len(values) != len(ids):
             raise ValueError(f"a mask of {len(values):,} values does not fit a run of {len(ids):,} rows")
-        return Selection(run, tuple(int(k) for k in np.flatnonzero(values)))
+        mask = np.array(values, np.bool_)
+        if isinstance(rows, pd.Series):
+            mask = mask[_order(run, rows.index)]
+        return Selection(run, tuple(np.flatnonzero(mask).tolist()))
     return Selection(run, tuple(sorted({*_places_by_id(values, ids)})))
+
+
+def _order(run: "Run", index: "pd.Index[Any]") -> "npt.NDArray[np.intp]":
+    """Return where the run's rows stand in a mask with this index: that of a sorted frame, say."""
+    import numpy as np
+
+    own, given = _hashable(_index_of(run)), _hashable(index)
+    if own.equals(given):
+        return np.arange(len(own))
+    if own.is_unique and given.is_unique and (places := given.get_indexer(own)).min(initial=0) >= 0:
+        return places
+    raise ValueError(
+        "a Series as a mask goes by its index, and this one's is not the run's: give one that was made of "
+        "run.to_pandas(), or a list (mask.tolist()) in the run's order"
+    )
 
 
 def _places_by_id(values: Iterable[Any], ids: Sequence[str]) -> Iterator[int]:
     places = {row_id: k for k, row_id in enumerate(ids)}
     for value in values:
         if str(value) not in places:
-            raise KeyError(f"no row has the id {value!r}; ids are such as {', '.join(map(repr, ids[:3]))}")
+            raise _unknown(value, ids)
         yield places[str(value)]
+
+
+def _unknown(row_id: Any, ids: Sequence[str]) -> KeyError:
+    return KeyError(f"no row has the id {row_id!r}; ids are such as {', '.join(map(repr, ids[:3]))}")
 
 
 def _places_of(run: "Run", frame: "pd.DataFrame", ids: Sequence[str]) -> Iterable[int]:
     """Return where the rows of a frame that was made of the run's lie in its table."""
-    entry = run._folder.tables()[-1]  # noqa: SLF001 - a run and its rows are one
-    named = entry.id_column in frame.columns and len(set(ids)) == len(ids)
-    if named and set(map(str, frame[entry.id_column])) <= set(ids):
-        # An index that the caller's table had beside its ids may be of anything.
-        return _places_by_id(frame[entry.id_column], ids)
-    named_by = (run._folder.joined_schema().pandas_metadata or {}).get("index_columns", ())  # noqa: SLF001 - as above
-    levels = [level for level in named_by if isinstance(level, str)]
-    own = run.to_pandas([run.name_of("status"), *levels]).index
+    column = run._folder.tables()[-1].id_column  # noqa: SLF001 - a run and its rows are one
+    if column is not None and column in frame.columns:
+        # The index may be of anything then: of the caller's table, or what a merge has made.
+        return _places_by_value(run, frame, column, ids)
+    own, given = _hashable(_index_of(run)), _hashable(frame.index)
     if not own.is_unique:
         raise KeyError("the run's index names several rows alike: select by ids, or by a mask")
-    places: list[int] = own.get_indexer(frame.index).tolist()
+    places: list[int] = own.get_indexer(given).tolist()
     if -1 in places:
         unknown = frame.index[places.index(-1)]
         raise KeyError(f"no row of the run has {unknown} in its index: select by ids, or by a mask")
     return places
+
+
+def _index_of(run: "Run") -> "pd.Index[Any]":
+    schema = run._folder.joined_schema()  # noqa: SLF001 - as above
+    named_by = (schema.pandas_metadata or {}).get("index_columns", ())
+    levels = [level for level in named_by if isinstance(level, str)]
+    return run.to_pandas([run.name_of("status"), *levels]).index
+
+
+def _places_by_value(run: "Run", frame: "pd.DataFrame", column: str, ids: Sequence[str]) -> Iterator[int]:
+    """Yield where the rows of a frame lie by its column of ids, whose values may have another type."""
+    names, own = [column], _values_of(run, [column])
+    if len(set(own)) < len(own):
+        # Of each row of the caller's there is one for every language.
+        names = [column, run.name_of("locale")]
+        own = _values_of(run, names)
+    unclear = [name for name in names if list(frame.columns).count(name) != 1]
+    if unclear or len(set(own)) < len(own):
+        raise KeyError(
+            "the frame does not say which rows of the run it has: that takes one column "
+            f"{(unclear or names)[-1]!r}; select by ids, or by a mask"
+        )
+    # Later ones count: an id as the run has it in words, its value as text, the value.
+    places: dict[tuple[Any, ...], int] = {(row_id,): k for k, row_id in enumerate(ids)}
+    places |= {tuple(map(str, values)): k for k, values in enumerate(own)}
+    places |= {values: k for k, values in enumerate(own)}
+    for given in zip(*(frame[name] for name in names), strict=True):
+        values = tuple(map(_comparable, given))
+        texts = (tuple(map(str, some)) for some in (given, values))
+        found = next((places[key] for key in (values, *texts) if key in places), None)
+        if found is None:
+            raise _unknown(given[0], ids)
+        yield found
+
+
+def _values_of(run: "Run", names: Sequence[str]) -> list[tuple[Any, ...]]:
+    frame = run.to_pandas(names)
+    if names[0] not in frame.columns:  # it is a level of the index
+        frame = frame.reset_index()
+    return [tuple(map(_comparable, values)) for values in zip(*(frame[name] for name in names), strict=True)]
+
+
+def _hashable(index: "pd.Index[Any]") -> "pd.Index[Any]":
+    """Return an index whose values can be looked up: a run gives back arrays for lists and tuples."""
+    import pandas as pd
+
+    if index.dtype.kind in "biufmM" or all(map(pd.api.types.is_hashable, index)):
+        return index
+    found: pd.Index[Any] = pd.Index(list(map(_comparable, index)), tupleize_cols=False)
+    return found
+
+
+def _comparable(value: Any) -> Any:
+    """Return a value so that it can be looked up and is equal to what it was before it changed its type."""
+    import numpy as np
+    import pandas as pd
+
+    if isinstance(value, (np.ndarray, list)):
+        value = tuple(value.tolist() if isinstance(value, np.ndarray) else value)
+    if isinstance(value, (float, np.floating)):
+        value = float(value)
+        # Beyond these a float stands for several whole numbers, and is equal to one of them.
+        if abs(value) >= _WHOLE_FLOATS:
+            return "float", value
+        return int(value) if value.is_integer() else value
+    return value if pd.api.types.is_hashable(value) else str(value)
 
 
 def sampled_rows(run: "Run", count: int, seed: int, with_audio: Sequence[int]) -> Selection:
