@@ -70,6 +70,8 @@ def spent(service):
         (["a"], {"take": [10**20]}, "take", "too large"),
         (pd.DataFrame({"text": [float("nan")]}), {"on_invalid": "skip"}, "text", "missing"),
         ([{"text": float("nan")}], {"on_invalid": "skip"}, "text", "missing"),
+        (pd.DataFrame({"text": ["a"], "speech_arg_voice": ["x"]}), {"voice": ["nora"]}, "table", "needs for itself"),
+        (pd.DataFrame({"text": ["a"], "speech_arg_take": [1]}), {}, "table", "needs for itself"),
         (["a"], {"pronunciation_dictionary": {"a": {"type": "GUESS", "pronunciation": "b"}}},
          "pronunciation_dictionary", ""),
     ],

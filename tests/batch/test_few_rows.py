@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from speechframe import open_run
 from speechframe.batch import redo, run_rows
-from speechframe.errors import StoreError
+from speechframe.errors import InvalidRows, StoreError
 from speechframe.store import Record, RunFolder, RunManifest
 
 ROWS = 6_000
@@ -204,6 +204,29 @@ def test_a_frame_names_its_rows_by_an_index_that_names_each(faulty, speak):
     assert run.select(frame[frame["text"] == "Two."]).to_pandas()["text"].tolist() == ["Two."]
     with pytest.raises(KeyError, match="no row of the run has 3"):
         run.select(frame.set_axis([1, 2, 3]).iloc[[2]])
+
+
+@pytest.mark.parametrize("index", [[(2, 1), (1, 2), (3,)], [[2, 1], [1, 2], [3]], [frozenset("a"), 1, "b"]])
+def test_an_index_of_tuples_names_rows_and_what_cannot_be_stored_is_refused(faulty, speak, index):
+    own = pd.DataFrame({"text": NUMBERS}, index=pd.Index(index, dtype=object, tupleize_cols=False))
+    if 1 in index:
+        with pytest.raises(InvalidRows, match="the index cannot be stored"):
+            speak(faulty, own)
+        assert faulty.seen == []
+        return
+    run = speak(faulty, own)
+    for frame in (run.to_pandas(), own):
+        assert run.select(frame.iloc[[2, 1]]).positions == (1, 2)
+        assert run.select(frame["text"] == "One.").positions == (1,)
+    with pytest.raises(KeyError, match=r"no row of the run has .* in its index"):
+        run.select(own.iloc[[0]].set_axis(pd.Index([(9, 9)], tupleize_cols=False)))
+
+
+def test_rows_whose_index_an_arrow_table_lost_are_named_by_their_places(faulty, speak):
+    table = pa.Table.from_pandas(pd.DataFrame({"text": NUMBERS}, index=[b"x", b"y", b"z"]))
+    run = speak(faulty, table)
+    some = run.select(run.to_pandas().iloc[[2, 1]])
+    assert (some.positions, run.select(some.to_pandas()).positions) == ((1, 2), (1, 2))
 
 
 HOURS = pd.to_timedelta([3, 2, 1], unit="h")

@@ -175,6 +175,107 @@ def test_a_path_may_begin_at_home(tmp_path, monkeypatch):
         open_table("~nobody, a line.")
 
 
+TEXT = pa.record_batch({"text": ["a"]})
+WIDE = pa.record_batch({"text": ["a"], "n": [1]})
+
+
+@pytest.mark.parametrize(
+    ("batches", "words"),
+    [
+        ([WIDE, TEXT], "a batch without the column 'n', which the first one has;"),
+        ([TEXT, WIDE], "a batch with a column 'n', which the first one has not;"),
+        ([TEXT, pa.record_batch({"line": ["a"]})], "a batch without the column 'text'.*with a column 'line'"),
+        ([TEXT, pa.record_batch([["a"], ["b"]], names=["text", "text"])], "has two columns named 'text'"),
+        ([TEXT, pa.table({"line": ["a"]})], "a batch without the column 'text'"),
+        ([TEXT, "a line"], "yields a str among Arrow batches"),
+        ([TEXT, None], "yields a NoneType among Arrow batches"),
+        ([TEXT, pa.record_batch({"text": [[1]]})], "column 'text' cannot be stored"),
+    ],
+)
+def test_a_generator_of_batches_that_do_not_fit_says_which(batches, words):
+    with pytest.raises(InvalidRows, match=f"(?s){words}"):
+        rows_of(iter(batches))
+
+
+def test_batches_of_one_table_may_have_their_columns_in_any_order():
+    turned = WIDE.select(["n", "text"])
+    assert rows_of(iter([WIDE, turned])) == [{"text": "a", "n": 1}] * 2
+
+
+def odd(values):
+    return pd.Index(values, dtype=object)
+
+
+@pytest.mark.parametrize(
+    ("frame", "words"),
+    [
+        (pd.DataFrame({"text": ["a", "b"]}, index=odd(["x", "\ud800"])), r"id: the index holds half a character.*ud800"),
+        (pd.DataFrame({"text": ["a", "b"]}, index=pd.CategoricalIndex(odd(["x", "\ud800"]))), "id: the index holds half"),
+        (pd.DataFrame({"text": ["a", "b"]}, index=[odd(["x", "\ud800"]), [1, 2]]), "id: the index holds half"),
+        (pd.Series(["a", "b"], index=odd(["x", "\ud800"])), "id: the index holds half"),
+        (pd.DataFrame({"text": ["a", "b"]}, index=[b"x", b"y"]), r"id: the index holds bytes.*allowed: texts"),
+        (pd.DataFrame({"text": ["a", "b"]}, index=[[b"x", b"y"], [1, 2]]), "id: the index holds bytes"),
+        (pd.DataFrame({"text": ["a", "b"]}, index=odd(["x", object()])), "id: the index cannot be stored"),
+        (pd.DataFrame([["a", "b"]]).set_axis(odd(["text", "\ud800"]), axis=1), r"a column '\\ud800', whose name holds half"),
+    ],
+)  # fmt: skip
+def test_an_index_or_a_name_that_cannot_come_back_is_refused(frame, words):
+    with pytest.raises(InvalidRows, match=words):
+        open_table(frame)
+
+
+def back(table):
+    """What a run of it gives back."""
+    read = open_table(table)
+    return pa.Table.from_batches(read.batches, read.schema).to_pandas()
+
+
+ARROW_TYPES = {
+    "dictionary": pa.array(["a", "b"]).dictionary_encode(),
+    "map": pa.array([[("a", 1)], []], pa.map_(pa.string(), pa.int32())),
+    "fixed list": pa.array([[1, 2], [3, 4]], pa.list_(pa.int32(), 2)),
+    "list": pa.array([["a"], None]),
+    "list of dictionary": pa.array([["a"], ["b"]], pa.list_(pa.dictionary(pa.int8(), pa.string()))),
+    "struct": pa.array([{"a": 1}, None]),
+    "runs": pa.RunEndEncodedArray.from_arrays([1, 2], pa.array([1, 2])),
+    "number": pa.array([1, None]),
+    "time": pa.array([1, 2], pa.time64("us")),
+    "view": pa.array(["a", None], pa.string_view()),
+}
+
+
+@pytest.mark.parametrize("values", ARROW_TYPES.values(), ids=ARROW_TYPES)
+def test_columns_that_pandas_has_from_arrow_come_back(values):
+    column = pd.arrays.ArrowExtensionArray(values)
+    frame = pd.DataFrame({"text": ["a", "b"], "odd": column, "n": [1, 2]}, index=["x", "y"])
+    for table in (frame, pa.Table.from_pandas(frame)):
+        found = back(table)
+        assert found.index.tolist() == ["x", "y"]
+        stored = pa.array(found["odd"], open_table(table).schema.field("odd").type, from_pandas=True)
+        assert stored.to_pylist() == values.to_pylist()
+
+
+def test_a_type_that_pandas_can_read_again_stays():
+    values = pa.array([1, None])
+    found = back(pd.DataFrame({"n": pd.arrays.ArrowExtensionArray(values), "k": pd.array([1, None], "Int8")}))
+    assert [str(dtype) for dtype in found.dtypes] == ["int64[pyarrow]", "Int8"]
+
+
+def test_an_index_of_bytes_in_an_arrow_table_is_left_out_and_the_rows_are_counted():
+    table = pa.Table.from_pandas(pd.DataFrame({"text": ["a", "b"]}, index=[b"x", b"y"]))
+    read = open_table(table)
+    assert read.schema.names == ["text"]
+    assert read.schema.pandas_metadata["index_columns"] == []
+    assert back(table).index.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("said", [b"{", b"[]", b"{}", b'{"index_columns": 1, "columns": [1]}'])
+def test_metadata_that_pandas_did_not_write_is_left_out(said):
+    table = pa.table({"text": ["a"]}).replace_schema_metadata({b"pandas": said, b"mine": b"kept"})
+    assert open_table(table).schema.metadata == {b"mine": b"kept"}
+    assert back(table)["text"].tolist() == ["a"]
+
+
 def test_a_dict_of_datasets_asks_for_one():
     several = datasets.DatasetDict({"train": datasets.Dataset.from_dict({"text": ["a"]})})
     with pytest.raises(InvalidRows, match="one split of train"):

@@ -39,7 +39,8 @@ def resolve_sources(
     """
     sources: dict[str, Source] = {}
     per_row: dict[str, list[Any]] = {}
-    problems = []
+    # A run's own tables have such columns; here they are the caller's, beside which ours could not be told.
+    problems = [_needed(name) for name in table.names if is_argument(name)]
     names, taken = table.names, table.takers
     for name, value in arguments.items():
         if value is None:
@@ -105,17 +106,13 @@ def column_map(schema: pa.Schema, operation: str = "generate", *, of_run: bool =
         mapped = {name: _free(found, names) for name, found in mapped.items()}
     taken = sorted(names & set(mapped.values()))
     if taken:
-        raise InvalidRows(
-            [
-                problem(
-                    "table",
-                    f"has a column {name!r}, which speechframe needs for itself",
-                    allowed="another name",
-                )
-                for name in taken
-            ]
-        )
+        raise InvalidRows([_needed(name) for name in taken])
     return mapped
+
+
+def _needed(name: str) -> dict[str, Any]:
+    words = f"has a column {name!r}, which speechframe needs for itself"
+    return problem("table", words, allowed="another name")
 
 
 def _free(name: str, taken: Collection[str]) -> str:

@@ -142,6 +142,9 @@ def _are_clips(values: Sequence[Mapping[Any, Any]], plain: str, carry: frozenset
 
 def _chain(first: Any, rest: Iterable[Any]) -> Iterator[pa.RecordBatch]:
     for item in chain((first,), rest):
+        if not isinstance(item, (pa.RecordBatch, pa.Table)):
+            words = f"yields a {type(item).__name__} among Arrow batches"
+            raise InvalidRows([problem("table", words, allowed="batches with the same columns")])
         yield from item.to_batches(BATCH_ROWS) if isinstance(item, pa.Table) else (item,)
 
 

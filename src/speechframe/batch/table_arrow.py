@@ -1,7 +1,8 @@
 """Arrow batches as a table: which columns are kept, in which types, and how many rows at a time."""
 
+import json
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -14,12 +15,16 @@ from speechframe.batch.table_input import (
     check_names,
     first_line,
     not_stored,
+    problem,
 )
 from speechframe.errors import InvalidRows
 
-__all__ = ["fitted", "from_reader", "is_text", "read_batches", "unstorable", "without_audio"]
+__all__ = ["fitted", "from_reader", "holds_bytes", "is_text", "read_batches", "unstorable", "without_audio"]
 
 log = logging.getLogger(__name__)
+
+_PANDAS = b"pandas"
+"""Where Arrow keeps what a frame was like."""
 
 
 def from_reader(reader: pa.RecordBatchReader, carry: frozenset[str] = frozenset()) -> TableInput:
@@ -33,18 +38,32 @@ def read_batches(batches: Iterable[pa.RecordBatch], schema: pa.Schema, carry: fr
     _check_storable(kept)
     extra = [f.name for f in schema if f.name in carry]
     left_out = [name for name in schema.names if name not in {*kept.names, *extra}]
-    return TableInput(kept, _select(batches, kept, extra), carried=dict.fromkeys(extra), left_out=left_out)
+    batches = _select(batches, kept, extra, known=frozenset(schema.names))
+    return TableInput(kept, batches, carried=dict.fromkeys(extra), left_out=left_out)
 
 
 def _select(
-    batches: Iterable[pa.RecordBatch], kept: pa.Schema, carried: Sequence[str]
+    batches: Iterable[pa.RecordBatch], kept: pa.Schema, carried: Sequence[str], *, known: frozenset[str]
 ) -> Iterator[pa.RecordBatch]:
     extra = [name for name in carried if name not in kept.names]
     size = CARRIED_ROWS if carried else BATCH_ROWS
     for batch in batches:
+        if batch.schema != kept:
+            _check_same(batch.schema, {*kept.names, *extra}, known)
         rows = batch if batch.schema == kept else _in_shape(batch, kept, extra)
         for start in range(0, rows.num_rows, size):
             yield rows.slice(start, size)
+
+
+def _check_same(schema: pa.Schema, wanted: Collection[str], known: Collection[str]) -> None:
+    """Raise InvalidRows when a batch has not the columns of the table: a generator may yield anything."""
+    check_names(schema.names)
+    missing = [name for name in wanted if name not in schema.names]
+    new = [name for name in schema.names if name not in known]
+    words = [f"has a batch without the column {name!r}, which the first one has" for name in sorted(missing)]
+    words += [f"has a batch with a column {name!r}, which the first one has not" for name in new]
+    if words:
+        raise InvalidRows([problem("table", said, allowed="batches with the same columns") for said in words])
 
 
 def _in_shape(batch: pa.RecordBatch, kept: pa.Schema, extra: Sequence[str]) -> pa.RecordBatch:
@@ -73,17 +92,50 @@ def without_audio(schema: pa.Schema, carry: frozenset[str] = frozenset()) -> pa.
     """Return the columns of a schema that a run folder keeps: all but those that hold bytes."""
     # A run folder keeps no second copy of audio that the caller already has.
     check_names(schema.names)
-    left_out = [f.name for f in schema if _holds_bytes(f.type)]
+    left_out = [f.name for f in schema if holds_bytes(f.type)]
     if left_out:
         log.info("columns that hold bytes are not copied into the run folder: %s", ", ".join(left_out))
     left_out += [f.name for f in schema if f.name in carry and not is_text(f.type)]
     kept = [f.with_type(_plain_type(f.type)) for f in schema if f.name not in left_out]
-    return pa.schema(kept).with_metadata(schema.metadata)
+    return _readable_by_pandas(pa.schema(kept).with_metadata(schema.metadata))
 
 
-def _holds_bytes(kind: pa.DataType) -> bool:
+def _readable_by_pandas(schema: pa.Schema) -> pa.Schema:
+    """Return a schema without what pandas could not go by when a frame is made of the run.
+
+    That is an index in columns that are left out, and types that pandas writes down but cannot read.
+    """
+    metadata = dict(schema.metadata or {})
+    if _PANDAS not in metadata:
+        return schema
+    try:
+        said = json.loads(metadata[_PANDAS])
+        levels = said["index_columns"]
+        columns = [_with_known_type(column) for column in said["columns"]]
+    except (ValueError, LookupError, TypeError):
+        # Nothing that pandas or Arrow wrote.
+        del metadata[_PANDAS]
+        return schema.with_metadata(metadata)
+    index = [level for level in levels if not isinstance(level, str) or level in schema.names]
+    if index != levels or columns != said["columns"]:
+        metadata[_PANDAS] = json.dumps({**said, "index_columns": index, "columns": columns}).encode()
+    return schema.with_metadata(metadata)
+
+
+def _with_known_type(column: dict[str, Any]) -> dict[str, Any]:
+    import pandas as pd
+
+    try:
+        pd.api.types.pandas_dtype(column["numpy_type"])
+    except (TypeError, ValueError, NotImplementedError):
+        return {**column, "numpy_type": "object"}
+    return column
+
+
+def holds_bytes(kind: pa.DataType) -> bool:
+    """Return whether a column of this type may hold audio: a run folder keeps no copy of it."""
     if pa.types.is_struct(kind):
-        return any(_holds_bytes(kind.field(i).type) for i in range(kind.num_fields))
+        return any(holds_bytes(kind.field(i).type) for i in range(kind.num_fields))
     return pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)
 
 

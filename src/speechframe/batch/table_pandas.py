@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 __all__ = ["as_texts", "frame_of", "from_pandas", "is_frame"]
 
+_HALF = "half a character (a lone surrogate)"
+_INDEX = "texts, numbers or times; reset_index(drop=True) leaves it out"
+_NUMBERS = "biufcmM"
+
 
 def frame_of(data: Any, dtype: Any = None) -> "pd.DataFrame":
     """Return columns or rows in Python's own containers as a frame.
@@ -58,7 +62,8 @@ def from_pandas(
     named = set(named)
     if isinstance(frame, pd.Series):
         frame = frame.to_frame(frame.name if frame.name in named else plain)
-    check_names([str(name) for name in frame.columns])
+    _check_names([str(name) for name in frame.columns])
+    _check_index(frame.index)
     odd: dict[str, dict[int, str]] = {}
     carried: dict[str, Sequence[Any] | None] = {}
     columns = {}
@@ -80,12 +85,42 @@ def from_pandas(
     except UNFIT as error:
         found = [(name, _why_not(clean[[name]])) for name in columns]
         words = [not_stored(name, why) for name, why in found if why]
-        raise InvalidRows(words or [problem("table", f"cannot be stored: {first_line(error)}")]) from None
+        raise InvalidRows(words or [_index_problem(f"cannot be stored: {first_line(error)}")]) from None
     read = from_reader(table.to_reader(BATCH_ROWS), frozenset(carried))
     read.carried = carried
     read.row_ids = None if _counts_from_zero(frame.index) else [str(value) for value in frame.index]
     read.odd_values = odd
     return read
+
+
+def _check_names(names: Sequence[str]) -> None:
+    check_names(names)
+    broken = [ascii(name) for name in names if not _is_whole(name)]
+    if broken:
+        raise InvalidRows(
+            [problem("table", f"has a column {name}, whose name holds {_HALF}") for name in broken]
+        )
+
+
+def _check_index(index: "pd.Index[Any]") -> None:
+    """Raise InvalidRows for an index that cannot come back with the rows, whatever they are called."""
+    import pandas as pd
+
+    levels = index.levels if isinstance(index, pd.MultiIndex) else [index]
+    for level in levels:
+        if level.dtype.kind in _NUMBERS:
+            continue
+        for value in level:
+            if isinstance(value, str) and not _is_whole(value):
+                raise InvalidRows([_index_problem(f"holds {_HALF}", value=ascii(value))])
+            if isinstance(value, bytes):
+                raise InvalidRows(
+                    [_index_problem("holds bytes, which a run folder does not keep", value=repr(value))]
+                )
+
+
+def _index_problem(words: str, *, value: Any = None) -> dict[str, Any]:
+    return problem("id", f"the index {words}", value=value, allowed=_INDEX)
 
 
 def _why_not(column: "pd.DataFrame") -> str:
@@ -158,9 +193,7 @@ def as_texts(values: Sequence[Any]) -> tuple[list[Any], dict[int, str]]:
         elif isinstance(value, str) and _is_whole(value):
             texts.append(value)
         else:
-            strange[i] = (
-                "half a character (a lone surrogate)" if isinstance(value, str) else type(value).__name__
-            )
+            strange[i] = _HALF if isinstance(value, str) else type(value).__name__
             texts.append(str(value).encode("utf-8", "replace").decode())
     return texts, strange
 
