@@ -298,6 +298,18 @@ def test_a_mask_goes_by_its_index(faulty, speak, index):
     assert [run.select(mask).positions for mask in masks] == [(2,)] * len(masks)
 
 
+@pytest.mark.parametrize("index", [None, [2, 0, 1], list("bca"), pd.Index([2, 0, 1], name="k"), PAIRS])
+def test_some_columns_of_a_run_come_with_its_index(faulty, speak, index):
+    run = speak(faulty, pd.DataFrame({"text": NUMBERS}, index=index))
+    whole = run.to_pandas()
+    some = run.to_pandas(["status", "text"])
+    pd.testing.assert_frame_equal(some, whole[["status", "text"]])
+    assert run.to_arrow(["status", "text"]).column_names == ["status", "text"]
+    two = run.select(some[some["text"] == "Two."])
+    pd.testing.assert_frame_equal(two.to_pandas(["text"]), whole.loc[whole["text"] == "Two.", ["text"]])
+    assert two.positions == run.select(two.to_pandas(["text"])).positions == (2,)
+
+
 def test_a_mask_with_another_index_is_refused(faulty, speak):
     run = speak(faulty, pd.DataFrame({"text": NUMBERS}, index=["a", "b", "c"]))
     for index in (range(3), ["a", "b", "x"], ["a", "a", "b"]):

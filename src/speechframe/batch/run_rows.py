@@ -113,7 +113,7 @@ class RunRows:
         Parameters
         ----------
         columns
-            Names in the result; None for all but audio.
+            Names in the result, beside the index; None for all but audio.
         audio
             With the column ``audio`` (dicts of ``bytes`` and ``path``).
 
@@ -122,7 +122,14 @@ class RunRows:
         StoreError
             When that is more than 2 GB of audio: use :meth:`batches`.
         """
-        return self.to_arrow(columns, audio=audio).to_pandas()
+        return self.to_arrow(self._with_index(columns), audio=audio).to_pandas()
+
+    def _with_index(self, columns: Sequence[str] | None) -> Sequence[str] | None:
+        """Return columns with those that pandas makes the index of: a frame without it names other rows."""
+        if columns is None or isinstance(columns, str):
+            return columns
+        named_by = (self._folder.joined_schema().pandas_metadata or {}).get("index_columns", ())
+        return list(dict.fromkeys([*columns, *(level for level in named_by if isinstance(level, str))]))
 
     def as_rows(self, named: Iterable[str] = (), *, batch_rows: int | None = None) -> TableInput:
         """Return the rows as the table of another run: what came of them, not how.

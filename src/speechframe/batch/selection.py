@@ -63,7 +63,8 @@ class Selection:
 
     def to_pandas(self, columns: Sequence[str] | None = None, *, audio: bool = False) -> "pd.DataFrame":
         """Return the rows as a DataFrame; see :meth:`Run.to_pandas`."""
-        return framed(self.to_arrow(columns, audio=audio), self.positions)
+        names = self.run._with_index(columns)  # noqa: SLF001 - as above
+        return framed(self.to_arrow(names, audio=audio), self.positions)
 
     def as_rows(self, named: Iterable[str] = (), *, batch_rows: int | None = None) -> TableInput:
         """Return the rows as the table of another run; see :meth:`Run.as_rows`."""
@@ -170,10 +171,7 @@ def _places_of(run: "Run", frame: "pd.DataFrame", ids: Sequence[str]) -> Iterabl
 
 
 def _index_of(run: "Run") -> "pd.Index[Any]":
-    schema = run._folder.joined_schema()  # noqa: SLF001 - as above
-    named_by = (schema.pandas_metadata or {}).get("index_columns", ())
-    levels = [level for level in named_by if isinstance(level, str)]
-    return run.to_pandas([run.name_of("status"), *levels]).index
+    return run.to_pandas([run.name_of("status")]).index
 
 
 def _places_by_value(run: "Run", frame: "pd.DataFrame", column: str, ids: Sequence[str]) -> Iterator[int]:
