@@ -10,10 +10,13 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from store_cases import MOMENT, check_whole, done, key_of, manifest, sent, tried
 
-from speechframe.store import Record, Recovered, RunFolder
+from speechframe.store import LEDGER_SCHEMA, Record, Recovered, RunFolder
+from speechframe.store.ledger import read_attempts
+from speechframe.store.schema import FINISHED
 
 SIGKILLED = -9
 
@@ -64,12 +67,25 @@ def fresh(tmp_path, name="run"):
 
 def recovered(folder):
     run = RunFolder.open(folder)
+    foreseen = standing_of(run)
     with run.lock():
         first = run.recover()
+        assert foreseen == standing_of(run), "who only looked saw it as the recovery left it"
         again = run.recover()
     assert again == Recovered(unknown=first.unknown), "a second recovery finds nothing to do"
     assert list((folder / "log").iterdir()) == []
     return run, first
+
+
+def standing_of(run):
+    """Calls in doubt and attempts, as a planner reads them."""
+    standing = run.standing()
+    columns = ["request_key", "attempt", "status", "credits"]
+    none = pa.schema([LEDGER_SCHEMA.field(name) for name in columns]).empty_table()
+    told = pa.concat_tables([none, *read_attempts(standing.files, columns, others=standing.others)])
+    finished = {key for key, status in run.keys().items() if status in FINISHED}
+    unknown = {key: sent for key, sent in standing.unknown.items() if key not in finished}
+    return unknown, told.sort_by([(name, "ascending") for name in columns]).to_pylist()
 
 
 class Book:

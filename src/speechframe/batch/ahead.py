@@ -17,8 +17,8 @@ from speechframe.batch.prepared import Prepared
 from speechframe.errors import StoreError
 from speechframe.settings.rules import spending_rules
 from speechframe.spec.billing import CREDIT
-from speechframe.store import Recovered
 from speechframe.store.cache import Cache
+from speechframe.store.schema import SentRecord
 
 LATENCY_KEY = "mean_latency_ms"
 
@@ -44,7 +44,7 @@ class Ahead:
 
 @dataclass(frozen=True)
 class Outlook:
-    """Looks at what is ahead of a run; nothing is sent or written.
+    """Looks at what is ahead of a run, recovered or not; nothing is sent or written.
 
     Parameters
     ----------
@@ -66,22 +66,28 @@ class Outlook:
     cache: Cache | None
     remark: str | None
 
-    def ahead(self, recovered: Recovered) -> Ahead:
-        """Return what is to be made, after what earlier drives left."""
+    def ahead(self) -> Ahead:
+        """Return what is to be made, after what earlier drives left.
+
+        Of a run that is live, or was killed: what would be, if it ended now.
+        """
+        folder = self.prepared.folder
+        # First: what a live run makes from here on is in the ledger perhaps, and never only in the index.
+        index = folder.index()
+        standing = folder.standing()
         before = read_before(
-            self.prepared.folder.path,
-            frozenset(recovered.unknown),
+            folder.path,
+            standing,
             key_fingerprint=self.connection.key_fingerprint,
             # A margin, so that the service's memory does not end between this look and the repeat.
             remembered=timedelta(seconds=self.connection.repeat_seconds * 0.9),
         )
-        index = self.prepared.folder.index()
         finished = index.packed(HEARD)
-        together = self._packs(recovered, before, finished) if self.operation.packs else {}
+        together = self._packs(standing.unknown, before, finished) if self.operation.packs else {}
         if self.operation.packs:
             # Nothing else of a pack is free.
             before = replace(before, paid=frozenset(together))
-        latency_ms = self.prepared.folder.manifest.extra.get(LATENCY_KEY)
+        latency_ms = folder.manifest.extra.get(LATENCY_KEY)
         width = self.connection.width(self.operation.pool, self.options.max_concurrency)
         plan = Plan.of(
             self.prepared.keys,
@@ -107,12 +113,14 @@ class Outlook:
             plan = replace(plan, estimate=replace(plan.estimate, seconds_at_cap=seconds))
         return Ahead(plan, before, together)
 
-    def _packs(self, recovered: Recovered, before: Before, finished: Keys) -> Mapping[str, tuple[str, ...]]:
+    def _packs(
+        self, unknown: Mapping[str, SentRecord], before: Before, finished: Keys
+    ) -> Mapping[str, tuple[str, ...]]:
         """Return the packs that can be sent again as they were, by each of their calls."""
         paid = as_keys(sorted(before.paid))
         still_here = among(paid, self.prepared.keys) & ~among(paid, finished)
         return sent_together(
-            recovered.unknown,
+            unknown,
             run_id=self.run_id,
             repeatable={bytes(key).hex() for key in paid[still_here]},
         )

@@ -7,7 +7,7 @@ is what the service billed, or a little more where that is not known.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,6 +23,7 @@ from speechframe.spec.billing import CREDIT
 from speechframe.store import LedgerRow, Record, SentRecord
 from speechframe.store.files import storing
 from speechframe.store.ledger import ledger_files, read_attempts
+from speechframe.store.look import Standing
 from speechframe.store.spending import month_of
 from speechframe.store.writer import host_name, user_name
 
@@ -164,17 +165,15 @@ _COLUMNS = (
 _MONTHS = 12
 
 
-def read_before(
-    folder: Path, unknown: frozenset[str], *, key_fingerprint: str, remembered: timedelta
-) -> Before:
+def read_before(folder: Path, standing: Standing, *, key_fingerprint: str, remembered: timedelta) -> Before:
     """Return what the ledger of a run says, reading it in bounded memory.
 
     Parameters
     ----------
     folder
         The run's folder.
-    unknown
-        Calls that are ``charged_unknown``.
+    standing
+        Its calls in doubt and its ledger.
     key_fingerprint
         The key in use: what another one paid for is not free for it.
     remembered
@@ -183,7 +182,7 @@ def read_before(
     by_month: Counter[tuple[str, str]] = Counter()
     paid: dict[str, datetime] = {}
     count = 0
-    for attempts in _attempts(folder):
+    for attempts in _attempts(folder, standing.files, standing.others):
         count += attempts.num_rows
         by_month.update(_by_month(attempts))
         if remembered:
@@ -193,20 +192,22 @@ def read_before(
                 paid[key] = min(time, paid.get(key, time))
     oldest = datetime.now(UTC) - remembered
     still_paid = frozenset(key for key, time in paid.items() if time > oldest)
-    return Before(sum(by_month.values()), by_month, still_paid, unknown, count)
+    return Before(sum(by_month.values()), by_month, still_paid, frozenset(standing.unknown), count)
 
 
 def read_spent(folder: Path) -> dict[tuple[str, str], int]:
     """Return what a run has spent, by fingerprint of the key and month of sending."""
     by_month: Counter[tuple[str, str]] = Counter()
-    for attempts in _attempts(folder):
+    for attempts in _attempts(folder, ledger_files(folder)):
         by_month.update(_by_month(attempts))
     return by_month
 
 
-def _attempts(folder: Path) -> Iterator[pa.RecordBatch]:
+def _attempts(
+    folder: Path, written: Sequence[Path], others: Sequence[LedgerRow] = ()
+) -> Iterator[pa.RecordBatch]:
     with storing(folder, "reading the ledger"):
-        for table in read_attempts(ledger_files(folder), _COLUMNS):
+        for table in read_attempts(written, _COLUMNS, others=others):
             yield from table.to_batches()
 
 

@@ -17,7 +17,6 @@ from speechframe.batch.driver import Driver
 from speechframe.batch.live import Live
 from speechframe.batch.operation import Operation
 from speechframe.batch.options import Options, option_names
-from speechframe.batch.plan import Estimate
 from speechframe.batch.prepare import prepare
 from speechframe.batch.prepared import BUDGET_KEY, Prepared
 from speechframe.batch.progress import display_of, say
@@ -26,8 +25,6 @@ from speechframe.batch.threads import in_thread
 from speechframe.batch.verbs import VERBS, model_of
 from speechframe.errors import RunLocked, SettingsError
 from speechframe.settings.rules import spending_rules
-from speechframe.store import Recovered
-from speechframe.store.failed import read_unknown
 from speechframe.store.run_state import PLANNED, StopReason
 
 log = logging.getLogger(__name__)
@@ -98,7 +95,7 @@ async def carry_out(
         raise
     if options.dry_run:
         async with connection:
-            run.estimate = await in_thread(_estimated, run, driver)
+            run.estimate = (await in_thread(driver.look_ahead)).plan.estimate
             _keep_budget(run, options)
             say(
                 f"{operation.name}: {run.estimate.line()} (dry run: nothing was sent)",
@@ -131,10 +128,6 @@ def _keep_budget(run: Run, options: Options) -> None:
         # Locked, somebody starts it just now, with a budget of their own.
         with suppress(RunLocked), folder.lock():
             folder.update_manifest(extra={**folder.manifest.extra, BUDGET_KEY: budget})
-
-
-def _estimated(run: Run, driver: Driver) -> Estimate:
-    return driver.look_ahead(Recovered(unknown=read_unknown(run.path))).plan.estimate
 
 
 def _show(display: Callable[[Run], None], run: Run) -> None:

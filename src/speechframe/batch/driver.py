@@ -37,7 +37,7 @@ from speechframe.batch.threads import in_thread
 from speechframe.errors import RunLocked, SpeechframeError
 from speechframe.settings.rules import cache_rules, spending_rules
 from speechframe.spec.billing import CREDIT
-from speechframe.store import Recovered, RunFolder, RunWriter
+from speechframe.store import RunFolder, RunWriter
 from speechframe.store.cache import open_cache
 from speechframe.store.run_state import FINISHED, RUNNING, STATE_KEY, STOP_KEY, STOPPED, StopReason
 
@@ -138,8 +138,8 @@ class Driver:
 
     async def _locked(self, started: "asyncio.Future[bool] | None") -> None:
         check_table(self.prepared)
-        recovered = await in_thread(self.folder.recover)
-        ahead = await in_thread(self.look_ahead, recovered)
+        await in_thread(self.folder.recover)
+        ahead = await in_thread(self.look_ahead)
         self._open(ahead.plan)
         if started is not None and not started.done():
             self.run.estimate = ahead.plan.estimate
@@ -209,7 +209,7 @@ class Driver:
         self.prepared = await prepare(own, {}, operation, self.connection, options, known)
         self.run._folder = self.prepared.folder  # noqa: SLF001 - the two are made for each other
 
-    def look_ahead(self, recovered: Recovered) -> Ahead:
+    def look_ahead(self) -> Ahead:
         """Return what is to be made, after what earlier drives left."""
         outlook = Outlook(
             self.run.run_id,
@@ -220,7 +220,7 @@ class Driver:
             self.cache,
             self._remark,
         )
-        return outlook.ahead(recovered)
+        return outlook.ahead()
 
     @property
     def _remark(self) -> str | None:

@@ -35,8 +35,7 @@ from speechframe.batch.run import Run
 from speechframe.batch.table import problem
 from speechframe.batch.verbs import VERBS, Verb, model_of
 from speechframe.errors import InvalidRows, RunMismatch, SettingsError
-from speechframe.store import Recovered, RunFolder
-from speechframe.store.failed import read_unknown
+from speechframe.store import RunFolder
 from speechframe.store.run_state import PLANNED, STATE_KEY
 
 if TYPE_CHECKING:
@@ -279,7 +278,7 @@ def _compare(
             row_id for row_id, key in after.items() if row_id in before and before[row_id] == key
         ),
         columns={row_id: columns[row_id] for row_id in values},
-        credits=outlook.ahead(Recovered(unknown=read_unknown(folder.path))).plan.estimate.credits,
+        credits=outlook.ahead().plan.estimate.credits,
     )
 
 

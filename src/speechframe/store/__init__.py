@@ -62,7 +62,8 @@ What a writer does, in order::
     ``update_manifest(**changes)``; ``lock()``; ``recover() -> Recovered``; ``writer() -> RunWriter``;
     ``add_table(schema, ...) -> TableWriter``, ``tables()``, ``table()``;
     ``keys()``, ``index() -> KeyIndex`` (compact), ``row(key)``, ``clip_bytes(key)``;
-    ``joined(columns, audio=..., batch_rows=...)``, ``ledger()``, ``verify()``.
+    ``joined(columns, audio=..., batch_rows=...)``, ``ledger()``, ``standing()`` (calls in doubt and ledger,
+    as ``recover()`` would leave them), ``verify()``.
 :class:`RunWriter`
     ``sent``, ``attempt``, ``answer``, ``flush`` (on the disk, not only in the kernel), ``cut`` (into parts
     now, for other tools), ``close``; ``rows_written``, ``bytes_written``. Thread-safe; calls

@@ -13,19 +13,21 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from speechframe.store import parts
+from speechframe.store.failed import Changes, Failure, read_unknown
 from speechframe.store.index import KeyIndex
 from speechframe.store.ledger import ledger_files, ledger_path, read_attempts, read_ledger
 from speechframe.store.live import Segment, SegmentFile, SegmentSource, segment_paths
 from speechframe.store.locate import work_folder
 from speechframe.store.remote import Remote
 from speechframe.store.replay import Replay
-from speechframe.store.schema import FINISHED, LedgerRow
+from speechframe.store.schema import FINISHED, LedgerRow, SentRecord
 from speechframe.store.sources import PartSource
 from speechframe.store.tally import Origin, Tally
 
@@ -53,6 +55,25 @@ class Look:
     parts: Sequence[Path]
     failed: PartSource | None
     live: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Calls in doubt, and all attempts: as a recovery leaves them, or as one would if the run ended now.
+
+    Attributes
+    ----------
+    unknown
+        request_key to the attempt of every call that may have been billed without an answer.
+    files
+        Of the ledger.
+    others
+        Attempts that are in none of them yet.
+    """
+
+    unknown: Mapping[str, SentRecord]
+    files: Sequence[Path]
+    others: Sequence[LedgerRow]
 
 
 class Looker:
@@ -136,21 +157,58 @@ class Looker:
         written, others = self._attempts(origin)
         yield from read_attempts(written, columns, others=others)
 
+    def standing(self, origin: Origin) -> Standing:
+        """Return which calls are in doubt and what the ledger says, as if the run ended at this moment.
+
+        So a call that is in flight may have been billed. Nothing is written, and nobody waits for it.
+        """
+        written, others, changes = self._books(origin, is_over=True)
+        # After the logs: what has left one before is there by now.
+        unknown = read_unknown(self._folder)
+        for key, failure in changes.items():
+            unknown.pop(key, None)
+            if failure is not None and failure.sent is not None:
+                unknown[key] = failure.sent
+        return Standing(unknown, written, others)
+
     def _attempts(self, origin: Origin) -> tuple[Sequence[Path], Sequence[LedgerRow]]:
         """Return the files of the ledger, and the attempts that only the logs have."""
+        written, others, _ = self._books(origin)
+        return written, others
+
+    def _books(
+        self, origin: Origin, *, is_over: bool = False
+    ) -> tuple[Sequence[Path], Sequence[LedgerRow], Changes]:
+        """Return the same, and what the logs say became of calls; see :func:`_tallied`."""
+        rows: list[LedgerRow] = []
+        changes: dict[str, Failure | None] = {}
         with self._looking:
             logs = self._opened(segment_paths(self._work))
             # Listed after the logs were opened: an attempt is in one or the other, or in both.
             written = ledger_files(self._folder)
-            rows: list[LedgerRow] = []
-            for source in logs:
-                segment = source.segment
-                if ledger_path(self._folder, segment.writer, segment.number) not in written:
-                    tally = Tally(origin)
-                    for _ in Replay(tally).finished(segment.entries(source.file)):
-                        pass
-                    rows += tally.take()[0]
-        return written, rows
+            for _, segments in groupby(logs, lambda source: source.segment.writer):
+                for source, booked, changed in _tallied(list(segments), origin, is_over=is_over):
+                    changes |= changed
+                    if ledger_path(self._folder, source.segment.writer, source.segment.number) not in written:
+                        rows += booked
+        return written, rows, changes
+
+
+def _tallied(
+    segments: Sequence[SegmentSource], origin: Origin, *, is_over: bool
+) -> Iterator[tuple[SegmentSource, Sequence[LedgerRow], Changes]]:
+    """Yield each of a writer's segments, its attempts, and what became of calls there.
+
+    With `is_over` nothing more comes behind the last of them, and calls in flight are in doubt.
+    """
+    # One for all, as a recovery has it: killed at the end of a segment, the next may lack what it carries.
+    tally = Tally(origin)
+    for source in segments:
+        for _ in Replay(tally).finished(source.segment.entries(source.file)):
+            pass
+        if is_over and source is segments[-1]:
+            tally.settle()
+        yield source, *tally.take()
 
 
 def _changed_ns(folder: Path) -> int:

@@ -16,7 +16,7 @@ from speechframe.store.aligned import WORDS, AlignedWords, aligned_files
 from speechframe.store.index import KeyIndex, read_keys
 from speechframe.store.join import CACHE_BYTES, Joiner
 from speechframe.store.locate import is_remote
-from speechframe.store.look import Look, Looker
+from speechframe.store.look import Look, Looker, Standing
 from speechframe.store.manifest import RunManifest, TableEntry, read_manifest
 from speechframe.store.parts import GROUP_ROWS
 from speechframe.store.schema import AUDIO_COLUMN, FINISHED, part_schema
@@ -314,6 +314,14 @@ class RunReader:
         """
         with files.storing(self.path, "reading the run"):
             return self._looker.ledger_parts(self._origin(()), columns)
+
+    def standing(self) -> Standing:
+        """Return which calls may have been billed without an answer, and the ledger with them.
+
+        As :meth:`RunFolder.recover` leaves both; of a run that is live, or was killed, as it would.
+        """
+        with files.storing(self.path, "reading the run"):
+            return self._looker.standing(self._origin(()))
 
     def _origin(self, tags: Sequence[str]) -> Origin:
         said = self.manifest
