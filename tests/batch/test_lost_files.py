@@ -77,7 +77,38 @@ def test_a_budget_is_not_passed_because_the_ledger_was_lost(faulty, speak):
     given = {"service": faulty.settings, "progress": False}
     # Nothing is to be spent: nothing is to be known of it.
     assert speak(faulty, LINES, max_credits=1_000).stats["done"] == 4
-    with pytest.raises(StoreError, match=r"0 attempts, 4 calls were made.*Restore attempts/"):
+    with pytest.raises(StoreError, match=r"of 4 calls no attempt is in the ledger.*Restore attempts/"):
         spf.resume(run, table=MORE, **given)
     assert len(faulty.billed) == 4
     assert spf.resume(run, max_credits=float("inf"), **given).stats["done"] == 5
+
+
+@pytest.mark.parametrize("in_doubt", [False, True])
+def test_attempts_that_were_repeated_do_not_stand_for_those_that_were_lost(
+    make_faulty, speak, quick, in_doubt
+):
+    server = make_faulty(idempotent=None)
+    server.scripts = {text: [500, 500] for text in LINES}
+    given = {"service": server.settings, "progress": False}
+    run = speak(server, LINES, max_credits=1_000)
+    before = set((run.path / "attempts").iterdir())
+    server.scripts = {"One more.": ["reset billed" if in_doubt else "ok"]}
+    spf.resume(run, table=MORE, **given)
+    (lost,) = set((run.path / "attempts").iterdir()) - before
+    content = lost.read_bytes()
+    lost.unlink()
+    sent = len(server.seen)
+    for look in (True, False):
+        with pytest.raises(StoreError, match=r"of 1 call no attempt is in the ledger.*Restore attempts/"):
+            spf.resume(run, table=[*MORE, "And more."], dry_run=look, **given)
+    assert len(server.seen) == sent
+    lost.write_bytes(content)
+    assert spf.resume(run, table=[*MORE, "And more."], **given).stats["pending"] == 0
+    assert len(server.seen) == sent + 1
+
+
+def test_a_part_that_somebody_copied_does_not_make_its_calls_look_lost(faulty, speak):
+    run = speak(faulty, LINES, max_credits=1_000)
+    (part,) = (run.path / "parts").iterdir()
+    shutil.copy(part, part.with_name("copied-0001.parquet"))
+    assert spf.resume(run, table=MORE, service=faulty.settings, progress=False).stats["done"] == 5

@@ -10,10 +10,11 @@ from speechframe.batch.connection import Connection, settings_of
 from speechframe.batch.keys import Keys, among, as_keys
 from speechframe.batch.operation import Operation
 from speechframe.batch.options import Options
-from speechframe.batch.outcome import DONE, HEARD, SUSPECT
+from speechframe.batch.outcome import HEARD
 from speechframe.batch.packs import sent_together
 from speechframe.batch.plan import Plan
 from speechframe.batch.prepared import Prepared
+from speechframe.batch.progress import counted
 from speechframe.errors import StoreError
 from speechframe.settings.rules import spending_rules
 from speechframe.spec.billing import CREDIT
@@ -72,7 +73,7 @@ class Outlook:
         Of a run that is live, or was killed: what would be, if it ended now.
         """
         folder = self.prepared.folder
-        # First: what a live run makes from here on is in the ledger perhaps, and never only in the index.
+        # First: what a live run makes from here on may be in the ledger alone, and never in the index alone.
         index = folder.index()
         standing = folder.standing()
         before = read_before(
@@ -81,6 +82,7 @@ class Outlook:
             key_fingerprint=self.connection.key_fingerprint,
             # A margin, so that the service's memory does not end between this look and the repeat.
             remembered=timedelta(seconds=self.connection.repeat_seconds * 0.9),
+            index=None if self._limit() is None else index,
         )
         finished = index.packed(HEARD)
         together = self._packs(standing.unknown, before, finished) if self.operation.packs else {}
@@ -105,7 +107,7 @@ class Outlook:
             remark=self.remark,
         )
         if plan.estimate.calls:
-            self._check_ledger(before, index.counts())
+            self._check_ledger(before)
         amount = self.operation.amount(round(plan.estimate.credits * CREDIT))
         plan = replace(plan, estimate=replace(plan.estimate, amount=amount))
         if latency_ms:
@@ -125,13 +127,12 @@ class Outlook:
             repeatable={bytes(key).hex() for key in paid[still_here]},
         )
 
-    def _check_ledger(self, before: Before, counts: Mapping[str, int]) -> None:
+    def _check_ledger(self, before: Before) -> None:
         """Raise StoreError where a limit would be passed because the ledger has lost what was spent."""
-        made = counts.get(DONE, 0) + counts.get(SUSPECT, 0)
-        if before.attempts < made and self._limit() is not None:
+        if before.unbooked:
             raise StoreError(
-                f"{self.prepared.folder.path}: the ledger has {before.attempts:,} attempts, {made:,} calls "
-                "were made: nobody knows what is left of max_credits; nothing was sent. Restore attempts/ "
+                f"{self.prepared.folder.path}: of {counted(before.unbooked, 'call')} no attempt is in the "
+                "ledger, so nobody knows what is left of max_credits; nothing was sent. Restore attempts/ "
                 "from a copy of the folder, or lift the limit: max_credits=float('inf')"
             )
 

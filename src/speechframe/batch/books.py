@@ -13,14 +13,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from speechframe.batch.operation import Planned
-from speechframe.batch.outcome import CHARGED_UNKNOWN, error_fields
+from speechframe.batch.outcome import CHARGED_UNKNOWN, SENT, error_fields
 from speechframe.errors import SpeechframeError
 from speechframe.spec.billing import CREDIT
-from speechframe.store import LedgerRow, Record, SentRecord
+from speechframe.store import KeyIndex, LedgerRow, Record, SentRecord
 from speechframe.store.files import storing
 from speechframe.store.ledger import ledger_files, read_attempts
 from speechframe.store.look import Standing
@@ -147,15 +148,16 @@ class Before:
         Calls that are in the ledger as billed, or perhaps billed, and whose repeat is free.
     unknown
         Calls that may have been billed without an answer.
-    attempts
-        Rows of the ledger.
+    unbooked
+        Calls that were made, and the ledger has no attempt of them: nobody knows what they cost. Counted
+        where somebody asked for it.
     """
 
     spent_millis: int = 0
     spent_by_month: Mapping[tuple[str, str], int] = field(default_factory=dict)
     paid: frozenset[str] = frozenset()
     unknown: frozenset[str] = frozenset()
-    attempts: int = 0
+    unbooked: int = 0
 
 
 _COLUMNS = (
@@ -165,7 +167,14 @@ _COLUMNS = (
 _MONTHS = 12
 
 
-def read_before(folder: Path, standing: Standing, *, key_fingerprint: str, remembered: timedelta) -> Before:
+def read_before(
+    folder: Path,
+    standing: Standing,
+    *,
+    key_fingerprint: str,
+    remembered: timedelta,
+    index: KeyIndex | None = None,
+) -> Before:
     """Return what the ledger of a run says, reading it in bounded memory.
 
     Parameters
@@ -178,12 +187,15 @@ def read_before(folder: Path, standing: Standing, *, key_fingerprint: str, remem
         The key in use: what another one paid for is not free for it.
     remembered
         How long the service surely remembers an ``Idempotency-Key``; nothing where it honours none.
+    index
+        Calls with an outcome, no newer than `standing`, to count those that the ledger has lost.
     """
     by_month: Counter[tuple[str, str]] = Counter()
     paid: dict[str, datetime] = {}
-    count = 0
+    unbooked = None if index is None else _Unbooked(index)
     for attempts in _attempts(folder, standing.files, standing.others):
-        count += attempts.num_rows
+        if unbooked is not None:
+            unbooked.take(attempts)
         by_month.update(_by_month(attempts))
         if remembered:
             for row in attempts.filter(_may_be_paid(attempts, key_fingerprint)).to_pylist():
@@ -192,7 +204,33 @@ def read_before(folder: Path, standing: Standing, *, key_fingerprint: str, remem
                 paid[key] = min(time, paid.get(key, time))
     oldest = datetime.now(UTC) - remembered
     still_paid = frozenset(key for key, time in paid.items() if time > oldest)
-    return Before(sum(by_month.values()), by_month, still_paid, frozenset(standing.unknown), count)
+    return Before(
+        sum(by_month.values()),
+        by_month,
+        still_paid,
+        frozenset(standing.unknown),
+        0 if unbooked is None else unbooked.count(),
+    )
+
+
+class _Unbooked:
+    """Calls that were sent and have no attempt in the ledger; takes a byte for each call of the index."""
+
+    def __init__(self, index: KeyIndex) -> None:
+        self._index = index
+        self._is_booked = np.zeros(len(index), np.bool_)
+
+    def take(self, attempts: pa.RecordBatch) -> None:
+        at = self._index.find(attempts.column("request_key"))
+        self._is_booked[at[at >= 0]] = True
+
+    def count(self) -> int:
+        is_sent = self._index.with_status(np.arange(len(self._index)), SENT)
+        left = np.flatnonzero(is_sent & ~self._is_booked)
+        # Of a call that stands in two parts, the first of its places alone was found.
+        columns = self._index.columns
+        first = self._index.find_halves((columns.high[left], columns.low[left]))
+        return len(np.unique(first[~self._is_booked[first]]))
 
 
 def read_spent(folder: Path) -> dict[tuple[str, str], int]:

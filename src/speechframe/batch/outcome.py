@@ -21,6 +21,9 @@ STATES = (PENDING, DONE, CACHED, SUSPECT, FAILED, INVALID, CHARGED_UNKNOWN)
 HEARD = FINISHED
 """States of a row that has audio."""
 
+SENT = frozenset({DONE, SUSPECT, CHARGED_UNKNOWN})
+"""States of a row whose call was surely sent: the ledger has an attempt of it."""
+
 LOST = frozenset({FAILED, CHARGED_UNKNOWN})
 """States of a row whose call was made and brought nothing."""
 
