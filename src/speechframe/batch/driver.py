@@ -13,7 +13,7 @@ import numpy as np
 from speechframe.batch.accounts import Accounts
 from speechframe.batch.ahead import LATENCY_KEY, Ahead, Outlook
 from speechframe.batch.aligning import Aligner, align
-from speechframe.batch.allowance import allowance, finite
+from speechframe.batch.allowance import allowance
 from speechframe.batch.books import Identity
 from speechframe.batch.budget import Budget
 from speechframe.batch.connection import Connection, settings_of
@@ -29,7 +29,7 @@ from speechframe.batch.options import Options
 from speechframe.batch.outcome import HEARD, LOST, Outcome
 from speechframe.batch.plan import Plan, calls
 from speechframe.batch.prepare import TableReplaced, check_table, prepare
-from speechframe.batch.prepared import BUDGET_KEY, Known, Prepared, retaken_in, sources_of
+from speechframe.batch.prepared import BUDGET_KEY, Known, Prepared, budget_json, retaken_in, sources_of
 from speechframe.batch.progress import Bar, Progress, counted, say
 from speechframe.batch.redo import ids_of, own_rows, suspect_takes, unheard_takes
 from speechframe.batch.run import DRIFT_KEY, REMARK_KEY, Run
@@ -251,7 +251,7 @@ class Driver:
             {
                 STATE_KEY: RUNNING,
                 STOP_KEY: None,
-                BUDGET_KEY: finite(self.options.max_credits),
+                BUDGET_KEY: budget_json(self.options.max_credits),
                 REMARK_KEY: self._remark,
             }
         )

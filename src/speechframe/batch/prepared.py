@@ -1,5 +1,6 @@
 """A run's table once it is planned: its keys and prices, and what run.json says of the call behind it."""
 
+import math
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -75,6 +76,23 @@ class Prepared:
     identical_retakes: int = 0
     problems: Sequence[dict[str, Any]] = ()
     is_default_dir: bool = False
+
+
+def budget_json(max_credits: float | None) -> float | str | None:
+    """Return a run's budget as it stands in run.json: strict JSON has no number for infinity.
+
+    Examples
+    --------
+    >>> budget_json(float("inf")), budget_json(12.5), budget_json(None)
+    ('inf', 12.5, None)
+    """
+    return "inf" if max_credits == math.inf else max_credits
+
+
+def budget_of(folder: RunFolder) -> float | None:
+    """Return the budget that a run was given, infinity too; None for none."""
+    kept = folder.manifest.extra.get(BUDGET_KEY)
+    return math.inf if kept == "inf" else kept
 
 
 def retaken_in(folder: RunFolder) -> dict[str, int]:

@@ -18,10 +18,10 @@ from speechframe.batch.options import Options, RunOptions
 from speechframe.batch.planner import plan_table
 from speechframe.batch.prepare import check_same, may_have_takes, prepare, refuse_invalid
 from speechframe.batch.prepared import (
-    BUDGET_KEY,
     ID,
     Known,
     Prepared,
+    budget_of,
     first_sources,
     problems_of,
     reopen,
@@ -90,10 +90,10 @@ async def resume(
         )
     _refuse_idle(options, has_table=table is not None)
     given = Options.of(**{**options, "run_dir": folder.path})
-    budgets = (options.get("max_credits"), manifest.extra.get(BUDGET_KEY), given.max_credits)
-    # What the run was given goes before what all runs are given.
-    budget = next((budget for budget in budgets if budget is not None), None)
-    given = replace(given, id=given.id or manifest.options.get(ID), max_credits=budget)
+    if options.get("max_credits") is None and (kept := budget_of(folder)) is not None:
+        # What the run was given goes before what all runs are given.
+        given = replace(given, max_credits=kept)
+    given = replace(given, id=given.id or manifest.options.get(ID))
     check_rules(given)
     aligner = await aligner_for(_constant(folder, WORDS))
     model = model_of(_constant(folder, "model"))
