@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 import speechframe as spf
+from speechframe.batch.ahead import Outlook
 from speechframe.spec.billing import billed_characters
+from speechframe.store import RunFolder
+from speechframe.store.run_state import STATE_KEY, STOPPED
 
 LINES = [f"This is line {i}." for i in range(4)]
 OTHERS = [f"Something else that is number {i}." for i in range(4)]
@@ -51,3 +54,49 @@ def test_that_there_is_no_limit_is_kept(faulty, speak, resume):
         run._folder.update_manifest(extra={**run._folder.manifest.extra, "max_credits": None})
     assert resume(run, [*LINES, "More."]).stopped_because == "budget"
     assert kept(run) == 5 * EACH
+
+
+def test_a_dry_run_s_limit_that_is_none_is_kept(faulty, speak, resume):
+    planned = speak(faulty, LINES, max_credits=inf, dry_run=True)
+    assert kept(planned) == "inf"
+    spf.configure(max_credits=EACH)
+    assert resume(planned).status == "finished"
+
+
+@pytest.mark.parametrize("look", [{}, {"max_credits": 90 * EACH}, {"max_credits": inf}])
+def test_a_look_at_another_table_leaves_a_plan_s_budget_alone(faulty, speak, resume, look):
+    planned = speak(faulty, LINES, max_credits=2 * EACH, dry_run=True)
+    speak(faulty, OTHERS, dry_run=True, **look)
+    resume(planned, OTHERS, dry_run=True, **look)
+    assert kept(planned) == 2 * EACH
+    run = resume(planned)
+    assert (run.stopped_because, faulty.characters) == ("budget", 2 * EACH)
+
+
+def test_a_look_at_its_own_table_changes_a_plan_s_budget_where_it_names_one(faulty, speak, resume):
+    planned = speak(faulty, LINES, max_credits=2 * EACH, dry_run=True)
+    speak(faulty, LINES, dry_run=True)
+    resume(planned, dry_run=True)
+    assert kept(planned) == 2 * EACH
+    speak(faulty, LINES, dry_run=True, max_credits=3 * EACH)
+    assert kept(planned) == 3 * EACH
+    resume(planned, dry_run=True, max_credits=EACH)
+    assert kept(planned) == EACH
+    resume(planned)
+    assert faulty.characters == EACH
+
+
+def test_a_look_leaves_alone_what_was_started_meanwhile(faulty, speak, resume, monkeypatch):
+    planned = speak(faulty, LINES, max_credits=EACH, dry_run=True)
+    look = Outlook.ahead
+
+    def overtaken(self, *args):
+        found = look(self, *args)
+        other = RunFolder.open(planned.path)
+        with other.lock():
+            other.update_manifest(extra={**other.manifest.extra, STATE_KEY: STOPPED, "max_credits": 7})
+        return found
+
+    monkeypatch.setattr(Outlook, "ahead", overtaken)
+    resume(planned, dry_run=True, max_credits=9 * EACH)
+    assert kept(planned) == 7

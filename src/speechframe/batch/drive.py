@@ -7,25 +7,27 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from speechframe._ending import until_terminated
 from speechframe._lasting import LastingTask
 from speechframe._loop import INTERRUPT
 from speechframe.batch.aligning import WORDS, Aligner, aligner_for
-from speechframe.batch.allowance import finite
 from speechframe.batch.connection import Connection, settings_of
 from speechframe.batch.driver import Driver
 from speechframe.batch.live import Live
 from speechframe.batch.operation import Operation
 from speechframe.batch.options import Options, option_names
 from speechframe.batch.prepare import prepare
-from speechframe.batch.prepared import BUDGET_KEY, Prepared
+from speechframe.batch.prepared import BUDGET_KEY, Prepared, budget_json, budget_of, reopen
 from speechframe.batch.progress import display_of, say
 from speechframe.batch.run import Run
 from speechframe.batch.threads import in_thread
 from speechframe.batch.verbs import VERBS, model_of
 from speechframe.errors import RunLocked, SettingsError
 from speechframe.settings.rules import spending_rules
-from speechframe.store.run_state import PLANNED, StopReason
+from speechframe.store import RunFolder
+from speechframe.store.run_state import PLANNED, STATE_KEY, StopReason
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +98,7 @@ async def carry_out(
     if options.dry_run:
         async with connection:
             run.estimate = (await in_thread(driver.look_ahead)).plan.estimate
-            _keep_budget(run, options)
+            await in_thread(_keep_budget, prepared, options.max_credits)
             say(
                 f"{operation.name}: {run.estimate.line()} (dry run: nothing was sent)",
                 shown=bool(options.progress),
@@ -121,13 +123,27 @@ async def carry_out(
     return run
 
 
-def _keep_budget(run: Run, options: Options) -> None:
-    """Let what starts a planned run later go no further than its budget."""
-    folder, budget = run._folder, finite(options.max_credits)  # noqa: SLF001 - the two are made for each other
-    if run.status == PLANNED and folder.manifest.extra.get(BUDGET_KEY) != budget:
-        # Locked, somebody starts it just now, with a budget of their own.
-        with suppress(RunLocked), folder.lock():
-            folder.update_manifest(extra={**folder.manifest.extra, BUDGET_KEY: budget})
+def _keep_budget(prepared: Prepared, max_credits: float | None) -> None:
+    """Let what starts a planned run later go no further than its budget; a dry run without one keeps it."""
+    folder = prepared.folder
+    if max_credits in (None, budget_of(folder)) or not _is_planned(folder):
+        return
+    # Locked, somebody starts it just now, with a budget of their own.
+    with suppress(RunLocked), folder.lock():
+        # By now it may have been started, or given another table.
+        if _is_planned(folder) and _is_newest(prepared):
+            folder.update_manifest(extra={**folder.manifest.extra, BUDGET_KEY: budget_json(max_credits)})
+
+
+def _is_planned(folder: RunFolder) -> bool:
+    return folder.manifest.extra.get(STATE_KEY) == PLANNED
+
+
+def _is_newest(prepared: Prepared) -> bool:
+    """Return whether a run's newest table has these very calls: a look at others is none of its business."""
+    if prepared.entry is not None:
+        return prepared.entry == prepared.folder.tables()[-1]
+    return prepared.folder.has_table() and np.array_equal(reopen(prepared.folder).keys, prepared.keys)
 
 
 def _show(display: Callable[[Run], None], run: Run) -> None:
