@@ -100,3 +100,16 @@ def test_a_look_leaves_alone_what_was_started_meanwhile(faulty, speak, resume, m
     monkeypatch.setattr(Outlook, "ahead", overtaken)
     resume(planned, dry_run=True, max_credits=9 * EACH)
     assert kept(planned) == 7
+
+
+def test_redo_of_a_plan_refuses_the_rows_that_its_resume_refuses(faulty, speak, resume):
+    planned = speak(faulty, [*LINES, ""], dry_run=True)
+    for options in ({}, {"redo": ["0"]}):
+        with pytest.raises(spf.errors.InvalidRows) as caught:
+            resume(planned, **options)
+        assert [found["row_id"] for found in caught.value.problems] == ["4"]
+    assert faulty.seen == []
+    assert resume(planned, redo=["0"], dry_run=True).estimate.invalid == 1
+    run = resume(planned, redo=["0"], on_invalid="skip")
+    # What was made without them is not asked about again.
+    assert resume(run, redo=["1"]).stats["done"] == 4

@@ -107,6 +107,7 @@ async def resume(
             _refuse_redo(connection)
             table, known = await asyncio.to_thread(with_new_takes, folder, redo)
             left_out = await asyncio.to_thread(problems_of, folder)
+            _refuse_planned_invalid(folder, left_out, given)
             # Rows that the run was made without are not asked about again.
             own = replace(given, on_invalid="skip") if left_out else given
             prepared = await prepare(table, {}, operation, connection, own, known)
@@ -115,7 +116,8 @@ async def resume(
             prepared = await prepare(table, {}, operation, connection, given, known)
         else:
             prepared = await asyncio.to_thread(reopen, folder)
-            _refuse_planned_invalid(prepared, given)
+            if prepared.invalid:
+                _refuse_planned_invalid(folder, await asyncio.to_thread(problems_of, folder), given)
     except BaseException:
         await connection.client.close()
         raise
@@ -141,11 +143,11 @@ def _refuse_redo(connection: Connection) -> None:
         raise InvalidRows([problem("redo", words)])
 
 
-def _refuse_planned_invalid(prepared: Prepared, options: Options) -> None:
+def _refuse_planned_invalid(folder: RunFolder, problems: Sequence[dict[str, Any]], options: Options) -> None:
     # A dry run shows its problems instead of raising; what starts it must not leave rows out unasked.
-    planned = prepared.folder.manifest.extra.get(STATE_KEY) == PLANNED
-    if planned and prepared.invalid and options.on_invalid == "raise" and not options.dry_run:
-        raise InvalidRows(problems_of(prepared.folder))
+    planned = folder.manifest.extra.get(STATE_KEY) == PLANNED
+    if planned and problems and options.on_invalid == "raise" and not options.dry_run:
+        raise InvalidRows(problems)
 
 
 def _constant(folder: RunFolder, argument: str) -> Any:
