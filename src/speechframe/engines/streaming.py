@@ -19,7 +19,7 @@ from speechframe.audio.codec import seconds_to_frames
 from speechframe.engines.base import Capabilities, Speaker, Speech, StreamingSpeaker, Utterance, Word
 from speechframe.engines.pieces import LOUDNESS_DB, PEAK, levelled
 from speechframe.errors import EngineError
-from speechframe.spec.pauses import Pause, split_pauses, strip_pauses
+from speechframe.spec.pauses import Pause, speaks, split_pauses
 from speechframe.wire.chunking import Chunker
 
 __all__ = [
@@ -30,7 +30,6 @@ __all__ = [
     "level_gain",
     "pause_seconds",
     "sentences",
-    "speaks",
     "stream",
 ]
 
@@ -67,17 +66,6 @@ def sentences(text: str) -> list[str]:
         elif part:
             found.append(part)
     return found
-
-
-def speaks(text: str) -> bool:
-    """Whether there is a letter or a digit in a text.
-
-    Examples
-    --------
-    >>> speaks("[pause 2s] ...")
-    False
-    """
-    return any(character.isalnum() for character in strip_pauses(text))
 
 
 def pause_seconds(before: str, after: str, rate: int = 0) -> float:

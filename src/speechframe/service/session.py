@@ -18,7 +18,7 @@ from aiohttp import WSMsgType, web
 
 from speechframe.audio.codec import seconds_to_frames
 from speechframe.audio.streams import StreamEncoder
-from speechframe.engines.streaming import pause_seconds, speaks
+from speechframe.engines.streaming import pause_seconds
 from speechframe.service import quota
 from speechframe.service.answers import Refusal
 from speechframe.service.catalogue import Casting, Catalogue
@@ -41,7 +41,7 @@ from speechframe.service.workers import PoolClosed, Saturated, WorkerLost
 from speechframe.spec import billing, chosen
 from speechframe.spec.codes import CloseCode, ErrorCode, HttpErrorCode
 from speechframe.spec.limits import Pool
-from speechframe.spec.pauses import Pause, split_pauses
+from speechframe.spec.pauses import Pause, speaks, split_pauses
 from speechframe.spec.socket import ErrorFrame, FinalFrame, VoiceConfig, WarningFrame
 from speechframe.spec.speech import Model
 from speechframe.wire.contexts import Action, Cancel, Close, Contexts, Finish, Generate, Send

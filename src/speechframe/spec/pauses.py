@@ -78,6 +78,17 @@ def strip_pauses(text: str) -> str:
     return _MARKER.sub("", text) if PAUSE_START in text else text
 
 
+def speaks(text: str) -> bool:
+    """Whether there is a letter or a digit in a text, beside its pause markers.
+
+    Examples
+    --------
+    >>> speaks("[pause 2s] ..."), speaks("Да")
+    (False, True)
+    """
+    return any(character.isalnum() for character in strip_pauses(text))
+
+
 def pause_warnings(text: str) -> tuple[str, ...]:
     """Return words about every pause that is clamped and every piece that looks like a marker but is none.
 
