@@ -245,6 +245,29 @@ def test_what_a_server_sends_its_client_reads(frame):
         ('{"error_code": "NEW"}', ErrorFrame(error="", error_code="NEW")),
         ('{"error": {}, "error_code": 5, "fatal": "yes"}', ErrorFrame(error="", error_code="")),
         ('{"warning": "hm"}', WarningFrame(warning="hm", warning_code="")),
+        ('{"audio": "", "error": "e", "final": false}', ErrorFrame(error="e", error_code="")),
+        (
+            '{"audio": "AA==", "error": "", "error_code": "", "warning": "", "warning_code": "", "fatal": 0}',
+            AudioReceived(b"\0", None, None),
+        ),
+        (
+            '{"audio": "AA==", "warning": "hm", "error": ""}',
+            AudioReceived(b"\0", None, None, said=WarningFrame(warning="hm", warning_code="")),
+        ),
+        (
+            '{"audio": "AA==", "error": "e", "fatal": true}',
+            AudioReceived(b"\0", None, None, said=ErrorFrame(error="e", error_code="", fatal=True)),
+        ),
+        (
+            '{"audio": "%%%", "error": "e", "fatal": true}',
+            ErrorFrame(error="e", error_code="", fatal=True),
+        ),
+        (
+            '{"final": true, "warning_code": "NO_VOICE_ID"}',
+            AudioReceived(
+                b"", None, None, final=True, said=WarningFrame(warning="", warning_code=W.NO_VOICE_ID)
+            ),
+        ),
         ('{"final": true, "context_id": 5, "new": 1}', FinalFrame()),
         ('{"audio": "AA==", "final": true}', AudioReceived(b"\0", None, None, final=True)),
         (
@@ -263,7 +286,18 @@ def test_a_client_survives_what_is_new_or_missing(message, found):
 
 @pytest.mark.parametrize(
     "message",
-    ["{", "[]", "{}", '{"pong": 1}', '{"audio": "%%%"}', '{"audio": 5}', '{"final": false}', b"\xff"],
+    [
+        "{",
+        "[]",
+        "{}",
+        '{"pong": 1}',
+        '{"audio": "%%%"}',
+        '{"audio": "%%%", "warning": "hm"}',
+        '{"audio": 5}',
+        '{"final": false}',
+        '{"error": "", "warning": ""}',
+        b"\xff",
+    ],
 )
 def test_what_is_no_frame_is_told_and_nothing_more(message):
     assert isinstance(parse_server_frame(message), UnknownFrame)

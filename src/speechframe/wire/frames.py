@@ -105,13 +105,15 @@ class ParsedFrame:
 class AudioReceived:
     """An audio frame as the client sees it: the bytes, and whose they are.
 
-    `final` where a service puts the last audio and the final frame into one.
+    `final` where a service puts the last audio and the final frame into one; `said` is the error or warning
+    that rides on either.
     """
 
     audio: bytes
     context_id: str | None
     trace_id: str | None
     final: bool = False
+    said: ErrorFrame | WarningFrame | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +200,7 @@ def parse_server_frame(message: str | bytes, clean: Clean = as_it_is) -> ServerF
     Examples
     --------
     >>> parse_server_frame('{"audio": "AAE=", "context_id": "a"}')
-    AudioReceived(audio=b'\x00\x01', context_id='a', trace_id=None, final=False)
+    AudioReceived(audio=b'\x00\x01', context_id='a', trace_id=None, final=False, said=None)
     >>> parse_server_frame('{"error": "new", "error_code": "NEW"}').error_code
     'NEW'
     """
@@ -211,9 +213,27 @@ def parse_server_frame(message: str | bytes, clean: Clean = as_it_is) -> ServerF
     context_id = _text(fields.get("context_id"))
     trace_id = _line(fields.get("trace_id"), MAX_TRACE_CHARACTERS, clean) or None
     about: dict[str, Any] = {"context_id": context_id, "trace_id": trace_id}
-    said = fields.get
-    # Some services send every field of every frame, most of them null.
-    if said("error") is not None or said("error_code") is not None or said("fatal") is True:
+    said = _said(fields, about, clean)
+    audio, final = fields.get("audio"), fields.get("final")
+    if said is not None and not (audio or final):
+        return said
+    if audio is not None:
+        data = decode_base64(audio.encode("utf-8", "replace")) if isinstance(audio, str) else None
+        if data is not None:
+            return AudioReceived(data, context_id, trace_id, final is True, said)
+        lost = UnknownFrame("audio is no Base64", fields, context_id, is_audio=True)
+        return said if isinstance(said, ErrorFrame) and said.fatal else lost
+    if final:
+        return FinalFrame(**about) if said is None else AudioReceived(b"", context_id, trace_id, True, said)
+    return UnknownFrame("none of the frames that are known", fields, context_id)
+
+
+def _said(
+    fields: Mapping[str, Any], about: Mapping[str, Any], clean: Clean
+) -> ErrorFrame | WarningFrame | None:
+    """Return the error or warning in a frame, whatever else is in it."""
+    # Some services send every field of every frame, most of them null or empty.
+    if fields.get("error") or fields.get("error_code") or fields.get("fatal") is True:
         return ErrorFrame(
             error=_line(fields.get("error"), MAX_MESSAGE_CHARACTERS, clean),
             error_code=_code(fields.get("error_code"), clean),
@@ -221,21 +241,13 @@ def parse_server_frame(message: str | bytes, clean: Clean = as_it_is) -> ServerF
             fatal=fields.get("fatal") is True,
             **about,
         )
-    if said("warning") is not None or said("warning_code") is not None:
+    if fields.get("warning") or fields.get("warning_code"):
         return WarningFrame(
             warning=_line(fields.get("warning"), MAX_MESSAGE_CHARACTERS, clean),
             warning_code=_code(fields.get("warning_code"), clean),
             **about,
         )
-    if said("audio") is not None:
-        text = _text(fields["audio"])
-        audio = None if text is None else decode_base64(text.encode("utf-8", "replace"))
-        if audio is None:
-            return UnknownFrame("audio is no Base64", fields, context_id, is_audio=True)
-        return AudioReceived(audio, context_id, trace_id, final=fields.get("final") is True)
-    if fields.get("final"):
-        return FinalFrame(**about)
-    return UnknownFrame("none of the frames that are known", fields, context_id)
+    return None
 
 
 def _object(message: str | bytes) -> dict[str, Any]:
