@@ -15,6 +15,7 @@ import speechframe as spf
 from speechframe.audio import codec
 from speechframe.client import Client, Patience, SyncClient
 from speechframe.errors import (
+    BadAnswer,
     BadRequest,
     ConnectionFailed,
     InvalidRows,
@@ -275,6 +276,18 @@ async def test_a_turn_without_text_ends_at_once(client):
         assert await stream.read() == b""
         assert stream.samples().shape == (0,)
         assert session.sockets == 0
+
+
+async def test_a_turn_with_nothing_to_pronounce_is_complete_without_audio(client):
+    async with client.stream_session(voice="ivy") as session:
+        for text in ("👍", "…", "?!", "[pause 1s]", "-- ", "***"):
+            stream = session.speak(text)
+            assert (await stream.read(), stream.is_complete) == (b"", True)
+        # What the voice has no letters for is refused over HTTP, too.
+        with pytest.raises(BadAnswer, match="no audio"):
+            await session.speak("Да.").read()
+    with pytest.raises(BadRequest):
+        await client.stream("Да.", voice="ivy")
 
 
 # Within the second for which a text waits for more, at the most.

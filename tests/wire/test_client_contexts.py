@@ -4,6 +4,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from pydantic import ValidationError
 
 from speechframe.spec.codes import CloseCode, WarningCode
 from speechframe.spec.socket import VoiceConfig
@@ -28,20 +29,36 @@ def got(contexts, now_s=0.0, **fields):
     return contexts.receive(json.dumps(fields), now_s=now_s)
 
 
-def test_a_turn_without_audio_has_failed_unless_there_was_nothing_to_say():
-    for text, cleared, is_bad in (("Hi.", False, True), (" \n", False, False), ("Hi.", True, False)):
-        contexts = client()
-        turn = contexts.open(NORA)
+@pytest.mark.parametrize(
+    ("texts", "cleared", "kind"),
+    [
+        (["Hi."], False, Failed),
+        (["Hi."], True, Ended),
+        ([" \n"], False, Ended),
+        (["👍"], False, Ended),
+        (["…", "?!"], False, Ended),
+        (["-- ", "***"], False, Ended),
+        # A marker may come in pieces.
+        (["[pau", "se 1", "s]", "."], False, Ended),
+        (["[pause 1s] 7"], False, Failed),
+        (["Да."], False, Failed),
+        (["[pause soon]"], False, Failed),
+    ],
+)
+def test_a_turn_without_audio_has_failed_unless_there_was_nothing_to_pronounce(texts, cleared, kind):
+    contexts = client()
+    turn = contexts.open(NORA)
+    for text in texts:
         contexts.send(turn, text)
-        sent(contexts)
-        if cleared:
-            contexts.clear(turn)
-        contexts.end(turn)
-        sent(contexts)
-        (event,) = got(contexts, final=True, context_id="1.1")
-        assert isinstance(event, Failed if is_bad else Ended)
-        assert sent(contexts) == []
-        assert contexts.open_turns == ()
+    sent(contexts)
+    if cleared:
+        contexts.clear(turn)
+    contexts.end(turn)
+    sent(contexts)
+    (event,) = got(contexts, final=True, context_id="1.1")
+    assert isinstance(event, kind)
+    assert sent(contexts) == []
+    assert contexts.open_turns == ()
 
 
 @pytest.mark.rule("socket.config-before-text")
@@ -202,6 +219,163 @@ def test_a_connection_lost_before_anything_was_heard_is_as_if_nothing_was_sent(c
     assert contexts.disconnected(code) == [Retried(turn, None)]
     contexts.connected()
     assert [frame.get("text") for frame in sent(contexts)] == [None, "One. ", "Two.", None]
+
+
+@pytest.mark.parametrize("code", [None, 1006, 1000])
+def test_a_connection_that_is_always_lost_before_anything_was_heard_fails_the_turn(code):
+    contexts = client(max_attempts=3)
+    turn = contexts.open(NORA)
+    contexts.send(turn, "One. ")
+    events = []
+    for _ in range(9):
+        contexts.connected()
+        sent(contexts)
+        events += contexts.disconnected(code)
+    assert events == [Retried(turn, None)] * 2 + [Failed(turn, None, "the connection was lost")]
+    assert contexts.open_turns == ()
+
+
+def test_a_close_before_anything_was_sent_is_no_attempt():
+    contexts = client(max_attempts=1)
+    turn, idle = contexts.open(NORA), contexts.open(NORA)
+    contexts.send(turn, "One. ")
+    for _ in range(5):
+        assert contexts.disconnected(CloseCode.NORMAL) == []
+        contexts.connected()
+    sent(contexts)
+    contexts.clear(turn)
+    sent(contexts)
+    # Of what was cleared nobody waits for anything.
+    assert contexts.disconnected(CloseCode.NORMAL) == []
+    assert contexts.open_turns == (turn, idle)
+
+
+@pytest.mark.parametrize("code", [None, 1000])
+def test_refusals_are_none_of_the_attempts(code):
+    contexts = client(max_attempts=2)
+    turn = contexts.open(NORA)
+    contexts.send(turn, "One. ")
+    for attempt in range(1, 6):
+        sent(contexts, now_s=10 * attempt)
+        error = {"error": "", "error_code": "ACTIVE_CONTEXT_LIMIT_EXCEEDED"}
+        got(contexts, now_s=10 * attempt, **error, context_id=f"1.{attempt}")
+    sent(contexts, now_s=60)
+    assert contexts.disconnected(code) == [Retried(turn, None)]
+
+
+@pytest.mark.parametrize(
+    ("text", "clears", "lost"), [("Two. ", False, True), (" \n", False, False), ("Two. ", True, False)]
+)
+def test_text_that_was_sent_and_not_heard_before_a_close_with_1000_fails_its_turn(text, clears, lost):
+    contexts = client()
+    turn = contexts.open(NORA)
+    contexts.send(turn, "One. ")
+    sent(contexts)
+    got(contexts, audio="AAE=", context_id="1.1")
+    contexts.send(turn, text)
+    if clears:
+        sent(contexts)
+        contexts.clear(turn)
+    sent(contexts)
+    events = contexts.disconnected(CloseCode.NORMAL)
+    assert [type(event) for event in events] == ([Failed] if lost else [])
+    assert contexts.open_turns == (() if lost else (turn,))
+
+
+def test_text_that_was_not_sent_before_a_close_with_1000_is_sent_after_it():
+    contexts = client()
+    turn = contexts.open(NORA)
+    contexts.send(turn, "One. ")
+    sent(contexts)
+    got(contexts, audio="AAE=", context_id="1.1")
+    contexts.send(turn, "Two. ")
+    assert contexts.disconnected(CloseCode.NORMAL) == []
+    contexts.connected()
+    assert [frame.get("text") for frame in sent(contexts)] == [None, "Two. "]
+
+
+@pytest.mark.parametrize("text", ["Half an emoji: \ud83d", "a\0b"])
+def test_text_that_cannot_be_sent_is_refused_where_it_comes_in_and_stops_nobody(text):
+    contexts = client()
+    turn, other = contexts.open(NORA), contexts.open(NORA)
+    contexts.send(turn, "One. ")
+    with pytest.raises(ValidationError):
+        contexts.send(turn, text)
+    contexts.send(other, "Two. ")
+    assert [frame.get("text") for frame in sent(contexts)] == [None, "One. ", None, "Two. "]
+
+
+def test_what_is_given_up_between_two_frames_is_sent_no_further_and_holds_no_slot():
+    slots = Slots(2)
+    contexts = ClientContexts(slots)
+    contexts.connected()
+    for text in ("One.", "Two.", "Three."):
+        contexts.send(contexts.open(NORA), text)
+    frames = contexts.frames(now_s=0)
+    assert next(frames).context_id == "1.1"
+    contexts.abandon(1)
+    contexts.abandon(2)
+    assert [frame.context_id for frame in frames] == ["3.1", "3.1"]
+    assert [frame.context_id for frame in contexts.frames(now_s=0)] == ["1.1", "1.1"]
+    assert slots.active == 1
+
+
+def test_a_connection_that_is_lost_between_two_frames_is_sent_no_further():
+    contexts = client()
+    for text in ("One.", "Two."):
+        contexts.send(contexts.open(NORA), text)
+    frames = contexts.frames(now_s=0)
+    next(frames)
+    assert contexts.disconnected(None) == [Retried(1, None)]
+    assert list(frames) == []
+
+
+def test_whether_anything_came_is_counted_from_when_a_turn_is_sent():
+    contexts = client()
+    turn, other = contexts.open(NORA), contexts.open(NORA)
+    contexts.send(turn, "One.")
+    sent(contexts)
+    got(contexts, hello=1)
+    contexts.send(other, "Two.")
+    sent(contexts)
+    assert (contexts.is_answered(turn), contexts.is_answered(other)) == (True, False)
+    got(contexts, audio="AAE=", context_id="1.1")
+    assert contexts.is_answered(other)
+    assert (contexts.turn_of("2.1"), contexts.turn_of("9.1"), contexts.turn_of(None)) == (other, None, None)
+
+
+HEARD = Audio(1, b"\0\1")
+
+
+@pytest.mark.parametrize(
+    ("beside", "events"),
+    [
+        ({"error": "", "error_code": "", "warning": "", "warning_code": "", "fatal": False}, [HEARD]),
+        ({"warning": "w", "warning_code": "NEW"}, [Warned(1, "NEW", "w"), HEARD]),
+        ({"warning": "w", "final": True}, [Warned(1, "", "w"), HEARD, Ended(1)]),
+        ({"error": "e", "error_code": "NEW"}, [Odd(1, "an error that is not fatal: NEW e"), HEARD]),
+        # It is sent again, or there is an end to it: nobody waits for this piece any more.
+        ({"error": "e", "error_code": "INTERNAL_ERROR"}, [Retried(1, "INTERNAL_ERROR")]),
+        ({"error": "e", "error_code": "NEW", "fatal": True, "final": True}, [Failed(1, "NEW", "e")]),
+    ],
+)
+def test_audio_is_heard_whatever_else_is_in_its_frame(beside, events):
+    contexts = client()
+    turn = contexts.open(NORA)
+    contexts.send(turn, "One.")
+    contexts.end(turn)
+    sent(contexts)
+    assert got(contexts, audio="AAE=", context_id="1.1", **beside) == events
+
+
+def test_a_final_frame_with_a_warning_ends_its_turn():
+    contexts = client()
+    turn = contexts.open(NORA)
+    contexts.send(turn, "One.")
+    contexts.end(turn)
+    sent(contexts)
+    got(contexts, audio="AAE=", context_id="1.1")
+    assert got(contexts, final=True, warning="w", context_id="1.1") == [Warned(turn, "", "w"), Ended(turn)]
 
 
 @pytest.mark.parametrize(("ends", "code"), [(True, None), (True, 1000), (False, None)])
@@ -393,7 +567,10 @@ class BothEnds(RuleBasedStateMachine):
             return
         self.service.close()
         self.service, self.at_work, self.finishing = None, [], []
-        self.note(self.client.disconnected(code))
+        events = self.client.disconnected(code)
+        # Nothing was under way, so nothing is lost.
+        assert code is None or not any(isinstance(event, Failed) for event in events)
+        self.note(events)
 
     @invariant()
     def slots_are_never_taken_beyond_the_cap_or_given_back_twice(self):

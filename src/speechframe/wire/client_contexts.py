@@ -8,52 +8,31 @@ an attempt that was given up is told apart. What is decided here, always by code
 * A turn that the service refuses for its number waits until another ends, or a moment, and is sent again.
 * A turn that fails with INTERNAL_ERROR, or whose connection is lost, is sent again from its beginning, unless
   some of it was heard: then it has failed, since nobody wants to hear half of it twice.
-* After a close with 1000 a turn goes on when it has text: a new connection is wanted then, and not before.
-* A turn of whose audio a piece cannot be read, or that ends without any for its text, has failed.
+* After a close with 1000 a turn that was heard goes on when it has more text: a new connection is wanted
+  then, and not before. Where no audio came since its last text, nobody knows what of it was spoken: it has
+  failed.
+* A turn of whose audio a piece cannot be read, or that ends without any for a text with something to
+  pronounce, has failed.
 * Every attempt that was begun gets its `end`, whatever happens.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from math import inf
 from typing import Any
 
 from speechframe.spec.codes import CloseCode, ErrorCode
 from speechframe.spec.socket import ClientFrame, ErrorFrame, FinalFrame, VoiceConfig, WarningFrame
+from speechframe.wire.client_turn import ClientTurn
 from speechframe.wire.errors import MAX_TRACE_CHARACTERS, Clean, as_it_is, one_line
 from speechframe.wire.events import Audio, Ended, Event, Failed, Odd, Retried, Warned
-from speechframe.wire.frames import UnknownFrame, parse_server_frame
+from speechframe.wire.frames import AudioReceived, ServerFrame, UnknownFrame, parse_server_frame
 from speechframe.wire.turns import SlotPool
 
 __all__ = ["Audio", "ClientContexts", "Ended", "Event", "Failed", "Odd", "Retried", "Warned"]
 
-_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 5.0
-
-
-@dataclass(eq=False, slots=True)
-class _Turn:
-    number: int
-    opening: dict[str, Any]
-    frames: list[dict[str, Any]] = field(default_factory=list)
-    """What is to be sent, and what was sent while it may have to be sent again."""
-    sent: int = 0
-    wire_id: str | None = None
-    attempts: int = 0
-    has_slot: bool = False
-    ended: bool = False
-    heard: bool = False
-    not_before_s: float = -inf
-    refused_since_s: float | None = None
-    wait_s: float = _FIRST_WAIT_S
-
-    @property
-    def has_text(self) -> bool:
-        return any("text" in one for one in self.frames[self.sent :])
-
-    @property
-    def is_to_be_heard(self) -> bool:
-        """Whether there is text of which nothing was heard."""
-        return not self.heard and any(one.get("text", "").strip() for one in self.frames)
+_LONGEST_WAIT_S = 5.0
+_CLEAR = ClientFrame.model_validate({"clear": True})
+_END = ClientFrame.model_validate({"end": True})
 
 
 class ClientContexts:
@@ -64,7 +43,8 @@ class ClientContexts:
     slots
         Where active contexts are counted, shared by the sockets of a key.
     max_attempts
-        How often a turn is sent at most when it fails.
+        How often a turn is sent at most when it fails, or when nothing of it was heard before its connection
+        was closed.
     patience_s
         How long a turn waits while the service says that too many contexts are active.
     clean
@@ -92,9 +72,9 @@ class ClientContexts:
         self._clean = clean
         self._max_attempts = max_attempts
         self._patience_s = patience_s
-        self._numbers = 0
-        self._turns: dict[int, _Turn] = {}
-        self._by_wire_id: dict[str, _Turn] = {}
+        self._numbers = self._messages = 0
+        self._turns: dict[int, ClientTurn] = {}
+        self._by_wire_id: dict[str, ClientTurn] = {}
         # Attempts that were given up and are still to be ended, with whether they hold a slot till then.
         self._closing: list[tuple[str, bool]] = []
         # Attempts that were given up on this connection and of which something may still come.
@@ -129,24 +109,30 @@ class ClientContexts:
             min_buffer_size, max_buffer_delay_in_ms, predictive_chunking; those that are given.
         """
         self._numbers += 1
-        opening = {"voice_config": voice_config, **(settings or {})}
-        self._turns[self._numbers] = _Turn(self._numbers, opening)
+        opening = ClientFrame.model_validate({"voice_config": voice_config, **(settings or {})})
+        self._turns[self._numbers] = ClientTurn(self._numbers, opening)
         return self._numbers
 
     def send(self, turn: int, text: str) -> None:
-        """Add text to a turn; what comes for one that is over is dropped, as it would be on the wire."""
+        """Add text to a turn; what comes for one that is over is dropped, as it would be on the wire.
+
+        Raises
+        ------
+        ValidationError
+            It cannot be sent. So what is sent needs no check any more: one turn's fault is never another's.
+        """
         found = self._turns.get(turn)
         if found is not None and not found.ended and text:
-            found.frames.append({"text": text})
+            found.frames.append(ClientFrame.model_validate({"text": text}))
 
     def clear(self, turn: int) -> list[Event]:
         """Drop the text of a turn that is not spoken yet."""
         found = self._turns.get(turn)
         if found is None:
             return []
-        ending = [{"end": True}] if found.ended else []
+        ending = [_END] if found.ended else []
         # An end that has gone cannot be taken back; clear reaches what the service still holds.
-        found.frames = ([{"clear": True}] if found.wire_id else []) + ending
+        found.frames = ([_CLEAR] if found.wire_id else []) + ending
         found.sent = 0
         return [] if found.wire_id else self._over_if_ended(found)
 
@@ -159,7 +145,7 @@ class ClientContexts:
         if found.wire_id is None and not found.has_text:
             # Nothing of it is known to the service, or no longer: there is nothing to wait for.
             return self._over(found, Ended(turn))
-        found.frames.append({"end": True})
+        found.frames.append(_END)
         return []
 
     def abandon(self, turn: int) -> None:
@@ -173,6 +159,16 @@ class ClientContexts:
         """Whether the service knows of a turn; until then it waits for text, a slot or a connection."""
         found = self._turns.get(turn)
         return found is not None and found.wire_id is not None
+
+    def is_answered(self, turn: int) -> bool:
+        """Whether the service said anything, of any turn, since it knows of this one."""
+        found = self._turns.get(turn)
+        return found is not None and self._messages > found.messages_before
+
+    def turn_of(self, context_id: str | None) -> int | None:
+        """Return the turn whose attempt has an id on the wire."""
+        found = self._by_wire_id.get(context_id or "")
+        return found.number if found is not None else None
 
     def connected(self) -> None:
         """Take that there is a connection."""
@@ -191,79 +187,84 @@ class ClientContexts:
             events += self._lost(turn, code)
         return events
 
-    def frames(self, *, now_s: float) -> list[ClientFrame]:
-        """Return what is to be sent now, in order; it counts as sent."""
-        if not self._connected:
-            return []
-        frames: list[ClientFrame] = []
-        for wire_id, has_slot in self._closing:
-            frames += [
-                _frame(wire_id, {"clear": True}),
-                _frame(wire_id, {"end": True}),
-            ]
+    def frames(self, *, now_s: float) -> Iterator[ClientFrame]:
+        """Yield what is to be sent now, in order; each frame counts as sent when it is taken.
+
+        Between two frames anything may happen: a turn that is given up meanwhile is sent no further.
+        """
+        while self._connected and self._closing:
+            wire_id, has_slot = self._closing.pop(0)
             if has_slot:
                 self._slots.free()
-        self._closing.clear()
-        for turn in self._turns.values():
-            if turn.wire_id is None and not self._begins(turn, frames, now_s):
+            yield _addressed(_CLEAR, wire_id)
+            yield _addressed(_END, wire_id)
+        for number in list(self._turns):
+            turn = self._turns.get(number)
+            if turn is None or not self._connected:
                 continue
-            for fields in turn.frames[turn.sent :]:
-                frames.append(_frame(turn.wire_id, fields))
-                if fields.get("end"):
+            if turn.wire_id is None and self._begins(turn, now_s):
+                yield _addressed(turn.opening, turn.wire_id)
+            while turn.wire_id is not None and turn.sent < len(turn.frames):
+                frame = turn.next_frame()
+                if frame.end:
                     self._free(turn)
-            turn.sent = len(turn.frames)
-            if turn.heard:
-                turn.frames, turn.sent = [], 0
-        return frames
+                yield _addressed(frame, turn.wire_id)
 
     def receive(self, message: str | bytes, *, now_s: float) -> list[Event]:
         """Take a message of the service and return what it means."""
+        self._messages += 1
         frame = parse_server_frame(message, self._clean)
+        said = frame.said if isinstance(frame, AudioReceived) else None
+        # What rides on audio comes first: where it ends the turn, nobody waits for the audio any more.
+        before = self._meaning(said, now_s) if said is not None else []
+        return before + self._meaning(frame, now_s)
+
+    def _meaning(self, frame: ServerFrame, now_s: float) -> list[Event]:
         if frame.context_id in self._left:
             # Nobody wants to hear it any more.
-            if isinstance(frame, FinalFrame) or (isinstance(frame, ErrorFrame) and frame.fatal):
+            is_fatal = isinstance(frame, ErrorFrame) and frame.fatal
+            if is_fatal or (isinstance(frame, FinalFrame | AudioReceived) and frame.final):
                 self._left.discard(frame.context_id)
             return []
         turn = self._by_wire_id.get(frame.context_id or "")
         number = turn.number if turn is not None else None
         if isinstance(frame, WarningFrame):
             return [Warned(number, frame.warning_code, frame.warning)]
+        if isinstance(frame, ErrorFrame):
+            return self._error(turn, frame, now_s)
         if isinstance(frame, UnknownFrame):
             if turn is None or not frame.is_audio:
                 return [Odd(number, frame.why)]
             self._give_up(turn)
             return self._over(turn, Failed(turn.number, None, f"a piece is lost: {frame.why}", is_bad=True))
-        if isinstance(frame, ErrorFrame):
-            return self._error(turn, frame, now_s)
         if turn is None:
             context_id = one_line(frame.context_id or "", MAX_TRACE_CHARACTERS, self._clean)
             return [Odd(None, f"a frame for the context {context_id!r}, which is not open")]
-        if isinstance(frame, FinalFrame):
-            return self._final(turn, frame.trace_id)
-        heard: list[Event] = []
-        if frame.audio:
-            self._hear(turn)
-            heard.append(Audio(turn.number, frame.audio, frame.trace_id))
+        heard = self._heard(turn, frame) if isinstance(frame, AudioReceived) else []
         return heard + (self._final(turn, frame.trace_id) if frame.final else [])
 
-    def _begins(self, turn: _Turn, frames: list[ClientFrame], now_s: float) -> bool:
+    def _begins(self, turn: ClientTurn, now_s: float) -> bool:
         """Begin an attempt where there is text and a slot for it."""
         if not turn.has_text or now_s < turn.not_before_s or not self._slots.take():
             return False
         turn.has_slot = True
         turn.attempts += 1
+        turn.messages_before = self._messages
         turn.not_before_s = -inf
         turn.wire_id = f"{turn.number}.{turn.attempts}"
         self._by_wire_id[turn.wire_id] = turn
-        frames.append(_frame(turn.wire_id, turn.opening))
         return True
 
-    def _hear(self, turn: _Turn) -> None:
+    def _heard(self, turn: ClientTurn, frame: AudioReceived) -> list[Event]:
+        if not frame.audio:
+            return []
+        turn.is_owed = False
         if not turn.heard:
             turn.heard = True
             turn.frames, turn.sent = turn.frames[turn.sent :], 0
+        return [Audio(turn.number, frame.audio, frame.trace_id)]
 
-    def _final(self, turn: _Turn, trace_id: str | None) -> list[Event]:
+    def _final(self, turn: ClientTurn, trace_id: str | None) -> list[Event]:
         if not turn.ended or turn.has_slot:
             return [Odd(turn.number, "a final frame before the turn was ended")]
         if turn.is_to_be_heard:
@@ -271,21 +272,22 @@ class ClientContexts:
             return self._over(turn, Failed(turn.number, None, words, trace_id, is_bad=True))
         return self._over(turn, Ended(turn.number, trace_id))
 
-    def _error(self, turn: _Turn | None, frame: ErrorFrame, now_s: float) -> list[Event]:
+    def _error(self, turn: ClientTurn | None, frame: ErrorFrame, now_s: float) -> list[Event]:
         code, words = frame.error_code, frame.error
         if turn is None:
             return [Odd(None, f"an error of no open context: {code} {words}")]
         if code == ErrorCode.ACTIVE_CONTEXT_LIMIT_EXCEEDED and not turn.heard:
             return self._refused(turn, frame, now_s)
-        if code == ErrorCode.INTERNAL_ERROR and not turn.heard and turn.attempts < self._max_attempts:
+        failed = Failed(turn.number, str(code), words, frame.trace_id)
+        if code == ErrorCode.INTERNAL_ERROR and not turn.heard:
             self._give_up(turn)
-            return self._again(turn, str(code))
+            return self._tried(turn, failed)
         if frame.fatal or code in {ErrorCode.INTERNAL_ERROR, ErrorCode.INVALID_VOICE}:
             self._give_up(turn)
-            return self._over(turn, Failed(turn.number, str(code), words, frame.trace_id))
+            return self._over(turn, failed)
         return [Odd(turn.number, f"an error that is not fatal: {code} {words}")]
 
-    def _refused(self, turn: _Turn, frame: ErrorFrame, now_s: float) -> list[Event]:
+    def _refused(self, turn: ClientTurn, frame: ErrorFrame, now_s: float) -> list[Event]:
         turn.refused_since_s = now_s if turn.refused_since_s is None else turn.refused_since_s
         self._give_up(turn)
         if now_s - turn.refused_since_s >= self._patience_s:
@@ -296,7 +298,7 @@ class ClientContexts:
         turn.wait_s = min(2 * turn.wait_s, _LONGEST_WAIT_S)
         return self._again(turn, str(ErrorCode.ACTIVE_CONTEXT_LIMIT_EXCEEDED))
 
-    def _lost(self, turn: _Turn, code: int | None) -> list[Event]:
+    def _lost(self, turn: ClientTurn, code: int | None) -> list[Event]:
         if code == CloseCode.POLICY_VIOLATION:
             self._detach(turn)
             return self._over(turn, Failed(turn.number, None, CloseCode.POLICY_VIOLATION.cause))
@@ -304,45 +306,48 @@ class ClientContexts:
             return []
         self._detach(turn)
         if not turn.heard:
-            turn.sent = 0
-            turn.frames = [one for one in turn.frames if "clear" not in one]
-            if code != CloseCode.NORMAL and turn.attempts >= self._max_attempts:
-                return self._over(turn, Failed(turn.number, None, "the connection was lost"))
-            return self._again(turn, None)
-        if turn.ended or code != CloseCode.NORMAL:
+            turn.rewind()
+            return self._tried(turn, Failed(turn.number, None, "the connection was lost"))
+        if turn.ended or turn.is_owed or code != CloseCode.NORMAL:
             words = "the connection was lost before all of the audio had come"
             return self._over(turn, Failed(turn.number, None, words))
         return []
 
-    def _again(self, turn: _Turn, code: str | None) -> list[Event]:
+    def _tried(self, turn: ClientTurn, failed: Failed) -> list[Event]:
+        """Take that an attempt came to nothing: there is another one, unless it was the last."""
+        turn.failures += 1
+        if turn.has_text and turn.failures >= self._max_attempts:
+            return self._over(turn, failed)
+        return self._again(turn, failed.code)
+
+    def _again(self, turn: ClientTurn, code: str | None) -> list[Event]:
         """Have a turn sent again, unless all of its text was cleared: then there is nothing to send."""
         return [Retried(turn.number, code)] if turn.has_text else self._over_if_ended(turn)
 
-    def _over_if_ended(self, turn: _Turn) -> list[Event]:
+    def _over_if_ended(self, turn: ClientTurn) -> list[Event]:
         return self._over(turn, Ended(turn.number)) if turn.ended else []
 
-    def _give_up(self, turn: _Turn) -> None:
+    def _give_up(self, turn: ClientTurn) -> None:
         """Leave an attempt, to be ended on the wire; what it was to say is to be sent from the beginning."""
         if turn.wire_id is not None:
             self._closing.append((turn.wire_id, turn.has_slot))
             self._left.add(turn.wire_id)
             turn.has_slot = False
         self._detach(turn)
-        turn.sent = 0
-        turn.frames = [one for one in turn.frames if "clear" not in one]
+        turn.rewind()
 
-    def _detach(self, turn: _Turn) -> None:
+    def _detach(self, turn: ClientTurn) -> None:
         self._free(turn)
         if turn.wire_id is not None:
             del self._by_wire_id[turn.wire_id]
             turn.wire_id = None
 
-    def _free(self, turn: _Turn) -> None:
+    def _free(self, turn: ClientTurn) -> None:
         if turn.has_slot:
             turn.has_slot = False
             self._slots.free()
 
-    def _over(self, turn: _Turn, event: Ended | Failed) -> list[Event]:
+    def _over(self, turn: ClientTurn, event: Ended | Failed) -> list[Event]:
         self._detach(turn)
         del self._turns[turn.number]
         # What was refused for the number of contexts need not wait any longer.
@@ -351,5 +356,5 @@ class ClientContexts:
         return [event]
 
 
-def _frame(wire_id: str | None, fields: Mapping[str, Any]) -> ClientFrame:
-    return ClientFrame.model_validate({**fields, "context_id": wire_id})
+def _addressed(frame: ClientFrame, wire_id: str | None) -> ClientFrame:
+    return frame.model_copy(update={"context_id": wire_id})

@@ -1,0 +1,61 @@
+"""What a client knows of a turn over a WebSocket; what follows from it is in ``wire.client_contexts``."""
+
+from dataclasses import dataclass, field
+from itertools import islice
+from math import inf
+
+from speechframe.spec.pauses import speaks
+from speechframe.spec.socket import ClientFrame
+
+__all__ = ["ClientTurn"]
+
+_FIRST_WAIT_S = 0.1
+
+
+@dataclass(eq=False, slots=True)
+class ClientTurn:
+    """A turn: what is to be sent of it, what was sent, and what became of that."""
+
+    number: int
+    opening: ClientFrame
+    frames: list[ClientFrame] = field(default_factory=list)
+    """What is to be sent, and what was sent while it may have to be sent again; without the attempt's id."""
+    sent: int = 0
+    wire_id: str | None = None
+    attempts: int = 0
+    failures: int = 0
+    messages_before: int = 0
+    has_slot: bool = False
+    ended: bool = False
+    heard: bool = False
+    is_owed: bool = False
+    """Whether no audio came since text was sent."""
+    not_before_s: float = -inf
+    refused_since_s: float | None = None
+    wait_s: float = _FIRST_WAIT_S
+
+    @property
+    def has_text(self) -> bool:
+        """Whether there is text to be sent."""
+        return any(one.text is not None for one in islice(self.frames, self.sent, None))
+
+    @property
+    def is_to_be_heard(self) -> bool:
+        """Whether there is text to pronounce of which nothing was heard."""
+        return not self.heard and speaks("".join(one.text or "" for one in self.frames))
+
+    def next_frame(self) -> ClientFrame:
+        """Return the next frame to be sent; it counts as sent."""
+        frame = self.frames[self.sent]
+        self.sent += 1
+        if self.heard and self.sent == len(self.frames):
+            # None of it is ever sent again.
+            self.frames, self.sent = [], 0
+        if frame.clear or frame.text is not None:
+            self.is_owed = not frame.clear and (self.is_owed or speaks(frame.text or ""))
+        return frame
+
+    def rewind(self) -> None:
+        """Have all that was sent be sent again, without what was cleared."""
+        self.sent = 0
+        self.frames = [one for one in self.frames if not one.clear]
