@@ -7,14 +7,20 @@ import functools
 import gzip
 import json
 import ssl
+import sys
 import threading
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pytest
 import trustme
 from aiohttp import web
 from pydantic import SecretStr
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from socket_desk import HALF, PATH, Desk, speak
 
 from speechframe.audio import codec
 from speechframe.client import Call, Client, Patience
@@ -271,3 +277,16 @@ async def client(settings, quick):
 @pytest.fixture
 def call():
     return Call.of(GenerateRequest(text="Hello", voice_id="nora", encode_as_base64=True))
+
+
+@pytest.fixture
+def desk(odd):
+    found = Desk([speak])
+    odd.script(found.step, path=PATH)
+    return found
+
+
+@pytest.fixture
+async def session(client, desk):
+    async with client.stream_session(**HALF) as made:
+        yield made
