@@ -8,13 +8,13 @@ import asyncio
 import contextlib
 import logging
 import time
-import weakref
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Protocol
 
 from speechframe.client._refused import refused, without_secrets
-from speechframe.client.limits import MIB, published_cap
+from speechframe.client._slots import SharedSlots
+from speechframe.client.limits import MIB
 from speechframe.client.reach import Reach
 from speechframe.client.retry import persist
 from speechframe.client.transport import Reply, Socket
@@ -27,14 +27,12 @@ from speechframe.errors import (
     service_error,
 )
 from speechframe.spec.codes import CloseCode, ErrorCode, HttpErrorCode, Status
-from speechframe.spec.limits import LEAST_CONCURRENCY, REGIONS, Pool
 from speechframe.spec.socket import VoiceConfig
 from speechframe.wire.client_contexts import Audio, ClientContexts, Ended, Event, Failed
 from speechframe.wire.errors import MAX_MESSAGE_CHARACTERS, MAX_WARNINGS, NO_REASON, one_line
 from speechframe.wire.frames import encode_frame
-from speechframe.wire.turns import Slots
 
-__all__ = ["Line", "Port", "SharedSlots"]
+__all__ = ["Line", "Port"]
 
 ENDPOINT = "stream_input"
 
@@ -78,52 +76,6 @@ class Port(Protocol):
 
     def fail(self, error: BaseException) -> None:
         """Take that there will be nothing more."""
-
-
-class SharedSlots(Slots):
-    """The contexts that are active with a client's key, over all of its sockets.
-
-    Examples
-    --------
-    >>> SharedSlots().cap
-    2
-    """
-
-    def __init__(self) -> None:
-        super().__init__(LEAST_CONCURRENCY)
-        self._lines: weakref.WeakSet[Line] = weakref.WeakSet()
-        self._is_known = False
-
-    def joined(self, line: "Line") -> None:
-        """Take that a line waits for slots."""
-        self._lines.add(line)
-
-    def free(self) -> None:
-        """Give a slot back, and have everyone who waits for one look."""
-        super().free()
-        for line in self._lines:
-            line.poke()
-
-    def set(self, cap: int) -> None:
-        """Take that so many contexts may be active."""
-        self.cap, self._is_known = cap, True
-
-    async def learn(self, reach: Reach) -> None:
-        """Find out how many contexts may be active: what the service publishes, else the document.
-
-        Raises
-        ------
-        ServiceError, ConnectionFailed
-            The service cannot be asked.
-        """
-        if self._is_known:
-            return
-        published = published_cap(await reach.limits() or {}, Pool.STREAMING)
-        if published is not None:
-            self.set(published)
-            return
-        region = REGIONS.get(reach.regions.names[0])
-        self.set(region.streaming_concurrency or self.cap if region is not None else self.cap)
 
 
 class Line:

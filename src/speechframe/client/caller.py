@@ -10,8 +10,8 @@ from yarl import URL
 
 from speechframe.client._closing import AsyncClosing
 from speechframe.client._hidden import Redactor, header_text, hidden_key
-from speechframe.client._line import SharedSlots
 from speechframe.client._refused import refusal, without_secrets
+from speechframe.client._slots import SharedSlots
 from speechframe.client.calls import Call
 from speechframe.client.chapters import JSON, Answering, Arrived, make_chapters
 from speechframe.client.download import Downloader

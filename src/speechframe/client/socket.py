@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from speechframe.client._closing import AsyncClosing
-from speechframe.client._line import Line, SharedSlots
+from speechframe.client._line import Line
+from speechframe.client._slots import SharedSlots
 from speechframe.client.calls import accepted
 from speechframe.client.pieces import Pieces, pieces_of
 from speechframe.client.reach import Reach
