@@ -185,9 +185,9 @@ class Line:
             try:
                 if self._socket is None and self._contexts.wants_connection:
                     await self._connect()
+                await self._flush()
             except Exception as error:  # noqa: BLE001 - whatever it is, those who wait are to know
                 self._fail_all(error)
-            await self._flush()
             await self._rest()
 
     async def _rest(self) -> None:

@@ -8,12 +8,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from speechframe.client._line import Line
+from speechframe.client.calls import accepted
 from speechframe.client.reach import Reach
 from speechframe.client.received import Received
 from speechframe.client.stream import Stream, StreamFacts
 from speechframe.errors import StreamBroken
 from speechframe.spec.billing import billed_characters
-from speechframe.spec.socket import VoiceConfig
+from speechframe.spec.check import check
+from speechframe.spec.socket import ClientFrame, VoiceConfig
 from speechframe.wire.client_contexts import Audio, Ended, Event, Odd, Retried, Warned
 from speechframe.wire.errors import MAX_WARNINGS
 
@@ -89,6 +91,8 @@ class StreamContext:
         ------
         TypeError
             For what is no text.
+        InvalidRows
+            The text cannot be sent (half a surrogate pair, NUL); the turn is as before.
         RuntimeError
             The turn was ended.
         SpeechframeError
@@ -100,6 +104,7 @@ class StreamContext:
             raise self._failure
         if self._ended:
             raise RuntimeError("the turn was ended; open another one")
+        accepted(check(ClientFrame, {"text": text}), ClientFrame)
         if not self._characters:
             self.facts.started_s = time.perf_counter()
         self._characters += len(text)
