@@ -2,12 +2,25 @@
 
 import asyncio
 import json
+import threading
 
 import pytest
-from socket_desk import audio, frame, speak, until
+from socket_desk import HALF, audio, frame, speak, until
 
-from speechframe.client import _line
+from speechframe.client import Timeouts, _line
 from speechframe.errors import BadAnswer, ConnectionFailed, InvalidRows, StreamBroken
+
+LONG_S = 60.0
+
+
+@pytest.fixture
+def limits(monkeypatch):
+    """The time limits of what is begun from now on, to be changed while a test runs."""
+    names = ("attempt_s", "speech_s", "message_s")
+    found = dict.fromkeys(names, LONG_S)
+    for name in names:
+        monkeypatch.setattr(Timeouts, name, lambda self, size, name=name: found[name], raising=False)
+    return found
 
 
 async def said(session, text, *, ends=True):
@@ -17,6 +30,28 @@ async def said(session, text, *, ends=True):
     if ends:
         await context.end()
     return context, asyncio.create_task(context.audio().read())
+
+
+async def test_silence_counts_from_when_a_turn_that_waited_for_a_slot_is_sent(client, desk, limits):
+    async def act(desk, socket):
+        # The second turn's first audio comes when its limit is over, had it begun with the wait for the slot.
+        for pause_s in (0, 0.8):
+            wire_id, text = await desk.ended(socket)
+            await asyncio.sleep(pause_s)
+            await socket.send_str(audio(text.encode(), wire_id))
+            await socket.send_str(frame(final=True, context_id=wire_id))
+        await desk.next(socket)
+
+    desk.acts = [act]
+    async with client.stream_session(**HALF, max_contexts=1) as session, asyncio.timeout(LONG_S):
+        holder, _ = await said(session, "First.", ends=False)
+        await until(lambda: desk.frames and desk.texts())
+        limits["attempt_s"] = 0.5
+        _, reading = await said(session, "Second.")
+        await asyncio.sleep(0.1)
+        limits["attempt_s"] = LONG_S
+        await holder.end()
+        assert await reading == b"Second."
 
 
 async def test_a_service_that_closes_with_1000_before_any_audio_is_asked_so_many_times(
@@ -53,6 +88,160 @@ async def test_text_on_its_way_into_a_close_with_1000_is_not_passed_over(desk, s
     with pytest.raises(StreamBroken, match="lost before all of the audio had come"):
         await stream.read()
     assert (stream.is_complete, stream.audio) == (False, b"heard")
+
+
+async def deaf(desk, socket):
+    """Read, and say nothing."""
+    while await desk.next(socket) is not None:
+        pass
+
+
+async def test_a_socket_that_brings_nothing_is_left_and_its_turns_go_on_over_another(desk, session, limits):
+    desk.acts = [deaf, speak]
+    async with asyncio.timeout(LONG_S):
+        other, reading = await said(session, "Other.", ends=False)
+        await until(lambda: desk.frames and desk.texts())
+        limits["attempt_s"] = 0.1
+        with pytest.raises(StreamBroken, match=r"nothing came for 0\.1 s"):
+            await session.speak("Hello.").read()
+        limits["attempt_s"] = LONG_S
+        assert await session.speak("Next.").read() == b"Next."
+        await other.end()
+        assert await reading == b"Other."
+    assert (other.facts.attempts, desk.sockets) == (2, 2)
+
+
+async def test_a_socket_that_brings_others_something_is_kept(desk, session, limits):
+    spoken = threading.Event()
+
+    async def act(desk, socket):
+        wire_id, _ = await desk.ended(socket)
+        await socket.send_str(audio(b"heard", "1.1"))
+        await until(spoken.is_set)
+        await socket.send_str(frame(final=True, context_id=wire_id))
+        # The end of the one that was given up, and of the other.
+        while (found := await desk.ended(socket))[0] is not None:
+            if found[0] == "1.1":
+                await socket.send_str(frame(final=True, context_id="1.1"))
+
+    desk.acts = [act]
+    async with asyncio.timeout(LONG_S):
+        other, reading = await said(session, "Other.", ends=False)
+        await until(lambda: desk.frames and desk.texts())
+        limits["attempt_s"] = 0.3
+        with pytest.raises(StreamBroken, match=r"nothing came for 0\.3 s"):
+            await session.speak("Hello.").read()
+        limits["attempt_s"] = LONG_S
+        spoken.set()
+        await other.end()
+        assert await reading == b"heard"
+    assert desk.sockets == 1
+
+
+class Closed:
+    """A socket that takes nothing, until it is told to; meanwhile it may speak."""
+
+    def __init__(self, also=b"", pause_s=0.0):
+        self.opens = threading.Event()
+        self.also, self.pause_s = also, pause_s
+
+    async def __call__(self, desk, socket):
+        transport = socket._req.transport
+        await desk.next(socket)
+        transport.pause_reading()
+        if self.also:
+            for _ in range(50):
+                await socket.send_str(audio(self.also, "1.1"))
+                await asyncio.sleep(self.pause_s)
+        await until(self.opens.is_set)
+        transport.resume_reading()
+        await speak(desk, socket)
+
+
+async def fill(context):
+    """Give a turn more text than connections hold."""
+    for _ in range(20):
+        await context.send("x" * 1_000_000)
+
+
+async def test_a_socket_that_takes_nothing_is_left_for_another(desk, session, limits):
+    limits["message_s"] = 0.3
+    closed = Closed()
+    desk.acts = [closed, speak]
+    async with asyncio.timeout(10):
+        large = await session.open()
+        await fill(large)
+        await until(lambda: desk.frames and desk.frames[0])
+        await large.close()
+        assert await session.speak("Next.").read() == b"Next."
+    assert desk.sockets == 2
+    closed.opens.set()
+
+
+async def test_a_socket_whose_audio_nobody_takes_may_take_nothing(desk, session, limits, monkeypatch):
+    monkeypatch.setattr(_line, "MOST_WAITING_BYTES", 10_000)
+    limits["message_s"] = 0.3
+    closed = Closed(also=bytes(1000))
+    desk.acts = [closed]
+    async with asyncio.timeout(LONG_S):
+        paused = await session.open()
+        await paused.send("Hello.")
+        await until(lambda: paused.waiting_bytes > 10_000)
+        large = await session.open()
+        await fill(large)
+        await asyncio.sleep(0.6)
+        assert (session.sockets, desk.sockets) == (1, 1)
+        limits["message_s"] = LONG_S
+        closed.opens.set()
+        await paused.end()
+        assert (await paused.audio().read()).endswith(b"Hello.")
+        await large.close()
+    assert desk.sockets == 1
+
+
+async def test_a_socket_that_speaks_may_take_its_time_with_more_text(desk, session, limits):
+    limits["message_s"] = 1.0
+    closed = Closed(also=b"a", pause_s=0.03)
+    desk.acts = [closed]
+    async with asyncio.timeout(LONG_S):
+        large = await session.open()
+        await fill(large)
+        await until(lambda: large.received_bytes == 50)
+        assert (session.sockets, desk.sockets) == (1, 1)
+        limits["message_s"] = LONG_S
+        closed.opens.set()
+        await large.close()
+
+
+@pytest.mark.parametrize(("name", "limit_s"), [("attempt_s", 0.2), ("speech_s", 0.6)])
+async def test_a_listener_who_pauses_is_no_silence_of_his_neighbours(
+    desk, session, limits, monkeypatch, name, limit_s
+):
+    monkeypatch.setattr(_line, "MOST_WAITING_BYTES", 100_000)
+
+    async def act(desk, socket):
+        first, _ = await desk.ended(socket)
+        second, text = await desk.ended(socket)
+        for _ in range(30):
+            await socket.send_str(audio(bytes(10_000), first))
+        await socket.send_str(audio(text.encode(), second))
+        for wire_id in (first, second):
+            await socket.send_str(frame(final=True, context_id=wire_id))
+        await desk.next(socket)
+
+    desk.acts = [act]
+    async with asyncio.timeout(LONG_S):
+        paused = await session.open()
+        await paused.send("Long.")
+        await paused.end()
+        limits[name] = limit_s
+        _, reading = await said(session, "Short.")
+        await until(lambda: paused.waiting_bytes > 100_000)
+        await asyncio.sleep(0.8)
+        assert not reading.done()
+        limits[name] = LONG_S
+        assert len(await paused.audio().read()) == 300_000
+        assert await reading == b"Short."
 
 
 @pytest.mark.parametrize("text", ["Half an emoji: \ud83d", "a\0b"])

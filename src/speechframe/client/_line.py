@@ -1,7 +1,9 @@
 """One WebSocket and the turns that are spoken over it; the rules are in ``wire.client_contexts``.
 
 Two tasks: one connects when there is something to send, and sends; the other reads, as long as those who
-listen keep up. Both only move what the rules say between the socket and the turns.
+listen keep up. Both only move what the rules say between the socket and the turns. A socket that takes
+nothing, brings nothing or brings without end is left for another one, as if its connection were lost; while a
+listener holds it up, that says nothing about the service.
 """
 
 import asyncio
@@ -77,6 +79,9 @@ class Port(Protocol):
     def fail(self, error: BaseException) -> None:
         """Take that there will be nothing more."""
 
+    def look(self) -> None:
+        """Look again what is waited for: it has changed."""
+
 
 class Line:
     """A socket, made when there is text to send, and made again when it was closed and there is more.
@@ -106,6 +111,10 @@ class Line:
         self._fruitless = 0
         self._opened_s, self._bore = 0.0, False
         self._closed = False
+        self._sending_s: float | None = None
+        self._watch: asyncio.TimerHandle | None = None
+        self.is_held = False
+        """Whether nothing is read, because of somebody who does not take what has come."""
         self._logged: set[str] = set()
         slots.joined(self)
 
@@ -135,16 +144,22 @@ class Line:
         self._deliver(self._contexts.clear(turn))
         self.poke()
 
-    def abandon(self, turn: int) -> None:
-        """Give a turn up; what the service knows of it is cleared and ended."""
+    def abandon(self, turn: int, *, with_socket: bool = False) -> None:
+        """Give a turn up; what the service knows of it is cleared and ended, or lost with its socket."""
         self._contexts.abandon(turn)
         self._ports.pop(turn, None)
+        if with_socket:
+            self._abort()
         self.taken()
         self.poke()
 
     def is_begun(self, turn: int) -> bool:
         """Whether the service knows of a turn."""
         return self._contexts.is_begun(turn)
+
+    def is_answered(self, turn: int) -> bool:
+        """Whether the service said anything, of any turn, since it knows of this one."""
+        return self._contexts.is_answered(turn)
 
     def taken(self) -> None:
         """Read on: somebody has taken audio."""
@@ -203,15 +218,41 @@ class Line:
         if socket is None:
             return
         for frame in self._contexts.frames(now_s=self._loop.time()):
-            if not await socket.send(encode_frame(frame)):
+            if frame.voice_config is not None:
+                # From now on it is waited for.
+                self._look_again(self._contexts.turn_of(frame.context_id))
+            if not await self._send(socket, encode_frame(frame)):
                 # The reader takes that the connection is gone, and what it means for the turns.
                 return
+
+    async def _send(self, socket: Socket, text: str) -> bool:
+        self._sending_s = self._reach.timeouts.message_s(len(text.encode()))
+        self._watch_anew()
+        try:
+            return await socket.send(text)
+        finally:
+            self._sending_s = None
+            self._watch_anew()
+
+    def _watch_anew(self) -> None:
+        """Allow the socket the whole of its time, from now on, to take what is being sent."""
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+        # A service whose own audio is not taken may take no text.
+        if self._sending_s is not None and not self.is_held:
+            self._watch = self._loop.call_later(self._sending_s, self._abort)
+
+    def _look_again(self, *turns: int | None) -> None:
+        for turn in turns:
+            if turn is not None and (port := self._ports.get(turn)) is not None:
+                port.look()
 
     async def _connect(self) -> None:
         reach = self._reach
         if self._fruitless >= reach.patience.attempts:
             tries, self._fruitless = self._fruitless, 0
-            words = f"the service closed {tries} sockets in a row that had said nothing"
+            words = f"{tries} sockets in a row were lost before they had brought anything"
             raise ConnectionFailed(words, sent=True)
         if self._fruitless:
             await asyncio.sleep(reach.patience.wait_s(None, self._fruitless))
@@ -239,13 +280,36 @@ class Line:
         self._reading = self._loop.create_task(self._read(socket))
 
     async def _read(self, socket: Socket) -> None:
-        while (message := await socket.receive()) is not None:
+        while (message := await socket.receive()) is not None and self._socket is socket:
             self._deliver(self._contexts.receive(message, now_s=self._loop.time()))
             self._wake.set()
-            while any(port.waiting_bytes > MOST_WAITING_BYTES for port in self._ports.values()):
-                self._room.clear()
-                await self._room.wait()
-        self._lost(socket)
+            if self._is_full():
+                await self._hold()
+        if self._socket is socket:
+            self._lost(socket)
+
+    def _is_full(self) -> bool:
+        return any(port.waiting_bytes > MOST_WAITING_BYTES for port in self._ports.values())
+
+    async def _hold(self) -> None:
+        """Read no further while somebody does not take what has come: the others' audio lies behind it."""
+        self._held(is_held=True)
+        while self._is_full():
+            self._room.clear()
+            await self._room.wait()
+        self._held(is_held=False)
+
+    def _held(self, *, is_held: bool) -> None:
+        self.is_held = is_held
+        self._watch_anew()
+        self._look_again(*self._ports)
+
+    def _abort(self) -> None:
+        """Leave the socket, as if the connection were lost."""
+        socket = self._socket
+        if socket is not None:
+            socket.abort()
+            self._lost(socket)
 
     def _lost(self, socket: Socket) -> None:
         self._socket = None
@@ -268,6 +332,9 @@ class Line:
             is_over = isinstance(event, Ended | Failed)
             port = self._ports.pop(event.turn, None) if is_over else self._ports.get(event.turn)
             self._bore = self._bore or isinstance(event, Audio | Ended)
+            if isinstance(event, Audio):
+                # A service that speaks takes more text when it has spoken what it has.
+                self._watch_anew()
             if port is None:
                 continue
             if isinstance(event, Failed):

@@ -108,6 +108,14 @@ class Socket:
                 self.close_code, self.reason = message.data or None, message.extra or ""
         return None
 
+    def abort(self) -> None:
+        """End the connection at once, without a word: nothing more is sent, and nobody waits for it."""
+        response = self._socket._response  # noqa: SLF001 - aiohttp only closes in order, which may take for ever
+        connection = response.connection
+        if connection is not None and connection.transport is not None:
+            connection.transport.abort()
+        response.close()
+
     async def close(self) -> None:
         """Close it, with 1000."""
         with contextlib.suppress(ConnectionError, aiohttp.ClientError, TimeoutError):

@@ -39,7 +39,7 @@ class Timeouts:
         character, so a service that synthesises as slowly as it speaks still gets through.
     per_clip_second_s, upload_bytes_a_second
         An attempt with a clip may take ``base_s``, so much for each second of it, and its upload at so slow
-        a rate.
+        a rate; so may a message to a WebSocket.
     per_translated_character_s
         The same for a translation: a small machine that goes through a third language takes a few
         milliseconds a character, and a call may wait behind others.
@@ -68,6 +68,10 @@ class Timeouts:
         """Return how long an attempt with a clip of this length and size may take, without a download."""
         upload_s = size_bytes / self.upload_bytes_a_second
         return self.base_s + self.per_clip_second_s * audio_seconds + upload_s
+
+    def message_s(self, size_bytes: int) -> float:
+        """Return how long a WebSocket may take to take a message of this size."""
+        return self.base_s + size_bytes / self.upload_bytes_a_second
 
     def stream_s(self, request: StreamRequest) -> float:
         """Return how long all waits for a stream's audio may take together: as long as it can be heard."""

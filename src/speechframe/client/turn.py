@@ -166,7 +166,7 @@ class StreamContext:
             if self._over:
                 return None
             self._arrived.clear()
-            await self._wait()
+            await (self._wait_for_service() if self._is_spoken else self._arrived.wait())
         event = self._events.popleft()
         if isinstance(event, Audio):
             self.waiting_bytes -= len(event.audio) + _EVENT_BYTES
@@ -174,24 +174,28 @@ class StreamContext:
         self._over = self._over or isinstance(event, Ended)
         return event
 
-    async def _wait(self) -> None:
-        # Before the end it is the text that is waited for, and without a slot not the service.
-        is_spoken = self._ended and self._line.is_begun(self._turn)
+    @property
+    def _is_spoken(self) -> bool:
+        # Before the end it is the text that is waited for, without a slot another turn, and while somebody
+        # else's audio holds up the line its listener: none of them is the service.
+        return self._ended and self._line.is_begun(self._turn) and not self._line.is_held
+
+    async def _wait_for_service(self) -> None:
         silence_s = self._timeouts.attempt_s(self._characters)
         limit_s = min(silence_s, self._left_s)
         began_s = time.perf_counter()
         try:
-            async with asyncio.timeout(limit_s if self._ended else None):
+            async with asyncio.timeout(limit_s):
                 await self._arrived.wait()
         except TimeoutError:
-            if self._line.is_begun(self._turn) and not self._events:
+            if not self._arrived.is_set():
                 words = f"nothing came for {limit_s:g} s after the turn was ended"
                 if limit_s < silence_s:
                     words = "the turn was longer than any speech of its text"
-                await self.close(self._broken(words))
-        if is_spoken:
-            # Only waits count: a player takes its time.
-            self._left_s -= time.perf_counter() - began_s
+                # A connection that brings nobody anything is dead, and would be so for the next turn.
+                self._give_up(self._broken(words), with_socket=not self._line.is_answered(self._turn))
+        # Only waits count: a player takes its time.
+        self._left_s -= time.perf_counter() - began_s
 
     def take(self, event: Event) -> None:
         """Take what happened to the turn."""
@@ -202,7 +206,9 @@ class StreamContext:
                 self.received_bytes += len(audio)
                 if self._is_too_much():
                     most = f"more than {self._most_bytes:,} bytes"
-                    self._give_up(self._broken(f"the audio is too large for its text: {most}"))
+                    # There may be no end to it.
+                    reason = self._broken(f"the audio is too large for its text: {most}")
+                    self._give_up(reason, with_socket=True)
                     return
                 self.waiting_bytes += len(audio) + _EVENT_BYTES
             case Ended(trace_id=trace_id):
@@ -225,6 +231,10 @@ class StreamContext:
             self._failure = error
             self._arrived.set()
 
+    def look(self) -> None:
+        """Look again what is waited for: it has changed."""
+        self._arrived.set()
+
     def _trace(self, trace_id: str | None) -> None:
         if trace_id:
             self.facts.trace_id = trace_id
@@ -235,9 +245,9 @@ class StreamContext:
             self._most_bytes = self._bounds.speech_bytes_for(self.facts.text, self._rate_hz)
         return self.received_bytes > self._most_bytes
 
-    def _give_up(self, reason: BaseException) -> None:
+    def _give_up(self, reason: BaseException, *, with_socket: bool = False) -> None:
         self.fail(reason)
-        self._line.abandon(self._turn)
+        self._line.abandon(self._turn, with_socket=with_socket)
 
     def _broken(self, words: str) -> StreamBroken:
         return StreamBroken(words, received_bytes=self.received_bytes, trace_id=self.facts.trace_id)
