@@ -213,16 +213,20 @@ def flipped(data):
     return data[:-1] + bytes([data[-1] ^ 1])
 
 
+@pytest.mark.parametrize("is_named", [True, False])
 @pytest.mark.parametrize("damage", [torn, flipped, None])
-def test_clips_that_a_run_has_lost_are_named_and_taken_from_the_same_call(change, clips, damage):
-    data = [path.read_bytes() for path in clips]
-    run = change(data, dry_run=True)
+def test_clips_that_a_run_has_lost_are_named_and_taken_from_the_same_call(
+    change, clips, damage, is_named, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    data, place = [path.read_bytes() for path in clips], {} if is_named else {"run_dir": None}
+    run = change(data, dry_run=True, **place)
     kept = sorted((run.path / "input" / "audio").iterdir())
     for path in kept[:2]:
         path.unlink() if damage is None else path.write_bytes(damage(path.read_bytes()))
     folder = RunFolder.open(run.path)
     assert [run.path / problem.file for problem in folder.verify()] == kept[:2]
-    assert change(data).to_pandas()["error_message"].isna().all()
+    assert change(data, **place).to_pandas()["error_message"].isna().all()
     assert folder.verify() == []
 
 

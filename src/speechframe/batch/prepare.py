@@ -32,6 +32,7 @@ from speechframe.errors import InvalidRows, RunMismatch, StoreError
 from speechframe.store import (
     RunFolder,
     RunManifest,
+    clips,
     draft_in,
     draft_parent,
     is_draft,
@@ -192,6 +193,10 @@ def _in_new_folder(
             target = _move(draft, target)
         kept = RunFolder.open(target)
         said = folder.manifest.options
+        if not options.dry_run and (draft / clips.FOLDER_NAME).is_dir():
+            # Not where the draft itself was moved. A clip that was lost or torn is handed in again here.
+            with kept.lock():
+                kept.take_clips(folder)
         retaken = retaken_in(kept)
         if kept.manifest.options == said and kept.has_table():
             return _reopened(kept, planner) if retaken else _prepared(kept, planner, is_default=is_default)
