@@ -7,7 +7,7 @@ is what the service billed, or a little more where that is not known.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -193,7 +193,7 @@ def read_before(
     by_month: Counter[tuple[str, str]] = Counter()
     paid: dict[str, datetime] = {}
     unbooked = None if index is None else _Unbooked(index)
-    for attempts in _attempts(folder, standing.files, standing.others):
+    for attempts in _attempts(folder, standing):
         if unbooked is not None:
             unbooked.take(attempts)
         by_month.update(_by_month(attempts))
@@ -236,15 +236,16 @@ class _Unbooked:
 def read_spent(folder: Path) -> dict[tuple[str, str], int]:
     """Return what a run has spent, by fingerprint of the key and month of sending."""
     by_month: Counter[tuple[str, str]] = Counter()
-    for attempts in _attempts(folder, ledger_files(folder)):
+    for attempts in _attempts(folder):
         by_month.update(_by_month(attempts))
     return by_month
 
 
-def _attempts(
-    folder: Path, written: Sequence[Path], others: Sequence[LedgerRow] = ()
-) -> Iterator[pa.RecordBatch]:
+def _attempts(folder: Path, standing: Standing | None = None) -> Iterator[pa.RecordBatch]:
+    """Yield the attempts of `standing`; without it, those that have their files."""
     with storing(folder, "reading the ledger"):
+        written = ledger_files(folder) if standing is None else standing.files
+        others = () if standing is None else standing.others
         for table in read_attempts(written, _COLUMNS, others=others):
             yield from table.to_batches()
 
