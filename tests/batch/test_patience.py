@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from faulty import check_books, statuses
+from faulty import Faulty, check_books, statuses
 from tenacity import wait_fixed
 
 from speechframe.batch import retry
@@ -53,3 +53,23 @@ def test_rows_that_are_always_refused_hold_no_other_up(faulty, speak, quick):
     run = speak(faulty, LINES, patience_s=0.1, max_concurrency=1)
     assert statuses(run) == {text: "failed" if text in refused else "done" for text in LINES}
     assert (run.status, set(run.failed["error_status"])) == ("finished", {429})
+
+
+class Recovering(Faulty):
+    """Refuses everybody until a second row asks; the rest is scripted."""
+
+    def _step(self, text):
+        return 429 if {seen.text for seen in self.seen} == {LINES[0]} else super()._step(text)
+
+
+@pytest.mark.parametrize(("status", "times"), [(503, 1), (429, 4)])
+def test_a_long_refusal_that_is_over_leaves_a_run_as_patient_as_before(speak, quick, status, times):
+    lines = LINES + [f"This is row {i}." for i in range(6)]
+    service = Recovering(scripts={text: [status] for text in lines[4 : 4 + times]})
+    service.up()
+    try:
+        run = speak(service, lines, patience_s=0.3, max_concurrency=1)
+    finally:
+        service.down()
+    assert (run.status, set(statuses(run).values())) == ("finished", {"done"})
+    assert service.sends(LINES[0]) > 2

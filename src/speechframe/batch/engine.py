@@ -10,14 +10,14 @@ from speechframe.batch.accounts import Accounts
 from speechframe.batch.books import Before
 from speechframe.batch.budget import BALANCE
 from speechframe.batch.cap import Ticket
-from speechframe.batch.job import Job, idempotency_key, job_of
+from speechframe.batch.job import Job, call_of, job_of
 from speechframe.batch.limiter import Lane
 from speechframe.batch.operation import Todo
 from speechframe.batch.patience import Patience
 from speechframe.batch.progress import Bar
 from speechframe.batch.queue import RowQueue
 from speechframe.batch.retry import Charge, Decision, Verdict, decide, delay_s
-from speechframe.client import Call, Client
+from speechframe.client import Client
 from speechframe.errors import (
     BadRequest,
     ConnectionFailed,
@@ -265,20 +265,13 @@ class Engine:
     # -- one attempt ------------------------------------------------------------------
 
     async def _attempt(self, job: Job, lane: Lane, ticket: Ticket) -> None:
-        planned = job.planned
         job.sends += 1
         job.lane = lane.name
-        key = (
-            idempotency_key(self.accounts.identity.run_id, planned.request_key)
-            if self.ways.repeat_is_free
-            else None
-        )
-        take = planned.take if self.ways.sends_takes else 0
-        call = Call(planned.call.operation, planned.call.request, planned.call.body, key, take)
+        call = call_of(job, self.ways, self.accounts.identity.run_id)
         began = time.monotonic()
         self._attempts += 1
         number, was_alone = self._attempts, self._is_alone(lane)
-        self.accounts.sent(job, idempotency_key=key)
+        self.accounts.sent(job, idempotency_key=call.idempotency_key)
         try:
             answer = await self.client.send_once(call, region=lane.region, timeout_s=self.ways.timeout_s)
         except SpeechframeError as error:
@@ -356,15 +349,20 @@ class Engine:
         if puts_off and self._patience.puts_off_everybody(job):
             # The service puts off everybody: that is no fault of this row, and would fail every other, too.
             job.uncounted += decision.pauses_lane
-            if self._patience.is_over(job, is_outage=decision.pauses_lane):
-                # Rows that were refused stand before all others: they may be the only ones.
-                is_asking = not decision.pauses_lane and self._patience.asks_another()
-                if not (is_asking and self._queue.prefer_new()):
-                    self.stop(StopReason.UNAVAILABLE, error)
+            self._ask_or_stop(job, error)
             return False
         if job.seconds > self.ways.patience_s:
             return True
         return decision.verdict is Verdict.AGAIN_LATER and job.attempts >= self.ways.max_attempts
+
+    def _ask_or_stop(self, job: Job, error: SpeechframeError) -> None:
+        """Stop where everybody is put off for too long, but let a row that never was find out before."""
+        is_outage = isinstance(error, Unavailable)
+        if self._patience.is_over(job, is_outage=is_outage):
+            # Rows that were refused stand before all others: they may be the only ones.
+            is_asking = not is_outage and self._patience.asks_another()
+            if not (is_asking and self._queue.prefer_new()):
+                self.stop(StopReason.UNAVAILABLE, error)
 
     def _again(self, job: Job, decision: Decision, told_s: float | None) -> None:
         if decision.verdict is Verdict.AGAIN_FIRST:

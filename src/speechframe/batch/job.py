@@ -2,10 +2,12 @@
 
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
 from speechframe.batch.balance import START, Mark
 from speechframe.batch.books import Before
 from speechframe.batch.operation import Planned, Todo
+from speechframe.client import Call
 from speechframe.errors import SpeechframeError
 
 
@@ -122,6 +124,13 @@ def job_of(todo: Todo, before: Before, ways: Ways) -> Job:
         is_paid=ways.repeat_is_free and all(key in before.paid for key in keys),
         is_unknown=any(key in before.unknown for key in keys),
     )
+
+
+def call_of(job: Job, ways: Ways, run_id: str) -> Call[Any]:
+    """Return what is sent for a call, with what the service honours: a key, a take."""
+    planned, call = job.planned, job.planned.call
+    key = idempotency_key(run_id, planned.request_key) if ways.repeat_is_free else None
+    return Call(call.operation, call.request, call.body, key, planned.take if ways.sends_takes else 0)
 
 
 def idempotency_key(run_id: str, request_key: str) -> str:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from speechframe.batch.job import Job, Ways
 from speechframe.batch.limiter import Lane
@@ -35,8 +35,7 @@ class Patience:
 
     ways: Ways
     lanes: Sequence[Lane]
-    _asked_at: float | None = None
-    _asked: int = 0
+    _asked_at: list[float] = field(default_factory=list)
 
     def left_s(self, job: Job) -> float:
         """Return how many seconds `job` may still take."""
@@ -60,21 +59,29 @@ class Patience:
 
     def puts_off_everybody(self, job: Job) -> bool:
         """Whether nothing was answered since `job` began but that it is too much, or too early."""
-        found = all(lane.passed_at < job.started for lane in self.lanes)
-        if not found:
-            self._asked_at, self._asked = None, 0
-        return found
+        return self._passed_at < job.started
 
     def is_over(self, job: Job, *, is_outage: bool) -> bool:
         """Whether `job`, one of many that were put off, tells that the run is to stop."""
-        if self._asked_at is not None and job.started > self._asked_at:
+        asked_at = max(self._asked, default=None)
+        if asked_at is not None and job.started > asked_at and not is_outage:
             # It was taken to find out whether only some rows are put off.
             return True
         limit_s = min(OUTAGE_S, self.ways.patience_s) if is_outage else self.ways.patience_s
-        is_asking = self._asked_at is not None and time.monotonic() < self._asked_at + self.ways.patience_s
+        is_asking = asked_at is not None and time.monotonic() < asked_at + self.ways.patience_s
         return job.seconds > limit_s and not is_asking
 
     def asks_another(self) -> bool:
         """Whether a row that was never put off is to find out before the run stops."""
-        self._asked_at, self._asked = time.monotonic(), self._asked + 1
-        return self._asked <= MOST_ASKED
+        self._asked_at = [*self._asked, time.monotonic()]
+        return len(self._asked_at) <= MOST_ASKED
+
+    @property
+    def _passed_at(self) -> float:
+        return max(lane.passed_at for lane in self.lanes)
+
+    @property
+    def _asked(self) -> list[float]:
+        """When rows were asked, as long as nothing has passed since: that answered it."""
+        passed_at = self._passed_at
+        return [asked_at for asked_at in self._asked_at if asked_at > passed_at]
