@@ -73,3 +73,11 @@ def test_a_long_refusal_that_is_over_leaves_a_run_as_patient_as_before(speak, qu
         service.down()
     assert (run.status, set(statuses(run).values())) == ("finished", {"done"})
     assert service.sends(LINES[0]) > 2
+
+
+def test_a_row_that_is_told_to_wait_for_longer_than_it_may_take_ends_no_run_alone(faulty, speak, quick):
+    faulty.scripts = {LINES[0]: [(429, 30)]}
+    run = speak(faulty, LINES, patience_s=0.3, max_concurrency=1)
+    assert statuses(run) == {text: "done" if text != LINES[0] else "failed" for text in LINES}
+    assert (run.status, faulty.early, faulty.sends(LINES[0])) == ("finished", [], 1)
+    check_books(run, faulty)

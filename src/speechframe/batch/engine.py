@@ -16,7 +16,7 @@ from speechframe.batch.operation import Todo
 from speechframe.batch.patience import Patience
 from speechframe.batch.progress import Bar
 from speechframe.batch.queue import RowQueue
-from speechframe.batch.retry import Charge, Decision, Verdict, decide, delay_s
+from speechframe.batch.retry import FIRST_DELAY_S, Charge, Decision, Verdict, decide, delay_s
 from speechframe.client import Client
 from speechframe.errors import (
     BadRequest,
@@ -392,7 +392,8 @@ class Engine:
         error = job.last_error
         assert error is not None  # noqa: S101 - one told it so
         if self._patience.puts_off_everybody(job):
-            self.stop(StopReason.UNAVAILABLE, error)
-            self._queue.front(job)
+            self._ask_or_stop(job, error)
+            # It ends when another has told which it is.
+            self._queue.later(job, FIRST_DELAY_S)
         else:
             self._give_up(job, error, [])
