@@ -175,8 +175,12 @@ async def _made(calls, way, now_s, lane, told_s):
         return False
 
     async def work():
-        nonlocal left
+        nonlocal left, waiting
         while await is_taken() and (place := await lane.enter(finished)) is not None:
+            if not lane.takes_turn():
+                waiting += 1
+                lane.leave(place, None)
+                continue
             ticket = lane.begin()
             if await way.call(now_s):
                 lane.passed(ticket)

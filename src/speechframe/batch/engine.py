@@ -208,9 +208,13 @@ class Engine:
                 # A cached table must not keep the loop to itself.
                 await asyncio.sleep(0)
             elif job is not None and await self._reserved(job):
-                ticket = lane.begin()
-                self._staff(lane)
-                await self._attempt(job, lane, ticket)
+                if lane.takes_turn():
+                    ticket = lane.begin()
+                    self._staff(lane)
+                    await self._attempt(job, lane, ticket)
+                else:
+                    # With what was set aside for it, as one that was refused.
+                    self._queue.front(job)
             return job
         finally:
             lane.leave(place, ticket)
@@ -365,21 +369,18 @@ class Engine:
                 self.stop(StopReason.UNAVAILABLE, error)
 
     def _again(self, job: Job, decision: Decision, told_s: float | None) -> None:
-        if decision.verdict is Verdict.AGAIN_FIRST:
-            # Refused by a cap: no attempt was lost, and the row keeps its place unless it was told to wait.
-            job.uncounted += 1
-            if told_s:
-                self._later(job, told_s, told_s)
-            else:
-                self._queue.front(job)
-        elif decision.verdict is Verdict.UNREACHED:
-            job.uncounted += 1
-            self._queue.front(job)
-        elif decision.pauses_lane and any(not lane.is_paused for lane in self.lanes):
-            # It is the lane that rests: another may take the row at once.
-            self._queue.front(job)
+        wait_s: float | None = None
+        if decision.verdict is not Verdict.AGAIN_LATER:
+            # Refused by a cap, or never arrived: no attempt was lost, and the row keeps its place unless it
+            # was told to wait.
+            job.uncounted, wait_s = job.uncounted + 1, told_s
+        elif not decision.pauses_lane or all(lane.is_paused for lane in self.lanes):
+            # Not where only its lane rests: another may take the row at once.
+            wait_s = delay_s(job.attempts, told_s=told_s)
+        if wait_s:
+            self._later(job, wait_s, told_s)
         else:
-            self._later(job, delay_s(job.attempts, told_s=told_s), told_s)
+            self._queue.front(job)
 
     def _later(self, job: Job, delay_s: float, told_s: float | None) -> None:
         """Put a row back, due when its patience ends at the latest; told to wait for longer, it ends then."""

@@ -142,10 +142,6 @@ class Lane:
                     self._look()
                     self._news.hear(now, is_shared=self._is_shared)
                 place = self._take()
-                if place is not None and (wait_s := self._turn_s()):
-                    self.permits.give(place)
-                    await self._sleep(wait_s)
-                    continue
                 if place is not None:
                     self._taken, self._starved_at = self._taken + 1, None
                     # Whoever waits next looks after the clock from here on.
@@ -163,11 +159,18 @@ class Lane:
         """How many use the lane now."""
         return 1 + self.permits.others() if self._is_shared else 1
 
-    def _turn_s(self) -> float:
-        """Return seconds until it is this run's turn among all that pace their calls; 0 takes it."""
+    def takes_turn(self) -> bool:
+        """Take this run's turn among all that pace their calls; False where a call is not to begin yet.
+
+        Only a call takes one, right before it begins: not whoever looks for a row, or finds its answer in a
+        cache. Refused, nobody enters before it is to be asked for again.
+        """
         if self.rate.per_second is None or not self._is_shared:
-            return 0.0
-        return self.rate.wait_s(time.monotonic()) or self.permits.turn_s(1 / self.rate.per_second)
+            return True
+        now = time.monotonic()
+        wait_s = self.rate.wait_s(now) or self.permits.turn_s(1 / self.rate.per_second)
+        self.rate.put_off(now + wait_s)
+        return not wait_s
 
     def _note_starved(self, now: float) -> None:
         """Say once, when this run has had no place for a while, who has them all."""

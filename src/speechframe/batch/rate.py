@@ -225,6 +225,10 @@ class Rate:
         """Return seconds until the next call may begin."""
         return 0.0 if self.per_second is None else max(0.0, self._next - now)
 
+    def put_off(self, until: float) -> None:
+        """Note that no call may begin before then: it is another's turn."""
+        self._next = max(self._next, until)
+
     def begin(self, now: float, number: int) -> None:
         """Note that a call begins."""
         if self.per_second is not None:
