@@ -120,6 +120,16 @@ def test_a_run_that_comes_later_is_told_the_rate(tmp_path):
     assert first.lasted_s <= 30
 
 
+def test_runs_that_make_a_call_now_and_then_cost_a_paced_one_no_more_than_those(tmp_path):
+    latency_s, rate, calls = 0.8, 20, 60
+    way = {"rate": rate, "jitter_s": 0.005, "latency_s": latency_s}
+    alone = made(600, Way(0, **way), most=None)
+    few = [(5 + nth / 10, calls, 1) for nth in range(3)]
+    large, *small = made_by_several([(0, 600, None), *few], Way(0, **way), tmp_path)
+    assert large.lasted_s <= alone.lasted_s + 2 * len(few) * calls / rate
+    assert max(trip.lasted_s for trip in small) <= 1.25 * calls * latency_s
+
+
 @pytest.mark.parametrize("cap", [1, 2])
 def test_runs_that_share_a_low_cap_are_about_as_fast_as_one(cap, tmp_path):
     way = Way(0, caps=((cap, 1e9),), jitter_s=0.005)

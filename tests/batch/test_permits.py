@@ -537,6 +537,24 @@ def test_turns_are_a_gap_apart_and_a_share_for_each(tmp_path, monkeypatch):
     file.close()
 
 
+def test_no_turns_are_kept_for_one_that_waits_for_none(tmp_path, monkeypatch):
+    now_ms = 1_000_000
+    monkeypatch.setattr(turns_module, "time", SimpleNamespace(monotonic_ns=lambda: 1_000_000 * now_ms))
+    (mine, file), (turns, other) = [(Turns(), SharedFile(tmp_path / "lane")) for _ in range(2)]
+    assert not turns.take(other, 0.1)
+    begun = 0
+    for now_ms in range(1_000_000, 1_001_951, 10):  # noqa: B007 - it is what the clock shows
+        begun += not mine.take(file, 0.1)
+    assert begun == 19
+    # It comes back, and says so: it is first.
+    assert turns.take(other, 0.1) == pytest.approx(0.05)
+    now_ms = 1_002_001
+    assert mine.take(file, 0.1) > 0
+    assert not turns.take(other, 0.1)
+    file.close()
+    other.close()
+
+
 def test_many_that_tell_at_once_take_turns(tmp_path, monkeypatch):
     monkeypatch.setattr(learned_module, "_PUBLISH_S", 60.0)
     tellers, told = [LearnedCap(tmp_path / "cap") for _ in range(4)], []

@@ -33,6 +33,8 @@ MEMBERS = range(1 << 33, 1 << 34)
 """Offsets of processes that use the file, each at its process id."""
 TURNS = range(1 << 35, 1 << 39)
 """Offsets of turns: when each process began a call, where calls are paced."""
+ASKERS = range(1 << 39, (1 << 39) + len(TURNS))
+"""Offsets of those who wait for a turn: when each asks again."""
 _HANDS = range(1 << 40, (1 << 63) - 1)
 
 _PIDS = 1 << 22
