@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from faulty import RATE_HZ, VOICES, audio_of, check_audio, check_books, statuses
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import SecretStr
 from tenacity import wait_random_exponential
@@ -155,6 +155,15 @@ def _engine(folder, transport, lengths, limit, width, writer, retry_unknown):
     idempotent=st.booleans(),
     retry_unknown=st.booleans(),
     seed=st.integers(0, 2**32),
+)
+# A call that was perhaps billed does not fit once more, and ends so.
+@example(
+    lengths=[36, 18, 2, 13, 11],
+    width=5,
+    share=0.6616026232846656,
+    idempotent=False,
+    retry_unknown=True,
+    seed=2946163882,
 )
 @settings(max_examples=50)
 def test_whatever_fails_the_budget_is_never_passed(lengths, width, share, idempotent, retry_unknown, seed):

@@ -95,7 +95,9 @@ class Accounts:
     def exceeded(self, job: Job) -> BudgetExceeded:
         """Return the error that says why `job` does not fit, and what those that remain would cost."""
         p = self.progress
-        needed = max(p.planned_millis - p.ended_millis, job.planned.millicredits)
+        needed = p.planned_millis - p.ended_millis
+        if not job.is_unknown:  # that has an end of its own: perhaps billed, and not sent once more
+            needed = max(needed, job.planned.millicredits)
         return self.budget.exceeded(needed, p.total - p.ended, unit=self.operation.unit)
 
     def refused(self, error: PaymentRequired) -> PaymentRequired:

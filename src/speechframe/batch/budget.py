@@ -227,7 +227,11 @@ def to_come(needed: Millicredits, remaining_rows: int, unit: str) -> str:
     --------
     >>> to_come(20_500, 2, "call")
     'the 2 calls to come would cost 20.5'
+    >>> to_come(0, 0, "call")
+    'and no call is to come'
     """
+    if not remaining_rows:
+        return f"and no {unit} is to come"
     return f"the {counted(remaining_rows, unit)} to come would cost {_credits(needed)}"
 
 
