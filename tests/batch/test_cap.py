@@ -1,11 +1,13 @@
 """The learned cap and the pace, each by itself: one step at a time, with times that are told."""
 
+import math
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speechframe.batch.cap import FIRST_GAP, LONGEST_GAP, SHORTEST_GAP, Cap
-from speechframe.batch.rate import FALLS, FALLS_WITHIN_S, Rate
+from speechframe.batch.rate import ALONE_WITHIN, FALLS, FALLS_WITHIN_S, LOW_CAP, Rate
 
 
 def test_pacing_ends_where_it_does_not_help():
@@ -190,6 +192,40 @@ def test_a_refusal_beside_few_long_after_a_cap_of_one_was_disproved_tells_nothin
         rate.doubted(30 - FALLS_WITHIN_S - 1)
         rate.refused_few(30.0)
     assert rate.per_second is None
+
+
+@pytest.mark.parametrize(
+    ("held", "processes", "passes", "is_paced"),
+    [
+        (1, 2, ALONE_WITHIN + 1, False),
+        (LOW_CAP, 2, ALONE_WITHIN + 1, False),
+        (LOW_CAP, 2, ALONE_WITHIN, True),
+        (LOW_CAP + 1, 2, None, True),
+        (1, 1, None, True),
+    ],
+)
+def test_a_call_refused_alone_tells_a_rate_where_many_share_a_low_cap_only_as_the_second_one(
+    held, processes, passes, is_paced
+):
+    rate = answered_until(30)
+    if passes is not None:
+        rate.refused_alone(30.0, held=held, processes=processes)
+        assert rate.per_second is None
+        for number in range(passes):
+            rate.passed(30.0, number)
+    rate.refused_alone(30.0, held=held, processes=processes)
+    assert (rate.per_second is not None) == is_paced
+
+
+def test_what_is_refused_to_a_first_guess_beside_others_is_no_end_of_it():
+    rate = answered_until(30)
+    rate.proved(30.0, processes=2)
+    tried = rate.per_second
+    now, number = turned_away(rate, 30.0, 301)
+    assert (rate.per_second, rate.known) == (tried / 2, (tried / 2, 0.0, math.inf))
+    let_in(rate, now, number)
+    # As far as before, and not a part of the way.
+    assert (rate.per_second, rate.known) == (tried, (tried, tried / 2, math.inf))
 
 
 def test_a_cap_of_one_is_looked_at_again_soon_and_then_less_and_less():

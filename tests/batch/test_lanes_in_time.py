@@ -138,6 +138,14 @@ def test_runs_that_share_a_low_cap_are_about_as_fast_as_one(cap, tmp_path):
     assert sum(trip.refused for trip in runs) <= 0.15 * 80 * cap
 
 
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_refusals_that_have_nothing_to_do_with_load_make_no_rate_of_a_cap_that_is_shared(seed, tmp_path):
+    way = Way(seed, caps=((1, 1e9),), jitter_s=0.005, latency_s=1, odd=0.03)
+    runs = made_by_several([(0.3 * nth, 25, None) for nth in range(3)], way, tmp_path)
+    assert max(trip.lasted_s for trip in runs) <= 1.3 * 75
+
+
 def test_what_is_refused_whatever_is_in_flight_costs_little_pace():
     found = trips(400, most=30, odd=0.05, latency_s=0.1)
     assert percent_refused(found, 400) <= 7

@@ -7,7 +7,10 @@ import pytest
 from faulty import statuses
 
 from speechframe.batch import connection
+from speechframe.batch.cap import Cap
+from speechframe.batch.news import News
 from speechframe.batch.permits import SharedPermits
+from speechframe.batch.rate import Rate
 from speechframe.spec.billing import billed_characters
 
 LINES = [f"This is line {i}." for i in range(20)]
@@ -59,3 +62,28 @@ def test_rows_on_hold_take_no_turn(faulty, speak, paced):
     run = speak(faulty, LINES, max_credits=3 * billed_characters(LINES[0]))
     assert (run.stopped_because, list(statuses(run).values()).count("done")) == ("budget", 3)
     assert turns(paced) == len(faulty.seen) == 3
+
+
+def test_a_first_guess_is_told_to_nobody_and_what_stood_its_trial_is(tmp_path):
+    permits, rate = SharedPermits(tmp_path, name="key"), Rate()
+    news = News(Cap(2, 50), rate, permits)
+    for number in range(10):
+        rate.passed(number / 10, number)
+    rate.proved(1.0, processes=2)
+    news.tell_refused(1.0, is_shared=True)
+    assert rate.per_second is not None
+    assert permits.learned.rate is None
+    for number in range(10, 13):
+        assert not news.is_untold
+        rate.begin(1.0, number)
+        rate.passed(1.0, number)
+    news.tell(1.0, is_shared=True)
+    assert permits.learned.rate == rate.known
+    # From then on also what is refused, and that it was no rate.
+    for number in range(13, 100):
+        rate.begin(1.0, number)
+        rate.refused(1.0, number)
+        news.tell(1.0, is_shared=True)
+        assert permits.learned.rate == (rate.known or (0.0, 0.0, 0.0))
+    assert rate.per_second is None
+    permits.close()

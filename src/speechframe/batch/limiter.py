@@ -325,10 +325,9 @@ class Lane:
         if self.rate.per_second is not None:
             self.rate.refused(now, ticket.number)
         else:
-            begins_to_fall = self.cap.refused(ticket, beside=beside)
+            held, begins_to_fall = self.cap.held, self.cap.refused(ticket, beside=beside)
             if is_alone:
-                # No cap refuses that.
-                self.rate.proved(now, processes=self._processes)
+                self.rate.refused_alone(now, held=held, processes=self._processes)
             elif begins_to_fall:
                 self.rate.fell(now, ticket.beside, processes=self._processes)
             elif ticket.beside <= FEW:

@@ -4,6 +4,7 @@ import time
 from dataclasses import dataclass
 
 from speechframe.batch.cap import Cap
+from speechframe.batch.learned import KnownRate
 from speechframe.batch.permits import SharedPermits
 from speechframe.batch.rate import Rate
 
@@ -31,7 +32,7 @@ class News:
     rate: Rate
     permits: SharedPermits
     _told: int = 0
-    _told_rate: float | None = None
+    _told_rate: KnownRate | None = None
     _told_at: float = float("-inf")
     _heard: int = 0
 
@@ -42,7 +43,12 @@ class News:
     @property
     def is_untold(self) -> bool:
         """Whether there is anything that the others have not been told."""
-        return self.cap.held != self._told or self.rate.per_second != self._told_rate
+        return self.cap.held != self._told or self._rate != self._told_rate
+
+    @property
+    def _rate(self) -> KnownRate | None:
+        """The rate that the others may go by; not the first guess, which may be a mistake."""
+        return self.rate.known if self.rate.has_stood or self._told_rate is not None else None
 
     def hear(self, now: float, *, is_shared: bool) -> None:
         """Take over what was told since the last time; a rate only while others use the lane."""
@@ -54,7 +60,7 @@ class News:
             return
         if found.rate is not None and is_shared:
             self.rate.adopt(found.rate, now)
-            self._told, self._told_rate = self.cap.held, self.rate.per_second
+            self._told, self._told_rate = self.cap.held, self.rate.known
             if self.rate.per_second is not None:
                 return
         before = self.cap.held
@@ -76,11 +82,12 @@ class News:
         if self.cap.is_floor:
             # What was refused to another tells more.
             self.hear(now, is_shared=is_shared)
-        if self.rate.per_second is not None and self.rate.per_second == self._told_rate:
+        if (rate := self._rate) is not None and rate == self._told_rate:
             return
         if self.is_untold and (is_shared or now - self._told_at >= _TELL_EVERY_S):
-            rate = self.rate.known or (None if self._told_rate is None else _NO_RATE)
-            self._told, self._told_rate, self._told_at = self.cap.held, self.rate.per_second, now
+            if rate is None and self._told_rate is not None:
+                rate = _NO_RATE
+            self._told, self._told_rate, self._told_at = self.cap.held, self._rate, now
             found = self.permits.publish(self.cap.held, time.time(), is_floor=self.cap.is_floor, rate=rate)
             if found is not None and found.rate == rate:
                 self._heard = found.sequence

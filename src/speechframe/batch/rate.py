@@ -19,6 +19,10 @@ from speechframe.batch.learned import KnownRate
 FALLS = 5
 """Falls of the learned cap within :data:`FALLS_WITHIN_S` that tell a rate limit from a changed cap."""
 FALLS_WITHIN_S = 15.0
+ALONE_WITHIN = 5
+"""Passes between two refusals of calls that were alone, up to which both tell a rate even under a low cap."""
+LOW_CAP = 2
+"""A cap so low lets a call be alone again and again: one that is refused then may be odd."""
 _LOWER = 0.8
 """A fall from below this share of where the one before began is the same fall."""
 
@@ -69,6 +73,8 @@ class Rate:
     _fell_beside: int = 0
     _doubted_at: float = -math.inf
     _refused_few_at: float = -math.inf
+    _since_alone: float = math.inf
+    """Passes since a call was refused that was alone."""
     _next: float = 0.0
     _changed: float = 0.0
     _first: int | None = None
@@ -79,6 +85,8 @@ class Rate:
     """One call of this trial was refused, at a rate that had been let in before."""
     _stood: float | None = None
     """The rate whose trial was stood; None where no lower one is known to pass."""
+    _is_among_others: bool = False
+    """The first guess is on trial, and others are not told of it: theirs may be what had it refused."""
     _best: float = 0.0
     _refused: float = math.inf
     """The rate that was refused last."""
@@ -89,6 +97,7 @@ class Rate:
     def passed(self, now: float, number: int) -> None:
         """Note an answer that is no refusal."""
         self._passes.append(now)
+        self._since_alone += 1
         self._forget(now)
         if self.per_second is None or not self._is_of_trial(number):
             return
@@ -127,6 +136,16 @@ class Rate:
             self.proved(now, processes=processes)
         self._doubted_at, self._refused_few_at = -math.inf, now
 
+    def refused_alone(self, now: float, *, held: int, processes: int = 1) -> None:
+        """Note a refusal of a call that was alone, which no cap explains; the cap was held at so many.
+
+        A service may refuse some calls whatever is in flight. To pace calls by mistake costs many times what
+        a second refusal does where processes share a low cap, so there it takes two that are close.
+        """
+        is_second, self._since_alone = self._since_alone <= ALONE_WITHIN, 0
+        if is_second or held > LOW_CAP or processes == 1:
+            self.proved(now, processes=processes)
+
     def proved(self, now: float, *, processes: int = 1) -> None:
         """Note that no cap explains a refusal: calls are paced, if any passed that tell how fast.
 
@@ -136,6 +155,7 @@ class Rate:
         if self.per_second is None and self._passes:
             self._stood, self._best, self._refused, self._fall = None, 0.0, math.inf, _HALF
             self._step, self._hold_s = _FASTER, _FIRST_HOLD_S
+            self._is_among_others = processes > 1
             seen = processes * len(self._passes) / max(now - self._passes[0], _SHORTEST_SEEN_S)
             self._change(seen, now)
             self._next = now + 1 / seen
@@ -161,13 +181,20 @@ class Rate:
             self._is_spared, self._passed = True, 0
             return
         # What had been let in is refused as well: the limit has fallen, or a burst had hidden it.
-        self._refused, slower = self.per_second, self._fall * self.per_second
+        slower = self._fall * self.per_second
+        if not self._is_among_others:
+            self._refused = self.per_second
         self._stood, self._fall = None, max(self._fall**2, _HALF)
         self._change(slower, now)
         if slower < max(_WRONG * self._best, _SLOWEST):
             # Spacing does not help, so it was no rate limit.
             self.per_second = None
             self._falls.clear()
+
+    @property
+    def has_stood(self) -> bool:
+        """Whether the trial of any rate was stood, so that there is more to it than a guess."""
+        return self.per_second is not None and self._stood is not None
 
     @property
     def known(self) -> KnownRate | None:
@@ -186,14 +213,14 @@ class Rate:
         if self.per_second is None:
             self._step, self._hold_s, self._best = _FASTER, _FIRST_HOLD_S, 0.0
             self._next = now + 1 / per_second
-        self._stood, self._refused = stood or None, refused
+        self._stood, self._refused, self._is_among_others = stood or None, refused, False
         self._best = max(self._best, stood)
         self._fall = _LESS if stood and not math.isinf(refused) else _HALF
         if per_second != self.per_second:
             self._change(per_second, now)
 
     def _raise(self, stood: float, room: float, now: float) -> None:
-        self._stood, self._fall = stood, _LESS
+        self._stood, self._fall, self._is_among_others = stood, _LESS, False
         if math.isinf(room):
             # What a burst lets in shows no rate yet.
             self._fall = _HALF
