@@ -269,7 +269,10 @@ def test_an_index_of_bytes_in_an_arrow_table_is_left_out_and_the_rows_are_counte
     assert back(table).index.tolist() == [0, 1]
 
 
-@pytest.mark.parametrize("said", [b"{", b"[]", b"{}", b'{"index_columns": 1, "columns": [1]}'])
+@pytest.mark.parametrize(
+    "said",
+    [b"{", b"[]", b"{}", b'{"index_columns": 1, "columns": []}', b'{"index_columns": [], "columns": [1]}'],
+)
 def test_metadata_that_pandas_did_not_write_is_left_out(said):
     table = pa.table({"text": ["a"]}).replace_schema_metadata({b"pandas": said, b"mine": b"kept"})
     assert open_table(table).schema.metadata == {b"mine": b"kept"}

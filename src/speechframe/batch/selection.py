@@ -211,7 +211,8 @@ def _hashable(index: "pd.Index[Any]") -> "pd.Index[Any]":
     """Return an index whose values can be looked up: a run gives back arrays for lists and tuples."""
     import pandas as pd
 
-    if index.dtype.kind in "biufmM" or all(map(pd.api.types.is_hashable, index)):
+    is_plain = isinstance(index, pd.MultiIndex) or index.dtype.kind in "biufmM"
+    if is_plain or all(map(pd.api.types.is_hashable, index)):
         return index
     found: pd.Index[Any] = pd.Index(list(map(_comparable, index)), tupleize_cols=False)
     return found

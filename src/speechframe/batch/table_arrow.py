@@ -47,20 +47,24 @@ def _select(
 ) -> Iterator[pa.RecordBatch]:
     extra = [name for name in carried if name not in kept.names]
     size = CARRIED_ROWS if carried else BATCH_ROWS
+    checked: list[str] = []
     for batch in batches:
+        rows = batch
         if batch.schema != kept:
-            _check_same(batch.schema, {*kept.names, *extra}, known)
-        rows = batch if batch.schema == kept else _in_shape(batch, kept, extra)
+            if (names := batch.schema.names) != checked:
+                _check_same(names, {*kept.names, *extra}, known)
+                checked = names
+            rows = _in_shape(batch, kept, extra)
         for start in range(0, rows.num_rows, size):
             yield rows.slice(start, size)
 
 
-def _check_same(schema: pa.Schema, wanted: Collection[str], known: Collection[str]) -> None:
+def _check_same(names: Sequence[str], wanted: Collection[str], known: Collection[str]) -> None:
     """Raise InvalidRows when a batch has not the columns of the table: a generator may yield anything."""
-    check_names(schema.names)
-    missing = [name for name in wanted if name not in schema.names]
-    new = [name for name in schema.names if name not in known]
-    words = [f"has a batch without the column {name!r}, which the first one has" for name in sorted(missing)]
+    check_names(names)
+    missing = sorted(set(wanted).difference(names))
+    words = [f"has a batch without the column {name!r}, which the first one has" for name in missing]
+    new = sorted(set(names).difference(known))
     words += [f"has a batch with a column {name!r}, which the first one has not" for name in new]
     if words:
         raise InvalidRows([problem("table", said, allowed="batches with the same columns") for said in words])
@@ -110,8 +114,7 @@ def _readable_by_pandas(schema: pa.Schema) -> pa.Schema:
         return schema
     try:
         said = json.loads(metadata[_PANDAS])
-        levels = said["index_columns"]
-        columns = [_with_known_type(column) for column in said["columns"]]
+        levels, columns = list(said["index_columns"]), [_with_known_type(c) for c in said["columns"]]
     except (ValueError, LookupError, TypeError):
         # Nothing that pandas or Arrow wrote.
         del metadata[_PANDAS]
@@ -125,15 +128,16 @@ def _readable_by_pandas(schema: pa.Schema) -> pa.Schema:
 def _with_known_type(column: dict[str, Any]) -> dict[str, Any]:
     import pandas as pd
 
+    name = column["numpy_type"]
     try:
-        pd.api.types.pandas_dtype(column["numpy_type"])
+        pd.api.types.pandas_dtype(name)
     except (TypeError, ValueError, NotImplementedError):
         return {**column, "numpy_type": "object"}
     return column
 
 
 def holds_bytes(kind: pa.DataType) -> bool:
-    """Return whether a column of this type may hold audio: a run folder keeps no copy of it."""
+    """Return whether there are bytes in a column of this type: a run folder keeps no copy of such."""
     if pa.types.is_struct(kind):
         return any(holds_bytes(kind.field(i).type) for i in range(kind.num_fields))
     return pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from speechframe.batch.table_arrow import from_reader
+from speechframe.batch.table_arrow import from_reader, holds_bytes
 from speechframe.batch.table_input import (
     BATCH_ROWS,
     TEXT_COLUMN,
@@ -27,7 +27,6 @@ __all__ = ["as_texts", "frame_of", "from_pandas", "is_frame"]
 
 _HALF = "half a character (a lone surrogate)"
 _INDEX = "texts, numbers or times; reset_index(drop=True) leaves it out"
-_NUMBERS = "biufcmM"
 
 
 def frame_of(data: Any, dtype: Any = None) -> "pd.DataFrame":
@@ -63,7 +62,6 @@ def from_pandas(
     if isinstance(frame, pd.Series):
         frame = frame.to_frame(frame.name if frame.name in named else plain)
     _check_names([str(name) for name in frame.columns])
-    _check_index(frame.index)
     odd: dict[str, dict[int, str]] = {}
     carried: dict[str, Sequence[Any] | None] = {}
     columns = {}
@@ -85,7 +83,8 @@ def from_pandas(
     except UNFIT as error:
         found = [(name, _why_not(clean[[name]])) for name in columns]
         words = [not_stored(name, why) for name, why in found if why]
-        raise InvalidRows(words or [_index_problem(f"cannot be stored: {first_line(error)}")]) from None
+        raise InvalidRows(words or [_why_no_index(frame.index, error)]) from None
+    _check_index(table.schema)
     read = from_reader(table.to_reader(BATCH_ROWS), frozenset(carried))
     read.carried = carried
     read.row_ids = None if _counts_from_zero(frame.index) else [str(value) for value in frame.index]
@@ -102,21 +101,19 @@ def _check_names(names: Sequence[str]) -> None:
         )
 
 
-def _check_index(index: "pd.Index[Any]") -> None:
-    """Raise InvalidRows for an index that cannot come back with the rows, whatever they are called."""
-    import pandas as pd
+def _check_index(schema: pa.Schema) -> None:
+    """Raise InvalidRows for an index that cannot come back with the rows: a run folder keeps no bytes."""
+    levels = (schema.pandas_metadata or {}).get("index_columns", ())
+    if any(isinstance(level, str) and holds_bytes(schema.field(level).type) for level in levels):
+        raise InvalidRows([_index_problem("holds bytes, which a run folder does not keep")])
 
-    levels = index.levels if isinstance(index, pd.MultiIndex) else [index]
-    for level in levels:
-        if level.dtype.kind in _NUMBERS:
-            continue
-        for value in level:
-            if isinstance(value, str) and not _is_whole(value):
-                raise InvalidRows([_index_problem(f"holds {_HALF}", value=ascii(value))])
-            if isinstance(value, bytes):
-                raise InvalidRows(
-                    [_index_problem("holds bytes, which a run folder does not keep", value=repr(value))]
-                )
+
+def _why_no_index(index: "pd.Index[Any]", error: BaseException) -> dict[str, Any]:
+    values = (value for number in range(index.nlevels) for value in index.get_level_values(number))
+    broken = next((value for value in values if isinstance(value, str) and not _is_whole(value)), None)
+    if broken is not None:
+        return _index_problem(f"holds {_HALF}", value=ascii(broken))
+    return _index_problem(f"cannot be stored: {first_line(error)}")
 
 
 def _index_problem(words: str, *, value: Any = None) -> dict[str, Any]:
