@@ -167,7 +167,7 @@ def test_ids_are_those_of_the_newest_table(tmp_path):
 def test_a_redo_reads_the_table_piece_by_piece_as_it_is_taken(folder, values_read, monkeypatch):
     monkeypatch.setattr(redo, "BATCH_ROWS", 500)
     table, known = redo.with_new_takes(RunFolder.open(folder), ["r5", "r4000", "r4007"])
-    assert known["take"].column == "speech_arg_take"
+    assert known.sources["take"].column == "speech_arg_take"
     pieces = []
     assert values_read(lambda: pieces.append(table.read_next_batch())) <= 500 * 2
     found = pa.Table.from_batches([*pieces, *table])

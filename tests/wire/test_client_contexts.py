@@ -392,6 +392,27 @@ def test_a_connection_lost_in_the_middle_of_the_audio_fails_the_turn(ends, code)
     assert contexts.open_turns == ()
 
 
+@pytest.mark.rule("socket.close-1000-idle")
+@pytest.mark.parametrize("text", ["", "Two."])
+def test_what_was_not_sent_of_a_turn_that_was_heard_and_ended_goes_over_the_next_connection(text):
+    contexts = client()
+    turn = contexts.open(NORA)
+    contexts.send(turn, "One.")
+    sent(contexts)
+    got(contexts, audio="AAE=", context_id="1.1")
+    contexts.send(turn, text)
+    assert contexts.end(turn) == []
+    events = contexts.disconnected(CloseCode.NORMAL)
+    if not text:
+        assert (events, contexts.open_turns) == ([Ended(turn)], ())
+        return
+    assert (events, contexts.wants_connection) == ([], True)
+    contexts.connected()
+    assert [frame.get("text") for frame in sent(contexts)] == [None, "Two.", None]
+    got(contexts, audio="AAE=", context_id="1.2")
+    assert got(contexts, final=True, context_id="1.2") == [Ended(turn)]
+
+
 @pytest.mark.rule("socket.close-1008")
 def test_a_bad_key_fails_every_turn():
     contexts = client()

@@ -308,10 +308,11 @@ class ClientContexts:
         if not turn.heard:
             turn.rewind()
             return self._tried(turn, Failed(turn.number, None, "the connection was lost"))
-        if turn.ended or turn.is_owed or code != CloseCode.NORMAL:
+        if turn.end_is_sent or turn.is_owed or code != CloseCode.NORMAL:
             words = "the connection was lost before all of the audio had come"
             return self._over(turn, Failed(turn.number, None, words))
-        return []
+        # What was not sent goes over the next connection.
+        return [] if turn.has_text else self._over_if_ended(turn)
 
     def _tried(self, turn: ClientTurn, failed: Failed) -> list[Event]:
         """Take that an attempt came to nothing: there is another one, unless it was the last."""

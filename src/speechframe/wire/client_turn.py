@@ -40,6 +40,11 @@ class ClientTurn:
         return any(one.text is not None for one in islice(self.frames, self.sent, None))
 
     @property
+    def end_is_sent(self) -> bool:
+        """Whether the service was told that there is no more text."""
+        return self.ended and self.sent == len(self.frames)
+
+    @property
     def is_to_be_heard(self) -> bool:
         """Whether there is text to pronounce of which nothing was heard."""
         return not self.heard and speaks("".join(one.text or "" for one in self.frames))
