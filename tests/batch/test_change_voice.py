@@ -641,3 +641,11 @@ def test_the_end_of_a_loop_cuts_off_no_upload(changer, clips, tmp_path):
     run = spf.open_run(tmp_path / "run")
     assert run.to_pandas()["status"].value_counts().to_dict() == {"done": 2, "pending": 1}
     assert sum(changer.billed.values()) == 2
+
+
+def test_clips_in_memory_are_made_at_an_address_in_one_call(change, changer, clips, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    data = [path.read_bytes() for path in clips]
+    run = change(data, run_dir=f"memory://bucket/{tmp_path.name}/run")
+    assert run.to_pandas()["status"].tolist() == ["done"] * 3
+    assert RunFolder.open(run.path).verify() == []

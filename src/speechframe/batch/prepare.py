@@ -193,7 +193,7 @@ def _in_new_folder(
             target = _move(draft, target)
         kept = RunFolder.open(target)
         said = folder.manifest.options
-        if not options.dry_run and (draft / clips.FOLDER_NAME).is_dir():
+        if is_default and not options.dry_run and (draft / clips.FOLDER_NAME).is_dir():
             # Not where the draft itself was moved. A clip that was lost or torn is handed in again here.
             with kept.lock():
                 kept.take_clips(folder)
