@@ -20,18 +20,23 @@ _AUDIO = b'"encodedAudio":"'
 _SYNC_EVERY = 64
 
 
-async def post(
-    session: aiohttp.ClientSession, to: dict[str, str], text: str, format: str
-) -> tuple[bytes, list]:
-    """Return audio and words of one text, by json and base64."""
-    body = {
+def _asked(text: str, format: str) -> dict[str, object]:
+    return {
         "text": text,
         "voiceId": VOICE,
         "format": format,
         "sampleRate": SAMPLE_RATE,
         "encodeAsBase64": True,
     }
-    async with session.post(to["url"] + PATH, json=body, headers={"api-key": to["key"]}) as answer:
+
+
+async def post(
+    session: aiohttp.ClientSession, to: dict[str, str], text: str, format: str
+) -> tuple[bytes, list]:
+    """Return audio and words of one text, by json and base64."""
+    async with session.post(
+        to["url"] + PATH, json=_asked(text, format), headers={"api-key": to["key"]}
+    ) as answer:
         answer.raise_for_status()
         content = json.loads(await answer.read())
     return base64.b64decode(content["encodedAudio"]), content["wordDurations"]
@@ -41,15 +46,9 @@ async def post_lean(
     session: aiohttp.ClientSession, to: dict[str, str], text: str, format: str
 ) -> tuple[bytes, list]:
     """The same with the fastest libraries there are, the audio cut out of the body; nothing is checked."""
-    body = {
-        "text": text,
-        "voiceId": VOICE,
-        "format": format,
-        "sampleRate": SAMPLE_RATE,
-        "encodeAsBase64": True,
-    }
     headers = {"api-key": to["key"], "Content-Type": "application/json"}
-    async with session.post(to["url"] + PATH, data=orjson.dumps(body), headers=headers) as answer:
+    body = orjson.dumps(_asked(text, format))
+    async with session.post(to["url"] + PATH, data=body, headers=headers) as answer:
         content = await answer.read()
     start = content.index(_AUDIO) + len(_AUDIO)
     end = content.index(b'"', start)

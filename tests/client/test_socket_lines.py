@@ -96,15 +96,21 @@ async def deaf(desk, socket):
         pass
 
 
+async def beside_one_given_up(desk, session, limits, attempt_s):
+    """Begin a turn, and give up another one, for which nothing comes."""
+    begun = await said(session, "Other.", ends=False)
+    await until(lambda: desk.frames and desk.texts())
+    limits["attempt_s"] = attempt_s
+    with pytest.raises(StreamBroken, match=rf"nothing came for {attempt_s:g} s"):
+        await session.speak("Hello.").read()
+    limits["attempt_s"] = LONG_S
+    return begun
+
+
 async def test_a_socket_that_brings_nothing_is_left_and_its_turns_go_on_over_another(desk, session, limits):
     desk.acts = [deaf, speak]
     async with asyncio.timeout(LONG_S):
-        other, reading = await said(session, "Other.", ends=False)
-        await until(lambda: desk.frames and desk.texts())
-        limits["attempt_s"] = 0.1
-        with pytest.raises(StreamBroken, match=r"nothing came for 0\.1 s"):
-            await session.speak("Hello.").read()
-        limits["attempt_s"] = LONG_S
+        other, reading = await beside_one_given_up(desk, session, limits, attempt_s=0.1)
         assert await session.speak("Next.").read() == b"Next."
         await other.end()
         assert await reading == b"Other."
@@ -126,12 +132,7 @@ async def test_a_socket_that_brings_others_something_is_kept(desk, session, limi
 
     desk.acts = [act]
     async with asyncio.timeout(LONG_S):
-        other, reading = await said(session, "Other.", ends=False)
-        await until(lambda: desk.frames and desk.texts())
-        limits["attempt_s"] = 0.3
-        with pytest.raises(StreamBroken, match=r"nothing came for 0\.3 s"):
-            await session.speak("Hello.").read()
-        limits["attempt_s"] = LONG_S
+        other, reading = await beside_one_given_up(desk, session, limits, attempt_s=0.3)
         spoken.set()
         await other.end()
         assert await reading == b"heard"

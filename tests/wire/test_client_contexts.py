@@ -29,6 +29,16 @@ def got(contexts, now_s=0.0, **fields):
     return contexts.receive(json.dumps(fields), now_s=now_s)
 
 
+def one_heard():
+    """Return contexts with one turn, of which something was heard."""
+    contexts = client()
+    turn = contexts.open(NORA)
+    contexts.send(turn, "One. ")
+    sent(contexts)
+    got(contexts, audio="AAE=", context_id="1.1")
+    return contexts, turn
+
+
 @pytest.mark.parametrize(
     ("texts", "cleared", "kind"),
     [
@@ -181,11 +191,7 @@ def test_an_internal_error_is_retried_unless_some_was_heard():
 
 @pytest.mark.rule("socket.close-1000-idle")
 def test_after_a_close_with_1000_a_turn_goes_on_when_it_has_text():
-    contexts = client()
-    turn = contexts.open(NORA)
-    contexts.send(turn, "One. ")
-    sent(contexts)
-    got(contexts, audio="AAE=", context_id="1.1")
+    contexts, turn = one_heard()
     assert contexts.disconnected(CloseCode.NORMAL) == []
     assert not contexts.wants_connection
     contexts.send(turn, "Two.")
@@ -198,11 +204,7 @@ def test_after_a_close_with_1000_a_turn_goes_on_when_it_has_text():
 
 
 def test_a_turn_that_only_has_to_be_ended_wants_no_new_connection():
-    contexts = client()
-    turn = contexts.open(NORA)
-    contexts.send(turn, "One. ")
-    sent(contexts)
-    got(contexts, audio="AAE=", context_id="1.1")
+    contexts, turn = one_heard()
     contexts.disconnected(CloseCode.NORMAL)
     assert contexts.end(turn) == [Ended(turn)]
     assert not contexts.wants_connection
@@ -267,11 +269,7 @@ def test_refusals_are_none_of_the_attempts(code):
     ("text", "clears", "lost"), [("Two. ", False, True), (" \n", False, False), ("Two. ", True, False)]
 )
 def test_text_that_was_sent_and_not_heard_before_a_close_with_1000_fails_its_turn(text, clears, lost):
-    contexts = client()
-    turn = contexts.open(NORA)
-    contexts.send(turn, "One. ")
-    sent(contexts)
-    got(contexts, audio="AAE=", context_id="1.1")
+    contexts, turn = one_heard()
     contexts.send(turn, text)
     if clears:
         sent(contexts)
@@ -283,11 +281,7 @@ def test_text_that_was_sent_and_not_heard_before_a_close_with_1000_fails_its_tur
 
 
 def test_text_that_was_not_sent_before_a_close_with_1000_is_sent_after_it():
-    contexts = client()
-    turn = contexts.open(NORA)
-    contexts.send(turn, "One. ")
-    sent(contexts)
-    got(contexts, audio="AAE=", context_id="1.1")
+    contexts, turn = one_heard()
     contexts.send(turn, "Two. ")
     assert contexts.disconnected(CloseCode.NORMAL) == []
     contexts.connected()
@@ -395,11 +389,7 @@ def test_a_connection_lost_in_the_middle_of_the_audio_fails_the_turn(ends, code)
 @pytest.mark.rule("socket.close-1000-idle")
 @pytest.mark.parametrize("text", ["", "Two."])
 def test_what_was_not_sent_of_a_turn_that_was_heard_and_ended_goes_over_the_next_connection(text):
-    contexts = client()
-    turn = contexts.open(NORA)
-    contexts.send(turn, "One.")
-    sent(contexts)
-    got(contexts, audio="AAE=", context_id="1.1")
+    contexts, turn = one_heard()
     contexts.send(turn, text)
     assert contexts.end(turn) == []
     events = contexts.disconnected(CloseCode.NORMAL)
