@@ -247,14 +247,8 @@ class Driver:
         progress.finished = None
         progress.total = progress.ended + plan.estimate.calls + plan.estimate.cached
         progress.planned_millis = progress.ended_millis + round(plan.estimate.credits * CREDIT)
-        self._note(
-            {
-                STATE_KEY: RUNNING,
-                STOP_KEY: None,
-                BUDGET_KEY: budget_json(self.options.max_credits),
-                REMARK_KEY: self._remark,
-            }
-        )
+        kept = {BUDGET_KEY: budget_json(self.options.max_credits), REMARK_KEY: self._remark}
+        self._note({STATE_KEY: RUNNING, STOP_KEY: None, **kept})
 
     def _renamed(self) -> list[str]:
         entry = self.folder.tables()[-1]

@@ -360,8 +360,7 @@ class TranslationPair:
     Parameters
     ----------
     source, target
-        Locales in the house spelling, a language alone where the engine makes no difference
-        (``en``, ``pt-BR``).
+        Locales in the house spelling, or a language alone where that is enough (``en``, ``pt-BR``).
     quality
         How good it is.
     """
