@@ -2,14 +2,17 @@
 
 import math
 import time
+from types import SimpleNamespace
 
 import pytest
 from faulty import statuses
 
 from speechframe.batch import connection
+from speechframe.batch import turns as pacing
 from speechframe.batch.cap import Cap
 from speechframe.batch.news import News
 from speechframe.batch.permits import SharedPermits
+from speechframe.batch.places import TURNS
 from speechframe.batch.rate import Rate
 from speechframe.spec.billing import billed_characters
 
@@ -87,3 +90,15 @@ def test_a_first_guess_is_told_to_nobody_and_what_stood_its_trial_is(tmp_path):
         assert permits.learned.rate == (rate.known or (0.0, 0.0, 0.0))
     assert rate.per_second is None
     permits.close()
+
+
+def test_pacing_goes_on_when_the_count_of_turns_begins_anew(tmp_path, monkeypatch):
+    now_s = len(TURNS) / 10_000 - 0.25
+    monkeypatch.setattr(pacing, "time", SimpleNamespace(monotonic_ns=lambda: int(1e9 * now_s)))
+    permits, waits_s = SharedPermits(tmp_path, name="lane"), []
+    for _ in range(20):
+        waits_s.append(permits.turn_s(0.1))
+        now_s += waits_s[-1]
+    permits.close()
+    assert waits_s[:5] == pytest.approx([0, 0.1, 0, 0.1, 0], abs=1e-3)
+    assert waits_s.count(0) >= 10

@@ -44,7 +44,8 @@ class Turns:
         # Who has begun nothing for so long does not pace its calls, or has none.
         others = _within(file, TURNS, now, max(_STEPS_A_SECOND, _GAPS_SEEN * gap))
         due = max(others, default=-gap) + gap
-        if self._own is not None:
+        # It lies ahead when the count has begun anew, which it does after 596 days of the machine.
+        if self._own is not None and self._own <= now:
             is_awaited = _within(file, ASKERS, now, max(_LATE, gap))
             share = max(_AFTER_YOU, _EARLY * (1 + len(others))) if is_awaited else 1
             due = max(due, self._own + math.ceil(share * gap))
