@@ -284,6 +284,59 @@ def test_ids_that_were_an_index_are_ids_as_a_column_too(faulty, speak):
         assert run.select(found[found["text"] == "Two."]).to_pandas()["text"].tolist() == ["Two."]
 
 
+@pytest.mark.parametrize("ids", [[2, 1, 0], [1, 2, 3], list("cab"), DAYS, [[2, 1], [1], []]], ids=str)
+def test_an_index_of_ids_names_rows_by_their_ids(faulty, speak, ids):
+    run = speak(faulty, pd.DataFrame({"id": ids, "text": NUMBERS}), id="id")
+    frame = run.to_pandas()
+    indexed = [frame.set_index("id")]
+    if not isinstance(ids[0], list):  # pandas has no such levels
+        indexed += [frame.set_index("id", append=True), frame.set_index(["text", "id"])]
+    for some in indexed:
+        mask = pd.Series([True, False, False], index=some.index)
+        for order in ([0, 1, 2], [2, 0, 1]):
+            is_zero, found = mask.iloc[order], some.iloc[order]
+            assert run.select(is_zero).positions == (0,)
+            assert run.select(found[is_zero.to_numpy()]).positions == (0,)
+
+
+def test_an_index_of_ids_that_are_not_the_run_s_is_refused(faulty, speak):
+    run = speak(faulty, pd.DataFrame({"id": list("cab"), "text": NUMBERS}), id="id")
+    frame = run.to_pandas().set_index("id")
+    twice = frame.set_axis(pd.MultiIndex.from_arrays([frame.index] * 2, names=["id", "id"]))
+    with pytest.raises(KeyError, match=r"no row has the id 'x'; ids are such as 'c', 'a', 'b'"):
+        run.select(frame.rename({"c": "x"}))
+    with pytest.raises(KeyError, match="takes one column 'id'"):
+        run.select(twice)
+    for wrong in (frame.rename({"c": "x"}), frame.rename({"c": "a"}), twice):
+        with pytest.raises(ValueError, match="goes by its index"):
+            run.select(wrong["text"] == "Zero.")
+    with pytest.raises(ValueError, match="a mask of 2 values does not fit a run of 3 rows"):
+        run.select(frame["text"][:2] == "Zero.")
+
+
+def test_an_index_with_the_name_of_the_ids_may_be_the_run_s_own(faulty, speak):
+    table = pd.DataFrame({"id": list("cab"), "text": NUMBERS}, index=pd.Index([2, 1, 0], name="id"))
+    run = speak(faulty, table, id="id")
+    frame = run.to_pandas()
+    for some in (frame, frame[["text"]], frame[::-1], frame.set_index("id"), frame.set_index("id")[::-1]):
+        assert run.select(some[some["text"] == "Two."]).positions == (2,)
+        assert run.select(some["text"] == "Two.").positions == (2,)
+
+
+def test_an_index_of_another_column_is_not_taken_for_the_run_s_in_a_mask(faulty, speak):
+    run = speak(faulty, pd.DataFrame({"n": [2, 1, 0], "text": NUMBERS}))
+    frame = run.to_pandas()
+    for some in (frame.set_index("n"), frame.set_index("n", append=True)):
+        with pytest.raises(ValueError, match=r"goes by its index.*mask\.tolist\(\)"):
+            run.select(some["text"] == "Zero.")
+    # As an index without a name comes back from a merge.
+    kept = frame.reset_index().sort_values("n").set_index("index")
+    assert run.select(kept["text"] == "Zero.").positions == (0,)
+    run = speak(faulty, pd.DataFrame({"index": [2, 1, 0], "text": NUMBERS}))
+    with pytest.raises(ValueError, match="goes by its index"):
+        run.select(run.to_pandas().set_index("index")["text"] == "Zero.")
+
+
 @pytest.mark.parametrize("index", [None, [5, 7, 6], list("bca"), HOURS, PAIRS])
 def test_a_mask_goes_by_its_index(faulty, speak, index):
     run = speak(faulty, pd.DataFrame({"text": NUMBERS, "n": [3, 2, 1]}, index=index))

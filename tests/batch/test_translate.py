@@ -547,6 +547,23 @@ def test_a_frame_names_its_rows_by_id_and_language(babel, turn):
         run.select(frame.iloc[[0]].drop(columns="locale"))
 
 
+def test_an_index_of_ids_needs_the_language_beside_it(babel, turn):
+    run = turn(babel, pd.DataFrame({"id": [2, 1], "text": ["Good day", "Bad day"]}), id="id")
+    frame = run.to_pandas().sort_values(["id", "locale"])
+    for some in (frame.set_index(["id", "locale"]), frame.set_index(["locale", "id"])):
+        asked = [(2, "es-ES") in {(i, locale), (locale, i)} for i, locale in some.index]
+        mask = pd.Series(asked, index=some.index)
+        for rows in (mask, some[mask]):
+            found = run.select(rows).to_pandas()
+            assert found[["id", "locale"]].to_numpy().tolist() == [[2, "es-ES"]]
+    found = run.select(frame.set_index("id").loc[[2]].query("locale == 'es-ES'")).to_pandas()
+    assert found[["id", "locale"]].to_numpy().tolist() == [[2, "es-ES"]]
+    with pytest.raises(KeyError, match="takes one column 'locale'; select by ids"):
+        run.select(frame.set_index("id")[["text"]])
+    with pytest.raises(ValueError, match="goes by its index"):
+        run.select(frame.set_index("id")["locale"] == "es-ES")
+
+
 def test_runs_of_several_languages_are_one_table(babel, turn, service, tmp_path):
     runs = [turn(babel, ["Good day"], targets=[t], run_dir=tmp_path / t) for t in ("en-GB", "en-US")]
     spoken = spf.generate(

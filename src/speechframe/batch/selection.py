@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -122,23 +123,44 @@ def chosen_rows(run: "Run", rows: Any, ids: Sequence[str]) -> Selection:
             raise ValueError(f"a mask of {len(values):,} values does not fit a run of {len(ids):,} rows")
         mask = np.array(values, np.bool_)
         if isinstance(rows, pd.Series):
-            mask = mask[_order(run, rows.index)]
+            mask = mask[_order(run, rows.index, ids)]
         return Selection(run, tuple(np.flatnonzero(mask).tolist()))
     return Selection(run, tuple(sorted({*_places_by_id(values, ids)})))
 
 
-def _order(run: "Run", index: "pd.Index[Any]") -> "npt.NDArray[np.intp]":
+def _order(run: "Run", index: "pd.Index[Any]", ids: Sequence[str]) -> "npt.NDArray[np.intp]":
     """Return where the run's rows stand in a mask with this index: that of a sorted frame, say."""
     import numpy as np
+    import pandas as pd
 
     own, given = _hashable(_index_of(run)), _hashable(index)
-    if own.equals(given):
-        return np.arange(len(own))
-    if own.is_unique and given.is_unique and (places := given.get_indexer(own)).min(initial=0) >= 0:
-        return places
+    if _is_named_like(own, given, run):
+        if own.equals(given):
+            return np.arange(len(own))
+        if own.is_unique and given.is_unique and (places := given.get_indexer(own)).min(initial=0) >= 0:
+            return places
+    column = _id_column(run)
+    rows: list[int] = []
+    if column is not None and column in index.names:
+        with suppress(KeyError):  # ids that are not the run's, or without their language
+            rows = list(_places_by_value(run, pd.DataFrame(index=index), column, ids))
+    if len({*rows}) == len(ids):
+        return np.argsort(rows)
     raise ValueError(
         "a Series as a mask goes by its index, and this one's is not the run's: give one that was made of "
         "run.to_pandas(), or a list (mask.tolist()) in the run's order"
+    )
+
+
+def _is_named_like(own: "pd.Index[Any]", given: "pd.Index[Any]", run: "Run") -> bool:
+    """Return whether an index may be the run's by its names: that of another column has other values."""
+    if own.nlevels != given.nlevels:
+        return False
+    # What reset_index() calls a level without a name, unless the run has such a column.
+    nameless = {"index", *(f"level_{k}" for k in range(own.nlevels))}.difference(run.columns)
+    return all(
+        theirs is None or (theirs in nameless if ours is None else str(theirs) == str(ours))
+        for ours, theirs in zip(own.names, given.names, strict=True)
     )
 
 
@@ -156,11 +178,16 @@ def _unknown(row_id: Any, ids: Sequence[str]) -> KeyError:
 
 def _places_of(run: "Run", frame: "pd.DataFrame", ids: Sequence[str]) -> Iterable[int]:
     """Return where the rows of a frame that was made of the run's lie in its table."""
-    column = run._folder.tables()[-1].id_column  # noqa: SLF001 - a run and its rows are one
+    column = _id_column(run)
     if column is not None and column in frame.columns:
         # The index may be of anything then: of the caller's table, or what a merge has made.
         return _places_by_value(run, frame, column, ids)
     own, given = _hashable(_index_of(run)), _hashable(frame.index)
+    if column is not None and column in given.names:
+        # The run's index may have the name of the ids and other values.
+        is_own = own.is_unique and _is_named_like(own, given, run) and given.isin(own).all()
+        if not is_own:
+            return _places_by_value(run, frame, column, ids)
     if not own.is_unique:
         raise KeyError("the run's index names several rows alike: select by ids, or by a mask")
     places: list[int] = own.get_indexer(given).tolist()
@@ -170,18 +197,22 @@ def _places_of(run: "Run", frame: "pd.DataFrame", ids: Sequence[str]) -> Iterabl
     return places
 
 
+def _id_column(run: "Run") -> str | None:
+    return run._folder.tables()[-1].id_column  # noqa: SLF001 - a run and its rows are one
+
+
 def _index_of(run: "Run") -> "pd.Index[Any]":
     return run.to_pandas([run.name_of("status")]).index
 
 
 def _places_by_value(run: "Run", frame: "pd.DataFrame", column: str, ids: Sequence[str]) -> Iterator[int]:
-    """Yield where the rows of a frame lie by its column of ids, whose values may have another type."""
+    """Yield where the rows of a frame lie by its ids, whose values may have another type."""
     names, own = [column], _values_of(run, [column])
     if len(set(own)) < len(own):
         # Of each row of the caller's there is one for every language.
         names = [column, run.name_of("locale")]
         own = _values_of(run, names)
-    unclear = [name for name in names if list(frame.columns).count(name) != 1]
+    unclear = [name for name in names if len(_named(frame, name)) != 1]
     if unclear or len(set(own)) < len(own):
         raise KeyError(
             "the frame does not say which rows of the run it has: that takes one column "
@@ -191,7 +222,7 @@ def _places_by_value(run: "Run", frame: "pd.DataFrame", column: str, ids: Sequen
     places: dict[tuple[Any, ...], int] = {(row_id,): k for k, row_id in enumerate(ids)}
     places |= {tuple(map(str, values)): k for k, values in enumerate(own)}
     places |= {values: k for k, values in enumerate(own)}
-    for given in zip(*(frame[name] for name in names), strict=True):
+    for given in zip(*(_named(frame, name)[0] for name in names), strict=True):
         values = tuple(map(_comparable, given))
         texts = (tuple(map(str, some)) for some in (given, values))
         found = next((places[key] for key in (values, *texts) if key in places), None)
@@ -202,9 +233,15 @@ def _places_by_value(run: "Run", frame: "pd.DataFrame", column: str, ids: Sequen
 
 def _values_of(run: "Run", names: Sequence[str]) -> list[tuple[Any, ...]]:
     frame = run.to_pandas(names)
-    if names[0] not in frame.columns:  # it is a level of the index
-        frame = frame.reset_index()
-    return [tuple(map(_comparable, values)) for values in zip(*(frame[name] for name in names), strict=True)]
+    columns = (_named(frame, name)[0] for name in names)
+    return [tuple(map(_comparable, values)) for values in zip(*columns, strict=True)]
+
+
+def _named(frame: "pd.DataFrame", name: str) -> list[Any]:
+    """Return the columns of this name, or where there is none the levels of the index."""
+    found: list[Any] = [frame.iloc[:, k] for k, label in enumerate(frame.columns) if label == name]
+    levels = (k for k, label in enumerate(frame.index.names) if label == name)
+    return found or [frame.index.get_level_values(k) for k in levels]
 
 
 def _hashable(index: "pd.Index[Any]") -> "pd.Index[Any]":
@@ -214,7 +251,7 @@ def _hashable(index: "pd.Index[Any]") -> "pd.Index[Any]":
     is_plain = isinstance(index, pd.MultiIndex) or index.dtype.kind in "biufmM"
     if is_plain or all(map(pd.api.types.is_hashable, index)):
         return index
-    found: pd.Index[Any] = pd.Index(list(map(_comparable, index)), tupleize_cols=False)
+    found: pd.Index[Any] = pd.Index(list(map(_comparable, index)), name=index.name, tupleize_cols=False)
     return found
 
 
