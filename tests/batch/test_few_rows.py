@@ -254,6 +254,41 @@ def test_a_frame_names_its_rows_by_what_its_ids_are_equal_to(faulty, speak, ids,
         assert run.select(found[1:]).to_pandas()["text"].tolist() == ["Zero.", "One."]
 
 
+@pytest.mark.parametrize(
+    "ids",
+    [
+        DAYS, DAYS + pd.to_timedelta([0, 12, 0], unit="h"), DAYS.tz_localize("Europe/Paris"),
+        pd.to_datetime([3, 2, 1]), pd.Categorical(DAYS), list(DAYS.date), HOURS, HOURS * 24,
+    ],
+    ids=lambda ids: f"{getattr(ids, 'dtype', 'date')}-{ids[0]}",
+)  # fmt: skip
+def test_times_are_ids_as_texts_too(faulty, speak, ids, tmp_path):
+    run = speak(faulty, pd.DataFrame({"id": ids, "text": NUMBERS}), id="id")
+    frame = run.to_pandas()
+    frame.iloc[::-1].to_csv(tmp_path / "run.csv", index=False)
+    read = pd.read_csv(tmp_path / "run.csv")
+    # Of some rows the texts may be shorter: pandas leaves hours out where they are all 0.
+    texts = [frame.astype({"id": "str"}), *(frame[k : k + 1].astype({"id": "str"}) for k in range(3))]
+    for found in (read, *texts):
+        for place, text in enumerate(NUMBERS):
+            here = found[found["text"] == text].reset_index(drop=True)
+            assert run.select(here).positions == (place,) * len(here)
+    assert run.select(read.set_index("id")["text"] == "Two.").positions == (2,)
+    for wrong in ("2024-01-04", "4 days", "3", "x"):
+        with pytest.raises(KeyError, match="no row has the id"):
+            run.select(frame[:1].assign(id=wrong))
+
+
+def test_days_are_ids_as_dates_and_as_times(faulty, speak):
+    for ids in (DAYS, list(DAYS.date)):
+        run = speak(faulty, pd.DataFrame({"id": ids, "text": NUMBERS}), id="id")
+        for found in (DAYS, list(DAYS.date)):
+            frame = run.to_pandas().assign(id=found).iloc[::-1].reset_index(drop=True)
+            assert run.select(frame[:1]).positions == (2,)
+    with pytest.raises(KeyError, match="no row has the id"):
+        run.select(frame[:1].assign(id=DAYS[2] + pd.Timedelta(1, "h")))
+
+
 @pytest.mark.parametrize("wrong", [7, None, "x", 1.5, pd.Timestamp(0)])
 def test_an_id_of_a_frame_that_is_not_in_the_run_is_an_error_whatever_its_index(faulty, speak, wrong):
     run = speak(faulty, pd.DataFrame({"id": [2, 1, 0], "text": NUMBERS}), id="id")

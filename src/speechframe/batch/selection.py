@@ -4,6 +4,7 @@ import random
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -224,11 +225,36 @@ def _places_by_value(run: "Run", frame: "pd.DataFrame", column: str, ids: Sequen
     places |= {values: k for k, values in enumerate(own)}
     for given in zip(*(_named(frame, name)[0] for name in names), strict=True):
         values = tuple(map(_comparable, given))
-        texts = (tuple(map(str, some)) for some in (given, values))
-        found = next((places[key] for key in (values, *texts) if key in places), None)
+        found = next((places[key] for key in _readings(given, values) if key in places), None)
         if found is None:
             raise _unknown(given[0], ids)
         yield found
+
+
+def _readings(given: tuple[Any, ...], values: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    """Yield what else an id of a frame may be in the run, beside its language where there is one."""
+    yield values
+    yield tuple(map(str, given))
+    yield tuple(map(str, values))
+    for time in _times(given[0]):
+        yield time, *values[1:]
+
+
+def _times(value: Any) -> Iterator[Any]:
+    """Yield the times a date or a text stands for (in ISO 8601, or spans as pandas has them), or the date."""
+    import pandas as pd
+
+    if isinstance(value, str):
+        with suppress(ValueError):
+            datetime.fromisoformat(value)  # pandas reads far more as a time, such as "7"
+            yield pd.Timestamp(value)
+        with suppress(ValueError):
+            yield pd.Timedelta(value)
+    elif isinstance(value, pd.Timestamp) and value == value.normalize():
+        yield value.date()
+    elif isinstance(value, date):
+        with suppress(ValueError):
+            yield pd.Timestamp(value)
 
 
 def _values_of(run: "Run", names: Sequence[str]) -> list[tuple[Any, ...]]:
