@@ -219,16 +219,23 @@ def _places_by_value(run: "Run", frame: "pd.DataFrame", column: str, ids: Sequen
             "the frame does not say which rows of the run it has: that takes one column "
             f"{(unclear or names)[-1]!r}; select by ids, or by a mask"
         )
-    # Later ones count: an id as the run has it in words, its value as text, the value.
-    places: dict[tuple[Any, ...], int] = {(row_id,): k for k, row_id in enumerate(ids)}
-    places |= {tuple(map(str, values)): k for k, values in enumerate(own)}
-    places |= {values: k for k, values in enumerate(own)}
+    places: dict[tuple[Any, ...], int] = {values: k for k, values in enumerate(own)}
+    worded: dict[tuple[Any, ...], int] = {}
     for given in zip(*(_named(frame, name)[0] for name in names), strict=True):
         values = tuple(map(_comparable, given))
-        found = next((places[key] for key in _readings(given, values) if key in places), None)
+        found = places.get(values)
+        if found is None:
+            worded = worded or _worded(places, ids)
+            found = next((worded[key] for key in _readings(given, values) if key in worded), None)
         if found is None:
             raise _unknown(given[0], ids)
         yield found
+
+
+def _worded(places: dict[tuple[Any, ...], int], ids: Sequence[str]) -> dict[tuple[Any, ...], int]:
+    """Return places by ids as the run has them in words, by their values as texts, and by their values."""
+    texts = {tuple(map(str, values)): k for values, k in places.items()}
+    return {(row_id,): k for k, row_id in enumerate(ids)} | texts | places  # later ones count
 
 
 def _readings(given: tuple[Any, ...], values: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
@@ -283,6 +290,8 @@ def _hashable(index: "pd.Index[Any]") -> "pd.Index[Any]":
 
 def _comparable(value: Any) -> Any:
     """Return a value so that it can be looked up and is equal to what it was before it changed its type."""
+    if isinstance(value, (str, int)):  # what most ids are, of which there are many
+        return value
     import numpy as np
     import pandas as pd
 
