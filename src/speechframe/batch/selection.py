@@ -154,13 +154,10 @@ def _order(run: "Run", index: "pd.Index[Any]", ids: Sequence[str]) -> "npt.NDArr
 
 
 def _is_named_like(own: "pd.Index[Any]", given: "pd.Index[Any]", run: "Run") -> bool:
-    """Return whether an index may be the run's by its names: that of another column has other values."""
-    if own.nlevels != given.nlevels:
-        return False
-    # What reset_index() calls a level without a name, unless the run has such a column.
-    nameless = {"index", *(f"level_{k}" for k in range(own.nlevels))}.difference(run.columns)
-    return all(
-        theirs is None or (theirs in nameless if ours is None else str(theirs) == str(ours))
+    """Return whether an index may be the run's by its names: that of a column of the run has other values."""
+    columns = set(run.columns)
+    return own.nlevels == given.nlevels and all(
+        theirs is None or str(theirs) == str(ours) or str(theirs) not in columns
         for ours, theirs in zip(own.names, given.names, strict=True)
     )
 
