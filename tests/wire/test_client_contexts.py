@@ -29,9 +29,9 @@ def got(contexts, now_s=0.0, **fields):
     return contexts.receive(json.dumps(fields), now_s=now_s)
 
 
-def one_heard():
+def one_heard(**options):
     """Return contexts with one turn, of which something was heard."""
-    contexts = client()
+    contexts = client(**options)
     turn = contexts.open(NORA)
     contexts.send(turn, "One. ")
     sent(contexts)
@@ -286,6 +286,66 @@ def test_text_that_was_not_sent_before_a_close_with_1000_is_sent_after_it():
     assert contexts.disconnected(CloseCode.NORMAL) == []
     contexts.connected()
     assert [frame.get("text") for frame in sent(contexts)] == [None, "Two. "]
+
+
+def gone_on(**options):
+    """Return contexts with one turn that was heard, and goes on over another connection."""
+    contexts, turn = one_heard(**options)
+    contexts.disconnected(CloseCode.NORMAL)
+    contexts.send(turn, "Two. ")
+    contexts.connected()
+    assert [frame.get("text") for frame in sent(contexts)] == [None, "Two. "]
+    return contexts, turn
+
+
+@pytest.mark.rule("socket.error-context-limit")
+@pytest.mark.parametrize("fatal", [False, True])
+def test_a_turn_that_goes_on_and_is_refused_loses_neither_text_nor_voice(fatal):
+    contexts, turn = gone_on()
+    error = {"error": "", "error_code": "ACTIVE_CONTEXT_LIMIT_EXCEEDED", "fatal": fatal}
+    assert got(contexts, **error, context_id="1.2") == [Retried(turn, error["error_code"])]
+    # The service answers to each frame.
+    assert got(contexts, **error, context_id="1.2") == []
+    contexts.send(turn, "Three. ")
+    contexts.end(turn)
+    frames = [frame for frame in sent(contexts, now_s=1) if frame["context_id"] == "1.3"]
+    assert frames[0]["voice_config"] == {"voiceId": "nora"}
+    assert [frame.get("text") for frame in frames] == [None, "Two. ", "Three. ", None]
+    assert got(contexts, audio="AAE=", context_id="1.3") == [HEARD]
+    assert got(contexts, final=True, context_id="1.3") == [Ended(turn)]
+
+
+@pytest.mark.parametrize("code", [None, 1000])
+def test_a_turn_that_goes_on_is_sent_again_from_there_where_nothing_was_heard_of_it(code):
+    contexts, turn = gone_on()
+    assert contexts.disconnected(code) == [Retried(turn, None)]
+    contexts.connected()
+    assert [frame.get("text") for frame in sent(contexts)] == [None, "Two. "]
+    assert got(contexts, error="", error_code="INTERNAL_ERROR", context_id="1.3") == [
+        Retried(turn, "INTERNAL_ERROR")
+    ]
+    assert [frame.get("text") for frame in sent(contexts)][-1] == "Two. "
+    got(contexts, audio="AAE=", context_id="1.4")
+    assert isinstance(contexts.disconnected(None)[0], Failed)
+
+
+def test_patience_and_attempts_begin_anew_when_a_turn_is_heard():
+    contexts, turn = gone_on(max_attempts=2, patience_s=10)
+    error = {"error": "", "error_code": "ACTIVE_CONTEXT_LIMIT_EXCEEDED"}
+    got(contexts, **error, context_id="1.2")
+    sent(contexts, now_s=1)
+    contexts.disconnected(None)
+    contexts.connected()
+    sent(contexts, now_s=2)
+    got(contexts, now_s=3, audio="AAE=", context_id="1.4")
+    contexts.disconnected(CloseCode.NORMAL)
+    contexts.connected()
+    contexts.send(turn, "Three. ")
+    sent(contexts, now_s=200)
+    assert contexts.disconnected(None) == [Retried(turn, None)]
+    contexts.connected()
+    sent(contexts, now_s=200)
+    assert got(contexts, now_s=200, **error, context_id="1.6") == [Retried(turn, error["error_code"])]
 
 
 @pytest.mark.parametrize("text", ["Half an emoji: \ud83d", "a\0b"])

@@ -29,7 +29,7 @@ class StreamContext:
     """One turn of a session: ``send`` text, ``end`` it, iterate over what comes.
 
     Iterating over the context gives events: :class:`Audio`, :class:`Warned`, :class:`Retried` (it is sent
-    again from its beginning; nothing of it was heard), :class:`Odd` (what nobody knows) and at last
+    again, as far as nothing of it was heard), :class:`Odd` (what nobody knows) and at last
     :class:`Ended`. :meth:`audio` gives the audio alone. Errors are raised: the service's with the class that
     the same failure of a call has, and its code. Of warnings and odd things there are 20 each at most; a turn
     with more audio than its text can fill, or that is waited for longer than it can last, is broken off.

@@ -6,11 +6,11 @@ an attempt that was given up is told apart. What is decided here, always by code
 
 * No more contexts are active than there are slots; the turns beyond wait, and begin in their order.
 * A turn that the service refuses for its number waits until another ends, or a moment, and is sent again.
-* A turn that fails with INTERNAL_ERROR, or whose connection is lost, is sent again from its beginning, unless
-  some of it was heard: then it has failed, since nobody wants to hear half of it twice.
-* After a close with 1000 a turn that was heard goes on when it has more text: a new connection is wanted
-  then, and not before. Where no audio came since its last text, nobody knows what of it was spoken: it has
-  failed.
+* A turn that fails with INTERNAL_ERROR, or whose connection is lost, is sent again from where its attempt
+  began, unless some of that was heard: then it has failed, since nobody wants to hear half of it twice.
+* After a close with 1000 a turn that was heard goes on when it has more text, as another attempt: a new
+  connection is wanted then, and not before. Where no audio came since its last text, nobody knows what of it
+  was spoken: it has failed.
 * A turn of whose audio a piece cannot be read, or that ends without any for a text with something to
   pronounce, has failed.
 * Every attempt that was begun gets its `end`, whatever happens.
@@ -247,10 +247,9 @@ class ClientContexts:
         """Begin an attempt where there is text and a slot for it."""
         if not turn.has_text or now_s < turn.not_before_s or not self._slots.take():
             return False
+        turn.begin()
         turn.has_slot = True
-        turn.attempts += 1
         turn.messages_before = self._messages
-        turn.not_before_s = -inf
         turn.wire_id = f"{turn.number}.{turn.attempts}"
         self._by_wire_id[turn.wire_id] = turn
         return True
@@ -258,10 +257,7 @@ class ClientContexts:
     def _heard(self, turn: ClientTurn, frame: AudioReceived) -> list[Event]:
         if not frame.audio:
             return []
-        turn.is_owed = False
-        if not turn.heard:
-            turn.heard = True
-            turn.frames, turn.sent = turn.frames[turn.sent :], 0
+        turn.hear()
         return [Audio(turn.number, frame.audio, frame.trace_id)]
 
     def _final(self, turn: ClientTurn, trace_id: str | None) -> list[Event]:
@@ -276,10 +272,10 @@ class ClientContexts:
         code, words = frame.error_code, frame.error
         if turn is None:
             return [Odd(None, f"an error of no open context: {code} {words}")]
-        if code == ErrorCode.ACTIVE_CONTEXT_LIMIT_EXCEEDED and not turn.heard:
+        if code == ErrorCode.ACTIVE_CONTEXT_LIMIT_EXCEEDED and not turn.attempt_heard:
             return self._refused(turn, frame, now_s)
         failed = Failed(turn.number, str(code), words, frame.trace_id)
-        if code == ErrorCode.INTERNAL_ERROR and not turn.heard:
+        if code == ErrorCode.INTERNAL_ERROR and not turn.attempt_heard:
             self._give_up(turn)
             return self._tried(turn, failed)
         if frame.fatal or code in {ErrorCode.INTERNAL_ERROR, ErrorCode.INVALID_VOICE}:
@@ -305,7 +301,7 @@ class ClientContexts:
         if turn.wire_id is None:
             return []
         self._detach(turn)
-        if not turn.heard:
+        if not turn.attempt_heard:
             turn.rewind()
             return self._tried(turn, Failed(turn.number, None, "the connection was lost"))
         if turn.end_is_sent or turn.is_owed or code != CloseCode.NORMAL:

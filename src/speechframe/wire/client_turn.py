@@ -28,6 +28,9 @@ class ClientTurn:
     has_slot: bool = False
     ended: bool = False
     heard: bool = False
+    """Whether anything of it was heard."""
+    attempt_heard: bool = False
+    """Whether anything of this attempt was heard: then nothing of it is ever sent again."""
     is_owed: bool = False
     """Whether no audio came since text was sent."""
     not_before_s: float = -inf
@@ -53,14 +56,31 @@ class ClientTurn:
         """Return the next frame to be sent; it counts as sent."""
         frame = self.frames[self.sent]
         self.sent += 1
-        if self.heard and self.sent == len(self.frames):
-            # None of it is ever sent again.
-            self.frames, self.sent = [], 0
+        if self.attempt_heard and self.sent == len(self.frames):
+            self._forget_sent()
         if frame.clear or frame.text is not None:
             self.is_owed = not frame.clear and (self.is_owed or speaks(frame.text or ""))
         return frame
 
+    def begin(self) -> None:
+        """Begin an attempt, with what is to be sent."""
+        self._forget_sent()
+        self.attempts += 1
+        self.attempt_heard = self.is_owed = False
+        self.not_before_s = -inf
+
+    def hear(self) -> None:
+        """Take that there is audio: of what comes later, each failure and refusal is the first."""
+        self.is_owed = False
+        if not self.attempt_heard:
+            self.heard = self.attempt_heard = True
+            self.failures, self.refused_since_s, self.wait_s = 0, None, _FIRST_WAIT_S
+            self._forget_sent()
+
     def rewind(self) -> None:
-        """Have all that was sent be sent again, without what was cleared."""
+        """Have all that was sent in this attempt be sent again, without what was cleared."""
         self.sent = 0
         self.frames = [one for one in self.frames if not one.clear]
+
+    def _forget_sent(self) -> None:
+        self.frames, self.sent = self.frames[self.sent :], 0

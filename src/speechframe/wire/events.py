@@ -41,7 +41,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Retried:
-    """A turn is sent again from its beginning."""
+    """What nothing was heard of is sent again: a turn from its beginning, or from where 1000 closed it."""
 
     turn: int
     code: str | None
