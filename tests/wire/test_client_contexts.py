@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from pydantic import ValidationError
 
+from speechframe.spec.chosen import TEXT_WARNING
 from speechframe.spec.codes import CloseCode, WarningCode
 from speechframe.spec.socket import VoiceConfig
 from speechframe.wire.client_contexts import Audio, ClientContexts, Ended, Failed, Odd, Retried, Warned
@@ -280,12 +281,69 @@ def test_text_that_was_sent_and_not_heard_before_a_close_with_1000_fails_its_tur
     assert contexts.open_turns == (() if lost else (turn,))
 
 
+CANNOT_BE_SPOKEN = {"warning": "belongs to another script", "warning_code": TEXT_WARNING}
+
+
+@pytest.mark.rule("socket.close-1000-idle")
+def test_a_turn_with_text_that_cannot_be_spoken_goes_on_after_a_close_with_1000():
+    contexts, turn = one_heard()
+    contexts.send(turn, "مرحبا. ")
+    sent(contexts)
+    got(contexts, **CANNOT_BE_SPOKEN, context_id="1.1")
+    assert contexts.disconnected(CloseCode.NORMAL) == []
+    contexts.send(turn, "Two. ")
+    contexts.connected()
+    assert [frame.get("text") for frame in sent(contexts)] == [None, "Two. "]
+    # What comes behind the warning is owed as ever.
+    assert contexts.disconnected(CloseCode.NORMAL) == [Retried(turn, None)]
+
+
+@pytest.mark.rule("socket.close-1000-idle")
+@pytest.mark.parametrize(("text", "told"), [("\n", {}), ("مرحبا. ", CANNOT_BE_SPOKEN)])
+def test_a_turn_with_nothing_to_be_heard_yet_waits_for_more_through_any_number_of_idle_closes(text, told):
+    contexts, turn = idle_before_anything_was_heard(text, told)
+    for _ in range(3):
+        contexts.send(turn, " ")
+        assert not contexts.wants_connection
+        # Another turn may want one.
+        contexts.connected()
+        assert sent(contexts) == []
+        assert contexts.disconnected(CloseCode.NORMAL) == []
+    contexts.send(turn, "One. ")
+    assert contexts.wants_connection
+    contexts.connected()
+    assert [frame.get("text") for frame in sent(contexts)] == [None, text, " ", " ", " ", "One. "]
+    # Now it has failed once.
+    assert contexts.disconnected(CloseCode.NORMAL) == [Retried(turn, None)]
+
+
+def test_a_turn_that_is_ended_after_an_idle_close_has_failed_where_its_text_was_not_spoken():
+    contexts, turn = idle_before_anything_was_heard("\n", {})
+    assert contexts.end(turn) == [Ended(turn)]
+    contexts, turn = idle_before_anything_was_heard("مرحبا. ", CANNOT_BE_SPOKEN)
+    assert contexts.end(turn) == []
+    contexts.connected()
+    assert [frame.get("text") for frame in sent(contexts)] == [None, "مرحبا. ", None]
+    assert isinstance(got(contexts, final=True, context_id="1.2")[0], Failed)
+
+
 def test_text_that_was_not_sent_before_a_close_with_1000_is_sent_after_it():
     contexts, turn = one_heard()
     contexts.send(turn, "Two. ")
     assert contexts.disconnected(CloseCode.NORMAL) == []
     contexts.connected()
     assert [frame.get("text") for frame in sent(contexts)] == [None, "Two. "]
+
+
+def idle_before_anything_was_heard(text, told):
+    """Return contexts with one turn, whose connection was closed when the service had said this of its text."""
+    contexts = client(max_attempts=2)
+    turn = contexts.open(NORA)
+    contexts.send(turn, text)
+    sent(contexts)
+    got(contexts, **told, context_id="1.1")
+    assert contexts.disconnected(CloseCode.NORMAL) == []
+    return contexts, turn
 
 
 def gone_on(**options):

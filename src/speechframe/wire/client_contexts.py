@@ -8,9 +8,9 @@ an attempt that was given up is told apart. What is decided here, always by code
 * A turn that the service refuses for its number waits until another ends, or a moment, and is sent again.
 * A turn that fails with INTERNAL_ERROR, or whose connection is lost, is sent again from where its attempt
   began, unless some of that was heard: then it has failed, since nobody wants to hear half of it twice.
-* After a close with 1000 a turn that was heard goes on when it has more text, as another attempt: a new
-  connection is wanted then, and not before. Where no audio came since its last text, nobody knows what of it
-  was spoken: it has failed.
+* After a close with 1000 a turn that was heard, or had nothing in it to be heard, goes on when it has more
+  text, as another attempt: a new connection is wanted then, and not before. Where no audio came since its
+  last text, nor word that it cannot be spoken, nobody knows what of it was spoken: it has failed.
 * A turn of whose audio a piece cannot be read, or that ends without any for a text with something to
   pronounce, has failed.
 * Every attempt that was begun gets its `end`, whatever happens.
@@ -20,7 +20,9 @@ from collections.abc import Iterator, Mapping
 from math import inf
 from typing import Any
 
+from speechframe.spec.chosen import TEXT_WARNING
 from speechframe.spec.codes import CloseCode, ErrorCode
+from speechframe.spec.pauses import speaks
 from speechframe.spec.socket import ClientFrame, ErrorFrame, FinalFrame, VoiceConfig, WarningFrame
 from speechframe.wire.client_turn import ClientTurn
 from speechframe.wire.errors import MAX_TRACE_CHARACTERS, Clean, as_it_is, one_line
@@ -124,6 +126,7 @@ class ClientContexts:
         found = self._turns.get(turn)
         if found is not None and not found.ended and text:
             found.frames.append(ClientFrame.model_validate({"text": text}))
+            found.rests = found.rests and not speaks(text)
 
     def clear(self, turn: int) -> list[Event]:
         """Drop the text of a turn that is not spoken yet."""
@@ -142,6 +145,7 @@ class ClientContexts:
         if found is None or found.ended:
             return []
         found.ended = True
+        found.rests = found.rests and not found.speaks(0)
         if found.wire_id is None and not found.has_text:
             # Nothing of it is known to the service, or no longer: there is nothing to wait for.
             return self._over(found, Ended(turn))
@@ -229,6 +233,8 @@ class ClientContexts:
         turn = self._by_wire_id.get(frame.context_id or "")
         number = turn.number if turn is not None else None
         if isinstance(frame, WarningFrame):
+            if turn is not None and frame.warning_code == TEXT_WARNING:
+                turn.is_owed = False
             return [Warned(number, frame.warning_code, frame.warning)]
         if isinstance(frame, ErrorFrame):
             return self._error(turn, frame, now_s)
@@ -302,7 +308,12 @@ class ClientContexts:
             return []
         self._detach(turn)
         if not turn.attempt_heard:
+            turn.rests = turn.is_idle and code == CloseCode.NORMAL
             turn.rewind()
+            if turn.rests:
+                # That it was idle is no failure, nor is what comes after it the same refusal.
+                turn.refused_since_s = None
+                return []
             return self._tried(turn, Failed(turn.number, None, "the connection was lost"))
         if turn.end_is_sent or turn.is_owed or code != CloseCode.NORMAL:
             words = "the connection was lost before all of the audio had come"

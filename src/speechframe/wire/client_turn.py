@@ -32,7 +32,9 @@ class ClientTurn:
     attempt_heard: bool = False
     """Whether anything of this attempt was heard: then nothing of it is ever sent again."""
     is_owed: bool = False
-    """Whether no audio came since text was sent."""
+    """Whether text was sent since the last audio, or since it was said that some cannot be spoken."""
+    rests: bool = False
+    """Whether what is to be sent again waits for more: there is nothing in it that the service spoke."""
     not_before_s: float = -inf
     refused_since_s: float | None = None
     wait_s: float = _FIRST_WAIT_S
@@ -40,7 +42,7 @@ class ClientTurn:
     @property
     def has_text(self) -> bool:
         """Whether there is text to be sent."""
-        return any(one.text is not None for one in islice(self.frames, self.sent, None))
+        return not self.rests and any(one.text is not None for one in islice(self.frames, self.sent, None))
 
     @property
     def end_is_sent(self) -> bool:
@@ -50,7 +52,16 @@ class ClientTurn:
     @property
     def is_to_be_heard(self) -> bool:
         """Whether there is text to pronounce of which nothing was heard."""
-        return not self.heard and speaks("".join(one.text or "" for one in self.frames))
+        return not self.heard and self.speaks(0)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is to be heard of what was sent, nor is there anything else to be pronounced."""
+        return not (self.ended or self.is_owed or self.speaks(self.sent))
+
+    def speaks(self, start: int) -> bool:
+        """Return whether there is text to pronounce in its frames, from one of them on."""
+        return speaks("".join(one.text or "" for one in islice(self.frames, start, None)))
 
     def next_frame(self) -> ClientFrame:
         """Return the next frame to be sent; it counts as sent."""
