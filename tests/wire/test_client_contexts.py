@@ -469,6 +469,7 @@ HEARD = Audio(1, b"\0\1")
         # It is sent again, or there is an end to it: nobody waits for this piece any more.
         ({"error": "e", "error_code": "INTERNAL_ERROR"}, [Retried(1, "INTERNAL_ERROR")]),
         ({"error": "e", "error_code": "NEW", "fatal": True, "final": True}, [Failed(1, "NEW", "e")]),
+        ({"error": "", "error_code": "", "final": True}, [HEARD, Ended(1)]),
     ],
 )
 def test_audio_is_heard_whatever_else_is_in_its_frame(beside, events):
@@ -488,6 +489,26 @@ def test_a_final_frame_with_a_warning_ends_its_turn():
     sent(contexts)
     got(contexts, audio="AAE=", context_id="1.1")
     assert got(contexts, final=True, warning="w", context_id="1.1") == [Warned(turn, "", "w"), Ended(turn)]
+
+
+@pytest.mark.parametrize("audio", [None, "", "AAE="])
+@pytest.mark.parametrize(
+    ("error", "event"),
+    [
+        ({"error": "e", "error_code": "NEW"}, Failed(1, "NEW", "e")),
+        ({"error": "", "error_code": "NEW", "fatal": False}, Failed(1, "NEW", "")),
+        ({"error": "e"}, Failed(1, "", "e")),
+        ({"error": "e", "error_code": "INTERNAL_ERROR"}, Failed(1, "INTERNAL_ERROR", "e")),
+    ],
+)
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_final_frame_with_an_error_fails_its_turn(ends, error, event, audio):
+    contexts, turn = one_heard()
+    if ends:
+        contexts.end(turn)
+    sent(contexts)
+    assert got(contexts, final=True, audio=audio, **error, context_id="1.1") == [event]
+    assert contexts.open_turns == ()
 
 
 @pytest.mark.parametrize(("ends", "code"), [(True, None), (True, 1000), (False, None)])

@@ -237,8 +237,9 @@ def _said(
         return ErrorFrame(
             error=_line(fields.get("error"), MAX_MESSAGE_CHARACTERS, clean),
             error_code=_code(fields.get("error_code"), clean),
-            # Only what is certainly fatal ends a context: who goes on finds out, who stops does not.
-            fatal=fields.get("fatal") is True,
+            # Only what is certainly fatal ends a context: who goes on finds out, who stops does not. Behind
+            # a final frame nothing comes, and whoever took it for a good end would never find out.
+            fatal=fields.get("fatal") is True or bool(fields.get("final")),
             **about,
         )
     if fields.get("warning") or fields.get("warning_code"):
