@@ -88,7 +88,8 @@ def is_within(tag: str, wanted: str) -> bool:
 def is_another(tag: str, wanted: str) -> bool:
     """Return whether a locale is surely not the one wanted: of another language, or of another region.
 
-    What is no locale at all ("French") is not surely another one.
+    What is no locale at all ("French") is not surely another one, nor is what names many countries at once
+    (`es-419`, the Spanish of Latin America).
 
     Examples
     --------
@@ -102,10 +103,10 @@ def is_another(tag: str, wanted: str) -> bool:
     except ValueError:
         return False
     languages = [_read(each.language or "und") for each in (one, other)]
-    regions = {one.territory, other.territory}
+    regions = {each.territory for each in (one, other) if each.territory and each.territory.isalpha()}
     # Bokmål is as near to Norwegian as can be, and Mandarin to Chinese.
     is_far = languages[0].distance(languages[1]) > _NEAR
-    return is_far or (None not in regions and len(regions) > 1)
+    return is_far or len(regions) > 1
 
 
 @lru_cache(maxsize=4096)
