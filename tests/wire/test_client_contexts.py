@@ -1,4 +1,5 @@
 import json
+import timeit
 
 import pytest
 from hypothesis import settings
@@ -415,6 +416,19 @@ def test_text_that_cannot_be_sent_is_refused_where_it_comes_in_and_stops_nobody(
         contexts.send(turn, text)
     contexts.send(other, "Two. ")
     assert [frame.get("text") for frame in sent(contexts)] == [None, "One. ", None, "Two. "]
+
+
+@pytest.mark.quiet
+def test_a_piece_costs_the_same_however_many_were_sent_before_it():
+    contexts = client()
+    turn = contexts.open(NORA)
+    costs_s = []
+    for pieces in (1, 20_000):
+        for _ in range(pieces):
+            contexts.send(turn, "a ")
+        sent(contexts)
+        costs_s.append(min(timeit.repeat(lambda: contexts.due_s, number=1, repeat=50)))
+    assert costs_s[1] < 10 * costs_s[0]
 
 
 def test_what_is_given_up_between_two_frames_is_sent_no_further_and_holds_no_slot():

@@ -42,7 +42,9 @@ class ClientTurn:
     @property
     def has_text(self) -> bool:
         """Whether there is text to be sent."""
-        return not self.rests and any(one.text is not None for one in islice(self.frames, self.sent, None))
+        # Asked at every piece: what was sent is not gone through again.
+        waiting = range(self.sent, len(self.frames))
+        return not self.rests and any(self.frames[index].text is not None for index in waiting)
 
     @property
     def end_is_sent(self) -> bool:
