@@ -73,6 +73,28 @@ def test_a_turn_without_audio_has_failed_unless_there_was_nothing_to_pronounce(t
     assert contexts.open_turns == ()
 
 
+def test_a_turn_without_audio_says_what_the_service_warned_of_last():
+    contexts = client()
+    turn = contexts.open(NORA)
+    contexts.send(turn, "Hi.")
+    contexts.end(turn)
+    sent(contexts)
+    got(contexts, warning="first", warning_code="NEW", context_id="1.1")
+    got(contexts, warning="of nobody", warning_code="NEW")
+    assert got(contexts, error="", error_code="INTERNAL_ERROR", context_id="1.1") == [
+        Retried(turn, "INTERNAL_ERROR")
+    ]
+    sent(contexts)
+    for warning in ("second", "third"):
+        got(contexts, warning=warning, warning_code="NEW", context_id="1.2")
+    words = "the answer holds no audio; the service warned: NEW: third"
+    assert got(contexts, final=True, context_id="1.2") == [Failed(turn, None, words, is_bad=True)]
+    contexts.send(contexts.open(NORA), "Hi.")
+    contexts.end(2)
+    sent(contexts)
+    assert got(contexts, final=True, context_id="2.1")[0].words == "the answer holds no audio"
+
+
 @pytest.mark.rule("socket.config-before-text")
 def test_the_voice_goes_first_then_text_as_it_comes_and_at_last_the_end():
     contexts = client()

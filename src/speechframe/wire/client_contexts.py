@@ -233,8 +233,9 @@ class ClientContexts:
         turn = self._by_wire_id.get(frame.context_id or "")
         number = turn.number if turn is not None else None
         if isinstance(frame, WarningFrame):
-            if turn is not None and frame.warning_code == TEXT_WARNING:
-                turn.is_owed = False
+            if turn is not None:
+                turn.warned = ": ".join(filter(None, (frame.warning_code, frame.warning)))
+                turn.is_owed = turn.is_owed and frame.warning_code != TEXT_WARNING
             return [Warned(number, frame.warning_code, frame.warning)]
         if isinstance(frame, ErrorFrame):
             return self._error(turn, frame, now_s)
@@ -270,7 +271,8 @@ class ClientContexts:
         if not turn.ended or turn.has_slot:
             return [Odd(turn.number, "a final frame before the turn was ended")]
         if turn.is_to_be_heard:
-            words = "the answer holds no audio"
+            why = f"; the service warned: {turn.warned}" if turn.warned else ""
+            words = f"the answer holds no audio{why}"
             return self._over(turn, Failed(turn.number, None, words, trace_id, is_bad=True))
         return self._over(turn, Ended(turn.number, trace_id))
 

@@ -35,6 +35,8 @@ class ClientTurn:
     """Whether text was sent since the last audio, or since it was said that some cannot be spoken."""
     rests: bool = False
     """Whether what is to be sent again waits for more: there is nothing in it that the service spoke."""
+    warned: str = ""
+    """The last warning of this attempt."""
     not_before_s: float = -inf
     refused_since_s: float | None = None
     wait_s: float = _FIRST_WAIT_S
@@ -80,6 +82,7 @@ class ClientTurn:
         self._forget_sent()
         self.attempts += 1
         self.attempt_heard = self.is_owed = False
+        self.warned = ""
         self.not_before_s = -inf
 
     def hear(self) -> None:
