@@ -180,6 +180,8 @@ async def test_after_1000_in_the_middle_a_turn_goes_on_when_it_has_text(client, 
         while "text" not in (found := await desk.next(socket)):
             pass
         await socket.send_str(audio(wav, found["context_id"]))
+        # Sooner it would not have been idle.
+        await asyncio.sleep(0.6)
         await socket.close(code=1000)
 
     async def second(desk, socket):
@@ -244,6 +246,25 @@ async def test_a_socket_that_is_lost_after_something_was_heard_breaks_the_turn(d
     assert (caught.value.received_bytes, stream.audio) == (5, b"heard")
     # The session goes on.
     assert await session.speak("Next.").read() == b"Next."
+
+
+async def test_a_close_with_1000_in_the_middle_of_the_audio_breaks_the_turn(desk, session):
+    async def act(desk, socket):
+        while "text" not in (found := await desk.next(socket)):
+            pass
+        await socket.send_str(audio(b"One. ", found["context_id"]))
+        await socket.close(code=1000)
+
+    desk.acts = [act, speak]
+    context = await session.open()
+    stream = context.audio()
+    await context.send("One. Two. Three. ")
+    assert await anext(stream) == b"One. "
+    await until(lambda: session.sockets == 0)
+    await context.end()
+    with pytest.raises(StreamBroken, match="lost before all of the audio had come"):
+        await stream.read()
+    assert not stream.is_complete
 
 
 async def test_a_turn_without_its_end_goes_on_after_1000_alone(desk, session):

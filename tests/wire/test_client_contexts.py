@@ -15,6 +15,7 @@ from speechframe.wire.contexts import Cancel, Contexts, Finish, Generate, Send, 
 from speechframe.wire.frames import encode_frame
 
 NORA = VoiceConfig(voice_id="nora")
+CANNOT_BE_SPOKEN = {"warning": "belongs to another script", "warning_code": TEXT_WARNING}
 
 
 def client(cap=2, **options):
@@ -304,9 +305,6 @@ def test_text_that_was_sent_and_not_heard_before_a_close_with_1000_fails_its_tur
     assert contexts.open_turns == (() if lost else (turn,))
 
 
-CANNOT_BE_SPOKEN = {"warning": "belongs to another script", "warning_code": TEXT_WARNING}
-
-
 @pytest.mark.rule("socket.close-1000-idle")
 def test_a_turn_with_text_that_cannot_be_spoken_goes_on_after_a_close_with_1000():
     contexts, turn = one_heard()
@@ -356,6 +354,31 @@ def test_text_that_was_not_sent_before_a_close_with_1000_is_sent_after_it():
     assert contexts.disconnected(CloseCode.NORMAL) == []
     contexts.connected()
     assert [frame.get("text") for frame in sent(contexts)] == [None, "Two. "]
+
+
+@pytest.mark.parametrize(
+    ("text", "clears", "now_s", "lost"),
+    [
+        ("Two. ", False, 10.1, True),
+        ("Two. ", False, 11, False),
+        # Of blanks, and of what was cleared, no audio is cut off.
+        (" ", False, 10.1, False),
+        ("Two. ", True, 10.1, False),
+    ],
+)
+@pytest.mark.parametrize("told", [{"audio": "AAE="}, CANNOT_BE_SPOKEN])
+def test_a_close_with_1000_just_after_text_was_sent_is_none_for_being_idle(text, clears, now_s, lost, told):
+    contexts, turn = one_heard()
+    contexts.send(turn, text)
+    sent(contexts, now_s=10)
+    if clears:
+        contexts.clear(turn)
+        sent(contexts, now_s=10)
+    # This may be half of it, or what was owed for the text before it.
+    got(contexts, **told, context_id="1.1")
+    events = contexts.disconnected(CloseCode.NORMAL, now_s=now_s)
+    assert [type(event) for event in events] == ([Failed] if lost else [])
+    assert contexts.open_turns == (() if lost else (turn,))
 
 
 def idle_before_anything_was_heard(text, told):

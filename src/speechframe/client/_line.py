@@ -321,7 +321,7 @@ class Line:
             words = one_line(socket.reason, MAX_MESSAGE_CHARACTERS, self._reach.redactor.clean)
             cause = CloseCode.POLICY_VIOLATION.cause
             denied = PermissionDenied(words or cause, status=Status.FORBIDDEN)
-        self._deliver(self._contexts.disconnected(socket.close_code), denied)
+        self._deliver(self._contexts.disconnected(socket.close_code, now_s=self._loop.time()), denied)
         self.poke()
 
     def _deliver(self, events: Iterable[Event], denied: ServiceError | None = None) -> None:

@@ -10,7 +10,8 @@ an attempt that was given up is told apart. What is decided here, always by code
   began, unless some of that was heard: then it has failed, since nobody wants to hear half of it twice.
 * After a close with 1000 a turn that was heard, or had nothing in it to be heard, goes on when it has more
   text, as another attempt: a new connection is wanted then, and not before. Where no audio came since its
-  last text, nor word that it cannot be spoken, nobody knows what of it was spoken: it has failed.
+  last text, nor word that it cannot be spoken, or where that was sent but a moment ago, so that the service
+  was not idle, nobody knows what of it was spoken: it has failed.
 * A turn of whose audio a piece cannot be read, or that ends without any for a text with something to
   pronounce, has failed.
 * Every attempt that was begun gets its `end`, whatever happens.
@@ -33,6 +34,8 @@ from speechframe.wire.turns import SlotPool
 __all__ = ["Audio", "ClientContexts", "Ended", "Event", "Failed", "Odd", "Retried", "Warned"]
 
 _LONGEST_WAIT_S = 5.0
+_LEAST_IDLE_S = 0.5
+"""Sooner after text no service closes for want of traffic. Audio does not count: it may be read late."""
 _CLEAR = ClientFrame.model_validate({"clear": True})
 _END = ClientFrame.model_validate({"end": True})
 
@@ -178,8 +181,11 @@ class ClientContexts:
         """Take that there is a connection."""
         self._connected = True
 
-    def disconnected(self, code: int | None) -> list[Event]:
-        """Take that the connection is closed, with a code or without one, and say what that means."""
+    def disconnected(self, code: int | None, *, now_s: float = inf) -> list[Event]:
+        """Take that the connection is closed, with a code or without one, and say what that means.
+
+        Without a time it is long since anything was sent.
+        """
         self._connected = False
         for _, has_slot in self._closing:
             if has_slot:
@@ -188,7 +194,7 @@ class ClientContexts:
         self._left.clear()
         events: list[Event] = []
         for turn in list(self._turns.values()):
-            events += self._lost(turn, code)
+            events += self._lost(turn, code, now_s)
         return events
 
     def frames(self, *, now_s: float) -> Iterator[ClientFrame]:
@@ -209,7 +215,7 @@ class ClientContexts:
             if turn.wire_id is None and self._begins(turn, now_s):
                 yield _addressed(turn.opening, turn.wire_id)
             while turn.wire_id is not None and turn.sent < len(turn.frames):
-                frame = turn.next_frame()
+                frame = turn.next_frame(now_s)
                 if frame.end:
                     self._free(turn)
                 yield _addressed(frame, turn.wire_id)
@@ -302,22 +308,23 @@ class ClientContexts:
         turn.wait_s = min(2 * turn.wait_s, _LONGEST_WAIT_S)
         return self._again(turn, str(ErrorCode.ACTIVE_CONTEXT_LIMIT_EXCEEDED))
 
-    def _lost(self, turn: ClientTurn, code: int | None) -> list[Event]:
+    def _lost(self, turn: ClientTurn, code: int | None, now_s: float) -> list[Event]:
         if code == CloseCode.POLICY_VIOLATION:
             self._detach(turn)
             return self._over(turn, Failed(turn.number, None, CloseCode.POLICY_VIOLATION.cause))
         if turn.wire_id is None:
             return []
         self._detach(turn)
+        is_idle_close = code == CloseCode.NORMAL and now_s - turn.spoke_s >= _LEAST_IDLE_S
         if not turn.attempt_heard:
-            turn.rests = turn.is_idle and code == CloseCode.NORMAL
+            turn.rests = turn.is_idle and is_idle_close
             turn.rewind()
             if turn.rests:
                 # That it was idle is no failure, nor is what comes after it the same refusal.
                 turn.refused_since_s = None
                 return []
             return self._tried(turn, Failed(turn.number, None, "the connection was lost"))
-        if turn.end_is_sent or turn.is_owed or code != CloseCode.NORMAL:
+        if turn.end_is_sent or turn.is_owed or not is_idle_close:
             words = "the connection was lost before all of the audio had come"
             return self._over(turn, Failed(turn.number, None, words))
         # What was not sent goes over the next connection.

@@ -35,6 +35,8 @@ class ClientTurn:
     """Whether text was sent since the last audio, or since it was said that some cannot be spoken."""
     rests: bool = False
     """Whether what is to be sent again waits for more: there is nothing in it that the service spoke."""
+    spoke_s: float = -inf
+    """When the last text to pronounce was sent in this attempt, unless it was cleared."""
     warned: str = ""
     """The last warning of this attempt."""
     not_before_s: float = -inf
@@ -67,14 +69,16 @@ class ClientTurn:
         """Return whether there is text to pronounce in its frames, from one of them on."""
         return speaks("".join(one.text or "" for one in islice(self.frames, start, None)))
 
-    def next_frame(self) -> ClientFrame:
+    def next_frame(self, now_s: float) -> ClientFrame:
         """Return the next frame to be sent; it counts as sent."""
         frame = self.frames[self.sent]
         self.sent += 1
         if self.attempt_heard and self.sent == len(self.frames):
             self._forget_sent()
-        if frame.clear or frame.text is not None:
-            self.is_owed = not frame.clear and (self.is_owed or speaks(frame.text or ""))
+        if frame.clear:
+            self.is_owed, self.spoke_s = False, -inf
+        elif speaks(frame.text or ""):
+            self.is_owed, self.spoke_s = True, now_s
         return frame
 
     def begin(self) -> None:
@@ -82,7 +86,7 @@ class ClientTurn:
         self._forget_sent()
         self.attempts += 1
         self.attempt_heard = self.is_owed = False
-        self.warned = ""
+        self.warned, self.spoke_s = "", -inf
         self.not_before_s = -inf
 
     def hear(self) -> None:
