@@ -139,6 +139,48 @@ async def test_a_socket_that_brings_others_something_is_kept(desk, session, limi
     assert desk.sockets == 1
 
 
+@pytest.mark.parametrize("heard", [b"", b"half, "])
+async def test_a_turn_that_is_spoken_slowly_outlives_impatient_ones_behind_it(
+    desk, session, monkeypatch, heard
+):
+    spoken = threading.Event()
+
+    async def act(desk, socket):
+        wire_id, _ = await desk.ended(socket)
+        if heard:
+            await socket.send_str(audio(heard, wire_id))
+        await until(spoken.is_set)
+        await socket.send_str(audio(b"all", wire_id))
+        await socket.send_str(frame(final=True, context_id=wire_id))
+        await desk.next(socket)
+
+    desk.acts = [act, speak]
+    monkeypatch.setattr(Timeouts, "attempt_s", lambda self, characters: 0.05 * characters)
+    async with asyncio.timeout(LONG_S):
+        slow, reading = await said(session, "Long. " * 200)
+        await until(lambda: desk.frames and desk.ends() and slow.received_bytes == len(heard))
+        for text in ("S1.", "S2."):
+            with pytest.raises(StreamBroken, match=r"nothing came for 0\.15 s"):
+                await session.speak(text).read()
+        spoken.set()
+        assert await reading == heard + b"all"
+    assert (slow.facts.attempts, desk.sockets) == (1, 1)
+
+
+async def test_a_socket_that_brings_nothing_is_left_though_turns_begin_again_and_again(desk, session, limits):
+    limits["attempt_s"] = 0.2
+    desk.acts = [deaf, speak]
+    turns = []
+    async with asyncio.timeout(LONG_S):
+        # Each of them ends when another one has just begun.
+        for number in range(10):
+            turns.append(await said(session, f"{number}."))
+            await asyncio.sleep(0.1)
+        found = await asyncio.gather(*[reading for _, reading in turns], return_exceptions=True)
+    assert isinstance(found[0], StreamBroken)
+    assert (found[-1], desk.sockets) == (b"9.", 2)
+
+
 class Closed:
     """A socket that takes nothing, until it is told to; meanwhile it may speak."""
 

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from speechframe.client._refused import refused, without_secrets
+from speechframe.client._silence import Silence, Waiting
 from speechframe.client._slots import SharedSlots
 from speechframe.client.limits import MIB
 from speechframe.client.reach import Reach
@@ -62,7 +63,7 @@ _STATUSES: Mapping[str, Status] = MappingProxyType(
 _log = logging.getLogger("speechframe")
 
 
-class Port(Protocol):
+class Port(Waiting, Protocol):
     """Where what comes for a turn goes."""
 
     @property
@@ -111,6 +112,8 @@ class Line:
         self._fruitless = 0
         self._opened_s, self._bore = 0.0, False
         self._closed = False
+        self.silence = Silence()
+        """How long nothing has come."""
         self._sending_s: float | None = None
         self._watch: asyncio.TimerHandle | None = None
         self.is_held = False
@@ -157,9 +160,9 @@ class Line:
         """Whether the service knows of a turn."""
         return self._contexts.is_begun(turn)
 
-    def is_answered(self, turn: int) -> bool:
-        """Whether the service said anything, of any turn, since it knows of this one."""
-        return self._contexts.is_answered(turn)
+    def is_dead(self, turn: int) -> bool:
+        """Whether nothing came for a turn because nothing comes over the socket any more."""
+        return not self._contexts.is_answered(turn) and self.silence.is_death(self._others(turn))
 
     def taken(self) -> None:
         """Read on: somebody has taken audio."""
@@ -276,17 +279,22 @@ class Line:
         (self.region, socket), _ = await persist(send, reach.regions, reach.patience)
         self._socket = socket
         self._opened_s, self._bore = time.monotonic(), False
+        self.silence.broken()
         self._contexts.connected()
         self._reading = self._loop.create_task(self._read(socket))
 
     async def _read(self, socket: Socket) -> None:
         while (message := await socket.receive()) is not None and self._socket is socket:
+            self.silence.broken()
             self._deliver(self._contexts.receive(message, now_s=self._loop.time()))
             self._wake.set()
             if self._is_full():
                 await self._hold()
         if self._socket is socket:
             self._lost(socket)
+
+    def _others(self, turn: int) -> list[Port]:
+        return [port for one, port in self._ports.items() if one != turn and self._contexts.is_begun(one)]
 
     def _is_full(self) -> bool:
         return any(port.waiting_bytes > MOST_WAITING_BYTES for port in self._ports.values())
@@ -297,6 +305,7 @@ class Line:
         while self._is_full():
             self._room.clear()
             await self._room.wait()
+        self.silence.broken()
         self._held(is_held=False)
 
     def _held(self, *, is_held: bool) -> None:

@@ -60,7 +60,7 @@ class StreamContext:
         self._events: deque[Event] = deque()
         self._arrived = asyncio.Event()
         self._characters = self._most_bytes = 0
-        self._left_s = 0.0
+        self._left_s = self.asked_s = 0.0
         self._told: Counter[type[Event]] = Counter()
         self._failure: BaseException | None = None
         self._ended = self._over = False
@@ -110,6 +110,7 @@ class StreamContext:
         self._characters += len(text)
         self.facts.billed_characters += billed_characters(text)
         self.facts.text += text
+        self.asked_s = time.monotonic()
         self._line.send(self._turn, text)
 
     async def end(self) -> None:
@@ -117,6 +118,7 @@ class StreamContext:
         if not self._ended:
             self._ended = True
             self._left_s = self._timeouts.speech_s(self.facts.text)
+            self.asked_s = time.monotonic()
             self._arrived.set()
             self._line.end(self._turn)
 
@@ -175,14 +177,20 @@ class StreamContext:
         return event
 
     @property
+    def silence_s(self) -> float:
+        """How long it may be told nothing, with the text that it has."""
+        return self._timeouts.attempt_s(self._characters)
+
+    @property
     def _is_spoken(self) -> bool:
         # Before the end it is the text that is waited for, without a slot another turn, and while somebody
         # else's audio holds up the line its listener: none of them is the service.
         return self._ended and self._line.is_begun(self._turn) and not self._line.is_held
 
     async def _wait_for_service(self) -> None:
-        silence_s = self._timeouts.attempt_s(self._characters)
+        silence_s = self.silence_s
         limit_s = min(silence_s, self._left_s)
+        self._line.silence.awaited()
         began_s = time.perf_counter()
         try:
             async with asyncio.timeout(limit_s):
@@ -193,7 +201,7 @@ class StreamContext:
                 if limit_s < silence_s:
                     words = "the turn was longer than any speech of its text"
                 # A connection that brings nobody anything is dead, and would be so for the next turn.
-                self._give_up(self._broken(words), with_socket=not self._line.is_answered(self._turn))
+                self._give_up(self._broken(words), with_socket=self._line.is_dead(self._turn))
         # Only waits count: a player takes its time.
         self._left_s -= time.perf_counter() - began_s
 
@@ -233,6 +241,7 @@ class StreamContext:
 
     def look(self) -> None:
         """Look again what is waited for: it has changed."""
+        self.asked_s = time.monotonic()
         self._arrived.set()
 
     def _trace(self, trace_id: str | None) -> None:
