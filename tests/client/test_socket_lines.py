@@ -7,7 +7,7 @@ import threading
 import pytest
 from socket_desk import HALF, audio, frame, speak, until
 
-from speechframe.client import Timeouts, _line
+from speechframe.client import Timeouts, _line, turn
 from speechframe.errors import BadAnswer, ConnectionFailed, InvalidRows, StreamBroken
 
 LONG_S = 60.0
@@ -285,6 +285,32 @@ async def test_a_listener_who_pauses_is_no_silence_of_his_neighbours(
         limits[name] = LONG_S
         assert len(await paused.audio().read()) == 300_000
         assert await reading == b"Short."
+
+
+async def test_a_turn_behind_audio_that_nobody_takes_is_given_up_at_last(desk, session, limits, monkeypatch):
+    monkeypatch.setattr(_line, "MOST_WAITING_BYTES", 100_000)
+    monkeypatch.setattr(turn, "_HELD_S", 0.3)
+
+    async def act(desk, socket):
+        first, _ = await desk.ended(socket)
+        second, text = await desk.ended(socket)
+        for _ in range(30):
+            await socket.send_str(audio(bytes(10_000), first))
+        await socket.send_str(audio(text.encode(), second))
+        for wire_id in (first, second):
+            await socket.send_str(frame(final=True, context_id=wire_id))
+        await speak(desk, socket)
+
+    desk.acts = [act]
+    async with asyncio.timeout(10):
+        unread = await session.open()
+        await unread.send("Long.")
+        await unread.end()
+        with pytest.raises(StreamBroken, match=r"for 0\.3 s nobody took the audio of another turn"):
+            await session.speak("Short.").read()
+        assert len(await unread.audio().read()) == 300_000
+        assert await session.speak("Next.").read() == b"Next."
+    assert desk.sockets == 1
 
 
 @pytest.mark.parametrize("text", ["Half an emoji: \ud83d", "a\0b"])

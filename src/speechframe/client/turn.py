@@ -24,6 +24,9 @@ __all__ = ["StreamContext"]
 _EVENT_BYTES = 64
 """What a piece of audio weighs beside its bytes: some services send a sample at a time."""
 
+_HELD_S = 60.0
+"""How long a turn waits while another one's audio, which nobody takes, holds up the socket."""
+
 
 class StreamContext:
     """One turn of a session: ``send`` text, ``end`` it, iterate over what comes.
@@ -168,7 +171,7 @@ class StreamContext:
             if self._over:
                 return None
             self._arrived.clear()
-            await (self._wait_for_service() if self._is_spoken else self._arrived.wait())
+            await self._wait()
         event = self._events.popleft()
         if isinstance(event, Audio):
             self.waiting_bytes -= len(event.audio) + _EVENT_BYTES
@@ -181,11 +184,29 @@ class StreamContext:
         """How long it may be told nothing, with the text that it has."""
         return self._timeouts.attempt_s(self._characters)
 
-    @property
-    def _is_spoken(self) -> bool:
+    async def _wait(self) -> None:
         # Before the end it is the text that is waited for, without a slot another turn, and while somebody
         # else's audio holds up the line its listener: none of them is the service.
-        return self._ended and self._line.is_begun(self._turn) and not self._line.is_held
+        if self._ended and self._line.is_held:
+            await self._wait_for_listener()
+        elif self._ended and self._line.is_begun(self._turn):
+            await self._wait_for_service()
+        else:
+            await self._arrived.wait()
+
+    async def _wait_for_listener(self) -> None:
+        try:
+            async with asyncio.timeout(_HELD_S):
+                await self._arrived.wait()
+        except TimeoutError:
+            if not self._arrived.is_set():
+                # Perhaps it is the same program, which will not take it before this turn is over.
+                words = (
+                    f"for {_HELD_S:g} s nobody took the audio of another turn of this session, behind which "
+                    "this one's comes; read turns side by side, close those that nobody hears, or use two "
+                    "sessions"
+                )
+                self._give_up(self._broken(words))
 
     async def _wait_for_service(self) -> None:
         silence_s = self.silence_s
