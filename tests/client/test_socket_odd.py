@@ -6,7 +6,7 @@ import pytest
 from socket_desk import HALF, PATH, audio, closing, frame, speak, until
 
 from speechframe.audio import codec
-from speechframe.client import Bounds, Client, Patience, Timeouts, _line
+from speechframe.client import Bounds, Client, Patience, Timeouts, _line, turn
 from speechframe.errors import (
     BadAnswer,
     ConnectionFailed,
@@ -520,6 +520,50 @@ async def test_a_turn_takes_no_more_audio_than_its_text_can_fill(settings, quick
         # What is endless is not listened to any longer.
         assert session.sockets == 0
         assert await session.speak("Next.").read() == b"Next."
+
+
+@pytest.mark.parametrize(("more_bytes", "is_kept"), [(100_000, True), (20_000, False)])
+async def test_a_turn_with_too_much_audio_fails_alone_unless_there_is_no_end_to_it(
+    settings, quick, desk, monkeypatch, more_bytes, is_kept
+):
+    monkeypatch.setattr(turn, "_MOST_MORE_BYTES", more_bytes)
+
+    async def act(desk, socket):
+        ids = {}
+        while len(ids) < 2:
+            found = await desk.next(socket)
+            if "text" in found:
+                ids[found["text"]] = found["context_id"]
+        await socket.send_str(audio(b"go", ids["Good."]))
+        for _ in range(15):
+            await socket.send_str(audio(bytes(10_000), ids["Bad."]))
+        while set(desk.ends()) != set(ids.values()):
+            if await desk.next(socket) is None:
+                return
+        await socket.send_str(frame(audio="AAAA", final=True, context_id=ids["Bad."]))
+        await socket.send_str(audio(b"od", ids["Good."]))
+        await socket.send_str(frame(final=True, context_id=ids["Good."]))
+        await speak(desk, socket)
+
+    desk.acts = [act, speak]
+    client = Client(settings, patience=quick, bounds=Bounds(download_bytes=95_000))
+    async with client, client.stream_session(**HALF, max_contexts=2) as session, asyncio.timeout(60):
+        good, bad = await session.open(), await session.open()
+        for context, text in ((good, "Good."), (bad, "Bad.")):
+            await context.send(text)
+        with pytest.raises(StreamBroken, match="too large for its text: more than 95,000 bytes"):
+            await bad.audio().read()
+        assert len(bad.audio().audio) == 90_000
+        await good.end()
+        if is_kept:
+            assert await good.audio().read() == b"good"
+        else:
+            with pytest.raises(StreamBroken, match="the connection was lost"):
+                await good.audio().read()
+        # Both slots are free again.
+        nexts = [session.speak(text).read() for text in ("One.", "Two.")]
+        assert await asyncio.gather(*nexts) == [b"One.", b"Two."]
+        assert desk.sockets == (1 if is_kept else 2)
 
 
 async def test_all_waits_for_a_turn_last_no_longer_than_its_speech(desk, session, monkeypatch):

@@ -160,6 +160,10 @@ class Line:
         """Whether the service knows of a turn."""
         return self._contexts.is_begun(turn)
 
+    def is_shared(self, turn: int) -> bool:
+        """Whether the service knows of another turn of the same socket."""
+        return bool(self._others(turn))
+
     def is_dead(self, turn: int) -> bool:
         """Whether nothing came for a turn because nothing comes over the socket any more."""
         return not self._contexts.is_answered(turn) and self.silence.is_death(self._others(turn))

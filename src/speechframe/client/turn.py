@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from speechframe.client._line import Line
 from speechframe.client.calls import accepted
+from speechframe.client.limits import MIB
 from speechframe.client.reach import Reach
 from speechframe.client.received import Received
 from speechframe.client.stream import Stream, StreamFacts
@@ -23,6 +24,9 @@ __all__ = ["StreamContext"]
 
 _EVENT_BYTES = 64
 """What a piece of audio weighs beside its bytes: some services send a sample at a time."""
+
+_MOST_MORE_BYTES = 8 * MIB
+"""What may still come of too much audio while others are spoken over its socket: it may be on its way."""
 
 _HELD_S = 60.0
 """How long a turn waits while another one's audio, which nobody takes, holds up the socket."""
@@ -182,6 +186,8 @@ class StreamContext:
     @property
     def silence_s(self) -> float:
         """How long it may be told nothing, with the text that it has."""
+        if self._failure is not None:
+            return 0.0
         return self._timeouts.attempt_s(self._characters)
 
     async def _wait(self) -> None:
@@ -228,16 +234,16 @@ class StreamContext:
 
     def take(self, event: Event) -> None:
         """Take what happened to the turn."""
+        if self._failure is not None:
+            self._pass_over(event)
+            return
         self.facts.region = self._line.region
         match event:
             case Audio(audio=audio, trace_id=trace_id):
                 self._trace(trace_id)
                 self.received_bytes += len(audio)
                 if self._is_too_much():
-                    most = f"more than {self._most_bytes:,} bytes"
-                    # There may be no end to it.
-                    reason = self._broken(f"the audio is too large for its text: {most}")
-                    self._give_up(reason, with_socket=True)
+                    self._take_no_more()
                     return
                 self.waiting_bytes += len(audio) + _EVENT_BYTES
             case Ended(trace_id=trace_id):
@@ -274,6 +280,24 @@ class StreamContext:
             # The text may have grown.
             self._most_bytes = self._bounds.speech_bytes_for(self.facts.text, self._rate_hz)
         return self.received_bytes > self._most_bytes
+
+    def _take_no_more(self) -> None:
+        most = f"more than {self._most_bytes:,} bytes"
+        reason = self._broken(f"the audio is too large for its text: {most}")
+        if not self._line.is_shared(self._turn):
+            # There may be no end to it.
+            self._give_up(reason, with_socket=True)
+            return
+        # Cleared and ended on the wire, but not given up: what still comes is to be counted.
+        self.fail(reason)
+        self._line.clear(self._turn)
+        self._line.end(self._turn)
+
+    def _pass_over(self, event: Event) -> None:
+        if isinstance(event, Audio):
+            self.received_bytes += len(event.audio)
+            if self.received_bytes > self._most_bytes + _MOST_MORE_BYTES:
+                self._line.abandon(self._turn, with_socket=True)
 
     def _give_up(self, reason: BaseException, *, with_socket: bool = False) -> None:
         self.fail(reason)
