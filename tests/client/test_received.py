@@ -64,6 +64,48 @@ def test_a_turn_over_two_sockets_is_two_files_and_saved_as_one(audio_format, tmp
     assert len(saved.samples) == pytest.approx(2 * frames, abs=1200)
 
 
+LONG = np.tile(SAMPLES, 20)
+BEGUN = StreamEncoder(Format.OGG, ChannelType.MONO, RATE_HZ).add(LONG)
+HEAD_BYTES = BEGUN.index(b"OggS", BEGUN.index(b"OggS", 4) + 4)
+TOLD = codec.encode(LONG, RATE_HZ, format=Format.WAV)
+
+
+@pytest.mark.parametrize(
+    ("audio_format", "begun", "least_s"),
+    [
+        # Without a last page, within a page, within its header, and before any sample.
+        (Format.OGG, BEGUN, 5.0),
+        (Format.OGG, BEGUN[:-10], 2.0),
+        (Format.OGG, BEGUN + b"OggS", 5.0),
+        (Format.OGG, BEGUN[:HEAD_BYTES], 0.0),
+        (Format.OGG, BEGUN[:40], 0.0),
+        # With the length that the whole would have had.
+        (Format.WAV, TOLD[:-16_000], 9.0),
+        (Format.WAV, TOLD[:-16_001], 8.9),
+        (Format.WAV, TOLD[:44], 0.0),
+    ],
+    ids=["no end", "in a page", "in a header", "heads", "in heads", "samples", "half a sample", "head"],
+)
+def test_only_the_last_file_of_a_turn_needs_its_end(audio_format, begun, least_s, tmp_path):
+    data = streamed(audio_format)
+    found = received([begun, data], audio_format, is_framed=True)
+    seconds = found.info().audio_seconds
+    assert least_s + 0.5 <= seconds <= len(LONG) / RATE_HZ + 0.51
+    assert len(found.samples()) == pytest.approx(seconds * RATE_HZ, abs=2)
+    assert found.data == begun + data
+    assert codec.inspect(found.save(tmp_path / "said").read_bytes()).audio_seconds == pytest.approx(seconds)
+    for incomplete in ([data, begun], [begun]):
+        with pytest.raises(AudioError):
+            received(incomplete, audio_format, is_framed=True).samples()
+
+
+def test_an_earlier_file_that_is_damaged_is_refused():
+    damaged = bytearray(BEGUN)
+    damaged[-100] ^= 1
+    with pytest.raises(AudioError, match="checksum"):
+        received([bytes(damaged), streamed(Format.OGG)], Format.OGG, is_framed=True).info()
+
+
 def test_a_header_in_the_middle_of_http_is_sound_like_any_other():
     wav = streamed(Format.WAV)
     found = received([wav, wav], Format.WAV)

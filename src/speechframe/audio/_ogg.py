@@ -17,7 +17,7 @@ SERIAL = 0x73666F67
 
 _HEADER = struct.Struct("<4sBBqIIIB")
 _END_OF_STREAM = 0x04
-_SERIAL_AT, _CHECKSUM_AT = 14, 22
+_FLAGS_AT, _SERIAL_AT, _CHECKSUM_AT = 5, 14, 22
 
 # Ogg's checksum runs through the bits of each byte from the top, zlib's from the bottom. Mirrored bytes in,
 # a mirrored sum out: so the fast one serves.
@@ -26,31 +26,36 @@ _MIRRORED = bytes(int(f"{value:08b}"[::-1], 2) for value in range(256))
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Where one page lies in the bytes, and whether it ends its stream."""
+    """Where one page lies in the bytes, whether it ends its stream, and how many samples end with it."""
 
     start: int
     end: int
     ends_stream: bool
+    position: int
 
 
-def pages(data: bytes | bytearray) -> Iterator[Page]:
-    """Yield the pages of an Ogg file in order.
+def pages(data: bytes | bytearray, *, may_be_cut: bool = False) -> Iterator[Page]:
+    """Yield the whole pages of an Ogg file in order.
 
     Raises
     ------
     AudioError
-        Bytes between pages that are none, or a last page that is cut off.
+        Bytes between pages that are none, or a last page that is cut off where it may not be.
     """
     at = 0
     while at < len(data):
+        if may_be_cut and len(data) - at < _HEADER.size and b"OggS".startswith(data[at : at + 4]):
+            return
         if len(data) - at < _HEADER.size or data[at : at + 4] != b"OggS":
             raise AudioError("the OGG file is truncated or damaged: a page is missing where one must begin")
-        *_, flags, _, _, _, _, segments = _HEADER.unpack_from(data, at)
+        *_, flags, position, _, _, _, segments = _HEADER.unpack_from(data, at)
         lacing = data[at + _HEADER.size : at + _HEADER.size + segments]
         end = at + _HEADER.size + segments + sum(lacing)
         if len(lacing) < segments or end > len(data):
+            if may_be_cut:
+                return
             raise AudioError("the OGG file is truncated: its last page is cut off")
-        yield Page(at, end, bool(flags & _END_OF_STREAM))
+        yield Page(at, end, bool(flags & _END_OF_STREAM), position)
         at = end
 
 
@@ -61,13 +66,29 @@ def refuse_damaged(data: bytes) -> None:
     """
     last = None
     for last in pages(data):
-        page = bytearray(data[last.start : last.end])
-        (told,) = struct.unpack_from("<I", page, _CHECKSUM_AT)
-        struct.pack_into("<I", page, _CHECKSUM_AT, 0)
-        if told != _checksum(page):
-            raise AudioError("the OGG file is damaged: the checksum of a page is wrong")
+        _refuse_changed(data, last)
     if last is None or not last.ends_stream:
         raise AudioError("the OGG file is truncated: its end is missing")
+
+
+def ended(data: bytes) -> bytes:
+    """Return the whole pages of a file that was broken off, ended with the last; nothing without samples.
+
+    Raises
+    ------
+    AudioError
+        A page is damaged, or missing between two others.
+    """
+    found = list(pages(data, may_be_cut=True))
+    for page in found:
+        _refuse_changed(data, page)
+    if not found or max(page.position for page in found) <= 0:
+        return b""
+    last = found[-1]
+    changed = bytearray(data[: last.end])
+    changed[last.start + _FLAGS_AT] |= _END_OF_STREAM
+    _sign(changed, last)
+    return bytes(changed)
 
 
 def with_fixed_serial(data: bytes) -> bytes:
@@ -75,10 +96,22 @@ def with_fixed_serial(data: bytes) -> bytes:
     changed = bytearray(data)
     for page in pages(changed):
         struct.pack_into("<I", changed, page.start + _SERIAL_AT, SERIAL)
-        struct.pack_into("<I", changed, page.start + _CHECKSUM_AT, 0)
-        checksum = _checksum(changed[page.start : page.end])
-        struct.pack_into("<I", changed, page.start + _CHECKSUM_AT, checksum)
+        _sign(changed, page)
     return bytes(changed)
+
+
+def _refuse_changed(data: bytes, page: Page) -> None:
+    changed = bytearray(data[page.start : page.end])
+    (told,) = struct.unpack_from("<I", changed, _CHECKSUM_AT)
+    struct.pack_into("<I", changed, _CHECKSUM_AT, 0)
+    if told != _checksum(changed):
+        raise AudioError("the OGG file is damaged: the checksum of a page is wrong")
+
+
+def _sign(changed: bytearray, page: Page) -> None:
+    struct.pack_into("<I", changed, page.start + _CHECKSUM_AT, 0)
+    checksum = _checksum(changed[page.start : page.end])
+    struct.pack_into("<I", changed, page.start + _CHECKSUM_AT, checksum)
 
 
 def _checksum(page: bytearray) -> int:

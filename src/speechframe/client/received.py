@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from speechframe.audio import codec
+from speechframe.audio.broken_off import ended
 from speechframe.audio.codec import AudioInfo, forced_shape
 from speechframe.audio.saving import PLAYABLE, save_audio
 from speechframe.errors import AudioError
@@ -136,7 +137,9 @@ class Received:
             # A sample may have come in half.
             return [data[: len(data) - len(data) % (_SAMPLE_BYTES[self.format] * self.channels)]]
         bounds = [0, *self._starts, len(data)]
-        return [data[start:end] for start, end in pairwise(bounds)]
+        *earlier, last = [data[start:end] for start, end in pairwise(bounds)]
+        # Each of the earlier ones ended with its connection.
+        return [*filter(None, (ended(file, self.format) for file in earlier)), last]
 
     def _shape(self) -> dict[str, Any]:
         if self.format in PLAYABLE:
