@@ -3,6 +3,8 @@
 import socket
 import subprocess
 import sys
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -331,6 +333,11 @@ def test_no_service_object(tmp_path):
         ({"max_attempts": np.float64(2)}, "a whole number"),
         ({"max_credits": 1e308}, "at most 1,000,000,000,000,000 credits, inf for no limit"),
         ({"max_credits": 10**400}, "inf for no limit"),
+        ({"max_credits": Fraction(10**400)}, "too large; allowed: a number .*, inf for no limit"),
+        ({"max_credits": Decimal("1E+400")}, "too large; allowed: a number .*, inf for no limit"),
+        ({"max_credits": Decimal(-1)}, "at least 0"),
+        ({"max_credits": Decimal("sNaN")}, "at least 0"),
+        ({"max_concurrency": Decimal(4)}, "a whole number"),
         ({"timeout_s": 10**400}, "a number"),
         ({"tags": ["\ud800"]}, "list of strings"),
         ({"id": ["text"]}, "the name of a column"),

@@ -1,6 +1,7 @@
 """The budget that stands in run.json: what a resume goes by when it is given none."""
 
 import json
+from decimal import Decimal
 from fractions import Fraction
 from math import inf
 
@@ -35,7 +36,7 @@ def resume(faulty):
     return call
 
 
-@pytest.mark.parametrize("more", [np.int64(1_000), np.float32(1_000), Fraction(1_000)])
+@pytest.mark.parametrize("more", [np.int64(1_000), np.float32(1_000), Fraction(1_000), Decimal(1_000)])
 def test_a_resume_takes_any_kind_of_number(faulty, speak, resume, more):
     run = speak(faulty, LINES, max_credits=EACH)
     assert resume(run, max_credits=more).status == "finished"

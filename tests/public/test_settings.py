@@ -312,6 +312,16 @@ def test_a_limit_may_be_any_kind_of_number(value):
             assert type(found) in {int, float}
 
 
+def test_options_may_be_any_kind_of_number():
+    for given, plain in {Decimal("12.5"): 12.5, Decimal("Infinity"): math.inf, Fraction(50): 50.0}.items():
+        values = dict.fromkeys(("max_credits", "patience_s", "timeout_s"), given)
+        configure_options(**values)
+        for options in (Options.of(), Options.of(**values)):
+            found = {name: getattr(options, name) for name in values}
+            assert found == dict.fromkeys(values, plain)
+            assert {type(value) for value in found.values()} == {float}
+
+
 @pytest.mark.parametrize("value", [Decimal("nan"), Decimal(-1), Fraction(10**400), np.float64("nan")])
 @pytest.mark.parametrize("name", ["max_credits_per_run", "cache_max_gb"])
 def test_a_number_that_is_no_limit_is_a_clear_error(name, value):

@@ -3,7 +3,9 @@
 import math
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from decimal import Decimal
 from numbers import Integral, Real
 from os import PathLike
 from typing import Any, Literal, TypedDict, get_args
@@ -173,10 +175,17 @@ def check_names(values: dict[str, Any]) -> None:
 
 
 def _plain(value: Any) -> Any:
-    # A budget is often the sum of a column, which is a number of numpy.
-    if isinstance(value, (int, float)) or not isinstance(value, Real):
+    # A budget is often the sum of a column, which is a number of numpy, or a Decimal.
+    if isinstance(value, (int, float)) or not isinstance(value, (Real, Decimal)):
         return value
-    return int(value) if isinstance(value, Integral) else float(value)
+    if isinstance(value, Decimal) and value.is_nan():
+        return math.nan
+    with suppress(OverflowError):
+        number = int(value) if isinstance(value, Integral) else float(value)
+        if math.isfinite(number) or not value < math.inf:
+            return number
+    # Beyond all floats, but not infinite: that would lift the limit.
+    return value
 
 
 def _tags(value: Any) -> tuple[str, ...]:
@@ -238,10 +247,13 @@ def _at_least(options: Options, name: str, low: float, *, whole: bool) -> None:
     value = getattr(options, name)
     if value is None:
         return
-    kinds = (int,) if whole else (int, float)
+    kinds: tuple[type[Any], ...] = (int,) if whole else (Real, Decimal)
     if isinstance(value, bool) or not isinstance(value, kinds) or not value >= low:
+        # Not before: the command's help needs no fields.
+        from speechframe.spec.check import shown
+
         raise SettingsError(
-            f"{name}={value!r}; allowed: {'a whole number' if whole else 'a number'} of at least {low}"
+            f"{name}={shown(value)}; allowed: {'a whole number' if whole else 'a number'} of at least {low}"
         )
     if not whole and sys.float_info.max < value < math.inf:
         raise SettingsError(f"{name} is too large; allowed: a number of at least {low}, inf for no limit")
