@@ -106,6 +106,7 @@ def test_ls_says_of_each_run_what_it_is(cli, here, made, nobody, table, tmp_path
     assert 0 < one["audio_seconds"] < stats["audio_seconds"]
     assert one["bytes"] == sum(p.stat().st_size for p in first.rglob("*") if p.is_file())
     assert (two["status"], two["rows"], two["done"], two["credits"]) == ("planned", 3, 0, 0)
+    assert type(one["credits"]) is type(two["credits"]) is float
     assert sorted(p.name for p in planned.iterdir()) == [
         "attempts",
         "input",

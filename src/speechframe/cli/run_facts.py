@@ -130,7 +130,7 @@ def read_facts(folder: Path) -> RunFacts:
         rows, done = _rows(run)
         speaks = has_audio(run)
         clips_made, seconds = _clips(run, with_audio=speaks)
-        credits = sum(pc.sum(some.column(0)).as_py() or 0.0 for some in run.attempts(["credits"]))
+        credits = sum((pc.sum(some.column(0)).as_py() or 0.0 for some in run.attempts(["credits"])), 0.0)
     except (OSError, pa.ArrowException, LookupError, ValueError) as error:
         # The last two: Parquet that can be read, of other columns or with a note nobody can decode.
         raise StoreError(f"{folder} cannot be read ({error}): speechframe runs verify says more") from error
