@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from changer_lab import KEY, RATE_HZ, Changer, clip
+from fsspec.implementations.memory import MemoryFileSystem
 
 import speechframe as spf
 from speechframe import aio
@@ -26,6 +27,7 @@ from speechframe.spec.billing import convert_millicredits
 from speechframe.spec.chosen import MAX_UPLOAD_BYTES
 from speechframe.spec.speech import Format
 from speechframe.store import RunFolder
+from speechframe.store.remote import Remote
 from speechframe.store.schema import AUDIO_TYPE, HUGGINGFACE_METADATA
 
 
@@ -648,4 +650,52 @@ def test_clips_in_memory_are_made_at_an_address_in_one_call(change, changer, cli
     data = [path.read_bytes() for path in clips]
     run = change(data, run_dir=f"memory://bucket/{tmp_path.name}/run")
     assert run.to_pandas()["status"].tolist() == ["done"] * 3
+    assert RunFolder.open(run.path).verify() == []
+
+
+def test_of_two_that_put_equal_clips_the_one_that_fails_leaves_them(
+    change, changer, clips, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    data = [path.read_bytes() for path in clips]
+    address = f"memory://bucket/{tmp_path.name}/run"
+    put, claim, said = MemoryFileSystem.put_file, Remote.claim, []
+
+    def put_no_table(fs, local, path, *given, **how):
+        if path.endswith(".parquet"):
+            raise PermissionError("not for this key")
+        return put(fs, local, path, *given, **how)
+
+    def claim_late(path, content):
+        # All but run.json is there: now another caller puts the same clips, and cannot put a table.
+        if path.name == "run.json" and not said:
+            said.append(content)
+            with monkeypatch.context() as refusing:
+                refusing.setattr(MemoryFileSystem, "put_file", put_no_table)
+                with pytest.raises(StoreError, match="not for this key"):
+                    change(data, run_dir=address)
+        return claim(path, content)
+
+    monkeypatch.setattr(Remote, "claim", claim_late)
+    run = change(data, run_dir=address)
+    assert len(said) == 1
+    assert run.to_pandas()["status"].tolist() == ["done"] * 3
+    assert RunFolder.open(run.path).verify() == []
+
+
+def test_clips_of_a_call_that_could_not_put_its_run_are_in_nobody_s_way(change, clips, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    data = [path.read_bytes() for path in clips]
+    address = f"memory://bucket/{tmp_path.name}/run"
+
+    def refuse(*_, **__):
+        raise PermissionError("not for this key")
+
+    with monkeypatch.context() as refusing:
+        refusing.setattr(MemoryFileSystem, "pipe_file", refuse)
+        with pytest.raises(StoreError, match="not for this key"):
+            change(data, run_dir=address)
+    assert {Path(name).parent.name for name in MemoryFileSystem().find(address)} == {"audio"}
+    run = change(data[:2], run_dir=address)
+    assert run.to_pandas()["status"].tolist() == ["done"] * 2
     assert RunFolder.open(run.path).verify() == []

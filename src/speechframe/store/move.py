@@ -62,25 +62,22 @@ def _put(folder: Path, target: Remote) -> None:
         raise StoreError(taken)
     here = read_manifest(folder)
     manifest = _with_own_tables(here)
-    tables = {entry.file for entry in manifest.tables}
-    names = dict(zip((entry.file for entry in here.tables), (e.file for e in manifest.tables), strict=True))
-    begun: list[Remote] = []
+    tables = [entry.file for entry in manifest.tables]
+    names = dict(zip((entry.file for entry in here.tables), tables, strict=True))
     try:
         for path in _files_of(folder):
             name = path.relative_to(folder).as_posix()
-            begun.append(target / names.get(name, name))
-            begun[-1].put(path)
+            (target / names.get(name, name)).put(path)
         # The last: a folder with this file is a run.
         is_put = run_json.claim(content_of(manifest))
     except BaseException:
         # Else the next call finds files there that are no run. But a run may stand there all the same: of
         # somebody who was faster, or this one, if only the answer was lost.
         if run_json.is_surely_missing():
-            _take_back(begun)
+            _take_back(target, tables)
         raise
     if not is_put:
-        # Nobody else's: clips, which have the names of their content, stay.
-        _take_back(path for path in begun if str(path.relative_to(target)) in tables)
+        _take_back(target, tables)
         raise StoreError(taken)
     _sweep(target / table.FOLDER_NAME, {PurePosixPath(name).name for name in tables})
 
@@ -94,9 +91,13 @@ def _with_own_tables(manifest: RunManifest) -> RunManifest:
     return replace(manifest, tables=tuple(replace(entry, file=str(file)) for entry, file in tables))
 
 
-def _take_back(begun: Iterable[Remote]) -> None:
-    for put in reversed(list(begun)):
-        put.take_back()
+def _take_back(target: Remote, tables: Iterable[str]) -> None:
+    """Remove a run's own tables, which are nobody else's.
+
+    Clips have the names of their content: another run that is being put there may be made of the same ones.
+    """
+    for name in tables:
+        (target / name).take_back()
 
 
 def _sweep(folder: Remote, own: Collection[str]) -> None:
