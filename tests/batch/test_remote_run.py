@@ -1,5 +1,6 @@
 """A run folder on a remote filesystem: the same verbs, and nothing lost when a process or a put dies."""
 
+import json
 import os
 import subprocess
 import sys
@@ -8,12 +9,15 @@ import uuid
 from pathlib import Path
 
 import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from faulty import RATE_HZ, audio_of, check_audio, check_books, statuses
 from fsspec.implementations.memory import MemoryFileSystem
 
 import speechframe as spf
 from speechframe.errors import StoreError
+from speechframe.store import remote
 
 LINES = [f"This is line {i}." for i in range(30)]
 SERVER = Path(__file__).parents[1] / "store" / "s3_server.py"
@@ -196,3 +200,77 @@ def test_files_that_cannot_be_listed_at_the_end_are_said_and_the_run_is_whole(
             _ = live.stats
     assert "this run is missing in the month's count" in caplog.text
     assert (live.status, live.stats["done"], set(faulty.billed.values())) == ("finished", 8, {1})
+
+
+def table_files(address):
+    """The tables that run.json names, and those that lie there."""
+    fs = MemoryFileSystem()
+    named = [entry["file"] for entry in json.loads(fs.cat_file(f"{address}/run.json"))["tables"]]
+    return named, sorted(f"input/{Path(name).name}" for name in fs.find(f"{address}/input"))
+
+
+@pytest.mark.parametrize("error", [OSError("an outage"), PermissionError("not for this key")])
+@pytest.mark.parametrize("verb", ["resume", "generate", "generate again"])
+def test_a_table_that_cannot_be_read_for_a_while_stays_the_run_s(
+    faulty, speak, memory, monkeypatch, error, verb
+):
+    more, given = [*LINES[:4], "One more."], {"service": faulty.settings, "progress": False}
+    hand_in = {
+        "resume": lambda: spf.resume(memory, table=more, **given),
+        "generate": lambda: speak(faulty, more, run_dir=memory),
+        "generate again": lambda: speak(faulty, LINES[:4], run_dir=memory),
+    }[verb]
+    speak(faulty, LINES[:4], run_dir=memory)
+    before, sent = table_files(memory), len(faulty.seen)
+    assert before[0] == before[1]
+    real = MemoryFileSystem.cat_file
+
+    def read(fs, path, *where, **how):
+        if "/input/" in path:
+            raise error
+        return real(fs, path, *where, **how)
+
+    with monkeypatch.context() as failing:
+        failing.setattr(remote, "ATTEMPTS", 1)
+        failing.setattr(MemoryFileSystem, "cat_file", read)
+        with pytest.raises(StoreError, match=rf"cannot be read now \(.*{error}\): call again"):
+            hand_in()
+    assert (table_files(memory), len(faulty.seen)) == (before, sent)
+    assert hand_in().stats["pending"] == 0
+    named, there = table_files(memory)
+    assert named == there
+    assert len(there) == (1 if verb == "generate again" else 2)
+
+
+def test_a_new_run_s_table_that_cannot_be_read_back_is_no_other_table(faulty, speak, memory, monkeypatch):
+    real, failed = MemoryFileSystem.cat_file, []
+
+    def read(fs, path, *where, **how):
+        if "/input/" in path and not failed:
+            failed.append(path)
+            raise OSError("503 slow down")
+        return real(fs, path, *where, **how)
+
+    monkeypatch.setattr(remote, "ATTEMPTS", 1)
+    monkeypatch.setattr(MemoryFileSystem, "cat_file", read)
+    with pytest.raises(StoreError, match=r"cannot be read now \(.*503 slow down\): call again"):
+        speak(faulty, LINES[:4], run_dir=memory)
+    assert not faulty.seen
+    assert speak(faulty, LINES[:4], run_dir=memory).stats["done"] == 4
+
+
+@pytest.mark.parametrize("damage", ["missing", "torn", "short"])
+def test_a_lost_table_at_an_address_is_handed_in_again(faulty, speak, memory, damage):
+    speak(faulty, LINES[:4], run_dir=memory)
+    fs, ((name,), _) = MemoryFileSystem(), table_files(memory)
+    content = fs.cat_file(f"{memory}/{name}")
+    if damage == "missing":
+        fs.rm_file(f"{memory}/{name}")
+    else:
+        short = pa.BufferOutputStream()
+        pq.write_table(pq.read_table(pa.BufferReader(content)).slice(1), short)
+        fs.pipe_file(f"{memory}/{name}", content[:-9] if damage == "torn" else short.getvalue().to_pybytes())
+    again = speak(faulty, LINES[:4], run_dir=memory)
+    assert (again.stats["done"], set(faulty.billed.values())) == (4, {1})
+    assert table_files(memory)[0] == ["input/0002.parquet"]
+    assert spf.open_run(memory)._folder.verify() == []

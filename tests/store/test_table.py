@@ -1,5 +1,6 @@
 """The caller's table is kept as it was handed in."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -9,7 +10,8 @@ import pytest
 from store_cases import TABLE_SCHEMA, key_of, table_batch
 
 from speechframe.errors import StoreError
-from speechframe.store import RunFolder
+from speechframe.store import RunFolder, files
+from speechframe.store.remote import Unreachable
 
 
 def test_the_newest_table_is_the_runs(run, add_rows):
@@ -132,3 +134,43 @@ def test_a_missing_table_says_which_file(run, add_rows):
     with pytest.raises(StoreError, match=r"0001\.parquet is missing"):
         run.table()
     assert [problem.file for problem in run.verify()] == ["input/0001.parquet"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.EIO, "Input/output error"),
+        OSError(errno.EMFILE, "Too many open files"),
+        PermissionError("not for this key"),
+        Unreachable("an outage"),
+        pa.ArrowMemoryError("malloc failed"),
+    ],
+    ids=repr,
+)
+def test_a_table_that_cannot_be_read_now_keeps_its_place(run, add_rows, monkeypatch, error):
+    def fail(_):
+        raise error
+
+    add_rows(run, [key_of(1)])
+    with monkeypatch.context() as failing:
+        failing.setattr(files, "readable", fail)
+        for ask in (run.has_table, lambda: run.add_table(TABLE_SCHEMA)):
+            with pytest.raises(StoreError, match=r"0001\.parquet cannot be read now .*: call again"):
+                ask()
+    assert [path.name for path in (run.path / "input").iterdir()] == ["0001.parquet"]
+    add_rows(run, [key_of(2)])
+    assert [entry.file for entry in run.tables()] == ["input/0001.parquet", "input/0002.parquet"]
+
+
+def test_a_table_that_is_torn_anywhere_gives_its_place(run, add_rows):
+    add_rows(run, [key_of(i) for i in range(1_000)])
+    path = run.path / "input" / "0001.parquet"
+    content = path.read_bytes()
+    for place in range(0, len(content), len(content) // 40):
+        path.write_bytes(content[:place] + bytes(90) + content[place + 90 :])
+        # Either way, and never an error: not all bytes are noticed.
+        assert run.has_table() in {True, False}
+        path.write_bytes(content[:place])
+        assert not run.has_table()
+    add_rows(run, [key_of(2)])
+    assert [entry.file for entry in run.tables()] == ["input/0002.parquet"]

@@ -306,7 +306,7 @@ def _write_table(folder: RunFolder, planner: Planner, options: Options) -> None:
         said[FIRST_TAKE] = first
     # What a default folder says of its table is of the calls that were asked for, whatever stands for them.
     is_as_before = folder.manifest.options == said and retaken_in(folder) == planner.retaken
-    if is_as_before and folder.has_table():
+    if is_as_before and folder.tables() and writer.lost is None:
         writer.abort()
         return
     extra = {name: value for name, value in folder.manifest.extra.items() if name != RETAKEN}

@@ -75,12 +75,18 @@ class RunReader:
         return table.open_table(self.path, self._entry())
 
     def has_table(self) -> bool:
-        """Return whether the run's table is there and readable, all of it."""
+        """Return whether the run's table is there and readable, all of it.
+
+        Raises
+        ------
+        StoreError
+            When it may be there, but cannot be read now.
+        """
+        if not self.manifest.tables:
+            return False
         try:
-            return bool(self.manifest.tables) and (
-                table.count_rows(self.path, self._entry()) == self._entry().rows
-            )
-        except StoreError:
+            return table.count_rows(self.path, self._entry()) == self._entry().rows
+        except table.TableLost:
             return False
 
     def _entry(self) -> TableEntry:

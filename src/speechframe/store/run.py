@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -227,7 +228,7 @@ class RunFolder(RunReader):
     ) -> table.TableWriter:
         """Return a writer of the caller's table; closed without an error, the table becomes the run's.
 
-        It takes the place of a newest one that is missing or cannot be read.
+        It takes the place of a newest one that is missing or torn; see :meth:`has_table`.
 
         Parameters
         ----------
@@ -241,13 +242,20 @@ class RunFolder(RunReader):
             The caller's column of row ids, for run.json.
         hidden
             Columns :meth:`joined` leaves out unless they are named.
+
+        Raises
+        ------
+        StoreError
+            When nobody can tell whether the newest one is lost, or the folder cannot be written.
         """
         # One that was lost is in run.json no more, but its file may still be there.
         before = map(table.number_of, self.manifest.tables)
         entry = table.new_entry(
             max(before, default=0) + 1, column_map=column_map, id_column=id_column, hidden=hidden
         )
-        return table.TableWriter(self.path, schema, entry, self._take_table)
+        # Before anything is written: where nobody can tell, the run stays as it is.
+        lost = None if not self.manifest.tables or self.has_table() else self.manifest.tables[-1]
+        return table.TableWriter(self.path, schema, entry, partial(self._take_table, lost), lost=lost)
 
     def take_clips(self, draft: "RunFolder") -> None:
         """Move the clips of a local run on the same disk into this one; under the lock.
@@ -257,11 +265,9 @@ class RunFolder(RunReader):
         self._need_lock("take_clips")
         clips.take(self.path, draft.path)
 
-    def _take_table(self, entry: TableEntry) -> None:
-        manifest = self.manifest
-        if not self.has_table():
-            manifest = replace(manifest, tables=manifest.tables[:-1])
-        manifest = with_table(manifest, entry)
+    def _take_table(self, lost: TableEntry | None, entry: TableEntry) -> None:
+        kept = tuple(standing for standing in self.manifest.tables if standing != lost)
+        manifest = with_table(replace(self.manifest, tables=kept), entry)
         write_manifest(self.path, manifest)
         self.manifest = manifest
 

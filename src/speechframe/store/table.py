@@ -36,6 +36,10 @@ _GROUP_BYTES = 16 * 2**20
 Numbers = npt.NDArray[np.int64]
 
 
+class TableLost(StoreError):
+    """A table of a run is not there, or not as it was written: it may be handed in again."""
+
+
 class TableWriter:
     """Streams a table into the run folder; when it is closed, the table becomes the run's.
 
@@ -51,10 +55,18 @@ class TableWriter:
         What run.json will say of the table; the number of rows is filled in.
     on_close
         Called with the finished entry.
+    lost
+        The run's table so far, where it is lost: this one takes its place.
     """
 
     def __init__(
-        self, folder: Path, schema: pa.Schema, entry: TableEntry, on_close: Callable[[TableEntry], None]
+        self,
+        folder: Path,
+        schema: pa.Schema,
+        entry: TableEntry,
+        on_close: Callable[[TableEntry], None],
+        *,
+        lost: TableEntry | None = None,
     ) -> None:
         self._folder = folder
         self._schema = schema
@@ -65,6 +77,7 @@ class TableWriter:
         self._waiting_rows = 0
         self._waiting_bytes = 0
         self.rows = 0
+        self.lost = lost
         with _writing(folder):
             self._path.parent.mkdir(exist_ok=True)
             self._file = pq.ParquetWriter(files.temp_path(self._path), schema, compression="zstd")
@@ -185,15 +198,26 @@ def count_rows(folder: Path, entry: TableEntry) -> int:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn what fails in the block into a StoreError that says what to do about the table in `path`."""
+    """Turn what fails in the block into a StoreError that says what to do about the table in `path`.
+
+    It is a :class:`TableLost` where the file is missing or torn, not where it only cannot be read now.
+    """
     try:
         yield
     except FileNotFoundError:
-        raise StoreError(f"{path} is missing: restore it, or hand the table in again") from None
+        raise TableLost(f"{path} is missing: restore it, or hand the table in again") from None
     except (OSError, pa.ArrowException) as error:
-        raise StoreError(
-            f"{path} cannot be read ({error}): restore it, or hand the table in again"
-        ) from error
+        if not _is_of_content(error):
+            raise StoreError(f"{path} cannot be read now ({error}): call again when it can be") from error
+        raise TableLost(f"{path} cannot be read ({error}): restore it, or hand the table in again") from error
+
+
+def _is_of_content(error: Exception) -> bool:
+    """Return whether an error says that a file is torn, and not that it, or memory, is out of reach."""
+    if isinstance(error, pa.ArrowException):
+        return not isinstance(error, MemoryError)
+    # What Arrow cannot decode has no number; what a disk or a filesystem says has one, or another class.
+    return type(error) is OSError and error.errno is None
 
 
 def rows_of(file: pq.ParquetFile, columns: Sequence[str], places: Sequence[int] | Numbers) -> pa.Table:
@@ -253,6 +277,7 @@ __all__ = [
     "PROBLEM",
     "REQUEST_KEY",
     "TARGET",
+    "TableLost",
     "TableWriter",
     "batches_of",
     "count_rows",
