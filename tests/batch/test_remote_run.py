@@ -9,6 +9,8 @@ import uuid
 from pathlib import Path
 
 import fsspec
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -274,3 +276,25 @@ def test_a_lost_table_at_an_address_is_handed_in_again(faulty, speak, memory, da
     assert (again.stats["done"], set(faulty.billed.values())) == (4, {1})
     assert table_files(memory)[0] == ["input/0002.parquet"]
     assert spf.open_run(memory)._folder.verify() == []
+
+
+def test_a_call_reads_little_of_its_table(faulty, speak, memory, monkeypatch):
+    real, got = MemoryFileSystem.cat_file, []
+
+    def read(fs, path, *where, **how):
+        found = real(fs, path, *where, **how)
+        if "/input/" in path:
+            got.append(len(found))
+        return found
+
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame({"text": ["Hi."] * 3_000, **{f"c{i}": random.random(3_000) for i in range(30)}})
+    monkeypatch.setattr(MemoryFileSystem, "cat_file", read)
+    for table in (frame, frame, frame.assign(c0=0.0)):
+        got.clear()
+        assert speak(faulty, table, text="text", run_dir=memory).stats["done"] == 3_000
+        size = MemoryFileSystem().size(f"{memory}/{table_files(memory)[0][-1]}")
+        assert 0 < sum(got) < size / 2
+    got.clear()
+    assert spf.open_run(memory)._folder.verify() == []
+    assert sum(got) > size

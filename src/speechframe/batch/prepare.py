@@ -198,7 +198,9 @@ def _in_new_folder(
             with kept.lock():
                 kept.take_clips(folder)
         retaken = retaken_in(kept)
-        if kept.manifest.options == said and kept.has_table():
+        # What this call itself has put there needs no second look.
+        is_new = kept.manifest.run_id == folder.manifest.run_id
+        if kept.manifest.options == said and (is_new or kept.has_table()):
             return _reopened(kept, planner) if retaken else _prepared(kept, planner, is_default=is_default)
         if not is_default or options.dry_run:
             # Another process may have put another table there, and a look changes nothing.

@@ -75,7 +75,7 @@ class RunReader:
         return table.open_table(self.path, self._entry())
 
     def has_table(self) -> bool:
-        """Return whether the run's table is there and readable, all of it.
+        """Return whether the run's table is there and readable: all of a local one, the end of a remote one.
 
         Raises
         ------
@@ -84,8 +84,13 @@ class RunReader:
         """
         if not self.manifest.tables:
             return False
+        entry = self._entry()
         try:
-            return table.count_rows(self.path, self._entry()) == self._entry().rows
+            if not is_remote(self.path):
+                return table.count_rows(self.path, entry) == entry.rows
+            # It was put there whole or not at all, and all of it may be a lot to fetch.
+            with self.table() as file:
+                return bool(file.metadata.num_rows == entry.rows)
         except table.TableLost:
             return False
 
