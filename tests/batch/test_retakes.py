@@ -126,6 +126,28 @@ def test_a_take_of_a_take_that_fails_leaves_the_one_before(faulty, speak, tmp_pa
     assert (run.status, shown(run)) == ("finished", (["done", "suspect", "done"], [0, 1, 0]))
 
 
+@pytest.mark.parametrize("step", [400, "truncated"])
+def test_a_take_that_fails_ends_no_takes_of_other_rows(make_faulty, speak, step):
+    server = make_faulty(delay_s=0.01)
+    server.audio_for, server.wrong_for = dict.fromkeys(LINES[1:], "Hm."), 2
+    server.scripts = {LINES[1]: ["ok", step]}
+    run = speak(server, LINES, max_retakes=3, max_attempts=1, on_error="raise")
+    assert (run.status, shown(run)) == ("finished", (["done", "suspect", "done"], [0, 0, 2]))
+    # It is tried once, and not in every round.
+    assert [server.sends(line) for line in LINES] == [1, 2, 3]
+    assert run.clip("1").credits == len(LINES[1])
+    check_books(run, server)
+
+
+@pytest.mark.parametrize("killed", ["run"], indirect=True)
+def test_a_take_of_a_killed_run_that_fails_ends_no_takes_of_other_rows(faulty, killed, speak):
+    more = "One more line of this kind, with a take of its own."
+    faulty.audio_for, faulty.wrong_for, faulty.forever = {more: "Hm."}, 1, {LINES[1]: 400}
+    run = speak(faulty, [*LINES, more], run_dir="run", max_retakes=2)
+    assert (run.status, shown(run)) == ("finished", (["done", "suspect", "done", "done"], [0, 0, 0, 1]))
+    assert (faulty.sends(LINES[1]), faulty.sends(more)) == (2, 2)
+
+
 def test_somebody_else_has_the_run_when_a_take_is_to_stand_and_nothing_is_left_half(
     faulty, speak, monkeypatch
 ):

@@ -22,16 +22,15 @@ from speechframe.batch.engine import Engine
 from speechframe.batch.feed import MOST_KEPT, Outcomes
 from speechframe.batch.filler import Filler
 from speechframe.batch.job import Ways
-from speechframe.batch.keys import among, has_key
 from speechframe.batch.naming import ROW_ID
 from speechframe.batch.operation import Operation
 from speechframe.batch.options import Options
-from speechframe.batch.outcome import HEARD, LOST, Outcome
+from speechframe.batch.outcome import Outcome
 from speechframe.batch.plan import Plan, calls
 from speechframe.batch.prepare import TableReplaced, check_table, prepare
 from speechframe.batch.prepared import BUDGET_KEY, Known, Prepared, budget_json, retaken_in, sources_of
 from speechframe.batch.progress import Bar, Progress, counted, say
-from speechframe.batch.redo import ids_of, own_rows, suspect_takes, unheard_takes
+from speechframe.batch.redo import ids_of, is_all_made, own_rows, suspect_takes, unheard_takes
 from speechframe.batch.run import DRIFT_KEY, REMARK_KEY, Run
 from speechframe.batch.threads import in_thread
 from speechframe.errors import RunLocked, SpeechframeError
@@ -81,6 +80,7 @@ class Driver:
         self.engine: Engine | None = None
         self._stop_asked: StopReason | None = None
         self._round = ""
+        self._given_back: set[str] = set()
         self.cache = open_cache(options.cache, **cache_rules(settings_of(options)))
 
     @property
@@ -122,8 +122,8 @@ class Driver:
             await self._once(started)
             has_takes = self.connection.takes and self.operation.takes
             # Takes of an earlier drive, which may have been killed.
-            rounds = 0 if await self._give_back() else self.options.max_retakes if has_takes else 0
-            for number in range(rounds):
+            goes_on = await self._give_back() and has_takes
+            for number in range(self.options.max_retakes if goes_on else 0):
                 self._round = f" (retake {number + 1} of {self.options.max_retakes})"
                 stopped = self._stop_asked or self.engine is None or self.engine.stopped_because
                 if stopped or not await self._retake():
@@ -148,10 +148,12 @@ class Driver:
 
     async def _retake(self) -> bool:
         """Make another take of what is suspect; False when nothing is, or nothing can vary."""
-        suspects = await asyncio.to_thread(suspect_takes, self.folder, self.options.max_retakes)
+        found = await asyncio.to_thread(suspect_takes, self.folder, self.options.max_retakes)
+        # One bad row costs one row: whose take was made in vain has no other one in this drive.
+        suspects = {key: take for key, take in found.items() if key not in self._given_back}
         if not suspects:
             return False
-        before, error = self.prepared.keys, self.first_error
+        before, error, given_back = self.prepared.keys, self.first_error, len(self._given_back)
         with contextlib.ExitStack() as held:
             try:
                 await self._stand_for({key: take + 1 for key, take in suspects.items()})
@@ -162,29 +164,26 @@ class Driver:
             except (RunLocked, TableReplaced) as others:
                 return self._leave_to(others)
             await self._locked(None)
-        if not await self._give_back():
-            return True
-        self.first_error = error
-        return False
+        goes_on = await self._give_back()
+        if len(self._given_back) > given_back:
+            self.first_error = error
+        return goes_on
 
     async def _give_back(self) -> bool:
-        """Let audio that was paid for stand again where a take made by itself has none; False if nowhere."""
+        """Let paid audio stand again where a take made by itself has none; False if others have the run."""
         unheard = await asyncio.to_thread(unheard_takes, self.folder, self.prepared.keys, self.operation)
         if not unheard:
-            return False
+            return True
+        self._given_back.update(unheard)
         try:
             await self._stand_for(dict.fromkeys(unheard))
             with self.folder.lock():
                 check_table(self.prepared)
-                if self._is_all_made():
+                if is_all_made(self.folder, self.prepared.keys):
                     self._note({STATE_KEY: FINISHED, STOP_KEY: None})
         except (RunLocked, TableReplaced) as others:
-            self._leave_to(others)
+            return self._leave_to(others)
         return True
-
-    def _is_all_made(self) -> bool:
-        made = self.folder.index().packed(HEARD | LOST)
-        return bool((among(self.prepared.keys, made) | ~has_key(self.prepared.keys)).all())
 
     def _leave_to(self, others: SpeechframeError) -> bool:
         """Say who has the run since its last call; what was made is whole, and theirs to go on with."""

@@ -12,7 +12,7 @@ from speechframe.batch.columns import Source
 from speechframe.batch.keys import Keys, among, as_keys, has_key
 from speechframe.batch.naming import COST, ROW_ID
 from speechframe.batch.operation import Operation
-from speechframe.batch.outcome import DONE, FAILED, HEARD, SUSPECT
+from speechframe.batch.outcome import DONE, FAILED, HEARD, LOST, SUSPECT
 from speechframe.batch.prepared import Known, retaken_in, sources_of
 from speechframe.batch.reviews import rejected
 from speechframe.batch.row_calls import row_values, takes_of
@@ -145,6 +145,12 @@ def _made(
         for values in row_values(batch.take(here), sources) if len(here) else ():
             takes = takes_of(operation, values, int(values.pop("take", 0)), retaken)
             yield tuple(checked.planned.request_key for checked in takes if checked.planned is not None)
+
+
+def is_all_made(folder: RunFolder, keys: Keys) -> bool:
+    """Return whether each of these rows of a run that has a call has audio, or a call made in vain."""
+    made = folder.index().packed(HEARD | LOST)
+    return bool((among(keys, made) | ~has_key(keys)).all())
 
 
 def own_rows(folder: RunFolder, *, without: Sequence[str] = ()) -> pa.RecordBatchReader:
