@@ -80,7 +80,32 @@ def test_a_budget_is_not_passed_because_the_ledger_was_lost(faulty, speak):
     with pytest.raises(StoreError, match=r"of 4 calls no attempt is in the ledger.*Restore attempts/"):
         spf.resume(run, table=MORE, **given)
     assert len(faulty.billed) == 4
-    assert spf.resume(run, max_credits=float("inf"), **given).stats["done"] == 5
+    assert spf.resume(run, table=MORE, max_credits=float("inf"), **given).stats["done"] == 5
+
+
+@pytest.mark.parametrize("way", ["redo", "resume", "generate", "retake"])
+def test_what_is_refused_because_the_ledger_was_lost_leaves_the_run_as_it_was(faulty, speak, way):
+    faulty.audio_for = {LINES[1]: "Something that is much, much longer than this."}
+    run = speak(faulty, LINES, max_credits=1_000)
+    shutil.rmtree(run.path / "attempts")
+    given = {"service": faulty.settings, "progress": False}
+    before, audio = (run.path / "run.json").read_bytes(), run.clip("1").audio
+    ask = {
+        "redo": lambda: spf.resume(run, redo=["1"], **given),
+        "resume": lambda: spf.resume(run, table=MORE, **given),
+        "generate": lambda: speak(faulty, MORE, max_credits=1_000),
+        "retake": lambda: speak(faulty, LINES, max_credits=1_000, max_retakes=1),
+    }
+    with pytest.raises(StoreError, match=r"of 4 calls no attempt is in the ledger.*nothing was sent"):
+        ask[way]()
+    now = spf.open_run(run.path)
+    if way != "retake":  # its first look has found all rows made, and that is noted
+        assert (run.path / "run.json").read_bytes() == before
+    assert [entry.rows for entry in now._folder.tables()] == [4]
+    assert (now.status, now.clip("1").audio) == ("finished", audio)
+    # Nothing is made behind the back of whoever lifts the limit.
+    assert spf.resume(run, max_credits=float("inf"), **given).estimate.calls == 0
+    assert len(faulty.seen) == 4
 
 
 @pytest.mark.parametrize("in_doubt", [False, True])

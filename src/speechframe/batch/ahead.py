@@ -13,12 +13,14 @@ from speechframe.batch.options import Options
 from speechframe.batch.outcome import HEARD
 from speechframe.batch.packs import sent_together
 from speechframe.batch.plan import Plan
+from speechframe.batch.planner import Planner
 from speechframe.batch.prepared import Prepared
 from speechframe.batch.progress import counted
 from speechframe.errors import StoreError
-from speechframe.settings.rules import spending_rules
+from speechframe.settings.rules import cache_rules, spending_rules
 from speechframe.spec.billing import CREDIT
-from speechframe.store.cache import Cache
+from speechframe.store import RunFolder
+from speechframe.store.cache import Cache, open_cache
 from speechframe.store.schema import SentRecord
 
 LATENCY_KEY = "mean_latency_ms"
@@ -82,7 +84,7 @@ class Outlook:
             key_fingerprint=self.connection.key_fingerprint,
             # A margin, so that the service's memory does not end between this look and the repeat.
             remembered=timedelta(seconds=self.connection.repeat_seconds * 0.9),
-            index=None if self._limit() is None else index,
+            index=None if self.limit is None else index,
         )
         finished = index.packed(HEARD)
         together = self._packs(standing.unknown, before, finished) if self.operation.packs else {}
@@ -136,11 +138,13 @@ class Outlook:
                 "from a copy of the folder, or lift the limit: max_credits=float('inf')"
             )
 
-    def _limit(self) -> float | None:
+    @property
+    def limit(self) -> float | None:
+        """What the run may spend; None where no limit is set."""
         return finite(spending_rules(settings_of(self.options)).of_run(self.options.max_credits))
 
     def _budget_left(self, before: Before) -> float | None:
-        limit = self._limit()
+        limit = self.limit
         return None if limit is None else max(0.0, limit - before.spent_millis / CREDIT)
 
     def _not_sent_again(self, before: Before) -> frozenset[str]:
@@ -148,3 +152,24 @@ class Outlook:
         if self.options.on_unknown == "retry":
             return frozenset()
         return before.unknown - before.paid
+
+
+def check_ledger(
+    folder: RunFolder, planner: Planner, operation: Operation, connection: Connection, options: Options
+) -> None:
+    """Raise StoreError where a drive of a new table would: the one that the run has then stays in place.
+
+    Parameters
+    ----------
+    folder
+        The run, with the table that it has so far.
+    planner
+        Of the new one, read to its end.
+    operation, connection, options
+        The verb, the service, the run options.
+    """
+    planned = Prepared(folder, planner.sources, planner.keys.to_array(), planner.costs, None, planner.invalid)
+    cache = open_cache(options.cache, **cache_rules(settings_of(options)))
+    outlook = Outlook(folder.manifest.run_id, planned, operation, connection, options, cache, remark=None)
+    if outlook.limit is not None:
+        outlook.ahead()

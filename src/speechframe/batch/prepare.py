@@ -6,11 +6,13 @@ import threading
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from speechframe._version import __version__
 from speechframe.batch.adopt import adopt, standing_keys
+from speechframe.batch.ahead import check_ledger
 from speechframe.batch.connection import Connection
 from speechframe.batch.naming import COST, ROW_ID
 from speechframe.batch.operation import Operation
@@ -267,7 +269,8 @@ def _in_existing(
         takes = {} if known is None else known.takes
         retaken = {**retaken_in(folder), **takes}
         planner.retaken = {key: take for key, take in retaken.items() if take is not None}
-        _write_table(folder, planner, options)
+        check = partial(check_ledger, folder, planner, operation, connection, options)
+        _write_table(folder, planner, options, check)
     return _prepared(folder, planner)
 
 
@@ -285,7 +288,9 @@ def check_same(folder: RunFolder, operation: str, connection: Connection) -> Non
         )
 
 
-def _write_table(folder: RunFolder, planner: Planner, options: Options) -> None:
+def _write_table(
+    folder: RunFolder, planner: Planner, options: Options, check: Callable[[], None] | None = None
+) -> None:
     """Spool the table; it becomes the run's unless it is invalid or the run has just this one, readable."""
     digest = hashlib.blake2b(str(planner.schema).encode(), digest_size=16)
     renamed = {ours: name for ours, name in planner.names.items() if ours != name}
@@ -300,6 +305,8 @@ def _write_table(folder: RunFolder, planner: Planner, options: Options) -> None:
             digest.update(batch.serialize())
             writer.write(batch)
         refuse_invalid(planner, options)
+        if check is not None:
+            check()
     except BaseException:
         writer.abort()
         raise
