@@ -1,11 +1,13 @@
 """Behind the end of a limit: what was paid is delivered, its repeat costs nothing, and prices leave it out."""
 
+import time
+
 import pytest
 from faulty import check_audio, check_books, statuses
 from tenacity import wait_fixed
 
 import speechframe as spf
-from speechframe.batch import retry
+from speechframe.batch import engine, retry
 from speechframe.spec.billing import billed_characters
 
 LINES = [f"This is line {i:02d}." for i in range(30)]
@@ -17,6 +19,13 @@ REST = f"the 27 calls to come would cost {27 * EACH}."
 def unhurried(monkeypatch):
     """A repeat is due when the run has long come to the end of its limit."""
     monkeypatch.setattr(retry, "_backoff", wait_fixed(0.15))
+
+
+def until(is_so):
+    ends = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < ends
+        time.sleep(0.01)
 
 
 def ends_after_three(make_faulty, limit):
@@ -43,6 +52,40 @@ def test_what_was_paid_before_a_limit_ended_the_run_is_delivered(make_faulty, sp
     assert REST in str(run.stopped_by)
     check_audio(run)
     check_books(run, server)
+
+
+def test_a_run_that_waits_for_what_was_paid_says_why_it_ends(make_faulty, speak, capsys):
+    server = make_faulty(quota=3 * EACH)
+    server.scripts = {LINES[0]: ["truncated", (429, 0.8)]}
+    run = speak(server, LINES, wait=False, progress=True)
+    until(lambda: run.stopped_because is not None)
+    assert (run.status, run.stopped_because) == ("running", "quota")
+    assert spf.open_run(run.path).stopped_because == "quota"
+    run.wait()
+    assert (run.status, run.stopped_because, run.stats["done"]) == ("stopped", "quota", 3)
+    said = capsys.readouterr().err
+    assert said.count("stopping (quota): calls that are paid for are waited for") == 1
+    assert "stopped (quota)" in said.partition("stopping (quota)")[2]
+
+
+@pytest.mark.parametrize("told_s", [0.05, 20, 200])
+def test_what_was_paid_is_waited_for_so_long_only_and_a_resume_delivers_it(
+    make_faulty, speak, quick, monkeypatch, told_s
+):
+    monkeypatch.setattr(engine, "STILL_S", 0.4)
+    server = make_faulty(delay_s=0.05)
+    server.scripts, server.forever = {LINES[0]: ["truncated"]}, {LINES[0]: (429, told_s)}
+    began = time.monotonic()
+    run = speak(server, LINES[:6], max_credits=3 * EACH, max_concurrency=2)
+    assert time.monotonic() - began < 10
+    assert (run.status, run.stopped_because) == ("stopped", "budget")
+    assert statuses(run) == {text: "done" if text in LINES[1:3] else "pending" for text in LINES[:6]}
+    assert not server.early
+    server.forever = {}
+    again = spf.resume(run, service=server.settings, progress=False)
+    assert statuses(again) == {text: "done" if text in LINES[:3] else "pending" for text in LINES[:6]}
+    assert server.characters == 3 * EACH
+    check_books(again, server)
 
 
 def test_a_free_repeat_that_the_service_refuses_ends_the_run(make_faulty, speak, unhurried):

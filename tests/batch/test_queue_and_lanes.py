@@ -154,6 +154,37 @@ async def test_a_closed_queue_opens_again_for_some_jobs_only():
     assert queue.take() is None
 
 
+async def test_a_queue_opens_again_for_what_comes_due_soon_only():
+    queue = RowQueue(iter("AB"))
+    queue.later(await taken(queue), 60)
+    queue.later(await taken(queue), 0.01)
+    queue.close()
+    assert queue.reopen(str.isupper, within_s=30) == ["A"]
+    assert await asyncio.wait_for(taken(queue), 30) == "B"
+    queue.done()
+    assert await asyncio.wait_for(taken(queue), 30) is None
+    assert queue.waiting() == []
+
+
+async def test_a_queue_that_closes_when_nothing_ends_stays_open_as_long_as_jobs_do():
+    queue = RowQueue(iter("abcdef"))
+    began = time.monotonic()
+    with queue.closing(0.2):
+        for _ in range(3):
+            assert await taken(queue) is not None
+            await asyncio.sleep(0.1)
+            queue.done()
+        done_at, job = time.monotonic(), await taken(queue)
+        # What comes back has not ended.
+        while not queue.finished.is_set():
+            queue.front(job)
+            await asyncio.sleep(0.01)
+            job = queue.take() or job
+    assert done_at - began > 0.25
+    assert time.monotonic() - done_at > 0.15
+    assert await taken(queue) is None
+
+
 async def test_a_new_job_may_come_before_those_that_came_back():
     queue = RowQueue(iter("abcD"))
     queue.front(await taken(queue))

@@ -19,6 +19,11 @@ MONTH = "month"
 BALANCE = "balance"
 
 
+async def not_said() -> int | None:
+    """Return what is left on a key where nobody says it: nothing."""
+    return None
+
+
 @dataclass
 class Budget:
     """Hard limits in our own count, whatever the concurrency.

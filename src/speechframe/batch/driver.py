@@ -29,7 +29,8 @@ from speechframe.batch.outcome import Outcome
 from speechframe.batch.plan import Plan, calls
 from speechframe.batch.prepare import TableReplaced, check_table, prepare
 from speechframe.batch.prepared import BUDGET_KEY, Known, Prepared, budget_json, retaken_in, sources_of
-from speechframe.batch.progress import Bar, Progress, counted, say
+from speechframe.batch.progress import Bar, Progress, say
+from speechframe.batch.queue import STILL_S
 from speechframe.batch.redo import ids_of, is_all_made, own_rows, suspect_takes, unheard_takes
 from speechframe.batch.run import DRIFT_KEY, REMARK_KEY, Run
 from speechframe.batch.threads import in_thread
@@ -187,10 +188,18 @@ class Driver:
 
     def _leave_to(self, others: SpeechframeError) -> bool:
         """Say who has the run since its last call; what was made is whole, and theirs to go on with."""
-        words = f"no other take of what is suspect: {others}"
+        self._tell(f"no other take of what is suspect: {others}")
+        return False
+
+    def _on_wait(self, because: StopReason) -> None:
+        """Say and note why the run ends while it still waits for calls that are paid for."""
+        words = f"calls that are paid for are waited for, {STILL_S:.0f} s each at most"
+        self._tell(f"stopping ({because}): {words}; resume() makes what is left")
+        self._note({STOP_KEY: because})
+
+    def _tell(self, words: str) -> None:
         say(words, shown=bool(self.options.progress))
         log.info("%s", words)
-        return False
 
     async def _align(self, aligner: Aligner) -> None:
         aligned = await align(self.folder, aligner, is_stopped=lambda: self._stop_asked is not None)
@@ -276,6 +285,7 @@ class Driver:
                     bar=bar,
                     before=ahead.before,
                     ask_balance=self.connection.asked_balance,
+                    on_wait=self._on_wait,
                 )
                 try:
                     await self._send(ahead, self.engine)
@@ -378,12 +388,7 @@ class Driver:
         if self.engine is not None and self.stopped_by is not None:
             words = f"stopped ({self.engine.stopped_because}): {self.stopped_by}"
             say(words, shown=bool(self.options.progress))
-        if self.progress.failed or self.progress.unknown:
-            parts = (
-                (self.progress.failed, "failed"),
-                (self.progress.unknown, "may have been billed without an answer"),
-            )
-            words = ", ".join(f"{counted(n, self.operation.unit)} {what}" for n, what in parts if n)
+        if words := self.progress.in_vain():
             log.warning("%s; run.failed shows them", words)
 
 

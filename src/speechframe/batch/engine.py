@@ -8,14 +8,14 @@ from collections.abc import Awaitable, Callable, Iterator
 from speechframe._lasting import LastingTask
 from speechframe.batch.accounts import Accounts
 from speechframe.batch.books import Before
-from speechframe.batch.budget import BALANCE
+from speechframe.batch.budget import BALANCE, not_said
 from speechframe.batch.cap import Ticket
 from speechframe.batch.job import Job, call_of, job_of
 from speechframe.batch.limiter import Lane
 from speechframe.batch.operation import Todo
 from speechframe.batch.patience import Patience
 from speechframe.batch.progress import Bar
-from speechframe.batch.queue import RowQueue
+from speechframe.batch.queue import STILL_S, RowQueue
 from speechframe.batch.retry import FIRST_DELAY_S, Charge, Decision, Verdict, decide, delay_s
 from speechframe.client import Client
 from speechframe.errors import (
@@ -32,10 +32,6 @@ from speechframe.store import LedgerRow
 from speechframe.store.run_state import StopReason
 
 log = logging.getLogger(__name__)
-
-
-async def _not_said() -> int | None:
-    return None
 
 
 class Engine:
@@ -55,6 +51,8 @@ class Engine:
         What earlier drives of the run left behind.
     ask_balance
         Asks the service what is left on the key; None where it does not say.
+    on_wait
+        Told why the run ends, before what is paid for is waited for.
     """
 
     def __init__(
@@ -65,7 +63,8 @@ class Engine:
         *,
         bar: Bar,
         before: Before | None = None,
-        ask_balance: Callable[[], Awaitable[int | None]] = _not_said,
+        ask_balance: Callable[[], Awaitable[int | None]] = not_said,
+        on_wait: Callable[[StopReason], object] = bool,
     ) -> None:
         self.client = client
         self.lanes = lanes
@@ -73,6 +72,7 @@ class Engine:
         self.bar = bar
         self.before = before or Before()
         self._ask_balance = ask_balance
+        self._on_wait = on_wait
         self._is_asking = False
         self.ways = accounts.ways
         self._patience = Patience(self.ways, lanes)
@@ -101,11 +101,14 @@ class Engine:
             self._queue.close()
         try:
             await self._make()
-            if self.takes_free_only:
+            if self.stopped_because is not None and self.takes_free_only:
                 # Behind the call that did not fit: what was paid is not left undelivered.
-                for job in self._queue.reopen(self._is_free):
+                for job in self._queue.reopen(self._is_free, within_s=STILL_S):
                     self.accounts.leave(job)
-                await self._make()
+                if any(job.is_paid for job in self._queue.waiting()):
+                    self._on_wait(self.stopped_because)
+                with self._queue.closing(STILL_S):
+                    await self._make()
             for job in self._queue.waiting():
                 self.accounts.leave(job)
             self._say_what_is_left()
@@ -274,7 +277,7 @@ class Engine:
         call = call_of(job, self.ways, self.accounts.identity.run_id)
         began = time.monotonic()
         self._attempts += 1
-        number, was_alone = self._attempts, self._is_alone(lane)
+        number, was_alone = self._attempts, sum(other.in_flight for other in self.lanes) == 1
         self.accounts.sent(job, idempotency_key=call.idempotency_key)
         try:
             answer = await self.client.send_once(call, region=lane.region, timeout_s=self.ways.timeout_s)
@@ -292,9 +295,6 @@ class Engine:
                 self.accounts.quiet(answer.remaining_characters)
             self._queue.release()
             self._queue.done()
-
-    def _is_alone(self, lane: Lane) -> bool:
-        return lane.in_flight == 1 and not any(other.in_flight for other in self.lanes if other is not lane)
 
     def _failed(self, job: Job, lane: Lane, ticket: Ticket, error: SpeechframeError, began: float) -> None:
         decision = decide(

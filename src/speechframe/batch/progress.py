@@ -113,6 +113,11 @@ class Progress:
         self.retries += 1
         self.retried_by[code] += 1
 
+    def in_vain(self) -> str:
+        """Return in words how many calls have brought nothing; empty for none."""
+        parts = ((self.failed, "failed"), (self.unknown, "may have been billed without an answer"))
+        return ", ".join(f"{counted(n, self.unit)} {what}" for n, what in parts if n)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the counters as plain values."""
         return {

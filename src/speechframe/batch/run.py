@@ -101,7 +101,7 @@ class Run(RunRows):
 
     @property
     def stopped_because(self) -> str | None:
-        """Why it ended early: a :class:`~speechframe.store.run_state.StopReason`, as its word, or None."""
+        """Why it ends early: a :class:`~speechframe.store.run_state.StopReason`, as its word, or None."""
         status = self.status
         reason = self._folder.manifest.extra.get(STOP_KEY)
         if reason is None and status == STOPPED:
