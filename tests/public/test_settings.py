@@ -322,7 +322,9 @@ def test_options_may_be_any_kind_of_number():
             assert {type(value) for value in found.values()} == {float}
 
 
-@pytest.mark.parametrize("value", [Decimal("nan"), Decimal(-1), Fraction(10**400), np.float64("nan")])
+@pytest.mark.parametrize(
+    "value", [Decimal("nan"), Decimal(-1), Fraction(10**400), Decimal("1E+400"), np.float64("nan")]
+)
 @pytest.mark.parametrize("name", ["max_credits_per_run", "cache_max_gb"])
 def test_a_number_that_is_no_limit_is_a_clear_error(name, value):
     with pytest.raises(spf.SettingsError, match=f"{name}=.*allowed: a number") as caught:

@@ -164,7 +164,10 @@ def _number(name: str, value: Any, allowed: str) -> float:
     with suppress(ArithmeticError):  # Decimal raises for one; others, for what no float can be
         if is_number and value >= 0:
             # A limit is often the sum of a column, which is a number of numpy.
-            return int(value) if isinstance(value, Integral) else float(value)
+            number = int(value) if isinstance(value, Integral) else float(value)
+            # A Decimal beyond all floats is no wish for no limit.
+            if number < math.inf or not value < math.inf:
+                return number
     raise SettingsError(f"{name}={shown(value)}; allowed: {allowed}")
 
 
