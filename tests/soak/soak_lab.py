@@ -65,6 +65,8 @@ class Soak:
         The most calls that can have been in flight in clients that died.
     legs
         What was played so far, for a failure's words.
+    spent
+        Credits by the run's own ledger, after the last leg.
     """
 
     folder: Path
@@ -76,6 +78,7 @@ class Soak:
     retry_after: str = "mixed"
     calls_lost: int = 0
     legs: list = field(default_factory=list)
+    spent: float = 0.0
 
     def __post_init__(self):
         self.texts = texts_for(self.rows, self.draw)
@@ -118,7 +121,7 @@ class Soak:
         credits
             ``max_credits``, as a share of what the table costs; None for none.
         """
-        self.legs.append((victims, round(share, 3), credits))
+        self.legs.append((victims, round(share, 3), credits and round(credits, 3)))
         max_credits = None if credits is None else int(credits * self.cost)
         file_bytes = self._nearly_full(share) if "disk" in victims else None
         client = self._client(max_credits, file_bytes, options)
@@ -195,8 +198,8 @@ class Soak:
         check_lost(run, self.calls_lost)
         if not self.honours:
             check_doubts(accounts, statuses)
-        spent = run.ledger["credits"].sum()
-        assert max_credits is None or spent <= max_credits, "max_credits was passed"
+        self.spent = float(run.ledger["credits"].sum())
+        assert max_credits is None or self.spent <= max_credits, "max_credits was passed"
         shutil.rmtree(copy)
 
     # -- the end ---------------------------------------------------------------------
