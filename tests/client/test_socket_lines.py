@@ -256,23 +256,25 @@ async def test_a_socket_that_speaks_may_take_its_time_with_more_text(desk, sessi
         await large.close()
 
 
+async def long_before_short(desk, socket):
+    """Speak two turns one behind the other, the first with more audio than waits for a listener."""
+    first, _ = await desk.ended(socket)
+    second, text = await desk.ended(socket)
+    for _ in range(30):
+        await socket.send_str(audio(bytes(10_000), first))
+    await socket.send_str(audio(text.encode(), second))
+    for wire_id in (first, second):
+        await socket.send_str(frame(final=True, context_id=wire_id))
+    await speak(desk, socket)
+
+
 @pytest.mark.parametrize(("name", "limit_s"), [("attempt_s", 0.2), ("speech_s", 0.6)])
 async def test_a_listener_who_pauses_is_no_silence_of_his_neighbours(
     desk, session, limits, monkeypatch, name, limit_s
 ):
     monkeypatch.setattr(_line, "MOST_WAITING_BYTES", 100_000)
 
-    async def act(desk, socket):
-        first, _ = await desk.ended(socket)
-        second, text = await desk.ended(socket)
-        for _ in range(30):
-            await socket.send_str(audio(bytes(10_000), first))
-        await socket.send_str(audio(text.encode(), second))
-        for wire_id in (first, second):
-            await socket.send_str(frame(final=True, context_id=wire_id))
-        await desk.next(socket)
-
-    desk.acts = [act]
+    desk.acts = [long_before_short]
     async with asyncio.timeout(LONG_S):
         paused = await session.open()
         await paused.send("Long.")
@@ -291,17 +293,7 @@ async def test_a_turn_behind_audio_that_nobody_takes_is_given_up_at_last(desk, s
     monkeypatch.setattr(_line, "MOST_WAITING_BYTES", 100_000)
     monkeypatch.setattr(turn, "_HELD_S", 0.3)
 
-    async def act(desk, socket):
-        first, _ = await desk.ended(socket)
-        second, text = await desk.ended(socket)
-        for _ in range(30):
-            await socket.send_str(audio(bytes(10_000), first))
-        await socket.send_str(audio(text.encode(), second))
-        for wire_id in (first, second):
-            await socket.send_str(frame(final=True, context_id=wire_id))
-        await speak(desk, socket)
-
-    desk.acts = [act]
+    desk.acts = [long_before_short]
     async with asyncio.timeout(10):
         unread = await session.open()
         await unread.send("Long.")

@@ -3,13 +3,13 @@
 import math
 import sys
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from decimal import Decimal
-from numbers import Integral, Real
+from numbers import Real
 from os import PathLike
 from typing import Any, Literal, TypedDict, get_args
 
+from speechframe._numbers import plain_number
 from speechframe.errors import SettingsError
 
 OnInvalid = Literal["raise", "skip"]
@@ -161,7 +161,7 @@ def _checked(values: dict[str, Any]) -> Options:
     check_names(values)
     if "tags" in values:
         values = {**values, "tags": _tags(values["tags"])}
-    options = replace(Options(), **{name: _plain(value) for name, value in values.items()})
+    options = replace(Options(), **{name: plain_number(value) for name, value in values.items()})
     _check(options)
     return options
 
@@ -172,20 +172,6 @@ def check_names(values: dict[str, Any]) -> None:
     for name in values:
         if name not in known:
             raise SettingsError(f"unknown option {name!r}; there are {', '.join(sorted(known))}")
-
-
-def _plain(value: Any) -> Any:
-    # A budget is often the sum of a column, which is a number of numpy, or a Decimal.
-    if isinstance(value, (int, float)) or not isinstance(value, (Real, Decimal)):
-        return value
-    if isinstance(value, Decimal) and value.is_nan():
-        return math.nan
-    with suppress(OverflowError):
-        number = int(value) if isinstance(value, Integral) else float(value)
-        if math.isfinite(number) or not value < math.inf:
-            return number
-    # Beyond all floats, but not infinite: that would lift the limit.
-    return value
 
 
 def _tags(value: Any) -> tuple[str, ...]:

@@ -8,15 +8,13 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
-from decimal import Decimal
-from numbers import Integral, Real
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from pydantic import SecretStr
 
+from speechframe._numbers import plain_number
 from speechframe.errors import SettingsError
 from speechframe.spec.billing import MOST_CREDITS
 from speechframe.spec.check import shown
@@ -159,15 +157,10 @@ def _limit(name: str, value: Any) -> float:
 
 
 def _number(name: str, value: Any, allowed: str) -> float:
+    number = plain_number(value)
     # Not a NaN either: no comparison with it is true, so it would be a limit that nothing passes.
-    is_number = isinstance(value, (Real, Decimal)) and not isinstance(value, bool)
-    with suppress(ArithmeticError):  # Decimal raises for one; others, for what no float can be
-        if is_number and value >= 0:
-            # A limit is often the sum of a column, which is a number of numpy.
-            number = int(value) if isinstance(value, Integral) else float(value)
-            # A Decimal beyond all floats is no wish for no limit.
-            if number < math.inf or not value < math.inf:
-                return number
+    if isinstance(number, (int, float)) and not isinstance(number, bool) and number >= 0:
+        return number
     raise SettingsError(f"{name}={shown(value)}; allowed: {allowed}")
 
 
