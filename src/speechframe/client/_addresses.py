@@ -1,7 +1,9 @@
 """Hosts and ports in addresses of others: which are this machine, a private network, or no web server."""
 
 import re
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
+
+from speechframe._addresses import is_public, written_inside
 
 REFUSED_PORTS = frozenset(
     {
@@ -46,7 +48,6 @@ _ONE_MACHINE = frozenset({"localhost", "127.0.0.1", "::1"})
 _NUMBER = r"(?:0x[0-9a-f]*|[0-9]+)"
 # The C library reads 2130706433, 0x7f.1 and 0177.1 as addresses, too; nobody who means well writes them.
 _DISGUISED = re.compile(rf"{_NUMBER}(?:\.{_NUMBER}){{0,3}}")
-_NAT64 = IPv6Network("64:ff9b::/96")
 
 
 def bare(host: str | None) -> str:
@@ -103,11 +104,11 @@ def is_private(host: str) -> bool:
 
     Examples
     --------
-    >>> [is_private(host) for host in ("10.0.0.5", "169.254.169.254", "8.8.8.8", "example.com")]
+    >>> [is_private(host) for host in ("10.0.0.5", "192.0.0.192", "8.8.8.8", "example.com")]
     [True, True, False, False]
     """
     address = address_of(host)
-    return address is not None and (not address.is_global or address.is_multicast)
+    return address is not None and not is_public(address)
 
 
 def is_link_local(host: str) -> bool:
@@ -122,10 +123,4 @@ def address_of(host: str) -> IPv4Address | IPv6Address | None:
         address = ip_address(bare(host).partition("%")[0])
     except ValueError:
         return None
-    if isinstance(address, IPv6Address):
-        if address.ipv4_mapped is not None:
-            return address.ipv4_mapped
-        if address in _NAT64:
-            return IPv4Address(int(address) & 0xFFFF_FFFF)
-        return address.sixtofour or address
-    return address
+    return written_inside(address) or address

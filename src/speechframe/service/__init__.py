@@ -26,7 +26,7 @@ error, a client that went away, or a service that was killed.
 
 Files: ``app`` puts the room together, ``connection`` is HTTP below the
 application, ``middleware`` errors and trace ids, ``body`` ``forms`` ``multipart``
-what arrives, ``fetch`` ``addresses`` what is fetched;
+what arrives, ``fetch`` what is fetched;
 ``generate`` ``convert`` ``voices`` ``auth`` ``limits`` ``audio`` the calls; ``database``
 ``keys`` ``quota`` ``idempotency`` ``shelf`` ``uploads`` ``owners`` what is kept;
 ``slots`` ``workers`` ``worker`` what runs; ``config`` and ``serve`` the way in.

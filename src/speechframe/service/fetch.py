@@ -8,6 +8,7 @@
 - no proxy, no cookies, no key of ours; what goes wrong is told by its kind, never by what was found there
 """
 
+import asyncio
 import contextlib
 import socket
 import ssl
@@ -21,15 +22,15 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
+from speechframe._addresses import is_public
 from speechframe._version import __version__
-from speechframe.service.addresses import Unresolved, addresses_of, is_public
 from speechframe.service.answers import Refusal
 from speechframe.service.config import MEBI, ServiceConfig
 from speechframe.service.uploads import NotKept, Pace, Receiver, TooLarge, TooSlow, Upload
 from speechframe.spec.chosen import MAX_REDIRECTS
 from speechframe.spec.codes import HttpErrorCode, Status
 
-__all__ = ["fetched"]
+__all__ = ["Unresolved", "addresses_of", "fetched"]
 
 _FIELD = "file_url"
 _LONGEST_URL = 8192
@@ -46,10 +47,17 @@ _HEADERS = {
 _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
 
 
+Address = IPv4Address | IPv6Address
+
+
+class Unresolved(Exception):
+    """A name that has no address."""
+
+
 class _Pinned(AbstractResolver):
     """Knows one host and the addresses it was seen to have."""
 
-    def __init__(self, addresses: tuple[IPv4Address | IPv6Address, ...]) -> None:
+    def __init__(self, addresses: tuple[Address, ...]) -> None:
         self._addresses = addresses
 
     async def resolve(
@@ -131,7 +139,26 @@ def _checked(url: URL) -> URL:
     return url.with_fragment(None)
 
 
-async def _allowed_addresses(url: URL, config: ServiceConfig) -> tuple[IPv4Address | IPv6Address, ...]:
+async def addresses_of(host: str, port: int) -> tuple[Address, ...]:
+    """Return every address of a name, or the one that a literal stands for, however it is written.
+
+    Raises
+    ------
+    Unresolved
+        When there is none.
+    """
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        raise Unresolved from None
+    # A scope ("%eth0") says where a link-local address lies, not what it is.
+    addresses = tuple(dict.fromkeys(ip_address(str(there[4][0]).partition("%")[0]) for there in found))
+    if not addresses:
+        raise Unresolved
+    return addresses
+
+
+async def _allowed_addresses(url: URL, config: ServiceConfig) -> tuple[Address, ...]:
     assert url.raw_host is not None  # noqa: S101 - checked
     assert url.port is not None  # noqa: S101 - same
     try:
@@ -160,9 +187,7 @@ def _is_canonical(host: str) -> bool:
         return False
 
 
-async def _visited(
-    url: URL, addresses: tuple[IPv4Address | IPv6Address, ...], receiver: Receiver, pace: Pace
-) -> str | None:
+async def _visited(url: URL, addresses: tuple[Address, ...], receiver: Receiver, pace: Pace) -> str | None:
     """Receive what is at an address; return where it is redirected to, if it is."""
     connector = aiohttp.TCPConnector(resolver=_Pinned(addresses), use_dns_cache=False, force_close=True)
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S)
