@@ -33,8 +33,3 @@ def test_examples_are_found():
         if not example.options.get(doctest.SKIP)
     ]
     assert len(examples) > 100
-
-
-@pytest.mark.parametrize("name", sorted(set(speechframe.__all__) - {"__version__"}))
-def test_public_names_say_what_they_are(name):
-    assert (getattr(speechframe, name).__doc__ or "").strip(), name
