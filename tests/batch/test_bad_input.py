@@ -47,6 +47,7 @@ def spent(service):
     return lambda: before - balance()
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     ("table", "options", "field", "words"),
     [
@@ -90,6 +91,7 @@ def test_named_before_anything_is_spent(generate, spent, tmp_path, table, option
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("voice", "text"),
     [
@@ -171,6 +173,7 @@ def test_no_place_for_a_run(generate, spent, tmp_path, monkeypatch, place, words
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("place", [5, b"x", None, ["x"], "a\0b", "~nosuchuser/x", Path("s3://bucket/run")])
 @pytest.mark.parametrize(
     "look",

@@ -84,6 +84,7 @@ def check_that_all_of_it_is_there(asked, speak, *, done):
 # -- how often -----------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("width", [1, 4])
 def test_however_many_rows_wait_the_service_is_asked_once(asked, speak, width):
     run = run_while_it_is_asked(asked, speak, width=width)
@@ -144,6 +145,7 @@ def test_a_call_that_went_well_ends_the_doubt_where_neither_page_nor_answers_say
 # -- a stop meanwhile ----------------------------------------------------------------------
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("width", [1, 4])
 @pytest.mark.parametrize("drain", [True, False])
 def test_a_run_that_is_stopped_while_it_asks_sends_nothing_more_and_loses_no_row(asked, speak, width, drain):
@@ -160,6 +162,7 @@ def test_a_run_that_is_stopped_while_it_asks_sends_nothing_more_and_loses_no_row
     check_that_all_of_it_is_there(asked, speak, done=sent)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("drain", [True, False])
 def test_a_row_whose_answer_was_lost_stays_in_doubt_when_the_run_is_stopped_while_it_asks(
     asked, speak, monkeypatch, drain

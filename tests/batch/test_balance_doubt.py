@@ -260,6 +260,7 @@ def ended(quota, prices, seed, *, width=1, has_page=True, taken=(), added=(), li
     return calls, key, story
 
 
+@pytest.mark.slow
 @given(st.integers(0, 300), PRICES, HAPPENS, st.integers(1, 6), st.booleans(), st.integers(0, 2**32))
 @settings(max_examples=300)
 def test_whatever_odd_answers_say_the_run_ends_where_the_balance_does(
@@ -283,6 +284,7 @@ def test_whatever_odd_answers_say_beside_a_colleague_the_run_ends_where_the_bala
         assert not calls.queue or calls.queue[0] > key.left
 
 
+@pytest.mark.slow
 @given(st.integers(0, 300), PRICES, HAPPENS, HAPPENS | NOTHING, st.integers(1, 6), st.integers(0, 2**32))
 @settings(max_examples=400)
 def test_whatever_others_take_and_add_the_run_ends_where_the_balance_does(
@@ -301,6 +303,7 @@ def test_whatever_others_take_and_add_the_run_ends_where_the_balance_does(
 # -- on a real port ------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("idempotent", [True, None])
 @pytest.mark.parametrize("width", [1, 4])
 @pytest.mark.parametrize("said", [0, 3])
@@ -321,6 +324,7 @@ def test_several_odd_balances_apart_from_each_other_end_nothing(make_faulty, spe
     assert (run.status, len(server.seen)) == ("finished", 30)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("width", [1, 4])
 @pytest.mark.parametrize("left", [0, EACH - 1, 3 * EACH])
 def test_what_a_colleague_takes_ends_the_run_before_it_is_refused(make_faulty, speak, width, left):

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import os
 import random
 import tempfile
 import threading
@@ -211,10 +212,11 @@ async def _scenario(lengths, width, share, idempotent, retry_unknown, seed):
 
 @pytest.fixture(autouse=True, scope="module")
 def _no_waits():
-    """Waits are short in this whole module: hypothesis and function-scoped fixtures do not mix."""
-    kept, retry._backoff = retry._backoff, wait_random_exponential(multiplier=0.001, max=0.002)
-    yield
-    retry._backoff = kept
+    """Short waits, and none for the disk, in this whole module: hypothesis takes no fixture of a function."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(retry, "_backoff", wait_random_exponential(multiplier=0.001, max=0.002))
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
 
 
 # -- on a real port ------------------------------------------------------------------

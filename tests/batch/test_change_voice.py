@@ -120,6 +120,7 @@ def shapes_of(clips):
     }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", [
     "paths", "texts", "bytes", "pairs", "dicts", "frame of texts", "frame of paths", "frame of bytes",
     "frame of arrays", "series", "polars", "arrow", "structs", "dataset", "folder",
@@ -520,6 +521,7 @@ def test_a_large_file_that_changed_is_never_sent_whole(change, changer, tmp_path
     assert changer.spent == 0
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("steps", [[500], [503], ["reset_before"], ["reset"], ["cut"], ["reset", "cut"]])
 def test_what_failed_is_sent_again_and_billed_once(change, changer, clips, steps):
     changer.script = list(steps)
@@ -560,6 +562,7 @@ spf.change_voice(clips, voice="nora", sample_rate=8000, service=service, run_dir
 """
 
 
+@pytest.mark.slow
 def test_paid_clips_survive_a_kill_and_are_not_paid_again(changer, tmp_path):
     folder = tmp_path / "clips"
     folder.mkdir()

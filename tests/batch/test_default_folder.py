@@ -28,6 +28,7 @@ def rows(run):
     return run.to_pandas()[["text", "status"]].to_numpy().tolist()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("other", [DELTA, DELTA[:1], [*GAMMA[1:], *DELTA, "Epsilon."]])
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_the_call_sends_and_shows_its_own_table(speak_here, hosted, other, dry_run):

@@ -48,6 +48,7 @@ def test_a_storm_of_everything_loses_and_swaps_no_row(make_faulty, speak, quick)
     assert run.stats["credits"] == server.characters
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("status", "reason"), [(402, "quota"), (403, "key"), (401, "key")])
 def test_what_would_fail_every_row_stops_the_run_and_a_later_call_goes_on(
     faulty, speak, quick, status, reason
@@ -156,6 +157,7 @@ def test_an_attempt_that_hangs_times_out_and_its_repeat_is_free(faulty, speak, q
     assert ledger["credits"].sum() == faulty.characters
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("step", ["hang", "hang billed", "reset", "reset billed"])
 def test_what_may_have_been_billed_is_never_sent_again_by_itself(hosted, speak, quick, step):
     hosted.scripts = {LINES[2]: [step]}

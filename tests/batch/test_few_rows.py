@@ -181,6 +181,7 @@ def test_a_redo_reads_the_table_piece_by_piece_as_it_is_taken(folder, values_rea
 NUMBERS = ["Zero.", "One.", "Two."]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("ids", [[2, 1, 0], ["b", "c", "a"], [10, 11, 12]])
 @pytest.mark.parametrize("index", [None, [5, 6, 7], ["x", "x", "y"]])
 def test_a_frame_names_its_rows_by_the_column_of_ids(faulty, speak, ids, index):
@@ -234,6 +235,7 @@ PAIRS = pd.MultiIndex.from_tuples([("a", 1), ("a", 2), ("b", 1)])
 DAYS = pd.to_datetime(["2024-01-03", "2024-01-02", "2024-01-01"])
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("ids", "changed"),
     [
@@ -254,6 +256,7 @@ def test_a_frame_names_its_rows_by_what_its_ids_are_equal_to(faulty, speak, ids,
         assert run.select(found[1:]).to_pandas()["text"].tolist() == ["Zero.", "One."]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "ids",
     [
@@ -289,6 +292,7 @@ def test_days_are_ids_as_dates_and_as_times(faulty, speak):
         run.select(frame[:1].assign(id=DAYS[2] + pd.Timedelta(1, "h")))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("wrong", [7, None, "x", 1.5, pd.Timestamp(0)])
 def test_an_id_of_a_frame_that_is_not_in_the_run_is_an_error_whatever_its_index(faulty, speak, wrong):
     run = speak(faulty, pd.DataFrame({"id": [2, 1, 0], "text": NUMBERS}), id="id")
@@ -319,6 +323,7 @@ def test_ids_that_were_an_index_are_ids_as_a_column_too(faulty, speak):
         assert run.select(found[found["text"] == "Two."]).to_pandas()["text"].tolist() == ["Two."]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("ids", [[2, 1, 0], [1, 2, 3], list("cab"), DAYS, [[2, 1], [1], []]], ids=str)
 def test_an_index_of_ids_names_rows_by_their_ids(faulty, speak, ids):
     run = speak(faulty, pd.DataFrame({"id": ids, "text": NUMBERS}), id="id")
@@ -372,6 +377,7 @@ def test_an_index_of_another_column_is_not_taken_for_the_run_s_in_a_mask(faulty,
         run.select(run.to_pandas().set_index("index")["text"] == "Zero.")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("index", [None, [5, 7, 6], list("bca"), HOURS, PAIRS])
 def test_a_mask_goes_by_its_index(faulty, speak, index):
     run = speak(faulty, pd.DataFrame({"text": NUMBERS, "n": [3, 2, 1]}, index=index))
@@ -386,6 +392,7 @@ def test_a_mask_goes_by_its_index(faulty, speak, index):
     assert [run.select(mask).positions for mask in masks] == [(2,)] * len(masks)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("index", [None, [2, 0, 1], list("bca"), pd.Index([2, 0, 1], name="k"), PAIRS])
 def test_some_columns_of_a_run_come_with_its_index(faulty, speak, index):
     run = speak(faulty, pd.DataFrame({"text": NUMBERS}, index=index))

@@ -40,6 +40,7 @@ def ends_after_three(make_faulty, limit):
 
 
 # Beside the one that is refused with 402, others would be under way.
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("limit", "width"), [("run", 1), ("run", 4), ("balance", 4), ("402", 1)])
 def test_what_was_paid_before_a_limit_ended_the_run_is_delivered(make_faulty, speak, unhurried, limit, width):
     server, options = ends_after_three(make_faulty, limit)
@@ -68,6 +69,7 @@ def test_a_run_that_waits_for_what_was_paid_says_why_it_ends(make_faulty, speak,
     assert "stopped (quota)" in said.partition("stopping (quota)")[2]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("told_s", [0.05, 20, 200])
 def test_what_was_paid_is_waited_for_so_long_only_and_a_resume_delivers_it(
     make_faulty, speak, quick, monkeypatch, told_s

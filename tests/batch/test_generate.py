@@ -338,6 +338,7 @@ def test_say_and_voices(service):
         spf.voices(model="gen3", service=service)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("audio_format", [f.value for f in Format])
 def test_every_format_and_url_delivery(generate, audio_format):
     run = generate(["Good morning."], format=audio_format, encode_as_base64=False)

@@ -65,6 +65,7 @@ def test_the_first_ctrl_c_lets_calls_in_flight_finish_and_returns_the_partial_ru
     check_books(run, faulty)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("idempotent", [True, None])
 def test_the_second_ctrl_c_cancels_and_what_was_in_flight_is_known(make_faulty, spawn, speak, idempotent):
     server = make_faulty(idempotent=idempotent)
@@ -120,6 +121,7 @@ def test_ctrl_c_while_the_table_is_checked_sends_nothing(faulty, spawn, speak):
     assert speak(faulty, ["one"]).status == "finished"
 
 
+@pytest.mark.slow
 def test_ctrl_c_and_resume_on_the_embedded_service_bill_each_character_once(spawn, tmp_path):
     texts = [f"This is line {i}." for i in range(60)]
     with local_service(keys=["k:1000000:4"], workers=1, data=tmp_path / "service") as service:
@@ -273,6 +275,7 @@ async def test_cancelled_while_it_recovers_it_sends_nothing_and_leaves_the_folde
         assert set(statuses(run).values()) == {"pending"}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("kind", "name"), [(RunFolder, "recover"), (RunWriter, "close")])
 async def test_the_lock_is_held_until_the_thread_that_writes_has_ended(
     faulty, options, monkeypatch, kind, name
@@ -438,6 +441,7 @@ def test_errors_of_a_live_run_reach_whoever_waits(faulty, speak, tmp_path):
     assert first.wait(60).status == "finished"
 
 
+@pytest.mark.slow
 def test_many_live_runs_share_the_loop(faulty, tmp_path):
     live = [
         spf.generate(

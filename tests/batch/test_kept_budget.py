@@ -36,6 +36,7 @@ def resume(faulty):
     return call
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("more", [np.int64(1_000), np.float32(1_000), Fraction(1_000), Decimal(1_000)])
 def test_a_resume_takes_any_kind_of_number(faulty, speak, resume, more):
     run = speak(faulty, LINES, max_credits=EACH)
@@ -64,6 +65,7 @@ def test_a_dry_run_s_limit_that_is_none_is_kept(faulty, speak, resume):
     assert resume(planned).status == "finished"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("look", [{}, {"max_credits": 90 * EACH}, {"max_credits": inf}])
 def test_a_look_at_another_table_leaves_a_plan_s_budget_alone(faulty, speak, resume, look):
     planned = speak(faulty, LINES, max_credits=2 * EACH, dry_run=True)

@@ -165,7 +165,7 @@ def test_soak_killed_at_random_many_times(tmp_path, lab, reference):
     assert _rounds(tmp_path, lab, reference, plan, seed) > 0
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("at", [1, 5, 12, 24])
 def test_a_client_killed_with_calls_in_flight_knows_which(make_faulty, lab, speak, tmp_path, at):
     texts = [f"This is line {i}." for i in range(24)]
@@ -194,6 +194,7 @@ def test_a_client_killed_with_calls_in_flight_knows_which(make_faulty, lab, spea
     check_books(run, server)
 
 
+@pytest.mark.slow
 def test_killed_again_and_again_with_the_same_calls_in_flight_they_are_in_the_books_once(
     faulty, lab, speak, tmp_path
 ):

@@ -126,6 +126,7 @@ def simulate(monkeypatch):
     return run
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_an_unknown_cap_is_found_with_few_refusals(simulate, seed):
     told = simulate(lambda _: 15, 2000, start=15, most=15, seed=seed)
@@ -136,6 +137,7 @@ def test_an_unknown_cap_is_found_with_few_refusals(simulate, seed):
     assert told.refused == 0
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_a_cap_that_changes_is_followed(simulate, seed):
     def cap(now):
@@ -146,6 +148,7 @@ def test_a_cap_that_changes_is_followed(simulate, seed):
     assert found.utilisation >= 0.93
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("cap", "start"), [(1, 15), (2, 15), (5, 15), (1, 2), (60, 2), (100, 15)])
 def test_any_cap_is_found_from_any_start(simulate, cap, start):
     found = simulate(lambda _: cap, 200 + 60 * cap, start=start)
@@ -164,6 +167,7 @@ def test_a_pure_rate_limit_is_paced(simulate, mean_s, seed):
     assert found.refused_share <= 0.025
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("rate", "mean_s"), [(10, 0.15), (20, 0.1)])
 @pytest.mark.parametrize("seed", range(4))
 def test_a_rate_that_looks_like_a_cap_of_one_is_paced(simulate, rate, mean_s, seed):
@@ -173,6 +177,7 @@ def test_a_rate_that_looks_like_a_cap_of_one_is_paced(simulate, rate, mean_s, se
     assert found.now <= 1.15 * 300 / rate
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_a_cap_that_changes_is_not_taken_for_a_rate(simulate, seed):
     def cap(now):

@@ -18,7 +18,7 @@ def percent_refused(found, calls):
     return median(100 * trip.refused / calls for trip in found)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("jitter_s", JITTERS_S)
 @pytest.mark.parametrize("cap", [2, 5, 12])
 def test_a_first_volley_above_the_cap_tells_it(cap, jitter_s):
@@ -30,7 +30,7 @@ def test_a_first_volley_above_the_cap_tells_it(cap, jitter_s):
     assert max(trip.lasted_s for trip in found) <= 1.15 * ideal_s + 1
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("jitter_s", "percent", "seconds"), list(zip(JITTERS_S, [3, 2.5, 2], [15, 14, 13], strict=True))
 )
@@ -41,7 +41,7 @@ def test_a_cap_is_found_at_the_cost_of_few_refusals(jitter_s, percent, seconds):
     assert median(trip.lasted_s for trip in found) <= seconds
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("jitter_s", "percent", "seconds"), list(zip(JITTERS_S, [4, 3, 2.5], [21, 19, 18], strict=True))
 )
@@ -62,6 +62,7 @@ def test_a_cap_that_was_one_for_a_while_is_not_one_for_ever():
     assert percent_refused(found, 500) <= 4
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("first", [(0, 1, 100), (0, 3, 1), (0, 20, None)])
 def test_after_a_few_calls_a_run_is_no_slower_than_without_them(first, tmp_path):
     alone = made(100, Way(0, caps=((100, 1e9),), latency_s=0.5), most=100)
@@ -88,7 +89,7 @@ def test_with_bursts_no_more_is_refused_than_without(jitter_s):
     assert max(trip.lasted_s for trip in found) <= 2 * calls / rate
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("rate", "times"), [(20, 1.8), (5, 1.3), (60, 2.8)])
 def test_a_rate_without_bursts_is_no_cap_of_one(rate, times):
     """One call at a time, as a cap of one allows it, would be 5 a second."""
@@ -97,7 +98,7 @@ def test_a_rate_without_bursts_is_no_cap_of_one(rate, times):
     assert median(trip.lasted_s for trip in found) <= times * calls / rate
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("runs", [[(0, 60, None), (0.01, 60, None)], [(0, 60, 100), (0.01, 60, 100)]])
 @pytest.mark.parametrize(("seed", "latency_s"), [(0, 0.5), (1, 0.5), (2, 0.02)])
 def test_runs_that_share_a_rate_are_about_as_fast_as_one(runs, seed, latency_s, tmp_path):
@@ -111,6 +112,7 @@ def test_runs_that_share_a_rate_are_about_as_fast_as_one(runs, seed, latency_s, 
     assert sum(trip.refused for trip in both) <= 0.3 * 120
 
 
+@pytest.mark.slow
 def test_a_run_that_comes_later_is_told_the_rate(tmp_path):
     way = Way(0, rate=20, jitter_s=0.005, latency_s=0.5)
     first, late = made_by_several([(0, 160, None), (8, 40, None)], way, tmp_path)
@@ -120,6 +122,7 @@ def test_a_run_that_comes_later_is_told_the_rate(tmp_path):
     assert first.lasted_s <= 30
 
 
+@pytest.mark.slow
 def test_runs_that_make_a_call_now_and_then_cost_a_paced_one_no_more_than_those(tmp_path):
     latency_s, rate, calls = 0.8, 20, 60
     way = {"rate": rate, "jitter_s": 0.005, "latency_s": latency_s}
@@ -130,6 +133,7 @@ def test_runs_that_make_a_call_now_and_then_cost_a_paced_one_no_more_than_those(
     assert max(trip.lasted_s for trip in small) <= 1.25 * calls * latency_s
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("cap", [1, 2])
 def test_runs_that_share_a_low_cap_are_about_as_fast_as_one(cap, tmp_path):
     way = Way(0, caps=((cap, 1e9),), jitter_s=0.005)
@@ -138,7 +142,7 @@ def test_runs_that_share_a_low_cap_are_about_as_fast_as_one(cap, tmp_path):
     assert sum(trip.refused for trip in runs) <= 0.15 * 80 * cap
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_refusals_that_have_nothing_to_do_with_load_make_no_rate_of_a_cap_that_is_shared(seed, tmp_path):
     way = Way(seed, caps=((1, 1e9),), jitter_s=0.005, latency_s=1, odd=0.03)

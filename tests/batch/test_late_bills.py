@@ -2,6 +2,8 @@
 
 import time
 
+import pytest
+
 import speechframe as spf
 from speechframe.testing import FaultyService
 
@@ -24,6 +26,7 @@ def test_a_call_that_timed_out_and_is_billed_later_is_not_settled_as_unbilled_an
         assert not service.books().duplicates
 
 
+@pytest.mark.slow
 def test_a_call_that_was_cancelled_and_is_billed_later_is_not_settled_as_unbilled_and_paid_twice(tmp_path):
     with FaultyService(idempotent=False, quota=10**6, latency=2.5) as service:
         run = spf.generate(
@@ -41,6 +44,7 @@ def test_a_call_that_was_cancelled_and_is_billed_later_is_not_settled_as_unbille
         assert not service.books().duplicates
 
 
+@pytest.mark.slow
 def test_a_balance_from_before_a_lost_call_does_not_settle_it_as_unbilled(tmp_path):
     slow, lost = "This answer comes in drops.", "This one is billed, and lost."
     with FaultyService(

@@ -15,7 +15,7 @@ from ends import (
 )
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.quiet
 @pytest.mark.parametrize("way", [*SYNC, *ASYNC])
 def test_one_ctrl_c_loses_nothing(slow, spawn, speak, way):
@@ -45,7 +45,7 @@ def test_ctrl_c_while_the_service_rests_waits_for_nothing(slow, spawn, way):
     assert time.monotonic() - began < 3
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("way", [*SYNC, *ASYNC])
 def test_sigterm_loses_nothing(slow, spawn, speak, way):
     process = spawn(slow, way)
@@ -57,7 +57,7 @@ def test_sigterm_loses_nothing(slow, spawn, speak, way):
     check_nothing_is_lost(speak.folder, slow)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.quiet
 @pytest.mark.parametrize("way", [*SYNC, *ASYNC])
 def test_sigterm_waits_no_longer_than_its_limit(slow, spawn, speak, way):
@@ -71,7 +71,7 @@ def test_sigterm_waits_no_longer_than_its_limit(slow, spawn, speak, way):
     check_one_is_in_doubt(speak.folder, slow)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.quiet
 @pytest.mark.parametrize(
     "way", ["wait", "loop", "await live", "left", "async for", "async body", "async left"]

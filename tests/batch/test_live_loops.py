@@ -33,6 +33,7 @@ async def test_a_timeout_around_a_live_run_loses_nothing(slow, speak, live):
     check_nothing_is_lost(speak.folder, slow)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("way", ["await", "async for"])
 async def test_cancelled_twice_who_waits_for_a_live_run_cancels_its_calls(slow, live, way):
     slow.forever = {"*": "hang"}
@@ -56,6 +57,7 @@ async def test_a_timeout_around_a_loop_over_outcomes_loses_nothing(slow, speak, 
     check_nothing_is_lost(speak.folder, slow)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("other", ["reader", "thread", "await", "wait"])
 async def test_who_follows_a_run_beside_others_can_be_cancelled_alone(slow, live, other):
     run = await live() if other in {"reader", "await"} else await asyncio.to_thread(_live_elsewhere, live)

@@ -16,6 +16,7 @@ def files_of(folder):
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.name != "lock"}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("idempotent", [None, True])
 def test_a_look_at_a_live_or_killed_run_says_what_its_resume_does(
     make_faulty, lab, speak, tmp_path, idempotent

@@ -27,6 +27,7 @@ def resumed(faulty, speak):
     return spf.resume(run, table=MORE, service=faulty.settings, progress=False).path
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("damage", [gone, odd])
 def test_a_lost_table_is_handed_in_again_and_nothing_is_paid_again(faulty, speak, resumed, damage, tmp_path):
     given = {"service": faulty.settings, "progress": False}
@@ -83,6 +84,7 @@ def test_a_budget_is_not_passed_because_the_ledger_was_lost(faulty, speak):
     assert spf.resume(run, table=MORE, max_credits=float("inf"), **given).stats["done"] == 5
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("way", ["redo", "resume", "generate", "retake"])
 def test_what_is_refused_because_the_ledger_was_lost_leaves_the_run_as_it_was(faulty, speak, way):
     faulty.audio_for = {LINES[1]: "Something that is much, much longer than this."}
@@ -108,6 +110,7 @@ def test_what_is_refused_because_the_ledger_was_lost_leaves_the_run_as_it_was(fa
     assert len(faulty.seen) == 4
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("in_doubt", [False, True])
 def test_attempts_that_were_repeated_do_not_stand_for_those_that_were_lost(
     make_faulty, speak, quick, in_doubt

@@ -167,6 +167,7 @@ def test_a_call_belongs_to_the_month_it_was_reserved_in(spending):
     assert budget.month.month == "2027-01"
 
 
+@pytest.mark.slow
 @given(
     limit=st.integers(0, 3000),
     own=st.one_of(st.none(), st.integers(0, 1500)),
@@ -250,6 +251,7 @@ def test_processes_share_a_month_one_is_killed_and_its_ledger_makes_the_sum_exac
 # -- the balance -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(
     quota=st.integers(0, 400),
     is_told_first=st.booleans(),

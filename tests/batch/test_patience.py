@@ -11,6 +11,7 @@ from speechframe.batch import retry
 LINES = [f"This is line {i}." for i in range(4)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [429, 503, 500])
 def test_a_row_that_is_told_to_wait_for_longer_than_it_may_take_ends_unsent(faulty, speak, quick, status):
     faulty.scripts = {LINES[1]: [(status, 30)]}
@@ -22,6 +23,7 @@ def test_a_row_that_is_told_to_wait_for_longer_than_it_may_take_ends_unsent(faul
     check_books(run, faulty)
 
 
+@pytest.mark.slow
 def test_a_run_ends_in_time_where_every_row_is_told_to_wait_for_longer(faulty, speak, quick):
     faulty.forever = {"*": (429, 30)}
     run = speak(faulty, LINES, patience_s=0.3)
@@ -62,6 +64,7 @@ class Recovering(Faulty):
         return 429 if {seen.text for seen in self.seen} == {LINES[0]} else super()._step(text)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("status", "times"), [(503, 1), (429, 4)])
 def test_a_long_refusal_that_is_over_leaves_a_run_as_patient_as_before(speak, quick, status, times):
     lines = LINES + [f"This is row {i}." for i in range(6)]
@@ -75,6 +78,7 @@ def test_a_long_refusal_that_is_over_leaves_a_run_as_patient_as_before(speak, qu
     assert service.sends(LINES[0]) > 2
 
 
+@pytest.mark.slow
 def test_a_row_that_is_told_to_wait_for_longer_than_it_may_take_ends_no_run_alone(faulty, speak, quick):
     faulty.scripts = {LINES[0]: [(429, 30)]}
     run = speak(faulty, LINES, patience_s=0.3, max_concurrency=1)

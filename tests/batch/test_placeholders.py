@@ -171,7 +171,7 @@ HALVES = [
 ]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("text", HALVES, ids=[text[:8] for text in HALVES])
 def test_a_text_made_of_placeholders_or_halves_of_them_takes_no_longer_than_its_length(text):
     def seconds(part):

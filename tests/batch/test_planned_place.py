@@ -134,6 +134,7 @@ print(run.status, run.stopped_because)
 """
 
 
+@pytest.mark.slow
 def test_who_opened_a_run_that_went_on_sees_that_it_has_ended_well(faulty, speak, tmp_path):
     faulty.held.append(LINES[1])
     run = speak(faulty, LINES, wait=False)

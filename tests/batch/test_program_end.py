@@ -19,7 +19,7 @@ from speechframe import _ending
 from speechframe._loop import background_loop
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("way", ["left", "broken off", "async left"])
 def test_a_program_that_ends_with_a_live_run_keeps_what_is_in_flight_and_says_so(slow, spawn, speak, way):
     process = spawn(slow, way)

@@ -475,6 +475,7 @@ def test_what_was_in_flight_together_is_one_rest(quick):
 # -- on a real port -------------------------------------------------------------------
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("retry_after", [None, "0.05", "junk", "-3", "0"])
 def test_refused_rows_never_fail_and_the_cap_is_never_passed(make_faulty, speak, quick, retry_after):
     server = make_faulty(cap=3, published=None, delay_s=0.004, retry_after=retry_after, held=LINES)
@@ -493,6 +494,7 @@ def test_refused_rows_never_fail_and_the_cap_is_never_passed(make_faulty, speak,
     assert frame["attempts"].sum() == len(server.seen)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("published", "asked", "width"), [(5, None, 5), (5, 2, 2), (5, 9, 5), (None, 7, 7)])
 def test_the_cap_is_the_services_or_the_callers_whichever_is_lower(
     make_faulty, speak, quick, published, asked, width

@@ -30,7 +30,7 @@ def test_calls_a_second_are_paced_at_what_the_service_takes(speak, knobs, option
     assert books.refused <= 0.4 * rows
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("latency", [0.01, 0.2])
 def test_a_cap_of_one_is_no_rate(speak, latency):
     rows = 60 if latency < 0.1 else 20

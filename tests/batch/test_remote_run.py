@@ -107,6 +107,7 @@ def test_killed_in_mid_run_it_goes_on_and_pays_once(faulty, speak, s3, tmp_path)
     check_audio(run)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_own_table", [True, False])
 def test_killed_while_it_is_put_the_address_can_be_used(faulty, speak, s3, tmp_path, is_own_table):
     code = f"""
@@ -211,6 +212,7 @@ def table_files(address):
     return named, sorted(f"input/{Path(name).name}" for name in fs.find(f"{address}/input"))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("error", [OSError("an outage"), PermissionError("not for this key")])
 @pytest.mark.parametrize("verb", ["resume", "generate", "generate again"])
 def test_a_table_that_cannot_be_read_for_a_while_stays_the_run_s(
@@ -261,6 +263,7 @@ def test_a_new_run_s_table_that_cannot_be_read_back_is_no_other_table(faulty, sp
     assert speak(faulty, LINES[:4], run_dir=memory).stats["done"] == 4
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("damage", ["missing", "torn", "short"])
 def test_a_lost_table_at_an_address_is_handed_in_again(faulty, speak, memory, damage):
     speak(faulty, LINES[:4], run_dir=memory)

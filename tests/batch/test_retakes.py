@@ -32,6 +32,7 @@ def named(run):
     return dict(zip(run.to_pandas()["text"], run._values("speech_row_id"), strict=True))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", INDEXES)
 def test_rows_are_called_as_before_after_another_take(faulty, speak, kind):
     frame = pd.DataFrame({"text": LINES}, index=INDEXES[kind])
@@ -96,6 +97,7 @@ def shown(run):
     return [*statuses(run).values()], run.to_pandas()["take"].tolist()
 
 
+@pytest.mark.slow
 def test_killed_before_the_take_it_is_made_by_the_next_call(faulty, killed):
     faulty.audio_for = {}
     looked = killed(dry_run=True)
@@ -106,6 +108,7 @@ def test_killed_before_the_take_it_is_made_by_the_next_call(faulty, killed):
     check_books(run, faulty)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("way", ["refused", "budget"])
 def test_killed_before_the_take_that_then_cannot_be_made_the_paid_audio_is_shown(faulty, killed, way):
     faulty.forever = {LINES[1]: 400} if way == "refused" else {}
@@ -139,6 +142,7 @@ def test_a_take_that_fails_ends_no_takes_of_other_rows(make_faulty, speak, step)
     check_books(run, server)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("killed", ["run"], indirect=True)
 def test_a_take_of_a_killed_run_that_fails_ends_no_takes_of_other_rows(faulty, killed, speak):
     more = "One more line of this kind, with a take of its own."

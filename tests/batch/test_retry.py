@@ -87,6 +87,7 @@ RETRIED = [
 ]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("step", RETRIED, ids=str)
 def test_a_row_that_is_retried_ends_done(faulty, speak, quick, step):
     faulty.scripts = {"the row": [step, step]}
@@ -102,6 +103,7 @@ def test_a_row_that_is_retried_ends_done(faulty, speak, quick, step):
     assert sum(run.progress.retried_by.values()) == 2
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("step", [408, 429, 500, 503, "truncated", "broken json", "broken base64"], ids=str)
 def test_so_it_does_at_a_service_without_our_additions(hosted, speak, quick, step):
     hosted.scripts = {"the row": [step, step]}
@@ -167,7 +169,7 @@ def check_put_off(run, status):
         assert (run.status, run.stopped_because) == ("stopped", "unavailable")
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_row_that_alone_is_put_off_fails_and_the_run_goes_on(faulty, speak, quick, status):
     faulty.forever = {"the row": (status, 0)}
@@ -178,6 +180,7 @@ def test_a_row_that_alone_is_put_off_fails_and_the_run_goes_on(faulty, speak, qu
     check_books(run, faulty)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("status", [429, 503])
 def test_an_outage_of_everything_costs_no_row(faulty, speak, quick, status):
     faulty.scripts = {"*": [status] * 60}
@@ -186,6 +189,7 @@ def test_an_outage_of_everything_costs_no_row(faulty, speak, quick, status):
     check_books(run, faulty)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [429, 503, 500])
 def test_a_retry_after_of_nothing_is_no_leave_to_hammer(faulty, speak, quick, status):
     faulty.forever = {"the row": (status, 0)}

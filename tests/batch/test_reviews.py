@@ -160,6 +160,7 @@ def test_threads_and_processes_review_one_run_without_losing_a_word(empty):
         assert list(mine["row_id"]) == [str(k) for k in range(15)], "each one's words are in their order"
 
 
+@pytest.mark.slow
 def test_a_reviewer_who_is_killed_leaves_every_word_that_was_said(empty, tmp_path):
     said = tmp_path / "said"
 

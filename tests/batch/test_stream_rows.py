@@ -165,6 +165,7 @@ def test_a_stream_that_is_always_truncated_fails_its_row_alone(speak, faulty):
     assert billed(faulty, texts)[1] == [1, 1, 1]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("step", ["reset_after", "hang", "hang_billed"])
 def test_without_an_answer_it_may_have_been_billed_and_is_not_sent_again(speak, faulty, step):
     texts = lines(step, 4)
@@ -364,6 +365,7 @@ def test_audio_that_cannot_be_true_is_suspect_though_there_are_no_words_to_check
     assert [doubt.code for doubt in truth.doubts(planned, answer(samples))] == ([code] if code else [])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("format", list(Format))
 def test_the_embedded_service_streams_rows_of_every_format(service, tmp_path, format):
     texts = ["This is line one, said aloud. And it has a second sentence.", "Another [pause 1s] one."]
@@ -416,6 +418,7 @@ def test_one_line_can_be_said_too(faulty):
         spf.say("One line.", "nora", model="falcon-2", service=object())
 
 
+@pytest.mark.slow
 def test_killed_in_the_middle_of_streams_of_the_embedded_service_nothing_is_billed_twice(
     lab, service, tmp_path
 ):

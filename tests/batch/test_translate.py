@@ -222,6 +222,7 @@ def test_a_pivot_is_a_column_and_a_warning_stands_at_its_row(make_babel, turn):
 # -- packs, money ---------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("rows", "limit"), [(1000, None), (1001, 200), (7, 3), (50, 1)])
 def test_calls_are_as_few_as_the_limit_allows(make_babel, turn, rows, limit):
     server = make_babel(limits={} if limit is None else {"max_texts_per_call": limit})
@@ -343,6 +344,7 @@ def test_a_service_without_translations_is_not_asked_for_every_row(make_babel, t
     assert len(server.seen) == len(TARGETS)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("step", [429, 503, 500, "reset", "reset billed", "broken json", "swapped", "short"])
 def test_a_pack_that_failed_once_goes_again_and_is_billed_once(make_babel, turn, step):
     server = make_babel(script=[step])
@@ -354,6 +356,7 @@ def test_a_pack_that_failed_once_goes_again_and_is_billed_once(make_babel, turn,
     check_books(run, server)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("step", ["reset billed", "broken json"])
 def test_a_pack_whose_answers_were_all_lost_is_billed_once_after_a_resume(make_babel, turn, step):
     server = make_babel(forever=step)
@@ -429,6 +432,7 @@ def test_placeholders_come_back_and_lost_ones_are_flagged(make_babel, turn):
     ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("text", "said", "code"),
     [
@@ -453,6 +457,7 @@ def test_a_translation_that_cannot_be_true_is_suspect(make_babel, turn, text, sa
     assert statuses(taken) == {"done": 2}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("says", "statuses_of"),
     [

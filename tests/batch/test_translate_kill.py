@@ -96,6 +96,7 @@ def test_killed_again_and_again_with_the_same_packs_in_flight_they_are_billed_on
     finish(babel, folder)
 
 
+@pytest.mark.slow
 def test_a_client_killed_between_two_tries_of_a_pack_still_knows_it(babel, tmp_path):
     folder = tmp_path / "run"
     # Answers that cannot be read, over and over: the client waits before it asks again.

@@ -32,6 +32,7 @@ def slow_to_begin(monkeypatch):
     return planned, go_on
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("is_new", [True, False])
 async def test_a_table_that_is_not_the_run_s_any_more_is_not_sent(tmp_path, slow_to_begin, is_new):
     planned, go_on = slow_to_begin
@@ -98,6 +99,7 @@ async def test_one_of_many_gets_a_new_folder_and_the_others_hear_why_not(tmp_pat
     assert set(billed) == {tag_of(text) for text in sent}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("holds", [False, True])
 def test_another_caller_s_table_is_left_alone_by_takes_that_are_made_by_themselves(
     faulty, speak, monkeypatch, holds

@@ -60,7 +60,7 @@ def generate(service, settings, folder, texts, **options):
     return spf.generate(texts, **given)
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("group", GROUPS, ids=lambda group: ", ".join(kind.name for kind in group))
 def test_an_odd_row_ends_alone(service, settings, tmp_path, group):
     texts, odd = texts_of(group)
@@ -163,6 +163,7 @@ def test_what_cannot_be_used_is_asked_for_again_and_every_attempt_is_in_the_ledg
     assert set(run.ledger["credits_basis"]) == {"computed"}
 
 
+@pytest.mark.slow
 def test_memory_does_not_follow_what_a_server_sends(service, settings, tmp_path):
     """Every row is answered with as many bytes as are taken; the run holds a few of them at a time."""
     endless = next(kind for kind in UNUSABLE if kind.name == "endless")

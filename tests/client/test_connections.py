@@ -286,6 +286,7 @@ async def test_dropping_does_not_hit_a_connection_that_serves_another(odd, call,
     await transport.close()
 
 
+@pytest.mark.slow
 async def test_a_connection_that_is_closed_is_not_kept_in_memory(odd, settings, call):
     gc.collect()
     kept = len(_exchange._USED)

@@ -151,6 +151,7 @@ async def test_endless_redirects_end(odd, client, call, by_url):
     assert len(odd.gets("/audio/loop.wav")) == 6
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
 async def test_a_failed_fetch_is_tried_again_because_it_was_paid_for(odd, client, call, by_url, status):
     odd.script(odd.answer(status), odd.reset(), odd.answer(200, odd.audio), path="/audio/flaky.wav")
@@ -171,6 +172,7 @@ async def test_an_expired_link_is_said_at_once(odd, client, call, by_url, status
     assert len(odd.gets("/audio/gone.wav")) == 1
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("odd_answer", ["endless", "bomb", "no audio", "empty", "truncated"])
 async def test_what_is_fetched_is_bounded_and_checked(odd, settings, quick, call, by_url, odd_answer):
     odd.script(

@@ -108,6 +108,7 @@ async def test_a_date_to_wait_for_is_kept(odd, client, call):
     assert 0.9 <= time.monotonic() - started < 2
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.quiet
 @pytest.mark.parametrize("value", ["junk", "-5", "nan", "inf", "1e400", ""])
 async def test_a_wait_that_makes_no_sense_is_not(odd, client, call, value):
@@ -219,6 +220,7 @@ async def test_moving_on_costs_no_attempt(odd, by_region, call):
     assert caught.value.attempts == 3
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("status", [429, 500, 408])
 async def test_other_refusals_stay_in_the_region(odd, by_region, call, status):
     async with by_region(east=[odd.answer(status), odd.spoken()]) as client:

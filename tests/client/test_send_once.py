@@ -56,6 +56,7 @@ async def test_further_headers_go_along_but_never_replace_ours(odd, client, call
     assert (headers["X-Team"], headers["api-key"], headers["Accept"]) == ("tts", key, "application/json")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("status", "kind", "retryable"),
     [
@@ -132,6 +133,7 @@ _BROKEN = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", _BROKEN)
 async def test_a_200_that_cannot_be_used_is_a_bad_answer(odd, client, call, name):
     broken = _BROKEN[name]
@@ -152,6 +154,7 @@ async def test_a_200_that_cannot_be_used_is_a_bad_answer(odd, client, call, name
     assert odd.seen[0].peer != odd.seen[1].peer, "the connection was used again after an odd answer"
 
 
+@pytest.mark.slow
 async def test_truncated_audio_is_a_bad_answer_with_the_balance(odd, client, call):
     odd.script(odd.spoken(encodedAudio=base64.b64encode(odd.audio[:3000]).decode()))
     with pytest.raises(errors.BadAnswer, match="cannot be read") as caught:
@@ -240,6 +243,7 @@ def _small(settings, quick, **bounds):
     return Client(settings, patience=quick, bounds=Bounds(**bounds))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("odd_answer", ["endless", "bomb", "announced"])
 async def test_an_answer_without_end_is_cut_off(odd, settings, quick, call, odd_answer):
     announced = odd.raw(b"HTTP/1.1 200 OK\r\nContent-Length: 9999999999\r\n\r\n{", then="hang")
@@ -251,6 +255,7 @@ async def test_an_answer_without_end_is_cut_off(odd, settings, quick, call, odd_
     assert time.monotonic() - started < 5
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("odd_answer", ["endless", "bomb", "dribble"])
 async def test_an_error_without_end_still_has_its_status(odd, client, call, odd_answer, monkeypatch):
     monkeypatch.setattr("speechframe.client._exchange.ERROR_BODY_S", 0.2)
@@ -265,6 +270,7 @@ async def test_an_error_without_end_still_has_its_status(odd, client, call, odd_
     assert len(caught.value.body) <= 2000
 
 
+@pytest.mark.slow
 async def test_a_huge_header_is_refused(odd, client, call):
     odd.script(
         odd.raw(b"HTTP/1.1 200 OK\r\nX-Trace-Id: " + b"x" * 100_000 + b"\r\nContent-Length: 2\r\n\r\n{}")
@@ -292,6 +298,7 @@ async def test_packed_answers_are_read(odd, client, call):
         assert (await client.send_once(call)).audio == odd.audio
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd", "gzip, gzip"])
 async def test_a_wrong_content_encoding_is_a_bad_answer(odd, client, call, encoding):
     odd.script(odd.answer(200, json.dumps(odd.fields()).encode(), {"Content-Encoding": encoding}))
@@ -299,6 +306,7 @@ async def test_a_wrong_content_encoding_is_a_bad_answer(odd, client, call, encod
         await client.send_once(call)
 
 
+@pytest.mark.slow
 async def test_a_packed_body_cut_short_is_a_bad_answer(odd, client, call):
     packed = gzip.compress(json.dumps(odd.fields()).encode())
     odd.script(odd.answer(200, packed[:-20], {"Content-Encoding": "gzip"}))
@@ -306,6 +314,7 @@ async def test_a_packed_body_cut_short_is_a_bad_answer(odd, client, call):
         await client.send_once(call)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "head",
     [b"Content-Length: 5000\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n400\r\n"],
@@ -317,6 +326,7 @@ async def test_a_body_cut_off_is_a_bad_answer(odd, client, call, head):
         await client.send_once(call)
 
 
+@pytest.mark.slow
 async def test_what_is_no_http_is_a_failed_connection(odd, client, call):
     odd.script(odd.raw(b"SSH-2.0-OpenSSH_9.6\r\n"))
     with pytest.raises(errors.ConnectionFailed, match="no HTTP answer") as caught:

@@ -211,6 +211,7 @@ async def test_after_1000_in_the_middle_a_turn_goes_on_when_it_has_text(client, 
     assert stream.summary.audio_seconds == pytest.approx(1.0)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("act", [vanish, closing(1000, after=2), closing(1013, after=2), closing(1011)])
 async def test_a_socket_that_is_lost_before_anything_was_heard_is_made_again(desk, session, act):
     desk.acts = [act, speak]
@@ -220,6 +221,7 @@ async def test_a_socket_that_is_lost_before_anything_was_heard_is_made_again(des
     assert desk.texts(1) == ["Hello."]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("act", [vanish, closing(1000), closing(1000, after=2), closing(1013, after=1)])
 async def test_a_socket_that_is_lost_again_and_again_is_given_up(desk, session, act):
     desk.acts = [act]
@@ -228,6 +230,7 @@ async def test_a_socket_that_is_lost_again_and_again_is_given_up(desk, session, 
     assert desk.sockets <= 5
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("code", [None, 1000, 1013])
 async def test_a_socket_that_is_lost_after_something_was_heard_breaks_the_turn(desk, session, code):
     async def act(desk, socket):
@@ -284,6 +287,7 @@ async def test_a_turn_without_its_end_goes_on_after_1000_alone(desk, session):
             await context.audio().read()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("status", "kind"), [(403, PermissionDenied), (429, RateLimited), (500, ServerError)]
 )
@@ -618,6 +622,7 @@ async def test_what_is_no_audio_fills_neither_memory_nor_log_and_is_silence(
     assert all(line.isprintable() and len(line) < 300 for line in lines)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("fields", "words", "code"),
     [

@@ -56,6 +56,7 @@ def test_equal_requests_have_equal_bodies():
     assert encode_stream(StreamRequest(text="Grüße", voice_id="greta", rate=0)) != encode_stream(plain)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("format", list(Format))
 @pytest.mark.parametrize("channel_type", list(ChannelType))
 async def test_a_stream_of_every_format_is_audio_of_its_length(odd, client, format, channel_type):
@@ -84,6 +85,7 @@ async def test_a_header_that_could_not_know_the_length_is_given_it(odd, client):
     assert audio[44:] == data[44:]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("format", [Format.WAV, Format.FLAC, Format.MP3, Format.PCM, Format.ULAW])
 @pytest.mark.parametrize(
     ("framing", "cut"),
@@ -103,6 +105,7 @@ async def test_a_stream_that_may_have_ended_early_is_never_taken_as_whole(odd, c
     assert caught.value.trace_id == "t-7"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("format", [Format.PCM, Format.ALAW, Format.WAV])
 @pytest.mark.parametrize("kind", ["application/json", "Application/JSON; charset=utf-8", "text/html"])
 async def test_words_are_no_audio_though_any_bytes_would_pass_as_raw_samples(odd, client, format, kind):
@@ -141,6 +144,7 @@ async def test_a_stream_without_end_is_bounded_by_its_text(odd, client):
         await client.send_once(asked())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("status", "kind"), [(400, errors.BadRequest), (402, errors.PaymentRequired), (429, errors.RateLimited),
                          (500, errors.ServerError), (503, errors.Unavailable)]

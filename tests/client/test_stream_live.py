@@ -80,6 +80,7 @@ async def words_of(text, pause_s=0.0):
 # HTTP.
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("audio_format", list(Format))
 async def test_a_stream_is_one_file_and_says_at_the_end_what_it_was(client, audio_format, tmp_path):
     stream = await client.stream(THREE, voice="ivy", format=audio_format.value, sample_rate=16000)
@@ -495,6 +496,7 @@ async def doomed():
             yield running, client, session
 
 
+@pytest.mark.slow
 async def test_a_service_that_is_killed_leaves_what_was_heard(doomed):
     service, client, session = doomed
     context = await session.open()

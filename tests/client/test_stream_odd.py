@@ -231,6 +231,7 @@ async def test_what_is_no_audio_is_a_bad_answer_at_the_end(odd, client, body):
     assert stream.audio == body
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["PCM", "WAV"])
 async def test_words_are_no_audio_though_any_bytes_would_pass_as_raw_samples(odd, client, format):
     odd.script(odd.answer(200, b'{"error_message": "busy"}', {"Content-Type": "application/json"}), path=PATH)

@@ -157,6 +157,7 @@ async def test_refusals_are_errors_without_the_key(odd, answers, client, key, st
     assert len(odd.seen) == 1
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "body",
     [b"", b"<html>", b"[]", b"{}", {"translations": []}, said("Salut", "Bonjour", texts=TEXTS[::-1]),
@@ -170,6 +171,7 @@ async def test_answers_that_cannot_be_used_are_bad_answers(odd, answers, client,
     assert len(odd.seen) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["endless", "bomb"])
 async def test_an_answer_that_does_not_end_is_cut_off(odd, client, step):
     odd.script(getattr(odd, step)(), path=PATH)

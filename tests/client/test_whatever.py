@@ -116,6 +116,7 @@ async def test_every_kind_of_answer_has_its_outcome(service, client, kind):
     assert service.strange == []
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("kind", UNUSABLE, ids=lambda kind: kind.name)
 async def test_the_balance_is_known_wherever_it_can_be_read(service, client, kind):
     """Of a body that came, or came in part; not of one that is none or is packed."""
@@ -189,6 +190,7 @@ async def test_neighbours_in_flight_keep_their_own_answers(service, client):
     await check_next(client, service)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["endless", "a bomb", "too long by its header", "endless behind an address",
                                   "words: more than the text has", "an error of 10 MB", "nested"])  # fmt: skip
 async def test_memory_stays_within_what_the_text_can_fill(service, client, kind):

@@ -134,6 +134,7 @@ DAMAGE = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("what", ["entry", "audio"])
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_entry_is_removed_and_is_a_miss(cache, what, damage):
@@ -157,6 +158,7 @@ ODD = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("said", ODD)
 def test_an_entry_that_says_something_else_under_its_hash_is_a_miss(cache, said):
     record, mine = done(KEY), cache.folder.parent / "mine"
@@ -493,7 +495,7 @@ def check_whole(cache):
     assert {p.name for p in files_of(cache, "audio")} == named
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("die_at", [1, 2, 3, 4, 5])
 def test_a_process_that_dies_before_a_file_has_its_name_loses_that_file_only(cache, die_at):
     process = doomed(cache, die_at)

@@ -218,6 +218,7 @@ def start(address, first, calls, part_rows):
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 def test_a_killed_writer_loses_nothing_and_the_next_puts_what_it_had(s3):
     address = f"s3://{BUCKET}/{uuid.uuid4().hex}/run"
     run = RunFolder.create(address, manifest())
@@ -244,7 +245,7 @@ def test_a_killed_writer_loses_nothing_and_the_next_puts_what_it_had(s3):
     assert len(rows) == len({row["request_key"] for row in rows})
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_an_error_around_a_put_stops_the_run_and_loses_nothing(address, monkeypatch, when):
     run = RunFolder.create(address, manifest())
@@ -446,6 +447,7 @@ def test_a_holder_whose_object_is_removed_says_so_and_loses_nothing(address):
     assert run.keys() == {key_of(0): "done"}
 
 
+@pytest.mark.slow
 def test_a_dead_holder_of_this_machine_holds_nothing(s3):
     address = f"s3://{BUCKET}/{uuid.uuid4().hex}/run"
     run = RunFolder.create(address, manifest())

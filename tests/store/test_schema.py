@@ -108,6 +108,7 @@ def test_lone_surrogates_are_repaired_where_they_come_in(run):
     assert ledger[1]["tags"] == ["?"]
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("field", "value", "kept"),
     [

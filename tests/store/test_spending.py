@@ -206,6 +206,7 @@ def test_many_processes_never_pass_the_limit_together_and_use_all_of_it(tmp_path
     assert sum(map(bool, said)) >= 2
 
 
+@pytest.mark.slow
 def test_a_killed_process_leaves_an_upper_bound_and_its_ledger_makes_it_exact(tmp_path):
     limit, folder = 10**9, tmp_path / "ledger"
     gate, opened = os.pipe()
