@@ -1,6 +1,8 @@
 """Votes on disk: there when the page is told, whatever happens to the process, and never twice."""
 
+import itertools
 import json
+import math
 import os
 import signal
 import subprocess
@@ -14,7 +16,7 @@ import pytest
 from votes_lab import frame_of, vote_of
 
 from speechframe.analysis.votes import VOTE_SCHEMA
-from speechframe.errors import StoreError, VoteRefused
+from speechframe.errors import VoteRefused
 from speechframe.listening import votes
 from speechframe.listening.making import make_test
 from speechframe.listening.test import open_test
@@ -110,12 +112,51 @@ def test_a_line_that_was_torn_is_left_out_and_cut_off(tmp_path, cut):
     assert test.votes["score"].tolist() == [4, 2]
 
 
-def test_a_line_that_somebody_else_wrote_is_named(tmp_path):
-    book = VoteBook(tmp_path / "votes" / "l.jsonl")
-    book.add({"kind": "vote", "trial": 0, "rows": []})
-    book.path.write_bytes(b"hello\n" + book.path.read_bytes())
-    with pytest.raises(StoreError, match=r"l\.jsonl, line 1 is no vote"):
-        book.lines()
+DAMAGE = {
+    "no JSON": lambda _: b"hello",
+    "of nothing": lambda _: b'{"kind": "vote"}',
+    "no row": lambda vote: {**vote, "rows": [1]},
+    "too many plays": lambda vote: with_row(vote, plays=2**31),
+    "no time": lambda vote: with_row(vote, voted_utc="noon"),
+    "no score of the scale": lambda vote: with_row(vote, score=9),
+    "not a number": lambda vote: with_row(vote, score=math.nan),
+    "of no condition": lambda vote: with_row(vote, condition="nobody"),
+    "of somebody else": lambda vote: with_row(vote, listener="listener-02"),
+    "of another test": lambda vote: with_row(vote, test_id="mos-0"),
+    "without a column": lambda vote: {
+        **vote,
+        "rows": [{name: value for name, value in vote["rows"][0].items() if name != "item"}],
+    },
+    "half a character": lambda vote: with_row(vote, first_play_utc="\ud83c"),
+    "a second one": lambda vote: with_row({**vote, "trial": 0}, trial=0),
+}
+
+
+def with_row(vote, **changes):
+    return {**vote, "rows": [{**vote["rows"][0], **changes}]}
+
+
+def test_a_stored_vote_that_cannot_be_read_is_set_aside_by_name_and_all_others_count(tmp_path, caplog):
+    test = made(tmp_path / "t", training=0)
+    test.answer(2, {"kind": "begin"})
+    for listener, trial in itertools.product((1, 2), (0, 1, 2)):
+        test.record(listener, vote_of(test.plan(listener), trial, GIVEN["mos"]))
+    before = test.votes
+    assert (len(before), caplog.text) == (6, "")
+    path = tmp_path / "t" / "votes" / "listener-01.jsonl"
+    lines = path.read_bytes().splitlines()
+    for name, damage in DAMAGE.items():
+        damaged = damage(json.loads(lines[2]))
+        line = damaged if isinstance(damaged, bytes) else json.dumps(damaged).encode()
+        path.write_bytes(b"\n".join([*lines[:2], line, lines[3], b""]))
+        caplog.clear()
+        assert test.votes.equals(before.drop(index=1).reset_index(drop=True)), name
+        assert "listener-01.jsonl, line 3 (" in caplog.text, name
+        assert "5 votes" in repr(test.results)
+        assert len(test.answers) == 2
+    # Who voted goes on.
+    assert test.record(1, vote_of(test.plan(1), 3, GIVEN["mos"]))["kind"] == "stored"
+    assert len(test.votes) == 6
 
 
 def test_a_trial_has_one_vote(tmp_path):

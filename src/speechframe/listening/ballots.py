@@ -1,21 +1,28 @@
 """What listeners said: beginnings and votes, a book each, in the folder of their test."""
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
+from speechframe.analysis.votes import VOTE_SCHEMA
 from speechframe.errors import VoteRefused
-from speechframe.listening.session import begun
+from speechframe.listening.session import begun, refuse_stored
 from speechframe.listening.setup import Setup
-from speechframe.listening.votes import BEGIN, VOTE, VoteBook, votes_frame
+from speechframe.listening.votes import BEGIN, VOTE, VoteBook, votes_table
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["Ballots"]
 
+log = logging.getLogger("speechframe.listening")
+
 _VOTES = "votes"
+_SHOWN = 5
 
 
 class Ballots:
@@ -79,9 +86,45 @@ class Ballots:
 
     @property
     def votes(self) -> "pd.DataFrame":
-        """All votes so far, practice among them."""
-        rows = (row for _, line in self._lines() if line["kind"] == VOTE for row in line["rows"])
-        return votes_frame(rows, self._setup.method)
+        """All votes so far, practice among them; a log names what is stored and cannot be read."""
+        tables = [VOTE_SCHEMA[self._setup.method].empty_table()]
+        unreadable: list[str] = []
+        for listener, (lines, broken) in self._books():
+            trials: set[int] = set()
+            for number, line in lines.items():
+                if line["kind"] != VOTE:
+                    continue
+                try:
+                    tables.append(self._counted(listener, line, trials))
+                except (ValueError, TypeError) as error:
+                    broken[number] = str(error)
+            unreadable += [f"{listener}.jsonl, line {number} ({why})" for number, why in broken.items()]
+        if unreadable:
+            more = f" and {len(unreadable) - _SHOWN} more" if len(unreadable) > _SHOWN else ""
+            log.warning(
+                "stored votes in %s that cannot be read are left out of the results: %s%s; put the file back "
+                "as it was, or take the line out",
+                self._folder,
+                "; ".join(unreadable[:_SHOWN]),
+                more,
+            )
+        frame: pd.DataFrame = pa.concat_tables(tables).to_pandas()
+        return frame
+
+    def _counted(self, listener: str, line: Mapping[str, Any], trials: set[int]) -> pa.Table:
+        """Return the rows of a stored vote, and add its trial to those that have one."""
+        setup, trial = self._setup, line["trial"]
+        if trial in trials:
+            raise ValueError(f"a second vote of trial {trial}")
+        known = {"test_id": setup.test_id, "seed": setup.seed, "listener": listener, "trial": trial}
+        names = {"item": setup.items} | dict.fromkeys(
+            ("condition", "condition_a", "condition_b"), setup.conditions
+        )
+        for row in line["rows"]:
+            refuse_stored(row, method=setup.method, known=known, names=names)
+        table = votes_table(line["rows"], setup.method)
+        trials.add(trial)
+        return table
 
     @property
     def answers(self) -> "pd.DataFrame":
@@ -96,7 +139,8 @@ class Ballots:
                 "consent": line["consent"],
                 **line["answers"],
             }
-            for listener, line in self._lines()
+            for listener, (lines, _) in self._books()
+            for line in lines.values()
             if line["kind"] == BEGIN
         ]
         return pd.DataFrame(rows, columns=["listener", "begun_utc", "consent", *names])
@@ -104,7 +148,6 @@ class Ballots:
     def _book(self, listener: str) -> VoteBook:
         return VoteBook(self._folder / f"{listener}.jsonl")
 
-    def _lines(self) -> Iterator[tuple[str, dict[str, Any]]]:
+    def _books(self) -> Iterator[tuple[str, tuple[dict[int, dict[str, Any]], dict[int, str]]]]:
         for path in sorted(self._folder.glob("*.jsonl")):
-            for line in VoteBook(path).lines():
-                yield path.stem, line
+            yield path.stem, VoteBook(path).read()

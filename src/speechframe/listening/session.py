@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from speechframe.analysis.votes import AB, ABX, METHODS, TIE, A, B
+from speechframe.analysis.votes import AB, ABX, METHODS, TIE, VOTE_SCHEMA, A, B, Method
 from speechframe.errors import ListeningError, VoteRefused
 from speechframe.listening.design import Page
 
@@ -22,6 +22,7 @@ __all__ = [
     "begun",
     "needed_s",
     "questions_of",
+    "refuse_stored",
     "vote_rows",
 ]
 
@@ -37,7 +38,17 @@ X_SLOT = "X"
 _FLAGS = (None, True, False)
 _KINDS = ("text", "number", "choice")
 _MOST_TEXT = 2_000
-_LATEST_MS = 1e14
+_LATEST_MS = 9.2e12
+"""In the year 2261: later times do not fit into pandas' nanoseconds."""
+_MOST_PLAYS = 1_000_000
+_MOST_LISTENED_S = 366 * 86_400
+"""Far more than anybody plays of a signal on a page, and far less than a column of votes can hold."""
+_ANSWERS: Mapping[str, tuple[str | None, ...]] = {
+    "left": (A, B),
+    "truth": (A, B),
+    "choice": (A, B, TIE, None),
+    "answer": (A, B, None),
+}
 
 
 @dataclass(frozen=True)
@@ -221,6 +232,49 @@ def vote_rows(
     ]
 
 
+def refuse_stored(row: Any, *, method: str, known: Mapping[str, Any], names: Mapping[str, Any]) -> None:
+    """Raise ValueError for a stored row of a vote that nothing can be counted by.
+
+    Parameters
+    ----------
+    row
+        As it stands in the file.
+    method
+        Of the test.
+    known
+        Column to what it must hold: whose vote it is, of which test and trial.
+    names
+        Column to the names it may hold: items and conditions.
+
+    Examples
+    --------
+    >>> refuse_stored({"listener": "l1"}, method="mos", known={"listener": "l2"}, names={})
+    Traceback (most recent call last):
+    ValueError: listener is 'l1'
+    """
+    if not isinstance(row, Mapping):
+        raise ValueError(f"a row is {row!r:.80}")  # noqa: TRY004 - damaged content, as below
+    allowed = {
+        **{name: (value,) for name, value in known.items()},
+        "training": (True, False),
+        **names,
+        **_ANSWERS,
+    }
+    for name in VOTE_SCHEMA[method].names:
+        value, scale = row.get(name), METHODS[method]
+        is_wrong = (
+            value not in allowed.get(name, (value,))
+            or (name == "score" and value is not None and not _is_score(scale, value))
+            or (
+                name == "correct"
+                and row["answer"] is not None
+                and value is not (row["answer"] == row["truth"])
+            )
+        )
+        if is_wrong or name not in row:
+            raise ValueError(f"{name} is {value!r:.80}")
+
+
 @dataclass(frozen=True)
 class _Heard:
     """What a listener heard of a page."""
@@ -244,8 +298,8 @@ class _Heard:
             raise VoteRefused("this vote is about signals that the trial does not have", trial=trial)
         return cls(
             trial,
-            {slot: int(_amount(trial, plays.get(slot, 0))) for slot in slots},
-            {slot: _amount(trial, listened.get(slot, 0.0)) for slot in slots},
+            {slot: int(_amount(trial, plays.get(slot, 0), _MOST_PLAYS)) for slot in slots},
+            {slot: _amount(trial, listened.get(slot, 0.0), _MOST_LISTENED_S) for slot in slots},
             frozenset(map(str, unplayable)),
         )
 
@@ -279,19 +333,28 @@ def _scores(page: Page, message: Mapping[str, Any], method: str, heard: _Heard) 
     scale, given = METHODS[method], message.get("scores")
     if not isinstance(given, Mapping) or not set(given) <= set(page.slots):
         raise VoteRefused(f"a vote scores {', '.join(page.slots)}", trial=page.trial)
-    lowest, highest = float(scale.lowest or 0), float(scale.highest or 0)
     found: dict[str, float | None] = {}
     for slot in page.slots:
         score = given.get(slot)
         if score is None and slot in heard.unplayable:
             found[slot] = None
-        elif not _is_number(score) or not lowest <= score <= highest:  # type: ignore[operator]
-            raise VoteRefused(f"rate {slot}, from {lowest:g} to {highest:g}", trial=page.trial)
-        elif scale.step is not None and (float(score) - lowest) % scale.step:  # type: ignore[arg-type]
-            raise VoteRefused(f"rate {slot} in steps of {scale.step:g}", trial=page.trial)
+        elif not _is_score(scale, score):
+            steps = "" if scale.step is None else f" in steps of {scale.step:g}"
+            raise VoteRefused(
+                f"rate {slot}, from {scale.lowest:g} to {scale.highest:g}{steps}", trial=page.trial
+            )
         else:
             found[slot] = float(score)  # type: ignore[arg-type]
     return found
+
+
+def _is_score(scale: Method, value: Any) -> bool:
+    lowest, highest = float(scale.lowest or 0), float(scale.highest or 0)
+    return (
+        _is_number(value)
+        and lowest <= value <= highest
+        and (scale.step is None or not (float(value) - lowest) % scale.step)
+    )
 
 
 def _is_list(value: object) -> bool:
@@ -303,9 +366,11 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _LATEST_MS
 
 
-def _amount(trial: int, value: Any) -> float:
-    if not _is_number(value) or not 0 <= value < _LATEST_MS:
-        raise VoteRefused("this vote does not say how much was heard", trial=trial)
+def _amount(trial: int, value: Any, most: int) -> float:
+    if not _is_number(value) or not 0 <= value <= most:
+        raise VoteRefused(
+            f"this vote does not say how much was heard: a number from 0 to {most:,}", trial=trial
+        )
     return float(value)
 
 

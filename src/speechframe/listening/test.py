@@ -228,6 +228,8 @@ class Test:
     def votes(self) -> "pd.DataFrame":
         """All votes so far, practice among them, with the columns of
         :data:`~speechframe.analysis.votes.VOTE_SCHEMA`.
+
+        A stored vote that cannot be read is left out, and a warning in the log names its file and line.
         """  # noqa: D205 - one sentence
         return self._ballots.votes
 

@@ -2,7 +2,8 @@
 
 ``votes/<listener>.jsonl`` in the folder of a test holds what one listener did, in order: when they began and
 what they answered, then a line for each page with its votes as rows. A line that was torn by a kill was never
-confirmed: it is left out, and cut off before the next one is written.
+confirmed: it is left out, and cut off before the next one is written. A whole line that cannot be read is set
+aside under its name, and the others count.
 """
 
 import json
@@ -16,15 +17,19 @@ import pyarrow as pa
 from filelock import FileLock
 
 from speechframe.analysis.votes import VOTE_SCHEMA
-from speechframe.errors import StoreError, VoteRefused
+from speechframe.errors import VoteRefused
 from speechframe.store.files import storing, sync_folder
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["BEGIN", "VOTE", "VoteBook", "votes_frame"]
+__all__ = ["BEGIN", "VOTE", "VoteBook", "votes_frame", "votes_table"]
 
 BEGIN, VOTE = "begin", "vote"
+_FIELDS: Mapping[str, Mapping[str, type]] = {
+    BEGIN: {"begun_utc": str, "consent": bool, "answers": dict},
+    VOTE: {"trial": int, "rows": list},
+}
 
 
 class VoteBook:
@@ -46,20 +51,20 @@ class VoteBook:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def lines(self) -> list[dict[str, Any]]:
-        """Return what was written whole.
+    def read(self) -> tuple[dict[int, dict[str, Any]], dict[int, str]]:
+        """Return what was written whole, by number of line, and why the other lines cannot be read.
 
         Raises
         ------
         StoreError
-            A line in the middle cannot be read: somebody else wrote into the file.
+            The file cannot be read.
         """
-        try:
-            with storing(self.path, "reading votes"):
-                data = self.path.read_bytes() if self.path.exists() else b""
-        except FileNotFoundError:
-            return []
-        return self._read(data)[0]
+        with storing(self.path, "reading votes"):
+            return _read(self.path.read_bytes() if self.path.exists() else b"")
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Return what was written whole and can be read."""
+        return [*self.read()[0].values()]
 
     def add(self, line: Mapping[str, Any]) -> None:
         """Write a line; when this returns it survives the death of the process, and of the machine.
@@ -82,10 +87,11 @@ class VoteBook:
                 sync_folder(self.path.parent.parent)
 
     def _append(self, line: Mapping[str, Any]) -> None:
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "r+b", buffering=0) as file:
-            lines, whole = self._read(file.read())
-            _refuse_double(line, lines)
+            data = file.read()
+            _refuse_double(line, _read(data)[0].values())
+            whole = data.rfind(b"\n") + 1
             file.truncate(whole)
             try:
                 _write_all(file.fileno(), json.dumps(line, ensure_ascii=False).encode() + b"\n")
@@ -94,19 +100,22 @@ class VoteBook:
                 file.truncate(whole)
                 raise
 
-    def _read(self, data: bytes) -> tuple[list[dict[str, Any]], int]:
-        """Return the whole lines, and how many bytes they are."""
-        whole = data.rfind(b"\n") + 1
-        lines = []
-        for number, text in enumerate(data[:whole].splitlines(), 1):
-            try:
-                lines.append(json.loads(text))
-            except ValueError as error:
-                raise StoreError(
-                    f"{self.path}, line {number} is no vote ({error}); put the file back as it was, or take "
-                    "the line out"
-                ) from error
-        return lines, whole
+
+def votes_table(rows: Iterable[Mapping[str, Any]], method: str) -> pa.Table:
+    """Return rows as they stand in the files as a table with exactly the columns of the method.
+
+    Raises
+    ------
+    ValueError, TypeError
+        A value is none of its column.
+    """
+    schema = VOTE_SCHEMA[method]
+    times = [name for name in schema.names if pa.types.is_timestamp(schema.field(name).type)]
+    read = [
+        {**row, **{name: datetime.fromisoformat(row[name]) for name in times if row.get(name) is not None}}
+        for row in rows
+    ]
+    return pa.Table.from_pylist(read, schema)
 
 
 def votes_frame(rows: Iterable[Mapping[str, Any]], method: str) -> "pd.DataFrame":
@@ -119,14 +128,29 @@ def votes_frame(rows: Iterable[Mapping[str, Any]], method: str) -> "pd.DataFrame
     method
         Of the test.
     """
-    schema = VOTE_SCHEMA[method]
-    times = [name for name in schema.names if pa.types.is_timestamp(schema.field(name).type)]
-    read = [
-        {**row, **{name: datetime.fromisoformat(row[name]) for name in times if row.get(name) is not None}}
-        for row in rows
-    ]
-    frame: pd.DataFrame = pa.Table.from_pylist(read, schema).to_pandas()
+    frame: pd.DataFrame = votes_table(rows, method).to_pandas()
     return frame
+
+
+def _read(data: bytes) -> tuple[dict[int, dict[str, Any]], dict[int, str]]:
+    lines: dict[int, dict[str, Any]] = {}
+    unreadable: dict[int, str] = {}
+    for number, text in enumerate(data[: data.rfind(b"\n") + 1].splitlines(), 1):
+        try:
+            lines[number] = _line(json.loads(text))
+        except (ValueError, RecursionError) as error:
+            unreadable[number] = str(error)
+    return lines, unreadable
+
+
+def _line(read: Any) -> dict[str, Any]:
+    known: dict[str, Any] = read if isinstance(read, dict) else {}
+    fields = _FIELDS.get(str(known.get("kind")), {})
+    if not fields or not all(isinstance(known.get(name), kind) for name, kind in fields.items()):
+        raise ValueError("it is neither a beginning nor a vote")
+    if known["kind"] == BEGIN:
+        datetime.fromisoformat(known["begun_utc"])
+    return known
 
 
 def _refuse_double(line: Mapping[str, Any], lines: Iterable[Mapping[str, Any]]) -> None:
