@@ -66,6 +66,18 @@ def until_lit(page, word=None):
     )
 
 
+def cut_off(page):
+    """Return what of a widget a page does not show: what stands out at its side, and rows higher than it is."""
+    return page.evaluate("""() => {
+      const [right, most] = [document.documentElement.clientWidth, document.documentElement.clientHeight];
+      return [...document.querySelectorAll(".spf *:not(.spf-hidden *, .spf-hidden)")].filter((node) => {
+        const box = node.getBoundingClientRect();
+        const out = box.width && (box.left < 0 || box.right > right + 1);
+        return out || (node.matches(".spf-clip, .spf-card") && box.height > most);
+      }).map((node) => `${node.tagName}.${node.className}: ${node.textContent.slice(0, 40)}`);
+    }""")
+
+
 class Bridge:
     """A widget shown in a page.
 

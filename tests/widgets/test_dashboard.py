@@ -336,7 +336,7 @@ def test_without_a_front_end_it_is_text(start, watched):
     assert repr(widget) == "<RunDashboard generate on faulty-0: finished, 6 of 6 calls, 1 failed, 60 credits>"
     shown = widget._repr_mimebundle_()[0]
     assert shown["text/plain"] == repr(widget)
-    assert "<td>finished</td>" in shown["text/html"]
+    assert ">finished</td>" in shown["text/html"]
     assert "<script" not in shown["text/html"]
 
 

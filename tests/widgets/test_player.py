@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import soundfile
-from bridge import until_lit, until_seen
+from bridge import cut_off, until_lit, until_seen
 from clips_lab import spoken
 
 from speechframe.batch.clip import Clip
@@ -104,6 +104,27 @@ def test_the_lit_word_is_the_one_that_is_heard(show):
         assert word in near or (word is None and gap), (ms, word)
 
 
+def test_long_texts_and_names_stay_within_a_narrow_page_and_each_text_has_its_own_direction(show):
+    clips = [
+        spoken(["word"] * 900 + ["end"], word_s=0.01, gap_s=0.001),
+        spoken(["unbroken" * 60]),
+        spoken(["בוקר", "Jerusalem"]),
+    ]
+    frame = pd.DataFrame({"audio": clips}, index=["id-" + "0123456789" * 20, "שם", "name"])
+    bridge = show(lambda: play(frame))
+    bridge.page.set_viewport_size({"width": 600, "height": 500})
+    assert cut_off(bridge.page) == []
+    directions = "(all) => all.map((node) => getComputedStyle(node).direction)"
+    assert bridge.page.locator(".spf-words").evaluate_all(directions) == ["ltr", "ltr", "rtl"]
+    assert bridge.page.locator(".spf-clip strong").evaluate_all(directions) == ["ltr", "rtl", "ltr"]
+    # What does not fit is reached by Tab, and follows what is heard.
+    text = bridge.page.locator(".spf-words").first
+    assert text.evaluate_all("([node]) => [node.tabIndex, node.scrollTop]") == [0, 0]
+    text.locator(".spf-word").last.evaluate("(word) => word.click()")
+    until_lit(bridge.page, "end")
+    assert text.evaluate("(node) => node.scrollTop") > 500
+
+
 def test_a_click_on_a_word_goes_there(show):
     bridge = show(lambda: play(clips(1)))
     bridge.page.locator(".spf-word", has_text="three").click()
@@ -156,6 +177,7 @@ def test_a_broken_clip_says_so_and_the_others_play(show, spoiled):
     broken = bridge.page.locator("[data-clip='1']")
     assert "row 1" in broken.get_by_role("alert").inner_text()
     assert broken.get_by_role("button").first.is_disabled()
+    assert broken.get_by_role("radio").count() == 0, "what cannot be heard cannot be rated"
     bridge.page.get_by_role("button", name="Play 2").click()
     until_seen(bridge.page, "[data-clip='2'][data-state='playing']")
 

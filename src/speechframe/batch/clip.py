@@ -113,5 +113,7 @@ class Clip:
     def _repr_html_(self) -> str:
         data, kind = self.playable()
         source = f"data:{kind};base64,{base64.b64encode(data).decode()}"
-        caption = html.escape(f"{self.voice_id or ''} · {self.audio_seconds:.1f} s · {self.text[:120]}")
+        caption = html.escape(f"{self.voice_id or ''} · {self.audio_seconds:.1f} s · ")
+        # The text goes its own way, from the right where it is written so.
+        caption += f"<bdi>{html.escape(self.text[:120])}</bdi>"
         return f'<figure><audio controls src="{source}"></audio><figcaption>{caption}</figcaption></figure>'

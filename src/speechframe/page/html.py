@@ -28,7 +28,7 @@ _PAGE = """<!doctype html>
 <style>:root {{ color-scheme: light dark; }} body {{ margin: 0 auto; max-width: 1000px; padding: 12px; }}
 {style}</style>
 <body>
-<main id="spf-host"><h1 class="spf spf-title">{title}</h1></main>
+<main id="spf-host"><h1 class="spf spf-title" dir="auto">{title}</h1></main>
 <noscript>{fallback}</noscript>
 <script type="application/json" id="spf-state">{state}</script>
 {clips}
@@ -54,7 +54,7 @@ _LINKED = """<!doctype html>
 <link rel="stylesheet" href="{style}">
 <body class="spf-page">
 <p id="spf-net" class="spf spf-net" role="alert" hidden></p>
-<main id="spf-host"><h1 class="spf spf-title">{title}</h1></main>
+<main id="spf-host"><h1 class="spf spf-title" dir="auto">{title}</h1></main>
 <noscript>{fallback}</noscript>
 <script type="application/json" id="spf-state">{state}</script>
 <script type="module" src="{script}"></script>

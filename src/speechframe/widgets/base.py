@@ -150,8 +150,7 @@ def held_clips(shelf: Shelf) -> Iterator[tuple[str, bytes, str]]:
 def table(head: list[str], rows: list[list[Any]], *, caption: str = "") -> str:
     """Return a table as HTML; everything in it is text."""
     top = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in head)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(str(value))}</td>" for value in row) + "</tr>" for row in rows
-    )
+    cells = ("".join(f'<td dir="auto">{html.escape(str(value))}</td>' for value in row) for row in rows)
+    body = "".join(f"<tr>{row}</tr>" for row in cells)
     said = f"<caption>{html.escape(caption)}</caption>" if caption else ""
     return f"<table>{said}<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"

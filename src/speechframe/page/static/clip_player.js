@@ -39,11 +39,14 @@ export default makeWidget("Clips", (shell) => {
       shell.say(`${clip.label}: rated ${rating} of 5`);
     };
     const rating = ratingGroup(clip, rate);
-    const keys = Object.fromEntries(RATINGS.map((mark) => [mark, () => rate(mark)]));
+    const rates = get("rates") && !clip.problem;
+    const keys = rates ? Object.fromEntries(RATINGS.map((mark) => [mark, () => rate(mark)])) : {};
     const play = () => put({ plays: { ...get("plays"), [clip.id]: (get("plays")[clip.id] ?? 0) + 1 } });
     const view = clipView(shell, clip, get("outlines")[clip.id], { keys, on: { play } });
-    view.node.ariaLabel = `${view.node.ariaLabel}, 1 to 5 rate`;
-    if (get("rates")) view.node.append(rating.node);
+    if (rates) {
+      view.node.ariaLabel += ", 1 to 5 rate";
+      view.node.append(rating.node);
+    }
     return { ...view, show: () => rating.show(get("ratings")[clip.id]) };
   };
   const build = () => {

@@ -32,11 +32,11 @@ export function clipView(shell, clip, outline, { name = clip.label, keys = {}, e
   const time = el("span.time");
   const canvas = el("canvas.wave", { role: "img" });
   const trouble = alertLine();
-  const line = el("p.words");
+  const line = el("p.words", { dir: "auto" });
   const node = el("div.clip", {
     role: "group", tabindex: "0", "data-clip": clip.id,
     label: `${name}. Space plays, left and right arrows move by word`,
-  }, el("div.head", start, el("strong", name), ...extra, time), canvas, line, trouble);
+  }, el("div.head", start, el("strong", { dir: "auto" }, name), ...extra, time), canvas, line, trouble);
 
   const fill = (newOutline) => {
     words = clip.words ?? [];
@@ -57,6 +57,11 @@ export function clipView(shell, clip, outline, { name = clip.label, keys = {}, e
         span.ariaCurrent = span.classList.toggle("spf-lit") || null;
       }
       lit = now;
+      const word = spans[now];
+      // Only within a text that scrolls: the page stays where it is.
+      if (word && (word.offsetTop < line.scrollTop || word.offsetTop + word.offsetHeight > line.scrollTop + line.clientHeight)) {
+        line.scrollTop = word.offsetTop;
+      }
     }
     sign.textContent = player.playing ? "❚❚" : "▶";
     start.ariaLabel = `${player.playing ? "Pause" : "Play"} ${name}`;
@@ -70,7 +75,7 @@ export function clipView(shell, clip, outline, { name = clip.label, keys = {}, e
     id: clip.id, audioSeconds: clip.seconds,
     on: { change: redraw, play: () => on.play?.(), ended: () => on.ended?.() },
   });
-  if (clip.problem) start.disabled = true;
+  if (clip.problem) start.disabled = canvas.hidden = time.hidden = true;
 
   const move = (step) => {
     const place = wordBeside(words, player.seconds * 1000, step);
@@ -82,7 +87,11 @@ export function clipView(shell, clip, outline, { name = clip.label, keys = {}, e
   // A button does by itself what the space bar asks of it.
   onKeys(node, ({ key, target }) => (key !== " " || !target.closest("button, input, select, textarea")) && acts[key], { signal });
 
-  const resized = new ResizeObserver(redraw);
+  const resized = new ResizeObserver(() => {
+    redraw();
+    // What scrolls is reached by Tab, and what does not is no stop.
+    line.tabIndex = line.scrollHeight > line.clientHeight ? 0 : -1;
+  });
   resized.observe(canvas);
   const endTheme = shell.onTheme(redraw);
   fill(outline);

@@ -30,7 +30,7 @@ export function choice(label, options, current, onChange) {
 }
 
 /** Make a line that screen readers read out when `tell` puts something there. */
-export const alertLine = (name = "error") => el(`p.${name}`, { role: "alert", hidden: true });
+export const alertLine = (name = "error") => el(`p.${name}`, { role: "alert", dir: "auto", hidden: true });
 
 /** Set a text if it is another one: what is set again is read out again. */
 export function write(node, text) {
