@@ -249,3 +249,30 @@ async def test_the_log_has_a_line_a_request_without_text_or_keys(plugins, http_t
     assert "GET (unknown) 404" in lines[1]
     for secret in ("secret-key", "other-secret", "text of the caller"):
         assert secret not in log
+
+
+async def test_keys_take_turns_and_a_full_queue_gives_up_the_last_of_who_has_most(plugins, hold, tools):
+    pool = WorkerPool(1, 3, WorkerLimits())
+    await pool.start()
+    begun = []
+
+    async def run(name, **options):
+        await pool.run(job("hello"), limit_s=60, key_hash=name[:1].encode(), **options)
+        begun.append(name)
+
+    first = asyncio.ensure_future(pool.run(job(hold.text), limit_s=60, key_hash=b"a"))
+    await tools.until(hold.begun)
+    *long, last = [asyncio.ensure_future(run(f"a{n}")) for n in range(3)]
+    await asyncio.sleep(0)
+    # What belongs to a call that has begun finds a place in a full queue, too.
+    stream = [asyncio.ensure_future(run(f"a{n}", under_way=True)) for n in range(3, 5)]
+    await asyncio.sleep(0)
+    other = asyncio.ensure_future(run("b0"))
+    with pytest.raises(Saturated):
+        await last
+    with pytest.raises(Saturated):
+        pool.check_room(b"c")
+    hold.let_go()
+    await asyncio.gather(first, *long, *stream, other)
+    assert begun == ["b0", "a0", "a1", "a3", "a4"]
+    await pool.close()

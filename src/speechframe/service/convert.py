@@ -125,7 +125,7 @@ def _engine(state: State, kind: str, asked: str | None) -> str | None:
 
 async def _changed(request: web.Request, state: State, call: _Call, form: Form) -> web.Response:
     # Before anything is fetched or decoded: a full queue costs its caller nothing.
-    state.pool.check_room()
+    state.pool.check_room(call.key.key_hash)
     with contextlib.ExitStack() as stack:
         upload = form.files.get(_FILE)
         field = _FILE
@@ -135,12 +135,12 @@ async def _changed(request: web.Request, state: State, call: _Call, form: Form) 
                 call.request.file_url, state.config, stack.enter_context(state.uploads.lent())
             )
             field = _FILE_URL
-        source = await _measured(state, field, upload, stack.enter_context(state.uploads.lent()))
+        source = await _measured(state, call.key, field, upload, stack.enter_context(state.uploads.lent()))
         _check_transcription(call.request, source)
         return await _answer(request, state, call, upload, source)
 
 
-async def _measured(state: State, field: str, upload: Upload, samples: Path) -> _Source:
+async def _measured(state: State, key: Key, field: str, upload: Upload, samples: Path) -> _Source:
     most_seconds = min(state.config.max_audio_seconds, upload.size_bytes / _LEAST_BYTES_S)
     reply = await state.pool.run(
         Job(
@@ -149,6 +149,7 @@ async def _measured(state: State, field: str, upload: Upload, samples: Path) -> 
             str(samples),
         ),
         limit_s=state.config.limits.job_s(0, most_seconds),
+        key_hash=key.key_hash,
     )
     if reply.facts.refused is not None:
         _refuse(f"{field}: {reply.facts.refused}")
@@ -224,7 +225,7 @@ async def _spoken(state: State, call: _Call, source: _Source, clip: Clip) -> Rep
     limit_s = state.config.limits.change_s(
         len(wanted.transcription or ""), source.audio_seconds, wanted.audio_duration or 0.0
     )
-    reply = await state.pool.run(job, limit_s=limit_s)
+    reply = await state.pool.run(job, limit_s=limit_s, key_hash=call.key.key_hash, under_way=True)
     if reply.facts.refused is not None:
         _refuse(f"the voice cannot be changed: {reply.facts.refused}")
     _check_done(reply, "the voice changer failed")

@@ -83,7 +83,7 @@ def _call(request: web.Request, state: State, key: Key, fields: dict[str, object
 async def _answer(request: web.Request, state: State, call: Call) -> web.Response:
     clip = None if call.request.encode_as_base64 else state.shelf.new_clip(call.request.format.lower())
     # Before anything is reserved: a full queue costs its caller nothing, not even a transaction.
-    state.pool.check_room()
+    state.pool.check_room(call.bill.key.key_hash)
     async with reserved(state, call.bill, clip) as reservation:
         reply = await _spoken(state, call, clip)
 
@@ -115,7 +115,7 @@ async def _spoken(state: State, call: Call, clip: Clip | None) -> Reply:
         str(state.shelf.path(clip)) if clip is not None else None,
     )
     limit_s = state.config.limits.job_s(len(wanted.text), wanted.audio_duration or 0.0)
-    reply = await state.pool.run(job, limit_s=limit_s)
+    reply = await state.pool.run(job, limit_s=limit_s, key_hash=call.bill.key.key_hash)
     if reply.facts.refused is not None:
         raise Refusal(HttpErrorCode.INVALID_REQUEST, f"text: {reply.facts.refused}")
     if reply.facts.failed is not None:

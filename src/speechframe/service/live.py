@@ -1,4 +1,4 @@
-"""What is open for longer than an answer takes: sockets by key, and whose turn it is at the workers."""
+"""What is open for longer than an answer takes: sockets, by key."""
 
 import asyncio
 from collections import Counter
@@ -14,17 +14,9 @@ class TooManySockets(Exception):
 
 
 class Live:
-    """Counts open sockets, tells them when the service stops, and lets parts of streams take turns.
+    """Counts open sockets, tells them when the service stops, bounds what a key's contexts have spoken."""
 
-    Parameters
-    ----------
-    parts
-        How many parts of streams may be with the workers or in their queue at once; the others wait here,
-        first come, first served, and never fill the queue of everybody else.
-    """
-
-    def __init__(self, parts: int) -> None:
-        self.turnstile = asyncio.Semaphore(parts)
+    def __init__(self) -> None:
         self.stopping = asyncio.Event()
         """Set once the service is asked to end."""
         self.idle = asyncio.Event()
@@ -34,10 +26,10 @@ class Live:
         self._gates: WeakValueDictionary[bytes, asyncio.Semaphore] = WeakValueDictionary()
 
     def gate(self, key: Key, most: int) -> asyncio.Semaphore:
-        """Return what lets `most` parts of a key's contexts on to the turnstile, for as long as it is kept.
+        """Return what lets `most` parts of a key's contexts be spoken at once, for as long as it is kept.
 
         A context that was ended holds no slot: without it, a key could have any number of them spoken at
-        once, and everybody else would wait behind them.
+        once.
         """
         return self._gates.setdefault(key.key_hash, asyncio.Semaphore(most))
 

@@ -32,12 +32,12 @@ from speechframe.service.speaking import (
     PartFailed,
     PartRefused,
     encoded,
-    speak_in_turn,
+    speak,
     utterance,
 )
 from speechframe.service.state import State
 from speechframe.service.stream import Shape
-from speechframe.service.workers import PoolClosed, Saturated, WorkerLost
+from speechframe.service.workers import PoolClosed, WorkerLost
 from speechframe.spec import billing, chosen
 from speechframe.spec.codes import CloseCode, ErrorCode, HttpErrorCode
 from speechframe.spec.limits import Pool
@@ -256,8 +256,6 @@ class Session:
             self._fail(action, "the engine crashed or took too long; this text was not billed")
         except (PartFailed, PartRefused) as error:
             self._fail(action, f"the speech engine failed: {error}; this text was not billed")
-        except Saturated:
-            self._fail(action, "the service is saturated; this text was not billed")
         except PoolClosed:
             self._fail(action, "the service is stopping; this text was not billed")
         except Exception:
@@ -311,8 +309,8 @@ class Session:
         words = f"the text has {billing.billed_characters(action.text):,} billed characters"
         bill = Bill(self._key, None, millis, words)
         async with self._gate, reserved(self._state, bill) as reservation:
-            part = await speak_in_turn(
-                self._state, voice.casting.engine, voice.manner, action.text, pause_s=pause_s
+            part = await speak(
+                self._state, self._key, voice.casting.engine, voice.manner, action.text, pause_s=pause_s
             )
 
             def settle(connection: sqlite3.Connection) -> None:

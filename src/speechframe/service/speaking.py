@@ -15,9 +15,8 @@ from speechframe.audio.codec import resample, seconds_to_frames
 from speechframe.audio.streams import StreamEncoder
 from speechframe.service.catalogue import Casting
 from speechframe.service.job import Job
+from speechframe.service.keys import Key
 from speechframe.service.state import State
-from speechframe.service.workers import Saturated
-from speechframe.spec import chosen
 from speechframe.spec.limits import PITCH, RATE, VARIATION
 from speechframe.spec.socket import VoiceConfig
 from speechframe.spec.speech import Format, GenerateRequest, Model, StreamRequest
@@ -29,13 +28,11 @@ __all__ = [
     "PartRefused",
     "encoded",
     "speak",
-    "speak_in_turn",
     "utterance",
 ]
 
 _ABANDONED_S = 0.5
 """What a worker may still take for somebody who went away; with what is spoken at once it is seldom more."""
-_RETRY_S = 0.05
 _SLICE_S = 1.0
 """Audio that is encoded and sent at once: small enough for the frame of a WebSocket."""
 _SLOW = frozenset({Format.MP3, Format.OGG, Format.FLAC})
@@ -99,6 +96,7 @@ def utterance(
 
 async def speak(
     state: State,
+    key: Key,
     engine: str,
     manner: Mapping[str, Any],
     text: str,
@@ -112,6 +110,8 @@ async def speak(
     ----------
     state
         The service.
+    key
+        For whom.
     engine
         Name of the engine.
     manner
@@ -121,7 +121,7 @@ async def speak(
     pause_s
         Silence before it.
     whole
-        The text it begins, to be checked as a whole first.
+        The text it begins, to be checked as a whole first; None where a stream is under way.
 
     Raises
     ------
@@ -132,35 +132,19 @@ async def speak(
     """
     fields = {"engine": engine, "utterance": {**manner, "text": text}, "pause_s": pause_s, "whole": whole}
     limit_s = state.config.limits.job_s(len(text), 0.0)
-    reply = await state.pool.run(Job("stream", fields), limit_s=limit_s, abandoned_s=_ABANDONED_S)
+    reply = await state.pool.run(
+        Job("stream", fields),
+        limit_s=limit_s,
+        abandoned_s=_ABANDONED_S,
+        key_hash=key.key_hash,
+        under_way=whole is None,
+    )
     facts = reply.facts
     if facts.refused is not None:
         raise PartRefused(facts.refused)
     if facts.failed is not None:
         raise PartFailed(facts.failed)
     return Part(np.frombuffer(reply.audio, "<f4"), facts.sample_rate_hz, facts.warnings)
-
-
-async def speak_in_turn(
-    state: State, engine: str, manner: Mapping[str, Any], text: str, *, pause_s: float = 0.0
-) -> Part:
-    """Return a part of a stream that is under way: as :func:`speak`, but a full queue is waited for.
-
-    Raises
-    ------
-    Saturated
-        When the queue was full for longer than :data:`chosen.PART_QUEUE_SECONDS`.
-    """
-    loop = asyncio.get_running_loop()
-    async with state.live.turnstile:
-        end_s = loop.time() + chosen.PART_QUEUE_SECONDS
-        while True:
-            try:
-                return await speak(state, engine, manner, text, pause_s=pause_s)
-            except Saturated:
-                if loop.time() > end_s:
-                    raise
-            await asyncio.sleep(_RETRY_S)
 
 
 async def encoded(encoder: StreamEncoder, part: Part) -> AsyncIterator[bytes]:

@@ -113,10 +113,8 @@ async def opened(config: ServiceConfig) -> AsyncIterator[State]:
         tidying = asyncio.create_task(_tidy_often(database, owner, folder, uploads))
         stack.callback(tidying.cancel)
         slots = Slots(config.region)
-        # At most half of the queue is of parts: what asks for everything at once is to find room, too.
-        live = Live(max(config.worker_count, config.waiting_limit // 2))
         yield State(
-            config, specs, database, ring, owner, folder, uploads, slots, pool, live, catalogues, routes
+            config, specs, database, ring, owner, folder, uploads, slots, pool, Live(), catalogues, routes
         )
 
 

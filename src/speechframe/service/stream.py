@@ -34,7 +34,6 @@ from speechframe.service.speaking import (
     PartRefused,
     encoded,
     speak,
-    speak_in_turn,
     utterance,
 )
 from speechframe.service.state import STATE, State
@@ -153,7 +152,7 @@ def _call(request: web.Request, state: State, key: Key, fields: dict[str, object
 
 async def _answer(request: web.Request, state: State, call: _Call) -> web.StreamResponse:
     # Before anything is reserved: a full queue costs its caller nothing, not even a transaction.
-    state.pool.check_room()
+    state.pool.check_room(call.bill.key.key_hash)
     async with reserved(state, call.bill) as reservation:
         response = web.StreamResponse()
         try:
@@ -234,7 +233,9 @@ async def _send(request: web.Request, state: State, call: _Call, response: web.S
 async def _first_part(state: State, call: _Call, text: str) -> Part:
     """Return the first sentence, once the text as a whole is known to be speakable."""
     try:
-        part = await speak(state, call.casting.engine, call.manner, text, whole=call.request.text)
+        part = await speak(
+            state, call.bill.key, call.casting.engine, call.manner, text, whole=call.request.text
+        )
     except PartRefused as error:
         raise Refusal(HttpErrorCode.INVALID_REQUEST, f"text: {error}") from None
     call.made_millis += billing.generate_millicredits(text)
@@ -245,7 +246,7 @@ async def _next_part(state: State, call: _Call, text: str, before: str | None) -
     """Return a sentence behind the one that was heard before it; a refused one is silence by now."""
     pause_s = pause_seconds(before, text, call.manner["rate"]) if before is not None else 0.0
     try:
-        part = await speak_in_turn(state, call.casting.engine, call.manner, text, pause_s=pause_s)
+        part = await speak(state, call.bill.key, call.casting.engine, call.manner, text, pause_s=pause_s)
     except PartRefused as error:
         part = Part(_NO_SAMPLES, 0, (str(error),))
     call.made_millis += billing.generate_millicredits(text)

@@ -25,7 +25,6 @@ from speechframe.service.middleware import NOTE
 from speechframe.service.paid import Bill, mark_of, refusals, reserved, slot_in_time
 from speechframe.service.state import STATE, State
 from speechframe.service.worker_translate import fields_of
-from speechframe.service.workers import Saturated
 from speechframe.spec import billing, chosen, locales
 from speechframe.spec.codes import HttpErrorCode
 from speechframe.spec.limits import Pool
@@ -43,7 +42,6 @@ _SIZE_HINT = f"the texts may have at most {chosen.MAX_TRANSLATE_CHARACTERS:,} ch
 
 _SLICE_CHARACTERS = 1500
 _SLICE_TEXTS = 50
-_ROOM_LOOK_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -133,10 +131,10 @@ def _locale(wanted: TranslateRequest, field: str) -> str:
 
 
 async def _answer(request: web.Request, state: State, call: Call) -> web.Response:
-    state.pool.check_room()
+    state.pool.check_room(call.bill.key.key_hash)
     async with reserved(state, call.bill) as reservation:
         plan = await _plan(state, call)
-        said = await _translated(state, call.request.texts, plan.routes)
+        said = await _translated(state, call.bill.key, call.request.texts, plan.routes)
         await state.database.run(lambda c: quota.settle(c, reservation, call.bill.millis))
     request[NOTE] = (
         f"key {call.bill.key.fingerprint} texts {len(said)} characters {call.bill.millis // billing.CREDIT}"
@@ -170,7 +168,7 @@ async def _plan(state: State, call: Call) -> Plan:
     else:
         known = {locales.language_of(source) for source in state.routes.sources_of(call.target)}
         asked = {"texts": texts, "languages": sorted(known | {locales.language_of(call.target)})}
-        languages = await _done(state, "tell_languages", asked, sum(map(len, texts)))
+        languages = await _done(state, call.bill.key, "tell_languages", asked, sum(map(len, texts)))
     ways = {
         language: None
         if is_same_language(language, call.target)
@@ -234,7 +232,9 @@ def _slices(cut: Sequence[Sequence[str]], routes: Sequence[Route | None]) -> lis
     return found
 
 
-async def _translated(state: State, texts: Sequence[str], routes: Sequence[Route | None]) -> list[str]:
+async def _translated(
+    state: State, key: Key, texts: Sequence[str], routes: Sequence[Route | None]
+) -> list[str]:
     cut = [portions(text) for text in texts]
     slices = _slices(cut, routes)
     todo = iter(slices)
@@ -244,9 +244,8 @@ async def _translated(state: State, texts: Sequence[str], routes: Sequence[Route
         for part in todo:
             steps = [fields_of(step) for step in part.route.steps]
             job = {"texts": part.portions, "steps": steps}
-            for where, words in zip(
-                part.places, await _done(state, "translate", job, part.characters * len(steps)), strict=True
-            ):
+            said = await _done(state, key, "translate", job, part.characters * len(steps))
+            for where, words in zip(part.places, said, strict=True):
                 for text, number in where:
                     cut[text][number] = words
 
@@ -260,15 +259,12 @@ async def _translated(state: State, texts: Sequence[str], routes: Sequence[Route
     return ["".join(pieces) for pieces in cut]
 
 
-async def _done(state: State, kind: str, fields: Mapping[str, object], characters: int) -> list[str]:
+async def _done(
+    state: State, key: Key, kind: str, fields: Mapping[str, object], characters: int
+) -> list[str]:
     limit_s = state.config.limits.job_s(characters, 0.0)
-    while True:
-        try:
-            reply = await state.pool.run(Job(kind, fields), limit_s=limit_s)
-            break
-        except Saturated:
-            # The call was let in when there was room: what it has done by now is not thrown away.
-            await asyncio.sleep(max(_ROOM_LOOK_S, state.pool.wait_s))
+    # The call was let in when there was room: what it has done by now is not thrown away.
+    reply = await state.pool.run(Job(kind, fields), limit_s=limit_s, key_hash=key.key_hash, under_way=True)
     problem = reply.facts.refused or reply.facts.failed
     if problem is not None:
         raise Refusal(

@@ -1,4 +1,4 @@
-"""The worker processes: one queue for all keys, one job at a time each, replaced when they fall over.
+"""The worker processes: keys take turns at them, one job at a time each, replaced when they fall over.
 
 A crash or a hang costs the one request that was in that worker; a request that
 does it every time costs itself only. Nothing is tried twice here: whether a
@@ -8,8 +8,10 @@ does it every time costs itself only. Nothing is tried twice here: whether a
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from speechframe.errors import SettingsError
@@ -23,6 +25,8 @@ _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 5.0
 ABANDONED_S = 2.0
 """How long a worker may go on with a job that nobody waits for: about as long as it takes to replace it."""
+_CLEARLY_MORE = 3
+"""How many more jobs another key must have in a full queue to give up one: fewer are not worth a refusal."""
 
 
 class Saturated(Exception):
@@ -42,9 +46,11 @@ class _Pending:
     """A job and whoever waits for it."""
 
     message: bytes
+    key_hash: bytes
     limit_s: float
     path: Path | None
     abandoned_s: float
+    under_way: bool
     answer: "asyncio.Future[Reply]" = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
@@ -82,7 +88,9 @@ class WorkerPool:
         self.installed: Mapping[str, Mapping[str, str]] = {}
         self._waiting_limit = waiting_limit
         self._limits = limits
-        self._waiting: dict[_Pending, None] = {}
+        # By key, in the order of their turns: a key is at the end once a job of it was begun.
+        self._waiting: dict[bytes, dict[_Pending, None]] = {}
+        self._begun_last = b""
         self._idle: list[asyncio.Future[_Pending | None]] = []
         self._alive: set[WorkerProcess] = set()
         self._seats: list[asyncio.Task[None]] = []
@@ -104,16 +112,25 @@ class WorkerPool:
     async def close(self) -> None:
         """End every worker; jobs in the queue and in workers fail with :class:`PoolClosed`."""
         self._closed = True
-        for pending in self._waiting:
+        for pending in chain.from_iterable(self._waiting.values()):
             _fail(pending, PoolClosed())
         self._waiting.clear()
         for seat in self._seats:
             seat.cancel()
         await asyncio.gather(*self._seats, return_exceptions=True)
 
-    async def run(self, job: Job, *, limit_s: float, abandoned_s: float = ABANDONED_S) -> Reply:
+    async def run(
+        self,
+        job: Job,
+        *,
+        limit_s: float,
+        abandoned_s: float = ABANDONED_S,
+        key_hash: bytes = b"",
+        under_way: bool = False,
+    ) -> Reply:
         """Return a worker's reply to `job`.
 
+        The keys of jobs that wait take turns, so that one with much work does not keep the others waiting.
         Cancelled while it waits, the job is never done; cancelled while it is
         being done, its result is thrown away, its file too, and a worker that
         would still be long at it is replaced.
@@ -126,38 +143,80 @@ class WorkerPool:
             Seconds it may take once it is begun.
         abandoned_s
             Seconds a worker may still take once nobody waits for the job any more, before it is replaced.
+        key_hash
+            Whose job it is.
+        under_way
+            Whether it belongs to a call that has begun, of which few jobs wait at a time: it finds a place in
+            a full queue, too.
 
         Raises
         ------
         Saturated
-            At once, when the queue is full.
+            At once, when the queue is full; later, when a key with less work takes the place in it.
         WorkerLost
             When the worker crashed, or did not answer within `limit_s` seconds of starting the job.
         PoolClosed
             When the service is stopping.
         """
-        self.check_room()
-        pending = _Pending(job.encoded(), limit_s, Path(job.path) if job.path else None, abandoned_s)
+        path = Path(job.path) if job.path else None
+        pending = _Pending(job.encoded(), key_hash, limit_s, path, abandoned_s, under_way)
+        if self._closed:
+            raise PoolClosed
+        if not under_way:
+            self.check_room(key_hash)
+            self._make_room()
         if self._idle:
             self._idle.pop().set_result(pending)
+            self._begun_last = key_hash
         else:
-            self._waiting[pending] = None
+            self._waiting.setdefault(key_hash, {})[pending] = None
         try:
             return await pending.answer
         finally:
-            self._waiting.pop(pending, None)
+            self._forget(pending)
 
-    def check_room(self) -> None:
+    def check_room(self, key_hash: bytes = b"") -> None:
         """Raise what :meth:`run` would raise now, before anything is spent on the job."""
         if self._closed:
             raise PoolClosed
-        if not self._idle and len(self._waiting) >= self._waiting_limit:
+        counts = self._counts()
+        if self._is_full(counts) and counts[key_hash] + _CLEARLY_MORE > max(counts.values(), default=0):
             raise Saturated
+
+    def _counts(self) -> Counter[bytes]:
+        """Return how many jobs wait, by key, without those that belong to a call that has begun."""
+        return Counter(
+            pending.key_hash
+            for pending in chain.from_iterable(self._waiting.values())
+            if not pending.under_way
+        )
+
+    def _is_full(self, counts: Counter[bytes]) -> bool:
+        return not self._idle and counts.total() >= self._waiting_limit
+
+    def _make_room(self) -> None:
+        """Send away, out of a full queue, what came last of the key that has the most in it."""
+        counts = self._counts()
+        if self._is_full(counts):
+            jobs = self._waiting[max(counts, key=counts.__getitem__)]
+            last = next(pending for pending in reversed(jobs) if not pending.under_way)
+            self._forget(last)
+            _fail(last, Saturated())
+
+    @property
+    def _waiting_count(self) -> int:
+        return sum(map(len, self._waiting.values()))
+
+    def _forget(self, pending: _Pending) -> None:
+        jobs = self._waiting.get(pending.key_hash, {})
+        jobs.pop(pending, None)
+        if not jobs:
+            self._waiting.pop(pending.key_hash, None)
 
     @property
     def wait_s(self) -> float:
         """About how long a job that came now would wait, in seconds: what a 503 tells."""
-        return self._mean_s * (len(self._waiting) + 1) / self.count
+        return self._mean_s * (self._waiting_count + 1) / self.count
 
     @property
     def mean_s(self) -> float:
@@ -176,7 +235,7 @@ class WorkerPool:
             "count": self.count,
             "alive": len(self._alive),
             "busy": max(0, busy),
-            "waiting": len(self._waiting),
+            "waiting": self._waiting_count,
             "replaced": self.replaced,
         }
 
@@ -245,9 +304,7 @@ class WorkerPool:
     async def _next(self, worker: WorkerProcess) -> _Pending | None:
         """Return the next job, or None when the worker dies while it waits for one."""
         if self._waiting:
-            pending = next(iter(self._waiting))
-            del self._waiting[pending]
-            return pending
+            return self._taken()
         given: asyncio.Future[_Pending | None] = asyncio.get_running_loop().create_future()
 
         def woken(_: "asyncio.Future[int]") -> None:
@@ -267,6 +324,17 @@ class WorkerPool:
             raise
         finally:
             worker.exited.remove_done_callback(woken)
+
+    def _taken(self) -> _Pending:
+        """Take the next job out of the queue: of the key whose turn it is, the one that came first."""
+        turns = [key for key in self._waiting if key != self._begun_last] or [self._begun_last]
+        pending = next(iter(self._waiting[turns[0]]))
+        jobs = self._waiting.pop(pending.key_hash)
+        del jobs[pending]
+        if jobs:
+            self._waiting[pending.key_hash] = jobs
+        self._begun_last = pending.key_hash
+        return pending
 
     async def _asked(self, worker: WorkerProcess, pending: _Pending) -> Reply:
         loop = asyncio.get_running_loop()

@@ -58,7 +58,6 @@ from speechframe.spec.chosen.socket import (
 from speechframe.spec.chosen.speech import (
     CONTENT_TYPES,
     MAX_TEXT_CHARACTERS,
-    PART_QUEUE_SECONDS,
     PAUSE_SECONDS,
     RAW_G711_RATE_HZ,
     SHELF_SECONDS,
@@ -99,7 +98,6 @@ __all__ = [
     "OPEN_POINTS",
     "PAGE_DEFAULT",
     "PAGE_LIMIT",
-    "PART_QUEUE_SECONDS",
     "PAUSE_SECONDS",
     "QUEUE_SECONDS",
     "RAW_G711_RATE_HZ",

@@ -147,6 +147,15 @@ POINTS: tuple[OpenPoint, ...] = (
         "ours",
     ),
     OpenPoint(
+        "turns",
+        "Whose work is done first",
+        "The keys with work that waits take turns, one job each: a text, a sentence of a stream, a slice of "
+        "a translation, a clip. Of one key, first come, first served. Where the queue is full, the key with "
+        "the most jobs in it gives up its last one (503) for a key with three fewer.",
+        "Fifty long texts of one key would keep all others waiting.",
+        "ours",
+    ),
+    OpenPoint(
         "interface-version",
         "OpenAPI info.version",
         INTERFACE_VERSION,

@@ -140,7 +140,7 @@ POINTS: tuple[OpenPoint, ...] = (
     OpenPoint(
         "context-order",
         "Whose text is spoken first",
-        "One chunk of a context at a time, first come, first served over all sockets and streams.",
+        "One chunk of a context at a time; over all sockets, streams and calls the keys take turns.",
         "A long text shall not make the others wait for its end, and clear can drop all but a chunk.",
         "ours",
     ),

@@ -15,8 +15,6 @@ RAW_G711_RATE_HZ = 8000
 """ALAW and ULAW are always mono at this rate."""
 SHELF_SECONDS = 24 * 3600
 """How long an `audioFile` link lives."""
-PART_QUEUE_SECONDS = 30.0
-"""How long text of a stream that is under way waits for a place in a full queue."""
 CONTENT_TYPES: dict[Format, str] = {
     Format.WAV: "audio/wav",
     Format.MP3: "audio/mpeg",
@@ -146,8 +144,8 @@ POINTS: tuple[OpenPoint, ...] = (
         "How a stream sounds, and what it costs when it is broken off",
         "Spoken sentence by sentence: each alone as in any other text, with a fixed pause between, at the "
         "loudness of the voice. A stream that is broken off, by whomever, is billed for the sentences that "
-        "were spoken; a repeat with its idempotency key is billed for the rest. What is under way waits up "
-        f"to {PART_QUEUE_SECONDS:g} s for a place in a full queue.",
+        "were spoken; a repeat with its idempotency key is billed for the rest. What is under way is never "
+        "refused because the queue is full.",
         "What is heard first cannot wait for what comes last, and work that was done was asked for.",
         "ours",
     ),
