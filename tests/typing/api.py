@@ -1,4 +1,4 @@
-"""Uses the public names the way people do; checked by mypy, never run."""
+"""Uses the public names the way people do; checked by mypy in `make lint`, never run."""
 
 import asyncio
 from pathlib import Path

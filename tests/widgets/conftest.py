@@ -15,6 +15,9 @@ FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
     "--autoplay-policy=no-user-gesture-required",
+    # Neither a renderer that plays a graphics card nor a process for each site: pages are ours and small.
+    "--disable-software-rasterizer", "--disable-site-isolation-trials",
+    "--disable-features=IsolateOrigins,site-per-process",
 ]  # fmt: skip
 PICTURES = Path(os.environ.get("SPEECHFRAME_PICTURES", "build/pictures")).absolute()
 
