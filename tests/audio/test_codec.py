@@ -1,16 +1,19 @@
 import hashlib
+import io
 import itertools
 import struct
 import subprocess
 import sys
 import time
 
+import av
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speechframe.audio import codec, measure
+from speechframe.audio import _mp3, codec, measure, media
+from speechframe.audio.streams import StreamEncoder
 from speechframe.errors import AudioError
 from speechframe.spec.chosen import RAW_G711_RATE_HZ
 from speechframe.spec.limits import STREAM_SAMPLE_RATES_HZ
@@ -65,6 +68,89 @@ def test_every_combination_comes_back_as_it_was_sent(speech_like, kind, rate_hz,
     expected = codec.resample(speech_like, 22050, real_rate_hz)
     for channel in audio.samples.reshape(len(audio.samples), -1).T:
         assert spectral_error_db(expected, channel) > QUALITY_DB[kind]
+
+
+def by_ffmpeg(data) -> np.ndarray:
+    with av.open(io.BytesIO(data)) as container:
+        stream = container.streams.audio[0]
+        converter = av.AudioResampler(format="flt", rate=stream.rate)
+        frames = [one for frame in container.decode(stream) for one in converter.resample(frame)]
+    return np.concatenate([frame.to_ndarray().reshape(-1, frame.layout.nb_channels) for frame in frames])
+
+
+def mp3_by_lame(samples, rate_hz, channels, **options) -> bytes:
+    buffer = io.BytesIO()
+    with av.open(buffer, "w", format="mp3", options=options) as container:
+        layout = ["mono", "stereo"][channels - 1]
+        stream = container.add_stream("libmp3lame", rate=rate_hz, layout=layout, options={"abr": "1"})
+        frame = av.AudioFrame.from_ndarray(np.stack([samples] * channels), format="fltp", layout=layout)
+        frame.sample_rate = rate_hz
+        for packet in (*stream.encode(frame), *stream.encode(None)):
+            container.mux(packet)
+    return buffer.getvalue()
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("rate_hz", STREAM_SAMPLE_RATES_HZ)
+@pytest.mark.parametrize("channel_type", ChannelType)
+def test_every_file_is_decoded_whole_in_one_pass_without_a_word(
+    make_vowel, tmp_path, capfd, rate_hz, channel_type
+):
+    """Longer than a block, so that each begins amid what the decoder knows of the one before."""
+    rng = np.random.default_rng(rate_hz)
+    sound = np.resize(make_vowel(110.0, (500, 1500, 2500), 0.5, rate_hz), 70_000)
+    sound += rng.normal(0, 0.02, len(sound)).astype(np.float32)
+    one = {kind: codec.encode(sound, rate_hz, format=kind, channel_type=channel_type) for kind in FILES}
+    encoder = StreamEncoder(Format.MP3, channel_type, rate_hz)
+    streamed = encoder.add(sound) + encoder.finish()
+    tagged = mp3_by_lame(sound, rate_hz, channel_type.channels)
+    bare = mp3_by_lame(sound, rate_hz, channel_type.channels, write_xing="0", id3v2_version="0")
+    files = {
+        **one,
+        "stream": streamed,
+        "joined": one[Format.MP3] * 3,
+        "joined streams": streamed * 2 + one[Format.MP3],
+        "tagged": tagged,
+        "bare": bare,
+        "bare, cut in a frame": bare[:-100],
+        "ended by a tag": tagged + b"TAG".ljust(128),
+        "joined with tags between": tagged * 2,
+    }
+    for name, data in files.items():
+        # FFmpeg stops at a tag between two files.
+        expected = by_ffmpeg(tagged + tagged[tagged.index(b"\xff") :] if "between" in name else data)
+        audio = codec.decode(data)
+        found = audio.samples.reshape(-1, audio.channels)
+        assert abs(len(found) - len(expected)) <= 1, name
+        assert codec.inspect(data).audio_seconds * rate_hz == pytest.approx(len(found)), name
+        whole = slice(0, min(len(found), len(expected)) - 1152 * ("cut" in name))
+        assert np.abs(found[whole] - expected[whole]).max() < 1e-4, name
+        path = tmp_path / "clip"
+        path.write_bytes(data)
+        assert np.array_equal(media.read(path, max_seconds=60).samples, found.mean(axis=1)), name
+    assert capfd.readouterr().err == ""
+
+
+def test_mp3_that_begins_amid_another_is_silent_until_a_frame_is_whole(speech_like, capfd):
+    data = mp3_by_lame(speech_like, 44100, 2, write_xing="0", id3v2_version="0")[5000:]
+    data = data[_mp3.read(data).spans[0].start :]
+    found, expected = codec.decode(data).samples, by_ffmpeg(data)
+    assert len(found) == len(expected)
+    assert np.abs(found - expected)[4 * 1152 :].max() < 1e-4
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("kind", [Format.OGG, Format.FLAC])
+def test_what_would_be_read_in_part_is_refused(speech_like, kind):
+    """MP3 alone has no beginning of its own: of the others one file behind another is two."""
+    with pytest.raises(AudioError, match="several files"):
+        codec.decode(encoded(speech_like, kind) * 2)
+
+
+def test_mp3_that_changes_its_rate_is_refused(speech_like):
+    joined = encoded(speech_like, Format.MP3) + encoded(speech_like, Format.MP3, 24000)
+    with pytest.raises(AudioError, match="split it there"):
+        codec.decode(joined)
 
 
 @pytest.mark.sampled(24)

@@ -4,6 +4,7 @@ import struct
 from collections.abc import Iterator
 
 from speechframe.audio import _ogg
+from speechframe.audio._ogg import JOINED
 from speechframe.errors import AudioError
 from speechframe.spec.speech import Format
 
@@ -13,8 +14,12 @@ UNKNOWN_LENGTH = 0x7FFF_0000
 MATROSKA = b"\x1a\x45\xdf\xa3"
 """How MKV and WebM begin: the identifier of their head, an element like all that follow."""
 
+MAGIC_BYTES = 12
+"""Beginning of a file that tells its format."""
+
 _MAX_CHUNKS = 10_000
 _SEGMENT = b"\x18\x53\x80\x67"
+_FLAC_START = b"fLaC\x00\x00\x00\x22"
 
 _READABLE = "WAV, MP3, FLAC and OGG, or raw PCM, ALAW and ULAW when the format is given"
 
@@ -29,9 +34,9 @@ def recognise(data: bytes) -> Format:
     """
     if not data:
         raise AudioError("no audio: there are no bytes")
-    found = _container(data)
+    found = container(data)
     if found is None:
-        start = data[:12].decode("ascii", "backslashreplace")
+        start = data[:MAGIC_BYTES].decode("ascii", "backslashreplace")
         raise AudioError(f"no audio that can be read: the bytes begin with {start!r}. Read are {_READABLE}")
     return found
 
@@ -40,7 +45,7 @@ def refuse_container(data: bytes, asked: Format) -> None:
     """Raise when bytes that are to be read as raw samples are a file of another format."""
     if not data:
         raise AudioError("no audio: there are no bytes")
-    found = _container(data)
+    found = container(data)
     if found is not None and found is not Format.MP3:  # two bytes of MP3 sync also occur in raw samples
         raise AudioError(f"asked to read raw {asked} samples, but the bytes are a {found} file")
 
@@ -48,8 +53,8 @@ def refuse_container(data: bytes, asked: Format) -> None:
 def refuse_truncated(data: bytes, found: Format) -> None:
     """Raise when a container ends before its own headers say so.
 
-    The decoder would hand over what there is and keep quiet. FLAC and MP3 say
-    their length in frames, which :mod:`speechframe.audio.codec` compares.
+    The decoder would hand over what there is and keep quiet; so it would of OGG and FLAC that were joined.
+    FLAC and MP3 say their length in frames, which :mod:`speechframe.audio.codec` compares.
     """
     if found is Format.WAV:
         for name, _, size, present in wav_chunks(data):
@@ -59,6 +64,8 @@ def refuse_truncated(data: bytes, found: Format) -> None:
                 )
     elif found is Format.OGG:
         _ogg.refuse_damaged(data)
+    elif found is Format.FLAC and data.find(_FLAC_START, len(_FLAC_START)) > 0:
+        raise AudioError(f"the FLAC data is {JOINED}")
 
 
 def refuse_truncated_matroska(data: bytes) -> None:
@@ -81,7 +88,8 @@ def _element_end(data: bytes, at: int) -> int | None:
     return None if size == highest else at + width + size
 
 
-def _container(data: bytes) -> Format | None:
+def container(data: bytes) -> Format | None:
+    """Return the format of a file by its first bytes, :data:`MAGIC_BYTES` of them; None for any other."""
     if data[:4] == b"RIFF" and data[8:12] == b"WAVE":
         return Format.WAV
     if data[:4] == b"fLaC":

@@ -1,4 +1,4 @@
-"""What the headers of WAV and FLAC say, read here: opening a decoder for it takes longer than all the rest.
+"""What the headers of files say, read here: opening a decoder for it takes longer than all the rest.
 
 Only what is plainly right is read; anything unusual is None, and the decoder is asked. Whether every sample
 can be decoded is seen by decoding alone.
@@ -8,6 +8,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from speechframe.audio import _mp3
 from speechframe.audio._containers import UNKNOWN_LENGTH, wav_chunks
 from speechframe.errors import AudioError
 from speechframe.spec.speech import Format
@@ -29,8 +30,6 @@ _BLOCKS = {1: 192} | {code: 144 << code for code in range(2, 6)} | {code: 1 << c
 BLOCK_SIZE_BYTES = {6: 1, 7: 2}
 RATE_BYTES = {12: 1, 13: 2, 14: 2}
 _MOST_FLAC_FRAMES = (1 << 36) - 1
-_MP3_TAG_BYTES = 64
-"""From the beginning of a first frame: how far in its tag can begin."""
 _MAX_BLOCKS = 1000
 _MAX_CANDIDATES = 10_000
 """Places that are looked at because they look like the beginning of a frame; by chance one in 32 KB does."""
@@ -50,10 +49,13 @@ def shape_of(data: bytes, found: Format) -> Shape | None:
     Raises
     ------
     AudioError
-        A FLAC file that ends before the last of the frames its header announces.
+        A file of FLAC or MP3 that ends before the last of the frames its header announces.
     """
     if found is Format.WAV:
         return _wav(data)
+    if found is Format.MP3:
+        mp3 = _mp3.read(data)
+        return Shape(mp3.kind.sample_rate_hz, mp3.kind.channels, mp3.frames) if mp3 is not None else None
     return _flac(data) if found is Format.FLAC else None
 
 
@@ -82,18 +84,6 @@ def with_length(data: bytes, found: Format) -> bytes:
                     (data[:4], told, data[8 : start - 4], struct.pack("<I", present), data[start:])
                 )
     return data
-
-
-def tells_length(data: bytes, found: Format) -> bool:
-    """Return whether a file's header says how long it is; of streamed MP3 decoders only guess it."""
-    if found is not Format.MP3:
-        return True
-    # The size of what an ID3 tag holds is written in seven bits a byte.
-    skipped = 10 + sum(
-        (byte & 0x7F) << shift for byte, shift in zip(data[6:10], (21, 14, 7, 0), strict=False)
-    )
-    start = skipped if data[:3] == b"ID3" else 0
-    return any(name in data[start : start + _MP3_TAG_BYTES] for name in (b"Xing", b"Info", b"VBRI"))
 
 
 def _wav(data: bytes) -> Shape | None:

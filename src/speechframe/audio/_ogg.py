@@ -15,8 +15,11 @@ from speechframe.errors import AudioError
 SERIAL = 0x73666F67
 """The serial number of every stream we write; a stream of one file needs no other."""
 
+JOINED = "of several files, one behind another: decode each for itself"
+"""The decoder would hand over one of them, and keep quiet about the others."""
+
 _HEADER = struct.Struct("<4sBBqIIIB")
-_END_OF_STREAM = 0x04
+_BEGINNING_OF_STREAM, _END_OF_STREAM = 0x02, 0x04
 _FLAGS_AT, _SERIAL_AT, _CHECKSUM_AT = 5, 14, 22
 
 # Ogg's checksum runs through the bits of each byte from the top, zlib's from the bottom. Mirrored bytes in,
@@ -60,13 +63,16 @@ def pages(data: bytes | bytearray, *, may_be_cut: bool = False) -> Iterator[Page
 
 
 def refuse_damaged(data: bytes) -> None:
-    """Raise when a page is missing, cut off or changed, or the end of the stream is not there.
+    """Raise when a page is missing, cut off or changed, and when the stream has no end or another follows.
 
     The Vorbis decoder conceals all of these and hands over what it makes of them.
     """
     last = None
-    for last in pages(data):
-        _refuse_changed(data, last)
+    for page in pages(data):
+        if last is not None and last.ends_stream and data[page.start + _FLAGS_AT] & _BEGINNING_OF_STREAM:
+            raise AudioError(f"the OGG data is {JOINED}")
+        last = page
+        _refuse_changed(data, page)
     if last is None or not last.ends_stream:
         raise AudioError("the OGG file is truncated: its end is missing")
 

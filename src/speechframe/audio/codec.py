@@ -13,7 +13,7 @@ import numpy as np
 import soundfile
 from numpy.typing import ArrayLike, NDArray
 
-from speechframe.audio import _containers, _headers, _ogg
+from speechframe.audio import _containers, _headers, _ogg, _one_pass
 from speechframe.audio._samples import Samples, checked, fitted, mono, seconds_to_frames
 from speechframe.errors import AudioError
 from speechframe.spec.chosen import RAW_G711_RATE_HZ
@@ -182,7 +182,7 @@ def decode(
         except soundfile.LibsndfileError as error:
             raise AudioError(f"the {file.format} data is damaged or truncated") from error
         samples = np.concatenate(blocks) if blocks else np.zeros((0, file.channels), np.float32)
-        if len(samples) < file.frames and _headers.tells_length(data, Format(file.format)):
+        if len(samples) < file.frames:
             raise AudioError(
                 f"the {file.format} file is truncated: it has {len(samples)} of {file.frames} frames"
             )
@@ -324,8 +324,7 @@ def _recognised(data: bytes, asked: Format | None) -> Format:
 def _opened_file(data: bytes, found: Format) -> soundfile.SoundFile:
     _containers.refuse_truncated(data, found)
     try:
-        # The decoder cannot read to the end of FLAC whose header does not say where that is.
-        file = soundfile.SoundFile(io.BytesIO(_headers.with_length(data, found)))
+        file = _one_pass.opened(data, found)
     except soundfile.LibsndfileError as error:
         raise AudioError(f"the bytes begin like {found}, but no audio can be read from them") from error
     try:
@@ -343,7 +342,7 @@ def _refuse_odd(rate_hz: int, channels: int) -> None:
 
 def _opened_raw(data: bytes, asked: Format, sample_rate_hz: int | None, channels: int) -> soundfile.SoundFile:
     rate_hz, _ = _raw_shape(data, asked, sample_rate_hz, channels)
-    return soundfile.SoundFile(
+    return _one_pass.OnePass(
         io.BytesIO(data),
         samplerate=rate_hz,
         channels=channels,

@@ -16,7 +16,7 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
-from speechframe.audio import _containers, _flac, _headers, codec
+from speechframe.audio import _containers, _flac, _headers, _one_pass, codec
 from speechframe.errors import AudioError
 from speechframe.spec.speech import Format
 
@@ -108,8 +108,7 @@ def levels(data: bytes, *, format: Format, channels: int = 1, most_samples: int 
     if format is Format.OGG:
         return _of_ogg(data, most_samples)
     if format is Format.MP3:
-        # Its decoder complains on the error stream whenever it is made to seek.
-        return _of_file(data, "float32", full=_LOSSY_FULL, most_samples=most_samples)
+        return _of_file(data, format, "float32", full=_LOSSY_FULL, most_samples=most_samples)
     if format is Format.FLAC:
         return _of_flac(data, most_samples)
     if format is Format.WAV:
@@ -117,8 +116,7 @@ def levels(data: bytes, *, format: Format, channels: int = 1, most_samples: int 
         if found is None:
             codec.inspect(data, format=format)  # refuses what is not read here
             _containers.refuse_truncated(data, format)
-            whole = _headers.with_length(data, format)
-            return _of_file(whole, "float32", full=None, most_samples=most_samples)
+            return _of_file(data, format, "float32", full=None, most_samples=most_samples)
         samples, channels = found
     elif format is Format.PCM:
         samples = np.frombuffer(data, "<i2", count=len(data) // 2)
@@ -128,26 +126,19 @@ def levels(data: bytes, *, format: Format, channels: int = 1, most_samples: int 
     return _measured(samples, channels)
 
 
-class _Forward(soundfile.SoundFile):  # type: ignore[misc]  # the library is untyped
-    """A file that is read once from begin to end: it need not seek to where it is after every read."""
-
-    def seekable(self) -> bool:
-        return False
-
-
 def _of_flac(data: bytes, most_samples: int | None) -> Levels:
     # The decoder cannot read to the end of a stream whose header does not say where that is.
     data = _headers.with_length(data, Format.FLAC)
     excerpt = _flac.excerpt(data)
     if excerpt is not None:
         try:
-            found = _of_file(excerpt, "int16")
+            found = _of_file(excerpt, Format.FLAC, "int16")
         except AudioError:
             pass  # what looked like a frame may be none: only the whole can be damaged
         else:
             if not _looks_wrong(found):
                 return replace(found, seen_fraction=_flac.total_frames(excerpt) / _flac.total_frames(data))
-    return _of_file(data, "int16", most_samples=most_samples)
+    return _of_file(data, Format.FLAC, "int16", most_samples=most_samples)
 
 
 def _of_ogg(data: bytes, most_samples: int | None) -> Levels:
@@ -166,7 +157,7 @@ def _of_ogg(data: bytes, most_samples: int | None) -> Levels:
                         return replace(found, seen_fraction=len(samples) / frames)
     except soundfile.LibsndfileError as error:
         raise AudioError("the audio is damaged or truncated") from error
-    return _of_file(data, "float32", full=_LOSSY_FULL, most_samples=most_samples)
+    return _of_file(data, Format.OGG, "float32", full=_LOSSY_FULL, most_samples=most_samples)
 
 
 def _window(file: soundfile.SoundFile, place: float) -> NDArray[np.float32]:
@@ -180,14 +171,19 @@ def _looks_wrong(found: Levels) -> bool:
 
 
 def _of_file(
-    data: bytes, dtype: str, *, full: float | None = _FULL_SCALE, most_samples: int | None = None
+    data: bytes,
+    format: Format,
+    dtype: str,
+    *,
+    full: float | None = _FULL_SCALE,
+    most_samples: int | None = None,
 ) -> Levels:
     """Return the level of a file that is decoded from its beginning, to its end or as far as told.
 
     Without `full` it is the largest number that samples of the file's own kind can be.
     """
     try:
-        with _Forward(io.BytesIO(data)) as file:
+        with _one_pass.opened(data, format) as file:
             claimed, channels = file.frames, file.channels
             most = claimed if most_samples is None else min(claimed, max(1, most_samples // channels))
             largest = _LARGEST.get(file.subtype, _LARGEST_OF_16_BITS) if full is None else full
@@ -203,9 +199,7 @@ def _of_file(
     except soundfile.LibsndfileError as error:
         raise AudioError("the audio is damaged, or none at all") from error
     decoded = meter.samples // channels
-    if decoded < most and not _headers.tells_length(data, Format(file.format)):
-        claimed = decoded
-    elif decoded < most:
+    if decoded < most:
         raise AudioError(f"the audio is truncated: {decoded} of {claimed} frames can be decoded")
     found = meter.levels()
     return found if decoded == claimed else replace(found, seen_fraction=decoded / claimed)

@@ -10,18 +10,20 @@ calls this in its workers alone.
 """
 
 import contextlib
+import io
 import itertools
 import mmap
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import IO, Any, cast
 
 import numpy as np
 import soundfile
 
-from speechframe.audio import _containers
+from speechframe.audio import _containers, _mp3
+from speechframe.audio._one_pass import OnePass
 from speechframe.audio._samples import Samples, fitted, seconds_to_frames
 from speechframe.audio.codec import Audio
 from speechframe.errors import AudioError
@@ -130,9 +132,8 @@ def opened(path: Path, *, max_seconds: float) -> Iterator[Media]:
 
 @contextlib.contextmanager
 def _by_soundfile(path: Path, max_seconds: float) -> Iterator[Media]:
-    _refuse_truncated(path)
     # An open file, not a name: by its name a file may be taken for raw samples.
-    with path.open("rb") as stream, soundfile.SoundFile(stream) as file:
+    with _looked_at(path, max_seconds) as stream, OnePass(stream) as file:
         _refuse_shape(file.samplerate, file.channels)
         if file.frames >= _UNKNOWN_FRAMES:
             raise _NoLength
@@ -141,15 +142,21 @@ def _by_soundfile(path: Path, max_seconds: float) -> Iterator[Media]:
         yield _media(_sound_blocks(file), file.samplerate, max_seconds)
 
 
-def _refuse_truncated(path: Path) -> None:
+def _looked_at(path: Path, max_seconds: float) -> IO[bytes]:
+    """Return a file for the decoder, after what can be told without one."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
         data = cast("bytes", mapped)  # it is cut and searched as bytes are
-        if data[:4] == b"RIFF" and data[8:12] == b"WAVE":
-            _containers.refuse_truncated(data, Format.WAV)
-        elif data[:4] == b"OggS":
-            _containers.refuse_truncated(data, Format.OGG)
-        elif data[:4] == _containers.MATROSKA:
+        if data[:4] == _containers.MATROSKA:
             _containers.refuse_truncated_matroska(data)
+        found = _containers.container(data[: _containers.MAGIC_BYTES])
+        if found is not None:
+            _containers.refuse_truncated(data, found)
+        mp3 = _mp3.read(data) if found is Format.MP3 else None
+        if mp3 is not None:
+            if mp3.frames > max_seconds * mp3.kind.sample_rate_hz:
+                raise _too_long(max_seconds)
+            return io.BytesIO(mp3.whole(data))
+    return path.open("rb")
 
 
 def _sound_blocks(file: soundfile.SoundFile) -> Iterator[Samples]:
