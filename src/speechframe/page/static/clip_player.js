@@ -8,7 +8,7 @@ import { makeWidget } from "./core/widget.js";
 const RATINGS = [1, 2, 3, 4, 5];
 const STEPS = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 };
 
-/** The five marks of a clip as radio buttons: the chosen one, or the first, is reached by Tab. */
+/** The marks of a clip as radio buttons: the chosen one, or the first, is reached by Tab. */
 function ratingGroup(clip, rate) {
   const marks = RATINGS.map((mark) => button(mark, () => rate(mark), {
     role: "radio", "aria-checked": "false", label: `${mark} of 5`,

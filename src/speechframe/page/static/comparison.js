@@ -1,4 +1,4 @@
-// The same texts by several voices, side by side: switching keeps the place, so that ears compare and not memory.
+// The same texts by several voices, side by side: switching keeps the place.
 
 import { button, el, onKeys } from "./core/dom.js";
 import { counted } from "./core/words.js";

@@ -16,7 +16,7 @@ function svg(tag, attrs, ...kids) {
   return node;
 }
 
-/** What was left over time, and where it goes on: the plot's own units are seconds, and what was left below zero. */
+/** What was left over time, and where it goes on, in seconds and in what was left below zero. */
 function chart({ points, forecast, words }) {
   const all = [...points, ...forecast];
   const lefts = all.map(([, y]) => y);

@@ -13,12 +13,12 @@ function isIn(tag, wanted) {
   return low === sought || low.startsWith(`${sought}-`);
 }
 
-/** The styles of a voice in what is asked for; in all its locales when nothing is. */
+/** The styles of a voice in a locale; in all of them where none is asked for. */
 export function stylesOf(voice, wanted) {
   return [...new Set(localesOf(voice).filter((tag) => !wanted || isIn(tag, wanted)).flatMap((tag) => voice.locales[tag]))];
 }
 
-/** The voices that pass all filters; those whose own locale is asked for come first. */
+/** The voices that pass all filters, those of the locale asked for first. */
 export function passing(voices, { query, gender, locale, style }) {
   const words = query.toLowerCase().split(/\s+/).filter(Boolean);
   const found = voices.filter((voice) => {

@@ -1,4 +1,4 @@
-// One clip: button, waveform, words that light up, and the keys; every widget that plays shows clips like this.
+// One clip, in every widget that plays: button, waveform, words that light up, and the keys.
 
 import { alertLine, button, el, onKeys, tell } from "./dom.js";
 import { inWords, wordAt, wordBeside } from "./words.js";
@@ -17,7 +17,7 @@ const STEP_S = 0.5;
  * keys      further keys: key -> what it does
  * extra     elements at the end of the head (buttons, badges)
  * on        { play(), ended() }, both optional
- * make      makes what is heard: `sound`, or another one of its kind
+ * make      `sound`, or what makes another one of its kind
  *
  * Returns { node, sound, change(clip, outline), dispose }.
  */
@@ -42,7 +42,7 @@ export function clipView(shell, clip, outline, { name = clip.label, keys = {}, e
     words = clip.words ?? [];
     data = view(newOutline);
     canvas.ariaLabel = `Waveform of ${name}, ${inWords(clip.seconds)}`;
-    // Words that only have other times stay as they are: somebody may be reading them.
+    // Words that only have other times stay: somebody may be reading them.
     if (spans.length && spans.length === words.length && spans.every((span, k) => span.textContent === words[k][0])) return;
     lit = -1;
     spans = words.map(([word], place) =>
@@ -57,11 +57,8 @@ export function clipView(shell, clip, outline, { name = clip.label, keys = {}, e
         span.ariaCurrent = span.classList.toggle("spf-lit") || null;
       }
       lit = now;
-      const word = spans[now];
-      // Only within a text that scrolls: the page stays where it is.
-      if (word && (word.offsetTop < line.scrollTop || word.offsetTop + word.offsetHeight > line.scrollTop + line.clientHeight)) {
-        line.scrollTop = word.offsetTop;
-      }
+      // A long text scrolls by itself; the page stays where it is.
+      if (spans[now]) line.scrollTop = spans[now].offsetTop - line.clientHeight / 2;
     }
     sign.textContent = player.playing ? "❚❚" : "▶";
     start.ariaLabel = `${player.playing ? "Pause" : "Play"} ${name}`;
@@ -89,7 +86,6 @@ export function clipView(shell, clip, outline, { name = clip.label, keys = {}, e
 
   const resized = new ResizeObserver(() => {
     redraw();
-    // What scrolls is reached by Tab, and what does not is no stop.
     line.tabIndex = line.scrollHeight > line.clientHeight ? 0 : -1;
   });
   resized.observe(canvas);
