@@ -1,4 +1,4 @@
-// A run while it is made: figures, what is left, the newest clips, and buttons that stop and resume.
+// A run while it is made: figures, what is left, the newest clips, Stop and Resume.
 
 import { alertLine, button, el, tell } from "./core/dom.js";
 import { counted } from "./core/words.js";

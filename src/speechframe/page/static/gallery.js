@@ -7,7 +7,7 @@ import { makeWidget } from "./core/widget.js";
 
 const localesOf = (voice) => Object.keys(voice.locales);
 
-/** Whether a locale is the one asked for ("fr-FR"), or of that language ("fr"). */
+/** Whether a locale is the one asked for, or of that language. */
 function isIn(tag, wanted) {
   const [low, sought] = [tag.toLowerCase(), wanted.toLowerCase()];
   return low === sought || low.startsWith(`${sought}-`);
@@ -29,7 +29,7 @@ export function passing(voices, { query, gender, locale, style }) {
   return locale ? found.sort((a, b) => isIn(b.locale, locale) - isIn(a.locale, locale)) : found;
 }
 
-/** The locale a voice is heard in, for a filter that may name a language. */
+/** The locale a voice is heard in. */
 export function heardIn(voice, locale) {
   return localesOf(voice).find((tag) => !locale || isIn(tag, locale)) ?? voice.locale;
 }

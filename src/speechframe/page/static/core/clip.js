@@ -108,7 +108,7 @@ export function clipView(shell, clip, outline, { name = clip.label, keys = {}, e
   };
 }
 
-/** Put views of clips into `list` instead of those that were there, and return them. */
+/** Put views of clips into `list` instead of the old ones, and return them. */
 export function shelve(list, old, views) {
   old.forEach((view) => view.dispose());
   list.replaceChildren(...views.map((view) => view.node));
