@@ -248,9 +248,9 @@ def refuse_stored(row: Any, *, method: str, known: Mapping[str, Any], names: Map
 
     Examples
     --------
-    >>> refuse_stored({"listener": "l1"}, method="mos", known={"listener": "l2"}, names={})
+    >>> refuse_stored({"test_id": "t1"}, method="mos", known={"test_id": "t2"}, names={})
     Traceback (most recent call last):
-    ValueError: listener is 'l1'
+    ValueError: test_id is 't1'
     """
     if not isinstance(row, Mapping):
         raise ValueError(f"a row is {row!r:.80}")  # noqa: TRY004 - damaged content, as below
