@@ -27,7 +27,12 @@ def service():
 
 
 def clean_environment():
-    return {name: value for name, value in os.environ.items() if not name.startswith("SPEECHFRAME_")}
+    """Return no setting of this project, and not that output is unbuffered: its end is part of a command."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("SPEECHFRAME_") and name != "PYTHONUNBUFFERED"
+    }
 
 
 @pytest.fixture

@@ -125,6 +125,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         show.note("interrupted")
         return exits.INTERRUPTED
+    finally:
+        show.end_error_output()
     return code
 
 

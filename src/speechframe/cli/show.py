@@ -162,8 +162,16 @@ def settle_output() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
-def let_go_of_output() -> None:
-    """Point standard output to nowhere, once its reader has gone: nothing may fail at exit."""
+def let_go_of_output(number: int = 1) -> None:
+    """Point an output to nowhere, once its reader has gone: nothing may fail at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
+    os.dup2(nowhere, number)
     os.close(nowhere)
+
+
+def end_error_output() -> None:
+    """Write what standard error still holds; a reader that has gone does not change the exit code."""
+    try:
+        sys.stderr.flush()
+    except BrokenPipeError:
+        let_go_of_output(2)
