@@ -3,6 +3,7 @@
 import atexit
 import gc
 import os
+import subprocess
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -16,6 +17,10 @@ from speechframe.batch import options as options_module
 from speechframe.local import local_service
 
 sys.path.insert(0, str(Path(__file__).parent))  # what all tests share lies beside this
+
+import forked
+
+subprocess.Popen = forked.ForkedPopen
 
 # Several test runs may share a machine: how long one example takes says nothing about the code.
 hypothesis_settings.register_profile("speechframe", deadline=None)
@@ -61,6 +66,7 @@ def pytest_collection_modifyitems(items):
 
 def pytest_runtest_setup(item):
     """Let only the service's own tests know the engine they install; before any fixture is made."""
+    forked.prepared.is_wanted = item.get_closest_marker("fresh") is None
     if item.path.parent.name != "service":
         os.environ.pop("PYTHONPATH", None)
         if PYTHONPATH is not None:

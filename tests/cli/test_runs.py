@@ -284,6 +284,7 @@ def test_lines_instead_of_a_bar_say_how_far_it_is(monkeypatch, capfd):
     assert "1,234,567 credits, 1 failed, about" in said
 
 
+@pytest.mark.fresh
 def test_it_runs_as_a_module_and_as_a_script(environment):
     script = Path(sys.executable).with_name("speechframe")
     assert script.exists(), "the package must be installed for its tests"

@@ -18,6 +18,8 @@ from speechframe.errors import SettingsError
 from speechframe.local import default_data_dir, local_service, shared_service
 from speechframe.spec import chosen
 
+pytestmark = pytest.mark.fresh
+
 
 async def test_it_answers_inside_the_block_and_is_gone_after_it(start, http_to, tools):
     service = start(quota=500, concurrency=3, workers=1)

@@ -1,0 +1,235 @@
+"""Processes of the project forked from one that has imported everything: half a second of CPU less for each.
+
+They are real processes with a pid, pipes, signals and an exit code of their own; only their imports are done.
+Tests of the start itself are marked ``fresh`` and get new interpreters.
+"""
+
+import atexit
+import io
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+MODULES = ("speechframe", "speechframe.service", "speechframe.testing.faulty")
+PRELOADED = (
+    *("aiohttp.web", "pandas", "pyarrow.dataset", "pyarrow.parquet", "soundfile", "tqdm"),
+    *("speechframe.service.app", "speechframe.service.connection", "speechframe.service.serve"),
+    *("speechframe.aio", "speechframe.batch.generate", "speechframe.cli", "speechframe.testing.faulty"),
+)
+READ_AT_START = ("PYTHON", "LANG", "LC_", "MALLOC_")
+"""Variables that an interpreter reads when it starts: where they differ, only a new one will do."""
+FOLLOWED = ("PYTHONPATH", "PYTHONFAULTHANDLER", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE")
+"""Those of them that `become` follows, or that make no difference once all is imported."""
+
+
+def read_at_start(variables):
+    return {
+        name: value
+        for name, value in variables.items()
+        if name.startswith(READ_AT_START) and name not in FOLLOWED
+    }
+
+
+def command_of(args):
+    """Return module, arguments and whether ``-P`` was given, of a command of the project in this Python."""
+    if isinstance(args, str | bytes | os.PathLike):
+        return None
+    match [os.fsdecode(word) for word in args]:
+        case [sys.executable, "-m", module, *arguments] if module in MODULES:
+            return module, arguments, False
+        case [sys.executable, "-P", "-m", module, *arguments] if module in MODULES:
+            return module, arguments, True
+    return None
+
+
+class ForkedPopen(subprocess.Popen):
+    """``subprocess.Popen`` that forks ``python -m speechframe...`` from the prepared process."""
+
+    _ended = None
+    """The pipe on which the exit status of a forked process comes."""
+
+    def _execute_child(self, args, executable, preexec_fn, close_fds, pass_fds, cwd, env, *rest):
+        variables = os.environ if env is None else env
+        match command_of(args):
+            case (module, arguments, is_safe_path) if (
+                prepared.is_wanted
+                and not pass_fds
+                and preexec_fn is None
+                and read_at_start(variables) == read_at_start(os.environ)
+            ):
+                asked = {
+                    "module": module,
+                    "arguments": arguments,
+                    "is_safe_path": is_safe_path,
+                    "is_session": bool(rest[14]),
+                    "cwd": str(Path(os.fsdecode(cwd or ".")).absolute()),
+                    "env": {os.fsdecode(name): os.fsdecode(value) for name, value in variables.items()},
+                }
+            case _:
+                super()._execute_child(args, executable, preexec_fn, close_fds, pass_fds, cwd, env, *rest)
+                return
+        pipes = rest[3:9]
+        self._ended, ended = os.pipe()
+        given = [pipe if pipe != -1 else own for own, pipe in enumerate((pipes[0], pipes[3], pipes[5]))]
+        try:
+            self.pid = prepared.fork(asked, [*given, ended])
+        finally:
+            os.close(ended)
+        self._child_created = True
+        self._close_pipe_fds(*pipes)
+
+    def _try_wait(self, wait_flags):
+        if self._ended is None:
+            return super()._try_wait(wait_flags)
+        if wait_flags & os.WNOHANG and not select.select([self._ended], [], [], 0)[0]:
+            return 0, 0
+        status = os.read(self._ended, 16)
+        os.close(self._ended)
+        return self.pid, int(status or signal.SIGKILL)
+
+    def _internal_poll(self, *args, **kwargs):
+        if self._ended is None:
+            return super()._internal_poll(*args, **kwargs)
+        if self.returncode is None and self._waitpid_lock.acquire(blocking=False):
+            try:
+                pid, status = (0, 0) if self.returncode is not None else self._try_wait(os.WNOHANG)
+                if pid:
+                    self._handle_exitstatus(status)
+            finally:
+                self._waitpid_lock.release()
+        return self.returncode
+
+
+class Prepared:
+    """The process that has imported everything, started when it is first needed."""
+
+    is_wanted = True
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._socket = None
+        self._process = None
+
+    def fork(self, asked, pipes):
+        with self._lock:
+            if self._socket is None:
+                self._socket, theirs = socket.socketpair()
+                with theirs:
+                    command = [sys.executable, "-P", __file__, str(theirs.fileno())]
+                    self._process = subprocess.Popen(
+                        command, pass_fds=[theirs.fileno()], start_new_session=True
+                    )
+                    atexit.register(self.end)
+            body = json.dumps(asked).encode()
+            socket.send_fds(self._socket, [len(body).to_bytes(4)], pipes)
+            self._socket.sendall(body)
+            return int.from_bytes(received(self._socket, 4))
+
+    def end(self):
+        """End it, as it also ends when this process is killed: by the end of its socket."""
+        self._socket.close()
+        self._process.wait(10)
+
+
+prepared = Prepared()
+
+
+def received(connection, size):
+    data = b""
+    while len(data) < size:
+        if not (chunk := connection.recv(size - len(data))):
+            raise EOFError
+        data += chunk
+    return data
+
+
+def serve(connection):
+    """Fork for as long as the test process lives; return what to run, in each process that was forked."""
+    ended, wakeup = socket.socketpair()
+    wakeup.setblocking(False)
+    ended.setblocking(False)
+    signal.set_wakeup_fd(wakeup.fileno())
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    waiting = {}
+    while True:
+        ready, _, _ = select.select([connection, ended], [], [])
+        if ended in ready:
+            ended.recv(4096)
+            while waiting:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if not pid:
+                    break
+                os.write(waiting[pid], b"%d" % status)
+                os.close(waiting.pop(pid))
+        if connection in ready:
+            head, pipes, _, _ = socket.recv_fds(connection, 4, 4)
+            if not head:
+                os._exit(0)
+            asked = json.loads(received(connection, int.from_bytes(head)))
+            pid = os.fork()
+            if not pid:
+                signal.set_wakeup_fd(-1)
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                for one in (connection, ended, wakeup):
+                    one.close()
+                for pipe in (*waiting.values(), pipes[3]):
+                    os.close(pipe)
+                return asked, pipes[:3]
+            connection.sendall(pid.to_bytes(4))
+            waiting[pid] = pipes[3]
+            for pipe in pipes[:3]:
+                os.close(pipe)
+
+
+def become(asked, pipes):
+    """Make this process what a new interpreter with this command would be."""
+    if asked["is_session"]:
+        os.setsid()
+    for number, pipe in enumerate(pipes):
+        os.dup2(pipe, number)
+        os.close(pipe)
+    before = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    os.environ.clear()
+    os.environ.update(asked["env"])
+    os.chdir(asked["cwd"])
+    time.tzset()
+    sys.path[:] = [folder for folder in sys.path if folder not in before]
+    sys.path[:0] = [str(Path(p).absolute()) for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
+    if not asked["is_safe_path"]:
+        sys.path.insert(0, asked["cwd"])
+    sys.argv = [asked["module"], *asked["arguments"]]
+    is_unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
+    for name, mode in (("stdin", "rb"), ("stdout", "wb"), ("stderr", "wb")):
+        was = getattr(sys, name)
+        buffering = 0 if is_unbuffered and mode == "wb" else -1
+        raw = open(was.fileno(), mode, buffering, closefd=False)  # noqa: SIM115 - for good
+        by_line = name == "stderr" or raw.isatty()
+        how = {"line_buffering": by_line and not is_unbuffered, "write_through": is_unbuffered}
+        opened = io.TextIOWrapper(raw, was.encoding, was.errors, **how)
+        setattr(sys, name, opened)
+        setattr(sys, f"__{name}__", opened)
+    if "PYTHONFAULTHANDLER" in os.environ:
+        import faulthandler
+
+        faulthandler.enable()
+
+
+if __name__ == "__main__":
+    import gc
+    import importlib
+    import runpy
+
+    for module in PRELOADED:
+        importlib.import_module(module)
+    gc.freeze()
+    asked, pipes = serve(socket.socket(fileno=int(sys.argv[1])))
+    become(asked, pipes)
+    sys.modules.pop(asked["module"], None)
+    runpy.run_module(asked["module"], run_name="__main__", alter_sys=True)
