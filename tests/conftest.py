@@ -2,6 +2,7 @@
 
 import atexit
 import gc
+import itertools
 import os
 import subprocess
 import sys
@@ -73,6 +74,10 @@ def pytest_runtest_setup(item):
             os.environ["PYTHONPATH"] = PYTHONPATH
 
 
+numbers = itertools.count()
+"""Of folders: to find the next free number, pytest would look at thousands of them for each test."""
+
+
 @pytest.fixture(autouse=True)
 def _own_settings(monkeypatch, tmp_path_factory):
     """Forget what the environment or an earlier test configured; local data lies in a temp folder."""
@@ -81,7 +86,7 @@ def _own_settings(monkeypatch, tmp_path_factory):
     monkeypatch.setenv("SPEECHFRAME_SERVICE", str(tmp_path_factory.getbasetemp() / "service"))
     monkeypatch.setenv("SPEECHFRAME_LEDGER", str(tmp_path_factory.getbasetemp() / "ledger"))
     # Ports come again within the hour: what a test learned of one is nothing for the next test.
-    permits = tmp_path_factory.mktemp("permits")
+    permits = tmp_path_factory.mktemp(f"permits{next(numbers)}", numbered=False)
     monkeypatch.setattr(connection_module, "shared_folder", lambda: permits)
     monkeypatch.setattr(settings_module, "_configured", {})
     monkeypatch.setattr(options_module, "_configured", {})

@@ -19,14 +19,6 @@ FIGURES = {
 }  # fmt: skip
 
 
-SHORT = ("E60", "S3")
-"""The rows of every commit; the others run with the long tests."""
-
-rows = pytest.mark.parametrize(
-    "row", [name if name in SHORT else pytest.param(name, marks=pytest.mark.slow) for name in FIGURES]
-)
-
-
 def bench(*arguments):
     return subprocess.run(
         [sys.executable, "-m", "benchmarks", *arguments],
@@ -37,7 +29,8 @@ def bench(*arguments):
     )
 
 
-@rows
+@pytest.mark.slow
+@pytest.mark.parametrize("row", FIGURES)
 def test_every_row_of_the_bench_ends_with_its_figures(row, tmp_path):
     path = tmp_path / "out.json"
     ran = bench("--tiny", "--only", row, "--json", str(path))

@@ -74,6 +74,7 @@ def espeak_alone(tmp_path_factory, monkeypatch):
     monkeypatch.syspath_prepend(str(folder))
 
 
+@pytest.mark.slow
 def test_everything_is_looked_at(cli, local, tmp_path):
     ended = cli("doctor", "--json", env={**local, "SPEECHFRAME_SERVICE": str(tmp_path / "svc")})
     assert ended.code == 0, ended.out

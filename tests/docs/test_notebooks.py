@@ -1,4 +1,4 @@
-"""Every notebook runs from top to bottom on a real kernel, in the long run twice, and lies in git without outputs."""
+"""Every notebook runs from top to bottom on a real kernel, twice, and shows what it promises."""
 
 import base64
 import io
@@ -6,7 +6,6 @@ import itertools
 import os
 import re
 import struct
-import subprocess
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -18,17 +17,9 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 SMALLEST_PLOT_BYTES = 20_000
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
-pytestmark = pytest.mark.timeout(400)
-
-SHORT = {"01-first-dataset"}
-"""Notebooks that are run at every commit; the others run with the long tests."""
+pytestmark = [pytest.mark.timeout(400), pytest.mark.slow]
 
 by_name = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-by_run = pytest.mark.parametrize(
-    "path",
-    [pytest.param(path, marks=[] if path.stem in SHORT else [pytest.mark.slow]) for path in NOTEBOOKS],
-    ids=lambda path: path.stem,
-)
 
 
 @pytest.fixture(scope="module")
@@ -74,11 +65,7 @@ def outputs(notebook, cell_id=None):
     ]
 
 
-def test_there_are_notebooks():
-    assert NOTEBOOKS
-
-
-@by_run
+@by_name
 def test_it_runs_without_errors_or_warnings(execute, path):
     notebook = execute(path)
     assert [output for output in outputs(notebook) if output.output_type == "error"] == []
@@ -87,8 +74,7 @@ def test_it_runs_without_errors_or_warnings(execute, path):
     assert "Traceback" not in errors, errors
 
 
-@pytest.mark.slow
-@by_run
+@by_name
 def test_run_all_works_again_on_what_the_first_time_left(execute, path):
     before = streams(execute(path), "stdout")
     notebook = execute(path, again=True)
@@ -101,7 +87,7 @@ def _without_figures(texts):
     return [sorted(re.sub(r"\b[0-9a-f]{6}-|[\d.,]+|[ \t]+", " ", text).splitlines()) for text in texts]
 
 
-@by_run
+@by_name
 def test_plots_are_there(execute, path):
     notebook = execute(path)
     plotting = [c.id for c in notebook.cells if c.cell_type == "code" and "plt.show()" in c.source]
@@ -116,31 +102,6 @@ def test_plots_are_there(execute, path):
         assert len(png) > SMALLEST_PLOT_BYTES
         assert width > 600
         assert height > 200
-
-
-@by_name
-def test_git_keeps_it_without_outputs_and_with_stable_ids(path):
-    import nbformat
-
-    notebook = nbformat.reads(_in_git(path), as_version=4)
-    nbformat.validate(notebook)
-    ids = [cell.id for cell in notebook.cells]
-    assert len(set(ids)) == len(ids)
-    assert [cell_id for cell_id in ids if not re.fullmatch(r"[a-z][a-z0-9-]*[a-z]", cell_id)] == []
-    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    dirty = [cell.id for cell in code if cell.outputs or cell.execution_count is not None]
-    assert dirty == [], "clear all outputs before you commit"
-    assert set(notebook.metadata) <= {"kernelspec", "language_info"}
-
-
-def _in_git(path):
-    """Return what would be committed; the file itself where git does not know it."""
-    name = path.relative_to(ROOT).as_posix()
-    try:
-        said = subprocess.run(["git", "show", f":{name}"], cwd=ROOT, capture_output=True, check=False)
-    except FileNotFoundError:
-        return path.read_text(encoding="utf-8")
-    return said.stdout.decode() if said.returncode == 0 else path.read_text(encoding="utf-8")
 
 
 # -- what the first notebook promises to a newcomer ----------------------------------
@@ -193,19 +154,16 @@ def voices(execute):
     ("cell_id", "players"),
     [("source", 1), ("after", 1), ("listen", 2), ("flat", 1), ("accent", 2), ("spoken", 2)],
 )
-@pytest.mark.slow
 def test_clips_and_changed_clips_are_players(voices, cell_id, players):
     shown = [html for html in results(voices, cell_id) if re.search("<audio +controls", html)]
     assert len(shown) == players
     assert min(map(len, shown)) > 10_000
 
 
-@pytest.mark.slow
 def test_looking_at_clips_first_tells_their_price(voices):
     assert "8 calls, 25.4 s of audio, 381.5 credits" in words(voices, "plan")
 
 
-@pytest.mark.slow
 def test_clips_come_out_at_the_pitch_of_the_voice_that_was_asked_for(voices):
     pitch = frame(voices, "pitch")
     assert len(pitch) == 8
@@ -215,14 +173,12 @@ def test_clips_come_out_at_the_pitch_of_the_voice_that_was_asked_for(voices):
     assert pitch["source_hz"].max() > 2 * pitch["source_hz"].min()
 
 
-@pytest.mark.slow
 def test_melody_is_kept_unless_it_is_flattened(voices):
     semitones = frame(voices, "range")
     assert semitones["kept"].between(0.8 * semitones["source"], 1.2 * semitones["source"]).all()
     assert (semitones["flattened"] < 0.6 * semitones["kept"]).all()
 
 
-@pytest.mark.slow
 def test_wanted_lengths_are_met(voices):
     lengths = frame(voices, "length")
     assert len(lengths) == 5
@@ -230,19 +186,16 @@ def test_wanted_lengths_are_met(voices):
     assert (lengths["slot_seconds"] != lengths["source_seconds"]).all()
 
 
-@pytest.mark.slow
 def test_every_way_of_changing_a_clip_costs_the_same_a_second(voices):
     costs = frame(voices, "ledger")
     assert len(costs) == 5
     assert (costs["credits_a_second"] == 15).all()
 
 
-@pytest.mark.slow
 def test_clips_that_were_moved_cost_nothing_again(voices):
     assert "0 calls, 0 credits" in words(voices, "again")
 
 
-@pytest.mark.slow
 def test_a_spoken_run_keeps_its_lengths_in_another_voice(voices):
     changed = frame(voices, "frame")
     assert changed["voice_id"].tolist() == ["en-US-hank"] * 3
@@ -259,7 +212,6 @@ def choosing(execute):
     return execute(ROOT / "notebooks/03-compare-voices-and-listen.ipynb")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cell_id", "shown"),
     [
@@ -277,13 +229,11 @@ def test_widgets_are_there_and_say_what_they_hold_without_one(choosing, cell_id,
     assert shown in widgets[0]["text/plain"]
 
 
-@pytest.mark.slow
 def test_voices_to_choose_from_are_listed(choosing):
     assert set(FOUR) <= set(frame(choosing, "chosen")["voice_id"])
     assert all(voice in words(choosing, "gallery") for voice in FOUR)
 
 
-@pytest.mark.slow
 def test_a_comparison_costs_what_it_said_before(choosing):
     price = float(re.search(r"([\d,.]+) credits", words(choosing, "compare"))[1].replace(",", ""))
     figures = frame(choosing, "figures")
@@ -291,7 +241,6 @@ def test_a_comparison_costs_what_it_said_before(choosing):
     assert (figures["pitch_hz"] > 50).all()
 
 
-@pytest.mark.slow
 def test_what_was_rejected_is_made_once_more(choosing):
     assert words(choosing, "redo").startswith("1 call\n0 calls")
     before, after = (
@@ -301,7 +250,6 @@ def test_what_was_rejected_is_made_once_more(choosing):
     assert after.to_dict() == {"01-en-US-nora": True, "10-en-US-ruby": False}
 
 
-@pytest.mark.slow
 def test_pairs_sides_and_lines_are_balanced(choosing):
     balance = frame(choosing, "balance")
     assert len(balance) == 3
@@ -310,7 +258,6 @@ def test_pairs_sides_and_lines_are_balanced(choosing):
     assert set(balance["lines"]) == {12}
 
 
-@pytest.mark.slow
 def test_power_grows_with_listeners_and_with_the_effect(choosing):
     powers = frame(choosing, "power").set_index("listeners")
     assert (powers.loc[40] >= powers.loc[10]).all()
@@ -321,32 +268,27 @@ def test_power_grows_with_listeners_and_with_the_effect(choosing):
     assert powers.loc[20, "60% for one"] < 0.25
 
 
-@pytest.mark.slow
 def test_a_served_page_names_no_voice(choosing):
     said = words(choosing, "served")
     assert "20 links; listener-01 has done 0 of 20" in said
     assert "voices that are named in the page: []" in said
 
 
-@pytest.mark.slow
 def test_simulated_listeners_vote_through_the_door_of_the_page(choosing):
     assert "20 began, 400 votes stored, 0 refused" in words(choosing, "simulated")
     assert "400 votes of 20 simulated listeners" in words(choosing, "votes")
 
 
-@pytest.mark.slow
 def test_only_the_lazy_listener_is_screened_out(choosing):
     assert "Screening: 1 of 20 listeners were screened out: listener-20 (side)" in words(choosing, "results")
 
 
-@pytest.mark.slow
 def test_the_preference_that_was_made_up_is_found(choosing):
     truth = frame(choosing, "truth")
     assert truth.sort_values("strength", ascending=False)["condition"].tolist() == FOUR[:3]
     assert truth["is_inside"].all()
 
 
-@pytest.mark.slow
 def test_one_of_the_pairs_is_missed_as_the_text_says(choosing):
     row = "<td>en-US-(\\w+)</td><td>en-US-(\\w+)</td>" + 4 * "<td>[^<]*</td>" + "<td>([^<]*)</td>"
     plain = re.sub(r"<td[^>]*>", "<td>", words(choosing, "results"))
@@ -356,7 +298,6 @@ def test_one_of_the_pairs_is_missed_as_the_text_says(choosing):
     assert missed == [["nora", "miles"]]
 
 
-@pytest.mark.slow
 def test_the_paragraph_on_methods_is_whole(choosing):
     said = words(choosing, "methods")
     assert said.startswith("20 listeners took part in a test by paired preference (A/B)")
@@ -371,19 +312,16 @@ def localization(execute):
     return execute(ROOT / "notebooks/04-first-localization.ipynb")
 
 
-@pytest.mark.slow
 def test_the_pairs_of_the_service_are_listed(localization):
     pairs = frame(localization, "offered")
     assert ("en", "pt-BR") in set(zip(pairs["source"], pairs["target"], strict=True))
 
 
-@pytest.mark.slow
 def test_a_dry_run_tells_what_a_translation_costs(localization):
     planned = re.search(r"18 rows, 954 characters, (\d+) credits", words(localization, "plan"))
     assert f"{planned[1]} credits in 18 attempts" in words(localization, "translate")
 
 
-@pytest.mark.slow
 def test_translations_keep_placeholders_and_terms(localization):
     translated = frame(localization, "look")
     assert len(translated) == 18
@@ -392,7 +330,6 @@ def test_translations_keep_placeholders_and_terms(localization):
     assert set(translated["route"]) == {"en>pt-BR"}
 
 
-@pytest.mark.slow
 def test_rows_for_a_person_are_the_plurals_and_the_long_buttons(localization):
     why = frame(localization, "person").set_index("id")["why"]
     assert why.loc[["ui-002", "ui-006", "ui-010"]].tolist() == [
@@ -403,13 +340,11 @@ def test_rows_for_a_person_are_the_plurals_and_the_long_buttons(localization):
     assert "long for a button" in set(why)
 
 
-@pytest.mark.slow
 def test_corrected_rows_keep_their_placeholders(localization):
     assert "18 of 18 rows have all their placeholders" in words(localization, "correct")
     assert "{# arquivos" in " ".join(frame(localization, "person-read")["by_a_person"])
 
 
-@pytest.mark.slow
 def test_translations_are_spoken_in_their_language(localization):
     spoken = frame(localization, "speak")
     assert len(spoken) == 12
@@ -418,18 +353,15 @@ def test_translations_are_spoken_in_their_language(localization):
     assert [html for html in results(localization, "listen") if "<audio controls" in html]
 
 
-@pytest.mark.slow
 def test_a_corrected_sentence_is_one_row_to_speak(localization):
     assert "0 new, 1 changed, 0 removed, 11 unchanged" in words(localization, "fix")
     assert "a lixeira" in words(localization, "fix")
 
 
-@pytest.mark.slow
 def test_a_localization_costs_nothing_again(localization):
     assert words(localization, "again").startswith("0 calls")
 
 
-@pytest.mark.slow
 def test_one_english_string_costs_its_own_translation_and_speech(localization):
     said = words(localization, "change")
     prices = [
@@ -450,13 +382,11 @@ def streaming(execute):
 
 
 @pytest.mark.parametrize("cell_id", ["heard", "writer"])
-@pytest.mark.slow
 def test_streams_are_players(streaming, cell_id):
     (shown,) = [html for html in results(streaming, cell_id) if re.search("<audio +controls", html)]
     assert len(shown) > 100_000
 
 
-@pytest.mark.slow
 def test_the_first_audio_of_a_long_text_comes_long_before_its_last(streaming):
     waits = frame(streaming, "first")
     assert waits["sentences"].tolist() == [1, 3, 6, 12]
@@ -465,7 +395,6 @@ def test_the_first_audio_of_a_long_text_comes_long_before_its_last(streaming):
     assert longest["audio_seconds"] > 5 * waits["audio_seconds"][0]
 
 
-@pytest.mark.slow
 def test_what_is_spoken_as_it_is_written_begins_sooner_and_has_no_gaps(streaming):
     ways = frame(streaming, "arrivals").set_index("spoken")
     sooner, later = ways.loc["as it is written"], ways.loc["when it is written"]
@@ -476,7 +405,6 @@ def test_what_is_spoken_as_it_is_written_begins_sooner_and_has_no_gaps(streaming
     )
 
 
-@pytest.mark.slow
 def test_turns_share_a_socket_and_wait_for_nobody(streaming):
     assert "4 turns under way over 1 socket" in words(streaming, "turns")
     turns = frame(streaming, "turns").set_index("turn")
@@ -488,19 +416,16 @@ def test_turns_share_a_socket_and_wait_for_nobody(streaming):
 @pytest.mark.parametrize(
     ("cell_id", "error"), [("interrupt", "StreamBroken"), ("broken", "StreamBroken"), ("writer", "ConnectionError")]
 )  # fmt: skip
-@pytest.mark.slow
 def test_broken_streams_keep_what_came(streaming, cell_id, error):
     said = words(streaming, cell_id)
     assert said.startswith(f"{error}: ")
     assert float(re.search(r"kept: .*?([\d.]+) s of audio", said)[1]) > 0
 
 
-@pytest.mark.slow
 def test_a_broken_stream_is_no_file(streaming):
     assert "a file: False" in words(streaming, "broken")
 
 
-@pytest.mark.slow
 def test_words_of_streamed_rows_are_aligned(streaming):
     spoken = frame(streaming, "run")
     assert spoken["status"].tolist() == ["done"]

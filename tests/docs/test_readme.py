@@ -144,6 +144,7 @@ def test_the_tree_shows_what_lies_in_a_run_folder(executed, home):
     assert "log" in drawn
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "block", [b for b in SHELL if b.source.startswith("speechframe")], ids=lambda b: f"line {b.line}"
 )
@@ -258,3 +259,31 @@ def test_lines_are_short_enough_to_read(name):
     lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
     long = [line for line in lines if len(line) > 128 and not line.startswith("|")]
     assert long == [], textwrap.shorten(str(long), 300)
+
+
+# -- notebooks, which run with the long tests ----------------------------------------
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_git_keeps_notebooks_without_outputs_and_with_stable_ids(path):
+    import nbformat
+
+    notebook = nbformat.reads(in_git(path), as_version=4)
+    nbformat.validate(notebook)
+    ids = [cell.id for cell in notebook.cells]
+    assert len(set(ids)) == len(ids)
+    assert [cell_id for cell_id in ids if not re.fullmatch(r"[a-z][a-z0-9-]*[a-z]", cell_id)] == []
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    dirty = [cell.id for cell in code if cell.outputs or cell.execution_count is not None]
+    assert dirty == [], "clear all outputs before you commit"
+    assert set(notebook.metadata) <= {"kernelspec", "language_info"}
+
+
+def in_git(path):
+    """Return what would be committed; the file itself where git does not know it."""
+    name = path.relative_to(ROOT).as_posix()
+    try:
+        said = subprocess.run(["git", "show", f":{name}"], cwd=ROOT, capture_output=True, check=False)
+    except FileNotFoundError:
+        return path.read_text(encoding="utf-8")
+    return said.stdout.decode() if said.returncode == 0 else path.read_text(encoding="utf-8")

@@ -10,7 +10,7 @@ import urllib.request
 from types import SimpleNamespace
 
 import pytest
-from listening_lab import CONDITIONS, ITEMS, begin, made, vote
+from listening_lab import begin, made, vote
 
 from speechframe.errors import ListeningError, SettingsError, StoreError
 from speechframe.listening.server import serve_test
@@ -271,25 +271,3 @@ def test_closing_twice_is_closing_once(tmp_path):
     served.close()
     served.close()
     assert "closed" in repr(served)
-
-
-def test_nothing_a_link_gives_names_a_condition_an_item_or_a_text(served, test_made):
-    link = links(served)[2]
-    pages = [
-        ask(link),
-        ask(f"{link}page.js"),
-        *(ask(f"{link}clips/{clip}") for clip in test_made.clips("listener-03")),
-    ]
-    for _, headers, body in pages:
-        said = str(headers).encode() + body
-        for name in (
-            *CONDITIONS,
-            *ITEMS,
-            "quartz",
-            "basalt",
-            "granite",
-            "topaz",
-            "00001.wav",
-            str(test_made.folder),
-        ):
-            assert name.encode() not in said

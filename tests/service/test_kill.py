@@ -50,24 +50,6 @@ async def test_a_kill_in_the_middle_of_synthesis_bills_nothing_and_frees_what_wa
 
 
 @pytest.mark.slow
-async def test_what_a_killed_neighbour_had_reserved_is_free_as_soon_as_it_is_needed(
-    start, http_to, tmp_path, tools
-):
-    both = {"keys": ["k:100"], "data": tmp_path, "workers": 1}
-    with start(**both) as lives, start(**both) as dies:
-        flying = asyncio.ensure_future(http_to(dies).generate("sleep 30".ljust(90)))
-        await tools.until(lambda: stored(lives, "SELECT * FROM reservations"))
-        assert (await http_to(lives).generate("x" * 50)).status == 402, (
-            "the neighbour is alive and may bill it"
-        )
-        kill(dies)
-        await asyncio.gather(flying, return_exceptions=True)
-        # Until the last of its threads is gone, and with it the lock it held.
-        await asyncio.to_thread(dies._children["global"]._process.wait)
-        assert (await http_to(lives).generate("x" * 50)).status == 200
-
-
-@pytest.mark.slow
 async def test_a_start_does_not_take_from_a_neighbour_that_lives(start, http_to, tmp_path, tools):
     both = {"keys": ["k:100"], "data": tmp_path, "workers": 1}
     with start(**both) as first:
@@ -97,15 +79,13 @@ class Caller:
                 self.answers.append(answer)
 
 
-@pytest.mark.parametrize("rounds", [2, pytest.param(8, marks=pytest.mark.slow)])
-async def test_killed_at_random_moments_every_request_is_billed_exactly_once(
-    start, http_to, tmp_path, rounds
-):
+@pytest.mark.slow
+async def test_killed_at_random_moments_every_request_is_billed_exactly_once(start, http_to, tmp_path):
     """The keys are repeated after each kill: some were billed without an answer, some never, none twice."""
     rng = random.Random(11)
     callers = [Caller(f"key-{n}", "x" * rng.randint(1, 80)) for n in range(120)]
     unanswered_but_billed = 0
-    for round_ in range(rounds):
+    for round_ in range(8):
         with start(keys=[f"k:{QUOTA}:30"], data=tmp_path, workers=2) as service:
             http = http_to(service)
             billed = stored(service, "SELECT COUNT(*) FROM idempotency")[0][0]
@@ -115,7 +95,7 @@ async def test_killed_at_random_moments_every_request_is_billed_exactly_once(
             assert await http.remaining() == QUOTA - billed_characters(service)
             left = [caller for caller in callers if not caller.answers] + rng.sample(callers, 5)
             tasks = [asyncio.ensure_future(caller.ask(http)) for caller in left[:45]]
-            if round_ < rounds - 1:
+            if round_ < 7:
                 await asyncio.sleep(rng.uniform(0.02, 0.15))
                 kill(service)
             await asyncio.gather(*tasks)

@@ -12,7 +12,6 @@ import aiohttp
 import pytest
 from socket_lab import at_work
 
-import speechframe as spf
 from speechframe.errors import SettingsError
 from speechframe.local import _divided, local_service
 from speechframe.service.database import FILE_NAME
@@ -195,12 +194,3 @@ async def test_one_region_alone_is_played_under_its_name(start, http_to):
     with start(regions=["uk"], workers=1) as service:
         assert (await http_to(service).get("/v1/limits")).json["region"] == "uk"
         assert list(service.settings.addresses()) == ["uk"]
-
-
-def test_a_run_goes_on_when_its_first_region_is_gone(start, tmp_path):
-    with start(regions=PAIR, workers=2) as service:
-        os.kill(service.pids["us-east"], signal.SIGKILL)
-        run = spf.generate(
-            ["one", "two", "three"], voice="moody", service=service, run_dir=tmp_path / "run", progress=False
-        )
-        assert set(run.to_pandas()["status"]) == {"done"}

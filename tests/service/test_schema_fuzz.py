@@ -196,7 +196,11 @@ def test_what_is_read_here_is_what_the_service_publishes(described, connection):
 
 # What makes sound has its like among the others, and takes longest.
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow) if n in {"convert", "stream"} else n for n in SERVED]
+    "name",
+    [
+        pytest.param(n, marks=pytest.mark.slow) if n in {"convert", "generate", "stream"} else n
+        for n in SERVED
+    ],
 )
 def test_every_address_does_what_its_description_says(name, described, connection, link):
     seen = try_everything(name, described, connection, link, max_examples=4, derandomize=True)

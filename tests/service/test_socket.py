@@ -20,7 +20,6 @@ from socket_lab import (
     all_free,
     at_work,
     free_slots,
-    healthy,
     in_order,
     own_bytes,
     talking,
@@ -293,21 +292,6 @@ async def test_an_engine_that_fails_ends_its_context_alone_and_the_context_can_b
         await talk.finals(1)
         assert talk.audio("bad")
     assert before - await http.remaining("spare") == len("Hello there. Hello there. Well done.Hello there.")
-
-
-async def test_a_worker_killed_in_the_middle_of_a_sentence_is_an_internal_error(wide, http_to, tools):
-    http = http_to(wide)
-    async with talking(http, "model=gen2&format=PCM") as talk:
-        await talk.say("sleep 50 long.", "a", MOODY)
-        await at_work(http, 1)
-        for pid in tools.worker_pids(wide.pid):
-            os.kill(pid, signal.SIGKILL)
-        await talk.finals(1)
-        assert talk.codes() == ["INTERNAL_ERROR"]
-        await healthy(http)
-        await talk.say("Hello there.", "a", MOODY)
-        await talk.finals(2)
-        assert talk.audio("a")
 
 
 async def test_no_characters_left_is_a_fatal_error_of_its_own(http):

@@ -118,7 +118,7 @@ def test_as_one_file(page, planned, tmp_path):
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("light", [True, False], ids=["light", "dark"])
+@pytest.mark.parametrize("light", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["light", "dark"])
 def test_everybody_can_use_it(show, planned, accessible, picture, light):
     bridge = show(planned, light=light)
     accessible(bridge.box)

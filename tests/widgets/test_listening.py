@@ -417,7 +417,7 @@ def test_a_vote_that_is_there_already_is_not_given_twice(show, spied, tmp_path):
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("light", [True, False], ids=["light", "dark"])
+@pytest.mark.parametrize("light", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["light", "dark"])
 def test_everybody_can_use_it_from_the_start_to_the_end(show, accessible, picture, tmp_path, light):
     asked = {
         "consent": "I take part, and my votes may be kept without my name.",

@@ -52,7 +52,7 @@ def test_play_sends_one_clip_once_and_lights_its_words(show):
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("light", [True, False], ids=["light", "dark"])
+@pytest.mark.parametrize("light", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["light", "dark"])
 def test_everybody_can_use_it(show, accessible, picture, light):
     bridge = show(lambda: play(clips(word_s=LONG_S)), light=light)
     bridge.page.locator("[data-clip='1'] .spf-word", has_text="two").click()

@@ -72,7 +72,7 @@ def sent(bridge):
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("light", [True, False], ids=["light", "dark"])
+@pytest.mark.parametrize("light", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["light", "dark"])
 def test_everybody_can_use_it(show, service, writer, accessible, picture, light):
     writer.first = LONG
     bridge = show(lambda: play(arriving(service, writer)), light=light)
