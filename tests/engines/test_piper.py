@@ -142,6 +142,7 @@ def test_words_are_found_by_the_fewest_differences():
     assert _first_matches("aaa", []) == []
 
 
+@pytest.mark.slow
 def test_pitch_and_rate_move_what_they_say(say):
     plain = say()
     for pitch in (-50, 50):

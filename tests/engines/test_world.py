@@ -22,6 +22,7 @@ SHORT = "The small boat sailed home."
 # What was asked for
 
 
+@pytest.mark.slow
 def test_pitch_rises_with_its_steps_and_leaves_the_length_alone():
     clip = spoken("en-US-robin", SHORT)
     changed = [change(clip, pitch=pitch) for pitch in (-50, 0, 50)]
@@ -71,12 +72,14 @@ def test_a_length_out_of_reach_is_made_up_with_silence_and_said():
     assert "3.3 times as long as audio_duration" in warning
 
 
+@pytest.mark.slow
 def test_styles_differ_as_the_voice_has_them():
     clip = spoken("en-US-robin", SHORT)
     sad, plain, cheerful = (f0_hz(change(clip, style=style)) for style in ("Sad", None, "Cheerful"))
     assert sad < 0.95 * plain < 0.95 * cheerful
 
 
+@pytest.mark.slow
 def test_variation_moves_takes_a_little_and_nothing_without_it():
     clip = spoken("en-US-robin", SHORT)
     plain = change(clip)
@@ -90,6 +93,7 @@ def test_variation_moves_takes_a_little_and_nothing_without_it():
     assert all(take.audio_seconds == pytest.approx(clip.audio_seconds, rel=0.02) for take in takes)
 
 
+@pytest.mark.slow
 def test_another_clip_strays_elsewhere():
     strays = [
         f0_hz(change(clip, variation=5)) / f0_hz(change(clip))
@@ -98,6 +102,7 @@ def test_another_clip_strays_elsewhere():
     assert strays[0] != pytest.approx(strays[1], abs=0.001)
 
 
+@pytest.mark.slow
 def test_without_its_prosody_a_clip_has_an_even_tempo():
     slow, fast = (
         speak(Utterance(SENTENCES[0], "en-US-robin", "en-US", rate=rate, variation=0)).samples

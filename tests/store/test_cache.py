@@ -509,6 +509,7 @@ def test_a_process_that_dies_before_a_file_has_its_name_loses_that_file_only(cac
     check_whole(cache)
 
 
+@pytest.mark.slow
 def test_kill_9_at_any_instant_leaves_whole_entries(cache):
     chance = random.Random(5)
     acknowledged = set()

@@ -86,7 +86,7 @@ def s3(server, monkeypatch):
     return fs
 
 
-@pytest.fixture(params=["s3", "memory"])
+@pytest.fixture(params=[pytest.param("s3", marks=pytest.mark.slow), "memory"])
 def address(request):
     """The address of a run that is not there yet."""
     if request.param == "s3":
@@ -556,6 +556,7 @@ def test_a_filesystem_may_be_handed_in(tmp_path, kind):
         pass
 
 
+@pytest.mark.slow
 def test_a_pyarrow_filesystem_of_s3_may_be_handed_in(s3, server):
     filesystem = pyarrow.fs.S3FileSystem(
         access_key="AKLOCALTEST", secret_key="made-up-secret", endpoint_override=f"127.0.0.1:{server.port}",
@@ -661,6 +662,7 @@ def test_a_bucket_that_is_missing_loses_nothing_because_nothing_was_sent(s3, pla
         assert str(caught.value).endswith(NOTHING_SENT)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("start", ["move", "create", "open", "exists"])
 def test_without_credentials_nothing_is_said_to_be_kept(s3, planned, monkeypatch, tmp_path, start):
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
