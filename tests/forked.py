@@ -5,9 +5,13 @@ Tests of the start itself are marked ``fresh`` and get new interpreters.
 """
 
 import atexit
+import contextlib
+import gc
+import importlib
 import io
 import json
 import os
+import runpy
 import select
 import signal
 import socket
@@ -15,12 +19,14 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from pathlib import Path
 
 MODULES = ("speechframe", "speechframe.service", "speechframe.testing.faulty")
 PRELOADED = (
     *("aiohttp.web", "pandas", "pyarrow.dataset", "pyarrow.parquet", "soundfile", "tqdm"),
     *("speechframe.service.app", "speechframe.service.connection", "speechframe.service.serve"),
+    *("speechframe.service.worker", "speechframe.engines.espeak", "speechframe.engines.world"),
     *("speechframe.aio", "speechframe.batch.generate", "speechframe.cli", "speechframe.testing.faulty"),
 )
 READ_AT_START = ("PYTHON", "LANG", "LC_", "MALLOC_")
@@ -49,6 +55,11 @@ def command_of(args):
     return None
 
 
+def standard(rest):
+    """Return input, output and error output of a process from the last arguments of ``_execute_child``."""
+    return [pipe if pipe != -1 else own for own, pipe in enumerate((rest[3], rest[6], rest[8]))]
+
+
 class ForkedPopen(subprocess.Popen):
     """``subprocess.Popen`` that forks ``python -m speechframe...`` from the prepared process."""
 
@@ -75,15 +86,13 @@ class ForkedPopen(subprocess.Popen):
             case _:
                 super()._execute_child(args, executable, preexec_fn, close_fds, pass_fds, cwd, env, *rest)
                 return
-        pipes = rest[3:9]
         self._ended, ended = os.pipe()
-        given = [pipe if pipe != -1 else own for own, pipe in enumerate((pipes[0], pipes[3], pipes[5]))]
         try:
-            self.pid = prepared.fork(asked, [*given, ended])
+            self.pid = prepared.fork(asked, [*standard(rest), ended])
         finally:
             os.close(ended)
         self._child_created = True
-        self._close_pipe_fds(*pipes)
+        self._close_pipe_fds(*rest[3:9])
 
     def _try_wait(self, wait_flags):
         if self._ended is None:
@@ -207,9 +216,10 @@ def become(asked, pipes):
     sys.argv = [asked["module"], *asked["arguments"]]
     is_unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
     for name, mode in (("stdin", "rb"), ("stdout", "wb"), ("stderr", "wb")):
-        was = getattr(sys, name)
+        was = getattr(sys, f"__{name}__")
+        number = ("stdin", "stdout", "stderr").index(name)
         buffering = 0 if is_unbuffered and mode == "wb" else -1
-        raw = open(was.fileno(), mode, buffering, closefd=False)  # noqa: SIM115 - for good
+        raw = open(number, mode, buffering, closefd=False)  # noqa: SIM115 - for good
         by_line = name == "stderr" or raw.isatty()
         how = {"line_buffering": by_line and not is_unbuffered, "write_through": is_unbuffered}
         opened = io.TextIOWrapper(raw, was.encoding, was.errors, **how)
@@ -219,17 +229,53 @@ def become(asked, pipes):
         import faulthandler
 
         faulthandler.enable()
+    sys.modules.pop(asked["module"], None)
+
+
+class WorkerPopen(subprocess.Popen):
+    """``subprocess.Popen`` of a forked service: its workers are forks, too."""
+
+    def _execute_child(self, args, executable, preexec_fn, close_fds, pass_fds, cwd, env, *rest):
+        match args:
+            case [sys.executable, "-P", "-m", "speechframe.service.worker" as module, *arguments]:
+                self.pid = os.fork()
+                if not self.pid:
+                    asked = {"module": module, "arguments": arguments, "env": env, "cwd": "."}
+                    work({**asked, "is_safe_path": True, "is_session": False}, standard(rest))
+                self._child_created = True
+                self._close_pipe_fds(*rest[3:9])
+            case _:
+                super()._execute_child(args, executable, preexec_fn, close_fds, pass_fds, cwd, env, *rest)
+
+
+def work(asked, pipes):
+    """Be a worker and end here: what follows is the service's."""
+    code = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        pipes = [os.dup(pipe) for pipe in pipes]
+        for open_one in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
+            if open_one not in {0, 1, 2, *pipes}:
+                with contextlib.suppress(OSError):
+                    os.close(open_one)
+        become(asked, pipes)
+        runpy.run_module(asked["module"], run_name="__main__", alter_sys=True)
+        code = 0
+    except SystemExit as end:
+        code = end.code or 0
+    except BaseException:  # noqa: BLE001 - nothing may go on as a second service
+        traceback.print_exc()
+    finally:
+        os._exit(code)
 
 
 if __name__ == "__main__":
-    import gc
-    import importlib
-    import runpy
-
     for module in PRELOADED:
         importlib.import_module(module)
     gc.freeze()
     asked, pipes = serve(socket.socket(fileno=int(sys.argv[1])))
     become(asked, pipes)
-    sys.modules.pop(asked["module"], None)
+    subprocess.Popen = WorkerPopen
     runpy.run_module(asked["module"], run_name="__main__", alter_sys=True)

@@ -100,13 +100,16 @@ def test_the_salt_is_made_once(tmp_path):
     connection.close()
 
 
-async def test_keys_and_tokens_are_nowhere_on_disk_or_in_the_process_list(http, service, tools):
-    token = (await http.get("/v1/auth/token")).json["token"]
-    await http.generate(headers={chosen.IDEMPOTENCY_HEADER: "idempotency-key-in-the-clear"})
-    stored = b"".join(path.read_bytes() for path in tools.files_below(service.data))
-    assert b"SQLite" in stored
-    for secret in ("spare", "second:1000000", token, "idempotency-key-in-the-clear", "hello there"):
-        assert secret.encode() not in stored
-    for pid in (service.pid, *tools.worker_pids(service.pid)):
-        assert "second" not in " ".join(tools.psutil.Process(pid).cmdline())
-        assert "second:1000000" not in str(tools.psutil.Process(pid).environ())
+@pytest.mark.fresh
+async def test_keys_and_tokens_are_nowhere_on_disk_or_in_the_process_list(start, http_to, tools):
+    with start(keys=["a-secret:1000"], workers=1) as service:
+        http = http_to(service)
+        token = (await http.get("/v1/auth/token")).json["token"]
+        await http.generate(headers={chosen.IDEMPOTENCY_HEADER: "idempotency-key-in-the-clear"})
+        stored = b"".join(path.read_bytes() for path in tools.files_below(service.data))
+        assert b"SQLite" in stored
+        for secret in ("a-secret", token, "idempotency-key-in-the-clear", "hello there"):
+            assert secret.encode() not in stored
+        for pid in (service.pid, *tools.worker_pids(service.pid)):
+            assert "a-secret" not in " ".join(tools.psutil.Process(pid).cmdline())
+            assert "a-secret" not in str(tools.psutil.Process(pid).environ())

@@ -465,6 +465,7 @@ async def test_it_is_an_async_context_manager_too():
     assert not service.is_running
 
 
+@pytest.mark.fresh
 def test_its_key_is_hidden_and_stays_the_same(faulty):
     service = faulty(keys=["very-secret"])
     assert "very-secret" not in repr(service) + repr(service.settings) + repr(service.__dict__)
