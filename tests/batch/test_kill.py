@@ -147,6 +147,7 @@ def _rounds(tmp_path, lab, reference, plan, seed):
     return doubtful
 
 
+@pytest.mark.slow
 def test_killed_at_random_nothing_is_lost_and_nothing_is_billed_twice(tmp_path, lab, reference):
     plan = [["client"] * 2, ["both", "client"]]
     doubtful = _rounds(tmp_path, lab, reference, plan, time.time_ns())
