@@ -95,5 +95,5 @@ def _own_settings(monkeypatch, tmp_path_factory):
 @pytest.fixture(scope="session")
 def service():
     """The embedded local service, with speech, on a free port."""
-    with local_service(quota=50_000_000, concurrency=8) as running:
+    with local_service(quota=50_000_000, concurrency=8, workers=1) as running:
         yield running

@@ -121,7 +121,7 @@ def test_sigterm_in_the_middle_of_the_end_of_a_program_changes_nothing(slow, spa
     slow.held = LINES[4:]
     process = spawn(slow, "left")
     process.until_said("the program ends", "err")
-    assert slow.in_flight == 4
+    slow.until(lambda s: s.in_flight == 4)
     process.signal(signal.SIGTERM)
     process.until_caught(signal.SIGTERM)
     time.sleep(0.2)

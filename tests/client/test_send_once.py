@@ -252,7 +252,7 @@ async def test_an_answer_without_end_is_cut_off(odd, settings, quick, call, odd_
         started = time.monotonic()
         with pytest.raises(errors.BadAnswer, match=r"more than 1,048,576 bytes|too large"):
             await client.send_once(call, timeout_s=20)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 15
 
 
 @pytest.mark.sampled(1)

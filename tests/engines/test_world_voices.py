@@ -125,6 +125,7 @@ def errors(target=None):
     return word_error(" ".join(SENTENCES), heard.text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "target", [TARGETS[0], *(pytest.param(target, marks=pytest.mark.slow) for target in TARGETS[1:])]
 )

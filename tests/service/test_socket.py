@@ -470,5 +470,5 @@ async def test_sockets_are_finished_and_closed_with_1000_when_the_service_stops(
             await talk.finals(1)
             message = await talk.socket.receive(timeout=60)
             assert (message.type, message.data) == (WSMsgType.CLOSE, 1000)
-            assert time.monotonic() - started < 5
+            assert time.monotonic() - started < 30
         assert talk.frames[-1]["final"] is True

@@ -262,13 +262,6 @@ def test_a_balance_is_a_whole_number_or_unknown(value, read):
     assert bool(got.notes) == (read is None)
 
 
-@pytest.mark.parametrize("seconds", [-1, -0.001, math.inf, math.nan, None, "1", True, []])
-def test_a_length_that_is_none_is_refused_with_the_balance(seconds):
-    with pytest.raises(BadAnswer, match="audioLengthInSeconds") as caught:
-        decode_generate(_answer(audioLengthInSeconds=seconds))
-    assert caught.value.remaining_characters == 5
-
-
 @pytest.mark.parametrize("url", ["", "  ", None, 5])
 def test_without_audio_there_must_be_an_address(url):
     with pytest.raises(BadAnswer, match="neither"):
@@ -366,7 +359,9 @@ def test_far_more_words_than_the_text_can_have_are_left_out(words, kept):
     assert len(decode_generate(body).words) == len(words)
 
 
-@pytest.mark.parametrize("length", [10**400, -(10**400), 10**10, [[]], {"a": 1}, "1", True, None])
+@pytest.mark.parametrize(
+    "length", [10**400, -(10**400), 10**10, -0.001, math.inf, math.nan, [[]], {"a": 1}, "1", True, None]
+)
 def test_a_length_that_is_none_is_a_bad_answer_with_the_balance(length):
     body = json.dumps({"encodedAudio": "AAAA", "audioLengthInSeconds": length, "remainingCharacterCount": 5})
     with pytest.raises(BadAnswer, match="audioLengthInSeconds is") as caught:
