@@ -25,16 +25,24 @@ def test_there_are_many_locales_and_each_has_a_sentence(sentences):
     assert all(normalise(tag) == tag for tag in LOCALES)
 
 
-def test_one_entry_per_spoken_word(say, sentences, locale):
-    speech = say(sentences[locale]["text"], FIRST_VOICE[locale])
-    assert len(speech.words) == sentences[locale]["words"]
+def test_the_sentence_of_a_locale_is_spoken_whole_and_each_word_when_it_is_heard(say, sentences, locale):
+    sentence = sentences[locale]
+    speech = say(sentence["text"], FIRST_VOICE[locale])
+    one_entry_per_spoken_word(speech, sentence, locale)
+    words_are_in_order_inside_the_audio_and_take_time(speech, sentence, locale)
+    words_beside_a_pause_end_and_begin_with_the_sound(speech, sentence, locale)
+    the_first_and_last_word_touch_the_ends_of_the_sound(speech, sentence, locale)
+    nothing_is_spelled_out_or_read_as_another_language(speech, sentence, locale)
+
+
+def one_entry_per_spoken_word(speech, sentence, locale):
+    assert len(speech.words) == sentence["words"]
     assert speech.warnings == ()
     shown = "".join(word.word for word in speech.words)
-    assert shown == "".join(filter(_is_in_a_word, sentences[locale]["text"]))
+    assert shown == "".join(filter(_is_in_a_word, sentence["text"]))
 
 
-def test_words_are_in_order_inside_the_audio_and_take_time(say, sentences, locale):
-    speech = say(sentences[locale]["text"], FIRST_VOICE[locale])
+def words_are_in_order_inside_the_audio_and_take_time(speech, sentence, locale):
     at_ms = 0
     for word in speech.words:
         assert at_ms <= word.start_ms < word.end_ms
@@ -42,9 +50,8 @@ def test_words_are_in_order_inside_the_audio_and_take_time(say, sentences, local
     assert at_ms <= 1000 * speech.audio_seconds
 
 
-def test_words_beside_a_pause_end_and_begin_with_the_sound(say, sentences, locale):
-    text = sentences[locale]["text"]
-    speech = say(text, FIRST_VOICE[locale])
+def words_beside_a_pause_end_and_begin_with_the_sound(speech, sentence, locale):
+    text = sentence["text"]
     silent_ms = [
         (1000 * start_s, 1000 * end_s)
         for start_s, end_s in measure.silences(
@@ -69,8 +76,7 @@ def test_words_beside_a_pause_end_and_begin_with_the_sound(say, sentences, local
     assert checked
 
 
-def test_the_first_and_last_word_touch_the_ends_of_the_sound(say, sentences, locale):
-    speech = say(sentences[locale]["text"], FIRST_VOICE[locale])
+def the_first_and_last_word_touch_the_ends_of_the_sound(speech, sentence, locale):
     level_db = measure.energy_db(speech.samples, RATE_HZ, 5)
     heard_ms = 5 * np.flatnonzero(level_db > level_db.max() - 40)
     assert abs(speech.words[0].start_ms - heard_ms[0]) <= BOUNDARY_MS
@@ -80,12 +86,12 @@ def test_the_first_and_last_word_touch_the_ends_of_the_sound(say, sentences, loc
     assert heard_ms[-1] >= 1000 * speech.audio_seconds - 60
 
 
-def test_nothing_is_spelled_out_or_read_as_another_language(sentences, locale):
+def nothing_is_spelled_out_or_read_as_another_language(speech, sentence, locale):
     """What a language cannot read it spells: then a word takes seconds."""
     language = LOCALES[locale].language
-    rendered = espeak_library.render(sentences[locale]["text"], espeak_library.Setting(language, 165))
+    rendered = espeak_library.render(sentence["text"], espeak_library.Setting(language, 165))
     seconds = len(rendered.samples) / rendered.sample_rate_hz
-    assert 0.15 < seconds / sentences[locale]["words"] < 0.8
+    assert 0.15 < seconds / sentence["words"] < 0.8
 
 
 @pytest.mark.parametrize(
