@@ -34,16 +34,30 @@ def _own_folder(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.fixture(scope="module")
-def browser():
-    """Give a browser to the tests of a file: while it runs, its loop keeps that of asynchronous tests away."""
-    from playwright.sync_api import expect, sync_playwright
+running = []
+"""Playwright and its browser, as long as tests that need them follow one another."""
 
-    expect.set_options(timeout=60_000)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS, timeout=60_000)
-        yield browser
-        browser.close()
+
+@pytest.fixture
+def browser():
+    """Give the browser that tests of several files share."""
+    if not running:
+        from playwright.sync_api import expect, sync_playwright
+
+        expect.set_options(timeout=60_000)
+        running.append(sync_playwright().start())
+        running.append(running[0].chromium.launch(executable_path=chromium(), args=FLAGS, timeout=60_000))
+    return running[1]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item, nextitem):
+    """End the browser before a file that begins without it: its loop keeps that of other tests away."""
+    is_kept = nextitem and (nextitem.path == item.path or "browser" in nextitem.fixturenames)
+    if running and not is_kept:
+        running[1].close()
+        running[0].stop()
+        running.clear()
 
 
 @pytest.fixture
