@@ -16,10 +16,12 @@ import time
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Sequence
+from io import BytesIO
 from types import TracebackType
 from typing import IO, Any, Self
 
 from speechframe.errors import SettingsError
+from speechframe.settings.hidden import Hidden, hidden_key
 
 log = logging.getLogger("speechframe.local")
 
@@ -73,7 +75,7 @@ class Running:
 class Child:
     """One service process and the pipes to it."""
 
-    def __init__(self, command: Sequence[str], key_lines: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], key_lines: Sequence[Hidden]) -> None:
         self._last_words: deque[str] = deque(maxlen=_KEPT_LINES)
         self._process = subprocess.Popen(  # noqa: S603 - our own module, with our own options
             command,
@@ -106,9 +108,9 @@ class Child:
         """Return what it says of itself once it answers, or raise SettingsError with its own words."""
         process = self._process
         assert process.stdout is not None  # noqa: S101 - asked for as a pipe
-        line = line_within(process.stdout, _START_S)
         try:
-            said: dict[str, Any] = json.loads(line)
+            said: dict[str, Any] = json.loads(line_within(process.stdout, _START_S))
+            said["keys"] = tuple(map(hidden_key, said.get("keys", ())))
         except ValueError:
             code = process.poll()
             how = (
@@ -164,13 +166,13 @@ def _drain(stream: IO[bytes], kept: deque[str]) -> None:
 
 def line_within(stream: IO[bytes], limit_s: float) -> bytes:
     """Return the first line, or what came of it until the stream ended or the time was over."""
-    line, end = bytearray(), time.monotonic() + limit_s
+    # The line has keys in it: a BytesIO does not show what it holds.
+    line, end = BytesIO(), time.monotonic() + limit_s
     with selectors.DefaultSelector() as selector:
         selector.register(stream, selectors.EVENT_READ)
-        while not line.endswith(b"\n"):
-            ready = selector.select(max(0.0, end - time.monotonic()))
-            chunk = os.read(stream.fileno(), _LINE_BYTES) if ready else b""
-            if not chunk:
+        while not line.getvalue().endswith(b"\n"):
+            if not selector.select(max(0.0, end - time.monotonic())):
                 break
-            line += chunk
-    return bytes(line)
+            if not line.write(os.read(stream.fileno(), _LINE_BYTES)):
+                break
+    return line.getvalue()

@@ -28,6 +28,7 @@ from speechframe.client.pieces import Pieces
 from speechframe.errors import InvalidRows, SettingsError
 from speechframe.local import LocalService, shared_service
 from speechframe.settings import Settings
+from speechframe.settings.hidden import without_keys
 from speechframe.spec.billing import to_credits
 from speechframe.spec.locales import is_within, nearest
 from speechframe.spec.speech import Format, Model, Voice
@@ -64,7 +65,8 @@ async def resolve_service(service: Any = None) -> Settings:
         return found
     if service is not None:
         raise SettingsError(
-            f"service={service!r} is no service; allowed: Settings(...), a local_service(), or None"
+            f"service={without_keys(service)!r} is no service; allowed: Settings(...), a local_service(), "
+            "or None"
         )
     found = _settings.resolve()
     if not found.is_local:

@@ -12,6 +12,7 @@ from speechframe.batch.options import check_options, configure_options, option_n
 from speechframe.batch.run import open_run
 from speechframe.batch.verbs import VERBS
 from speechframe.client import Stream, SyncStream
+from speechframe.settings.hidden import hide
 
 __all__ = [
     "change_voice",
@@ -71,6 +72,7 @@ def configure(**values: Any) -> None:
     >>> configure(max_concurrency=4, progress=False)
     >>> configure(max_concurrency=None, progress=None)
     """
+    hide(values)
     # `service` is both a run option (an object) and a setting (a folder): a path is the setting.
     options = {k: v for k, v in values.items() if k in option_names() and k != "service"}
     settings = {k: v for k, v in values.items() if k not in options}

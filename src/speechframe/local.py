@@ -25,6 +25,7 @@ from pydantic import SecretStr
 from speechframe._child import Child, Running
 from speechframe.errors import SettingsError
 from speechframe.settings import GLOBAL_REGION, Settings, default_service_folder
+from speechframe.settings.hidden import Hidden
 from speechframe.spec.limits import REGIONS
 
 __all__ = ["LocalService", "default_data_dir", "local_service", "shared_service"]
@@ -68,7 +69,7 @@ class LocalService(Running):
     def __init__(
         self,
         *,
-        keys: Sequence[str],
+        keys: Sequence[Hidden],
         data: Path | None,
         workers: int | None,
         options: Sequence[str],
@@ -147,7 +148,7 @@ class LocalService(Running):
                 said = child.announcement()
                 self.region_urls[region] = said["url"]
                 self.pids[region] = said["pid"]
-                self.keys = tuple(map(SecretStr, said["keys"]))
+                self.keys = said["keys"]
         except BaseException:
             self.stop()
             raise
@@ -246,6 +247,7 @@ def local_service(
     ...     print(service.settings.addresses())
     {'us-east': 'http://127.0.0.1:40125', 'eu-central': 'http://127.0.0.1:40127'}
     """
+    keys = _hidden(keys)
     for name, number in (("quota", quota), ("concurrency", concurrency), ("workers", workers)):
         if number is not None and (isinstance(number, bool) or not isinstance(number, Integral)):
             raise SettingsError(f"{name}={number!r}; allowed: a whole number")
@@ -253,7 +255,7 @@ def local_service(
         raise SettingsError(f"data={data!r}; allowed: a folder")
     given = _listed("keys", keys, "keys", str) if keys is not None else []
     if not given and (quota is not None or concurrency is not None):
-        given = [_made_key()]
+        given = [Hidden(f"local-{secrets.token_urlsafe(24)}")]
     lines = [_with_figures(key, quota, concurrency) for key in given]
     return LocalService(
         keys=lines,
@@ -282,7 +284,8 @@ def _repeated(option: str, folders: Iterable[str | os.PathLike[str]]) -> list[st
 def _listed(name: str, values: Any, what: str, *kinds: type) -> list[Any]:
     """Return values of some kinds as a list; a text is none. They may be keys: their type alone is told."""
     if not isinstance(values, Iterable) or isinstance(values, (str, bytes)):
-        raise SettingsError(f"{name} is of type {type(values).__name__}; allowed: a list of {what}")
+        kind = "str" if isinstance(values, str) else type(values).__name__
+        raise SettingsError(f"{name} is of type {kind}; allowed: a list of {what}")
     found = list(values)
     for one in found:
         if not isinstance(one, kinds):
@@ -314,18 +317,19 @@ def _divided(workers: int | None, parts: int) -> list[int | None]:
     return [max(1, workers // parts + (part < workers % parts)) for part in range(parts)]
 
 
-def _made_key() -> str:
-    return f"local-{secrets.token_urlsafe(24)}"
+def _hidden(keys: Any) -> Any:
+    if isinstance(keys, Iterable) and not isinstance(keys, (str, bytes)):
+        return [Hidden(key) if isinstance(key, str) else key for key in keys]
+    return Hidden(keys) if isinstance(keys, str) else keys
 
 
-def _with_figures(key: str, quota: int | None, concurrency: int | None) -> str:
+def _with_figures(key: Hidden, quota: int | None, concurrency: int | None) -> Hidden:
     if "\n" in key or "\r" in key:
         raise SettingsError("a key holds a line break")
-    name, _, rest = key.partition(":")
-    own_quota, _, own_concurrency = rest.partition(":")
+    name, own_quota, own_concurrency, *_ = map(Hidden, (*key.split(":", 2), "", ""))
     first = own_quota or ("" if quota is None else str(quota))
     second = own_concurrency or ("" if concurrency is None else str(concurrency))
-    return f"{name}:{first}:{second}".rstrip(":")
+    return Hidden(f"{name}:{first}:{second}".rstrip(":"))
 
 
 _started: "weakref.WeakSet[LocalService]" = weakref.WeakSet()

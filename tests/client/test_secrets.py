@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 
 from speechframe.client import Client, Patience, SyncClient
-from speechframe.client._hidden import MASK, Hidden, Redactor
+from speechframe.client._hidden import Redactor
 from speechframe.client.http_stream import make_stream_call
 from speechframe.errors import SettingsError, SpeechframeError
 from speechframe.settings import Settings
+from speechframe.settings.hidden import MASK, Hidden
 
 STREAM = "/v1/speech/stream"
 

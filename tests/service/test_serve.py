@@ -85,9 +85,9 @@ def test_what_is_no_key_is_refused_without_repeating_it(words):
 
 
 def test_a_keys_file_has_comments_and_names_the_line_that_is_wrong():
-    assert len(parse_keys(["# comment", "", "  # another", "a:5", "b"])) == 2
+    assert len(parse_keys("# comment\n\n  # another\na:5\nb")) == 2
     with pytest.raises(SettingsError, match="line 3"):
-        parse_keys(["a", "", "b:x"])
+        parse_keys("a\n\nb:x")
 
 
 def test_a_key_given_twice_must_be_given_alike():

@@ -16,6 +16,7 @@ from speechframe.client import Client
 from speechframe.client.limits import published_cap
 from speechframe.errors import SettingsError, SpeechframeError
 from speechframe.settings import GLOBAL_REGION, Settings, fingerprint
+from speechframe.settings.hidden import without_keys
 from speechframe.spec.limits import LARGEST_CONCURRENCY, LEAST_CONCURRENCY, REGIONS, Pool
 from speechframe.spec.speech import Model
 from speechframe.wire.answers import whole_number
@@ -32,7 +33,7 @@ def settings_of(options: Options) -> Settings:
     """Return the settings of the service to use."""
     if not isinstance(options.service, Settings):
         raise SettingsError(
-            f"service={options.service!r} is no service: use local_service() or Settings(...)"
+            f"service={without_keys(options.service)!r} is no service: use local_service() or Settings(...)"
         )
     return options.service
 

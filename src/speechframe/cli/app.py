@@ -117,7 +117,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The process is ours alone.
         tune_allocator()
     try:
-        code = _main(list(sys.argv[1:] if argv is None else argv))
+        argv = _hidden_keys(sys.argv[1:] if argv is None else argv)
+        code = _main(argv)
         sys.stdout.flush()
     except BrokenPipeError:
         show.let_go_of_output()
@@ -130,13 +131,39 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
+def _hidden_keys(argv: Sequence[str]) -> list[str]:
+    """Return the words of a command line, keys among them as text that a detailed traceback does not show."""
+    if not any(map(_is_of_key, argv)):
+        return list(argv)
+    from speechframe.settings.hidden import Hidden
+
+    return [
+        Hidden(word) if _is_of_key(before) or (_is_of_key(word) and "=" in word) else word
+        for before, word in zip(("", *argv), argv, strict=False)
+    ]
+
+
+def _is_of_key(word: str) -> bool:
+    # A misspelt one too: "--apikey KEY" ends in an error.
+    return word.startswith("-") and "key" in word.partition("=")[0]
+
+
 def _main(argv: list[str]) -> int:
     parser = make_parser(argv)
-    options, unknown = parser.parse_known_args(argv)
+    code: str | int | None = None
+    try:
+        options, unknown = parser.parse_known_args(argv)
+    except SystemExit as ended:
+        code, options = ended.code, None
+    if options is None:
+        # Raised anew, without the frames of argparse: their locals are parts of the words.
+        raise SystemExit(code)
     if unknown:
         # argparse would show the usage of speechframe itself, which lists none of the options meant.
         meant: argparse.ArgumentParser = getattr(options, "parser", parser)
-        meant.error(f"unrecognized arguments: {' '.join(unknown)}; what there is: {meant.prog} --help")
+        # What is no plain text is hidden: the key of "--apikey KEY".
+        words = " ".join(word if type(word) is str else "***" for word in unknown)
+        meant.error(f"unrecognized arguments: {words}; what there is: {meant.prog} --help")
     if options.command is None:
         parser.print_help(sys.stderr)
         return exits.USAGE

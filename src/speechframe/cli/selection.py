@@ -33,10 +33,22 @@ class _RefuseKey(argparse.Action):
         )
 
 
+def _address(words: str) -> str:
+    from speechframe.settings.hidden import without_keys
+
+    masked: str = without_keys(words)
+    return masked
+
+
+def _mask(_: str) -> str:
+    return "***"
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that choose a service."""
     group = parser.add_argument_group("service", _DESCRIPTION)
-    group.add_argument("--base-url", metavar="URL", help="the service's address (SPEECHFRAME_BASE_URL)")
+    words = "the service's address (SPEECHFRAME_BASE_URL)"
+    group.add_argument("--base-url", type=_address, metavar="URL", help=words)
     group.add_argument(
         "--region",
         action="append",
@@ -47,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--profile", metavar="NAME", help="a profile of speechframe.toml, and its name in run folders"
     )
-    group.add_argument("--api-key", "--key", action=_RefuseKey, nargs="?", help=argparse.SUPPRESS)
+    group.add_argument("--api-key", "--key", action=_RefuseKey, nargs="?", type=_mask, help=argparse.SUPPRESS)
 
 
 def service(options: argparse.Namespace) -> "Settings | None":

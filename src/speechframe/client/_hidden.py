@@ -1,40 +1,18 @@
-"""Keys that do not show: in no repr, no traceback with locals, no message that echoes them."""
+"""Keys that do not show in what others say, such as a message that echoes them."""
 
 import html
 import re
 import sys
 from typing import Any
 
-from pydantic import SecretStr
+from speechframe.settings.hidden import MASK, Hidden
 
-from speechframe.errors import SettingsError
-
-MASK = "***"
+__all__ = ["Redactor"]
 
 _LEAST_IN_CONTENT = 8
 """Characters. A shorter key is a word that texts and names may well hold; nobody's real key is."""
 
 _DEEPEST = 16
-
-
-class Hidden(str):
-    """Text that goes onto the wire as it is and shows as ``'***'`` wherever a repr is printed.
-
-    Headers travel through frames of other libraries, whose locals end up in
-    tracebacks and crash reports. ``str()`` and formatting give the text: libraries
-    write headers with them.
-
-    Examples
-    --------
-    >>> {"api-key": Hidden("secret")}
-    {'api-key': '***'}
-    """
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        """Return the mask."""
-        return repr(MASK)
 
 
 class Redactor:
@@ -54,7 +32,7 @@ class Redactor:
     def __init__(self, *secrets: str) -> None:
         # Longest first: a short secret may be a part of a long one.
         self._secrets = sorted(map(Hidden, secrets), key=len, reverse=True)
-        self._pattern = _Pattern("|".join(map(_pattern, self._secrets)))
+        self._pattern = _Pattern(Hidden("|".join(map(_pattern, self._secrets))))
         self._plain = [Hidden(secret.casefold()) for secret in secrets]
         self._shortest = min(map(len, secrets), default=sys.maxsize)
 
@@ -122,13 +100,12 @@ class _Pattern:
 
     __slots__ = ("compiled",)
 
-    def __init__(self, pattern: str) -> None:
-        self.compiled = re.compile(Hidden(pattern), re.IGNORECASE)
+    def __init__(self, pattern: Hidden) -> None:
+        self.compiled = re.compile(pattern, re.IGNORECASE)
 
 
-def _pattern(secret: str) -> str:
-    plain = str(secret)
-    return f"{re.escape(plain)}|{''.join(_character(character) for character in plain)}"
+def _pattern(secret: Hidden) -> str:
+    return f"{re.escape(secret)}|{''.join(_character(character) for character in secret)}"
 
 
 def _character(character: str) -> str:
@@ -143,22 +120,3 @@ def _character(character: str) -> str:
     ]
     # Atomic: with ways to go back to, text that is nearly the key takes time exponential in its length.
     return f"(?>{'|'.join(dict.fromkeys(spellings))})"
-
-
-def hidden_key(key: str | SecretStr | None) -> SecretStr | None:
-    """Return a key that no repr shows."""
-    return SecretStr(Hidden(key)) if isinstance(key, str) else key
-
-
-def header_text(secret: SecretStr | None, what: str) -> Hidden:
-    """Return a secret as the value of a header.
-
-    Raises
-    ------
-    SettingsError
-        When it is empty, or cannot stand in a header; says that of `what`, and never repeats the value.
-    """
-    text = Hidden("" if secret is None else secret.get_secret_value().strip())
-    if not text or not text.isascii() or not text.isprintable():
-        raise SettingsError(f"{what} is empty or holds characters that cannot stand in a header")
-    return text

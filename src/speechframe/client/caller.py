@@ -9,7 +9,7 @@ from pydantic import SecretStr
 from yarl import URL
 
 from speechframe.client._closing import AsyncClosing
-from speechframe.client._hidden import Redactor, header_text, hidden_key
+from speechframe.client._hidden import Redactor
 from speechframe.client._refused import refusal, without_secrets
 from speechframe.client._slots import SharedSlots
 from speechframe.client.calls import Call
@@ -23,6 +23,7 @@ from speechframe.client.transport import AiohttpTransport, Reply, Transport
 from speechframe.client.upload import Body
 from speechframe.errors import BadAnswer, ServiceError, SettingsError, SpeechframeError
 from speechframe.settings import Settings, resolve
+from speechframe.settings.hidden import header_text, hidden_key, without_keys
 from speechframe.spec.chosen import API_KEY_HEADER, IDEMPOTENCY_HEADER, TAKE_HEADER
 from speechframe.spec.codes import HttpErrorCode
 from speechframe.spec.endpoints import by_name
@@ -52,7 +53,7 @@ class Caller(AsyncClosing):
         transport: Transport | None = None,
     ) -> None:
         # Hidden at once: whatever is raised below shows these locals in a detailed traceback.
-        api_key = hidden_key(api_key)
+        api_key, base_url = hidden_key(api_key), without_keys(base_url)
         if api_key is not None:
             header_text(api_key, "the api key")
         settings = _settled(settings, {"api_key": api_key, "base_url": base_url, "regions": regions})

@@ -9,13 +9,13 @@ from typing import Any
 from pydantic import SecretStr
 
 from speechframe.client import changer
-from speechframe.client._hidden import header_text, hidden_key
 from speechframe.client.caller import Caller
 from speechframe.client.calls import Spoken, make_call
 from speechframe.client.http_stream import make_stream_call, start
 from speechframe.client.socket import StreamSession
 from speechframe.client.stream import Stream
 from speechframe.client.translate import Translated, make_translate_call, takes_source, without_source
+from speechframe.settings.hidden import header_text, hidden_key
 from speechframe.spec.auth import AuthToken
 from speechframe.spec.chosen import TOKEN_HEADER
 from speechframe.spec.speech import Voice

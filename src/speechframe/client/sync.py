@@ -7,13 +7,13 @@ from pydantic import SecretStr
 from speechframe._loop import run_sync
 from speechframe.client._blocking import blocking
 from speechframe.client._closing import Closing
-from speechframe.client._hidden import hidden_key
 from speechframe.client.calls import Spoken, make_call
 from speechframe.client.client import AudioLike, Client
 from speechframe.client.http_stream import make_stream_call, start
 from speechframe.client.socket import StreamSession
 from speechframe.client.sync_stream import SyncStream, SyncStreamSession
 from speechframe.settings import Settings
+from speechframe.settings.hidden import hidden_key, hide
 from speechframe.spec.speech import Voice
 
 
@@ -36,8 +36,9 @@ class SyncClient(Closing):
         api_key: str | SecretStr | None = None,
         **options: Any,
     ) -> None:
-        api_key = hidden_key(api_key)
-        self._inner = Client(settings, api_key=api_key, **options)
+        options = hide({"api_key": api_key, **options})
+        del api_key
+        self._inner = Client(settings, **options)
 
     def __repr__(self) -> str:
         """Return the service and its regions, never the key."""

@@ -11,6 +11,7 @@ from functools import lru_cache
 from speechframe.engines.base import Quality, TranslationPair
 from speechframe.engines.translation_text import has_letters
 from speechframe.errors import EngineError
+from speechframe.settings.hidden import environment_without_keys
 from speechframe.spec import locales
 
 __all__ = ["ApertiumTranslator"]
@@ -178,7 +179,7 @@ def _run(command: Sequence[str], words: str, limit_s: float) -> str:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
-            env={**os.environ, "LC_ALL": "C.UTF-8"},
+            env={**environment_without_keys(), "LC_ALL": "C.UTF-8"},
         )
     except OSError as error:
         raise EngineError(f"apertium cannot be started: {error.strerror}") from None

@@ -5,6 +5,7 @@ from aiohttp import web
 from speechframe.service.answers import Refusal
 from speechframe.service.keys import Key, find_token, make_token
 from speechframe.service.state import STATE
+from speechframe.settings.hidden import Hidden
 from speechframe.spec import chosen
 from speechframe.spec.auth import AuthToken
 from speechframe.spec.codes import HttpErrorCode
@@ -20,7 +21,7 @@ def require_key(request: web.Request) -> Key:
     Refusal
         403 for a missing or unknown key (section 5, rule 5; ``spec.chosen``: missing-key).
     """
-    secret = request.headers.get(chosen.API_KEY_HEADER)
+    secret = Hidden(request.headers.get(chosen.API_KEY_HEADER, ""))
     if not secret:
         raise Refusal(HttpErrorCode.INVALID_KEY, "the api key is missing" + _HINT)
     key = request.app[STATE].ring.find(secret)
@@ -38,10 +39,10 @@ async def require_key_or_token(request: web.Request) -> Key:
         403 when neither is there, or neither is good.
     """
     state = request.app[STATE]
-    token = request.headers.get(chosen.TOKEN_HEADER)
+    token = Hidden(request.headers.get(chosen.TOKEN_HEADER, ""))
     if not token:
         return require_key(request)
-    secret = request.headers.get(chosen.API_KEY_HEADER)
+    secret = Hidden(request.headers.get(chosen.API_KEY_HEADER, ""))
     key = state.ring.find(secret) if secret else None
     if key is None:
         key = await state.database.run(lambda c: find_token(c, state.ring, token))
@@ -53,7 +54,7 @@ async def require_key_or_token(request: web.Request) -> Key:
 async def token(request: web.Request) -> web.Response:
     """Answer ``GET /v1/auth/token``: the one call where a bad key is 401 and a missing one 400."""
     state = request.app[STATE]
-    secret = request.headers.get(chosen.API_KEY_HEADER)
+    secret = Hidden(request.headers.get(chosen.API_KEY_HEADER, ""))
     if not secret:
         raise Refusal(HttpErrorCode.MISSING_KEY, f"the {chosen.API_KEY_HEADER} header is missing")
     key = state.ring.find(secret)

@@ -8,6 +8,7 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from speechframe.errors import SettingsError
+from speechframe.settings.hidden import Hidden
 from speechframe.spec import chosen
 from speechframe.spec.limits import SOCKET_IDLE_S
 
@@ -175,8 +176,8 @@ def parse_key(words: str) -> KeySpec:
     >>> parse_key("secret:5000:2").quota_characters
     5000
     """
-    key, _, rest = words.strip().partition(":")
-    quota, _, concurrency = rest.partition(":")
+    # Figures are hidden too: of a key that holds a colon, they are a part.
+    key, quota, concurrency, *_ = map(Hidden, (*Hidden(words).strip().split(":", 2), "", ""))
     if not key or len(key) > _LONGEST_KEY or not key.isascii() or not key.isprintable() or " " in key:
         raise SettingsError(
             "a key is empty, longer than 200 characters or holds characters that cannot stand in a header; "
@@ -193,13 +194,13 @@ def _whole(words: str, name: str, low: int) -> int:
     # isdecimal alone takes digits of other scripts, which int() would take too: both are harmless here.
     if not words.isdecimal() or len(words) > len(str(2**53)) or int(words) < low:
         raise SettingsError(
-            f"the {name} of a key must be a whole number of at least {low}, not {words[:40]!r}; "
+            f"the {name} of a key is no whole number of at least {low}; "
             "a key looks like KEY, KEY:QUOTA or KEY:QUOTA:CONCURRENCY and holds no colon itself"
         )
     return int(words)
 
 
-def parse_keys(lines: Iterable[str]) -> tuple[KeySpec, ...]:
+def parse_keys(text: str) -> tuple[KeySpec, ...]:
     """Return the keys of a keys file: one a line as in :func:`parse_key`, ``#`` starts a comment line.
 
     Raises
@@ -207,8 +208,8 @@ def parse_keys(lines: Iterable[str]) -> tuple[KeySpec, ...]:
     SettingsError
         With the number of the line that is no key.
     """
-    found = []
-    for number, line in enumerate(lines, start=1):
+    text, found = Hidden(text), []
+    for number, line in enumerate(map(Hidden, text.splitlines()), start=1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         try:
@@ -226,9 +227,9 @@ def check_keys(keys: Iterable[KeySpec]) -> tuple[KeySpec, ...]:
     SettingsError
         When one key is given twice with different figures.
     """
-    found: dict[str, KeySpec] = {}
+    found: dict[SecretStr, KeySpec] = {}
     for spec in keys:
-        known = found.setdefault(spec.key.get_secret_value(), spec)
+        known = found.setdefault(spec.key, spec)
         if known != spec:
             raise SettingsError("one key is given twice with different quota or concurrency")
     return tuple(found.values())

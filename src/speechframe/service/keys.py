@@ -12,6 +12,7 @@ from speechframe.errors import SettingsError
 from speechframe.service.config import KeySpec, parse_key
 from speechframe.service.database import now
 from speechframe.settings import fingerprint
+from speechframe.settings.hidden import Hidden
 from speechframe.spec import billing, chosen
 
 KEY_FILE = "key"
@@ -56,9 +57,11 @@ class KeyRing:
         self._keys = tuple(self._key(spec) for spec in specs)
 
     def _key(self, spec: KeySpec) -> Key:
-        secret = spec.key.get_secret_value()
         return Key(
-            self.hashed(secret), fingerprint(secret), spec.quota_characters * billing.CREDIT, spec.concurrency
+            self.hashed(Hidden(spec.key.get_secret_value())),
+            fingerprint(spec.key),
+            spec.quota_characters * billing.CREDIT,
+            spec.concurrency,
         )
 
     def __iter__(self) -> Iterator[Key]:
@@ -98,9 +101,9 @@ def record_keys(connection: sqlite3.Connection, ring: KeyRing) -> None:
     )
 
 
-def make_token(connection: sqlite3.Connection, ring: KeyRing, key: Key) -> tuple[str, float]:
+def make_token(connection: sqlite3.Connection, ring: KeyRing, key: Key) -> tuple[Hidden, float]:
     """Return a new token and the Unix time in seconds at which it expires."""
-    token, expires_at = secrets.token_urlsafe(32), now() + chosen.TOKEN_SECONDS
+    token, expires_at = Hidden(secrets.token_urlsafe(32)), now() + chosen.TOKEN_SECONDS
     connection.execute("DELETE FROM tokens WHERE expires_at <= ?", (now(),))
     connection.execute("INSERT INTO tokens VALUES (?, ?, ?)", (ring.hashed(token), key.key_hash, expires_at))
     return token, expires_at
@@ -126,7 +129,7 @@ def own_key(data: Path) -> KeySpec:
     try:
         if not path.exists():
             _make_key_file(path)
-        return parse_key(path.read_text(encoding="utf-8", errors="replace"))
+        return parse_key(Hidden(path.read_text(encoding="utf-8", errors="replace")))
     except OSError as error:
         raise SettingsError(f"{path} cannot be read or made: {error.strerror or error}") from None
     except SettingsError as error:

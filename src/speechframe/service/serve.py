@@ -10,6 +10,7 @@ import socket
 import sys
 from collections.abc import Coroutine
 from importlib.util import find_spec
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from speechframe.errors import SettingsError
 from speechframe.service import folders
 from speechframe.service.config import KeySpec, ServiceConfig, WorkerLimits, parse_key, parse_keys
 from speechframe.settings import default_service_folder, is_loopback
+from speechframe.settings.hidden import Hidden
 from speechframe.spec import chosen
 from speechframe.spec.limits import REGIONS
 
@@ -58,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--key",
         action="append",
         default=[],
+        type=Hidden,
         metavar="KEY[:QUOTA[:CONCURRENCY]]",
         help=f"a key to accept, with characters a month ({chosen.DEFAULT_QUOTA_CHARACTERS:,}) and "
         f"requests at once ({chosen.DEFAULT_CONCURRENCY}); repeatable. Without one, the key in DIR/key is "
@@ -217,23 +220,25 @@ def _keys_in(name: str | None) -> tuple[KeySpec, ...]:
     if name is None:
         return ()
     if name == _STDIN:
-        return parse_keys(_stdin_lines())
+        return parse_keys(_from_stdin())
     try:
-        lines = Path(name).read_text(encoding="utf-8", errors="replace").splitlines()
+        text = Hidden(Path(name).read_text(encoding="utf-8", errors="replace"))
     except OSError as error:
         raise SettingsError(f"the keys file {name} cannot be read: {error.strerror}") from None
-    keys = parse_keys(lines)
+    keys = parse_keys(text)
     if not keys:
         raise SettingsError(f"the keys file {name} holds no key")
     return keys
 
 
-def _stdin_lines() -> list[str]:
+def _from_stdin() -> Hidden:
     # Up to an empty line and no byte further: what follows, or its end, is the parent's sign of life.
-    data = bytearray()
-    while not data.endswith(b"\n\n") and data != b"\n" and (byte := os.read(0, 1)):
-        data += byte
-    return data.decode(errors="replace").splitlines()
+    # A BytesIO does not show what it holds.
+    text, before = BytesIO(), b"\n"
+    while (byte := os.read(0, 1)) and not byte == before == b"\n":
+        text.write(byte)
+        before = byte
+    return Hidden(text.getvalue().decode(errors="replace"))
 
 
 async def _serve(config: ServiceConfig, options: argparse.Namespace) -> int:
@@ -336,8 +341,8 @@ def _announce(
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(config.host, config.host)  # noqa: S104 - a comparison
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     if as_json:
-        keys = [spec.key.get_secret_value() for spec in specs]
-        _say(json.dumps({"url": url, "keys": keys, "pid": os.getpid(), "data": str(config.data)}))
+        keys = [Hidden(spec.key.get_secret_value()) for spec in specs]
+        _say(Hidden(json.dumps({"url": url, "keys": keys, "pid": os.getpid(), "data": str(config.data)})))
         return
     where = "the keys you gave" if config.keys else f"the key in {config.data / 'key'}"
     _say(f"speechframe answers at {url} with {where}; Ctrl-C stops it")

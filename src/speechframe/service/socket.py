@@ -13,6 +13,7 @@ from speechframe.service.middleware import NOTE, TRACE_ID
 from speechframe.service.session import Session
 from speechframe.service.state import STATE, State
 from speechframe.service.stream import Shape, default_model
+from speechframe.settings.hidden import Hidden
 from speechframe.spec import billing, chosen
 from speechframe.spec.codes import INVALID_KEY_REASON, CloseCode, HttpErrorCode
 from speechframe.spec.deprecation import GEN2_STREAMING
@@ -37,7 +38,7 @@ async def stream_input(request: web.Request) -> web.StreamResponse:
             "this address speaks WebSocket: send a GET with Upgrade: websocket",
             headers={"Upgrade": "websocket"},
         )
-    secret = request.headers.get(chosen.API_KEY_HEADER) or request.query.get(_KEY_PARAMETER)
+    secret = Hidden(request.headers.get(chosen.API_KEY_HEADER) or request.query.get(_KEY_PARAMETER, ""))
     key = state.ring.find(secret) if secret else None
     if key is None:
         # Section 5, rule 6: the upgrade succeeds all the same.

@@ -12,6 +12,7 @@ from typing import Any
 from speechframe.errors import SettingsError
 from speechframe.service.config import MEBI
 from speechframe.service.job import JOB_HEAD, REPLY_HEAD, Reply, read_facts
+from speechframe.settings.hidden import environment_without_keys
 
 END_S = 2.0
 """How long a worker that has closed its pipes may take to be gone: how it ended is worth a moment."""
@@ -97,7 +98,7 @@ async def _spawned() -> asyncio.subprocess.Process:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             limit=4 * MEBI,
-            env={**os.environ, **_ENVIRONMENT},
+            env={**environment_without_keys(), **_ENVIRONMENT},
         )
     )
     try:

@@ -6,6 +6,7 @@ with nothing set the embedded local service is used. The environment and the
 file are read at each call, so a notebook can change them without a restart.
 """
 
+import functools
 import hashlib
 import os
 import tomllib
@@ -14,12 +15,13 @@ from dataclasses import dataclass, field, fields
 from ipaddress import ip_address
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
 from speechframe.errors import SettingsError
+from speechframe.settings.hidden import KEY_VARIABLE, hide
 from speechframe.settings.typed import typed
 from speechframe.spec.limits import REGIONS
 
@@ -27,7 +29,7 @@ FILE_NAME = "speechframe.toml"
 
 ENVIRONMENT: Mapping[str, str] = MappingProxyType(
     {
-        "SPEECHFRAME_API_KEY": "api_key",
+        KEY_VARIABLE: "api_key",
         "SPEECHFRAME_BASE_URL": "base_url",
         "SPEECHFRAME_REGIONS": "regions",
         "SPEECHFRAME_PROFILE": "profile",
@@ -44,7 +46,25 @@ MODEL_VARIABLES = ("SPEECHFRAME_VOICES", "SPEECHFRAME_TRANSLATION_MODELS", "SPEE
 GLOBAL_REGION = "global"
 
 
-@dataclass(frozen=True)
+_T = TypeVar("_T")
+
+
+def _hides_keys(kind: type[_T]) -> type[_T]:
+    """Wrap the ``__init__`` that a dataclass is given: its locals are what was passed, keys as plain text."""
+    made: Any = kind.__init__
+
+    @functools.wraps(made)
+    def init(self: _T, **values: Any) -> None:
+        made(self, **hide(values))
+
+    # What a repr shows of an object whose making failed: reports of errors have it.
+    kind.region_urls = MappingProxyType({})  # type: ignore[attr-defined]
+    kind.__init__ = init  # type: ignore[assignment, method-assign]  # the same, by name
+    return kind
+
+
+@_hides_keys
+@dataclass(frozen=True, kw_only=True)
 class Settings:
     """Where a hosted service is and how to reach it, and what is kept on this machine.
 
@@ -152,8 +172,11 @@ def fingerprint(key: SecretStr | str) -> str:
     >>> fingerprint("secret") == fingerprint("secret") != fingerprint("other")
     True
     """
-    secret = key.get_secret_value() if isinstance(key, SecretStr) else key
-    return hashlib.blake2b(secret.encode(), digest_size=6, person=b"speechframe-key").hexdigest()
+    return hashlib.blake2b(
+        (key.get_secret_value() if isinstance(key, SecretStr) else key).encode(),
+        digest_size=6,
+        person=b"speechframe-key",
+    ).hexdigest()
 
 
 def is_loopback(host: str | None) -> bool:
@@ -169,9 +192,11 @@ def is_loopback(host: str | None) -> bool:
     if host == "localhost":
         return True
     try:
-        return ip_address(host).is_loopback
+        address = ip_address(host)
     except ValueError:
         return False
+    # Whether an IPv4 address within IPv6 counts depends on the version of Python.
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
 def check_address(url: str, *, allow_http: bool = False) -> None:
@@ -185,8 +210,6 @@ def check_address(url: str, *, allow_http: bool = False) -> None:
         raise SettingsError(
             f"base_url {url!r} is not an address; it looks like https://host or http://127.0.0.1:8099"
         )
-    if parts.username or parts.password:
-        raise SettingsError("base_url holds a user name or password; the key goes into SPEECHFRAME_API_KEY")
     if parts.scheme == "http" and not allow_http and not is_loopback(parts.hostname):
         raise SettingsError(
             f"{parts.hostname} is another machine and the address is plain http: the key could be read on "
@@ -243,6 +266,7 @@ def configure(**values: Any) -> None:
     SettingsError
         For a name that is no setting, or a value that is not allowed; then nothing is set.
     """
+    hide(values)
     for name, value in values.items():
         _check_name(name, "configure()")
         if value is not None:
@@ -268,7 +292,7 @@ def resolve(**arguments: Any) -> Settings:
         For a key without an address, an address without a key, an unknown
         region or profile, or a file that cannot be read.
     """
-    settings = read(**arguments)
+    settings = read(**hide(arguments))
     _check_complete(settings)
     return settings
 
@@ -288,10 +312,10 @@ def read(**arguments: Any) -> Settings:
     SettingsError
         For an unknown name or profile, a value that is not allowed, or a file that cannot be read.
     """
-    given = {name: value for name, value in arguments.items() if value is not None}
-    environment = {
-        name: os.environ[variable] for variable, name in ENVIRONMENT.items() if os.environ.get(variable)
-    }
+    given = {name: value for name, value in hide(arguments).items() if value is not None}
+    environment = hide(
+        {name: os.environ[variable] for variable, name in ENVIRONMENT.items() if os.environ.get(variable)}
+    )
     named = {**environment, **_configured, **given}
     profile = named.get("profile")
     merged = {**_from_file(None if profile is None else typed("profile", profile)), **named}
@@ -326,14 +350,18 @@ def read_file() -> tuple[dict[str, Any], dict[str, Any]]:
     SettingsError
         When it cannot be read, or its profiles are no tables.
     """
-    path = Path(FILE_NAME)
+    path, content, problem = Path(FILE_NAME), {}, ""
     try:
         with path.open("rb") as file:
-            content = tomllib.load(file)
+            content = _hidden(tomllib.load(file))
     except FileNotFoundError:
         return {}, {}
-    except (OSError, tomllib.TOMLDecodeError) as error:
-        raise SettingsError(f"{path.resolve()} cannot be read: {error}") from None
+    # ValueError: no TOML, or no UTF-8.
+    except (OSError, ValueError) as error:
+        problem = str(error)
+    if problem:
+        # Raised here: an error chained to that of the parser would carry the whole file in its frames.
+        raise SettingsError(f"{path.resolve()} cannot be read: {problem}")
     profiles = content.pop("profiles", {})
     for name, held in (("profiles", profiles), *_named_profiles(profiles)):
         if not isinstance(held, dict):
@@ -341,6 +369,13 @@ def read_file() -> tuple[dict[str, Any], dict[str, Any]]:
                 f"{path.resolve()}: {name} is of type {type(held).__name__}; allowed: tables [profiles.NAME]"
             )
     return content, profiles
+
+
+def _hidden(content: dict[str, Any]) -> dict[str, Any]:
+    for _, held in _named_profiles(content.get("profiles")):
+        if isinstance(held, dict):
+            hide(held)
+    return hide(content)
 
 
 def _named_profiles(profiles: Any) -> list[tuple[str, Any]]:

@@ -16,6 +16,7 @@ from pydantic import SecretStr
 
 from speechframe._numbers import plain_number
 from speechframe.errors import SettingsError
+from speechframe.settings.hidden import KEY_VARIABLE, header_text, hidden_key
 from speechframe.spec.billing import MOST_CREDITS
 from speechframe.spec.check import shown
 from speechframe.spec.limits import REGIONS
@@ -77,25 +78,22 @@ def expanded(path: "str | os.PathLike[str]") -> Path:
 
 
 def _key(_: str, value: Any) -> SecretStr:
-    # Unwrapped in a frame of its own: what is raised here has no key among its locals.
-    if not isinstance(value, str | SecretStr):
-        raise SettingsError(f"api_key is of type {type(value).__name__}; allowed: a key as text")
-    if not isinstance(value, SecretStr):
-        value = SecretStr(value)
-    if not _fits_header(value):
-        raise SettingsError("the api key is empty or holds characters that cannot stand in a header")
-    return SecretStr(value.get_secret_value().strip())
-
-
-def _fits_header(key: SecretStr) -> bool:
-    text = key.get_secret_value().strip()
-    return bool(text) and text.isascii() and text.isprintable()
+    value = hidden_key(value)
+    if not isinstance(value.get_secret_value(), str):
+        kind = type(value.get_secret_value()).__name__
+        raise SettingsError(f"api_key is of type {kind}; allowed: a key as text")
+    return SecretStr(header_text(value, "the api key"))
 
 
 def _address(name: str, value: Any) -> str:
     # Named by its type, not repeated: an address may hold a password.
     if not isinstance(value, str):
         raise SettingsError(f"{name} is of type {type(value).__name__}; allowed: {_AN_ADDRESS}")
+    if any(mark in value for mark in "@?#"):
+        raise SettingsError(
+            f"{name} holds a user name or password, or a query; allowed: {_AN_ADDRESS}. The key goes into "
+            f"{KEY_VARIABLE}"
+        )
     return value
 
 
@@ -106,7 +104,7 @@ def _addresses(name: str, value: Any) -> Mapping[str, str]:
         odd = next((one for one in held if not isinstance(one, str)), "")
         if odd != "":
             raise SettingsError(f"{name} has {what} of type {type(odd).__name__}; allowed: {_ADDRESSES}")
-    return MappingProxyType(dict(value))
+    return MappingProxyType({region: _address(name, url) for region, url in value.items()})
 
 
 def _regions(name: str, value: Any) -> tuple[str, ...]:

@@ -37,7 +37,13 @@ class DocumentModel(BaseModel):
     """A table of the document. Frozen; unknown fields are ignored here and named by `check`."""
 
     model_config = ConfigDict(
-        frozen=True, extra="ignore", validate_by_name=True, validate_by_alias=True, serialize_by_alias=True
+        frozen=True,
+        extra="ignore",
+        validate_by_name=True,
+        validate_by_alias=True,
+        serialize_by_alias=True,
+        # It may be a key or a token.
+        hide_input_in_errors=True,
     )
     section: ClassVar[str]
     """The section of the document that the table stands in."""

@@ -1,0 +1,124 @@
+"""Keys that do not show: in no repr, no traceback with locals, no pickle.
+
+The locals of every frame end up in crash reports. So a key is wrapped where it is read, before anything can
+raise, and functions hand on the wrapped form.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any, Never, Self
+
+from pydantic import SecretStr
+
+from speechframe.errors import SettingsError
+
+__all__ = [
+    "KEY_VARIABLE",
+    "MASK",
+    "Hidden",
+    "environment_without_keys",
+    "header_text",
+    "hidden_key",
+    "hide",
+    "without_keys",
+]
+
+MASK = "***"
+KEY_VARIABLE = "SPEECHFRAME_API_KEY"
+
+# Everything before the last @, not only before a slash: a password may hold one.
+_USER = re.compile(r"^([a-z][a-z0-9+.-]*://)?.*@", re.IGNORECASE | re.DOTALL)
+_QUERY = re.compile(r"[?#].*", re.DOTALL)
+
+
+class Hidden(str):
+    """Text that goes onto the wire as it is and shows as ``'***'`` wherever a repr is printed.
+
+    Headers travel through frames of other libraries, whose locals end up in
+    tracebacks and crash reports. ``str()`` and formatting give the text: libraries
+    write headers with them. It is not pickled: a pickle is a file with a key in it.
+
+    Examples
+    --------
+    >>> {"api-key": Hidden("secret")}
+    {'api-key': '***'}
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        """Return the mask."""
+        return repr(MASK)
+
+    def __copy__(self) -> Self:
+        """Return itself: a text does not change."""
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return itself: a text does not change."""
+        return self
+
+    def __reduce_ex__(self, protocol: object) -> Never:
+        """Refuse to be pickled."""
+        raise TypeError(f"a key is not pickled: let the other process read {KEY_VARIABLE} by itself")
+
+
+def hidden_key(key: str | SecretStr | None) -> SecretStr | None:
+    """Return a key as a SecretStr of :class:`Hidden` text; None stays None.
+
+    What is no text is wrapped too, to be refused by whoever checks it.
+    """
+    if key is None:
+        return None
+    text: Any = key.get_secret_value() if isinstance(key, SecretStr) else key
+    return SecretStr(Hidden(text) if isinstance(text, str) else text)
+
+
+def without_keys(address: Any) -> Any:
+    """Return an address with its user part and query masked; no setting takes an address that has them.
+
+    Examples
+    --------
+    >>> without_keys("https://me:secret@api.example.com?key=secret")
+    'https://***@api.example.com?***'
+    """
+    if not isinstance(address, str):
+        return address
+    return _QUERY.sub(f"?{MASK}", _USER.sub(rf"\1{MASK}@", address))
+
+
+def hide(values: dict[str, Any]) -> dict[str, Any]:
+    """Hide the keys among settings, also those within addresses; changes and returns `values`.
+
+    Examples
+    --------
+    >>> hide({"api_key": "secret", "base_url": "https://me:secret@api.example.com"})
+    {'api_key': SecretStr('**********'), 'base_url': 'https://***@api.example.com'}
+    """
+    # A misspelt name too: the error that refuses it shows these values.
+    values |= {name: hidden_key(value) for name, value in values.items() if "key" in name.lower()}
+    if "base_url" in values:
+        values["base_url"] = without_keys(values["base_url"])
+    if isinstance(values.get("region_urls"), Mapping):
+        values["region_urls"] = {name: without_keys(url) for name, url in values["region_urls"].items()}
+    return values
+
+
+def environment_without_keys() -> dict[str, str]:
+    """Return this process's environment for a program that has no use for a key of ours."""
+    return {name: value for name, value in os.environ.items() if name != KEY_VARIABLE}
+
+
+def header_text(secret: SecretStr | None, what: str) -> Hidden:
+    """Return a secret as the value of a header.
+
+    Raises
+    ------
+    SettingsError
+        When it is empty, or cannot stand in a header; says that of `what`, and never repeats the value.
+    """
+    text = Hidden("" if secret is None else secret.get_secret_value().strip())
+    if not text or not text.isascii() or not text.isprintable():
+        raise SettingsError(f"{what} is empty or holds characters that cannot stand in a header")
+    return text
