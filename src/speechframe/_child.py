@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from speechframe.errors import SettingsError
-from speechframe.settings.hidden import Hidden, hidden_key
+from speechframe.settings.hidden import Hidden, environment_without_keys, hidden_key
 
 log = logging.getLogger("speechframe.local")
 
@@ -82,6 +82,7 @@ class Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            env=environment_without_keys(),
             # Ctrl-C in a notebook or terminal is for this process; the child ends with the block.
             start_new_session=True,
         )

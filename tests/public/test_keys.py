@@ -11,6 +11,7 @@ import sys
 import traceback
 from pathlib import Path
 
+import psutil
 import pytest
 import rich.console
 import rich.traceback
@@ -250,6 +251,15 @@ def test_the_output_of_pytest_and_a_dump_of_threads_show_no_key(tmp_path):
     assert "Current thread" in shown or "most recent call first" in shown
     place = shown.find(key())
     assert place == -1, shown[max(0, place - 1500) : place + 300]
+
+
+def test_processes_of_the_local_service_get_no_key(place):
+    place.set(API_KEY=key())
+    with spf.local_service(workers=1, data=place.folder) as service:
+        started = psutil.Process(service.pid)
+        processes = [started, *started.children(recursive=True)]
+        assert len(processes) > 1
+        assert [one.cmdline() for one in processes if key() in one.environ().values()] == []
 
 
 def test_copies_keep_the_key():

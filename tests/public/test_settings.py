@@ -219,7 +219,7 @@ def test_regions_and_their_order():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "127.8.9.10"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "127.8.9.10", "[::ffff:127.0.0.1]"])
 def test_plain_http_to_this_machine(host):
     check_address(f"http://{host}:8099")
 
