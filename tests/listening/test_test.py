@@ -94,9 +94,9 @@ def test_more_listeners_can_be_invited_and_nobody_hears_otherwise(tmp_path):
     assert made(tmp_path / "t").listeners == test.listeners, "the same call forgets nobody"
 
 
-def test_without_a_reference_mushra_is_multi_and_says_so(tmp_path):
-    with pytest.warns(UserWarning, match="is no MUSHRA"):
-        test = made(tmp_path / "t", "mushra")
+def test_without_a_reference_mushra_is_multi_and_says_so(tmp_path, capsys):
+    test = made(tmp_path / "t", "mushra")
+    assert "is no MUSHRA" in capsys.readouterr().err
     assert test.method == "multi"
     assert test.plan(1)["trials"][0]["reference"] is None
     assert set(test.design["condition"]) == set(NAMES)

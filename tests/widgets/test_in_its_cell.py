@@ -123,3 +123,38 @@ def test_outside_a_notebook_it_is_the_bar(service, tmp_path, capsys):
 def test_other_words_are_refused(value):
     with pytest.raises(SettingsError, match="allowed: True, False or 'dashboard'"):
         spf.configure(progress=value)
+
+
+CELLS = {
+    "run": "run = spf.generate(['One two.', 'Three four.'], voice='nora', run_dir='one')",
+    "again": "spf.resume(run)",
+    "dashboard": "spf.generate(['Five.'], voice='nora', run_dir='two', progress='dashboard')",
+    "say": "spf.say('Hello.', voice='nora')",
+    "play": "spf.play(run)",
+    "gallery": "spf.gallery()",
+    "browse": "spf.browse(run)",
+    "watch": "spf.watch('one')",
+    "compare_voices": "shown = spf.compare_voices(['nora', 'miles'], ['Hello.', 'Good day.'], run_dir='voices'); shown",
+    "compared": "shown.generate()",
+    "listening_test": "spf.listening_test(spf.open_run('voices'), item='text')",
+    "no mushra": "spf.listening_test(spf.open_run('voices'), 'mushra', item='text', folder='multi')",
+    "plain bar": "import sys\nsys.modules['ipywidgets'] = None\nfor name in ('tqdm.auto', 'tqdm.autonotebook', "
+    "'tqdm.notebook'): sys.modules.pop(name, None)\nspf.generate(['Six.'], voice='nora', run_dir='three')",
+}
+
+
+def test_no_cell_gets_a_red_box(kernel, tmp_path):
+    written = {"stdout": "", "stderr": ""}
+    folder = f"import os\nos.chdir({str(tmp_path)!r})\nos.environ['SPEECHFRAME_SERVICE'] = {str(tmp_path / 'service')!r}"
+    for name, cell in {"folder": f"{folder}\nimport speechframe as spf", **CELLS}.items():
+        for kind, _, content in run_cell(kernel, cell)[0]:
+            if kind == "stream":
+                written[content["name"]] += f"{name}: {content['text']}"
+    assert written["stderr"] == ""
+    for words in (
+        "run: generate on local/",
+        "no mushra: without a natural",
+        "plain bar: generate on",
+        "1/1 [",
+    ):
+        assert words in written["stdout"]

@@ -8,7 +8,7 @@ import warnings
 from collections import Counter
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from speechframe.batch.options import DASHBOARD
 from speechframe.batch.outcome import CACHED, CHARGED_UNKNOWN, DONE, FAILED, SUSPECT
@@ -183,7 +183,9 @@ class Bar:
         self._bar: Any = None
         self._lines = shown and not _can_draw()
         if shown and progress.total and not self._lines:
-            self._bar = _tqdm()(total=progress.total, desc=name, unit=progress.unit, dynamic_ncols=True)
+            self._bar = _tqdm()(
+                total=progress.total, desc=name, unit=progress.unit, dynamic_ncols=True, file=_output()
+            )
 
     def draw(self, *, force: bool = False) -> None:
         """Bring the bar up to date, a few times a second at most."""
@@ -222,8 +224,13 @@ class Bar:
 
 
 def _can_draw() -> bool:
-    # A notebook's standard error is no terminal either, but draws its own bar.
-    return "ipykernel" in sys.modules or (sys.stderr is not None and sys.stderr.isatty())
+    # A notebook's output is no terminal either, but draws its own bar.
+    return _is_notebook() or (sys.stderr is not None and sys.stderr.isatty())
+
+
+def _output() -> TextIO:
+    # Notebooks show standard error in a red box.
+    return sys.stdout if _is_notebook() else sys.stderr
 
 
 def _tqdm() -> Any:
@@ -237,11 +244,11 @@ def _tqdm() -> Any:
 
 
 def say(line: str, *, shown: bool) -> None:
-    """Write one line beside the bar (standard error; the cell's output in a notebook)."""
+    """Write one line beside the bar, to standard error; in a notebook to standard output."""
     if shown:
         # Whoever read along may have gone (`2>&1 | head`): no reason to end a run.
         with contextlib.suppress(BrokenPipeError):
-            _tqdm().write(line, file=sys.stderr)
+            _tqdm().write(line, file=_output())
 
 
 def counted(number: int, thing: str) -> str:

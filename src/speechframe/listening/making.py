@@ -1,13 +1,12 @@
 """A listening test is made: what is compared, how it is asked, who hears what, in a folder of its own."""
 
-import sys
-import warnings
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
 from speechframe.analysis.votes import AB, ABX, METHODS, MULTI, MUSHRA
+from speechframe.batch.progress import say
 from speechframe.errors import ListeningError
 from speechframe.listening.instructions import INTROS, PROMPTS, TITLE
 from speechframe.listening.session import questions_of
@@ -127,10 +126,10 @@ def make_test(
     material = material_of(source, condition=condition, item=item)
     kind: str = method
     if kind == MUSHRA and reference is None:
-        warnings.warn(
+        say(
             "without a natural reference this is no MUSHRA (ITU-R BS.1534): it is made, and called, a "
             'multi-stimulus test, method="multi"; reference="..." names the condition that is the reference',
-            stacklevel=_calls_of_ours() + 1,
+            shown=True,
         )
         kind = MULTI
     _refuse_reference(reference, kind, material.conditions)
@@ -158,14 +157,6 @@ def make_test(
     # Last: it says that everything else is there.
     setup.write(target)
     return Test(setup, target, stimuli, planned, listener)
-
-
-def _calls_of_ours() -> int:
-    """Return how many calls of this package led to the caller of this, from a line that somebody wrote."""
-    frame, found = sys._getframe(1), 0  # noqa: SLF001 - what warnings itself looks at
-    while frame.f_back is not None and frame.f_globals["__name__"].startswith("speechframe."):
-        frame, found = frame.f_back, found + 1
-    return found
 
 
 def _refuse_method(method: Any, *, reveal: bool) -> None:
