@@ -10,7 +10,8 @@ from votes_lab import frame_of, vote_of
 from speechframe.errors import ListeningError, VoteRefused
 from speechframe.listening.design import design, pages_of
 from speechframe.listening.making import make_test
-from speechframe.listening.session import LISTEN_S, begun, needed_s, questions_of, vote_rows
+from speechframe.listening.questions import begun, questions_of
+from speechframe.listening.session import LISTEN_S, needed_s, vote_rows
 
 METHODS = {
     "ab": {"choice": "A"},

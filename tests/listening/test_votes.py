@@ -117,6 +117,10 @@ DAMAGE = {
     "of nothing": lambda _: b'{"kind": "vote"}',
     "no row": lambda vote: {**vote, "rows": [1]},
     "too many plays": lambda vote: with_row(vote, plays=2**31),
+    "more plays than any column holds": lambda vote: with_row(vote, plays=2**63),
+    "no rows": lambda vote: {**vote, "rows": []},
+    "a row twice": lambda vote: {**vote, "rows": vote["rows"] * 2},
+    "practice that was none": lambda vote: with_row(vote, training=True),
     "no time": lambda vote: with_row(vote, voted_utc="noon"),
     "no score of the scale": lambda vote: with_row(vote, score=9),
     "not a number": lambda vote: with_row(vote, score=math.nan),
@@ -154,7 +158,16 @@ def test_a_stored_vote_that_cannot_be_read_is_set_aside_by_name_and_all_others_c
         assert "listener-01.jsonl, line 3 (" in caplog.text, name
         assert "5 votes" in repr(test.results)
         assert len(test.answers) == 2
+    path.write_bytes(b"\n".join([*lines, b""]))
+    # A file that cannot be read at all is no reason to count nobody.
+    (path.parent / "listener-02.jsonl").rename(path.parent / "kept")
+    (path.parent / "listener-02.jsonl").mkdir()
+    assert set(test.votes["listener"]) == {"listener-01"}
+    assert "listener-02.jsonl (" in caplog.text
+    (path.parent / "listener-02.jsonl").rmdir()
+    (path.parent / "kept").rename(path.parent / "listener-02.jsonl")
     # Who voted goes on.
+    path.write_bytes(b"\n".join([*lines[:2], b"hello", lines[3], b""]))
     assert test.record(1, vote_of(test.plan(1), 3, GIVEN["mos"]))["kind"] == "stored"
     assert len(test.votes) == 6
 

@@ -1,7 +1,7 @@
 """What listeners said: beginnings and votes, a book each, in the folder of their test."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from speechframe.analysis.votes import VOTE_SCHEMA
-from speechframe.errors import VoteRefused
-from speechframe.listening.session import begun, refuse_stored
-from speechframe.listening.setup import Setup
+from speechframe.errors import StoreError, VoteRefused
+from speechframe.listening.design import Page
+from speechframe.listening.questions import begun
+from speechframe.listening.session import refuse_stored
+from speechframe.listening.setup import SETUP_NAME, Setup
 from speechframe.listening.votes import BEGIN, VOTE, VoteBook, votes_table
+from speechframe.store.files import storing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,11 +37,15 @@ class Ballots:
         The test's folder.
     setup
         What the test was set up with.
+    pages
+        Gives a listener's pages by trial; those of somebody else are none.
     """
 
-    def __init__(self, folder: Path, setup: Setup) -> None:
+    def __init__(self, folder: Path, setup: Setup, pages: Callable[[str], Mapping[int, Page]]) -> None:
+        self._test_folder = folder
         self._folder = folder / _VOTES
         self._setup = setup
+        self._pages = pages
 
     def how_far(self, listener: str) -> tuple[bool, list[int]]:
         """Return whether somebody has begun, and which trials they voted on, in that order."""
@@ -60,6 +67,7 @@ class Ballots:
             raise VoteRefused("this is neither a beginning nor a vote")
         consent = self._setup.consent
         answers = begun(message, consent=consent, questions=self._setup.questions)
+        self._require_test()
         self._book(listener).add(
             {
                 "kind": BEGIN,
@@ -80,6 +88,7 @@ class Ballots:
         StoreError
             It could not be kept.
         """
+        self._require_test()
         if not self.how_far(listener)[0]:
             raise VoteRefused("the test has not begun: reload the page", trial=trial)
         self._book(listener).add({"kind": VOTE, "trial": trial, "rows": list(rows)})
@@ -88,66 +97,82 @@ class Ballots:
     def votes(self) -> "pd.DataFrame":
         """All votes so far, practice among them; a log names what is stored and cannot be read."""
         tables = [VOTE_SCHEMA[self._setup.method].empty_table()]
-        unreadable: list[str] = []
-        for listener, (lines, broken) in self._books():
-            trials: set[int] = set()
-            for number, line in lines.items():
-                if line["kind"] != VOTE:
-                    continue
-                try:
-                    tables.append(self._counted(listener, line, trials))
-                except (ValueError, TypeError) as error:
-                    broken[number] = str(error)
-            unreadable += [f"{listener}.jsonl, line {number} ({why})" for number, why in broken.items()]
-        if unreadable:
-            more = f" and {len(unreadable) - _SHOWN} more" if len(unreadable) > _SHOWN else ""
-            log.warning(
-                "stored votes in %s that cannot be read are left out of the results: %s%s; put the file back "
-                "as it was, or take the line out",
-                self._folder,
-                "; ".join(unreadable[:_SHOWN]),
-                more,
-            )
+        tables += self._readable(VOTE, self._counted)
         frame: pd.DataFrame = pa.concat_tables(tables).to_pandas()
         return frame
+
+    @property
+    def answers(self) -> "pd.DataFrame":
+        """Who began when, and what they answered: one row a listener; a log as for :attr:`votes`."""
+        import pandas as pd
+
+        names = [question.name for question in self._setup.questions]
+        rows = self._readable(BEGIN, self._began)
+        return pd.DataFrame(rows, columns=["listener", "begun_utc", "consent", *names])
 
     def _counted(self, listener: str, line: Mapping[str, Any], trials: set[int]) -> pa.Table:
         """Return the rows of a stored vote, and add its trial to those that have one."""
         setup, trial = self._setup, line["trial"]
-        if trial in trials:
-            raise ValueError(f"a second vote of trial {trial}")
-        known = {"test_id": setup.test_id, "seed": setup.seed, "listener": listener, "trial": trial}
-        names = {"item": setup.items} | dict.fromkeys(
-            ("condition", "condition_a", "condition_b"), setup.conditions
-        )
-        for row in line["rows"]:
-            refuse_stored(row, method=setup.method, known=known, names=names)
+        page = self._pages(listener).get(trial)
+        if page is None or trial in trials:
+            raise ValueError(f"trial {trial} has its vote already" if page else f"there is no trial {trial}")
+        known = {"test_id": setup.test_id, "seed": setup.seed}
+        refuse_stored(page, line["rows"], method=setup.method, known=known)
         table = votes_table(line["rows"], setup.method)
         trials.add(trial)
         return table
 
-    @property
-    def answers(self) -> "pd.DataFrame":
-        """Who began when, and what they answered: one row a listener."""
+    def _began(self, listener: str, line: Mapping[str, Any], _: set[int]) -> dict[str, Any]:
         import pandas as pd
 
-        names = [question.name for question in self._setup.questions]
-        rows = [
-            {
-                "listener": listener,
-                "begun_utc": pd.Timestamp(line["begun_utc"]),
-                "consent": line["consent"],
-                **line["answers"],
-            }
-            for listener, (lines, _) in self._books()
-            for line in lines.values()
-            if line["kind"] == BEGIN
-        ]
-        return pd.DataFrame(rows, columns=["listener", "begun_utc", "consent", *names])
+        # Checked as it was when it came.
+        answers = begun(line, consent=None, questions=self._setup.questions)
+        begun_utc = pd.Timestamp(line["begun_utc"])
+        return {"listener": listener, "begun_utc": begun_utc, "consent": line["consent"], **answers}
+
+    def _readable(self, kind: str, read: Callable[[str, Mapping[str, Any], set[int]], Any]) -> list[Any]:
+        """Return what all lines of a kind hold; those that cannot be read are named in the log."""
+        found: list[Any] = []
+        unreadable: list[str] = []
+        for path in self._paths():
+            try:
+                lines, broken = VoteBook(path).read()
+            except StoreError as error:
+                unreadable.append(f"{path.name} ({error.__cause__})")
+                continue
+            if not self._pages(path.stem):
+                unreadable.append(f"{path.name} (the test has no such listener)")
+                continue
+            trials: set[int] = set()
+            for number, line in lines.items():
+                if line["kind"] != kind:
+                    continue
+                try:
+                    found.append(read(path.stem, line, trials))
+                except (ValueError, TypeError, OverflowError, VoteRefused) as error:
+                    broken[number] = str(error)
+            unreadable += [f"{path.name}, line {number} ({why})" for number, why in broken.items()]
+        if unreadable:
+            more = f" and {len(unreadable) - _SHOWN} more" if len(unreadable) > _SHOWN else ""
+            log.warning(
+                "stored votes in %s that cannot be read are left out of the results: %s%s; put the file back "
+                "as it was",
+                self._folder,
+                "; ".join(unreadable[:_SHOWN]),
+                more,
+            )
+        return found
+
+    def _paths(self) -> list[Path]:
+        with storing(self._folder, "reading votes"):
+            # Not glob: a folder that may not be read would be an empty one.
+            paths = sorted(self._folder.iterdir()) if self._folder.exists() else []
+        return [path for path in paths if path.suffix == ".jsonl"]
 
     def _book(self, listener: str) -> VoteBook:
         return VoteBook(self._folder / f"{listener}.jsonl")
 
-    def _books(self) -> Iterator[tuple[str, tuple[dict[int, dict[str, Any]], dict[int, str]]]]:
-        for path in sorted(self._folder.glob("*.jsonl")):
-            yield path.stem, VoteBook(path).read()
+    def _require_test(self) -> None:
+        """Raise StoreError when the test's folder is gone: a vote that is kept there would be of no test."""
+        with storing(self._test_folder, "writing a vote"):
+            (self._test_folder / SETUP_NAME).stat()

@@ -9,7 +9,7 @@ from speechframe.analysis.votes import AB, ABX, METHODS, MULTI, MUSHRA
 from speechframe.batch.progress import say
 from speechframe.errors import ListeningError
 from speechframe.listening.instructions import INTROS, PROMPTS, TITLE
-from speechframe.listening.session import questions_of
+from speechframe.listening.questions import questions_of
 from speechframe.listening.setup import Setup, drawn, gone_on_with, write_design
 from speechframe.listening.signals import ANCHORS
 from speechframe.listening.sources import material_of, nearest_in_words

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from speechframe.errors import ListeningError, StoreError, VoteRefused
 from speechframe.listening.given import given_test
 from speechframe.listening.opaque import secret_of
-from speechframe.listening.session import begun
+from speechframe.listening.questions import begun
 from speechframe.listening.test import Test
 from speechframe.listening.votes import BEGIN, VOTE, votes_frame
 from speechframe.page.arguments import place

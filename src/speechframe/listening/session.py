@@ -4,24 +4,20 @@ Nothing here opens a file. Messages come from a page, so that everything in them
 about them goes back to a listener, so that no condition is named.
 """
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from speechframe.analysis.votes import AB, ABX, METHODS, TIE, VOTE_SCHEMA, A, B, Method
-from speechframe.errors import ListeningError, VoteRefused
+from speechframe.errors import VoteRefused
 from speechframe.listening.design import Page
 
 __all__ = [
     "LISTEN_S",
     "REFERENCE_SLOT",
     "X_SLOT",
-    "Question",
-    "begun",
     "needed_s",
-    "questions_of",
     "refuse_stored",
     "vote_rows",
 ]
@@ -35,137 +31,12 @@ _SLACK_S, _SLACK_SHARE = 0.2, 0.1
 REFERENCE_SLOT = "R"
 X_SLOT = "X"
 
-_FLAGS = (None, True, False)
-_KINDS = ("text", "number", "choice")
-_MOST_TEXT = 2_000
 _LATEST_MS = 9.2e12
 """In the year 2261: later times do not fit into pandas' nanoseconds."""
+_EPOCH, _MS = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
 _MOST_PLAYS = 1_000_000
 _MOST_LISTENED_S = 366 * 86_400
 """Far more than anybody plays of a signal on a page, and far less than a column of votes can hold."""
-_ANSWERS: Mapping[str, tuple[str | None, ...]] = {
-    "left": (A, B),
-    "truth": (A, B),
-    "choice": (A, B, TIE, None),
-    "answer": (A, B, None),
-}
-
-
-@dataclass(frozen=True)
-class Question:
-    """A question to the listener, before the first trial.
-
-    Parameters
-    ----------
-    name
-        What the answer's column is called.
-    label
-        What the listener reads.
-    kind
-        ``text``, ``number`` or ``choice``.
-    choices
-        What can be chosen.
-    required
-        Whether the test waits for it.
-    """
-
-    name: str
-    label: str
-    kind: str = "text"
-    choices: tuple[str, ...] = ()
-    required: bool = True
-
-    def to_page(self) -> dict[str, Any]:
-        """Return what goes to the page."""
-        return {
-            "name": self.name,
-            "label": self.label,
-            "kind": self.kind,
-            "choices": list(self.choices),
-            "required": self.required,
-        }
-
-
-def questions_of(given: Sequence[str | Mapping[str, Any]]) -> tuple[Question, ...]:
-    """Return questions as they were given: a text, or a mapping of a :class:`Question`'s fields.
-
-    Raises
-    ------
-    ListeningError
-        A question says something else, or two have one name.
-
-    Examples
-    --------
-    >>> asked = questions_of(["Your age?", {"label": "Headphones?", "choices": ["yes", "no"]}])
-    >>> [(question.name, question.kind) for question in asked]
-    [('Your age?', 'text'), ('Headphones?', 'choice')]
-    """
-    found: list[Question] = []
-    # A text is one question, not as many as it has letters; and so is a mapping.
-    several: Any = given
-    for one in several if _is_list(several) else [several]:
-        fields: dict[str, Any] = {"label": one} if isinstance(one, str) else {}
-        if isinstance(one, Mapping):
-            fields = dict(one)
-        unknown = set(fields) - set(Question.__dataclass_fields__)
-        offered = fields.get("choices", ())
-        choices = tuple(map(str, offered)) if _is_list(offered) else ()
-        is_choice = "choices" in fields
-        fields = {
-            "kind": "choice" if is_choice else "text",
-            "name": fields.get("label"),
-            **fields,
-            "choices": choices,
-        }
-        texts = [fields["label"], fields["name"]] if fields.get("label") else [None]
-        is_asked = all(isinstance(value, str) and value.strip() for value in texts) and _is_list(offered)
-        if unknown or not is_asked or fields["kind"] not in _KINDS or fields.get("required") not in _FLAGS:
-            raise ListeningError(
-                f"{one!r} is no question: a text, or a mapping with label and, if wanted, name, kind "
-                f"({', '.join(_KINDS)}), choices, required"
-            )
-        if (fields["kind"] == "choice") != bool(choices):
-            raise ListeningError(
-                f"question {fields['name']!r}: choices are what a question of kind choice has"
-            )
-        found.append(Question(**fields))
-    names = [question.name for question in found]
-    if len(set(names)) != len(names):
-        raise ListeningError(f"two questions have one name: {', '.join(names)}")
-    return tuple(found)
-
-
-def begun(
-    message: Mapping[str, Any], *, consent: str | None, questions: Sequence[Question]
-) -> dict[str, Any]:
-    """Return the answers of a listener who begins.
-
-    Parameters
-    ----------
-    message
-        As the page sends it: ``consent`` and ``answers``.
-    consent
-        What the listener has to agree to, if anything.
-    questions
-        What was asked.
-
-    Raises
-    ------
-    VoteRefused
-        No consent, or an answer that is missing or is none.
-
-    Examples
-    --------
-    >>> asked = [Question("age", "Your age?", "number")]
-    >>> begun({"consent": True, "answers": {"age": "31"}}, consent="I take part.", questions=asked)
-    {'age': 31.0}
-    """
-    if consent is not None and message.get("consent") is not True:
-        raise VoteRefused("the test begins when you have agreed to take part")
-    given = message.get("answers") or {}
-    if not isinstance(given, Mapping) or set(given) - {question.name for question in questions}:
-        raise VoteRefused("there are answers to questions that were not asked")
-    return {question.name: _answer(question, given.get(question.name)) for question in questions}
 
 
 def needed_s(audio_seconds: float) -> float:
@@ -232,47 +103,34 @@ def vote_rows(
     ]
 
 
-def refuse_stored(row: Any, *, method: str, known: Mapping[str, Any], names: Mapping[str, Any]) -> None:
-    """Raise ValueError for a stored row of a vote that nothing can be counted by.
+def refuse_stored(page: Page, rows: Sequence[Any], *, method: str, known: Mapping[str, Any]) -> None:
+    """Raise ValueError or TypeError when the rows of a stored vote are not those of a vote on this page.
 
     Parameters
     ----------
-    row
-        As it stands in the file.
+    page
+        What was asked.
+    rows
+        As they stand in the file.
     method
         Of the test.
     known
-        Column to what it must hold: whose vote it is, of which test and trial.
-    names
-        Column to the names it may hold: items and conditions.
-
-    Examples
-    --------
-    >>> refuse_stored({"test_id": "t1"}, method="mos", known={"test_id": "t2"}, names={})
-    Traceback (most recent call last):
-    ValueError: test_id is 't1'
+        Further columns of each row, as for :func:`vote_rows`.
     """
-    if not isinstance(row, Mapping):
-        raise ValueError(f"a row is {row!r:.80}")  # noqa: TRY004 - damaged content, as below
-    allowed = {
-        **{name: (value,) for name, value in known.items()},
-        "training": (True, False),
-        **names,
-        **_ANSWERS,
-    }
-    for name in VOTE_SCHEMA[method].names:
-        value, scale = row.get(name), METHODS[method]
-        is_wrong = (
-            value not in allowed.get(name, (value,))
-            or (name == "score" and value is not None and not _is_score(scale, value))
-            or (
-                name == "correct"
-                and row["answer"] is not None
-                and value is not (row["answer"] == row["truth"])
-            )
-        )
-        if is_wrong or name not in row:
-            raise ValueError(f"{name} is {value!r:.80}")
+    if len(rows) != len(page.rows):
+        raise ValueError(f"it has {len(rows)} rows instead of {len(page.rows)}")
+    for row, asked in zip(rows, page.rows, strict=True):
+        if not isinstance(row, Mapping):
+            raise ValueError(f"a row is {row!r:.80}")  # noqa: TRY004 - damaged content, as below
+        wanted = {**known, **asked}
+        if method == ABX:
+            answer = row.get("answer")
+            wanted["correct"] = None if answer is None else answer == asked["truth"]
+        for name in VOTE_SCHEMA[method].names:
+            value = row.get(name)
+            is_right = value == wanted[name] if name in wanted else _STORED[name](value, METHODS[method])
+            if not is_right or name not in row:
+                raise ValueError(f"{name} is {value!r:.80}")
 
 
 @dataclass(frozen=True)
@@ -357,17 +215,17 @@ def _is_score(scale: Method, value: Any) -> bool:
     )
 
 
-def _is_list(value: object) -> bool:
-    return isinstance(value, Iterable) and not isinstance(value, (str, Mapping))
-
-
 def _is_number(value: object) -> bool:
     # Bounded before it becomes a float: an integer of JSON may be larger than any.
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _LATEST_MS
 
 
+def _is_amount(value: Any, most: int) -> bool:
+    return _is_number(value) and 0 <= value <= most
+
+
 def _amount(trial: int, value: Any, most: int) -> float:
-    if not _is_number(value) or not 0 <= value <= most:
+    if not _is_amount(value, most):
         raise VoteRefused(
             f"this vote does not say how much was heard: a number from 0 to {most:,}", trial=trial
         )
@@ -382,20 +240,18 @@ def _time(trial: int, value: Any, *, needed: bool) -> str | None:
     return datetime.fromtimestamp(value / 1000, UTC).isoformat()
 
 
-def _answer(question: Question, value: Any) -> Any:
-    if value is None or value == "":
-        if question.required:
-            raise VoteRefused(f"please answer: {question.label}")
-        return None
-    if question.kind == "number":
-        try:
-            number = float(value)
-        except (TypeError, ValueError, OverflowError):
-            number = math.nan
-        if not math.isfinite(number):
-            raise VoteRefused(f"please answer by a number: {question.label}")
-        return number
-    if question.kind == "choice" and value not in question.choices:
-        raise VoteRefused(f"please choose one of {', '.join(question.choices)}: {question.label}")
-    # Half of a surrogate pair is no text that could be written.
-    return str(value)[:_MOST_TEXT].encode(errors="replace").decode()
+def _is_time(value: Any) -> bool:
+    # A time without its zone raises a TypeError here.
+    return isinstance(value, str) and 0 < (datetime.fromisoformat(value) - _EPOCH) / _MS < _LATEST_MS
+
+
+_STORED: Mapping[str, Callable[[Any, Method], bool]] = {
+    "score": lambda value, scale: value is None or _is_score(scale, value),
+    "choice": lambda value, _: value in (A, B, TIE, None),
+    "answer": lambda value, _: value in (A, B, None),
+    "plays": lambda value, _: isinstance(value, int) and _is_amount(value, _MOST_PLAYS),
+    "listened_s": lambda value, _: _is_amount(value, _MOST_LISTENED_S),
+    "first_play_utc": lambda value, _: value is None or _is_time(value),
+    "voted_utc": lambda value, _: _is_time(value),
+}
+"""Column to what it may hold in a stored vote; the design says what the others hold."""

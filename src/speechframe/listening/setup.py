@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from speechframe.analysis.votes import MUSHRA
 from speechframe.errors import ListeningError, StoreError
 from speechframe.listening.design import design
-from speechframe.listening.session import Question
+from speechframe.listening.questions import Question
 from speechframe.listening.signals import ANCHORS
 from speechframe.store.files import storing, write_whole
 

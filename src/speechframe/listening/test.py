@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from speechframe.analysis.votes import AB, METHODS
 from speechframe.errors import ListeningError, StoreError, VoteRefused
 from speechframe.listening.ballots import Ballots
-from speechframe.listening.design import listener_name, pages_of
+from speechframe.listening.design import Page, listener_name, pages_of
 from speechframe.listening.session import LISTEN_S, vote_rows
 from speechframe.listening.setup import Setup, drawn, read_design, write_design
 from speechframe.listening.sheet import Sheet, sheet_of
@@ -61,7 +61,7 @@ class Test:
         self.stimuli = stimuli
         self._design = design
         self._sheets: dict[str, Sheet] = {}
-        self._ballots = Ballots(folder, setup)
+        self._ballots = Ballots(folder, setup, self._pages)
         self.listener = self.name_of(listener)
 
     @property
@@ -368,6 +368,10 @@ class Test:
             return self._ballots.how_far(self.name_of(listener))[1]
         except StoreError:
             return []
+
+    def _pages(self, name: str) -> Mapping[int, Page]:
+        is_known = name in self._sheets or name in self.listeners
+        return self._sheet(name).pages if is_known else {}
 
     def _sheet(self, name: str) -> Sheet:
         if name not in self._sheets:
