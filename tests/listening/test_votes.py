@@ -5,6 +5,7 @@ import json
 import math
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -220,6 +221,47 @@ def test_what_could_not_be_written_is_not_confirmed_and_tells_no_path(tmp_path, 
     assert str(tmp_path) not in json.dumps(said)
     assert "No space left" in caplog.text
     assert len(test.votes) == 0, "the file is as it was before"
+
+
+def test_where_the_folder_is_gone_no_vote_is_confirmed_and_no_folder_is_made(tmp_path):
+    test = made(tmp_path / "t")
+    plan = test.plan(1)
+    (tmp_path / "t").rename(tmp_path / "away")
+    for said in (
+        test.record(1, vote_of(plan, 0, GIVEN["mos"])),
+        test.answer(2, {"kind": "begin"}),
+    ):
+        assert (said["kind"], said["try_again"]) == ("refused", True)
+    assert list(tmp_path.iterdir()) == [tmp_path / "away"]
+    (tmp_path / "away").rename(tmp_path / "t")
+    assert test.record(1, vote_of(plan, 0, GIVEN["mos"]))["kind"] == "stored"
+
+
+def test_what_a_test_keeps_is_for_its_owner_only(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine").chmod(0o755)
+    before = os.umask(0)
+    try:
+        for name in ("new", "mine"):
+            test = made(tmp_path / name)
+            test.record(1, vote_of(test.plan(1), 0, GIVEN["mos"]))
+            test.invite(5)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "mine").stat().st_mode) == 0o755, "a folder that was there keeps its mode"
+    there = [tmp_path / "new", *(tmp_path / "new").rglob("*"), *(tmp_path / "mine").rglob("*")]
+    names = {path.name for path in there}
+    assert names >= {
+        "test.json",
+        "design.parquet",
+        "secret",
+        "stimuli",
+        "votes",
+        "listener-01.jsonl",
+        "00001.wav",
+    }
+    modes = {(path.is_dir(), stat.S_IMODE(path.stat().st_mode)) for path in there}
+    assert modes == {(True, 0o700), (False, 0o600)}
 
 
 def test_no_votes_are_a_frame_of_no_rows(tmp_path):

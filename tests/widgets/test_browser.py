@@ -346,8 +346,38 @@ def test_what_cannot_be_saved_is_said(run, browsing):
     (run.path / "reviews.parquet").write_bytes(b"no table")
     row(bridge, 0).focus()
     bridge.page.keyboard.press("k")
-    bridge.page.get_by_role("alert").filter(has_text="this was not saved").wait_for()
-    assert row(bridge, 0).locator(".spf-badge").count() == 0
+    bridge.page.get_by_role("alert").filter(has_text="row 0 was not saved").wait_for()
+    assert row(bridge, 0).locator(".spf-badge").all_inner_texts() == ["not saved"]
+
+
+def test_decisions_that_cannot_be_kept_stay_in_the_page_for_another_try(run, browsing, caplog):
+    bridge = browsing(run, page_rows=20)
+    page, away = bridge.page, run.path.with_name("away")
+    row(bridge, 0).click()
+    page.locator(".spf-clip").wait_for()
+    run.path.rename(away)
+    row(bridge, 0).focus()
+    page.keyboard.press("k")
+    again = page.get_by_role("button", name="Try again to save 1 row")
+    again.wait_for()
+    assert not run.path.exists(), "no folder was made for it"
+    assert "holds no run any more" in bridge.widget.trouble
+    assert "what was said of row 0 was not saved" in caplog.text
+    # As often as one likes.
+    again.click()
+    bridge.until(lambda: caplog.text.count("row 0 was not saved") >= 2)
+    away.rename(run.path)
+    # Those before go with the next one, from whatever page of the list.
+    page.get_by_role("button", name="Next").click()
+    bridge.until(lambda: shown(bridge)[:1] == [20])
+    row(bridge, 21).focus()
+    page.keyboard.press("r")
+    bridge.until(lambda: len(run.reviews) == 2)
+    said = run.reviews.set_index("row_id")
+    assert said["verdict"].to_dict() == {"0": "keep", "21": "reject"}
+    assert said.loc["0", "is_current"]
+    expect(page.get_by_role("button", name="Try again")).to_have_count(0)
+    assert bridge.widget.trouble == ""
 
 
 def test_a_real_run_is_reviewed_and_its_rejected_rows_are_made_anew(browsing, tmp_path):
@@ -368,6 +398,11 @@ def test_a_real_run_is_reviewed_and_its_rejected_rows_are_made_anew(browsing, tm
     row(bridge, 2).get_by_text("of an earlier take").wait_for()
 
 
+def said_of(row, verdict):
+    """A decision as a page sends it: with what it shows."""
+    return {"row": row["row"], "sha256": row["sha256"], "verdict": verdict, "decision": 1}
+
+
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("was_open", [True, False], ids=["open", "closed"])
 def test_a_verdict_is_of_the_take_that_is_heard(tmp_path, was_open):
@@ -378,14 +413,14 @@ def test_a_verdict_is_of_the_take_that_is_heard(tmp_path, was_open):
         widget = browse(run)
         if was_open:
             widget.on_open({"place": 1})
-        widget.on_review({"place": 1, "verdict": "reject"})
+        widget.on_review(said_of(widget.rows[1], "reject"))
         spf.resume(run, redo="rejected", **made)
     if was_open:
         widget.show()
     else:
         widget.on_open({"place": 1})
     assert [row["is_old"] for row in widget.rows] == [False, True]
-    widget.on_review({"place": 1, "verdict": "keep"})
+    widget.on_review(said_of(widget.rows[1], "keep"))
     said = run.reviews.iloc[-1]
     heard = hashlib.sha256(widget.shelf.clip(widget.opened["id"]).audio).hexdigest()
     assert (said["verdict"], said["sha256"], said["is_current"]) == ("keep", heard, True)

@@ -139,7 +139,7 @@ def test_a_vote_outlives_a_server_that_goes_away_and_the_listener_is_told(
         hear_all(page)
     page.get_by_role("radio").first.check()
     page.get_by_role("button", name="Next").click()
-    page.get_by_role("alert").filter(has_text="No connection. Your answer is kept").wait_for()
+    page.get_by_role("alert").filter(has_text="No connection. It is kept").wait_for()
     accessible(page.locator("body"))
     picture(page, "listening-served-alone")
     with serve_test(open_test(test.folder), port=port, listeners=1):
@@ -149,6 +149,22 @@ def test_a_vote_outlives_a_server_that_goes_away_and_the_listener_is_told(
 
 
 @pytest.mark.slow
+def test_a_vote_that_could_not_be_kept_stays_in_the_page_until_it_is(page, tmp_path):
+    test = made(tmp_path / "test", trials_per_listener=1, training=0)
+    with serve_test(test, listeners=1) as served:
+        page.goto(served.links["listener-01"])
+        start(page)
+        (tmp_path / "test").rename(tmp_path / "away")
+        choose_first(page)
+        page.get_by_role("alert").filter(
+            has_text="The server could not keep your answer. It is kept"
+        ).wait_for()
+        assert list(tmp_path.iterdir()) == [tmp_path / "away"]
+        (tmp_path / "away").rename(tmp_path / "test")
+        page.get_by_text("Thank you.").wait_for()
+    assert len(test.votes) == 1
+
+
 def test_a_vote_that_waits_outlives_a_reload(page, tmp_path):
     test = made(tmp_path / "test")
     with serve_test(test, listeners=1) as served:

@@ -57,7 +57,6 @@ def secret_of(folder: Path) -> Secret:
     """
     path = folder / _FILE
     with storing(folder, "keeping the secret of a test"):
-        folder.mkdir(parents=True, exist_ok=True)
         if not path.exists():
             draft = folder / f".{secrets.token_hex(8)}.tmp"
             draft.touch(mode=0o600)

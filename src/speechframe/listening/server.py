@@ -227,6 +227,9 @@ class ServedTest:
             taken, answer = self._taken.get(listener, (None, {}))
             if message != taken:
                 answer = await asyncio.to_thread(self._test.answer, listener, message)
+                if answer.get("try_again"):
+                    # The page keeps it, and sends it again until it is taken.
+                    raise web.HTTPServiceUnavailable
                 if answer["kind"] != "refused":
                     self._taken[listener] = (message, answer)
                     self._count(listener, await asyncio.to_thread(self._test.plan, listener))

@@ -13,7 +13,7 @@ from speechframe.errors import ListeningError, StoreError
 from speechframe.listening.design import design
 from speechframe.listening.questions import Question
 from speechframe.listening.signals import ANCHORS
-from speechframe.store.files import storing, write_whole
+from speechframe.store.files import storing, write_private
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,7 +91,7 @@ class Setup:
             {"format": _FORMAT, "test_id": self.test_id, **asdict(self)}, ensure_ascii=False, indent=1
         )
         with storing(folder, "writing the set-up of a test"):
-            write_whole(folder / SETUP_NAME, text.encode())
+            write_private(folder / SETUP_NAME, text.encode())
 
     @classmethod
     def read(cls, folder: Path) -> "Setup":
@@ -151,7 +151,7 @@ def write_design(frame: "pd.DataFrame", folder: Path) -> None:
     held = io.BytesIO()
     frame.to_parquet(held, index=False)
     with storing(folder, "writing the design of a test"):
-        write_whole(folder / _DESIGN_NAME, held.getvalue())
+        write_private(folder / _DESIGN_NAME, held.getvalue())
 
 
 def read_design(folder: Path) -> "pd.DataFrame":

@@ -30,7 +30,7 @@ from speechframe.listening.signals import ANCHORS, TARGET_LUFS, loudness_lufs, l
 from speechframe.listening.sources import Material
 from speechframe.spec.chosen import CONTENT_TYPES
 from speechframe.spec.speech import Format
-from speechframe.store.files import storing, write_whole
+from speechframe.store.files import private_file, private_folder, storing, write_private
 
 __all__ = ["Sound", "Stimuli", "open_stimuli", "prepare"]
 
@@ -295,12 +295,15 @@ def _made(folder: Path, tasks: list[_Task], found: list[_Facts], threads: Thread
         seconds = max(1, round(len(louder) / rate_hz / _LENGTH_S)) * _LENGTH_S
         whole = fitted(louder, codec.seconds_to_frames(seconds, rate_hz))
         name = f"{place + 1:05}.wav"
+        private_file(folder / _FOLDER / name)
         (folder / _FOLDER / name).write_bytes(codec.encode(whole, rate_hz, format=Format.WAV))
         levels = (round(facts.lufs, 3), round(gain_db, 3))
         return Sound(task.item, task.condition, name, round(seconds, 2), facts.sha256, facts.rate_hz, *levels)
 
     with storing(folder, "writing the sounds of a test"):
-        (folder / _FOLDER).mkdir(parents=True, exist_ok=True)
+        # Whoever could look in here would know what a sound of a blind test is.
+        private_folder(folder)
+        private_folder(folder / _FOLDER)
         sounds = list(threads.map(write, range(len(tasks)), tasks, found))
         index = {
             "sample_rate_hz": rate_hz,
@@ -308,7 +311,7 @@ def _made(folder: Path, tasks: list[_Task], found: list[_Facts], threads: Thread
             "sounds": [asdict(each) for each in sounds],
         }
         # Last: it says that everything else is there.
-        write_whole(folder / _FOLDER / _INDEX, json.dumps(index, indent=1).encode())
+        write_private(folder / _FOLDER / _INDEX, json.dumps(index, indent=1).encode())
     return Stimuli(folder, sounds, sample_rate_hz=rate_hz, loudness_lufs=lufs)
 
 

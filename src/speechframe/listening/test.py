@@ -199,7 +199,8 @@ class Test:
         -------
         dict
             ``{"kind": "stored", "trial", "reveal"}``, or ``{"kind": "refused", "trial", "message", "done"}``
-            where it breaks a rule, could not be kept or is there already, which ``done`` tells.
+            where it breaks a rule, could not be kept (then ``try_again`` is true) or is there already, which
+            ``done`` tells.
         """
         answer = self._kept(lambda: self._vote(listener, message), message.get("trial"))
         if answer["kind"] == "refused":
@@ -341,15 +342,16 @@ class Test:
         )
 
     def _kept(self, work: Callable[[], dict[str, Any]], trial: Any) -> dict[str, Any]:
+        answer = {"kind": "refused", "trial": trial if isinstance(trial, int) else None}
         try:
             return work()
         except VoteRefused as error:
-            said = str(error)
+            return {**answer, "message": str(error)}
         except StoreError:
             # The words name the folder, which is no business of a listener.
             log.exception("a vote of %s could not be kept", self.test_id)
             said = "this could not be kept; please try again, and tell who asked you to take part"
-        return {"kind": "refused", "trial": trial if isinstance(trial, int) else None, "message": said}
+            return {**answer, "message": said, "try_again": True}
 
     def _begin(self, listener: int | str, message: Mapping[str, Any]) -> dict[str, Any]:
         self._ballots.begin(self.name_of(listener), message)

@@ -78,9 +78,10 @@ class VoteBook:
         """
         with storing(self.path, "writing a vote"):
             is_new = not self.path.exists()
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            # Without the folders above it: where a test was removed, no vote is kept in a folder of its own.
+            self.path.parent.mkdir(mode=0o700, exist_ok=True)
             # Two pages of one listener may vote at once, in two processes.
-            with FileLock(self.path.with_name(f".{self.path.name}.lock")):
+            with FileLock(self.path.with_name(f".{self.path.name}.lock"), mode=0o600):
                 self._append(line)
             if is_new:
                 sync_folder(self.path.parent)

@@ -278,8 +278,7 @@ class Cache:
         return f".{self._token}-{os.getpid()}-{next(self._numbers)}.tmp"
 
     def _make(self) -> None:
-        self.folder.parent.mkdir(parents=True, exist_ok=True)
-        self.folder.mkdir(mode=0o700, exist_ok=True)
+        files.private_folder(self.folder)
         marker = self.folder / cache_files.MARKER
         if not marker.exists():
             cache_files.check_layout(self.folder)

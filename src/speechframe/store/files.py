@@ -98,6 +98,24 @@ def write_whole(final: Path, content: bytes) -> None:
     publish(final)
 
 
+def private_folder(folder: Path) -> None:
+    """Make a folder that only its owner can look into; one that is there keeps its mode."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def private_file(path: Path) -> None:
+    """Make an empty file that only its owner can read, whatever the umask is and stood there before."""
+    path.unlink(missing_ok=True)
+    path.touch(mode=0o600)
+
+
+def write_private(final: Path, content: bytes) -> None:
+    """Do as :func:`write_whole` does, in a file that only its owner can read."""
+    private_file(temp_path(final))
+    write_whole(final, content)
+
+
 def remove_unfinished(folder: Path) -> None:
     """Remove what a killed writer left under a temporary name."""
     if isinstance(folder, Remote):

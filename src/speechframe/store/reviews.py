@@ -17,6 +17,7 @@ from filelock import FileLock, Timeout
 from speechframe.errors import StoreError
 from speechframe.store import files
 from speechframe.store.locate import work_folder
+from speechframe.store.manifest import FILE_NAME as RUN_NAME
 from speechframe.store.remote import Remote
 from speechframe.store.schema import now
 from speechframe.store.writer import user_name
@@ -85,6 +86,9 @@ def add_reviews(folder: Path, reviews: Sequence[Review]) -> None:
     lock = FileLock(work_folder(folder) / LOCK_NAME, timeout=_LOCK_S, thread_local=False)
     added = pa.Table.from_pylist([asdict(review) for review in reviews], REVIEW_SCHEMA)
     with files.storing(folder, "writing reviews"):
+        # First: making the lock would make the folder, too.
+        if not (folder / RUN_NAME).is_file():
+            raise StoreError(f"{folder} holds no run any more: nothing was written; put the run back there")
         try:
             with lock:
                 _replace(folder, pa.concat_tables([read_reviews(folder), added]))

@@ -1,5 +1,6 @@
 """A run's rows by pages: sorted, filtered, searched, heard, and kept or rejected by a key."""
 
+import logging
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["DatasetBrowser", "browse"]
+
+log = logging.getLogger(__name__)
 
 _PAGE_ROWS = 50
 _MOST_PAGE_ROWS = 1_000
@@ -175,6 +178,12 @@ class DatasetBrowser(ClipWidget):
         row = self._shown(message)
         if row is None:
             return
+        try:
+            self._open(row)
+        except (SpeechframeError, OSError) as error:
+            self.trouble = str(error)
+
+    def _open(self, row: dict[str, Any]) -> None:
         self.run.refresh()
         (now,) = self._reader.page([row["place"]])
         if now != row:
@@ -191,22 +200,26 @@ class DatasetBrowser(ClipWidget):
             self.opened = {**entry.to_page(), "place": row["place"], "fields": self._reader.others(entry)}
 
     def on_review(self, message: dict[str, Any]) -> None:
-        """Write down what is said of a row."""
-        row = self._shown(message)
-        if row is None or not self.editable:
+        """Write down what is said of a row; the page keeps it until it is told that it is on the disk."""
+        if not self.editable:
             return
+        row_id = str(message["row"])
+        answer = {"kind": "reviewed", "row": row_id, "decision": message.get("decision")}
         said = {
             name: str(message[name]) for name in ("verdict", "comment", "corrected_text") if name in message
         }
         try:
-            self.run.review(row["row"], **said, sha256=row["sha256"], reviewer=self.reviewer)
+            self.run.review(row_id, **said, sha256=message.get("sha256"), reviewer=self.reviewer)
         except (SpeechframeError, KeyError, OSError) as error:
-            self.trouble = f"this was not saved: {error}"
+            log.warning("what was said of row %s was not saved: %s", row_id, error)
+            self.trouble = f"row {row_id} was not saved: {error}"
+            self.send({**answer, "problem": str(error)})
             return
         self._reader.forget_reviews()
         with self.hold_sync():
             self.trouble = ""
             self.rows = self._reader.page([row["place"] for row in self.rows])
+        self.send(answer)
         self._open_again()
 
     def _open_again(self) -> None:

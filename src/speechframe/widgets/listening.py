@@ -141,9 +141,11 @@ class ListeningTest(PageWidget):
         self._answer(message)
 
     def _answer(self, message: dict[str, Any]) -> None:
-        self.send(self.test.answer(self.listener, message))
+        answer = self.test.answer(self.listener, message)
+        self.send(answer)
         # Whoever opens the notebook's page again goes on from here.
-        self.plan = self.test.plan(self.listener)
+        if not answer.get("try_again"):
+            self.plan = self.test.plan(self.listener)
 
     def to_text(self) -> str:
         """Return how far this listener is; not what is compared, for it may be the listener who reads it."""

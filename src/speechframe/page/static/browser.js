@@ -7,10 +7,11 @@ import { makeWidget } from "./core/widget.js";
 
 const COLUMNS = [["row", "Row"], ["text", "Text"], ["voice", "Voice"], ["seconds", "Length"], ["status", "Status"], ["verdict", "Verdict"]];
 const STATUSES = ["done", "cached", "suspect", "failed", "charged_unknown", "pending", "invalid"];
-const TONES = { suspect: "warn", failed: "bad", invalid: "bad", charged_unknown: "bad", keep: "good", reject: "bad" };
+const TONES = { suspect: "warn", failed: "bad", invalid: "bad", charged_unknown: "bad", keep: "good", reject: "bad", "not saved": "bad" };
 const KEYS = "Space plays · ↑ ↓ other row · PgUp PgDn other page";
 const REVIEW_KEYS = "K keeps · R rejects · U takes it back · C comments · T corrects the text";
 const WAIT_MS = 250;
+const PATIENCE_MS = 10000;
 
 /** The rows that a page without a notebook shows: what Python does there, over the rows that the page holds. */
 export function arranged(all, { search = "", status = "", verdict = "", by = "row", descending = false }) {
@@ -89,6 +90,7 @@ export default makeWidget("Rows", (shell) => {
   const on = button("Next ›", () => turn(1));
   const range = el("span.pace");
   const banner = alertLine("banner");
+  const again = button("Try again", () => deliver(), { hidden: true });
   const heads = COLUMNS.map(([name, label]) => {
     const sort = button(label, () => {
       const { by, descending } = asked;
@@ -104,7 +106,7 @@ export default makeWidget("Rows", (shell) => {
   const panel = el("div.panel", { role: "region", label: "The chosen row" });
   shell.root.append(
     el("div.row", search, status, verdict, shell.status),
-    banner,
+    banner, again,
     el("div.scroll", { tabindex: "0", role: "region", label: "List of rows" }, grid),
     el("div.row", back, range, on),
     el("p.dim.keys", editable ? `${KEYS} · ${REVIEW_KEYS}` : KEYS),
@@ -136,12 +138,50 @@ export default makeWidget("Rows", (shell) => {
       send({ kind: "open", place: at });
     }
   };
+  // What was said and is not on the disk yet, by row: it stays here, and is sent again, until Python has it.
+  const unsaved = new Map();
+  let decisions = 0;
+  const deliver = () => {
+    for (const entry of unsaved.values()) {
+      if (entry.isFailed === false) continue; // on its way
+      entry.isFailed = false;
+      send({ kind: "review", ...entry.said });
+      setTimeout(() => fail(entry, "no answer from the notebook"), PATIENCE_MS);
+    }
+    again.hidden = true;
+  };
+  const mark = () => {
+    const failed = [...unsaved.values()].filter(({ isFailed }) => isFailed);
+    again.hidden = !failed.length;
+    again.textContent = `Try again to save ${counted(failed.length, "row")}`;
+    list();
+  };
+  const fail = (entry, why) => {
+    if (entry.isFailed || unsaved.get(entry.said.row) !== entry) return;
+    entry.isFailed = true;
+    say(`row ${entry.said.row} is not saved: ${why}`, true);
+    mark();
+  };
   const review = (place, said, words) => {
     const row = rowAt(place);
     if (!row) return;
-    send({ kind: "review", place, ...said });
-    say(`row ${row.row}: ${words}`);
+    const { row: name, sha256 } = row;
+    // Without those of `said` that are still waiting it would lose them.
+    unsaved.set(name, { words, said: { ...unsaved.get(name)?.said, row: name, sha256, ...said, decision: decisions += 1 } });
+    deliver();
   };
+  shell.hear((message) => {
+    if (message?.kind !== "reviewed") return;
+    const entry = unsaved.get(message.row);
+    if (entry?.said.decision !== message.decision) return; // an earlier one on this row
+    if (message.problem) {
+      fail(entry, message.problem);
+      return;
+    }
+    unsaved.delete(message.row);
+    say(`row ${message.row}: ${entry.words}`);
+    mark();
+  });
   const judge = (value) => review(at, { verdict: value }, { keep: "kept", reject: "rejected" }[value] ?? "no verdict");
   const compose = (name) => {
     const row = rowAt(at);
@@ -187,7 +227,7 @@ export default makeWidget("Rows", (shell) => {
   onKeys(body, ({ key }) => ({ ...acts, " ": play, Enter: play })[key]);
 
   const line = (row) => {
-    const said = [row.verdict && badge(row.verdict, row.reviewer && `by ${row.reviewer}`),
+    const said = [unsaved.get(row.row)?.isFailed && badge("not saved"), row.verdict && badge(row.verdict, row.reviewer && `by ${row.reviewer}`),
       row.verdict && row.is_old && el("span.dim", " of an earlier take"),
       row.comment && el("span.dim", ` ${row.comment}`)].filter(Boolean);
     const text = el("td.text", row.corrected_text ?? row.text);

@@ -20,16 +20,18 @@ export async function servedModel() {
   /** Ask until there is an answer that is not the network's or a failing server's; null is a 4xx. */
   const asked = async (address, how) => {
     for (let tries = 0; ; tries += 1) {
+      let why = "No connection.";
       try {
         const answer = await fetch(address, how);
         if (answer.status < 500) {
           net("");
           return answer.ok ? { answer, tries } : null;
         }
+        why = unsent.size ? "The server could not keep your answer." : "The server cannot answer right now.";
       } catch { /* no connection: asked again below */ }
       net(unsent.size
-        ? "No connection. Your answer is kept here and sent again: please leave this page open."
-        : "No connection. This page tries again by itself.");
+        ? `${why} It is kept here and sent again: please leave this page open.`
+        : `${why} This page tries again by itself.`);
       await new Promise((done) => setTimeout(done, WAITS_MS[Math.min(tries, WAITS_MS.length - 1)]));
     }
   };
