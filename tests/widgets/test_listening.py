@@ -121,6 +121,24 @@ def test_ab_by_mouse_to_the_end_is_blind_until_the_vote(show, spied, tmp_path):
     assert "1 trial after 1 for practice" in widget.methods()
 
 
+def test_a_vote_that_cannot_be_kept_stays_in_the_page_for_another_try(show, spied, tmp_path):
+    bridge = show(lambda: made(tmp_path / "t", "ab", training=0))
+    begin(bridge)
+    hear(bridge, "A", "A")
+    hear(bridge, "B", "B")
+    bridge.page.get_by_label("A is better").check()
+    (tmp_path / "t").rename(tmp_path / "away")
+    bridge.page.get_by_role("button", name="Next").click()
+    bridge.page.get_by_role("alert").filter(has_text="this could not be kept; please try again").wait_for()
+    assert list(tmp_path.iterdir()) == [tmp_path / "away"], "no folder was made for it"
+    assert bridge.page.get_by_label("A is better").is_checked()
+    assert bridge.widget.plan["begun"], "a page that is opened now does not begin anew"
+    (tmp_path / "away").rename(tmp_path / "t")
+    bridge.page.get_by_role("button", name="Next").click()
+    the_end(bridge)
+    assert len(bridge.widget.votes) == 1
+
+
 @pytest.mark.slow
 def played(bridge):
     """Begin with a clip of seven seconds, and return when it is heard."""

@@ -105,8 +105,8 @@ export default makeWidget("Rows", (shell) => {
   const desk = el("div");
   const panel = el("div.panel", { role: "region", label: "The chosen row" });
   shell.root.append(
-    el("div.row", search, status, verdict, shell.status),
-    banner, again,
+    el("div.row", search, status, verdict, shell.status, again),
+    banner,
     el("div.scroll", { tabindex: "0", role: "region", label: "List of rows" }, grid),
     el("div.row", back, range, on),
     el("p.dim.keys", editable ? `${KEYS} · ${REVIEW_KEYS}` : KEYS),
