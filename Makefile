@@ -8,7 +8,7 @@ QUIET := quiet and not slow
 # Tests start hundreds of processes: where bytecode must not be kept, each of them compiles everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all quiet bench soak lint lab constraints clean
+.PHONY: help demo test test-all quiet bench soak lint lab docs constraints clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ bench: $(VENV)/dev.done  ## ratios against named references, in one run
 
 lab: $(VENV)/dev.done  ## JupyterLab on notebooks/
 	@$(BIN)/jupyter lab notebooks
+
+docs: $(VENV)/dev.done  ## run the notebooks and make their pages in docs/notebooks (4 minutes)
+	@$(BIN)/python scripts/make-docs
 
 constraints:  ## pin what a fresh environment gets today
 	@scripts/make-constraints > $(CONSTRAINTS).new && mv $(CONSTRAINTS).new $(CONSTRAINTS)

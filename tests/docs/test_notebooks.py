@@ -3,8 +3,8 @@
 import base64
 import io
 import itertools
-import os
 import re
+import runpy
 import struct
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -14,8 +14,11 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+PAGES = ROOT / "docs" / "notebooks"
 SMALLEST_PLOT_BYTES = 20_000
 WIDGET = "application/vnd.jupyter.widget-view+json"
+
+MAKE_DOCS = runpy.run_path(str(ROOT / "scripts" / "make-docs"))
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.slow]
 
@@ -30,33 +33,15 @@ by_name = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 @pytest.fixture(scope="module")
 def execute(tmp_path_factory):
-    """Runs a notebook as `make lab` opens it, in a copy of the clone; the executed one is kept there."""
-    folder = tmp_path_factory.mktemp("clone")
-    (folder / "datasets").symlink_to(ROOT / "datasets")
-    (folder / "notebooks").mkdir()
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("SPEECHFRAME_", "HF_"))}
-    env |= {
-        "SPEECHFRAME_SERVICE": str(folder / "service"),
-        "HF_HOME": str(folder / "huggingface"),
-        "HF_HUB_OFFLINE": "1",
-        "IPYTHONDIR": str(folder / "ipython"),
-    }
+    """Runs a notebook as `make docs` does, each in a folder of its own."""
+    folders = {path: tmp_path_factory.mktemp(path.stem) for path in NOTEBOOKS}
     kept = {}
 
     def run(path, *, again=False):
-        import nbformat  # takes seconds, in every process that collects tests
-        from nbclient import NotebookClient
-
         if path not in kept or again:
-            notebook = nbformat.read(path, as_version=4)
-            client = NotebookClient(
-                notebook, timeout=180, resources={"metadata": {"path": str(folder / "notebooks")}}
-            )
             with pytest.MonkeyPatch.context() as patch:
-                patch.setenv("JUPYTER_RUNTIME_DIR", str(folder / "runtime"))
-                client.execute(env=env)
-            nbformat.write(notebook, folder / "notebooks" / path.name)
-            kept[path] = notebook
+                patch.setenv("JUPYTER_RUNTIME_DIR", str(folders[path] / "runtime"))
+                kept[path] = MAKE_DOCS["executed"](path, folders[path])
         return kept[path]
 
     return run
@@ -77,6 +62,13 @@ def test_it_runs_without_errors_or_warnings(execute, path):
     assert [output for output in outputs(notebook) if output.output_type == "error"] == []
     # Front ends show it in red boxes.
     assert streams(notebook, "stderr") == []
+
+
+@by_name
+def test_its_page_in_docs_has_what_it_shows(execute, path):
+    there = (PAGES / f"{path.stem}.md").read_text(encoding="utf-8")
+    made, _ = MAKE_DOCS["page_of"](path, execute(path), there)
+    assert made == there, "`make docs` makes it anew"
 
 
 @by_name
