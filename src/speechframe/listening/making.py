@@ -80,7 +80,7 @@ def make_test(
         (``text``, ``number``, ``choice``), ``choices`` and ``required``.
     folder
         Where the test is kept; by default in ``listening`` in the working directory, under a name that is
-        made of what is compared and how.
+        made of what is compared and how. Only its owner can read what is put there.
     listener
         Who listens here: a number, counted from 1, or a name of the design.
     listeners
