@@ -120,6 +120,70 @@ def test_what_is_left_falls_by_exactly_what_was_spent(start, watched, service):
     assert widget.burn["forecast"] == []
 
 
+def test_the_forecast_ends_at_max_credits(start, watched, service):
+    lines = [f"Line {k:02} of this run." for k in range(60)]
+    price = len(lines[0])
+    run = start(60, lines=lines, latency=0.3, max_credits=20 * price)
+    widget = watched(run)
+    until(lambda: widget.burn["forecast"])
+    burn = widget.burn
+    (_, left), (end_s, least) = burn["forecast"]
+    assert (burn["of"], burn["points"][0][1]) == ("budget", 20 * price)
+    assert (left > 0, least) == (True, 0)
+    assert end_s < burn["points"][-1][0] + widget.figures["eta_s"]
+    assert "the run stops at max_credits" in burn["words"]
+    assert int(burn["words"].split("about call ")[1].split(" of 60")[0]) in range(19, 22)
+    service.set(latency=0)
+    until(lambda: run.status == "stopped")
+    assert run.progress.done == 20
+
+
+def test_resume_takes_a_higher_max_credits_and_the_page_goes_on_where_it_was(start, watched, show, service):
+    lines = [f"Line {k:02} of this run." for k in range(40)]
+    price = len(lines[0])
+    run = start(40, lines=lines, max_credits=10 * price)
+    run.wait(60)
+    bridge = show(lambda: watched(run))
+    page = bridge.page
+    page.set_viewport_size({"width": 600, "height": 500})
+    most = page.get_by_label("with max_credits")
+    expect(most).to_have_value(str(40 * price))
+    expect(bridge.box).to_contain_text(
+        f"{10 * price} of {10 * price} credits are spent; the rest costs {30 * price}"
+    )
+    # What cannot help is refused, and what was typed stays.
+    most.fill(str(10 * price))
+    page.get_by_role("button", name="Resume").click()
+    page.get_by_role("alert").filter(has_text="allows no further call").wait_for()
+    expect(most).to_have_value(str(10 * price))
+    most.fill(str(30 * price))
+    page.locator("summary", has_text="Newest clips").click()
+    page.evaluate("scrollTo(0, 100)")
+    height = "document.querySelector('#host').scrollHeight"
+    before, scrolled = page.evaluate(height), page.evaluate("scrollY")
+    page.evaluate("""() => {
+      const bar = document.querySelector("[role=progressbar]");
+      window.__seen = [];
+      new MutationObserver(() => __seen.push(Number(bar.ariaValueNow))).observe(bar, { attributes: true });
+    }""")
+    service.set(latency=0.2)
+    page.get_by_role("button", name="Resume").click()
+    bridge.until(lambda: 12 <= bridge.widget.figures["done"] < 25)
+    assert page.locator("details").evaluate("(node) => node.open") is False
+    # A line or two of text come and go; the line of what is left stays.
+    assert abs(page.evaluate(height) - before) < 100
+    assert abs(page.evaluate("scrollY") - scrolled) < 100
+    expect(page.locator(".spf-burn")).to_be_visible()
+    service.set(latency=0)
+    page.locator("[data-role=status]", has_text="stopped").wait_for()
+    assert run.stats["done"] == 30
+    assert bridge.widget.figures["so_far"] == "30 of 40 calls"
+    assert page.evaluate("Math.min(...__seen)") >= 10, "the bar never went back"
+    lefts = [left for _, left in bridge.widget.burn["points"]]
+    assert (lefts[0], lefts[-1]) == (20 * price, 0), "of the new budget"
+    expect(most).to_have_value(str(40 * price))
+
+
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("thread", ["the kernel's thread", "another thread"])
 def test_stop_lets_calls_finish_and_resume_makes_only_the_rest(start, watched, show, service, thread):

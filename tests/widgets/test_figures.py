@@ -35,10 +35,10 @@ def test_times_are_said_as_people_say_them(seconds, words):
             ),
         ),
         (
-            Burn("credits", "price", POINTS, (POINTS[1], (1230.0, -3100.0))),
+            Burn("credits", "budget", POINTS, (POINTS[1], (300.0, 0.0)), "call 37 of 80"),
             (
-                "Still to be spent: 1,000 credits at the start, 900 after 30 s; "
-                "at this rate nothing is left in about 4 min, before the run ends."
+                "Budget of the run: 1,000 credits at the start, 900 after 30 s; "
+                "at this rate the run stops at max_credits in about 4 min, at about call 37 of 80."
             ),
         ),
     ],

@@ -58,6 +58,8 @@ class Progress:
         Characters left on the key after the newest answer; None if unknown.
     unit
         What a call is to people who count them: a text, where several go in one request.
+    is_watched
+        A dashboard shows the run: a bar in the same notebook would say the same.
     """
 
     total: int = 0
@@ -77,6 +79,7 @@ class Progress:
     started: float = field(default_factory=time.monotonic)
     finished: float | None = None
     unit: str = "call"
+    is_watched: bool = False
 
     @property
     def ended(self) -> int:
@@ -189,6 +192,10 @@ class Bar:
 
     def draw(self, *, force: bool = False) -> None:
         """Bring the bar up to date, a few times a second at most."""
+        if self._bar is not None and self.progress.is_watched and _is_notebook():
+            self._bar.leave = False
+            self._bar.close()
+            self._bar = None
         if self._bar is None and not self._lines:
             return
         now = time.monotonic()

@@ -2,6 +2,7 @@
 
 import asyncio
 import html
+import math
 import threading
 import time
 from functools import partial
@@ -70,6 +71,9 @@ class RunDashboard(ClipWidget):
         What is shown: ``run.progress.to_dict()``, status, failures and retries by error code.
     burn
         What was left over time: ``points`` and ``forecast`` are pairs of seconds and what was left.
+    offer
+        Of a stopped run with a budget: ``spent_credits``, the ``max_credits`` that would do for the rest, and
+        both in ``words``, with the price of the rest.
     loads
         Calls whose audio was sent to the page, in order.
     """
@@ -80,6 +84,7 @@ class RunDashboard(ClipWidget):
     folder = t.Unicode().tag(sync=True)
     figures = t.Dict().tag(sync=True)
     burn = t.Dict().tag(sync=True)
+    offer = t.Dict().tag(sync=True)
     asked = t.Unicode().tag(sync=True)
     trouble = t.Unicode().tag(sync=True)
     clips = t.List(t.Dict()).tag(sync=True)
@@ -93,6 +98,7 @@ class RunDashboard(ClipWidget):
         self._closed = False
         self._following: Future[None] | None = None
         self._resuming: Future[None] | None = None
+        self._pricing: Future[None] | None = None
         self._known: dict[str, tuple[Entry, bytes]] = {}
         self._clips_due = 0.0
         self._pause_s = TICK_S
@@ -108,6 +114,8 @@ class RunDashboard(ClipWidget):
         self._take_newest()
         if started.is_live:
             self._follow()
+        else:
+            self._price_rest()
 
     # -- looking ---------------------------------------------------------------------
 
@@ -125,6 +133,7 @@ class RunDashboard(ClipWidget):
                 self.trouble = str(error)
                 return
             if not is_live:
+                self._price_rest()
                 return
             await asyncio.sleep(self._pause_s)
 
@@ -191,17 +200,30 @@ class RunDashboard(ClipWidget):
             self._follow()
 
     def on_resume(self, message: dict[str, Any]) -> None:
-        """Go on with what is missing."""
-        del message
+        """Go on with what is missing, with another ``max_credits`` where the message has one."""
         if self.run.refresh().status == RUNNING or (self._resuming and not self._resuming.done()):
             return
+        more: RunOptions = {}
+        if (most := message.get("max_credits")) is not None:
+            spent = self.offer.get("spent_credits", 0)
+            if isinstance(most, (int, float)) and most <= spent:
+                self.trouble = (
+                    f"max_credits={most:,.10g} allows no further call: {spent:,.10g} credits are spent "
+                    "already; give a higher one"
+                )
+                return
+            more["max_credits"] = most
         self.asked, self.trouble = "resume", ""
-        self._resuming = submit(self._go_on())
+        self._resuming = submit(self._go_on(more))
 
-    async def _go_on(self) -> None:
-        options: RunOptions = {**self.run.last_options, **self._options, "wait": False, "progress": False}  # type: ignore[typeddict-item]
+    async def _resumed(self, more: RunOptions) -> Run:
+        options: RunOptions = {**self.run.last_options, **self._options, "progress": False, **more}  # type: ignore[typeddict-item]
+        return await aio.resume(self.run.path, **options)
+
+    async def _go_on(self, more: RunOptions) -> None:
         try:
-            self.run.go_on_as(await aio.resume(self.run.path, **options))
+            self.run.go_on_as(await self._resumed({**more, "wait": False}))
+            self.offer = {}
         except Exception as error:
             self.trouble = str(error)
             if not isinstance(error, (SpeechframeError, OSError)):
@@ -210,14 +232,43 @@ class RunDashboard(ClipWidget):
             self.asked = ""
         self._follow()
 
+    def _price_rest(self) -> None:
+        """Find out what the rest of a stopped run with a budget costs: a plan, which sends no call."""
+        if self._watcher.max_credits is not None and self.figures["can_resume"]:
+            self._pricing = submit(self._offer_rest())
+
+    async def _offer_rest(self) -> None:
+        budget = self._watcher.max_credits
+        try:
+            spent = await asyncio.to_thread(self._watcher.spent_credits)
+            rest = (await self._resumed({"dry_run": True})).estimate
+        except (SpeechframeError, OSError) as error:
+            self.offer = {"words": f"what the rest costs is not known: {error}"}
+            return
+        if rest is None or budget is None:
+            return
+        self.offer = {
+            "spent_credits": spent,
+            "max_credits": max(budget, math.ceil(spent + rest.credits)),
+            "words": (
+                f"{spent:,.10g} of {budget:,.10g} credits are spent; the rest costs {rest.credits:,.10g}"
+            ),
+        }
+
     # -- the end, and without a front end ---------------------------------------------
 
     def close(self) -> None:
         """Let go of the page; the run goes on."""
         self._closed = True
-        if self._following is not None:
-            self._following.cancel()
+        for work in (self._following, self._pricing):
+            if work is not None:
+                work.cancel()
         super().close()
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        if self.run.progress is not None:
+            self.run.progress.is_watched = True
+        return super()._repr_mimebundle_(**kwargs)
 
     def to_text(self) -> str:
         """Return the run in a line."""

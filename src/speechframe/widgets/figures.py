@@ -14,9 +14,7 @@ STOP_WORDS: Mapping[str, str] = MappingProxyType(
     {
         StopReason.QUOTA: "the key has no characters left for the next call; top it up, then resume",
         StopReason.KEY: "the service refuses the key; check it, then resume",
-        StopReason.BUDGET: (
-            "the run's budget is used up; resume(run, max_credits=...) with a higher one goes on"
-        ),
+        StopReason.BUDGET: "the run's budget is used up; resume with a higher max_credits",
         StopReason.UNREACHABLE: "the service does not answer; resume when it does",
         StopReason.UNAVAILABLE: "the service answered every call that it is unavailable; resume later",
         StopReason.STOPPED: "it was told to stop; calls that were in flight have finished",
@@ -39,6 +37,7 @@ _TALLIES = (
 """Counters as a page names them, and whether they are good news."""
 
 _OF = {"balance": "Balance of the key", "budget": "Budget of the run", "price": "Still to be spent"}
+_STOPS = {"balance": "with an empty key", "budget": "at max_credits"}
 _A_MINUTE_S = 60
 _SHORT = 90
 """Up to so many seconds, or minutes, they are not yet minutes, or hours."""
@@ -63,13 +62,16 @@ class Burn:
     points
         Seconds since the run began, and what was left.
     forecast
-        Where the line goes on at this rate: two points, none where nothing is to come.
+        Where the line goes on at this rate: two points, none where nothing is to come. It ends at zero.
+    stops_at
+        The call at which the forecast reaches zero, such as ``call 37 of 80``; empty where it does not.
     """
 
     unit: str = "credits"
     of: str = "price"
     points: tuple[tuple[float, float], ...] = ()
     forecast: tuple[tuple[float, float], ...] = ()
+    stops_at: str = ""
 
     @property
     def words(self) -> str:
@@ -81,10 +83,10 @@ class Burn:
         if not self.forecast:
             return f"{now}."
         end, then = self.forecast[1]
-        if then >= 0:
+        if not self.stops_at:
             return f"{now}; at this rate {_short(then)} at the end, in about {to_go(end - at)}."
-        empty_s = (end - at) * last / (last - then)
-        return f"{now}; at this rate nothing is left in about {to_go(empty_s)}, before the run ends."
+        stop = f"the run stops {_STOPS[self.of]} in about {to_go(end - at)}"
+        return f"{now}; at this rate {stop}, at about {self.stops_at}."
 
     def to_page(self) -> dict[str, Any]:
         """Return it as plain values."""

@@ -1,11 +1,14 @@
 """Looks at a run: at its counters where it is made here, at its folder where another process makes it."""
 
+import math
 import time
+from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from speechframe.batch.prepared import budget_of
 from speechframe.batch.run import TRANSLATE, Run
 from speechframe.spec.billing import CREDIT, to_credits
 from speechframe.store.index import Halves, halves_of
@@ -16,6 +19,18 @@ from speechframe.widgets.figures import COUNTED, POINTS, Burn, Figures
 __all__ = ["Watcher"]
 
 _NO_CALLS: Halves = (np.empty(0, np.uint64), np.empty(0, np.uint64))
+_MADE = ("done", "cached", "suspect")
+"""Outcomes that a resume leaves as they are; failed calls are tried again."""
+
+
+class _Ahead(NamedTuple):
+    """What is still to come of a live run."""
+
+    seconds: float
+    millis: int
+    calls: int
+    total: int
+    unit: str
 
 
 class Watcher:
@@ -34,6 +49,18 @@ class Watcher:
         self._table: tuple[str, Halves] | None = None
         self._attempts = AttemptReader()
         self._progress: Any = None
+        self._earlier: dict[str, Any] = {}
+        self._earlier_retries: Counter[str] = Counter()
+
+    @property
+    def max_credits(self) -> float | None:
+        """The budget that the run was given; None for none."""
+        budget = budget_of(self.run._folder)  # noqa: SLF001 - no method of a run tells it
+        return None if budget is None or math.isinf(budget) else budget
+
+    def spent_credits(self) -> float:
+        """Return what the run has spent in all its calls, resumes included."""
+        return to_credits(self._attempts.read(self.run._folder).spent_millis)  # noqa: SLF001
 
     def look(self) -> Figures:
         """Return the run as it is now."""
@@ -43,24 +70,58 @@ class Watcher:
         run, p = self.run, self.run.progress
         assert p is not None  # noqa: S101 - asked before
         if p is not self._progress:
-            # Another drive of the run counts anew.
-            self._progress, self._burn = p, _Line()
+            if self._progress is not None:
+                self._keep_earlier(self._progress)
+            self._progress = p
         # Asked first: the figures of a run that has ended are its last ones.
         status = run.status
-        counts = p.to_dict()
+        counts = self._with_earlier(p)
         spent = round(CREDIT * counts["credits"])
         self._burn.add(counts["seconds"], spent)
-        ahead = None if status != RUNNING or p.eta_s is None else (p.eta_s, p.planned_millis - p.ended_millis)
+        ahead = None
+        if status == RUNNING and p.eta_s is not None:
+            ahead = _Ahead(
+                p.eta_s, p.planned_millis - p.ended_millis, p.total - p.ended, counts["total"], p.unit
+            )
+        earlier = self._earlier.get("credits", 0.0)
+        estimate = run.estimate
+        budget = None if estimate is None or estimate.budget is None else estimate.budget + earlier
+        if estimate is not None and estimate.balance is not None:
+            balance = estimate.balance + earlier
+        else:
+            # Not told before the first call: what is left now, and what was spent until now.
+            balance = None if p.balance is None else p.balance + counts["credits"]
+        start = _start(budget, balance, to_credits(p.planned_millis) + earlier)
         return Figures(
             status,
             run.stopped_because if status != RUNNING else None,
             is_here=True,
             counts=counts,
             failed_by=dict(p.failed_by),
-            retried_by=dict(p.retried_by),
+            retried_by=dict(self._earlier_retries + p.retried_by),
             unit=p.unit,
-            burn=self._burn.of(*_start(run, counts["balance"], spent, p.planned_millis), ahead=ahead),
+            burn=self._burn.of(*start, ahead=ahead),
         )
+
+    def _with_earlier(self, progress: Any) -> dict[str, Any]:
+        """Return counters together with what the drives before came to that were seen here.
+
+        A run that is resumed goes on where it was; it does not begin anew on the page.
+        """
+        counts: dict[str, Any] = progress.to_dict()
+        for name, value in self._earlier.items():
+            counts[name] = round(counts[name] + value, 3)
+        if self._earlier and self.run.estimate is not None:
+            counts["charged_unknown"] += self.run.estimate.unknown
+            counts["total"] += self.run.estimate.unknown
+        return counts
+
+    def _keep_earlier(self, progress: Any) -> None:
+        counts = self._with_earlier(progress)
+        names = (*_MADE, "retries", "credits", "audio_seconds", "seconds")
+        self._earlier = {name: counts[name] for name in names}
+        self._earlier["total"] = sum(counts[name] for name in _MADE)
+        self._earlier_retries += progress.retried_by
 
     def _elsewhere(self) -> Figures:
         run = self.run.refresh()
@@ -85,6 +146,7 @@ class Watcher:
             "rate": rate,
             "eta_s": round((total - ended) / rate, 1) if rate else None,
         }
+        balance = None if books.balance is None else books.balance + credits
         line = _Line()
         for seconds, spent in books.points:
             line.add(seconds, spent)
@@ -96,7 +158,7 @@ class Watcher:
             failed_by=failed_by,
             retried_by=retried_by,
             unit="text" if run.operation == TRANSLATE else "call",
-            burn=line.of(*_start(run, books.balance, books.spent_millis, books.spent_millis), ahead=None),
+            burn=line.of(*_start(self.max_credits, balance, credits)),
         )
 
     def _calls(self) -> Halves:
@@ -129,16 +191,11 @@ def _each_once(keys: Sequence[Halves]) -> Halves:
     return high[begins], low[begins]
 
 
-def _start(run: Run, balance: int | None, spent_millis: int, planned_millis: int) -> tuple[str, str, float]:
-    """Return what is left of what, and how much of it there was at the start."""
-    if run.estimate is not None and run.estimate.balance is not None:
-        return "characters", "balance", run.estimate.balance
-    if balance is not None:
-        # Not told before the first call: what is left now, and what was spent until now.
-        return "characters", "balance", balance + to_credits(spent_millis)
-    if run.estimate is not None and run.estimate.budget is not None:
-        return "credits", "budget", run.estimate.budget
-    return "credits", "price", to_credits(planned_millis)
+def _start(budget: float | None, balance: float | None, price: float) -> tuple[str, str, float]:
+    """Return what is left of what, and how much of it there was at the start: of what ends first."""
+    limits = [("credits", "budget", budget), ("characters", "balance", balance)]
+    known = [(unit, of, start) for unit, of, start in limits if start is not None]
+    return min(known, key=lambda limit: limit[2], default=("credits", "price", price))
 
 
 class _Line:
@@ -156,7 +213,7 @@ class _Line:
         if len(points) > POINTS:
             self._points = [*points[:-1:2], points[-1]]
 
-    def of(self, unit: str, of: str, start: float, *, ahead: tuple[float, int] | None) -> Burn:
+    def of(self, unit: str, of: str, start: float, *, ahead: _Ahead | None = None) -> Burn:
         """Return what was left, of so much at the start, and where it goes on.
 
         Parameters
@@ -164,11 +221,16 @@ class _Line:
         unit, of, start
             Of the line.
         ahead
-            Seconds to go, and thousandths of credits that will be spent in them; None where none are.
+            What is still to come; None where nothing is.
         """
         points = tuple((round(at, 2), round(start - to_credits(spent), 3)) for at, spent in self._points)
-        forecast: tuple[tuple[float, float], ...] = ()
-        if points and ahead is not None and ahead[0] > 0:
-            at, left = points[-1]
-            forecast = (at, left), (round(at + ahead[0], 2), round(left - to_credits(ahead[1]), 3))
-        return Burn(unit, of, points, forecast)
+        if not points or ahead is None or ahead.seconds <= 0:
+            return Burn(unit, of, points)
+        at, left = points[-1]
+        price = to_credits(ahead.millis)
+        # What is left ends before the calls do: the run stops there.
+        part = max(0.0, left) / price if price > left else 1.0
+        end = round(at + part * ahead.seconds, 2), round(max(0.0, left - part * price), 3)
+        made = ahead.total - ahead.calls + round(part * ahead.calls)
+        stops_at = "" if of == "price" or part == 1.0 else f"{ahead.unit} {made:,} of {ahead.total:,}"
+        return Burn(unit, of, points, ((at, left), end), stops_at)

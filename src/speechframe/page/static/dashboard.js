@@ -1,6 +1,6 @@
 // A run while it is made: figures, what is left, the newest clips, Stop and Resume.
 
-import { alertLine, button, el, tell } from "./core/dom.js";
+import { alertLine, button, el, onKeys, tell, write } from "./core/dom.js";
 import { counted } from "./core/words.js";
 import { clipView } from "./core/clip.js";
 import { makeWidget } from "./core/widget.js";
@@ -52,15 +52,19 @@ export default makeWidget("Run", (shell) => {
   const plot = el("figure.figure");
   const list = el("div");
   const newest = el("details", { open: true, hidden: true }, el("summary", "Newest clips"), list);
-  const ask = (kind) => {
-    shell.send({ kind });
+  const ask = (kind, more) => {
+    shell.send({ kind, ...more });
     say(kind === "stop" ? "stopping: calls in flight finish first" : "resuming what is missing");
   };
   const stop = button("Stop", () => ask("stop"), { title: "Calls in flight finish, the rest stays pending" });
-  const resume = button("Resume", () => ask("resume"), { class: "spf-main", title: "Makes only what is missing" });
+  const most = el("input", { type: "number", min: "0", step: "any" });
+  const raised = () => (most.value && !raise.hidden ? { max_credits: Number(most.value) } : {});
+  const resume = button("Resume", () => ask("resume", raised()), { class: "spf-main", title: "Makes only what is missing" });
+  const raise = el("span.row.raise", el("label", "with max_credits", most), el("span.dim", { dir: "auto" }));
+  onKeys(most, ({ key }) => key === "Enter" && (() => resume.click()));
   shell.root.append(
-    el("div.head", el("strong", get("heading")), state, el("span.dim", get("folder"))),
-    banner, bar, pace, tallies, why, plot, el("div.row", stop, resume, shell.status), newest,
+    el("div.head", el("strong", get("heading")), state, el("span.dim", { dir: "auto" }, get("folder"))),
+    banner, bar, pace, tallies, why, plot, el("div.row", stop, resume, raise, shell.status), newest,
   );
 
   let said = null;
@@ -74,9 +78,10 @@ export default makeWidget("Run", (shell) => {
     bar.ariaValueNow = f.ended;
     bar.ariaValueText = f.so_far;
     fill.style.width = `${f.total ? (100 * f.ended) / f.total : 100}%`;
-    pace.textContent = f.pace;
+    write(pace, f.pace);
     tallies.replaceChildren(...f.tallies.flatMap(([name, text, tone]) => toned(tone, text, name)));
     why.replaceChildren(...codes("Failed:", f.failed_by, "bad"), ...codes("Tried again:", f.retried_by, "warn"));
+    raise.hidden = !f.can_resume || asked !== "" || !get("offer").words;
     stop.disabled = !f.can_stop || asked !== "";
     resume.disabled = !f.can_resume || asked !== "";
     const now = f.status + f.because + asked;
@@ -111,7 +116,15 @@ export default makeWidget("Run", (shell) => {
       list.prepend(view.node);
     }
   };
+  const offer = () => {
+    const { max_credits: enough = "", spent_credits: spent = 0, words = "" } = get("offer");
+    most.value = enough;
+    most.min = spent;
+    write(raise.lastChild, words);
+    show();
+  };
   shell.follow(["figures", "asked", "trouble"], show);
+  shell.follow(["offer"], offer);
   shell.follow(["burn"], draw);
   shell.follow(["clips"], listen);
   shell.onEnd(() => views.forEach((view) => view.dispose()));
