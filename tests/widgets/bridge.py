@@ -73,7 +73,7 @@ def cut_off(page):
       return [...document.querySelectorAll(".spf *:not(.spf-hidden *, .spf-hidden)")].filter((node) => {
         const box = node.getBoundingClientRect();
         const out = box.width && (box.left < 0 || box.right > right + 1);
-        return out || (node.matches(".spf-clip, .spf-card") && box.height > most);
+        return out || (node.matches(".spf-clip, .spf-card, .spf-rows tr") && box.height > most);
       }).map((node) => `${node.tagName}.${node.className}: ${node.textContent.slice(0, 40)}`);
     }""")
 

@@ -3,7 +3,8 @@
 import re
 
 import pytest
-from bridge import until_seen
+from bridge import cut_off, until_seen
+from playwright.sync_api import expect
 
 import speechframe as spf
 from speechframe.widgets.comparison import compare_voices
@@ -45,13 +46,45 @@ def test_the_price_is_said_before_anything_is_spent(show, planned, service):
     assert len(again.frame) == 4
 
 
-def test_switching_keeps_the_place(show, planned):
+def test_two_voices_stand_side_by_side_each_line_beside_the_same_line(show, planned):
+    # The one that cannot speak has no waveform, and an error: its text is beside the other's all the same.
+    voices = [VOICES[0], "en-US-nobody"]
+    bridge = show(lambda: planned(voices=voices, texts=[LONG, TEXTS[0]]).generate())
+    group = bridge.page.locator(".spf-group").first
+    group.wait_for()
+
+    def boxes(selector, width):
+        """Where two elements are when the widget has a width, whatever the window has."""
+        bridge.page.evaluate(f"document.querySelector('#host').style.width = '{width}px'")
+        found = group.locator(selector).evaluate_all(
+            "(all) => all.map((node) => node.getBoundingClientRect()).map((at) => [at.x, at.y, at.right, at.bottom])"
+        )
+        assert len(found) == 2
+        return found
+
+    for selector in (".spf-clip", ".spf-clip .spf-head", ".spf-clip .spf-words"):
+        (_, top, right, _), (left, beside, end, _) = boxes(selector, 700)
+        assert top == pytest.approx(beside, abs=0.5), selector
+        assert right < left
+        assert end < 710
+    (_, _, right, bottom), (left, below, _, _) = boxes(".spf-clip", 699)
+    assert bottom <= below
+    assert left < right
+    bridge.page.set_viewport_size({"width": 600, "height": 800})
+    boxes(".spf-clip", 580)
+    assert cut_off(bridge.page) == []
+
+
+@pytest.mark.parametrize("how", ["click", "key"])
+def test_switching_keeps_the_place(show, planned, how):
     bridge = show(lambda: planned(texts=[LONG]).generate())
     group = bridge.page.locator(".spf-group").first
     group.get_by_role("button", name="Play en-US-nora").click()
     bridge.wait("() => parseFloat(document.querySelector('.spf-group .spf-time').textContent) > 0.3")
     # Where the one stops and where the other begins: what the page shows is of its last frame.
-    bridge.page.evaluate("""() => {
+    expect(bridge.box).to_contain_text("S switches to the next voice")
+    bridge.page.evaluate(
+        """(how) => {
       window.__stops = [], window.__begins = [];
       for (const [name, places] of [['pause', window.__stops], ['play', window.__begins]]) {
         const act = HTMLMediaElement.prototype[name];
@@ -60,8 +93,11 @@ def test_switching_keeps_the_place(show, planned):
           return act.call(this);
         };
       }
-      document.querySelectorAll('.spf-group [aria-label^="Switch to"]')[1].click();
-    }""")
+      if (how === "click") document.querySelectorAll('.spf-group [aria-label^="Switch to"]')[1].click();
+      else document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key: "s", bubbles: true }));
+    }""",
+        how,
+    )
     until_seen(bridge.page, "[data-state='playing'] [aria-label='Pause en-US-miles']")
     stops, begins = bridge.page.evaluate("[window.__stops, window.__begins]")
     assert stops[0] > 0.3
@@ -71,6 +107,11 @@ def test_switching_keeps_the_place(show, planned):
     assert shown_s >= begins[0] - 0.05, "there it is heard, too"
     switch = group.get_by_role("button", name=re.compile("Switch to en-US-miles"))
     assert switch.get_attribute("aria-pressed") == "true"
+    if how == "key":
+        # The keys are now for what is heard now.
+        bridge.page.keyboard.press("Space")
+        until_seen(bridge.page, "[data-state='still'] [aria-label='Play en-US-miles']")
+        assert bridge.page.locator("[data-state='playing']").count() == 0
 
 
 def test_switching_while_it_stands_still_is_exact(show, planned):

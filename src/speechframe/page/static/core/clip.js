@@ -14,6 +14,7 @@ const STEP_S = 0.5;
  * clip      { id, label, words, seconds, problem }: what the page knows of it
  * outline   the waveform's outline, as `view` takes it
  * name      what it is called here (by default its label)
+ * hint      what else screen readers say of its keys
  * keys      further keys: key -> what it does
  * extra     elements at the end of the head (buttons, badges)
  * on        { play(), ended() }, both optional
@@ -21,7 +22,7 @@ const STEP_S = 0.5;
  *
  * Returns { node, sound, change(clip, outline), dispose }.
  */
-export function clipView(shell, clip, outline, { name = clip.label, keys = {}, extra = [], on = {}, make = sound } = {}) {
+export function clipView(shell, clip, outline, { name = clip.label, hint = "", keys = {}, extra = [], on = {}, make = sound } = {}) {
   const { signal } = shell;
   let words = [];
   let spans = [];
@@ -35,7 +36,7 @@ export function clipView(shell, clip, outline, { name = clip.label, keys = {}, e
   const line = el("p.words", { dir: "auto" });
   const node = el("div.clip", {
     role: "group", tabindex: "0", "data-clip": clip.id,
-    label: `${name}. Space plays, left and right arrows move by word`,
+    label: `${name}. Space plays, left and right arrows move by word${hint}`,
   }, el("div.head", start, el("strong", { dir: "auto" }, name), ...extra, time), canvas, line, trouble);
 
   const fill = (newOutline) => {
