@@ -4,7 +4,7 @@ import json
 import time
 
 import pytest
-from bridge import LIGHT_AND_LONG_DARK
+from bridge import LIGHT_AND_LONG_DARK, cut_off
 from playwright.sync_api import expect
 
 from speechframe.errors import InvalidRows
@@ -133,6 +133,26 @@ def test_a_sample_is_spoken_when_it_is_asked_for_and_paid_for_once(show, service
     first.get_by_role("button").click()
     loads = [m for m in bridge.to_python if m["method"] == "custom" and m["content"]["kind"] == "load"]
     assert len(loads) == 1
+
+
+def test_a_card_says_who_it_is_at_a_glance_and_its_styles_open(show, service):
+    bridge = show(lambda: gallery(service=service, locale="en-US"))
+    bridge.page.set_viewport_size({"width": 600, "height": 700})
+    card = bridge.page.locator("[data-voice='en-US-nora']")
+    for said in ("Nora", "English (United States)", "Female", "espeak-ng", "8 styles: Conversational"):
+        expect(card).to_contain_text(said)
+    expect(card.get_by_role("button", name="Play a sample of Nora")).to_be_visible()
+    heights = "(all) => all.map((node) => node.getBoundingClientRect().height)"
+    assert max(bridge.page.locator(".spf-card").evaluate_all(heights)[:8]) < 130
+    summary = card.locator("summary")
+    assert summary.evaluate_all(heights)[0] < 25, "one line"
+    assert cut_off(bridge.page) == []
+    summary.click()
+    expect(card.get_by_text("A female voice, clear")).to_be_visible()
+    assert summary.evaluate("(node) => node.scrollWidth <= node.clientWidth"), "all styles can be read"
+    # A filter that leaves the card leaves it open.
+    bridge.page.get_by_label("gender").select_option("Female")
+    expect(card.get_by_text("A female voice, clear")).to_be_visible()
 
 
 def test_two_cards_are_compared(show, service):

@@ -1,6 +1,7 @@
 """The voices of a catalogue as cards: filtered, heard by a sample, chosen, compared."""
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import traitlets as t
@@ -40,6 +41,10 @@ SAMPLES = {
     "hi": "सुप्रभात। आज धूप निकली है और ट्रेन सात बजे चलेगी।",
 }
 """What a voice says as a sample, by language; other languages hear the English one."""
+
+
+_ENGINE = re.compile(r"\(([^()]+)\)\W*$")
+"""The document has no field for an engine: our own service names it at the end of a description."""
 
 
 class VoiceGallery(PageWidget):
@@ -178,11 +183,15 @@ class VoiceGallery(PageWidget):
 
 
 def _card(voice: Voice) -> dict[str, Any]:
+    engine = _ENGINE.search(voice.description or "")
+    own = voice.supported_locales.get(voice.locale or "")
     return {
         "id": voice.voice_id,
         "name": voice.display_name or voice.voice_id,
         "gender": None if voice.gender is None else str(voice.gender),
         "locale": voice.locale or "",
+        "language": (own and own.detail) or voice.locale or "",
+        "engine": engine[1] if engine else "",
         "description": voice.description or "",
         "locales": {tag: details.available_styles for tag, details in voice.supported_locales.items()},
     }

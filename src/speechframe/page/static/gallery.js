@@ -45,9 +45,10 @@ export default makeWidget("Voices", (shell) => {
   const cards = el("ul.cards", { label: "Voices" });
   const compare = button("Compare", () => compareChosen());
   const panel = el("div");
-  root.append(filters, el("p.dim", get("cost")), shell.status, el("div.row", compare), panel, cards);
+  root.append(filters, el("div.row", compare, el("span.dim", get("cost"))), shell.status, panel, cards);
   let sounds = [];
   let compared = [];
+  const open = new Set(); // voices whose styles are open
   const silence = (players) => players.forEach((player) => player.dispose());
 
   const current = () => Object.fromEntries(["query", "gender", "locale", "style"].map((name) => [name, get(name)]));
@@ -61,7 +62,7 @@ export default makeWidget("Voices", (shell) => {
     }
     put({ ...next, shown: passing(voices, next).map((voice) => voice.id), warning });
   };
-  const searchBox = el("input", { type: "search", placeholder: "name, locale, description", label: "Search", input: () => set({ query: searchBox.value }) });
+  const searchBox = el("input", { type: "search", dir: "auto", placeholder: "name, locale, description", label: "Search", input: () => set({ query: searchBox.value }) });
   const choices = el("div.row");
   filters.append(searchBox, choices);
   const drawFilters = () => {
@@ -78,11 +79,13 @@ export default makeWidget("Voices", (shell) => {
   const sampler = (voice, list) => {
     const { locale, style } = current();
     const trouble = alertLine();
-    const play = button("▶ Sample", () => { put({ value: voice.id }); player.toggle(); }, { label: `Play a sample of ${voice.name}` });
+    const play = button("▶", () => { put({ value: voice.id }); player.toggle(); }, {
+      class: "spf-play", label: `Play a sample of ${voice.name}`, title: "Play a sample",
+    });
     const player = sound(shell, {
       id: JSON.stringify([voice.id, heardIn(voice, locale), style]), audioSeconds: Infinity,
       on: { change() {
-        play.textContent = player.loading ? "…" : player.playing ? "❚❚ Sample" : "▶ Sample";
+        play.textContent = player.loading ? "…" : player.playing ? "❚❚" : "▶";
         tell(trouble, player.problem);
       } },
     });
@@ -91,16 +94,25 @@ export default makeWidget("Voices", (shell) => {
   };
   const card = (voice) => {
     const { play, trouble } = sampler(voice, sounds);
-    const chosen = el("input", { type: "checkbox", change: () => {
+    const chosen = el("input", { type: "checkbox", label: `compare ${voice.name}`, change: () => {
       const kept = get("selection").filter((id) => id !== voice.id);
       put({ selection: chosen.checked ? [...kept, voice.id] : kept });
     } });
-    const styles = stylesOf(voice, get("locale"));
+    const facts = [[voice.locale, voice.language], [voice.gender], [voice.engine, "Engine"]].filter(([text]) => text);
     return el("li.card", { "data-voice": voice.id },
-      el("div.head", el("strong", voice.name), el("span.badge", voice.locale), voice.gender && el("span.badge", voice.gender)),
-      el("p.dim", voice.description || voice.id),
-      el("p", styles.length ? `Styles: ${styles.join(", ")}` : "No styles"),
-      el("div.row", play, el("label", chosen, `compare ${voice.name}`)), trouble);
+      el("div.head", play, el("strong", { dir: "auto" }, voice.name), el("label", chosen, "compare")),
+      el("p", voice.language),
+      el("p", ...facts.flatMap(([text, title]) => [el("span.badge", { title }, text), " "])),
+      stylesLine(voice), trouble);
+  };
+  const stylesLine = (voice) => {
+    const styles = stylesOf(voice, get("locale"));
+    const more = el("p", { dir: "auto" }, voice.description || voice.id);
+    const said = el("summary", styles.length ? `${counted(styles.length, "style")}: ${styles.join(", ")}` : "no styles");
+    return el("details.styles", {
+      open: open.has(voice.id),
+      toggle: ({ target }) => (target.open ? open.add(voice.id) : open.delete(voice.id)),
+    }, said, more);
   };
   const drawCards = () => {
     silence(sounds);
@@ -128,7 +140,7 @@ export default makeWidget("Voices", (shell) => {
     compared = [];
     const rows = voices.filter((voice) => get("selection").includes(voice.id)).map((voice) => {
       const { play, trouble } = sampler(voice, compared);
-      return el("div.row", play, el("strong", voice.name), trouble);
+      return el("div.row", play, el("strong", { dir: "auto" }, voice.name), trouble);
     });
     panel.replaceChildren(el("h2", "Side by side"), ...rows);
   };
