@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 import pytest
-from bridge import LIGHT_AND_LONG_DARK, until_lit
+from bridge import LIGHT_AND_LONG_DARK, cut_off, until_lit
 from clips_lab import spoken
 from playwright.sync_api import expect
 
@@ -35,7 +35,7 @@ def key_of(k):
     return f"{k + 1:032x}"
 
 
-def folder_of(path, rows, *, rate_hz=8000, padding=lambda k: ""):
+def folder_of(path, rows, *, rate_hz=8000, padding=lambda k: "", name=str):
     """Make a run: the first rows have audio, one of them is suspect, one failed, the others are pending."""
     folder = RunFolder.create(
         path,
@@ -51,7 +51,7 @@ def folder_of(path, rows, *, rate_hz=8000, padding=lambda k: ""):
                     [
                         pa.array([f"The line with number {k:,} of the Script {padding(k)}" for k in here]),
                         pa.array([f"chapter {k // 1000}" for k in here]),
-                        pa.array([str(k) for k in here]),
+                        pa.array([name(k) for k in here]),
                         pa.array([key_of(k) for k in here]),
                     ],
                     schema=SCHEMA,
@@ -183,6 +183,43 @@ def test_sort_filter_and_search_by_hand_and_what_python_sees(run, browsing):
     page.get_by_text("no row is like that").wait_for()
     assert shown(bridge) == []
     assert len(bridge.widget.view) == 0
+
+
+def test_a_narrow_page_shows_all_columns_and_no_row_is_higher_than_a_few_lines(tmp_path, browsing):
+    run = Run(
+        folder_of(
+            tmp_path / "run",
+            6,
+            padding=lambda k: "and on " * 900 if k < 2 else "",
+            name=lambda k: f"{k}-" + "id" * 200,
+        )
+    )
+    ids = run.to_pandas()["speech_row_id"]
+    hebrew = "בוקר טוב " * 200
+    run.review(ids[1], "reject", comment=hebrew, corrected_text=hebrew, reviewer="ann")
+    run.review(ids[2], "keep", comment="unbroken" * 300, reviewer="ann")
+    bridge = browsing(run)
+    page = bridge.page
+    page.set_viewport_size({"width": 600, "height": 500})
+    for place in (1, 2):
+        row(bridge, place).click()
+        page.get_by_role("button", name=f"Play row {ids[place]}").wait_for()
+        assert cut_off(page) == []
+    heights = "(all) => all.map((node) => node.getBoundingClientRect().height)"
+    assert max(page.locator("tbody tr").evaluate_all(heights)) < 80
+    list_box = page.get_by_role("region", name="List of rows")
+    assert list_box.evaluate("(node) => node.scrollWidth <= node.clientWidth")
+    # Each text in its own direction, in the list and where all of it is read.
+    row(bridge, 1).click()
+    page.get_by_role("button", name=f"Play row {ids[1]}").wait_for()
+    direction = "(node) => getComputedStyle(node).direction"
+    for text in (row(bridge, 1).locator("td > div").first, row(bridge, 1).get_by_text("בוקר").last):
+        assert text.evaluate(direction) == "rtl"
+    said = page.locator(".spf-panel p", has_text=hebrew.strip())
+    assert said.evaluate_all("(all) => all.map((node) => getComputedStyle(node).direction)") == ["rtl", "rtl"]
+    assert row(bridge, 0).locator("td > div").first.evaluate(direction) == "ltr"
+    page.keyboard.press("t")
+    assert page.locator("textarea").evaluate(direction) == "rtl"
 
 
 def test_who_types_and_chooses_a_row_at_once_gets_both(run, browsing):

@@ -5,6 +5,7 @@ import math
 
 import pandas as pd
 import pytest
+from bridge import cut_off
 from clips_lab import spoken
 
 import speechframe as spf
@@ -77,6 +78,25 @@ def the_end(bridge):
 @pytest.fixture
 def spied(page):
     page.add_init_script(SPIED)
+
+
+def test_whoever_makes_a_test_writes_it_in_any_direction_for_a_narrow_page(show, spied, tmp_path):
+    said = "מבחן האזנה " * 12
+    asked = {"title": said, "intro": said, "prompt": said, "consent": said, "questions": [said]}
+    bridge = show(lambda: made(tmp_path / "t", "ab", **asked))
+    bridge.page.set_viewport_size({"width": 600, "height": 700})
+
+    def directions():
+        found = bridge.page.get_by_text(said.strip(), exact=True)
+        return found.evaluate_all("(all) => all.map((node) => getComputedStyle(node).direction)")
+
+    assert directions() == ["rtl"] * 4
+    assert cut_off(bridge.page) == []
+    bridge.page.get_by_role("checkbox").check()
+    bridge.page.get_by_role("textbox").fill("31")
+    begin(bridge)
+    assert directions() == ["rtl"] * 3, "title, prompt and legend"
+    assert cut_off(bridge.page) == []
 
 
 def test_ab_by_mouse_to_the_end_is_blind_until_the_vote(show, spied, tmp_path):

@@ -69,7 +69,7 @@ export default makeWidget("Rows", (shell) => {
   };
   const search = el("input", {
     type: "search", placeholder: "Search in texts and ids", label: "Search in texts and ids",
-    value: asked.search, input: () => {
+    dir: "auto", value: asked.search, input: () => {
       // Whoever chooses a row at once wants both.
       clearTimeout(searching);
       searching = setTimeout(() => ask({ search: search.value, page: 0 }), WAIT_MS);
@@ -105,10 +105,10 @@ export default makeWidget("Rows", (shell) => {
   const desk = el("div");
   const panel = el("div.panel", { role: "region", label: "The chosen row" });
   shell.root.append(
-    el("div.row", search, status, verdict, shell.status, again),
+    el("div.row", search, status, verdict, again),
     banner,
     el("div.scroll", { tabindex: "0", role: "region", label: "List of rows" }, grid),
-    el("div.row", back, range, on),
+    el("div.row", back, range, on, shell.status),
     el("p.dim.keys", editable ? `${KEYS} · ${REVIEW_KEYS}` : KEYS),
     panel, desk,
   );
@@ -189,9 +189,9 @@ export default makeWidget("Rows", (shell) => {
     if (begun) begun.focus();
     if (!row || begun) return;
     const label = name === "comment" ? "Comment" : "Corrected text";
-    const field = el("textarea", { rows: "2", label: `${label} for row ${row.row}` });
+    const field = el("textarea", { rows: "2", dir: "auto", label: `${label} for row ${row.row}` });
     field.value = row[name] ?? (name === "comment" ? "" : row.text);
-    const form = el("div.write", el("p.dim", `${label} for row ${row.row} · Ctrl+Enter saves, Escape leaves it`), field);
+    const form = el("div.write", el("p.dim", { dir: "auto" }, `${label} for row ${row.row} · Ctrl+Enter saves, Escape leaves it`), field);
     const leave = () => {
       form.remove();
       nodeAt(row.place)?.focus();
@@ -226,18 +226,20 @@ export default makeWidget("Rows", (shell) => {
   });
   onKeys(body, ({ key }) => ({ ...acts, " ": play, Enter: play })[key]);
 
+  // No row is higher than a few lines: the panel below has all of it.
+  const cell = (tag, attrs, ...kids) => el(tag, attrs, el("div.cut", { dir: "auto" }, ...kids));
   const line = (row) => {
     const said = [unsaved.get(row.row)?.isFailed && badge("not saved"), row.verdict && badge(row.verdict, row.reviewer && `by ${row.reviewer}`),
       row.verdict && row.is_old && el("span.dim", " of an earlier take"),
-      row.comment && el("span.dim", ` ${row.comment}`)].filter(Boolean);
-    const text = el("td.text", row.corrected_text ?? row.text);
-    if (row.corrected_text) text.append(" ", el("span.dim", "(corrected)"));
+      row.comment && el("div.dim", { dir: "auto" }, row.comment)].filter(Boolean);
+    const text = [row.corrected_text ?? row.text, row.corrected_text ? el("span.dim", " (corrected)") : null];
     return el("tr", {
       "data-place": row.place, tabindex: row.place === at ? "0" : "-1", "aria-selected": String(row.place === at),
       click: () => choose(row.place),
     },
-    el("th", { scope: "row" }, row.row), text, el("td", row.voice ?? ""),
-    el("td", row.seconds ? inWords(row.seconds) : ""), el("td", row.status === "done" ? "done" : badge(row.status, row.why)), el("td", ...said));
+    cell("th", { scope: "row" }, row.row), cell("td", {}, ...text), cell("td", {}, row.voice ?? ""),
+    el("td", row.seconds ? inWords(row.seconds) : ""), el("td", row.status === "done" ? "done" : badge(row.status, row.why)),
+    cell("td", {}, ...said));
   };
   const list = () => {
     const rows = get("rows");
@@ -272,7 +274,13 @@ export default makeWidget("Rows", (shell) => {
     const isJudged = (value) => rowAt(clip.place)?.verdict === value;
     const judges = [["Keep (K)", "keep"], ["Reject (R)", "reject"]].map(([text, value]) =>
       [button(text, () => judge(isJudged(value) ? "" : value)), value]);
-    verdicts = () => judges.forEach(([node, value]) => { node.ariaPressed = isJudged(value); });
+    const note = el("div");
+    verdicts = () => {
+      judges.forEach(([node, value]) => { node.ariaPressed = isJudged(value); });
+      const { comment, corrected_text: corrected } = rowAt(clip.place) ?? {};
+      const said = [["Comment", comment], ["Corrected text", corrected]].filter(([, text]) => text);
+      note.replaceChildren(...said.flatMap(([name, text]) => [el("p.dim", name), el("p.words", { dir: "auto", tabindex: "0" }, text)]));
+    };
     const tools = el("div.row", ...(editable ? [
       ...judges.map(([node]) => node),
       button("Comment (C)", () => compose("comment")), button("Correct the text (T)", () => compose("corrected_text")),
@@ -280,14 +288,14 @@ export default makeWidget("Rows", (shell) => {
     if (get("audible")) {
       view = clipView(shell, clip, get("outline"), { name: `row ${clip.label}`, keys: acts });
       panel.append(view.node);
-    } else panel.append(el("p.words", clip.text));
+    } else panel.append(el("p.words", { dir: "auto", tabindex: "0" }, clip.text));
     const why = clip.problem ? null : rowAt(clip.place)?.why;
-    if (why) panel.append(el("p.why", badge(clip.status), ` ${why}`));
+    if (why) panel.append(el("p.why", badge(clip.status), " ", el("bdi", why)));
     const fields = Object.entries(clip.fields);
     if (fields.length) {
-      panel.append(el("dl.fields", ...fields.map(([name, value]) => el("div", el("dt", name), el("dd", value)))));
+      panel.append(el("dl.fields", ...fields.map(([name, value]) => el("div", el("dt", name), el("dd", { dir: "auto" }, value)))));
     }
-    panel.append(tools);
+    panel.append(note, tools);
     verdicts();
     if (had) view?.node.focus();
     if (eager && view) view.sound.play();
