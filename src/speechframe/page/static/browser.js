@@ -189,9 +189,9 @@ export default makeWidget("Rows", (shell) => {
     if (begun) begun.focus();
     if (!row || begun) return;
     const label = name === "comment" ? "Comment" : "Corrected text";
-    const field = el("textarea", { rows: "2", dir: "auto", label: `${label} for row ${row.row}` });
+    const field = el("textarea", { rows: "2", label: `${label} for row ${row.row}` });
     field.value = row[name] ?? (name === "comment" ? "" : row.text);
-    const form = el("div.write", el("p.dim", { dir: "auto" }, `${label} for row ${row.row} · Ctrl+Enter saves, Escape leaves it`), field);
+    const form = el("div.write", el("p.dim", `${label} for row ${row.row} · Ctrl+Enter saves, Escape leaves it`), field);
     const leave = () => {
       form.remove();
       nodeAt(row.place)?.focus();
@@ -279,7 +279,7 @@ export default makeWidget("Rows", (shell) => {
       judges.forEach(([node, value]) => { node.ariaPressed = isJudged(value); });
       const { comment, corrected_text: corrected } = rowAt(clip.place) ?? {};
       const said = [["Comment", comment], ["Corrected text", corrected]].filter(([, text]) => text);
-      note.replaceChildren(...said.flatMap(([name, text]) => [el("p.dim", name), el("p.words", { dir: "auto", tabindex: "0" }, text)]));
+      note.replaceChildren(...said.flatMap(([name, text]) => [el("p.dim", name), el("p.words", { tabindex: "0" }, text)]));
     };
     const tools = el("div.row", ...(editable ? [
       ...judges.map(([node]) => node),
@@ -288,12 +288,12 @@ export default makeWidget("Rows", (shell) => {
     if (get("audible")) {
       view = clipView(shell, clip, get("outline"), { name: `row ${clip.label}`, keys: acts });
       panel.append(view.node);
-    } else panel.append(el("p.words", { dir: "auto", tabindex: "0" }, clip.text));
+    } else panel.append(el("p.words", { tabindex: "0" }, clip.text));
     const why = clip.problem ? null : rowAt(clip.place)?.why;
     if (why) panel.append(el("p.why", badge(clip.status), " ", el("bdi", why)));
     const fields = Object.entries(clip.fields);
     if (fields.length) {
-      panel.append(el("dl.fields", ...fields.map(([name, value]) => el("div", el("dt", name), el("dd", { dir: "auto" }, value)))));
+      panel.append(el("dl.fields", ...fields.map(([name, value]) => el("div", el("dt", name), el("dd", value)))));
     }
     panel.append(note, tools);
     verdicts();

@@ -1,60 +1,51 @@
 // The same texts by several voices, side by side: switching keeps the place.
 // Each text is a grid of its own, so that what the voices say of it stands on one line.
 
-import { button, el, onKeys } from "./core/dom.js";
+import { button, el, onKeys, write } from "./core/dom.js";
 import { counted } from "./core/words.js";
 import { clipView, shelve } from "./core/clip.js";
 import { makeWidget } from "./core/widget.js";
 
-const SWITCH_KEY = "S";
-const KEYS = `Space plays · ← → by word · ${SWITCH_KEY} switches to the next voice at the same place · 1, 2 … to that voice`;
+const KEYS = "Space plays · ← → by word · S switches to the next voice at the same place";
 
 /** One text: a clip a voice, of which one is the active one. */
 function textGroup(shell, group, place) {
   const { get, put } = shell;
-  let active = 0;
-  const sides = group.clips.map((clip, k) => {
-    const prefer = button("Prefer", () => choose(k), { label: `Prefer ${clip.voice} for text ${place + 1}`, "aria-pressed": "false" });
+  const sides = group.clips.map((clip) => {
+    const prefer = button("Prefer", () => {
+      put({ preferred: { ...get("preferred"), [place]: clip.voice } });
+      shell.say(`Text ${place + 1}: ${clip.voice} preferred`);
+    }, { label: `Prefer ${clip.voice} for text ${place + 1}` });
     const view = clipView(shell, clip, get("outlines")[clip.id], {
-      extra: [prefer], on: { play: () => activate(k) }, hint: `, ${SWITCH_KEY} switches to the next voice`,
+      extra: [prefer], on: { play: () => activate(side) }, hint: ", S switches to the next voice",
     });
-    return { ...view, prefer, clip };
+    const side = { ...view, prefer, clip };
+    return side;
   });
-  const activate = (k) => {
-    active = k;
-    switches.forEach((node, at) => { node.ariaPressed = at === k; });
-  };
-  const switchTo = async (k) => {
+  const audible = sides.filter(({ clip }) => !clip.problem);
+  let active = audible[0];
+  const next = () => audible[(audible.indexOf(active) + 1) % audible.length];
+  const switchOn = async () => {
     const from = active;
-    if (k === from || k === undefined) return;
-    const { seconds: at, playing: was } = sides[from].sound;
-    sides[from].sound.pause();
-    activate(k);
+    const { seconds, playing } = from.sound;
+    from.sound.pause();
+    activate(next());
     // The space bar and the arrows are for what is heard now.
-    if (sides[from].node.contains(document.activeElement)) sides[k].node.focus({ preventScroll: true });
-    await sides[k].sound.seek(at);
-    if (was) sides[k].sound.play();
+    if (from.node.contains(document.activeElement)) active.node.focus({ preventScroll: true });
+    const to = active;
+    await to.sound.seek(seconds);
+    if (playing) to.sound.play();
   };
-  const switchOn = () => {
-    const order = sides.map((_, k) => (active + 1 + k) % sides.length);
-    switchTo(order.find((k) => !sides[k].clip.problem));
+  const change = button("", switchOn, { disabled: audible.length < 2 });
+  const activate = (side) => {
+    active = side;
+    write(change, audible.length < 2 ? "Switch (S)" : `Switch to ${next().clip.label} (S)`);
   };
-  const choose = (k) => {
-    const voice = sides[k].clip.voice;
-    put({ preferred: { ...get("preferred"), [place]: voice } });
-    shell.say(`Text ${place + 1}: ${voice} preferred`);
-  };
-  const switches = sides.map(({ clip }, k) =>
-    button(`${k + 1} ${clip.label}`, () => switchTo(k), { "aria-pressed": String(k === 0), label: `Switch to ${clip.label}`, disabled: Boolean(clip.problem) }));
+  activate(active);
   const node = el("section.group", { label: `Text ${place + 1}` },
-    el("h2.cut", { dir: "auto", title: group.text }, group.text),
-    el("div.row", { role: "group", label: `Voices of text ${place + 1}` }, ...switches),
+    el("h2.cut", { title: group.text }, group.text), el("div.row", change),
     el("div.sides", ...sides.map((side) => side.node)));
-  onKeys(node, ({ key }) => {
-    if (key.toLowerCase() === SWITCH_KEY.toLowerCase()) return switchOn;
-    const k = Number(key) - 1;
-    return k in sides && !sides[k].clip.problem && (() => switchTo(k));
-  }, { signal: shell.signal });
+  onKeys(node, ({ key }) => key.toLowerCase() === "s" && !change.disabled && switchOn, { signal: shell.signal });
   const show = () => sides.forEach(({ prefer, clip }) => { prefer.ariaPressed = get("preferred")[place] === clip.voice; });
   show();
   return { node, show, dispose: () => sides.forEach((side) => side.dispose()) };

@@ -100,14 +100,14 @@ export default makeWidget("Voices", (shell) => {
     } });
     const facts = [[voice.locale, voice.language], [voice.gender], [voice.engine, "Engine"]].filter(([text]) => text);
     return el("li.card", { "data-voice": voice.id },
-      el("div.head", play, el("strong", { dir: "auto" }, voice.name), el("label", chosen, "compare")),
+      el("div.head", play, el("strong", voice.name), el("label", chosen, "compare")),
       el("p", voice.language),
       el("p", ...facts.flatMap(([text, title]) => [el("span.badge", { title }, text), " "])),
       stylesLine(voice), trouble);
   };
   const stylesLine = (voice) => {
     const styles = stylesOf(voice, get("locale"));
-    const more = el("p", { dir: "auto" }, voice.description || voice.id);
+    const more = el("p", voice.description || voice.id);
     const said = el("summary", styles.length ? `${counted(styles.length, "style")}: ${styles.join(", ")}` : "no styles");
     return el("details.styles", {
       open: open.has(voice.id),
@@ -140,7 +140,7 @@ export default makeWidget("Voices", (shell) => {
     compared = [];
     const rows = voices.filter((voice) => get("selection").includes(voice.id)).map((voice) => {
       const { play, trouble } = sampler(voice, compared);
-      return el("div.row", play, el("strong", { dir: "auto" }, voice.name), trouble);
+      return el("div.row", play, el("strong", voice.name), trouble);
     });
     panel.replaceChildren(el("h2", "Side by side"), ...rows);
   };

@@ -8,9 +8,9 @@ import { trialView } from "./listening/trial.js";
 function startView(plan, { send }) {
   const fields = plan.questions.map(({ name, label, kind, choices: offered, required }) => {
     const input = kind === "choice"
-      ? el("select", { required }, el("option", { value: "" }), ...offered.map((text) => el("option", { dir: "auto" }, text)))
+      ? el("select", { required }, el("option", { value: "" }), ...offered.map((text) => el("option", text)))
       : el("input", { required, ...(kind === "number" ? { type: "number", step: "any" } : { type: "text", dir: "auto" }) });
-    return { name, input, node: el("label.lt-field", el("span", { dir: "auto" }, label), input) };
+    return { name, input, node: el("label.lt-field", el("span", label), input) };
   });
   const agreed = el("input", { type: "checkbox", required: true });
   const trouble = alertLine();
@@ -22,9 +22,9 @@ function startView(plan, { send }) {
       answers: Object.fromEntries(fields.map(({ name, input }) => [name, input.value])),
     });
   };
-  const node = el("form.lt-start", { submit }, el("p", { dir: "auto" }, plan.intro),
+  const node = el("form.lt-start", { submit }, el("p", plan.intro),
     ...fields.map((field) => field.node),
-    plan.consent == null ? null : el("label.lt-consent", agreed, el("span", { dir: "auto" }, plan.consent)),
+    plan.consent == null ? null : el("label.lt-consent", agreed, el("span", plan.consent)),
     el("div.row", begin), trouble);
   return { node, refuse: (text) => tell(trouble, text), dispose() {} };
 }
@@ -33,7 +33,7 @@ export default makeWidget("Listening test", (shell) => {
   const { get, root } = shell;
   const stage = el("div");
   const { title } = get("plan");
-  if (!root.parentNode.querySelector("h1")) root.append(el("h2.lt-title", { dir: "auto" }, title));
+  if (!root.parentNode.querySelector("h1")) root.append(el("h2.lt-title", title));
   root.append(stage, shell.status);
   root.ariaLabel = title;
   const done = new Set();

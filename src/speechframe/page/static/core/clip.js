@@ -33,11 +33,11 @@ export function clipView(shell, clip, outline, { name = clip.label, hint = "", k
   const time = el("span.time");
   const canvas = el("canvas.wave", { role: "img" });
   const trouble = alertLine();
-  const line = el("p.words", { dir: "auto" });
+  const line = el("p.words");
   const node = el("div.clip", {
     role: "group", tabindex: "0", "data-clip": clip.id,
     label: `${name}. Space plays, left and right arrows move by word${hint}`,
-  }, el("div.head", start, el("strong", { dir: "auto" }, name), ...extra, time), canvas, line, trouble);
+  }, el("div.head", start, el("strong", name), ...extra, time), canvas, line, trouble);
 
   const fill = (newOutline) => {
     words = clip.words ?? [];

@@ -1,5 +1,9 @@
 // Elements, their texts and their keys.
 
+// What holds texts of the user: each runs in its own direction. Not spans: what is in them would not count for the
+// text around them.
+const TEXTS = ["p", "h2", "strong", "dd", "textarea", "option", "legend", "label"];
+
 /**
  * Make an element: el("p.dim", { role: "note" }, "text", node). Attributes may be left out; of them, false and
  * null ones are not set, true ones stand without a value, functions listen, and `label` is what screen readers read.
@@ -7,6 +11,7 @@
 export function el(what, ...kids) {
   const [tag, ...classes] = what.split(".");
   const node = document.createElement(tag);
+  if (TEXTS.includes(tag)) node.dir = "auto";
   if (classes.length) node.className = classes.map((name) => `spf-${name}`).join(" ");
   const attrs = kids[0]?.constructor === Object ? kids.shift() : {};
   for (const [name, value] of Object.entries(attrs)) {
@@ -30,7 +35,7 @@ export function choice(label, options, current, onChange) {
 }
 
 /** Make a line that screen readers read out when `tell` puts something there. */
-export const alertLine = (name = "error") => el(`p.${name}`, { role: "alert", dir: "auto", hidden: true });
+export const alertLine = (name = "error") => el(`p.${name}`, { role: "alert", hidden: true });
 
 /** Set a text if it is another one: what is set again is read out again. */
 export function write(node, text) {

@@ -23,7 +23,7 @@ export function makeWidget(label, build) {
 }
 
 function begin(model, host, label, build) {
-  const status = el("p.status", { role: "status", dir: "auto" });
+  const status = el("p.status", { role: "status" });
   // Notebooks have shortcuts on single letters: none of them may act while somebody is in here.
   const root = el("section", { class: "spf", label, "data-lm-suppress-shortcuts": "true" });
   root.addEventListener("keydown", (event) => event.stopPropagation());

@@ -11,8 +11,8 @@ function choices({ prompt }, changed, { options, keys, vote, help }) {
   // Other tests of the same document have groups of their own.
   const name = `spf-lt-${Math.random().toString(36).slice(2)}`;
   const inputs = options.map(([value]) => el("input", { type: "radio", name, value, change: () => changed() }));
-  const node = el("fieldset.lt-choices", el("legend.hidden", { dir: "auto" }, prompt),
-    ...options.map(([, text], place) => el("label", { dir: "auto" }, inputs[place], text)));
+  const node = el("fieldset.lt-choices", el("legend.hidden", prompt),
+    ...options.map(([, text], place) => el("label", inputs[place], text)));
   const place = () => inputs.findIndex((input) => input.checked);
   const choose = (wanted) => {
     if (node.disabled) return;

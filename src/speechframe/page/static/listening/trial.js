@@ -24,7 +24,7 @@ export function trialView(trial, plan, shell, { place, total }) {
       el("strong", name),
       trial.training ? el("span.badge", { "data-tone": "warn" }, "Practice: does not count") : null,
       el("progress", { max: total, value: place - 1, label: "Trials done" })),
-    el("p.lt-prompt", { dir: "auto" }, trial.prompt),
+    el("p.lt-prompt", trial.prompt),
     el("div.row.lt-plays", ...order.filter(isOnTop).map((slot) => plays.get(slot).node)),
     ask.node,
     el("div.row", next, hint),
@@ -89,7 +89,7 @@ export function trialView(trial, plan, shell, { place, total }) {
       const text = Object.entries(told).map(([slot, of]) => `${slot} was ${of}`).join(", ");
       const on = button("Go on", goOn, { class: "spf-main", "aria-description": text });
       heard.dispose();
-      node.replaceChildren(node.firstChild, el("p.lt-prompt", { dir: "auto" }, text), el("div.row", on));
+      node.replaceChildren(node.firstChild, el("p.lt-prompt", text), el("div.row", on));
       on.focus();
     },
     get waiting() { return waiting; },
