@@ -138,7 +138,9 @@ def test_the_forecast_ends_at_max_credits(start, watched, service):
     assert run.progress.done == 20
 
 
-def test_resume_takes_a_higher_max_credits_and_the_page_goes_on_where_it_was(start, watched, show, service):
+def test_resume_takes_a_higher_max_credits_and_the_page_goes_on_where_it_was(
+    start, watched, show, service, accessible
+):
     lines = [f"Line {k:02} of this run." for k in range(40)]
     price = len(lines[0])
     run = start(40, lines=lines, max_credits=10 * price)
@@ -151,6 +153,7 @@ def test_resume_takes_a_higher_max_credits_and_the_page_goes_on_where_it_was(sta
     expect(bridge.box).to_contain_text(
         f"{10 * price} of {10 * price} credits are spent; the rest costs {30 * price}"
     )
+    accessible(bridge.box)
     # What cannot help is refused, and what was typed stays.
     most.fill(str(10 * price))
     page.get_by_role("button", name="Resume").click()
