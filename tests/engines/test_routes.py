@@ -11,7 +11,7 @@ from speechframe.engines.translation import (
     Step,
     UnknownPair,
     is_same_language,
-    region_warning,
+    region_warnings,
     translated,
 )
 from speechframe.errors import EngineError
@@ -80,10 +80,16 @@ def test_the_region_that_was_asked_for_is_preferred_to_a_better_model():
 
 
 @pytest.mark.parametrize(
-    ("asked", "given_", "is_said"), [("pt-PT", "pt-BR", True), ("pt", "pt-BR", False), ("en-GB", "en", False)]
+    ("source", "target", "told"),
+    [
+        (None, "pt-PT", ["pt-PT is not known here; the translation is in pt-BR"]),
+        ("pt-PT", "en-GB", ["pt-PT is not known here; the text was read as pt-BR"]),
+        ("en-AU", "pt", []),
+    ],
 )
-def test_another_region_is_said(asked, given_, is_said):
-    assert (region_warning(asked, given_) is not None) is is_said
+def test_another_region_is_said(source, target, told):
+    route = routes(NEURAL).route(source or "en", target)
+    assert list(region_warnings(source, target, route)) == told
 
 
 def test_scripts_are_languages_of_their_own():

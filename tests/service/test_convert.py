@@ -223,6 +223,23 @@ async def test_without_the_accent_the_words_are_spoken_again_by_the_voice_itself
     assert (await said(transcription="2.0 seconds"))[0] == given, "no call leaves a trace in the next"
 
 
+async def test_of_the_text_that_is_spoken_again_it_is_said_what_of_other_texts_is(http):
+    said = {"voice_id": "en-US-nora", "retain_accent": "false"}
+    spoken = json.dumps({"Quux": {"type": "SAY_AS", "pronunciation": "tea"}})
+    answer = await convert(
+        http, **said, transcription="Wait. [pause 500ms] Now.", pronunciation_dictionary=spoken
+    )
+    assert [words.partition(";")[0] for words in answer.warnings] == [
+        "'[pause 500ms]' is no pause marker and was left out",
+        "words of the pronunciation dictionary are not in the text: 'Quux'",
+    ]
+    before = await http.remaining()
+    answer = await convert(http, **said, transcription="Привет, my friend")
+    assert answer.status == 400
+    assert "П р и в е т" in answer.message
+    assert await http.remaining() == before
+
+
 async def test_a_clip_in_which_nothing_is_said_cannot_be_spoken_again(http):
     silence = io.BytesIO()
     soundfile.write(silence, np.zeros(16000, np.float32), 16000, format="WAV")

@@ -223,7 +223,7 @@ async def test_a_socket_that_goes_away_frees_its_contexts_and_stops_their_work(h
         ({"voice_config": {**FALCON, "style": "Nonesuch"}, "text": "Hello. "}, chosen.VOICE_WARNING),
         ({"voice_config": {**FALCON, "locale": "xx-XX"}, "text": "Hello. "}, chosen.VOICE_WARNING),
         ({"voice_config": {**FALCON, "variation": 2}, "text": "Hello. "}, chosen.VOICE_WARNING),
-        ({"text": "Привет, мир. "}, chosen.TEXT_WARNING),
+        ({"text": "Привет, everybody out there. "}, chosen.TEXT_WARNING),
     ],
 )
 async def test_what_is_ignored_is_a_warning_and_synthesis_goes_on(http, frame, code):
@@ -235,6 +235,32 @@ async def test_what_is_ignored_is_a_warning_and_synthesis_goes_on(http, frame, c
         assert talk.codes() == [code]
         assert all(one.get("context_id") == "a" for one in talk.frames)
         assert talk.audio("a")
+
+
+async def test_words_of_a_dictionary_that_a_turn_has_not_are_named_behind_it(http):
+    spoken = {word: {"type": "SAY_AS", "pronunciation": "tea"} for word in ("hello", "there", "Quux")}
+    async with talking(http) as talk:
+        await talk.say("Hello. Well, are you there? ", voice={**FALCON, "pronunciationDictionary": spoken})
+        await talk.finals(1)
+        assert talk.codes() == [chosen.VOICE_WARNING]
+        (warning,) = [one["warning"] for one in talk.frames if "warning" in one]
+        assert warning.endswith("not in the text: 'Quux'")
+        assert talk.frames[-1]["final"]
+
+
+async def test_a_turn_that_begins_with_what_cannot_be_spoken_is_refused_and_costs_nothing(http):
+    before = await http.remaining("spare")
+    async with talking(http, key="spare") as talk:
+        await talk.say("東京は日本の首都です。", voice={"voiceId": "ja-JP-hina"}, context_id="a")
+        # Later all that can be heard is; what cannot is not paid for.
+        await talk.say("Hello there, everybody. Привет. Bye. ", context_id="b", min_buffer_size=0)
+        await talk.finals(2)
+        (error,) = [one for one in talk.frames if "error" in one]
+        assert (error["error_code"], error["fatal"], error["context_id"]) == ("INVALID_REQUEST", True, "a")
+        assert "東 京 日 本 首 都" in error["error"]
+        assert not talk.audio("a")
+        assert "П" in next(one["warning"] for one in talk.frames if "warning" in one)
+    assert await http.remaining("spare") == before - len("Hello there, everybody. Bye. ")
 
 
 @pytest.mark.rule("socket.config-not-inherited")

@@ -2,6 +2,7 @@
 
 import asyncio
 import statistics
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
@@ -34,6 +35,84 @@ async def test_a_pause_is_silence_and_is_not_spoken(http):
     inside = long.samples[int((before + 200) * 24) : int((after - 200) * 24)]
     assert len(inside) > 24_000
     assert np.abs(inside).max() < 0.01
+
+
+async def test_what_is_meant_as_a_pause_marker_is_left_out_said_and_not_billed(http):
+    before = await http.remaining("spare")
+    answer, _ = await say(http, "Wait. [pause 500ms] Now, [Break] go!", key="spare")
+    assert [word for word, *_ in words_of(answer)] == ["Wait", "Now", "go"]
+    assert answer.warnings == [
+        "'[pause 500ms]' is no pause marker and was left out; write [pause 1.5s]",
+        "'[Break]' is no pause marker and was left out; write [pause 1.5s]",
+    ]
+    assert await http.remaining("spare") == before - len("Wait.  Now,  go!")
+
+
+async def over_both(http, text, voice, **fields):
+    """Ask generate and stream, which must say the same."""
+    body = {"text": text, "voiceId": voice, "format": "PCM", **fields}
+    generated = await http.ask("POST", "/v1/speech/generate", json=body)
+    streamed = await http.ask("POST", "/v1/speech/stream", json={**body, "model": "gen2"})
+    others = [words for words in streamed.warnings if "deprecated" not in words]
+    assert (streamed.status, others) == (generated.status, generated.warnings)
+    if generated.status != 200:
+        assert streamed.message == generated.message
+    return generated
+
+
+async def test_words_of_the_dictionary_that_are_not_in_the_text_are_named(http):
+    spoken = {
+        word: {"type": "SAY_AS", "pronunciation": "tea"} for word in ("hello", "Quux", "HELLO", "pause")
+    }
+    text = "Hello. Well. [pause 0.1s] Bye."
+    answer = await over_both(http, text, "nora", pronunciationDictionary=spoken)
+    (warning,) = map(unquote, answer.warnings)
+    assert warning == "words of the pronunciation dictionary are not in the text: 'Quux', 'HELLO', 'pause'"
+    assert (
+        await over_both(http, text, "nora", pronunciationDictionary={"hello": spoken["hello"]})
+    ).warnings == []
+
+
+@pytest.mark.parametrize(
+    ("text", "voice", "is_said"),
+    [
+        ("नमस्ते दुनिया", "nora", True),
+        ("Good morning, everybody", "hi-IN-asha", True),
+        ("नमस्ते दुनिया, hello", "hi-IN-asha", False),
+        ("The angle α is not β, नमस्ते.", "nora", False),
+        ("Dobar dan, kako ste?", "sr-RS-jelena", False),
+        ("Über café naïve: ½ ™ 3 ª º 😀", "nora", False),
+    ],
+)
+async def test_a_text_in_another_script_than_the_voices_is_said(http, text, voice, is_said):
+    answer = await over_both(http, text, voice)
+    assert answer.status == 200
+    assert [("is not in the script of" in words) for words in answer.warnings] == [True] * is_said
+
+
+@pytest.mark.parametrize(
+    ("text", "voice", "named"),
+    [
+        ("今日はいい天気です。", "ja-JP-sakura", "今 日 天 気"),
+        ("It is 東京.", "nora", "東 京"),
+        ("Привет, world. Hello", "nora", "П р и в е т"),
+    ],
+)
+async def test_a_text_of_which_a_third_cannot_be_spoken_is_refused_with_the_letters(http, text, voice, named):
+    before = await http.remaining()
+    answer = await over_both(http, text, voice)
+    assert answer.status == 400
+    assert named in answer.message
+    assert await http.remaining() == before
+
+
+async def test_fewer_letters_that_cannot_be_spoken_are_left_out_and_named(http):
+    answer = await over_both(http, "こんにちは、せかい。東です。", "ja-JP-sakura")
+    assert answer.status == 200
+    assert "cannot be spoken" in answer.warnings[0]
+    reading = {"東京": {"type": "SAY_AS", "pronunciation": "とうきょう"}}
+    answer = await over_both(http, "東京です。", "ja-JP-sakura", pronunciationDictionary=reading)
+    assert (answer.status, answer.warnings) == (200, [])
 
 
 @pytest.mark.rule("speech.audio-duration-zero")

@@ -141,6 +141,8 @@ async def test_another_region_comes_with_a_warning(translate):
     answer = await translate(LINES[:1], "pt-PT")
     assert answer.json["metadata"]["target_language"] == "pt-BR"
     assert "pt-PT is not known here; the translation is in pt-BR" in answer.warnings
+    answer = await translate(["Precisamos de mais tempo."], "en", sourceLanguage="pt-PT")
+    assert "pt-PT is not known here; the text was read as pt-BR" in answer.warnings
 
 
 async def test_a_bad_direct_pair_is_avoided_and_the_pivot_is_said(translate):

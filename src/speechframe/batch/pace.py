@@ -16,7 +16,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from statistics import median
 
-from speechframe.spec.pauses import PAUSE_START, Pause, split_pauses
+from speechframe.spec.pauses import Pause, split_pauses
 
 __all__ = ["Load", "Pace", "load_of"]
 
@@ -183,7 +183,7 @@ def load_of(text: str) -> Load:
     True
     """
     pause_s = 0.0
-    if PAUSE_START in text:
+    if "[" in text:
         pieces = split_pauses(text)
         pause_s = sum(piece.seconds for piece in pieces if isinstance(piece, Pause))
         text = " ".join(piece for piece in pieces if isinstance(piece, str))

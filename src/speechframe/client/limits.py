@@ -6,7 +6,6 @@ from typing import Any
 
 from speechframe.spec.changer import ConvertRequest
 from speechframe.spec.chosen import PAUSE_SECONDS
-from speechframe.spec.pauses import PAUSE_START
 from speechframe.spec.speech import ChannelType, GenerateRequest, StreamRequest
 
 KIB = 1024
@@ -158,7 +157,7 @@ def _audio_bytes(text: str, rate_hz: float | None, audio_duration: float | None 
 
 
 def _longest_s(text: str) -> float:
-    pauses_s = PAUSE_SECONDS.high * text.count(PAUSE_START) if PAUSE_START in text else 0.0
+    pauses_s = PAUSE_SECONDS.high * text.count("[")
     return _SECONDS_A_CHARACTER * len(text) + pauses_s + _GRACE_S
 
 

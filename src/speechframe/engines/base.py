@@ -200,7 +200,11 @@ class StreamingSpeaker(Speaker, Protocol):
     """A speech engine that gives speech before all of it is made."""
 
     def check(self, utterance: Utterance) -> tuple[str, ...]:
-        """Return the warnings of a whole text without speaking it; raises EngineError as `speak` would."""
+        """Return the warnings of a whole text without speaking it.
+
+        Raises EngineError as `speak` would, and for a text of which too little could be heard: of a sentence
+        of it, which is spoken alone, that is not asked.
+        """
         ...
 
     def stream(self, utterance: Utterance) -> Iterator[Speech]:

@@ -29,6 +29,7 @@ from speechframe.engines.pieces import (
     refuse_unspeakable,
     room_to_speak,
     silent_frames,
+    told_of_letters,
     word_entries,
 )
 from speechframe.engines.streaming import SentenceSpeaker, level_gain
@@ -40,7 +41,7 @@ __all__ = ["EspeakSpeaker"]
 _ROUNDS = 3
 _CLOSE_ENOUGH = 0.004
 
-REVISION = 1
+REVISION = 2
 """Goes up whenever an equal request sounds different: a run never mixes two ways of speaking."""
 
 
@@ -77,8 +78,9 @@ class EspeakSpeaker(SentenceSpeaker):
         return self._whole(utterance)
 
     def check(self, utterance: Utterance) -> tuple[str, ...]:
-        """Return the warnings of a text without speaking it; raises EngineError as :meth:`speak` would."""
-        return _planned(utterance)[2]
+        """Return the warnings of a whole text; raises EngineError for one that is not to be spoken."""
+        parts, _, warnings = _planned(utterance)
+        return (*warnings, *told_of_letters(parts, utterance, LOCALES[utterance.locale]))
 
     def _spoken(self, utterance: Utterance) -> Speech:
         return _spoken(utterance)

@@ -21,9 +21,9 @@ _SCRIPTS_READ_EVERYWHERE = (
     "HANGUL KANNADA MALAYALAM SINHALA TAMIL"
 )
 # Ordinal letters, the micro sign, accents, emoji selectors.
-_OF_NO_SCRIPT = "FEMININE MASCULINE MICRO MODIFIER COMBINING VARIATION"
-_READ_EVERYWHERE = frozenset(f"{_SCRIPTS_READ_EVERYWHERE} {_OF_NO_SCRIPT}".split())
-
+_OF_NO_SCRIPT = frozenset(["FEMININE", "MASCULINE", "MICRO", "MODIFIER", "COMBINING", "VARIATION"])
+READ_EVERYWHERE = frozenset(_SCRIPTS_READ_EVERYWHERE.split()) | _OF_NO_SCRIPT
+"""Scripts that are spoken in every locale, by their names in :func:`script_of`."""
 
 _LONG_CLAUSE = 100
 
@@ -37,7 +37,7 @@ class EspeakLocale:
     """
 
     language: str
-    own_scripts: frozenset[str] = frozenset()
+    own_scripts: frozenset[str] = frozenset({"LATIN"})
     characters_are_words: bool = False
     longest_clause: int | None = None
 
@@ -50,7 +50,18 @@ class EspeakLocale:
         (True, False, True)
         """
         script = script_of(character)
-        return script in _READ_EVERYWHERE or script in self.own_scripts
+        return script in READ_EVERYWHERE or script in self.own_scripts
+
+    def is_written_with(self, character: str) -> bool:
+        """Return whether a letter is of the locale's own script, or of none.
+
+        Examples
+        --------
+        >>> LOCALES["en-US"].is_written_with("é"), LOCALES["en-US"].is_written_with("न")
+        (True, False)
+        """
+        script = script_of(character)
+        return script in self.own_scripts or script in _OF_NO_SCRIPT
 
 
 @lru_cache(maxsize=8192)
@@ -66,7 +77,7 @@ def script_of(character: str) -> str:
 
 
 def _locale(language: str, *own_scripts: str) -> EspeakLocale:
-    return EspeakLocale(language, frozenset(own_scripts))
+    return EspeakLocale(language, frozenset(own_scripts or {"LATIN"}))
 
 
 def _syllabic(language: str) -> EspeakLocale:
@@ -81,14 +92,14 @@ LOCALES = MappingProxyType(
         "az-AZ": _locale("trk/az"),
         "be-BY": _locale("zle/be", "CYRILLIC"),
         "bg-BG": _locale("zls/bg", "CYRILLIC"),
-        "bn-BD": _locale("inc/bn"),
-        "bs-BA": _locale("zls/bs", "CYRILLIC"),
+        "bn-BD": _locale("inc/bn", "BENGALI"),
+        "bs-BA": _locale("zls/bs", "LATIN", "CYRILLIC"),
         "ca-ES": _locale("roa/ca"),
         "cs-CZ": _locale("zlw/cs"),
         "cy-GB": _locale("cel/cy"),
         "da-DK": _locale("gmq/da"),
         "de-DE": _locale("gmw/de"),
-        "el-GR": _locale("grk/el"),
+        "el-GR": _locale("grk/el", "GREEK"),
         "en-GB": _locale("gmw/en"),
         "en-US": _locale("gmw/en-US"),
         "es-ES": _locale("roa/es"),
@@ -102,52 +113,52 @@ LOCALES = MappingProxyType(
         "fr-FR": _locale("roa/fr"),
         "ga-IE": _locale("cel/ga"),
         "gd-GB": _locale("cel/gd"),
-        "gu-IN": _locale("inc/gu"),
-        "hi-IN": _locale("inc/hi"),
-        "hr-HR": _locale("zls/hr", "CYRILLIC"),
+        "gu-IN": _locale("inc/gu", "GUJARATI"),
+        "hi-IN": _locale("inc/hi", "DEVANAGARI"),
+        "hr-HR": _locale("zls/hr", "LATIN", "CYRILLIC"),
         "hu-HU": _locale("urj/hu"),
-        "hy-AM": _locale("ine/hy"),
+        "hy-AM": _locale("ine/hy", "ARMENIAN"),
         "id-ID": _locale("poz/id"),
         "is-IS": _locale("gmq/is"),
         "it-IT": _locale("roa/it"),
         "ja-JP": _locale("jpx/ja", *_KANA),
-        "ka-GE": _locale("ccs/ka"),
+        "ka-GE": _locale("ccs/ka", "GEORGIAN"),
         "kk-KZ": _locale("trk/kk", "CYRILLIC"),
-        "kn-IN": _locale("dra/kn"),
-        "ko-KR": EspeakLocale("ko", longest_clause=_LONG_CLAUSE),
+        "kn-IN": _locale("dra/kn", "KANNADA"),
+        "ko-KR": EspeakLocale("ko", frozenset({"HANGUL"}), longest_clause=_LONG_CLAUSE),
         "ky-KG": _locale("trk/ky", "CYRILLIC"),
         "lt-LT": _locale("bat/lt"),
         "lv-LV": _locale("bat/lv"),
         "mi-NZ": _locale("poz/mi"),
         "mk-MK": _locale("zls/mk", "CYRILLIC"),
-        "ml-IN": _locale("dra/ml"),
-        "mr-IN": _locale("inc/mr"),
+        "ml-IN": _locale("dra/ml", "MALAYALAM"),
+        "mr-IN": _locale("inc/mr", "DEVANAGARI"),
         "ms-MY": _locale("poz/ms"),
         "mt-MT": _locale("sem/mt"),
         "nb-NO": _locale("gmq/nb"),
-        "ne-NP": _locale("inc/ne"),
+        "ne-NP": _locale("inc/ne", "DEVANAGARI"),
         "nl-NL": _locale("gmw/nl"),
         "or-IN": _locale("inc/or", "ORIYA"),
-        "pa-IN": _locale("inc/pa"),
+        "pa-IN": _locale("inc/pa", "GURMUKHI"),
         "pl-PL": _locale("zlw/pl"),
         "pt-BR": _locale("roa/pt-BR"),
         "pt-PT": _locale("roa/pt"),
         "ro-RO": _locale("roa/ro"),
         "ru-RU": _locale("zle/ru", "CYRILLIC"),
-        "si-LK": _locale("inc/si"),
+        "si-LK": _locale("inc/si", "SINHALA"),
         "sk-SK": _locale("zlw/sk"),
         "sl-SI": _locale("zls/sl"),
         "sq-AL": _locale("ine/sq"),
-        "sr-RS": _locale("zls/sr", "CYRILLIC"),
+        "sr-RS": _locale("zls/sr", "LATIN", "CYRILLIC"),
         "sv-SE": _locale("gmq/sv"),
         "sw-KE": _locale("bnt/sw"),
-        "ta-IN": _locale("dra/ta"),
+        "ta-IN": _locale("dra/ta", "TAMIL"),
         "te-IN": _locale("dra/te", "TELUGU"),
         "tr-TR": _locale("trk/tr"),
         "tt-RU": _locale("trk/tt", "CYRILLIC"),
         "uk-UA": _locale("zle/uk", "CYRILLIC"),
         "ur-PK": _locale("inc/ur", "ARABIC"),
-        "uz-UZ": _locale("trk/uz", "CYRILLIC"),
+        "uz-UZ": _locale("trk/uz", "LATIN", "CYRILLIC"),
         "vi-VN": _locale("aav/vi"),
         "yue-HK": _syllabic("sit/yue"),
         "zh-CN": _syllabic("sit/cmn"),

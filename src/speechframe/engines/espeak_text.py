@@ -8,15 +8,16 @@ the caller's text is kept, because word times are told in the caller's words.
 
 import re
 import unicodedata
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from speechframe.engines.espeak_locales import EspeakLocale
 from speechframe.engines.words import SPOKEN_PUNCTUATION
+from speechframe.spec.pauses import split_pauses
 from speechframe.spec.speech import Pronunciation, PronunciationKind
 
-__all__ = ["SpokenText", "spoken_text"]
+__all__ = ["SpokenText", "spoken_text", "unused_words"]
 
 ToPhonemes = Callable[[str], str]
 """Turns IPA into the engine's own spelling; raises EngineError for what it cannot say."""
@@ -42,7 +43,7 @@ class SpokenText:
     """What is handed to the engine.
 
     ``origins`` has, for each character of ``text``, the index in the caller's
-    text it stands for. ``left_out`` are the letters that cannot be spoken.
+    text it stands for. ``left_out`` are the letters that cannot be spoken, as often as they come.
     """
 
     text: str
@@ -86,7 +87,8 @@ def spoken_text(
     left_out: list[str] = []
     phonemes: set[int] = set()
     at = 0
-    for start, end, pronunciation in _found(text, pronunciations):
+    for start, end, word in _found(text, pronunciations):
+        pronunciation = pronunciations[word]
         parts.extend(_cleaned(text[at:start], at, locale, left_out))
         if pronunciation.type is PronunciationKind.IPA:
             phonemes.update(range(start, end))
@@ -102,8 +104,27 @@ def spoken_text(
         "".join(character for character, _ in parts),
         tuple(origin for _, origin in parts),
         bool(phonemes),
-        "".join(dict.fromkeys(left_out)),
+        "".join(left_out),
     )
+
+
+def unused_words(text: str, pronunciations: Mapping[str, Pronunciation]) -> tuple[str, ...]:
+    """Return the words of a dictionary that are nowhere in a text, in the dictionary's order.
+
+    Parameters
+    ----------
+    text
+        The caller's text; pause markers do not count.
+    pronunciations
+        Word to pronunciation, found as :func:`spoken_text` finds them.
+    """
+    found = {
+        word
+        for part in split_pauses(text)
+        if isinstance(part, str)
+        for _, _, word in _found(part, pronunciations)
+    }
+    return tuple(word for word in pronunciations if word not in found)
 
 
 def _spread(said: str, start: int, end: int) -> Iterator[tuple[str, int]]:
@@ -163,19 +184,15 @@ def _may_break_before(character: str, locale: EspeakLocale) -> bool:
     return character.isspace() or (locale.characters_are_words and character.isalpha())
 
 
-def _found(
-    text: str, pronunciations: Mapping[str, Pronunciation]
-) -> Iterator[tuple[int, int, Pronunciation]]:
-    """Yield where a word of the dictionary stands, the longest first where several begin."""
-    if not pronunciations:
-        return
+def _found(text: str, pronunciations: Iterable[str]) -> Iterator[tuple[int, int, str]]:
+    """Yield where which word of the dictionary stands, the longest first where several begin."""
     words = sorted((word for word in pronunciations if word.strip()), key=len, reverse=True)
     if not words:
         return
     pattern = "|".join(f"(?P<w{index}>{_as_pattern(word)})" for index, word in enumerate(words))
     for match in re.finditer(pattern, text):
         index = int((match.lastgroup or "w0")[1:])
-        yield match.start(), match.end(), pronunciations[words[index]]
+        yield match.start(), match.end(), words[index]
 
 
 def _as_pattern(word: str) -> str:

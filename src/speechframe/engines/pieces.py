@@ -5,7 +5,7 @@ pauses between, speaks the pieces its own way, and hands back what it made for
 levels and word times.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
@@ -20,8 +20,9 @@ from speechframe.engines.espeak_text import SpokenText, ToPhonemes, spoken_text
 from speechframe.engines.word_times import Heard
 from speechframe.engines.words import Token, original_tokens, spoken_tokens
 from speechframe.errors import EngineError
+from speechframe.spec.chosen import UNSPEAKABLE_SHARE
 from speechframe.spec.locales import display_name, language_of, nearest
-from speechframe.spec.pauses import Pause, split_pauses
+from speechframe.spec.pauses import Pause, split_pauses, strip_pauses
 
 __all__ = [
     "LOUDNESS_DB",
@@ -37,6 +38,7 @@ __all__ = [
     "refuse_unspeakable",
     "room_to_speak",
     "silent_frames",
+    "told_of_letters",
     "word_entries",
 ]
 
@@ -160,11 +162,52 @@ def pieces_and_pauses(
         else:
             tokens = spoken_tokens(part, characters_are_words=locale.characters_are_words)
         parts.append(Piece(tuple(_certain(token, sounding) for token in tokens), spoken))
-    spoken_parts = [part.spoken for part in parts if isinstance(part, Piece)]
-    if not any(part.speakable for part in spoken_parts):
-        refuse_unspeakable(utterance.locale, "".join(part.left_out for part in spoken_parts))
-    _warn_of_left_out(spoken_parts, utterance.locale, warnings)
+    left_out = _left_out(parts)
+    if not any(part.spoken.speakable for part in parts if isinstance(part, Piece)):
+        refuse_unspeakable(utterance.locale, left_out)
+    if left_out:
+        warnings.append(
+            f"left out, because they cannot be spoken in {display_name(utterance.locale)}: "
+            + _named(left_out, utterance.locale)
+        )
     return parts
+
+
+def told_of_letters(
+    parts: Sequence[Piece | Pause], utterance: Utterance, locale: EspeakLocale
+) -> tuple[str, ...]:
+    """Return what the caller should know of the letters of a whole text (chosen: unspeakable-letters).
+
+    Parameters
+    ----------
+    parts
+        Of :func:`pieces_and_pauses`.
+    utterance
+        What is to be spoken.
+    locale
+        Which scripts can be read there, and which it is written with.
+
+    Raises
+    ------
+    EngineError
+        So many letters cannot be spoken that the rest is not the text.
+    """
+    letters = [character for character in strip_pauses(utterance.text) if character.isalpha()]
+    left_out = [character for character in _left_out(parts) if character.isalpha()]
+    if letters and len(left_out) >= UNSPEAKABLE_SHARE * len(letters):
+        raise EngineError(
+            f"{len(left_out)} of its {len(letters)} letters cannot be spoken in "
+            f"{display_name(utterance.locale)}: {_named(left_out, utterance.locale)}"
+        )
+    others = [character for character in letters if not locale.is_written_with(character)]
+    if len(others) <= len(letters) / 2:
+        return ()
+    words = f"the text is not in the script of {display_name(utterance.locale)}: {_shown(others)}"
+    return (f"{words}; it may be read as another language, or letter by letter",)
+
+
+def _left_out(parts: Sequence[Piece | Pause]) -> str:
+    return "".join(part.spoken.left_out for part in parts if isinstance(part, Piece))
 
 
 def _certain(token: Token, sounding: frozenset[int]) -> Token:
@@ -174,25 +217,19 @@ def _certain(token: Token, sounding: frozenset[int]) -> Token:
 
 
 def refuse_unspeakable(locale: str, left_out: str = "") -> NoReturn:
-    """Raise the error for a text without any sound; ``left_out`` are its letters of another script."""
-    why = _letters(left_out)
+    """Raise the error for a text without any sound; ``left_out`` are its letters that cannot be spoken."""
     raise EngineError(
         f"the text has no character that a voice can speak in {locale} ({display_name(locale)})"
-        + (f": {why} belong to another script" if why else "")
+        + (f": {_named(left_out, locale)}" if left_out else "")
     )
 
 
-def _warn_of_left_out(parts: Sequence[SpokenText], locale: str, warnings: list[str]) -> None:
-    if left_out := _letters("".join(part.left_out for part in parts)):
-        hint = "; Japanese is spoken from kana: give readings in pronunciationDictionary" * (
-            locale == "ja-JP"
-        )
-        warnings.append(
-            f"left out, because {display_name(locale)} is not written with them: {left_out}{hint}"
-        )
+def _named(left_out: Iterable[str], locale: str) -> str:
+    hint = "; Japanese is spoken from kana: write those, or give readings in pronunciationDictionary"
+    return _shown(left_out) + hint * (locale == "ja-JP")
 
 
-def _letters(left_out: str) -> str:
+def _shown(left_out: Iterable[str]) -> str:
     letters = list(dict.fromkeys(left_out))
     more = f" and {len(letters) - _NAMED_LETTERS} more" if len(letters) > _NAMED_LETTERS else ""
     return " ".join(letters[:_NAMED_LETTERS]) + more

@@ -27,6 +27,7 @@ from speechframe.engines.pieces import (
     refuse_unspeakable,
     room_to_speak,
     silent_frames,
+    told_of_letters,
     word_entries,
 )
 from speechframe.engines.piper_chunks import PlannedPiece, plan, planned_frames, speak
@@ -53,7 +54,7 @@ _SLOWEST, _FASTEST = 2.0, 0.5
 _HELD = 2
 """Loaded voices a process keeps; each takes some 150 MB."""
 
-REVISION = 1
+REVISION = 2
 """Goes up whenever an equal request sounds different: a run never mixes two ways of speaking."""
 
 
@@ -109,8 +110,9 @@ class PiperSpeaker(SentenceSpeaker):
         return self._whole(utterance)
 
     def check(self, utterance: Utterance) -> tuple[str, ...]:
-        """Return the warnings of a text without speaking it; raises EngineError as :meth:`speak` would."""
-        return _prepared(utterance)[2]
+        """Return the warnings of a whole text; raises EngineError for one that is not to be spoken."""
+        _, parts, warnings, _ = _prepared(utterance)
+        return (*warnings, *told_of_letters(parts, utterance, reading_locale(utterance.locale)))
 
     def _spoken(self, utterance: Utterance) -> Speech:
         return _spoken(utterance)

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any
 
 from speechframe.engines.base import EngineVoice
-from speechframe.engines.espeak_locales import LOCALES, EspeakLocale
+from speechframe.engines.espeak_locales import LOCALES, READ_EVERYWHERE, EspeakLocale
 from speechframe.engines.espeak_voices import espeak_voices
 from speechframe.engines.models import JOE_VOICE, Package
 from speechframe.errors import EngineError
@@ -133,7 +133,7 @@ def reading_locale(locale: str) -> EspeakLocale:
     """
     same = (other for other in LOCALES if language_of(other) == language_of(locale))
     known = LOCALES.get(locale) or LOCALES.get(next(same, ""))
-    return known or EspeakLocale(language_of(locale), _FOREIGN_SCRIPTS)
+    return known or EspeakLocale(language_of(locale), _FOREIGN_SCRIPTS | READ_EVERYWHERE)
 
 
 def _packaged() -> Iterator[PiperFile]:

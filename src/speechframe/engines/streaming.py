@@ -147,7 +147,7 @@ class SentenceSpeaker(ABC):
 
     @abstractmethod
     def check(self, utterance: Utterance) -> tuple[str, ...]:
-        """Return the warnings of a text without speaking it; raises EngineError as ``speak`` would."""
+        """Return the warnings of a whole text; raises EngineError for one that is not to be spoken."""
 
     @abstractmethod
     def _spoken(self, utterance: Utterance) -> Speech:
@@ -165,7 +165,6 @@ class SentenceSpeaker(ABC):
         EngineError
             With the first sentence, as ``speak``.
         """
-        self.check(utterance)
         return in_sentences(utterance, self._streamed)
 
     def _streamed(self, utterance: Utterance) -> Speech:

@@ -21,7 +21,7 @@ __all__ = [
     "UnknownPair",
     "is_other_region",
     "is_same_language",
-    "region_warning",
+    "region_warnings",
     "translated",
 ]
 
@@ -173,7 +173,7 @@ class Routes:
         """Return the best route between two locales, which need only name their languages.
 
         The target's region is kept where some route has it; a locale without a region stands for any; where
-        only other regions are known, one of those is what comes out (:func:`region_warning` tells).
+        only other regions are known, one of those is what comes out (:func:`region_warnings` tells).
 
         Parameters
         ----------
@@ -213,11 +213,22 @@ def is_other_region(asked: str, given: str) -> bool:
     return asked != given and "-" in asked and "-" in given
 
 
-def region_warning(asked: str, given: str) -> str | None:
-    """Return what is to be said when another region's language comes out than was asked for."""
-    if not is_other_region(asked, given):
-        return None
-    return f"{asked} is not known here; the translation is in {given}"
+def region_warnings(source: str | None, target: str, route: Route) -> tuple[str, ...]:
+    """Return what is to be said when a route is of other regions than the ones that were asked for.
+
+    Parameters
+    ----------
+    source, target
+        What was asked for; no source where it was told from the text.
+    route
+        The way that is taken.
+    """
+    told = []
+    if source is not None and is_other_region(source, route.locales[0]):
+        told.append(f"{source} is not known here; the text was read as {route.locales[0]}")
+    if is_other_region(target, route.target):
+        told.append(f"{target} is not known here; the translation is in {route.target}")
+    return tuple(told)
 
 
 def translated(

@@ -29,6 +29,7 @@ from speechframe.service.keys import Key
 from speechframe.service.middleware import NOTE
 from speechframe.service.paid import Bill, mark_of, refusals, reserved, slot_in_time, take_of
 from speechframe.service.shelf import Clip
+from speechframe.service.speaking import dictionary_warnings
 from speechframe.service.state import STATE, State
 from speechframe.service.uploads import Upload
 from speechframe.spec import billing, chosen
@@ -276,7 +277,10 @@ def _check_done(reply: Reply, problem: str) -> None:
 def _response(
     request: web.Request, call: _Call, clip: Clip, reply: Reply, balance: quota.Balance
 ) -> web.Response:
-    warnings = tuple(dict.fromkeys((*call.warnings, *reply.facts.warnings)))
+    facts = reply.facts
+    warnings = tuple(
+        dict.fromkeys((*call.warnings, *facts.warnings, *dictionary_warnings(facts.unused_words)))
+    )
     answer = ConvertResponse(
         audio_file=address(request, clip),
         audio_length_in_seconds=reply.facts.audio_seconds,

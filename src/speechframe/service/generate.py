@@ -17,7 +17,7 @@ from speechframe.service.keys import Key
 from speechframe.service.middleware import NOTE
 from speechframe.service.paid import Bill, mark_of, reserved, slot, take_of
 from speechframe.service.shelf import Clip
-from speechframe.service.speaking import utterance
+from speechframe.service.speaking import dictionary_warnings, utterance
 from speechframe.service.state import STATE, State
 from speechframe.spec import billing, locales
 from speechframe.spec.codes import HttpErrorCode
@@ -140,7 +140,10 @@ def _utterance(call: Call) -> dict[str, object]:
 def _response(
     request: web.Request, call: Call, clip: Clip | None, reply: Reply, balance: quota.Balance
 ) -> web.Response:
-    warnings = tuple(dict.fromkeys((*call.warnings, *reply.facts.warnings)))
+    facts = reply.facts
+    warnings = tuple(
+        dict.fromkeys((*call.warnings, *facts.warnings, *dictionary_warnings(facts.unused_words)))
+    )
     parts = {
         "audio_file": json.dumps(address(request, clip) if clip is not None else "").encode(),
         "audio_length_in_seconds": json.dumps(reply.facts.audio_seconds).encode(),

@@ -59,6 +59,8 @@ class Facts:
         CPU time of the two steps.
     memory_bytes
         The worker's resident memory.
+    unused_words
+        Words of the pronunciation dictionary that the text has not.
     """
 
     audio_seconds: float = 0.0
@@ -71,6 +73,7 @@ class Facts:
     encode_ms: float = 0.0
     memory_bytes: int = 0
     sample_rate_hz: int = 0
+    unused_words: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -90,4 +93,5 @@ class Reply:
 def read_facts(message: bytes) -> Facts:
     """Return the facts of a reply."""
     fields = json.loads(message)
-    return Facts(**{**fields, "warnings": tuple(fields["warnings"])})
+    lists = {name: tuple(fields[name]) for name in ("warnings", "unused_words")}
+    return Facts(**{**fields, **lists})

@@ -31,6 +31,7 @@ from speechframe.service.speaking import (
     Part,
     PartFailed,
     PartRefused,
+    dictionary_warnings,
     encoded,
     speak,
     utterance,
@@ -87,6 +88,7 @@ class _File:
     input_rate_hz: int = 0
     before: str | None = None
     silence_s: float = field(default=0.0)
+    unused_words: tuple[str, ...] | None = None
 
 
 def _voice_alone(voice_id: str | None) -> VoiceConfig:
@@ -254,7 +256,10 @@ class Session:
             self._fail(action, refusal.message, code)
         except WorkerLost:
             self._fail(action, "the engine crashed or took too long; this text was not billed")
-        except (PartFailed, PartRefused) as error:
+        except PartRefused as error:
+            words = f"text: {error}; this text was not billed"
+            self._fail(action, words, HttpErrorCode.INVALID_REQUEST.value)
+        except PartFailed as error:
             self._fail(action, f"the speech engine failed: {error}; this text was not billed")
         except PoolClosed:
             self._fail(action, "the service is stopping; this text was not billed")
@@ -277,9 +282,13 @@ class Session:
             return
         rate = voice.manner["rate"]
         pause_s = pause_seconds(file.before, action.text, rate) if file.before is not None else 0.0
-        part = await self._billed(voice, action, pause_s + file.silence_s)
+        part = await self._billed(voice, action, pause_s + file.silence_s, is_first=file.encoder is None)
         for words in part.warnings:
-            self._warn(action, chosen.TEXT_WARNING, words)
+            self._warn(action.context_id, action.turn, chosen.TEXT_WARNING, words)
+        unused = part.unused_words
+        file.unused_words = tuple(
+            word for word in unused if file.unused_words is None or word in file.unused_words
+        )
         if not len(part.samples):
             return
         file.before, file.silence_s = action.text, 0.0
@@ -303,29 +312,43 @@ class Session:
             self._do(self._contexts.audio(action.generation, data, now_s=self._loop.time()))
             await self._outbox.room()
 
-    async def _billed(self, voice: _Voice, action: Generate, pause_s: float) -> Part:
-        """Return a chunk spoken, and paid for."""
+    async def _billed(self, voice: _Voice, action: Generate, pause_s: float, *, is_first: bool) -> Part:
+        """Return a chunk spoken, and paid for unless there is nothing to be heard of it."""
         millis = billing.generate_millicredits(action.text)
         words = f"the text has {billing.billed_characters(action.text):,} billed characters"
         bill = Bill(self._key, None, millis, words)
         async with self._gate, reserved(self._state, bill) as reservation:
             part = await speak(
-                self._state, self._key, voice.casting.engine, voice.manner, action.text, pause_s=pause_s
+                self._state,
+                self._key,
+                voice.casting.engine,
+                voice.manner,
+                action.text,
+                pause_s=pause_s,
+                # The rest of a turn is not known yet: how it begins must tell that it can be spoken.
+                whole=action.text if is_first else None,
+                under_way=True,
             )
 
+            due_millis = millis if len(part.samples) else 0
+
             def settle(connection: sqlite3.Connection) -> None:
-                quota.settle(connection, reservation, millis)
+                quota.settle(connection, reservation, due_millis)
 
             await self._state.database.run(settle)
-        self.billed_millis += millis
+        self.billed_millis += due_millis
         return part
 
     async def _finish(self, turn: int) -> None:
         """Send the end of a turn's file."""
-        file = next((file for file in self._files.values() if file.turn == turn), None)
+        context_id, file = next(
+            ((name, file) for name, file in self._files.items() if file.turn == turn), (None, None)
+        )
         data = b""
         if file is not None and file.encoder is not None:
             data = await asyncio.to_thread(file.encoder.finish)
+            for words in dictionary_warnings(file.unused_words or ()):
+                self._warn(context_id, turn, chosen.VOICE_WARNING, words)
         self._do(self._contexts.finished(turn, data, now_s=self._loop.time()))
 
     def _file(self, action: Generate) -> _File:
@@ -337,9 +360,10 @@ class Session:
     def _voice(self, file: _File, action: Generate) -> _Voice:
         """Return how a chunk is spoken; what of its voice_config is ignored is said once."""
         if file.voice is None or file.voice.config is not action.voice_config:
-            file.voice = self._cast(action.voice_config)
+            # What the dictionary of another one had is not to be told of this one.
+            file.voice, file.unused_words = self._cast(action.voice_config), None
             for words in file.voice.warnings:
-                self._warn(action, chosen.VOICE_WARNING, words)
+                self._warn(action.context_id, action.turn, chosen.VOICE_WARNING, words)
         return file.voice
 
     def _cast(self, config: VoiceConfig | None) -> _Voice:
@@ -368,11 +392,8 @@ class Session:
             return refusal.message
         return None
 
-    def _warn(self, action: Generate, code: str, words: str) -> None:
+    def _warn(self, context_id: str | None, turn: int, code: str, words: str) -> None:
         frame = WarningFrame(
-            warning=words,
-            warning_code=code,
-            context_id=action.context_id,
-            trace_id=f"{self._trace_id}-{action.turn}",
+            warning=words, warning_code=code, context_id=context_id, trace_id=f"{self._trace_id}-{turn}"
         )
         self._outbox.put(encode_frame(frame))

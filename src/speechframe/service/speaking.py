@@ -4,7 +4,7 @@ How a text is to be spoken is said to a worker in one way, whatever asks for it.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from speechframe.service.catalogue import Casting
 from speechframe.service.job import Job
 from speechframe.service.keys import Key
 from speechframe.service.state import State
+from speechframe.spec.check import shown
 from speechframe.spec.limits import PITCH, RATE, VARIATION
 from speechframe.spec.socket import VoiceConfig
 from speechframe.spec.speech import Format, GenerateRequest, Model, StreamRequest
@@ -26,6 +27,7 @@ __all__ = [
     "Part",
     "PartFailed",
     "PartRefused",
+    "dictionary_warnings",
     "encoded",
     "speak",
     "utterance",
@@ -37,6 +39,7 @@ _SLICE_S = 1.0
 """Audio that is encoded and sent at once: small enough for the frame of a WebSocket."""
 _SLOW = frozenset({Format.MP3, Format.OGG, Format.FLAC})
 """Formats that are too much work for the thread that serves everybody."""
+_NAMED_WORDS = 10
 VARIATION_IGNORED = "variation is for gen2 only and was ignored"
 
 
@@ -60,11 +63,14 @@ class Part:
         Their rate; 0 where there are none.
     warnings
         What was ignored or replaced.
+    unused_words
+        Words of the dictionary that are not in it, nor in the whole that was checked with it.
     """
 
     samples: NDArray[np.float32]
     sample_rate_hz: int
     warnings: tuple[str, ...]
+    unused_words: tuple[str, ...] = ()
 
     def at_rate(self, sample_rate_hz: int) -> "Part":
         """Return the part at another rate: voices of one stream may differ in theirs."""
@@ -94,6 +100,16 @@ def utterance(
     }
 
 
+def dictionary_warnings(unused_words: Sequence[str]) -> tuple[str, ...]:
+    """Return what is to be said of words of a pronunciation dictionary that are nowhere in the text."""
+    if not unused_words:
+        return ()
+    shown_words = ", ".join(map(shown, unused_words[:_NAMED_WORDS]))
+    more = len(unused_words) - _NAMED_WORDS
+    and_more = f" and {more} more" if more > 0 else ""
+    return (f"words of the pronunciation dictionary are not in the text: {shown_words}{and_more}",)
+
+
 async def speak(
     state: State,
     key: Key,
@@ -103,6 +119,7 @@ async def speak(
     *,
     pause_s: float = 0.0,
     whole: str | None = None,
+    under_way: bool = False,
 ) -> Part:
     """Return a part of a text as samples.
 
@@ -121,7 +138,9 @@ async def speak(
     pause_s
         Silence before it.
     whole
-        The text it begins, to be checked as a whole first; None where a stream is under way.
+        The text it begins, to be checked as a whole first.
+    under_way
+        Whether it belongs to what has begun already, and is not refused because the queue is full.
 
     Raises
     ------
@@ -137,14 +156,15 @@ async def speak(
         limit_s=limit_s,
         abandoned_s=_ABANDONED_S,
         key_hash=key.key_hash,
-        under_way=whole is None,
+        under_way=under_way,
     )
     facts = reply.facts
     if facts.refused is not None:
         raise PartRefused(facts.refused)
     if facts.failed is not None:
         raise PartFailed(facts.failed)
-    return Part(np.frombuffer(reply.audio, "<f4"), facts.sample_rate_hz, facts.warnings)
+    samples = np.frombuffer(reply.audio, "<f4")
+    return Part(samples, facts.sample_rate_hz, facts.warnings, facts.unused_words)
 
 
 async def encoded(encoder: StreamEncoder, part: Part) -> AsyncIterator[bytes]:

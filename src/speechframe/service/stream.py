@@ -9,7 +9,7 @@ import json
 import logging
 import sqlite3
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any
 
@@ -32,6 +32,7 @@ from speechframe.service.speaking import (
     Part,
     PartFailed,
     PartRefused,
+    dictionary_warnings,
     encoded,
     speak,
     utterance,
@@ -239,14 +240,16 @@ async def _first_part(state: State, call: _Call, text: str) -> Part:
     except PartRefused as error:
         raise Refusal(HttpErrorCode.INVALID_REQUEST, f"text: {error}") from None
     call.made_millis += billing.generate_millicredits(text)
-    return part
+    return replace(part, warnings=(*part.warnings, *dictionary_warnings(part.unused_words)))
 
 
 async def _next_part(state: State, call: _Call, text: str, before: str | None) -> Part:
     """Return a sentence behind the one that was heard before it; a refused one is silence by now."""
     pause_s = pause_seconds(before, text, call.manner["rate"]) if before is not None else 0.0
     try:
-        part = await speak(state, call.bill.key, call.casting.engine, call.manner, text, pause_s=pause_s)
+        part = await speak(
+            state, call.bill.key, call.casting.engine, call.manner, text, pause_s=pause_s, under_way=True
+        )
     except PartRefused as error:
         part = Part(_NO_SAMPLES, 0, (str(error),))
     call.made_millis += billing.generate_millicredits(text)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from speechframe.engines.translation import Route, UnknownPair, is_same_language, region_warning
+from speechframe.engines.translation import Route, UnknownPair, is_same_language, region_warnings
 from speechframe.engines.translation_text import portions
 from speechframe.service import quota
 from speechframe.service.answers import JSON, Refusal, add_warnings
@@ -177,21 +177,22 @@ async def _plan(state: State, call: Call) -> Plan:
     }
     routes = tuple(ways[language] for language in languages)
     target = next((route.target for route in routes if route is not None), call.target)
-    return Plan(routes, target, tuple(_told(routes, call.target)))
+    return Plan(routes, target, tuple(_told(routes, call)))
 
 
-def _told(routes: Sequence[Route | None], target: str) -> list[str]:
+def _told(routes: Sequence[Route | None], call: Call) -> list[str]:
+    source = call.request.source_language
+    source = locales.normalise(source) if source is not None else None
     places: dict[Route | None, list[int]] = {}
     for place, route in enumerate(routes):
         places.setdefault(route, []).append(place)
     said = []
     for route, where in places.items():
         if route is None:
-            said.append(f"already in {target} and returned as they are: texts {chosen.ranges(where)}")
+            said.append(f"already in {call.target} and returned as they are: texts {chosen.ranges(where)}")
             continue
         said.append(chosen.route_warning(str(route), where))
-        if (words := region_warning(target, route.target)) is not None:
-            said.append(words)
+        said += region_warnings(source, call.target, route)
     return list(dict.fromkeys(said))
 
 

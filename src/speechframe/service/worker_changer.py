@@ -17,11 +17,11 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from speechframe.audio import media
-from speechframe.engines import registry
+from speechframe.engines import registry, streaming
 from speechframe.engines.base import Conversion, Recording, Speech, Transcript, Utterance
 from speechframe.errors import AudioError, EngineError
 from speechframe.service.job import Facts, Reply
-from speechframe.service.worker_speech import encoded
+from speechframe.service.worker_speech import encoded, unused
 from speechframe.spec.speech import Pronunciation
 
 _PRONUNCIATIONS = TypeAdapter(dict[str, Pronunciation])
@@ -53,14 +53,20 @@ def change(job: dict[str, Any]) -> Reply:
     conversion = Conversion(**job["conversion"])
     transcript = _transcript(job, recording)
     speak = _speak(job)
+    unused_words: tuple[str, ...] = ()
     if job["retain_accent"]:
         speech = registry.changers()[job["changer"]].change(recording, conversion, speak=speak)
     else:
         from speechframe.engines.respeak import respeak
 
+        # The text is spoken in parts; what is to be known of it is known of the whole.
+        whole = _whole(job, transcript.text)
+        told = streaming.check(registry.speakers()[job["speaker"]], whole) if transcript.text.strip() else ()
+        unused_words = unused(whole)
         speech = respeak(
             recording, conversion, speak=speak, text=transcript.text, language=transcript.language
         )
+        speech = replace(speech, warnings=tuple(dict.fromkeys((*told, *speech.warnings))))
     reply = encoded(
         # Words are no part of this answer.
         replace(speech, words=()),
@@ -70,13 +76,23 @@ def change(job: dict[str, Any]) -> Reply:
         shape_names=("channel_type", "sample_rate"),
         base64_too=job["base64_too"],
     )
-    return replace(reply, words=json.dumps({"transcription": transcript.text}).encode())
+    return replace(
+        reply,
+        facts=replace(reply.facts, unused_words=unused_words),
+        words=json.dumps({"transcription": transcript.text}).encode(),
+    )
 
 
 def _transcript(job: dict[str, Any], recording: Recording) -> Transcript:
     if job["transcription"] is not None or job["recogniser"] is None:
         return Transcript(job["transcription"] or "", None)
     return registry.recognisers()[job["recogniser"]].recognise(recording)
+
+
+def _whole(job: dict[str, Any], text: str) -> Utterance:
+    wanted = job["conversion"]
+    spoken = _PRONUNCIATIONS.validate_python(job["pronunciations"])
+    return Utterance(text, wanted["voice_id"], wanted["locale"], wanted["style"], pronunciations=spoken)
 
 
 def _speak(job: dict[str, Any]) -> Callable[[Utterance], Speech]:

@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 from speechframe.audio import codec
 from speechframe.engines import registry, streaming
 from speechframe.engines.base import Speech, Utterance
+from speechframe.engines.espeak_text import unused_words
 from speechframe.errors import EngineError
 from speechframe.service.job import Facts, Reply
 from speechframe.spec import chosen
@@ -26,8 +27,12 @@ _WORDS = TypeAdapter(list[WordDuration])
 def speak(job: dict[str, Any]) -> Reply:
     """Return an utterance as audio; the job names ``engine`` and ``utterance``."""
     started = time.process_time()
-    speech = registry.speakers()[job["engine"]].speak(utterance(job["utterance"]))
-    return encoded(speech, job, asked_s=job["utterance"]["audio_duration_s"], started=started)
+    speaker, said = registry.speakers()[job["engine"]], utterance(job["utterance"])
+    told = streaming.check(speaker, said)
+    speech = speaker.speak(said)
+    speech = replace(speech, warnings=tuple(dict.fromkeys((*told, *speech.warnings))))
+    reply = encoded(speech, job, asked_s=said.audio_duration_s, started=started)
+    return replace(reply, facts=replace(reply.facts, unused_words=unused(said)))
 
 
 def speak_part(job: dict[str, Any]) -> Reply:
@@ -39,15 +44,18 @@ def speak_part(job: dict[str, Any]) -> Reply:
     started = time.process_time()
     speaker, said = registry.speakers()[job["engine"]], utterance(job["utterance"])
     warnings: list[str] = []
+    whole = said
     if job["whole"] is not None:
-        warnings += streaming.check(speaker, replace(said, text=job["whole"]))
+        whole = replace(said, text=job["whole"])
+        warnings += streaming.check(speaker, whole)
+    unused_here = unused(whole)
     try:
         pieces = list(streaming.stream(speaker, said))
     except EngineError as error:
         if not speaker.capabilities.streaming or job["whole"] == said.text:
             raise
         # The text as a whole can be spoken; of this part there is nothing to be heard.
-        return Reply(Facts(warnings=(*warnings, str(error))))
+        return Reply(Facts(warnings=(*warnings, str(error)), unused_words=unused_here))
     rate_hz = pieces[0].sample_rate_hz
     pause = np.zeros(codec.seconds_to_frames(job["pause_s"], rate_hz), np.float32)
     samples = np.concatenate([pause, *(piece.samples for piece in pieces)])
@@ -57,6 +65,7 @@ def speak_part(job: dict[str, Any]) -> Reply:
         sample_rate_hz=rate_hz,
         warnings=tuple(dict.fromkeys(warnings)),
         engine_ms=(time.process_time() - started) * 1000,
+        unused_words=unused_here,
     )
     return Reply(facts, audio=samples.astype("<f4").tobytes())
 
@@ -128,6 +137,11 @@ def utterance(fields: dict[str, Any]) -> Utterance:
     """Return the utterance of a message's fields."""
     spoken = {word: Pronunciation(**how) for word, how in fields.pop("pronunciations").items()}
     return Utterance(**fields, pronunciations=spoken)
+
+
+def unused(said: Utterance) -> tuple[str, ...]:
+    """Return the words of an utterance's dictionary that are nowhere in its text."""
+    return unused_words(said.text, said.pronunciations) if said.pronunciations else ()
 
 
 def _is_close(asked_s: float, made_s: float, rate_hz: int) -> bool:

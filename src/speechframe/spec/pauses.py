@@ -7,13 +7,25 @@ from dataclasses import dataclass
 
 from speechframe.spec.chosen import PAUSE_SECONDS
 
-PAUSE_START = "[pause "
-"""Begins every pause marker; nearly no text has one."""
-
 # One blank, a plain decimal number, the unit `s`: the document's shape and nothing looser, because a marker
 # that only we understand would be read aloud, and billed, by another service. Digits are bounded so that
 # float() stays finite.
-_MARKER = re.compile(r"\[pause ([0-9]{1,15}(?:\.[0-9]{1,15})?|\.[0-9]{1,15})s\]")
+_PAUSE = r"\[pause ([0-9]{1,15}(?:\.[0-9]{1,15})?|\.[0-9]{1,15})s\]"
+# What else is clearly meant as one, and nobody wants to hear: the word pause or break alone in square
+# brackets, or with an amount of time.
+_AMOUNT = (
+    r"[-+]?(?:[0-9]{1,15}(?:[.,][0-9]{1,15})?|[.,][0-9]{1,15})\s{0,3}"
+    r"(?:ms|msecs?|milliseconds?|s|secs?|seconds?|m|mins?|minutes?)?\.?"
+)
+_MEANT = (
+    rf"(?i:\[\s{{0,3}}(?:pause|break)(?![^\W\d_])[\s:=,]{{0,3}}(?:(?:(?:for|of)\s)?{_AMOUNT})?\s{{0,3}}\])"
+)
+MARKERS = re.compile(f"{_PAUSE}|{_MEANT}")
+"""What is not spoken of a text; the seconds of a pause are its only group."""
+UNFINISHED_MARKER = re.compile(
+    r"\[\s{0,3}(?:p(?:a(?:us?)?)?|b(?:r(?:ea?)?)?|(?:pause|break)[^\[\]\n]{0,39})?\Z", re.IGNORECASE
+)
+"""The end of a text that may become a marker when more of it comes: 48 characters of it at most."""
 _NEARLY = re.compile(r"\[\s*pause\b[^\[\]\n]{0,40}\]?", re.IGNORECASE)
 
 
@@ -43,7 +55,7 @@ def split_pauses(text: str) -> tuple[str | Pause, ...]:
     Parameters
     ----------
     text : str
-        Text with any number of markers. What only looks like one stays text.
+        Text with any number of markers. What is only meant as one is left out; see chosen, pause-marker.
 
     Returns
     -------
@@ -55,10 +67,12 @@ def split_pauses(text: str) -> tuple[str | Pause, ...]:
     >>> split_pauses("Wait. [pause 1.5s]Now!")
     ('Wait. ', Pause(seconds=1.5, asked_seconds=1.5), 'Now!')
     """
-    if PAUSE_START not in text:
+    if "[" not in text:
         return (text,) if text else ()
     pieces: list[str | Pause] = []
-    for index, piece in enumerate(_MARKER.split(text)):
+    for index, piece in enumerate(MARKERS.split(text)):
+        if piece is None:
+            continue
         if index % 2:
             asked_s = float(piece)
             pieces.append(Pause(PAUSE_SECONDS.clamp(asked_s), asked_s))
@@ -72,10 +86,10 @@ def strip_pauses(text: str) -> str:
 
     Examples
     --------
-    >>> strip_pauses("Wait. [pause 1.5s]Now! [pause soon]")
-    'Wait. Now! [pause soon]'
+    >>> strip_pauses("Wait. [pause 1.5s]Now! [pause for 2 seconds][pause for effect]")
+    'Wait. Now! [pause for effect]'
     """
-    return _MARKER.sub("", text) if PAUSE_START in text else text
+    return MARKERS.sub("", text) if "[" in text else text
 
 
 def speaks(text: str) -> bool:
@@ -96,13 +110,15 @@ def pause_warnings(text: str) -> tuple[str, ...]:
     --------
     >>> pause_warnings("Wait [pause 9s] and [pause 500ms] go.")  # doctest: +NORMALIZE_WHITESPACE
     ('pause of 9 s was set to 5 s (allowed: 0.1 to 5 s)',
-     "'[pause 500ms]' is no pause marker and is spoken as text; write [pause 1.5s]")
+     "'[pause 500ms]' is no pause marker and was left out; write [pause 1.5s]")
     """
     if "[" not in text:
         return ()
     clamped = (piece.warning for piece in split_pauses(text) if isinstance(piece, Pause))
+    meant = (match.group() for match in MARKERS.finditer(text) if match[1] is None)
     nearly = (match.group() for match in _NEARLY.finditer(strip_pauses(text)))
     return (
         *(words for words in clamped if words),
+        *(f"{piece!r} is no pause marker and was left out; write [pause 1.5s]" for piece in meant),
         *(f"{piece!r} is no pause marker and is spoken as text; write [pause 1.5s]" for piece in nearly),
     )

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from speechframe.spec.chosen import MAX_TEXT_CHARACTERS
 from speechframe.spec.limits import BUFFER_SIZE
-from speechframe.spec.pauses import strip_pauses
+from speechframe.spec.pauses import MARKERS, UNFINISHED_MARKER, strip_pauses
 from speechframe.spec.socket import PredictiveChunking
 
 __all__ = ["Chunker"]
@@ -54,8 +54,6 @@ _TOKEN_BEFORE = re.compile(r"[^\s\"'(\[{\u201c\u2018\u00ab\u201e]*\Z")
 _LONGEST_TOKEN = 40
 _ORDINAL_DIGITS = 2
 
-_MARKERS = re.compile(r"\[pause [0-9]{0,15}(?:\.[0-9]{0,15})?s\]")
-_UNFINISHED_MARKER = re.compile(r"\[(?:p(?:a(?:u(?:s(?:e(?: [0-9]{0,15}(?:\.[0-9]{0,15})?s?)?)?)?)?)?)?\Z")
 _MARKER_TAIL = 48
 """Longer than any marker: where an unfinished one can begin, from the end."""
 
@@ -101,7 +99,7 @@ class Chunker:
     @property
     def in_marker(self) -> bool:
         """Whether what waits is the beginning of a pause marker and nothing else."""
-        return len(self._buffer) <= _MARKER_TAIL and _UNFINISHED_MARKER.match(self._buffer) is not None
+        return len(self._buffer) <= _MARKER_TAIL and UNFINISHED_MARKER.match(self._buffer) is not None
 
     def add(self, text: str) -> list[str]:
         """Take text and return what may be synthesised now, in order."""
@@ -124,7 +122,7 @@ class Chunker:
 
         One that is all there is goes too, as text: it has been waited for already.
         """
-        marker = _UNFINISHED_MARKER.search(self._buffer, max(0, len(self._buffer) - _MARKER_TAIL))
+        marker = UNFINISHED_MARKER.search(self._buffer, max(0, len(self._buffer) - _MARKER_TAIL))
         if marker is None or self.in_marker:
             return self.flush()
         chunk, self._buffer = self._buffer[: marker.start()], self._buffer[marker.start() :]
@@ -168,8 +166,8 @@ class Chunker:
     def _forced_cut(self, start: int, bound: int) -> int:
         # Only what fits and one character more is looked at: the cut may not depend on what came already.
         text = self._buffer[start : bound + 1]
-        markers = [match.span() for match in _MARKERS.finditer(text)]
-        if (begun := _UNFINISHED_MARKER.search(text, max(0, len(text) - _MARKER_TAIL))) is not None:
+        markers = [match.span() for match in MARKERS.finditer(text)]
+        if (begun := UNFINISHED_MARKER.search(text, max(0, len(text) - _MARKER_TAIL))) is not None:
             markers.append((begun.start(), len(text) + 1))
         whole = [
             at

@@ -61,6 +61,7 @@ from speechframe.spec.chosen.speech import (
     PAUSE_SECONDS,
     RAW_G711_RATE_HZ,
     SHELF_SECONDS,
+    UNSPEAKABLE_SHARE,
     US_EAST_STREAM_MODEL,
     content_type,
 )
@@ -114,6 +115,7 @@ __all__ = [
     "TOKEN_SECONDS",
     "TRACE_HEADER",
     "TRANSCRIPTION_CHARACTERS_PER_S",
+    "UNSPEAKABLE_SHARE",
     "US_EAST_STREAM_MODEL",
     "VOICE_WARNING",
     "WARNING_HEADER",

@@ -9,6 +9,8 @@ MAX_TEXT_CHARACTERS = 5_000
 """Characters of one text to speak, pause markers included."""
 PAUSE_SECONDS = Range(0.1, 5.0)
 """Length of a pause marker, in seconds."""
+UNSPEAKABLE_SHARE = 1 / 3
+"""Of the letters of a text: where a voice cannot speak so many of them, the text is refused."""
 US_EAST_STREAM_MODEL = Model.GEN2
 """What a stream in US-East speaks with when it names no model."""
 RAW_G711_RATE_HZ = 8000
@@ -57,6 +59,17 @@ POINTS: tuple[OpenPoint, ...] = (
         "ours",
     ),
     OpenPoint(
+        "unspeakable-letters",
+        "Letters that the voice cannot speak",
+        "400 naming them where they are a third or more of the letters of a text; fewer are left out, with a "
+        "warning. Over a WebSocket the first chunk of a turn is such a text, and refused with a fatal error "
+        "of error_code INVALID_REQUEST; a later chunk is not billed where nothing of it is heard. A text of "
+        "which most letters are in another script than that of the voice's language is spoken, with a "
+        "warning.",
+        "What is left of such a text is not what was to be said, and nobody would pay for it.",
+        "ours",
+    ),
+    OpenPoint(
         "ssml",
         "SSML in a text",
         "400 with a hint at [pause 1s], rate and pitch.",
@@ -67,8 +80,11 @@ POINTS: tuple[OpenPoint, ...] = (
         "pause-marker",
         "Range of the pause marker",
         f"{PAUSE_SECONDS} s; outside it is clamped, with a warning. One blank, a decimal number, the unit "
-        "s; anything else is text.",
-        "Comparable services clamp; a marker that only we read would be spoken, and billed, elsewhere.",
+        "s. What is clearly meant as one is left out, with a warning, and not billed: in square brackets the "
+        "word pause or break, in any case, alone or with a number, which may have a unit of time. Anything "
+        "else is text.",
+        "Comparable services clamp; a marker that only we obey would be spoken, and billed, elsewhere; one "
+        "that is read aloud spoils the sentence.",
         "likely",
     ),
     OpenPoint(
@@ -83,7 +99,8 @@ POINTS: tuple[OpenPoint, ...] = (
         "pronunciation-dictionary",
         "`pronunciationDictionary`",
         "Word to {type: IPA or SAY_AS, pronunciation}, on generate, stream, voice changer and in "
-        "voice_config; in a form it is JSON text in pronunciation_dictionary.",
+        "voice_config; in a form it is JSON text in pronunciation_dictionary. Words "
+        "that a text has not are named in a warning; over a WebSocket behind the turn.",
         "Not in the document, but users of such services rely on it.",
         "ours",
     ),
