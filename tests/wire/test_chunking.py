@@ -130,6 +130,14 @@ def test_a_pause_marker_is_never_torn_by_a_wait_that_ends():
     assert chunker.expire() == "[pause 1.5s]now"
 
 
+@pytest.mark.parametrize("meant", ["[pause: 1s]", "[Pause 500ms]", "[ break ]"])
+def test_what_is_meant_as_a_marker_is_not_torn_either(meant):
+    assert cut(f"Wait {meant} now, go. ", LENIENT) == ([f"Wait {meant} now, ", "go. "], "")
+    chunker = Chunker(min_buffer_size=0)
+    chunker.add(f"Wait {meant[:-1]}")
+    assert chunker.expire() == "Wait "
+
+
 def test_what_only_began_like_a_marker_goes_with_the_second_wait():
     chunker = Chunker()
     chunker.add("a [pause")

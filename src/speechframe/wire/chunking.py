@@ -148,8 +148,12 @@ class Chunker:
     def _breaks(self, start: int, bound: int) -> Iterator[int]:
         # One character more than fits: it is what a certain mark is recognised by.
         for match in _BREAKS[self.mode].finditer(self._buffer, start, bound + 1):
-            if match.end() <= bound and not self._is_none(match, start):
+            if match.end() <= bound and not self._is_none(match, start) and not self._in_marker(match.end()):
                 yield match.end()
+
+    def _in_marker(self, end: int) -> bool:
+        """Say whether a cut would fall inside a marker, such as behind the colon of `[pause: 1s]`."""
+        return UNFINISHED_MARKER.search(self._buffer[max(0, end - _MARKER_TAIL) : end]) is not None
 
     def _is_none(self, match: re.Match[str], start: int) -> bool:
         """Say whether a full stop belongs to an abbreviation, an initial or a number."""
