@@ -152,10 +152,13 @@ def test_text_without_marks_is_cut_between_words_and_no_marker_is_torn(shift):
     assert sum(chunk.count("[pause 1.5s]") for chunk in [*chunks, rest]) == 12
 
 
-def test_a_megabyte_of_short_sentences_is_cut_in_one_pass():
+def test_a_megabyte_is_cut_in_one_pass_whatever_is_in_it():
     chunks, rest = cut("Yes, it is. " * 80_000, at_least=40)
     assert len(chunks) > 10_000
     assert len(rest) < 60
+    # Nothing in it is worth a chunk of its own, and there are breaks everywhere.
+    chunks, rest = cut(" . " * 330_000)
+    assert sum(map(len, [*chunks, rest])) == 990_000
 
 
 def test_a_new_setting_counts_for_what_waits():

@@ -140,8 +140,12 @@ class Chunker:
     def _next_cut(self, start: int) -> int | None:
         bound = start + self.longest
         at_least = start + max(1, min(self.min_buffer_size, self.longest))
+        last, speaks = start, False
         for end in self._breaks(start, bound):
-            if end >= at_least and _speaks(self._buffer[start:end]):
+            # No marker stands across a break, so each part is looked at once.
+            speaks = speaks or _speaks(self._buffer[last:end])
+            last = end
+            if speaks and end >= at_least:
                 return end
         return self._forced_cut(start, bound) if len(self._buffer) > bound else None
 
