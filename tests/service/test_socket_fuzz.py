@@ -17,7 +17,7 @@ from speechframe.spec.codes import ErrorCode, HttpErrorCode, WarningCode
 from speechframe.spec.limits import BUFFER_SIZE
 
 KINDS = ("audio", "final", "error", "warning")
-CODES = {*ErrorCode, HttpErrorCode.QUOTA_EXHAUSTED}
+CODES = {*ErrorCode, HttpErrorCode.QUOTA_EXHAUSTED, HttpErrorCode.INVALID_REQUEST}
 WARNINGS = {*WarningCode, chosen.TEXT_WARNING, chosen.VOICE_WARNING}
 
 TEXT = st.text(st.characters(), max_size=20)
