@@ -40,7 +40,10 @@ class TestMalformedBody:
             ('{"text": "a"}'.encode("utf-16"), "not UTF-8"),
             (b'{"text": "a\nb"}', "Invalid control character"),
             (b"text=hello&voiceId=moody", "not valid JSON"),
-            (b"[" * 100_000, "nested too deeply"),
+            (b'{"a":' + b"[" * 100 + b"]" * 100 + b"}", "nested too deeply; allowed: 32"),
+            (b"[" * 4000, "nested too deeply"),
+            (b"[" * 100_000, "too many values; allowed: 5,000"),
+            (b'{"a":[' + b"0," * 5000 + b"0]}", "too many values"),
             (b'{"pitch": ' + b"1" * 5000 + b"}", "not valid JSON"),
         ],
     )

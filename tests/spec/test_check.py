@@ -65,7 +65,7 @@ def test_all_problems_of_a_request_at_once():
         "pitch": "integer from -50 to 50",
         "rate": "integer from -50 to 50",
         "sampleRate": "one of 8000, 24000, 44100, 48000",
-        "style": "text",
+        "style": "text of 1 to 200 characters",
         "variation": "integer from 0 to 5",
     }
     assert next(str(p) for p in checked.problems if p.field == "pitch") == (

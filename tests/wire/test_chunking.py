@@ -164,6 +164,15 @@ def test_a_megabyte_is_cut_in_one_pass_whatever_is_in_it():
     assert sum(map(len, [*chunks, rest])) == 300_000
 
 
+@pytest.mark.quiet
+@pytest.mark.parametrize("text", [".", ". ", "a. ", "[pause 1s]a", "[", "\n", "。", '."'])
+def test_whatever_a_long_text_is_made_of_it_is_cut_in_one_pass(text):
+    text = (text * 65_536)[:65_536]
+    started = time.process_time()
+    assert "".join(map("".join, cut(text, LENIENT))) == text
+    assert time.process_time() - started < 0.4
+
+
 def test_a_new_setting_counts_for_what_waits():
     chunker = Chunker(min_buffer_size=1000)
     assert chunker.add("One. Two, three") == []

@@ -1,5 +1,6 @@
 import base64
 import json
+import time
 
 import pytest
 from hypothesis import given
@@ -68,6 +69,17 @@ def test_what_is_no_single_json_object_is_an_error_with_words(message):
     result = parse_client_frame(message)
     assert result.frame is None
     assert 0 < len(result.error) <= 500
+
+
+@pytest.mark.quiet
+@pytest.mark.parametrize("unit", ['\\"', "\\\\", "[", "{},", '"",', "0,", "9" * 300 + ",", '{"a":'])
+def test_whatever_a_frame_is_full_of_it_is_read_in_one_pass(unit):
+    started = time.process_time()
+    for start in ('{"text": "', '{"text": [', ""):
+        message = start + unit * (MAX_FRAME_BYTES // len(unit) - 10)
+        for end in ("", '"}', "]}", "\\"):
+            parse_client_frame(message + end)
+    assert time.process_time() - started < 0.15
 
 
 def test_brackets_inside_text_are_not_depth():

@@ -5,7 +5,8 @@ What is taken and what is not, where the document is silent:
 - the bytes are UTF-8 whatever ``charset`` says, with or without a byte order mark
 - the Content-Type is not looked at: what parses as a JSON object is taken (curl sends form types),
   and what does not is told that JSON is expected
-- a name twice in one object, NaN and Infinity, a body that is no object: 400
+- a name twice in one object, NaN and Infinity, more values or levels than a request has, a body that is no
+  object: 400
 - compressed bodies are read as their Content-Encoding says; the size limit is of what comes out
 """
 
@@ -21,6 +22,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from speechframe.service.answers import Refusal
 from speechframe.service.config import ServiceConfig
 from speechframe.spec import chosen
+from speechframe.spec._json import read_json
 from speechframe.spec._model import DocumentModel
 from speechframe.spec.check import Checked, check
 from speechframe.spec.codes import HttpErrorCode
@@ -34,7 +36,7 @@ _NAME_CHARACTERS = 60
 _SIZE_HINT = f"a text may have at most {chosen.MAX_TEXT_CHARACTERS:,} characters"
 
 
-async def read_json(
+async def read_body(
     request: web.Request, config: ServiceConfig, *, max_bytes: int | None = None, hint: str = _SIZE_HINT
 ) -> dict[str, Any]:
     """Return the JSON object of a request's body.
@@ -100,11 +102,9 @@ def parse_object(data: bytes) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         _refuse(f"the body is not UTF-8 (byte {error.start})")
     try:
-        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+        value = read_json(text, unique_names=True)
     except json.JSONDecodeError as error:
         _refuse(f"the body is not valid JSON: {error.msg} (line {error.lineno}, column {error.colno})")
-    except RecursionError:
-        _refuse("the body is nested too deeply")
     except ValueError as error:
         _refuse(f"the body is not valid JSON: {error}")
     if not isinstance(value, dict):
@@ -114,19 +114,6 @@ def parse_object(data: bytes) -> dict[str, Any]:
 
 def _refuse(message: str) -> NoReturn:
     raise Refusal(HttpErrorCode.INVALID_REQUEST, message)
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the name {_short(twice)} stands twice in one object")
-    return found
-
-
-def _no_constant(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no JSON number")
 
 
 def _kind(value: Any) -> str:

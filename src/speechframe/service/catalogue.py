@@ -18,6 +18,8 @@ from speechframe.spec.socket import VoiceConfig
 from speechframe.spec.speech import GenerateRequest, Model, StreamRequest, StyleDetails, Voice
 
 _SHOWN_CHOICES = 12
+_COMPARED_CHARACTERS = 200
+"""Of a name that is no voice's: comparing it takes time for each of them."""
 _DEFAULT_LOCALE = "en-US"
 
 _LISTING = TypeAdapter(list[Voice])
@@ -92,6 +94,7 @@ class Catalogue:
         return next(english, self._voices[0]).voice_id
 
     def _refuse_voice(self, field: str, asked: str) -> NoReturn:
+        asked = asked[:_COMPARED_CHARACTERS]
         ids = [voice.voice_id for voice in self._voices]
         near = [voice_id for voice_id in registry.nearest_voices(asked, self._model) if voice_id in ids]
         language = asked.replace("_", "-").partition("-")[0].casefold()

@@ -135,7 +135,7 @@ class ServiceConfig:
     header_timeout_s: float = 20.0
     grace_s: float = 10.0
     queue_limit: int = 0
-    max_body_bytes: int = MEBI
+    max_body_bytes: int = chosen.MAX_BODY_BYTES
     max_upload_bytes: int = chosen.MAX_UPLOAD_BYTES
     max_audio_seconds: float = 1800.0
     allow_private_urls: bool = False

@@ -10,7 +10,7 @@ from speechframe.service import quota
 from speechframe.service.answers import JSON, Refusal, add_warnings
 from speechframe.service.audio import address
 from speechframe.service.auth import require_key
-from speechframe.service.body import checked, read_json, unknown_warning
+from speechframe.service.body import checked, read_body, unknown_warning
 from speechframe.service.catalogue import Casting
 from speechframe.service.job import Job, Reply
 from speechframe.service.keys import Key
@@ -46,7 +46,7 @@ async def generate(request: web.Request) -> web.Response:
     """Answer a generation request; the order of checks stands at the top of the room."""
     state = request.app[STATE]
     key = require_key(request)
-    call = _call(request, state, key, await read_json(request, state.config))
+    call = _call(request, state, key, await read_body(request, state.config))
     with slot(state, key, Pool.OTHER):
         return await _answer(request, state, call)
 

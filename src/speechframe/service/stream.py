@@ -22,7 +22,7 @@ from speechframe.engines.streaming import pause_seconds, sentences
 from speechframe.service import quota
 from speechframe.service.answers import Refusal, add_warnings
 from speechframe.service.auth import require_key
-from speechframe.service.body import checked, read_json, unknown_warning
+from speechframe.service.body import checked, read_body, unknown_warning
 from speechframe.service.catalogue import Casting
 from speechframe.service.keys import Key
 from speechframe.service.middleware import NOTE, TRACE_ID
@@ -119,7 +119,7 @@ async def stream(request: web.Request) -> web.StreamResponse:
     """Answer a streaming request."""
     state = request.app[STATE]
     key = require_key(request)
-    call = _call(request, state, key, await read_json(request, state.config))
+    call = _call(request, state, key, await read_body(request, state.config))
     with slot(state, key, Pool.STREAMING):
         return await _answer(request, state, call)
 

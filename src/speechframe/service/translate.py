@@ -18,7 +18,7 @@ from speechframe.engines.translation_text import portions
 from speechframe.service import quota
 from speechframe.service.answers import JSON, Refusal, add_warnings
 from speechframe.service.auth import require_key
-from speechframe.service.body import checked, read_json, unknown_warning
+from speechframe.service.body import checked, read_body, unknown_warning
 from speechframe.service.job import Job
 from speechframe.service.keys import Key
 from speechframe.service.middleware import NOTE
@@ -86,7 +86,7 @@ async def translate(request: web.Request) -> web.Response:
 
 async def _body(request: web.Request, state: State) -> dict[str, object]:
     try:
-        return await read_json(request, state.config, max_bytes=_MAX_BODY_BYTES, hint=_SIZE_HINT)
+        return await read_body(request, state.config, max_bytes=_MAX_BODY_BYTES, hint=_SIZE_HINT)
     except Refusal as refusal:
         if refusal.code is not HttpErrorCode.REQUEST_TIMEOUT:
             raise

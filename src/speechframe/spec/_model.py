@@ -11,7 +11,6 @@ Facts live in the fields themselves (range, default, choices) and in `json_schem
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from enum import StrEnum
@@ -21,6 +20,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError, core_schema
 
+from speechframe.spec._json import read_json
 from speechframe.spec.chosen import MAX_TEXT_CHARACTERS
 from speechframe.spec.pauses import strip_pauses
 
@@ -104,7 +104,7 @@ def _read_json_text(value: Any) -> Any:
     # A form has no objects: clients of such services put JSON text into the field.
     if isinstance(value, str):
         try:
-            return json.loads(value)
+            return read_json(value)
         except ValueError:
             refuse("is no JSON object")
     return value
@@ -118,6 +118,8 @@ Number = Annotated[float, Field(allow_inf_nan=False), NotBoolean]
 """A finite number, also as text, as forms send it."""
 Text = Annotated[str, Field(strict=True), PlainText]
 """A text that can be sent."""
+Name = Annotated[str, Field(max_length=200, strict=True), PlainText]
+"""A voice, a locale or a style: what is not known is compared with what there is, so it may not be long."""
 E = TypeVar("E", bound=StrEnum)
 Open = Annotated[E | str, Field(union_mode="left_to_right")]
 """A word of an answer: one of an enum, or one that nobody knows yet."""
@@ -151,9 +153,12 @@ class OneOf:
         return value
 
 
-_ALWAYS_SSML = r"</?(?:speak|prosody|break|say-as|emphasis|phoneme|(?:amazon|mstts|google):[\w-]+)\b[^<>]*>"
+# Possessive where two parts could share characters: texts of thousands of them are looked at as they come in.
+_ALWAYS_SSML = r"</?(?:(?:speak|prosody|break|say-as|emphasis|phoneme)\b|(?:amazon|mstts|google):\w)[^<>]*+>"
 # These are also ordinary words of placeholders (`<voice>`); with an attribute or a slash they are markup.
-_SOMETIMES_SSML = r"<(?:voice|audio|sub|mark|lang|p|s|w)\s[^<>]*=[^<>]*>|</(?:voice|audio|sub|lang|p|s|w)\s*>"
+_SOMETIMES_SSML = (
+    r"<(?:voice|audio|sub|mark|lang|p|s|w)\s[^<>=]*+=[^<>]*+>|</(?:voice|audio|sub|lang|p|s|w)\s*>"
+)
 _SSML = re.compile(f"{_ALWAYS_SSML}|{_SOMETIMES_SSML}|^\\s*<speak\\b", re.IGNORECASE)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import Field, model_validator
 
 from speechframe.spec._enums import ChannelType, Format
-from speechframe.spec._model import Int64, JsonText, Number, OneOf, SnakeModel, Text, refuse
+from speechframe.spec._model import Int64, JsonText, Name, Number, OneOf, SnakeModel, Text, refuse
 from speechframe.spec.limits import CHANGER_FORMATS, CHANGER_SAMPLE_RATES_HZ
 from speechframe.spec.speech import AudioDuration, Pitch, Pronunciations, Rate, Variation, VoiceId
 
@@ -35,7 +35,7 @@ class ConvertRequest(SnakeModel):
     channel_type: ChannelType = Field(ChannelType.MONO, description="Mono or stereo.")
     encode_output_as_base64: bool | None = Field(None, description="True adds Base64 audio beside the URL.")
     format: Annotated[Format, OneOf(CHANGER_FORMATS)] = Field(Format.WAV, description="Audio format.")
-    multi_native_locale: Text | None = Field(
+    multi_native_locale: Name | None = Field(
         None, description="Language of the output.", json_schema_extra={"gen2_only": True}
     )
     pitch: Pitch | None = Field(None, description="Lower or higher voice.")
@@ -46,7 +46,7 @@ class ConvertRequest(SnakeModel):
     sample_rate: Annotated[Number, OneOf(CHANGER_SAMPLE_RATES_HZ)] = Field(
         44100.0, description="Samples per second of the audio, in Hz."
     )
-    style: Text | None = Field(None, description="One of the voice's styles.")
+    style: Name | None = Field(None, description="One of the voice's styles.")
     transcription: Text | None = Field(None, description="What is said in the clip.")
     variation: Variation = Field(
         1,

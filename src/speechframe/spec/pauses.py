@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass
 
 from speechframe.spec.chosen import PAUSE_SECONDS
@@ -26,6 +27,7 @@ UNFINISHED_MARKER = re.compile(
     r"\[\s{0,3}(?:p(?:a(?:us?)?)?|b(?:r(?:ea?)?)?|(?:pause|break)[^\[\]\n]{0,39})?\Z", re.IGNORECASE
 )
 """The end of a text that may become a marker when more of it comes: 48 characters of it at most."""
+_MARKER_OR_SPOKEN = re.compile(rf"{MARKERS.pattern}|(?P<spoken>[^\W_])")
 _NEARLY = re.compile(r"\[\s*pause\b[^\[\]\n]{0,40}\]?", re.IGNORECASE)
 
 
@@ -100,7 +102,19 @@ def speaks(text: str) -> bool:
     >>> speaks("[pause 2s] ..."), speaks("Да")
     (False, True)
     """
-    return any(character.isalnum() for character in strip_pauses(text))
+    return first_spoken(text) is not None
+
+
+def first_spoken(text: str, start: int = 0, end: int = sys.maxsize) -> int | None:
+    """Return where the first letter or digit of a text stands, beside its pause markers; None without one.
+
+    Examples
+    --------
+    >>> first_spoken("[pause 2s] ... Now")
+    15
+    """
+    found = (match.start() for match in _MARKER_OR_SPOKEN.finditer(text, start, end) if match["spoken"])
+    return next(found, None)
 
 
 def pause_warnings(text: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator, Field, StrictBool
 
 from speechframe.spec._enums import ChannelType, Format, Model
-from speechframe.spec._model import CamelModel, NotBoolean, Number, OneOf, Open, SnakeModel, Text
+from speechframe.spec._model import CamelModel, Name, NotBoolean, Number, OneOf, Open, SnakeModel, Text
 from speechframe.spec.codes import ErrorCode, WarningCode
 from speechframe.spec.limits import BUFFER_DELAY_MS, BUFFER_SIZE, STREAM_SAMPLE_RATES_HZ
 from speechframe.spec.speech import Pitch, Pronunciations, Rate, Variation
@@ -54,12 +54,12 @@ class VoiceConfig(CamelModel):
     section: ClassVar[str] = "6"
 
     voice_id: Text | None = Field(None, description="Full voice id (<locale>-<name>) or the bare name.")
-    style: Text | None = Field(None, json_schema_extra={"addition": True})
+    style: Name | None = Field(None, json_schema_extra={"addition": True})
     rate: Rate | None = Field(None, json_schema_extra={"addition": True})
     pitch: Pitch | None = Field(None, json_schema_extra={"addition": True})
     variation: Variation | None = Field(None, json_schema_extra={"addition": True})
-    locale: Text | None = Field(None, json_schema_extra={"addition": True})
-    multi_native_locale: Text | None = Field(
+    locale: Name | None = Field(None, json_schema_extra={"addition": True})
+    multi_native_locale: Name | None = Field(
         None, json_schema_extra={"addition": True, "deprecated": True, "superseded_by": "locale"}
     )
     pronunciation_dictionary: Pronunciations | None = Field(None, json_schema_extra={"addition": True})

@@ -1,14 +1,17 @@
 """Speech generation, streaming and voices (sections 2.1 to 2.4 of the document)."""
 
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Annotated, ClassVar
+from itertools import islice
+from typing import Annotated, Any, ClassVar
 
-from pydantic import Field
+from pydantic import Field, WrapValidator
 
 from speechframe.spec._enums import ChannelType, Format, Gender, Model, ModelVersion
 from speechframe.spec._model import (
     CamelModel,
     Int64,
+    Name,
     NotBoolean,
     Number,
     OneOf,
@@ -43,7 +46,7 @@ __all__ = [
     "WordDuration",
 ]
 
-VoiceId = Annotated[str, Field(min_length=1, max_length=200, strict=True), PlainText]
+VoiceId = Annotated[Name, Field(min_length=1)]
 Pitch = Annotated[int, Field(ge=PITCH.low, le=PITCH.high), NotBoolean]
 Rate = Annotated[int, Field(ge=RATE.low, le=RATE.high), NotBoolean]
 Variation = Annotated[int, Field(ge=VARIATION.low, le=VARIATION.high), NotBoolean]
@@ -66,7 +69,24 @@ class Pronunciation(CamelModel):
     pronunciation: Annotated[str, Field(min_length=1, max_length=500, strict=True), PlainText]
 
 
-Pronunciations = dict[Text, Pronunciation]
+_LOOKED_AT = 20
+"""Entries of a dictionary that are validated at a time."""
+
+
+def _until_wrong(
+    value: Any, validated: Callable[[Any], dict[str, Pronunciation]]
+) -> dict[str, Pronunciation]:
+    # One error an entry would cost a hundred times what the entry does, and nobody reads thousands of them.
+    if not isinstance(value, dict):
+        return validated(value)
+    entries = iter(value.items())
+    found: dict[str, Any] = {}
+    while some := dict(islice(entries, _LOOKED_AT)):
+        found |= validated(some)
+    return found
+
+
+Pronunciations = Annotated[dict[Text, Pronunciation], WrapValidator(_until_wrong)]
 
 
 class GenerateRequest(CamelModel):
@@ -94,12 +114,12 @@ class GenerateRequest(CamelModel):
     )
     format: Format = Field(Format.WAV, description="Audio format.")
     model_version: ModelVersion = Field(ModelVersion.GEN2, description="Model generation; the only one.")
-    multi_native_locale: Text | None = Field(
+    multi_native_locale: Name | None = Field(
         None,
         description="Former name of locale.",
         json_schema_extra={"deprecated": True, "superseded_by": "locale"},
     )
-    locale: Text | None = Field(
+    locale: Name | None = Field(
         None, description="Language of the audio, such as fr-FR.", json_schema_extra={"gen2_only": True}
     )
     pitch: Pitch | None = Field(None, description="Lower or higher voice.")
@@ -107,7 +127,7 @@ class GenerateRequest(CamelModel):
     sample_rate: Annotated[Number, OneOf(GENERATE_SAMPLE_RATES_HZ)] = Field(
         44100.0, description="Samples per second of the audio, in Hz."
     )
-    style: Text | None = Field(None, description="One of the voice's styles.")
+    style: Name | None = Field(None, description="One of the voice's styles.")
     variation: Variation = Field(
         1,
         description="More of it varies pause, pitch and speed more.",
@@ -140,12 +160,12 @@ class StreamRequest(CamelModel):
     )
     channel_type: ChannelType = Field(ChannelType.MONO, description="Mono or stereo.")
     format: Format = Field(Format.WAV, description="Audio format.")
-    multi_native_locale: Text | None = Field(
+    multi_native_locale: Name | None = Field(
         None,
         description="Former name of locale.",
         json_schema_extra={"deprecated": True, "superseded_by": "locale"},
     )
-    locale: Text | None = Field(None, description="Language of the audio, such as fr-FR.")
+    locale: Name | None = Field(None, description="Language of the audio, such as fr-FR.")
     pitch: Pitch | None = Field(None, description="Lower or higher voice.")
     rate: Rate | None = Field(None, description="Slower or faster speech.")
     sample_rate: Annotated[Number, OneOf(STREAM_SAMPLE_RATES_HZ)] | None = Field(
@@ -153,7 +173,7 @@ class StreamRequest(CamelModel):
         description="Samples per second of the audio, in Hz.",
         json_schema_extra={"default": 24000.0, "default_note": "24000 for falcon-2, 44100 for gen2"},
     )
-    style: Text | None = Field(None, description="One of the voice's styles.")
+    style: Name | None = Field(None, description="One of the voice's styles.")
     variation: Variation = Field(
         1,
         description="More of it varies pause, pitch and speed more.",

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, Field
 
-from speechframe.spec._model import CamelModel, PlainText, SnakeModel, Text, refuse
+from speechframe.spec._model import CamelModel, Name, SnakeModel, Text, refuse
 from speechframe.spec.chosen import MAX_TEXTS_PER_CALL, MAX_TRANSLATE_CHARACTERS
 
 __all__ = ["CharacterCount", "TranslateMetadata", "TranslateRequest", "TranslateResponse", "Translation"]
@@ -36,16 +36,14 @@ class TranslateRequest(CamelModel):
 
     section: ClassVar[str] = "2.6"
 
-    target_language: Annotated[str, Field(min_length=1, strict=True), PlainText] = Field(
-        description="Language code."
-    )
+    target_language: Annotated[Name, Field(min_length=1)] = Field(description="Language code.")
     texts: Annotated[
         list[Text],
         Field(min_length=1, max_length=MAX_TEXTS_PER_CALL),
         AfterValidator(_not_blank),
         AfterValidator(_not_too_long),
     ] = Field(description="Texts to translate.")
-    source_language: Annotated[Text, Field(min_length=1)] | None = Field(
+    source_language: Annotated[Name, Field(min_length=1)] | None = Field(
         None,
         description="Language code of the texts; told from each text when not given.",
         json_schema_extra={"addition": True, "chosen_point": "source-language"},

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from speechframe.spec.chosen import MAX_TEXT_CHARACTERS
 from speechframe.spec.limits import BUFFER_SIZE
-from speechframe.spec.pauses import MARKERS, UNFINISHED_MARKER, strip_pauses
+from speechframe.spec.pauses import MARKERS, UNFINISHED_MARKER, first_spoken
 from speechframe.spec.socket import PredictiveChunking
 
 __all__ = ["Chunker"]
@@ -28,10 +28,11 @@ _CLOSERS = "\"'\u2019\u201d\u00bb\u203a)\\]}\u300d\u300f\u3011\u3015\uff09\uff3d
 
 def _breaks(marks: str, certain: str) -> re.Pattern[str]:
     # Marks, what closes behind them, one space. Or without space where the last mark is certain; then what
-    # follows must continue neither the marks nor what closes.
+    # follows must continue neither the marks nor what closes. Marks with neither behind them are found too,
+    # without an `end`, and left out later: so nothing of a long row of marks is looked at twice.
     return re.compile(
-        rf"(?P<marks>[{marks}]+)[{_CLOSERS}]*\s"
-        rf"|[{marks}]*[{certain}][{_CLOSERS}]*(?=[^\s{marks}{_CLOSERS}])"
+        rf"(?P<marks>[{marks}]++)(?P<certain>(?<=[{certain}]))?[{_CLOSERS}]*+"
+        rf"(?P<end>\s|(?(certain)(?=[^\s{marks}{_CLOSERS}])|(?!)))?"
         r"|\n"
     )
 
@@ -50,7 +51,7 @@ _SHORT_FORMS = """
     mme mlle mm av bd env p.ex sra srta ud uds vd n\u00fam p\u00e1g p.ej dra sig dott ing avv ecc
 """
 _ABBREVIATIONS = frozenset(_SHORT_FORMS.split())
-_TOKEN_BEFORE = re.compile(r"[^\s\"'(\[{\u201c\u2018\u00ab\u201e]*\Z")
+_TOKEN = re.compile(r"[^\s\"'(\[{\u201c\u2018\u00ab\u201e]*")
 _LONGEST_TOKEN = 40
 _ORDINAL_DIGITS = 2
 
@@ -140,18 +141,19 @@ class Chunker:
     def _next_cut(self, start: int) -> int | None:
         bound = start + self.longest
         at_least = start + max(1, min(self.min_buffer_size, self.longest))
-        last, speaks = start, False
-        for end in self._breaks(start, bound):
-            # No marker stands across a break, so each part is looked at once.
-            speaks = speaks or _speaks(self._buffer[last:end])
-            last = end
-            if speaks and end >= at_least:
-                return end
+        spoken = first_spoken(self._buffer, start, bound)
+        if spoken is not None:
+            at_least = max(at_least, spoken + 1)
+            for end in self._breaks(start, bound):
+                if end >= at_least:
+                    return end
         return self._forced_cut(start, bound) if len(self._buffer) > bound else None
 
     def _breaks(self, start: int, bound: int) -> Iterator[int]:
         # One character more than fits: it is what a certain mark is recognised by.
         for match in _BREAKS[self.mode].finditer(self._buffer, start, bound + 1):
+            if match["marks"] and match["end"] is None:
+                continue
             if match.end() <= bound and not self._is_none(match, start) and not self._in_marker(match.end()):
                 yield match.end()
 
@@ -164,7 +166,9 @@ class Chunker:
         if match["marks"] != "." or match.end() - match.start() > len(". "):
             return False
         before = self._buffer[max(start, match.start() - _LONGEST_TOKEN) : match.start()]
-        token = found.group() if (found := _TOKEN_BEFORE.search(before)) else ""
+        # Read backwards: forwards, each place would be tried as the beginning of the token.
+        found = _TOKEN.match(before[::-1])
+        token = before[len(before) - found.end() :] if found else ""
         return (
             token.lower() in _ABBREVIATIONS
             or (len(token) == 1 and token.isalpha())
@@ -174,19 +178,13 @@ class Chunker:
     def _forced_cut(self, start: int, bound: int) -> int:
         # Only what fits and one character more is looked at: the cut may not depend on what came already.
         text = self._buffer[start : bound + 1]
-        markers = [match.span() for match in MARKERS.finditer(text)]
+        in_markers: set[int] = set()
+        for match in MARKERS.finditer(text):
+            in_markers.update(range(match.start() + 1, match.end()))
         if (begun := UNFINISHED_MARKER.search(text, max(0, len(text) - _MARKER_TAIL))) is not None:
-            markers.append((begun.start(), len(text) + 1))
-        whole = [
-            at
-            for at in range(self.longest, self.longest // 2, -1)
-            if not any(first < at < end for first, end in markers)
-        ]
-        spaces = (at for at in whole if text[at - 1].isspace())
+            in_markers.update(range(begun.start() + 1, len(text) + 1))
+        places = range(self.longest, self.longest // 2, -1)
+        spaces = (at for at in places if text[at - 1].isspace() and at not in in_markers)
         # A mark that stands above or below a letter stays with it, unless there are more than anyone writes.
-        letters = (at for at in whole if not unicodedata.combining(text[at]))
+        letters = (at for at in places if not unicodedata.combining(text[at]) and at not in in_markers)
         return start + next(spaces, next(letters, self.longest))
-
-
-def _speaks(text: str) -> bool:
-    return any(character.isalnum() for character in strip_pauses(text))

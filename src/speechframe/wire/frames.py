@@ -10,12 +10,13 @@ import re
 from binascii import b2a_base64
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 from pydantic import ValidationError
 
+from speechframe.spec._json import read_json
 from speechframe.spec.check import shown
-from speechframe.spec.chosen import MAX_CONTEXT_ID_CHARACTERS, MAX_FRAME_BYTES, MAX_FRAME_DEPTH
+from speechframe.spec.chosen import MAX_CONTEXT_ID_CHARACTERS, MAX_FRAME_BYTES
 from speechframe.spec.codes import WarningCode
 from speechframe.spec.limits import BUFFER_DELAY_MS, BUFFER_SIZE
 from speechframe.spec.socket import (
@@ -52,9 +53,6 @@ __all__ = [
 ]
 
 _MAX_WORDS = 500
-_TOO_DEEP = f"the frame is nested more than {MAX_FRAME_DEPTH} levels deep"
-_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
-_BRACKETS = {"[": 1, "{": 1, "]": -1, "}": -1}
 _NUMBER = re.compile(r"\s*[+-]?[0-9]{1,20}(?:\.0{0,20})?\s*", re.ASCII)
 _BUFFERS = ("min_buffer_size", "max_buffer_delay_in_ms")
 _WARNINGS = {
@@ -257,30 +255,15 @@ def _object(message: str | bytes) -> dict[str, Any]:
         raise ValueError("the message is binary; send JSON as text")  # noqa: TRY004 - told to the client
     if len(message) > MAX_FRAME_BYTES or len(message.encode("utf-8", "replace")) > MAX_FRAME_BYTES:
         raise ValueError(f"the frame is larger than {MAX_FRAME_BYTES:,} bytes; send the text in several")
-    if _depth(message) > MAX_FRAME_DEPTH:
-        raise ValueError(_TOO_DEEP)
     try:
-        fields = json.loads(message, parse_constant=_refuse_constant)
+        fields = read_json(message)
     except json.JSONDecodeError as error:
         raise ValueError(f"the message is no single JSON object: {error.msg}") from None
-    except RecursionError:
-        raise ValueError(_TOO_DEEP) from None
+    except ValueError as error:
+        raise ValueError(f"the message is no single JSON object: {error}") from None
     if not isinstance(fields, dict):
         raise ValueError("the message is no single JSON object")  # noqa: TRY004 - told to the client
     return fields
-
-
-def _depth(message: str) -> int:
-    # The parser refuses depth by the interpreter's own stack, which is used up differently in every caller.
-    depth = deepest = 0
-    for character in _QUOTED.sub("", message):
-        depth += _BRACKETS.get(character, 0)
-        deepest = max(deepest, depth)
-    return deepest
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"the message is no single JSON object: {name} is no JSON")
 
 
 def _has_long_id(given: Mapping[str, Any]) -> bool:

@@ -18,6 +18,12 @@ DEFAULT_QUOTA_CHARACTERS = 10_000_000
 """Characters in a billing cycle of a key of the local service that says nothing else."""
 QUEUE_SECONDS = 5.0
 """How long a voice change or a translation waits for a place, over the cap, before it is refused."""
+MAX_BODY_BYTES = 256 * 1024
+"""Size of a JSON body, and of a form without its files; that of a translation is larger by its texts."""
+MAX_JSON_VALUES = 5_000
+"""Values of a JSON body or frame, inner ones included."""
+MAX_JSON_DEPTH = 32
+"""Levels that a JSON body or frame may be nested."""
 
 API_KEY_HEADER = "api-key"
 """Section 5 of the document."""
@@ -153,6 +159,14 @@ POINTS: tuple[OpenPoint, ...] = (
         "a translation, a clip. Of one key, first come, first served. Where the queue is full, the key with "
         "the most jobs in it gives up its last one (503) for a key with three fewer.",
         "Fifty long texts of one key would keep all others waiting.",
+        "ours",
+    ),
+    OpenPoint(
+        "body-size",
+        "Size of a request",
+        f"{MAX_BODY_BYTES // 1024} KB of JSON, or of a form without its files; of a translation more, by its "
+        f"texts. JSON has at most {MAX_JSON_VALUES:,} values on {MAX_JSON_DEPTH} levels. 400 beyond.",
+        "While one request is read, no other one is: so none may take long.",
         "ours",
     ),
     OpenPoint(

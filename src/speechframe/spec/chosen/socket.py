@@ -1,17 +1,16 @@
 """The WebSocket: frames, contexts, and how much waits for whom."""
 
 from speechframe.spec.chosen._point import OpenPoint
+from speechframe.spec.chosen.calls import MAX_JSON_DEPTH, MAX_JSON_VALUES
 
 SOCKETS_PER_CONCURRENCY = 10
 """Open WebSockets per key, as a multiple of its streaming concurrency."""
 GENERATION_REQUESTS_PER_S = 5
 """Per context; beyond it comes TOO_MANY_GENERATION_REQUESTS."""
-MAX_FRAME_BYTES = 1024 * 1024
+MAX_FRAME_BYTES = 64 * 1024
 """Size of a frame of the WebSocket client, in UTF-8; a larger one is INVALID_JSON."""
 MAX_READ_FRAME_BYTES = 16 * 1024 * 1024
 """Size of a frame up to which it is read at all; a larger one ends the connection."""
-MAX_FRAME_DEPTH = 32
-"""Levels that a frame may be nested."""
 MAX_CONTEXT_ID_CHARACTERS = 256
 """Length of a `context_id`; a longer one is ignored, since it comes back with every piece of audio."""
 SOCKET_WAITING_CHARACTERS = 100_000
@@ -63,7 +62,7 @@ POINTS: tuple[OpenPoint, ...] = (
         "invalid-json",
         "What is INVALID_JSON beside what does not parse",
         "A binary message, a value that is no object, NaN and Infinity, more than "
-        f"{MAX_FRAME_DEPTH} levels. Nothing of such a frame counts.",
+        f"{MAX_JSON_VALUES:,} values or {MAX_JSON_DEPTH} levels. Nothing of such a frame counts.",
         "Half of a frame is not what its sender meant.",
         "ours",
     ),
@@ -93,7 +92,7 @@ POINTS: tuple[OpenPoint, ...] = (
         "socket-faults",
         "What closes a WebSocket",
         "An invalid frame does not; a missing key does, as a bad one. Closing a socket frees its contexts. A "
-        f"frame above {MAX_FRAME_BYTES // 1024**2} MB is INVALID_JSON, one above "
+        f"frame above {MAX_FRAME_BYTES // 1024} KB is INVALID_JSON, one above "
         f"{MAX_READ_FRAME_BYTES // 1024**2} MB is not read, and ends the connection with 1009.",
         "Only 1008 and 1000 are listed.",
         "ours",
