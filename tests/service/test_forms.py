@@ -115,6 +115,23 @@ def test_what_is_broken_is_said(body, words):
             parsed(body, sizes)
 
 
+@pytest.mark.quiet
+@pytest.mark.parametrize(
+    "unit", [";", "; a=b", '; b="', '\\";', "\r\nx:", "\r\n ", "%41", "; filename*1=a", "a/"]
+)
+@pytest.mark.parametrize("start", ["", '; b="', "; filename*=UTF-8''", "\r\nContent-Type: "])
+def test_whatever_heads_are_full_of_they_are_read_in_one_pass(start, unit):
+    disposition = f'Content-Disposition: form-data; name="a"{start}'
+    head = (disposition + unit * 8000)[:8100].encode()
+    body = (b"--" + BOUNDARY + b"\r\n" + head + b"\r\n\r\n1\r\n") * 100 + END
+    started = time.process_time()
+    with contextlib.suppress(BrokenForm):
+        parsed(body)
+    with contextlib.suppress(BrokenForm):
+        boundary_of("multipart/form-data" + start + unit * 8000)
+    assert time.process_time() - started < 0.3
+
+
 def test_headers_as_clients_write_them():
     head = parsed(
         b"preamble\r\n--" + BOUNDARY + b" \t\r\ncontent-type: AUDIO/Wav; rate=1\r\n"
