@@ -1,8 +1,10 @@
 """A served listening test, by plain HTTP: what a link gives, and that nothing else gives anything."""
 
+import contextlib
 import json
 import logging
 import re
+import resource
 import socket
 import threading
 import urllib.error
@@ -12,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 from listening_lab import begin, made, vote
 
+from speechframe._connections import repeats_counted
 from speechframe.errors import ListeningError, SettingsError, StoreError
 from speechframe.listening.server import serve_test
 from speechframe.listening.test import open_test
@@ -226,6 +229,56 @@ def test_no_log_holds_a_link(tmp_path, caplog):
         ask(f"{link}clips/none")
     assert "could not be answered" in caplog.text
     assert link.split("/")[-2] not in caplog.text
+
+
+def test_equal_lines_of_the_log_are_counted(caplog):
+    log = logging.getLogger("speechframe.counted")
+    with repeats_counted(log.name):
+        for number in range(50):
+            log.error("a crowd of %d", 7)
+            log.warning("line %d", number // 49)
+            log.info("not counted")
+    told = [(line.levelname, line.getMessage()) for line in caplog.records if line.name == log.name]
+    assert told == [
+        ("ERROR", "a crowd of 7"),
+        ("WARNING", "line 0"),
+        ("WARNING", "line 1"),
+        ("ERROR", "a crowd of 7 (49 times more)"),
+        ("WARNING", "line 0 (48 times more)"),
+    ]
+
+
+@contextlib.contextmanager
+def few_descriptors(count):
+    """Let this process have so many descriptors, as it seems to what is begun meanwhile."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (count, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.parametrize(("sent", "status"), [(b"", 200), (b"GET / HTTP/1.1\r\n", 503)])
+def test_a_crowd_is_bounded_and_nobody_is_kept_out_by_who_is_idle(tmp_path, sent, status):
+    test = made(tmp_path / "test")
+    with contextlib.ExitStack() as stack:
+        with few_descriptors(400):
+            served = stack.enter_context(serve_test(test, listeners=1))
+        host, port = served.url.removeprefix("http://").split(":")
+
+        def join_crowd():
+            one = stack.enter_context(socket.create_connection((host, int(port))))
+            with contextlib.suppress(OSError):
+                one.sendall(sent)
+
+        for _ in range(230):
+            join_crowd()
+        # What was sent is read in its own time: until then, a place of the crowd can still be had.
+        while (answer := ask(links(served)[0]))[0] != status:
+            join_crowd()
+        assert answer[1].get("Retry-After") == ("1" if status == 503 else None)
+        assert answer[1]["X-Frame-Options"] == "DENY"
 
 
 def test_a_port_that_is_taken_and_no_listeners_are_said(tmp_path):

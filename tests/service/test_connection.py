@@ -3,7 +3,10 @@
 import asyncio
 import contextlib
 import json
+import subprocess
+import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 from socket_lab import at_work
@@ -231,3 +234,84 @@ async def test_a_client_that_goes_away_while_it_waits_is_never_worked_for(servic
     started = time.monotonic()
     assert (await http.generate("hello")).status == 200
     assert time.monotonic() - started < 1
+
+
+# Crowds: a service that may have few descriptors, so that few sockets are a crowd.
+
+DESCRIPTORS, MOST = 256, 128
+IDLE = b""
+BUSY = b"GET /healthz HTTP/1.1\r\n"
+
+
+@pytest.fixture(scope="module")
+def crowded(tmp_path_factory):
+    """Give a service that may open `DESCRIPTORS` files, with a log."""
+    folder = tmp_path_factory.mktemp("crowded")
+    command = [sys.executable, "-m", "speechframe.service", "--json", "--port", "0", "--key", "main"]
+    command += ["--workers", "1", "--data", str(folder / "data"), "--body-timeout-s", "8"]
+    limited = f'ulimit -n {DESCRIPTORS}; exec "$@"'
+    with (folder / "log").open("w") as log:  # noqa: SIM117 - closed behind the process
+        with subprocess.Popen(
+            ["sh", "-c", limited, "sh", *command], stdout=subprocess.PIPE, stderr=log
+        ) as service:
+            try:
+                yield SimpleNamespace(url=json.loads(service.stdout.readline())["url"], log=folder / "log")
+            finally:
+                service.terminate()
+
+
+@contextlib.asynccontextmanager
+async def crowd(service, count, data):
+    """Open so many connections and send `data` over each; one that is closed again is one, too."""
+    async with contextlib.AsyncExitStack() as stack:
+        opened = []
+        for _ in range(count):
+            raw = await stack.enter_async_context(connected(service))
+            with contextlib.suppress(ConnectionError):
+                await raw.send(data)
+            opened.append(raw)
+        yield opened
+
+
+async def asked(service):
+    async with connected(service) as raw:
+        await raw.send(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        return await raw.answer()
+
+
+async def test_more_idle_connections_than_descriptors_keep_nobody_out(crowded):
+    async with crowd(crowded, 1010, IDLE) as idle:
+        assert (await asked(crowded))[0] == 200
+        # The youngest are there, and are served.
+        await idle[-1].send(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert (await idle[-1].answer())[0] == 200
+        # Kept alive: again idle, and again not the one that has been so for longest.
+        async with crowd(crowded, MOST // 2, IDLE):
+            await idle[-1].send(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert (await idle[-1].answer())[0] == 200
+    assert len(crowded.log.read_text().splitlines()) < 10
+
+
+async def test_a_crowd_that_is_busy_leaves_503_with_retry_after_until_it_is_late(crowded):
+    async with crowd(crowded, MOST, BUSY) as busy:
+        status, headers, body = await asked(crowded)
+        assert (status, headers["retry-after"], headers["connection"]) == (503, "1", "close")
+        assert json.loads(body)["error_code"] == "UNAVAILABLE"
+        assert "128 connections are in use" in json.loads(body)["error_message"]
+        async with crowd(crowded, 300, BUSY) as more:
+            # Those that find no room are told so, or closed where even of them there are too many.
+            assert (await more[0].answer())[0] == 503
+            assert await more[0].closed()
+        # Header sections that do not come end, and there is room again.
+        assert (await busy[0].answer())[0] == 408
+        assert (await busy[-1].answer())[0] == 408
+        assert (await asked(crowded))[0] == 200
+    assert len(crowded.log.read_text().splitlines()) < 10
+
+
+async def test_a_refused_request_that_is_long_hears_it_too(crowded):
+    # Some more: connections of the test before may not be closed yet.
+    async with crowd(crowded, MOST + 20, BUSY), connected(crowded) as raw:
+        await raw.send(head(length=200_000) + b" " * 200_000)
+        assert (await raw.answer())[0] == 503
+        assert await raw.closed()

@@ -6,6 +6,7 @@ is the same 404. A vote is on disk before the page is told so; a reload goes on 
 """
 
 import asyncio
+import contextlib
 import hmac
 import ipaddress
 import json
@@ -13,12 +14,14 @@ import logging
 import socket
 import threading
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Self
 
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler
 
+from speechframe._connections import RETRY_S, Connections, repeats_counted
 from speechframe._loop import run_sync
 from speechframe.errors import SettingsError
 from speechframe.listening.given import given_test
@@ -35,8 +38,8 @@ log = logging.getLogger("speechframe.listening")
 _TOKEN_CHARACTERS = 48
 """Of hexadecimal: 192 bits."""
 _MAX_BODY_BYTES = 64 * 1024
-_BODY_S = 20.0
-"""A body that takes longer than this does not come any more."""
+_HEADER_S = _BODY_S = 20.0
+"""A header section or a body that takes longer than this does not come any more."""
 _CLOSING_S = 5.0
 _MOST_PORT = 65_535
 _SCRIPT, _STYLE = "page.js", "page.css"
@@ -70,6 +73,7 @@ class ServedTest:
         self._test = test
         self._asked = (host, port)
         self._runner: web.AppRunner | None = None
+        self._open = contextlib.AsyncExitStack()
         self._lock = asyncio.Lock()
         self._all_done = threading.Event()
         self._progress: dict[str, tuple[int, int]] = {}
@@ -118,9 +122,9 @@ class ServedTest:
 
     def close(self) -> None:
         """Stop serving; votes that are coming in are stored first. Calling it again does nothing."""
-        runner, self._runner = self._runner, None
-        if runner is not None:
-            run_sync(runner.cleanup())
+        if self._runner is not None:
+            self._runner = None
+            run_sync(self._open.aclose())
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until all listeners have finished, and return whether they have.
@@ -147,18 +151,23 @@ class ServedTest:
         app.router.add_post("/{token}/messages", self._message)
         # No log of addresses: they hold the links.
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=_CLOSING_S, handle_signals=False)
-        await runner.setup()
         host, port = self._asked
         try:
-            await web.TCPSite(runner, host, port).start()
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            listener = socket.create_server(self._asked, family=family)
         except OSError as error:
-            await runner.cleanup()
             raise SettingsError(
                 f"a listening test cannot be served at {host} port {port}: {error.strerror}; "
                 "choose another port, or 0 for a free one"
             ) from error
+        self.url = f"http://{_reachable(host)}:{listener.getsockname()[1]}"
+        self._open.enter_context(repeats_counted("asyncio", log.name))
+        self._open.push_async_callback(runner.cleanup)
+        await runner.setup()
+        assert runner.server is not None  # noqa: S101 - setup makes it
+        connections = Connections(runner.server, refusal=_refused_below, header_timeout_s=_HEADER_S, log=log)
+        self._open.callback((await connections.listen(listener)).close)
         self._runner = runner
-        self.url = f"http://{_reachable(host)}:{runner.addresses[0][1]}"
 
     @web.middleware
     async def _around(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -308,6 +317,16 @@ async def _read(request: web.Request) -> dict[str, Any]:
     if not isinstance(message, dict) or message.get("kind") not in {"begin", "vote"}:
         raise web.HTTPBadRequest
     return message
+
+
+def _refused_below(status: HTTPStatus, words: str) -> web.Response:
+    """Answer what has not become a request."""
+    del words
+    response = _refused(status)
+    response.headers.update(_HEADERS)
+    if status is HTTPStatus.SERVICE_UNAVAILABLE:
+        response.headers[hdrs.RETRY_AFTER] = f"{RETRY_S:.0f}"
+    return response
 
 
 def _refused(status: int) -> web.Response:

@@ -29,7 +29,6 @@ FAILED = 1
 """Exit code when the service cannot start; 2 is a wrong option, as everywhere with argparse."""
 
 _STDIN = "-"
-_BACKLOG = 512
 _PARENT_LOOK_S = 1.0
 _FLUSH_S = 3.0
 _ENGINE_MODULES = ("espeakng_loader", "python_stretch", "soxr")
@@ -245,14 +244,16 @@ async def _serve(config: ServiceConfig, options: argparse.Namespace) -> int:
     # The web server is imported here, so that `speechframe --help` does not wait for it.
     from aiohttp import web
 
+    from speechframe._connections import Connections, raise_descriptor_limit, repeats_counted
     from speechframe.service.app import make_app
-    from speechframe.service.connection import Connection
+    from speechframe.service.connection import refusal
     from speechframe.service.state import STATE
 
     loop = asyncio.get_running_loop()
     stop, at_once = asyncio.Event(), asyncio.Event()
     _on_signals(loop, stop, at_once)
-    with _listening(config) as listener:
+    raise_descriptor_limit()
+    with _listening(config) as listener, repeats_counted("asyncio", log.name):
         if options.die_with_parent:
             _watch_parent(loop, stop, at_once)
         app = make_app(config)
@@ -262,11 +263,10 @@ async def _serve(config: ServiceConfig, options: argparse.Namespace) -> int:
                 return 0
             if (made := runner.server) is None:
                 raise RuntimeError("the runner made no server")
-            server = await loop.create_server(
-                lambda: Connection(made, header_timeout_s=config.header_timeout_s, loop=loop),
-                sock=listener,
-                backlog=_BACKLOG,
+            connections = Connections(
+                made, refusal=refusal, header_timeout_s=config.header_timeout_s, log=log
             )
+            server = await connections.listen(listener)
             state = app[STATE]
             _announce(config, listener, state.specs, as_json=options.json)
             await stop.wait()
@@ -319,7 +319,7 @@ def _watch_parent(loop: asyncio.AbstractEventLoop, stop: asyncio.Event, at_once:
 def _listening(config: ServiceConfig) -> socket.socket:
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     try:
-        return socket.create_server((config.host, config.port), family=family, backlog=_BACKLOG)
+        return socket.create_server((config.host, config.port), family=family)
     except PermissionError:
         raise SettingsError(
             f"port {config.port} needs more rights; choose one above 1023 with --port"
