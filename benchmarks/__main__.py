@@ -8,11 +8,19 @@ import time
 from pathlib import Path
 
 import benchmarks
-from benchmarks import changing, cost, memory, pace, streaming, translating
+from benchmarks import changing, cost, memory, pace, reading, streaming, translating
 from benchmarks.lab import BrokenRowError, Lab
 from benchmarks.report import HEADER, Figure, machine, remarks, table_line
 
-ROWS = {**pace.ROWS, **cost.ROWS, **memory.ROWS, **translating.ROWS, **changing.ROWS, **streaming.ROWS}
+ROWS = {
+    **pace.ROWS,
+    **cost.ROWS,
+    **memory.ROWS,
+    **translating.ROWS,
+    **changing.ROWS,
+    **streaming.ROWS,
+    **reading.ROWS,
+}
 ORDER = (
     "U15",
     "U2",
@@ -35,6 +43,7 @@ ORDER = (
     "S3",
     "S4",
     "S5",
+    "L1",
 )
 
 

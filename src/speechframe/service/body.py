@@ -21,6 +21,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from speechframe.service.answers import Refusal
 from speechframe.service.config import ServiceConfig
+from speechframe.service.state import STATE
 from speechframe.spec import chosen
 from speechframe.spec._json import read_json
 from speechframe.spec._model import DocumentModel
@@ -57,7 +58,9 @@ async def read_body(
     Refusal
         400 for a body that is too large or no JSON object, 408 for one that does not arrive in time.
     """
-    return parse_object(await _read(request, config, max_bytes or config.max_body_bytes, hint))
+    data = await _read(request, config, max_bytes or config.max_body_bytes, hint)
+    await request.app[STATE].turn_to_read(len(data))
+    return parse_object(data)
 
 
 async def _read(request: web.Request, config: ServiceConfig, max_bytes: int, hint: str) -> bytes:

@@ -71,7 +71,9 @@ async def convert(request: web.Request) -> web.Response:
     state = request.app[STATE]
     key = require_key(request)
     with slot_in_time(state), state.slots.uploading(key):
-        async with received(request, state.config, state.uploads, files=(_FILE,)) as form:
+        async with received(
+            request, state.config, state.uploads, files=(_FILE,), turn=state.turn_to_read
+        ) as form:
             call = _call(request, state, key, form)
             async with state.slots.waited_for(key, Pool.OTHER):
                 with refusals(state):

@@ -10,7 +10,7 @@ What is taken and what is not, where the document is silent:
 """
 
 import contextlib
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 from urllib.parse import parse_qsl
@@ -70,9 +70,18 @@ class Form:
         return {**texts, **dict.fromkeys((*self.files, *self.passed_over), b"")}
 
 
+async def _no_turn(size: int) -> None:
+    del size
+
+
 @contextlib.asynccontextmanager
 async def received(
-    request: web.Request, config: ServiceConfig, uploads: Uploads, *, files: Collection[str]
+    request: web.Request,
+    config: ServiceConfig,
+    uploads: Uploads,
+    *,
+    files: Collection[str],
+    turn: Callable[[int], Awaitable[object]] = _no_turn,
 ) -> AsyncIterator[Form]:
     """Read a request's form; its files are there until the block ends.
 
@@ -85,6 +94,8 @@ async def received(
         Where files go.
     files
         The fields that are files.
+    turn
+        Waited for before a piece of so many bytes is read.
 
     Raises
     ------
@@ -93,7 +104,7 @@ async def received(
         stalls, or that is cut off; 500 where it cannot be kept, on a full disk for instance.
     """
     with contextlib.ExitStack() as stack:
-        yield await _read(request, config, uploads, files, stack)
+        yield await _read(request, config, uploads, files, turn, stack)
 
 
 async def _read(
@@ -101,6 +112,7 @@ async def _read(
     config: ServiceConfig,
     uploads: Uploads,
     files: Collection[str],
+    turn: Callable[[int], Awaitable[object]],
     stack: contextlib.ExitStack,
 ) -> Form:
     # Not request.content_type, which takes half a second for a header of semicolons.
@@ -121,6 +133,7 @@ async def _read(
     try:
         parser = MultipartParser(boundary_of(request.headers["Content-Type"]))
         async for data in _pieces(request, config, limit_bytes):
+            await turn(len(data))
             for event in parser.feed(data):
                 await reader.take(event)
         parser.close()

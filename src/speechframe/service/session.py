@@ -191,6 +191,7 @@ class Session:
             message = await self._socket.receive()
             if message.type not in _DATA:
                 return
+            await self._state.turn_to_read(len(message.data))
             self._do(self._contexts.receive(message.data, now_s=self._loop.time()))
 
     def _is_behind(self) -> bool:

@@ -25,6 +25,10 @@ from speechframe.service.workers import WorkerPool
 log = logging.getLogger("speechframe.service")
 
 _TIDY_S = 60.0
+_LARGE = 4096
+"""Bytes that take about as long to read as the loop to go round."""
+_ROUNDS = 8
+"""Of the loop between two large pieces: about as many as a short request needs from connection to answer."""
 
 
 @dataclass
@@ -62,6 +66,19 @@ class State:
     catalogues: Catalogues
     routes: Routes
     stopping: bool = field(default=False)
+    _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def turn_to_read(self, size: int) -> None:
+        """Let the loop do what is due before a piece of so many bytes is read; large ones one at a time.
+
+        A socket hands over what has arrived without a pause, and twenty large bodies that are there at once
+        would be read in one go: each takes milliseconds.
+        """
+        await asyncio.sleep(0)
+        if size > _LARGE:
+            async with self._reading:
+                for _ in range(_ROUNDS):
+                    await asyncio.sleep(0)
 
     async def finished(self) -> None:
         """Wait until no request is in flight and no socket open."""

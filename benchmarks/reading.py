@@ -1,0 +1,78 @@
+"""Row about what the service is sent: the worst body of a size beside a plain one (L1)."""
+
+import asyncio
+from collections.abc import Iterator
+
+import aiohttp
+
+from benchmarks.changing import service_cpu_s
+from benchmarks.child import Clock
+from benchmarks.lab import Lab
+from benchmarks.report import Figure, at_most
+from speechframe.local import local_service
+from speechframe.spec import chosen
+
+SIZE = chosen.MAX_BODY_BYTES
+_START, _END = b'{"voiceId":"nobody","text":"a","more":', b"}"
+
+
+def _body(unit: bytes, end: bytes, begin: bytes, most: int = SIZE) -> bytes:
+    """Return a body of the largest size: something again and again, at most so often, then blanks."""
+    room = SIZE - len(_START) - len(_END) - len(begin) - len(end)
+    data = _START + begin + unit * min(most, room // len(unit)) + end + _END
+    return data + b" " * (SIZE - len(data))
+
+
+_VALUES = chosen.MAX_JSON_VALUES - 10
+BODIES = {
+    "plain": _body(b"x", b'"', b'"'),
+    "lists": _body(b"[],", b"0]", b"["),
+    "lists, as many as may be": _body(b"[],", b"0]", b"[", _VALUES // 2),
+    "numbers, as many as may be": _body(b"1e9,", b"0]", b"[", _VALUES),
+    "objects, as many as may be": _body(b'{"a":0},', b"0]", b"[", _VALUES // 2),
+    "quotes": _body(b'\\"', b'"', b'"'),
+    "backslashes": _body(b"\\\\", b'"', b'"'),
+    "names": b"{" + b",".join(b'"%06x":0' % n for n in range((SIZE - 2) // 11)) + b"}",
+    "names, as many as may be": b"{" + b",".join(b'"%06x":0' % n for n in range(_VALUES)) + b"}",
+}
+
+
+def read(clock: Clock, to: dict[str, str], rows: int, pid: int):
+    """Send each body equally often, and take the processor time of the service for one of each."""
+    return asyncio.run(_read(clock, to, rows, pid))
+
+
+async def _read(clock, to, rows, pid):
+    cpu_ms, times = {}, rows // len(BODIES)
+    async with aiohttp.ClientSession(to["url"], headers={"api-key": to["key"]}) as session:
+
+        async def send(data: bytes) -> None:
+            async with session.post("/v1/speech/generate", data=data) as answer:
+                await answer.read()
+
+        await send(BODIES["plain"])
+        with clock:
+            for name, data in BODIES.items():
+                before_s = service_cpu_s(pid)
+                for _ in range(times):
+                    await send(data)
+                cpu_ms[name] = 1000 * (service_cpu_s(pid) - before_s) / times
+    return {"rows": times * len(BODIES), "cpu_ms": cpu_ms}
+
+
+def l1(lab: Lab) -> Iterator[Figure]:
+    with local_service(workers=1) as service:
+        job = {"rows": lab.size(100, tiny=2) * len(BODIES), "pid": service.pid}
+        found = [lab.child("reading.read", service, **job) for _ in range(lab.rounds)]
+    ratios, names = [], []
+    for ran in found:
+        plain_ms = max(ran.more["cpu_ms"].pop("plain"), 0.01)
+        names.append(max(ran.more["cpu_ms"], key=ran.more["cpu_ms"].__getitem__))
+        ratios.append(ran.more["cpu_ms"][names[-1]] / plain_ms)
+    what = f"processor time of the service for the worst body of {SIZE // 1024} KB ({names[-1]})"
+    target = None if lab.tiny else at_most(3)
+    reference = "a text of that size"
+    yield Figure.of("L1", what, ratios, "x", target, reference, [one.service_share for one in found])
+
+
+ROWS = {"L1": l1}
