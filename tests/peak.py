@@ -3,15 +3,13 @@
 from contextlib import suppress
 from pathlib import Path
 
-STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+def peak_kb(pid="self"):
+    """Return the peak of a process, this one by default, since it began, or since it was forgotten."""
+    return int(Path(f"/proc/{pid}/status").read_text().partition("VmHWM:")[2].split()[0])
 
 
-def peak_kb():
-    """Return the peak of this process since it began, or since it was forgotten."""
-    return int(STATUS.read_text().partition("VmHWM:")[2].split()[0])
-
-
-def forget_peak():
+def forget_peak(pid="self"):
     """Let the peak begin anew, for a process that has done other things before; where the kernel lets it."""
     with suppress(OSError):
-        CLEAR.write_text("5")
+        Path(f"/proc/{pid}/clear_refs").write_text("5")

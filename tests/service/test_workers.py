@@ -4,10 +4,13 @@ import asyncio
 import json
 import os
 import re
+import secrets
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -107,6 +110,9 @@ def test_time_limits_grow_with_text_and_length():
     assert limits.job_s(10, 0) < limits.job_s(5000, 0) < limits.job_s(5000, 600)
 
 
+FOLDER = tempfile.TemporaryDirectory(prefix="jobs")
+
+
 def job(text):
     utterance = {
         "text": text,
@@ -116,7 +122,8 @@ def job(text):
         "pronunciations": {},
     }
     shape = {"format": "WAV", "channel_type": "MONO", "sample_rate_hz": 8000}
-    return Job("speak", {"engine": "moody", "utterance": utterance, **shape})
+    path = Path(FOLDER.name) / secrets.token_hex(8)
+    return Job("speak", {"engine": "moody", "utterance": utterance, **shape}, str(path))
 
 
 @pytest.fixture

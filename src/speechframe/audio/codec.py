@@ -6,14 +6,16 @@ are G.711 bytes, mono at 8000 Hz.
 """
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import BinaryIO
 
 import numpy as np
 import soundfile
 from numpy.typing import ArrayLike, NDArray
 
 from speechframe.audio import _containers, _headers, _ogg, _one_pass
+from speechframe.audio._rate import blocks_at
 from speechframe.audio._samples import Samples, checked, fitted, mono, seconds_to_frames
 from speechframe.errors import AudioError
 from speechframe.spec.chosen import RAW_G711_RATE_HZ
@@ -30,6 +32,7 @@ __all__ = [
     "resample",
     "seconds_to_frames",
     "with_length",
+    "write",
 ]
 
 PEAK_CEILING = 0.99
@@ -51,6 +54,8 @@ _RAW = frozenset({Format.PCM, Format.ALAW, Format.ULAW})
 _G711 = frozenset({Format.ALAW, Format.ULAW})
 _FULL_SCALE = 32767
 _BLOCK_FRAMES = 1 << 16
+_KEPT_FRAMES = 1 << 21
+"""Of an encoded file: up to 44 s at 48000 Hz are resampled once and kept."""
 _RATES_HZ = range(1000, 384_001)
 _MAX_CHANNELS = 8
 
@@ -136,16 +141,67 @@ def encode(
     >>> inspect(data)
     AudioInfo(format=<Format.WAV: 'WAV'>, sample_rate_hz=8000, channels=1, audio_seconds=0.1)
     """
+    buffer = io.BytesIO()
+    write(
+        buffer,
+        samples,
+        sample_rate_hz,
+        format=format,
+        channel_type=channel_type,
+        output_rate_hz=output_rate_hz,
+        audio_seconds=audio_seconds,
+    )
+    return buffer.getvalue()
+
+
+def write(
+    file: BinaryIO,
+    samples: ArrayLike,
+    sample_rate_hz: int,
+    *,
+    format: Format,
+    channel_type: ChannelType = ChannelType.MONO,
+    output_rate_hz: int | None = None,
+    audio_seconds: float | None = None,
+) -> None:
+    """Write audio as :func:`encode` returns it, piece by piece: of long audio only the samples are in memory.
+
+    Parameters
+    ----------
+    file
+        An empty file, open for reading and writing bytes; it is left open.
+    samples, sample_rate_hz, format, channel_type, output_rate_hz, audio_seconds
+        As of :func:`encode`.
+
+    Raises
+    ------
+    AudioError
+        As :func:`encode`; something may have been written by then.
+
+    Examples
+    --------
+    >>> file = io.BytesIO()
+    >>> write(file, np.zeros(800, np.float32), 8000, format=Format.PCM)
+    >>> len(file.getvalue())
+    1600
+    """
     channel_type, rate_hz = forced_shape(format, channel_type, output_rate_hz or sample_rate_hz)
-    shaped = resample(_in_channels(samples, channel_type), sample_rate_hz, rate_hz)
-    if audio_seconds is not None:
-        shaped = fitted(shaped, seconds_to_frames(audio_seconds, rate_hz))
-    if format is Format.PCM:
-        return _to_int16(shaped).tobytes()
+    given = _in_channels(samples, channel_type.channels)
+    _refuse_rates(sample_rate_hz, rate_hz)
+    seconds = len(given) / sample_rate_hz if audio_seconds is None else audio_seconds
+    frames = max(1, seconds_to_frames(seconds, rate_hz))
+
+    def made() -> Iterator[Samples]:
+        return blocks_at(given, (sample_rate_hz, rate_hz), frames, _BLOCK_FRAMES)
+
+    # The peak has to be known first: long samples are resampled twice for it, short ones are kept.
+    kept = list(made()) if frames <= _KEPT_FRAMES else None
+    gain = _gain(max(np.abs(block).max() for block in kept or made()))
+    blocks = kept or made()
     # Lossy encoders get floats: libsndfile 1.2 spoils interleaved integers on their way to MP3.
     lossy = format in {Format.MP3, Format.OGG}
-    data = _written(shaped * _gain(shaped) if lossy else _to_int16(shaped), rate_hz, format)
-    return _ogg.with_fixed_serial(data) if format is Format.OGG else data
+    levelled = (block * gain if lossy else _to_int16(block, gain) for block in blocks)
+    _write_blocks(file, levelled, rate_hz, format, channel_type.channels)
 
 
 def decode(
@@ -258,9 +314,7 @@ def resample(samples: ArrayLike, rate_in_hz: int, rate_out_hz: int) -> Samples:
     (8000,)
     """
     array = checked(samples)
-    for rate_hz in (rate_in_hz, rate_out_hz):
-        if rate_hz not in _RATES_HZ:
-            raise AudioError(f"a sample rate of {rate_hz} Hz is not possible; allowed is 1000 to 384000")
+    _refuse_rates(rate_in_hz, rate_out_hz)
     if rate_in_hz == rate_out_hz:
         return array
     try:
@@ -271,39 +325,51 @@ def resample(samples: ArrayLike, rate_in_hz: int, rate_out_hz: int) -> Samples:
     return fitted(changed, max(1, seconds_to_frames(len(array) / rate_in_hz, rate_out_hz)))
 
 
-def _in_channels(samples: ArrayLike, channel_type: ChannelType) -> Samples:
-    if channel_type is ChannelType.MONO:
-        return mono(samples)
-    array = checked(samples)
-    if array.ndim == 2 and array.shape[1] == channel_type.channels:  # noqa: PLR2004
-        return array
-    return np.repeat(mono(array)[:, None], channel_type.channels, axis=1)
+def _refuse_rates(*rates_hz: int) -> None:
+    for rate_hz in rates_hz:
+        if rate_hz not in _RATES_HZ:
+            raise AudioError(f"a sample rate of {rate_hz} Hz is not possible; allowed is 1000 to 384000")
 
 
-def _gain(samples: Samples) -> np.float32:
-    peak = np.abs(samples).max()
+def _in_channels(samples: ArrayLike, channels: int) -> Samples:
+    """Return samples with so many channels, or with one, which stands for all."""
+    array = np.asarray(samples)
+    return checked(array) if channels > 1 and array.shape[1:] == (channels,) else mono(array)
+
+
+def _gain(peak: np.float32) -> np.float32:
     return np.float32(PEAK_CEILING / peak if peak > PEAK_CEILING else 1.0)
 
 
-def _to_int16(samples: Samples) -> NDArray[np.int16]:
-    integers: NDArray[np.int16] = np.rint(samples * (_gain(samples) * _FULL_SCALE)).astype("<i2")
+def _to_int16(samples: Samples, gain: np.float32) -> NDArray[np.int16]:
+    integers: NDArray[np.int16] = np.rint(samples * (gain * _FULL_SCALE)).astype("<i2")
     return integers
 
 
-def _written(samples: NDArray[np.int16] | Samples, rate_hz: int, format: Format) -> bytes:
+def _write_blocks(
+    file: BinaryIO, blocks: Iterable[NDArray[np.int16] | Samples], rate_hz: int, format: Format, channels: int
+) -> None:
+    """Write blocks, in each channel, as a file of a format."""
     container = "RAW" if format in _RAW else format.value
-    channels = 1 if samples.ndim == 1 else samples.shape[1]
-    buffer = io.BytesIO()
+    shaped = (
+        np.repeat(block[:, None], channels, axis=1) if channels > block.ndim else block for block in blocks
+    )
+    if format is Format.PCM:
+        file.writelines(block.tobytes() for block in shaped)
+        return
+    # OGG is small, and its pages are changed as a whole.
+    target = io.BytesIO() if format is Format.OGG else file
     try:
         with soundfile.SoundFile(
-            buffer, "w", samplerate=rate_hz, channels=channels, format=container, subtype=_SUBTYPES[format]
-        ) as file:
-            # In pieces: the Vorbis encoder overflows its stack on minutes of audio at once.
-            for start in range(0, len(samples), _BLOCK_FRAMES):
-                file.write(samples[start : start + _BLOCK_FRAMES])
+            target, "w", samplerate=rate_hz, channels=channels, format=container, subtype=_SUBTYPES[format]
+        ) as encoder:
+            # In blocks: the Vorbis encoder overflows its stack on minutes of audio at once.
+            for block in shaped:
+                encoder.write(block)
     except soundfile.LibsndfileError as error:
         raise AudioError(f"{format} cannot have {channels} channels at {rate_hz} Hz") from error
-    return buffer.getvalue()
+    if isinstance(target, io.BytesIO) and target is not file:
+        file.write(_ogg.with_fixed_serial(target.getvalue()))
 
 
 def _opened(

@@ -30,6 +30,7 @@ FLOOR_DB = -120.0
 
 _LOUDNESS_BLOCK_MS = 100.0
 _LOUDNESS_GATE_DB = 20.0
+_POWER_FRAMES = 4096
 
 
 def peak(samples: ArrayLike) -> float:
@@ -137,9 +138,16 @@ def _frame_length(sample_rate_hz: int, frame_ms: float) -> int:
 
 
 def _frame_power(samples: Samples, sample_rate_hz: int, frame_ms: float) -> Array:
-    starts = np.arange(0, len(samples), _frame_length(sample_rate_hz, frame_ms))
-    sums = np.add.reduceat(np.square(samples, dtype=np.float64), starts)
-    return np.asarray(sums / np.diff(np.append(starts, len(samples))), np.float64)
+    length = _frame_length(sample_rate_hz, frame_ms)
+    starts = np.arange(0, len(samples), length)
+    # In blocks, because the squares take twice the memory of the samples.
+    size = length * _POWER_FRAMES
+    blocks = (samples[start : start + size] for start in range(0, len(samples), size))
+    sums = [
+        np.add.reduceat(np.square(some, dtype=np.float64), starts[: -(-len(some) // length)])
+        for some in blocks
+    ]
+    return np.asarray(np.concatenate(sums) / np.diff(np.append(starts, len(samples))), np.float64)
 
 
 def _decibels(power: Array | float | np.floating) -> Array:

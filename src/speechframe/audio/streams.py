@@ -19,7 +19,8 @@ import soundfile
 from numpy.typing import ArrayLike, NDArray
 
 from speechframe.audio import _ogg
-from speechframe.audio._samples import Samples, checked, fitted, mono, seconds_to_frames
+from speechframe.audio._rate import Rate
+from speechframe.audio._samples import Samples, checked, mono
 from speechframe.audio.codec import forced_shape
 from speechframe.errors import AudioError
 from speechframe.spec.speech import ChannelType, Format
@@ -97,7 +98,7 @@ class StreamEncoder:
         self.format = format
         self.channels = channel_type.channels
         self.sample_rate_hz = rate_hz
-        self._rate = _Rate(input_rate_hz, rate_hz)
+        self._rate = Rate(input_rate_hz, rate_hz)
         self._sink = _Sink(without_tag=format is Format.MP3)
         self._file: soundfile.SoundFile | None = None
         self._waiting: list[NDArray[np.generic]] = []
@@ -193,55 +194,6 @@ class StreamEncoder:
         data = self._sink.take()
         # Pages leave the encoder whole, so each can be given its number on the way.
         return _ogg.with_fixed_serial(data) if self.format is Format.OGG else data
-
-
-class _Rate:
-    """Samples at another rate, as they come: the same as of the whole, and as many."""
-
-    def __init__(self, input_rate_hz: int, output_rate_hz: int) -> None:
-        self._rates_hz = input_rate_hz, output_rate_hz
-        self._stream: Any = None
-        self._shape: tuple[int, ...] = ()
-        self.frames_in = self._frames_out = 0
-
-    def add(self, samples: Samples) -> Samples:
-        """Return what is certain already."""
-        if not self.frames_in:
-            self._open(samples)
-        elif samples.shape[1:] != self._shape:
-            raise AudioError("a stream keeps its number of channels from the first samples on")
-        self.frames_in += len(samples)
-        return self._changed(samples, last=False)
-
-    def rest(self) -> Samples:
-        """Return what is left, to the length that the whole has."""
-        missing = self._frames_whole() - self._frames_out
-        return fitted(self._changed(np.zeros((0, *self._shape), np.float32), last=True), missing)
-
-    def _open(self, samples: Samples) -> None:
-        self._shape = samples.shape[1:]
-        rate_in_hz, rate_out_hz = self._rates_hz
-        if rate_in_hz == rate_out_hz:
-            return
-        try:
-            import soxr
-        except ModuleNotFoundError as error:
-            raise AudioError("soxr is needed to resample: pip install 'speechframe[local]'") from error
-        self._stream = soxr.ResampleStream(rate_in_hz, rate_out_hz, *(self._shape or (1,)), dtype="float32")
-
-    def _changed(self, samples: Samples, *, last: bool) -> Samples:
-        if self._stream is None:
-            changed = samples
-        else:
-            # Never past the length that the whole would have if this were all.
-            made = self._stream.resample_chunk(np.ascontiguousarray(samples), last=last)
-            changed = made[: self._frames_whole() - self._frames_out]
-        self._frames_out += len(changed)
-        return changed
-
-    def _frames_whole(self) -> int:
-        rate_in_hz, rate_out_hz = self._rates_hz
-        return max(1, seconds_to_frames(self.frames_in / rate_in_hz, rate_out_hz))
 
 
 class _Sink(io.RawIOBase):

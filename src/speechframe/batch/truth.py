@@ -16,6 +16,7 @@ from speechframe.client import Spoken
 from speechframe.client.changer import upload_in
 from speechframe.errors import AudioError
 from speechframe.spec.changer import ConvertRequest
+from speechframe.spec.chosen import read_clamped
 from speechframe.spec.speech import Format, GenerateRequest
 from speechframe.store import Record
 
@@ -114,7 +115,7 @@ class Truth:
         )
         covered = coverage(planned.text, answer.words, except_for=request.pronunciation_dictionary or ())
         # Streams know no length that could be asked for.
-        asked_s = request.audio_duration if isinstance(request, GenerateRequest) else None
+        asked_s = _asked_s(request, answer) if isinstance(request, GenerateRequest) else None
         found = [
             _of_length(answer),
             _of_word_times(answer),
@@ -178,8 +179,8 @@ def _with_sound(found: Sequence[Doubt | None], answer: Spoken) -> tuple[Doubt, .
 def _of_clip(answer: Spoken, request: ConvertRequest, clip_seconds: float) -> Doubt | None:
     """Doubt audio that is not as long as its clip, or as was asked."""
     lossy_s = _LOSSY_TOLERANCE_S if answer.format in _LOSSY else 0.0
-    if request.audio_duration:
-        wanted_s, why = request.audio_duration, "were asked for"
+    if asked_s := _asked_s(request, answer):
+        wanted_s, why = asked_s, "were asked for"
         tolerance_s = _EXACT_TOLERANCE_S
     elif request.rate:
         return None
@@ -189,6 +190,12 @@ def _of_clip(answer: Spoken, request: ConvertRequest, clip_seconds: float) -> Do
     if abs(answer.audio_seconds - wanted_s) <= tolerance_s + lossy_s:
         return None
     return Doubt(Suspicion.PACE, f"{wanted_s:.2f} s {why}, the audio lasts {answer.audio_seconds:.2f} s")
+
+
+def _asked_s(request: GenerateRequest | ConvertRequest, answer: Spoken) -> float | None:
+    """Return the length that was asked for, or what the service says it was set to."""
+    clamped = (read_clamped(warning) for warning in answer.warnings)
+    return next((seconds for seconds in clamped if seconds), request.audio_duration)
 
 
 def _of_length(answer: Spoken) -> Doubt | None:

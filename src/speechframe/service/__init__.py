@@ -14,7 +14,8 @@ not fit is the answer:
 8.  queue over all keys (503)
 9.  idempotency record with another body (400), quota (402): one transaction that reserves
 10. synthesis in a worker: what only the engine sees (400), crash or hang (500)
-11. settle: balance, shelf index and idempotency record in one transaction, then the answer
+11. settle: balance, shelf index and idempotency record in one transaction, then the answer: audio from disk,
+    in pieces
 
 The voice changer looks at its form in steps 5 and 6, which it reads to disk; over the cap it waits in a
 short queue before it is refused (503) in step 7; between 8 and 9 it fetches a ``file_url`` and has the

@@ -1,20 +1,30 @@
-"""``GET /v1/audio/<id>.<ext>``: the audio of an ``audioFile`` link, for whoever has the link, for 24 hours.
+"""How audio leaves: as Base64 in an answer, or behind an ``audioFile`` link that lives for 24 hours.
 
-Our address: the document only says that ``audioFile`` is a URL. Ids have 128
+Both are sent from disk in pieces: an answer of any length takes little memory, however slowly it is read.
+
+``GET /v1/audio/<id>.<ext>`` is our address: the document only says that ``audioFile`` is a URL. Ids have 128
 random bits; nothing lists them, and the path comes from the index.
 """
 
+import asyncio
+import base64
+import os
 import re
+from collections.abc import Iterable
+from typing import BinaryIO
 
 from aiohttp import web
 
-from speechframe.service.answers import Refusal
+from speechframe.service.answers import JSON, Refusal, add_warnings
 from speechframe.service.database import now
 from speechframe.service.shelf import Clip
 from speechframe.service.state import STATE
 from speechframe.spec.codes import HttpErrorCode
 
 PATH = "/v1/audio/{name:[^/]+}"
+
+_PIECE_BYTES = 3 << 16
+"""A multiple of three, so that the Base64 of the pieces is that of the whole."""
 
 _HOST = re.compile(r"(?:[A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
 
@@ -47,3 +57,37 @@ async def audio(request: web.Request) -> web.StreamResponse:
             "Cache-Control": f"private, immutable, max-age={max(0, int(found.expires_at - now()))}",
         },
     )
+
+
+async def json_answer(
+    request: web.Request, body: bytes, warnings: Iterable[str], *, audio: BinaryIO | None, field: str
+) -> web.StreamResponse:
+    """Return a JSON answer; one with audio in it is sent already, for as long as its reader takes.
+
+    Parameters
+    ----------
+    request
+        What is answered.
+    body
+        A JSON object, without the audio.
+    warnings
+        For the headers.
+    audio
+        A file, open at its beginning; None for an answer without.
+    field
+        What the answer calls the audio.
+    """
+    response = web.Response(body=body) if audio is None else web.StreamResponse()
+    response.headers.update({"Content-Type": JSON, "Cache-Control": "no-store"})
+    add_warnings(response, warnings)
+    if audio is None:
+        return response
+    piece, end = body[:-1] + b',"%b":"' % field.encode(), b'"}'
+    response.content_length = len(piece) + -(-os.fstat(audio.fileno()).st_size // 3) * 4 + len(end)
+    await response.prepare(request)
+    # Base64 holds nothing that JSON would escape.
+    while data := await asyncio.to_thread(audio.read, _PIECE_BYTES):
+        await response.write(piece + base64.b64encode(data))
+        piece = b""
+    await response.write_eof(end)
+    return response

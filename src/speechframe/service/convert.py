@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import sqlite3
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -17,8 +18,8 @@ from typing import Any, NoReturn
 from aiohttp import web
 
 from speechframe.service import quota
-from speechframe.service.answers import JSON, Refusal, add_warnings
-from speechframe.service.audio import address
+from speechframe.service.answers import Refusal
+from speechframe.service.audio import address, json_answer
 from speechframe.service.auth import require_key
 from speechframe.service.body import checked, unknown_warning
 from speechframe.service.catalogue import Casting
@@ -29,7 +30,7 @@ from speechframe.service.keys import Key
 from speechframe.service.middleware import NOTE
 from speechframe.service.paid import Bill, mark_of, refusals, reserved, slot_in_time, take_of
 from speechframe.service.shelf import Clip
-from speechframe.service.speaking import dictionary_warnings
+from speechframe.service.speaking import all_warnings
 from speechframe.service.state import STATE, State
 from speechframe.service.uploads import Upload
 from speechframe.spec import billing, chosen
@@ -66,7 +67,7 @@ class _Source:
     audio_seconds: float
 
 
-async def convert(request: web.Request) -> web.Response:
+async def convert(request: web.Request) -> web.StreamResponse:
     """Answer a request to change the voice of a clip."""
     state = request.app[STATE]
     key = require_key(request)
@@ -126,7 +127,7 @@ def _engine(state: State, kind: str, asked: str | None) -> str | None:
     return asked or min(state.pool.installed.get(kind, {}), default=None)
 
 
-async def _changed(request: web.Request, state: State, call: _Call, form: Form) -> web.Response:
+async def _changed(request: web.Request, state: State, call: _Call, form: Form) -> web.StreamResponse:
     # Before anything is fetched or decoded: a full queue costs its caller nothing.
     state.pool.check_room(call.key.key_hash)
     with contextlib.ExitStack() as stack:
@@ -175,7 +176,7 @@ def _check_transcription(wanted: ConvertRequest, source: _Source) -> None:
 
 async def _answer(
     request: web.Request, state: State, call: _Call, upload: Upload, source: _Source
-) -> web.Response:
+) -> web.StreamResponse:
     bill = Bill(
         call.key,
         mark_of(request, "convert", _content(call, upload), take=call.take),
@@ -184,20 +185,27 @@ async def _answer(
         f"{billing.to_credits(billing.PRICES['convert'].millicredits):g} characters each",
     )
     clip = state.shelf.new_clip(call.request.format.lower())
-    async with reserved(state, bill, clip) as reservation:
-        reply = await _spoken(state, call, source, clip)
+    with contextlib.ExitStack() as stack:
+        async with reserved(state, bill, clip) as reservation:
+            reply = await _spoken(state, call, source, clip)
+            audio = None
+            if call.request.encode_output_as_base64:
+                # Before it is on the shelf, which a shelf that is full may take it from.
+                audio = stack.enter_context(state.shelf.path(clip).open("rb"))
 
-        def settle(connection: sqlite3.Connection) -> quota.Balance:
-            state.shelf.put(connection, clip, reply.facts.content_type, reply.facts.size_bytes)
-            return quota.settle(connection, reservation, bill.millis)
+            def settle(connection: sqlite3.Connection) -> quota.Balance:
+                state.shelf.put(connection, clip, reply.facts.content_type, reply.facts.size_bytes)
+                return quota.settle(connection, reservation, bill.millis)
 
-        balance = await state.database.run(settle)
-    request[NOTE] = (
-        f"key {call.key.fingerprint} voice {call.casting.voice.voice_id} "
-        f"seconds {source.audio_seconds:.1f} "
-        f"engine {reply.facts.engine_ms:.1f} ms encode {reply.facts.encode_ms:.1f} ms"
-    )
-    return _response(request, call, clip, reply, balance)
+            balance = await state.database.run(settle)
+        request[NOTE] = (
+            f"key {call.key.fingerprint} voice {call.casting.voice.voice_id} "
+            f"seconds {source.audio_seconds:.1f} "
+            f"engine {reply.facts.engine_ms:.1f} ms encode {reply.facts.encode_ms:.1f} ms"
+        )
+        warnings = all_warnings(call.warnings, reply.facts)
+        body = _body(address(request, clip), call, reply, balance, warnings)
+        return await json_answer(request, body, warnings, audio=audio, field="encoded_audio")
 
 
 def _content(call: _Call, upload: Upload) -> bytes:
@@ -219,7 +227,6 @@ async def _spoken(state: State, call: _Call, source: _Source, clip: Clip) -> Rep
             "speaker": call.casting.engine,
             "changer": call.changer,
             "recogniser": call.recogniser,
-            "base64_too": bool(wanted.encode_output_as_base64),
             **_words(wanted),
             **_shape(wanted),
         },
@@ -276,15 +283,12 @@ def _check_done(reply: Reply, problem: str) -> None:
         raise Refusal(HttpErrorCode.INTERNAL_ERROR, f"{problem}: {reply.facts.failed}; nothing was billed")
 
 
-def _response(
-    request: web.Request, call: _Call, clip: Clip, reply: Reply, balance: quota.Balance
-) -> web.Response:
-    facts = reply.facts
-    warnings = tuple(
-        dict.fromkeys((*call.warnings, *facts.warnings, *dictionary_warnings(facts.unused_words)))
-    )
+def _body(
+    audio_file: str, call: _Call, reply: Reply, balance: quota.Balance, warnings: Sequence[str]
+) -> bytes:
+    """Return the answer as JSON, all but its Base64."""
     answer = ConvertResponse(
-        audio_file=address(request, clip),
+        audio_file=audio_file,
         audio_length_in_seconds=reply.facts.audio_seconds,
         remaining_character_count=balance.remaining_characters,
         encoded_audio=None,
@@ -293,13 +297,7 @@ def _response(
         ),
         warning="; ".join(warnings) or None,
     )
-    body = answer.model_dump_json(exclude_none=True).encode()
-    if call.request.encode_output_as_base64:
-        # Base64 holds nothing that JSON would escape, and there may be much of it.
-        body = body[:-1] + b',"encoded_audio":"%b"}' % reply.audio
-    response = web.Response(body=body, content_type=JSON, headers={"Cache-Control": "no-store"})
-    add_warnings(response, warnings)
-    return response
+    return answer.model_dump_json(exclude_none=True).encode()
 
 
 def _refuse(message: str) -> NoReturn:

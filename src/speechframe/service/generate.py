@@ -1,14 +1,17 @@
 """``POST /v1/speech/generate`` (sections 2.1 and 2.3): from a request to an answer that is billed once."""
 
+import contextlib
 import json
 import sqlite3
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from aiohttp import web
 
 from speechframe.service import quota
-from speechframe.service.answers import JSON, Refusal, add_warnings
-from speechframe.service.audio import address
+from speechframe.service.answers import Refusal
+from speechframe.service.audio import address, json_answer
 from speechframe.service.auth import require_key
 from speechframe.service.body import checked, read_body, unknown_warning
 from speechframe.service.catalogue import Casting
@@ -16,8 +19,7 @@ from speechframe.service.job import Job, Reply
 from speechframe.service.keys import Key
 from speechframe.service.middleware import NOTE
 from speechframe.service.paid import Bill, mark_of, reserved, slot, take_of
-from speechframe.service.shelf import Clip
-from speechframe.service.speaking import dictionary_warnings, utterance
+from speechframe.service.speaking import all_warnings, utterance
 from speechframe.service.state import STATE, State
 from speechframe.spec import billing, locales
 from speechframe.spec.codes import HttpErrorCode
@@ -29,6 +31,7 @@ from speechframe.wire.bodies import encode_generate
 
 # Wire name of each part of the answer: what is JSON already is not parsed and written again.
 _NAMES = {name: json.dumps(field.alias).encode() for name, field in GenerateResponse.model_fields.items()}
+_BASE64_FIELD = GenerateResponse.wire_names()["encoded_audio"]
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class Call:
     warnings: tuple[str, ...]
 
 
-async def generate(request: web.Request) -> web.Response:
+async def generate(request: web.Request) -> web.StreamResponse:
     """Answer a generation request; the order of checks stands at the top of the room."""
     state = request.app[STATE]
     key = require_key(request)
@@ -80,28 +83,33 @@ def _call(request: web.Request, state: State, key: Key, fields: dict[str, object
     return Call(wanted, casting, take, bill, tuple(words for words in warnings if words))
 
 
-async def _answer(request: web.Request, state: State, call: Call) -> web.Response:
+async def _answer(request: web.Request, state: State, call: Call) -> web.StreamResponse:
     clip = None if call.request.encode_as_base64 else state.shelf.new_clip(call.request.format.lower())
     # Before anything is reserved: a full queue costs its caller nothing, not even a transaction.
     state.pool.check_room(call.bill.key.key_hash)
-    async with reserved(state, call.bill, clip) as reservation:
-        reply = await _spoken(state, call, clip)
+    with contextlib.ExitStack() as stack:
+        path = stack.enter_context(state.uploads.lent()) if clip is None else state.shelf.path(clip)
+        async with reserved(state, call.bill, clip) as reservation:
+            reply = await _spoken(state, call, path)
+            audio = stack.enter_context(path.open("rb")) if clip is None else None
 
-        def settle(connection: sqlite3.Connection) -> quota.Balance:
-            if clip is not None:
-                state.shelf.put(connection, clip, reply.facts.content_type, reply.facts.size_bytes)
-            return quota.settle(connection, reservation, call.bill.millis)
+            def settle(connection: sqlite3.Connection) -> quota.Balance:
+                if clip is not None:
+                    state.shelf.put(connection, clip, reply.facts.content_type, reply.facts.size_bytes)
+                return quota.settle(connection, reservation, call.bill.millis)
 
-        balance = await state.database.run(settle)
-    request[NOTE] = (
-        f"key {call.bill.key.fingerprint} voice {call.casting.voice.voice_id} "
-        f"characters {call.bill.millis // billing.CREDIT} "
-        f"engine {reply.facts.engine_ms:.1f} ms encode {reply.facts.encode_ms:.1f} ms"
-    )
-    return _response(request, call, clip, reply, balance)
+            balance = await state.database.run(settle)
+        request[NOTE] = (
+            f"key {call.bill.key.fingerprint} voice {call.casting.voice.voice_id} "
+            f"characters {call.bill.millis // billing.CREDIT} "
+            f"engine {reply.facts.engine_ms:.1f} ms encode {reply.facts.encode_ms:.1f} ms"
+        )
+        warnings = all_warnings(call.warnings, reply.facts)
+        body = _body(address(request, clip) if clip is not None else "", reply, balance, warnings)
+        return await json_answer(request, body, warnings, audio=audio, field=_BASE64_FIELD)
 
 
-async def _spoken(state: State, call: Call, clip: Clip | None) -> Reply:
+async def _spoken(state: State, call: Call, path: Path) -> Reply:
     wanted, casting = call.request, call.casting
     job = Job(
         "speak",
@@ -112,7 +120,7 @@ async def _spoken(state: State, call: Call, clip: Clip | None) -> Reply:
             "channel_type": wanted.channel_type,
             "sample_rate_hz": int(wanted.sample_rate),
         },
-        str(state.shelf.path(clip)) if clip is not None else None,
+        str(path),
     )
     limit_s = state.config.limits.job_s(len(wanted.text), wanted.audio_duration or 0.0)
     reply = await state.pool.run(job, limit_s=limit_s, key_hash=call.bill.key.key_hash)
@@ -137,15 +145,10 @@ def _utterance(call: Call) -> dict[str, object]:
     }
 
 
-def _response(
-    request: web.Request, call: Call, clip: Clip | None, reply: Reply, balance: quota.Balance
-) -> web.Response:
-    facts = reply.facts
-    warnings = tuple(
-        dict.fromkeys((*call.warnings, *facts.warnings, *dictionary_warnings(facts.unused_words)))
-    )
+def _body(audio_file: str, reply: Reply, balance: quota.Balance, warnings: Sequence[str]) -> bytes:
+    """Return the answer as JSON, all but its Base64."""
     parts = {
-        "audio_file": json.dumps(address(request, clip) if clip is not None else "").encode(),
+        "audio_file": json.dumps(audio_file).encode(),
         "audio_length_in_seconds": json.dumps(reply.facts.audio_seconds).encode(),
         "remaining_character_count": b"%d" % balance.remaining_characters,
         "consumed_character_count": b"%d" % balance.used_characters,
@@ -153,9 +156,4 @@ def _response(
     }
     if warnings:
         parts["warning"] = json.dumps("; ".join(warnings)).encode()
-    if clip is None:
-        parts["encoded_audio"] = b'"%b"' % reply.audio
-    body = b"{" + b",".join(_NAMES[name] + b":" + value for name, value in parts.items()) + b"}"
-    response = web.Response(body=body, content_type=JSON, headers={"Cache-Control": "no-store"})
-    add_warnings(response, warnings)
-    return response
+    return b"{" + b",".join(_NAMES[name] + b":" + value for name, value in parts.items()) + b"}"

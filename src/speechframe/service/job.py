@@ -2,14 +2,14 @@
 
 A job is one JSON message. A reply is three parts, so that the service never
 parses what it only passes on: facts as JSON, words (of speech: the word
-durations) as JSON text ready for the answer, and the audio as Base64 (empty
-when it went to a file).
+durations) as JSON text ready for the answer, and the samples of a stream.
+Audio of any other kind goes to a file.
 """
 
 import json
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 JOB_HEAD = struct.Struct(">I")
@@ -28,7 +28,7 @@ class Job:
         What the task reads, as JSON values; where audio is made, ``format``, ``channel_type`` and
         ``sample_rate_hz`` are among them.
     path
-        File the audio is written to; ``None`` brings it back as Base64 and writes nothing.
+        File the audio is written to; ``None`` where there is none, or it comes back as samples.
     """
 
     kind: str
@@ -78,11 +78,17 @@ class Facts:
 
 @dataclass(frozen=True)
 class Reply:
-    """A worker's reply: facts, words as JSON text, audio as Base64 text (of a stream: float32 samples)."""
+    """A worker's reply: facts, words as JSON text, and of a stream float32 samples."""
 
     facts: Facts
     words: bytes = b"[]"
     audio: bytes = b""
+
+    def with_warning(self, words: str | None) -> "Reply":
+        """Return the reply with a warning before its others, if there is one."""
+        if words is None:
+            return self
+        return replace(self, facts=replace(self.facts, warnings=(words, *self.facts.warnings)))
 
     def encoded(self) -> tuple[bytes, bytes, bytes]:
         """Return the reply as a message, in parts."""

@@ -1,6 +1,6 @@
 """The audio behind ``audioFile`` links: files under unguessable names, an index, 24 hours, a size limit.
 
-Base64 answers never come here (zero retention).
+Base64 answers never come here (zero retention); their audio lies among the uploads while it is sent.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """How many requests of a key are in flight: its concurrency, counted in this process.
 
-A slot is held from the moment a request is known to be good until its answer
-is ready, so that nothing that stalls or cannot succeed takes one from others.
+A slot is held from the moment a request is known to be good until its answer is ready (with audio in it:
+until that was read), so that nothing that stalls or cannot succeed takes one from others.
 """
 
 import asyncio

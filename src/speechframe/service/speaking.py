@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from speechframe.audio.codec import resample, seconds_to_frames
 from speechframe.audio.streams import StreamEncoder
 from speechframe.service.catalogue import Casting
-from speechframe.service.job import Job
+from speechframe.service.job import Facts, Job
 from speechframe.service.keys import Key
 from speechframe.service.state import State
 from speechframe.spec.check import shown
@@ -27,6 +27,7 @@ __all__ = [
     "Part",
     "PartFailed",
     "PartRefused",
+    "all_warnings",
     "dictionary_warnings",
     "encoded",
     "speak",
@@ -108,6 +109,11 @@ def dictionary_warnings(unused_words: Sequence[str]) -> tuple[str, ...]:
     more = len(unused_words) - _NAMED_WORDS
     and_more = f" and {more} more" if more > 0 else ""
     return (f"words of the pronunciation dictionary are not in the text: {shown_words}{and_more}",)
+
+
+def all_warnings(asked: Sequence[str], facts: Facts) -> tuple[str, ...]:
+    """Return what is to be said of an answer: of its request, of how it was spoken, of its dictionary."""
+    return tuple(dict.fromkeys((*asked, *facts.warnings, *dictionary_warnings(facts.unused_words))))
 
 
 async def speak(

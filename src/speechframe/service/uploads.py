@@ -1,6 +1,6 @@
-"""Media that somebody brings, on disk while a request needs them: a folder per service process, nothing kept.
+"""Audio on disk while a request needs it, brought or to be sent: a folder per process, nothing kept.
 
-Files are in no index and are never served. Each is removed with the request it
+Files are in no index and have no address. Each is removed with the request it
 came with; the folder of a process that was killed goes when another one starts.
 """
 

@@ -22,6 +22,7 @@ from speechframe.engines.base import Conversion, Recording, Speech, Transcript, 
 from speechframe.errors import AudioError, EngineError
 from speechframe.service.job import Facts, Reply
 from speechframe.service.worker_speech import encoded, unused
+from speechframe.spec import chosen
 from speechframe.spec.speech import Pronunciation
 
 _PRONUNCIATIONS = TypeAdapter(dict[str, Pronunciation])
@@ -50,7 +51,7 @@ def change(job: dict[str, Any]) -> Reply:
     """Speak the clip at ``samples`` in another voice; the reply's words hold the ``transcription``."""
     started = time.process_time()
     recording = Recording(np.fromfile(job["samples"], np.float32), job["clip_rate_hz"])
-    conversion = Conversion(**job["conversion"])
+    conversion, warning = _bounded(Conversion(**job["conversion"]), recording)
     transcript = _transcript(job, recording)
     speak = _speak(job)
     unused_words: tuple[str, ...] = ()
@@ -74,13 +75,20 @@ def change(job: dict[str, Any]) -> Reply:
         asked_s=conversion.audio_duration_s,
         started=started,
         shape_names=("channel_type", "sample_rate"),
-        base64_too=job["base64_too"],
-    )
+    ).with_warning(warning)
     return replace(
         reply,
         facts=replace(reply.facts, unused_words=unused_words),
         words=json.dumps({"transcription": transcript.text}).encode(),
     )
+
+
+def _bounded(conversion: Conversion, recording: Recording) -> tuple[Conversion, str | None]:
+    """Return a conversion whose length is no longer than it may be, and what was changed about it."""
+    seconds, warning = chosen.clamped_length(
+        "audio_duration", conversion.audio_duration_s, recording.audio_seconds
+    )
+    return replace(conversion, audio_duration_s=seconds), warning
 
 
 def _transcript(job: dict[str, Any], recording: Recording) -> Transcript:

@@ -1,10 +1,8 @@
 """A worker's jobs ``speak``, an utterance spoken and encoded, and ``stream``, a part of one as samples."""
 
-import base64
 import os
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +10,7 @@ from pydantic import TypeAdapter
 
 from speechframe.audio import codec
 from speechframe.engines import registry, streaming
-from speechframe.engines.base import Speech, Utterance
+from speechframe.engines.base import Speaker, Speech, Utterance
 from speechframe.engines.espeak_text import unused_words
 from speechframe.errors import EngineError
 from speechframe.service.job import Facts, Reply
@@ -20,6 +18,7 @@ from speechframe.spec import chosen
 from speechframe.spec.speech import ChannelType, Format, Pronunciation, WordDuration
 
 _LOWEST_RATE_HZ = 8000
+_NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 _WORDS = TypeAdapter(list[WordDuration])
 
@@ -29,10 +28,21 @@ def speak(job: dict[str, Any]) -> Reply:
     started = time.process_time()
     speaker, said = registry.speakers()[job["engine"]], utterance(job["utterance"])
     told = streaming.check(speaker, said)
+    said, warning = _bounded(speaker, said)
     speech = speaker.speak(said)
     speech = replace(speech, warnings=tuple(dict.fromkeys((*told, *speech.warnings))))
-    reply = encoded(speech, job, asked_s=said.audio_duration_s, started=started)
+    reply = encoded(speech, job, asked_s=said.audio_duration_s, started=started).with_warning(warning)
     return replace(reply, facts=replace(reply.facts, unused_words=unused(said)))
+
+
+def _bounded(speaker: Speaker, said: Utterance) -> tuple[Utterance, str | None]:
+    """Return an utterance whose length is no longer than it may be, and what was changed about it."""
+    asked_s = said.audio_duration_s
+    if asked_s <= chosen.LONGEST_ANSWER_S:
+        return said, None
+    natural_s = speaker.speak(replace(said, audio_duration_s=0.0)).audio_seconds
+    seconds, warning = chosen.clamped_length("audioDuration", asked_s, natural_s)
+    return replace(said, audio_duration_s=seconds), warning
 
 
 def speak_part(job: dict[str, Any]) -> Reply:
@@ -77,9 +87,8 @@ def encoded(
     asked_s: float,
     started: float,
     shape_names: tuple[str, str] = ("channelType", "sampleRate"),
-    base64_too: bool = False,
 ) -> Reply:
-    """Return speech as the job wants it: in its format, in its file or as Base64.
+    """Write speech to the job's file, in its format.
 
     Parameters
     ----------
@@ -93,8 +102,6 @@ def encoded(
         `time.process_time` before the engine began.
     shape_names
         What the request calls channel type and sample rate, for warnings.
-    base64_too
-        Whether the audio comes back as Base64 beside its file.
     """
     spoken = time.process_time()
     asked = ChannelType(job["channel_type"]), job["sample_rate_hz"]
@@ -103,17 +110,17 @@ def encoded(
     # A length that was asked for is kept to the sample at the rate that was asked for, not at the engine's.
     fits = asked_s > 0 and _is_close(asked_s, speech.audio_seconds, rate_hz)
     seconds = asked_s if fits else speech.audio_seconds
-    data = codec.encode(
-        speech.samples,
-        speech.sample_rate_hz,
-        format=audio_format,
-        channel_type=channel_type,
-        output_rate_hz=rate_hz,
-        audio_seconds=seconds,
-    )
-    if job["path"] is not None:
-        _write(Path(job["path"]), data)
-    audio = base64.b64encode(data) if job["path"] is None or base64_too else b""
+    with os.fdopen(os.open(job["path"], _NEW_FILE, 0o600), "w+b") as file:
+        codec.write(
+            file,
+            speech.samples,
+            speech.sample_rate_hz,
+            format=audio_format,
+            channel_type=channel_type,
+            output_rate_hz=rate_hz,
+            audio_seconds=seconds,
+        )
+        size_bytes = file.seek(0, os.SEEK_END)
     warnings = list(speech.warnings)
     if (channel_type, rate_hz) != asked:
         names = " and ".join(shape_names)
@@ -121,7 +128,7 @@ def encoded(
     facts = Facts(
         audio_seconds=max(1, codec.seconds_to_frames(seconds, rate_hz)) / rate_hz,
         content_type=chosen.content_type(audio_format, rate_hz, channel_type.channels),
-        size_bytes=len(data),
+        size_bytes=size_bytes,
         warnings=tuple(warnings),
         engine_ms=(spoken - started) * 1000,
         encode_ms=(time.process_time() - spoken) * 1000,
@@ -130,7 +137,7 @@ def encoded(
         WordDuration.model_construct(word=word.word, start_ms=word.start_ms, end_ms=word.end_ms)
         for word in speech.words
     ]
-    return Reply(facts, _WORDS.dump_json(words, by_alias=True, exclude_none=True), audio)
+    return Reply(facts, _WORDS.dump_json(words, by_alias=True, exclude_none=True))
 
 
 def utterance(fields: dict[str, Any]) -> Utterance:
@@ -147,9 +154,3 @@ def unused(said: Utterance) -> tuple[str, ...]:
 def _is_close(asked_s: float, made_s: float, rate_hz: int) -> bool:
     # Within what rounding at two rates can make: an engine that did not fit the length is believed.
     return abs(asked_s - made_s) < 2 / min(rate_hz, _LOWEST_RATE_HZ)
-
-
-def _write(path: Path, data: bytes) -> None:
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(file, "wb") as stream:
-        stream.write(data)

@@ -59,13 +59,17 @@ from speechframe.spec.chosen.socket import (
 )
 from speechframe.spec.chosen.speech import (
     CONTENT_TYPES,
+    LONGEST_ANSWER_S,
+    LONGEST_ANSWER_TIMES,
     MAX_TEXT_CHARACTERS,
     PAUSE_SECONDS,
     RAW_G711_RATE_HZ,
     SHELF_SECONDS,
     UNSPEAKABLE_SHARE,
     US_EAST_STREAM_MODEL,
+    clamped_length,
     content_type,
+    read_clamped,
 )
 from speechframe.spec.chosen.translate import (
     MAX_TEXTS_PER_CALL,
@@ -87,6 +91,8 @@ __all__ = [
     "IDEMPOTENCY_HEADER",
     "IDEMPOTENCY_SECONDS",
     "INTERFACE_VERSION",
+    "LONGEST_ANSWER_S",
+    "LONGEST_ANSWER_TIMES",
     "MAX_BODY_BYTES",
     "MAX_CONTEXT_ID_CHARACTERS",
     "MAX_FRAME_BYTES",
@@ -128,8 +134,10 @@ __all__ = [
     "WEBHOOK_TIMESTAMP_HEADER",
     "WEBHOOK_TRIES",
     "OpenPoint",
+    "clamped_length",
     "content_type",
     "ranges",
+    "read_clamped",
     "read_route",
     "route_warning",
 ]

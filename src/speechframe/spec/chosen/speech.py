@@ -1,5 +1,7 @@
 """Speech and streams of it: texts, voices, formats."""
 
+import re
+
 from speechframe.spec._enums import Format, Model
 from speechframe.spec._range import Range
 from speechframe.spec.chosen._point import OpenPoint
@@ -15,6 +17,10 @@ US_EAST_STREAM_MODEL = Model.GEN2
 """What a stream in US-East speaks with when it names no model."""
 RAW_G711_RATE_HZ = 8000
 """ALAW and ULAW are always mono at this rate."""
+LONGEST_ANSWER_S = 60.0
+"""An `audioDuration` up to this length is kept, however short the text is."""
+LONGEST_ANSWER_TIMES = 4.0
+"""A longer one is kept up to so many times the natural length: what it lasts when no length is asked for."""
 SHELF_SECONDS = 24 * 3600
 """How long an `audioFile` link lives."""
 CONTENT_TYPES: dict[Format, str] = {
@@ -41,6 +47,47 @@ def content_type(audio_format: Format, sample_rate_hz: int, channels: int) -> st
     """
     name = CONTENT_TYPES[audio_format]
     return f"{name};rate={sample_rate_hz};channels={channels}" if audio_format is Format.PCM else name
+
+
+def clamped_length(field: str, asked_s: float, natural_s: float) -> tuple[float, str | None]:
+    """Return the length an answer gets, and what its caller should know where that is less than was asked.
+
+    Parameters
+    ----------
+    field
+        What the request calls it.
+    asked_s, natural_s
+        The length that is asked for, and the one without asking, in seconds.
+
+    Examples
+    --------
+    >>> clamped_length("audioDuration", 59.0, 0.5)
+    (59.0, None)
+    >>> clamped_length("audioDuration", 1800.0, 20.0)[1]
+    'audioDuration of 1800 s was set to 80 s (allowed: 60 s, or 4 times the 20.0 s it takes by itself)'
+    """
+    longest_s = round(max(LONGEST_ANSWER_S, LONGEST_ANSWER_TIMES * natural_s), 3)
+    if asked_s <= longest_s:
+        return asked_s, None
+    return longest_s, (
+        f"{field} of {asked_s:g} s was set to {longest_s:g} s (allowed: {LONGEST_ANSWER_S:g} s, or "
+        f"{LONGEST_ANSWER_TIMES:g} times the {natural_s:.1f} s it takes by itself)"
+    )
+
+
+def read_clamped(warning: str) -> float | None:
+    """Return the seconds that a warning of :func:`clamped_length` names; None when it says something else.
+
+    Examples
+    --------
+    >>> read_clamped(clamped_length("audio_duration", 1800.0, 0.5)[1])
+    60.0
+    """
+    found = _CLAMPED.search(warning)
+    return float(found[1]) if found else None
+
+
+_CLAMPED = re.compile(r"audio_?[dD]uration of \S{1,30} s was set to (\d{1,9}(?:\.\d{1,9})?) s")
 
 
 POINTS: tuple[OpenPoint, ...] = (
@@ -102,6 +149,15 @@ POINTS: tuple[OpenPoint, ...] = (
         "voice_config; in a form it is JSON text in pronunciation_dictionary. Words "
         "that a text has not are named in a warning; over a WebSocket behind the turn.",
         "Not in the document, but users of such services rely on it.",
+        "ours",
+    ),
+    OpenPoint(
+        "answer-length",
+        "How long an answer may be made with audioDuration (audio_duration)",
+        f"The longer of {LONGEST_ANSWER_S:g} s and {LONGEST_ANSWER_TIMES:g} times the natural length: what "
+        "the text takes without audioDuration, or the clip's. A longer one is clamped, with a warning; above "
+        "max_audio_seconds it is 400. The natural length itself, pauses included, only the text bounds.",
+        "A word that costs a few characters must not make gigabytes of silence.",
         "ours",
     ),
     OpenPoint(

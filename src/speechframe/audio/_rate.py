@@ -1,0 +1,96 @@
+"""Another sample rate, piece by piece: long audio is never in memory at two rates as a whole."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from speechframe.audio._samples import Samples, fitted, seconds_to_frames
+from speechframe.errors import AudioError
+
+
+class Rate:
+    """Samples at another rate, as they come: the same as of the whole, and as many.
+
+    Parameters
+    ----------
+    input_rate_hz, output_rate_hz
+        The rate of what is added and of what comes back.
+    """
+
+    def __init__(self, input_rate_hz: int, output_rate_hz: int) -> None:
+        self._rates_hz = input_rate_hz, output_rate_hz
+        self._stream: Any = None
+        self._shape: tuple[int, ...] = ()
+        self.frames_in = self._frames_out = 0
+
+    def add(self, samples: Samples) -> Samples:
+        """Return what is certain already."""
+        if not self.frames_in:
+            self._open(samples)
+        elif samples.shape[1:] != self._shape:
+            raise AudioError("a stream keeps its number of channels from the first samples on")
+        self.frames_in += len(samples)
+        return self._changed(samples, last=False)
+
+    def rest(self) -> Samples:
+        """Return what is left, to the length that the whole has."""
+        missing = self._frames_whole() - self._frames_out
+        return fitted(self._changed(np.zeros((0, *self._shape), np.float32), last=True), missing)
+
+    def _open(self, samples: Samples) -> None:
+        self._shape = samples.shape[1:]
+        rate_in_hz, rate_out_hz = self._rates_hz
+        if rate_in_hz == rate_out_hz:
+            return
+        try:
+            import soxr
+        except ModuleNotFoundError as error:
+            raise AudioError("soxr is needed to resample: pip install 'speechframe[local]'") from error
+        self._stream = soxr.ResampleStream(rate_in_hz, rate_out_hz, *(self._shape or (1,)), dtype="float32")
+
+    def _changed(self, samples: Samples, *, last: bool) -> Samples:
+        if self._stream is None:
+            changed = samples
+        else:
+            # Never past the length that the whole would have if this were all.
+            made = self._stream.resample_chunk(np.ascontiguousarray(samples), last=last)
+            changed = made[: self._frames_whole() - self._frames_out]
+        self._frames_out += len(changed)
+        return changed
+
+    def _frames_whole(self) -> int:
+        rate_in_hz, rate_out_hz = self._rates_hz
+        return max(1, seconds_to_frames(self.frames_in / rate_in_hz, rate_out_hz))
+
+
+def blocks_at(samples: Samples, rates_hz: tuple[int, int], frames: int, size: int) -> Iterator[Samples]:
+    """Yield samples at another rate in blocks of `size` frames, cut or filled up with silence to `frames`.
+
+    Parameters
+    ----------
+    samples
+        At least one frame.
+    rates_hz
+        The rate that they have and the one that they get.
+    frames, size
+        At the new rate: of everything, and of every block but the last.
+    """
+    rate = Rate(*rates_hz)
+
+    def made() -> Iterator[Samples]:
+        for start in range(0, len(samples), size):
+            yield rate.add(samples[start : start + size])
+        yield rate.rest()
+        while True:
+            yield np.zeros((size, *samples.shape[1:]), np.float32)
+
+    waiting, left = samples[:0], frames
+    for some in made():
+        waiting = np.concatenate([waiting, some])
+        while len(waiting) >= min(size, left):
+            yield waiting[: min(size, left)]
+            if left <= size:
+                return
+            left -= size
+            waiting = waiting[size:]
