@@ -15,7 +15,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Protocol
 from weakref import WeakSet
 
 from aiohttp import hdrs, web
@@ -38,6 +38,16 @@ _REPEAT_S = 60.0
 _REMEMBERED_LINES = 1000
 
 Refusal = Callable[[HTTPStatus, str], web.Response]
+
+
+class Watcher(Protocol):
+    """Is told of every connection with which something can be sent."""
+
+    def add(self, connection: asyncio.BaseProtocol, transport: asyncio.BaseTransport) -> None:
+        """Take that a connection was made."""
+
+    def remove(self, connection: asyncio.BaseProtocol) -> None:
+        """Take that a connection is lost."""
 
 
 def raise_descriptor_limit() -> None:
@@ -63,12 +73,21 @@ class Connections:
         Seconds from the first byte of a request to the end of its header section.
     log
         Where failures are told.
+    watcher
+        Told of each connection, where somebody is to be.
     """
 
     def __init__(
-        self, server: web.Server, *, refusal: Refusal, header_timeout_s: float, log: logging.Logger
+        self,
+        server: web.Server,
+        *,
+        refusal: Refusal,
+        header_timeout_s: float,
+        log: logging.Logger,
+        watcher: Watcher | None = None,
     ) -> None:
         self.server, self.refusal, self.header_timeout_s, self.log = server, refusal, header_timeout_s, log
+        self.watcher = watcher
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         # The other half is for files, databases, child processes and what requests lead to.
         self.most = _MOST if soft == resource.RLIM_INFINITY else min(_MOST, soft // 2)
@@ -140,6 +159,12 @@ class _Connection(RequestHandler):
         if isinstance(transport, asyncio.WriteTransport):
             transport.abort()
 
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Have it watched."""
+        if self._all.watcher is not None:
+            self._all.watcher.add(self, transport)
+        super().connection_made(transport)
+
     def data_received(self, data: bytes) -> None:
         """Pass bytes on, and watch the clock while they are no request yet."""
         before = self._request_count
@@ -154,6 +179,8 @@ class _Connection(RequestHandler):
         """Forget the clock, and be forgotten."""
         self._stop_timer()
         self._all.forget(self)
+        if self._all.watcher is not None:
+            self._all.watcher.remove(self)
         super().connection_lost(exc)
 
     def _stop_timer(self) -> None:

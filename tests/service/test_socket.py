@@ -472,15 +472,6 @@ class Lengths(list):
             super().append(frame)
 
 
-async def test_who_never_reads_is_cut_off_in_time(start, http_to):
-    with start(workers=1, concurrency=2, options=["--socket-idle-s", "3"]) as service:
-        http = http_to(service)
-        async with talking(http, "format=WAV&sample_rate=48000&channel_type=STEREO") as talk:
-            await talk.say(LONG, "a")
-            await talk.send(context_id="b", voice_config=FALCON)
-            await all_free(http, http.key, 2)
-
-
 async def test_sockets_are_finished_and_closed_with_1000_when_the_service_stops(start, http_to, hold, tools):
     with start(workers=1, options=["--grace-s", "60"]) as service:
         http = http_to(service)

@@ -370,18 +370,6 @@ async def test_who_reads_slowly_holds_no_worker_and_little_memory(start, http_to
         assert 0 < spent < 3 * len(LONG) / 2
 
 
-@pytest.mark.slow
-async def test_who_takes_nothing_for_too_long_is_cut_off(start, http_to):
-    with start(workers=1, concurrency=1, options=["--socket-idle-s", "0.5"]) as service:
-        http = http_to(service)
-        key = service.api_key.get_secret_value()
-        reader = await opened(http, body(LONG, sampleRate=48000, channelType="STEREO"), key)
-        assert (await http.ask("POST", PATH, json=body())).status == 429
-        await asyncio.sleep(1.5)
-        assert (await http.ask("POST", PATH, json=body())).status == 200
-        reader.close()
-
-
 async def test_a_stream_in_flight_is_finished_when_the_service_stops(start, http_to):
     with start(workers=1) as service:
         http = http_to(service)

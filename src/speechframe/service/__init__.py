@@ -26,8 +26,8 @@ Nothing is billed before step 11, and everything reserved is given back when it 
 error, a client that went away, or a service that was killed.
 
 Files: ``app`` puts the room together, ``connection`` is HTTP below the
-application, ``middleware`` errors and trace ids, ``body`` ``forms`` ``multipart``
-what arrives, ``fetch`` what is fetched;
+application, ``readers`` who reads what is sent, ``middleware`` errors and trace ids;
+``body`` ``forms`` ``multipart`` what arrives, ``fetch`` what is fetched;
 ``generate`` ``convert`` ``voices`` ``auth`` ``limits`` ``audio`` the calls; ``database``
 ``keys`` ``quota`` ``idempotency`` ``shelf`` ``uploads`` ``owners`` what is kept;
 ``slots`` ``workers`` ``worker`` what runs; ``config`` and ``serve`` the way in.

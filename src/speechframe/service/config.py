@@ -120,8 +120,11 @@ class ServiceConfig:
     region
         The region this service plays: its streaming concurrency is the default of keys.
     socket_idle_s
-        Seconds without traffic after which a WebSocket is closed, and in which whoever is sent audio must
-        have taken some of it.
+        Seconds without traffic after which a WebSocket is closed.
+    slow_reader_s
+        Seconds over which a client that reads its answer too slowly is seen to do so, and dropped.
+    unread_bytes
+        Bytes that may wait in memory for clients to read them, over all connections.
     limits
         When workers are replaced.
     """
@@ -144,6 +147,8 @@ class ServiceConfig:
     shelf_bytes: int = 2048 * MEBI
     region: str = "global"
     socket_idle_s: float = SOCKET_IDLE_S
+    slow_reader_s: float = chosen.SLOW_READER_S
+    unread_bytes: int = chosen.UNREAD_BYTES
     limits: WorkerLimits = field(default_factory=WorkerLimits)
 
     @property

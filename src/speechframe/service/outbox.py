@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 
+from speechframe.service.readers import Reader
 from speechframe.spec.chosen import SOCKET_WAITING_BYTES
 
 
@@ -10,9 +11,15 @@ class Outbox:
     """Frames that wait to be sent, and whether there is room for more.
 
     It never refuses one: whoever makes much asks for room before. ``None`` is the end.
+
+    Parameters
+    ----------
+    reader
+        The client.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
         self._frames: deque[str | None] = deque()
         self._bytes = 0
         self._there = asyncio.Event()
@@ -22,7 +29,7 @@ class Outbox:
     def put(self, frame: str | None) -> None:
         """Put a frame behind the others."""
         self._frames.append(frame)
-        self._bytes += len(frame or "")
+        self._count(len(frame or ""))
         self._there.set()
         if self._bytes >= SOCKET_WAITING_BYTES:
             self._room.clear()
@@ -33,10 +40,14 @@ class Outbox:
             self._there.clear()
             await self._there.wait()
         frame = self._frames.popleft()
-        self._bytes -= len(frame or "")
+        self._count(-len(frame or ""))
         if self._bytes < SOCKET_WAITING_BYTES:
             self._room.set()
         return frame
+
+    def _count(self, size_bytes: int) -> None:
+        self._bytes += size_bytes
+        self._reader.hold(size_bytes)
 
     async def room(self) -> None:
         """Wait until less than half a megabyte waits."""

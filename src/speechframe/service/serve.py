@@ -263,11 +263,15 @@ async def _serve(config: ServiceConfig, options: argparse.Namespace) -> int:
                 return 0
             if (made := runner.server) is None:
                 raise RuntimeError("the runner made no server")
+            state = app[STATE]
             connections = Connections(
-                made, refusal=refusal, header_timeout_s=config.header_timeout_s, log=log
+                made,
+                refusal=refusal,
+                header_timeout_s=config.header_timeout_s,
+                log=log,
+                watcher=state.readers,
             )
             server = await connections.listen(listener)
-            state = app[STATE]
             _announce(config, listener, state.specs, as_json=options.json)
             await stop.wait()
             state.stopping = True

@@ -25,6 +25,7 @@ from speechframe.service.catalogue import Casting, Catalogue
 from speechframe.service.keys import Key
 from speechframe.service.outbox import Outbox
 from speechframe.service.paid import Bill, reserved
+from speechframe.service.readers import Reader
 from speechframe.service.slots import Slots
 from speechframe.service.speaking import (
     VARIATION_IGNORED,
@@ -112,6 +113,8 @@ class Session:
         What the audio is like.
     trace_id
         Of the socket.
+    reader
+        The client.
     """
 
     def __init__(
@@ -120,6 +123,7 @@ class Session:
         key: Key,
         socket: web.WebSocketResponse,
         *,
+        reader: Reader,
         model: Model,
         shape: Shape,
         trace_id: str,
@@ -135,7 +139,8 @@ class Session:
             voice_problem=self._voice_problem,
             idle_s=state.config.socket_idle_s,
         )
-        self._outbox = Outbox()
+        self._reader = reader
+        self._outbox = Outbox(reader)
         self._gate = state.live.gate(key, state.slots.cap(key, Pool.STREAMING))
         self._files: dict[str | None, _File] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -202,9 +207,7 @@ class Session:
 
     async def _write(self) -> None:
         while (frame := await self._outbox.get()) is not None:
-            # Who takes nothing for so long is not there any more.
-            async with asyncio.timeout(self._state.config.socket_idle_s):
-                await self._socket.send_str(frame)
+            await self._socket.send_str(frame)
         await self._socket.close(code=CloseCode.NORMAL)
 
     def _do(self, actions: Iterable[Action]) -> None:
@@ -325,6 +328,7 @@ class Session:
                 voice.casting.engine,
                 voice.manner,
                 action.text,
+                reader=self._reader,
                 pause_s=pause_s,
                 # The rest of a turn is not known yet: how it begins must tell that it can be spoken.
                 whole=action.text if is_first else None,

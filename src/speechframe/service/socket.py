@@ -80,7 +80,8 @@ async def _served(
         warnings.append(GEN2_STREAMING)
     add_warnings(socket, warnings)
     await socket.prepare(request)
-    session = Session(state, key, socket, model=model, shape=shape, trace_id=request[TRACE_ID])
+    reader = state.readers.of(request.protocol)
+    session = Session(state, key, socket, reader=reader, model=model, shape=shape, trace_id=request[TRACE_ID])
     try:
         await session.run()
     finally:

@@ -16,6 +16,7 @@ from speechframe.audio.streams import StreamEncoder
 from speechframe.service.catalogue import Casting
 from speechframe.service.job import Facts, Job
 from speechframe.service.keys import Key
+from speechframe.service.readers import Reader
 from speechframe.service.state import State
 from speechframe.spec.check import shown
 from speechframe.spec.limits import PITCH, RATE, VARIATION
@@ -123,6 +124,7 @@ async def speak(
     manner: Mapping[str, Any],
     text: str,
     *,
+    reader: Reader,
     pause_s: float = 0.0,
     whole: str | None = None,
     under_way: bool = False,
@@ -141,6 +143,8 @@ async def speak(
         Of :func:`utterance`.
     text
         The part.
+    reader
+        Who is to hear it.
     pause_s
         Silence before it.
     whole
@@ -170,7 +174,9 @@ async def speak(
     if facts.failed is not None:
         raise PartFailed(facts.failed)
     samples = np.frombuffer(reply.audio, "<f4")
-    return Part(samples, facts.sample_rate_hz, facts.warnings, facts.unused_words)
+    part = Part(samples, facts.sample_rate_hz, facts.warnings, facts.unused_words)
+    reader.hold_while(part, len(reply.audio))
+    return part
 
 
 async def encoded(encoder: StreamEncoder, part: Part) -> AsyncIterator[bytes]:

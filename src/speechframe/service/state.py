@@ -18,6 +18,7 @@ from speechframe.service.database import FILE_NAME, Database
 from speechframe.service.keys import KeyRing
 from speechframe.service.live import Live
 from speechframe.service.owners import Owner
+from speechframe.service.readers import Readers
 from speechframe.service.slots import Slots
 from speechframe.service.uploads import Uploads
 from speechframe.service.workers import WorkerPool
@@ -43,7 +44,7 @@ class State:
         The keys in force, as they were given or found.
     database, ring, owner, shelf, uploads
         What is kept in the data folder; uploads only as long as their requests take.
-    slots, pool, live
+    slots, pool, live, readers
         What is in flight.
     catalogues
         The voices, by model.
@@ -63,6 +64,7 @@ class State:
     slots: Slots
     pool: WorkerPool
     live: Live
+    readers: Readers
     catalogues: Catalogues
     routes: Routes
     stopping: bool = field(default=False)
@@ -130,8 +132,23 @@ async def opened(config: ServiceConfig) -> AsyncIterator[State]:
         tidying = asyncio.create_task(_tidy_often(database, owner, folder, uploads))
         stack.callback(tidying.cancel)
         slots = Slots(config.region)
+        readers = Readers(config.slow_reader_s, config.unread_bytes)
+        watching = asyncio.create_task(readers.watch())
+        stack.callback(watching.cancel)
         yield State(
-            config, specs, database, ring, owner, folder, uploads, slots, pool, Live(), catalogues, routes
+            config,
+            specs,
+            database,
+            ring,
+            owner,
+            folder,
+            uploads,
+            slots,
+            pool,
+            Live(),
+            readers,
+            catalogues,
+            routes,
         )
 
 

@@ -27,6 +27,7 @@ from speechframe.service.catalogue import Casting
 from speechframe.service.keys import Key
 from speechframe.service.middleware import NOTE, TRACE_ID
 from speechframe.service.paid import Bill, mark_of, reserved, slot, take_of
+from speechframe.service.readers import Reader
 from speechframe.service.speaking import (
     VARIATION_IGNORED,
     Part,
@@ -111,6 +112,7 @@ class _Call:
     shape: Shape
     manner: dict[str, Any]
     bill: Bill
+    reader: Reader
     warnings: tuple[str, ...]
     made_millis: int = field(default=0)
 
@@ -148,7 +150,9 @@ def _call(request: web.Request, state: State, key: Key, fields: dict[str, object
         f"the text has {billing.billed_characters(wanted.text):,} billed characters",
     )
     manner = utterance(wanted, casting, model, take=take)
-    return _Call(wanted, casting, model, shape, manner, bill, tuple(words for words in warnings if words))
+    reader = state.readers.of(request.protocol)
+    told = tuple(words for words in warnings if words)
+    return _Call(wanted, casting, model, shape, manner, bill, reader, told)
 
 
 async def _answer(request: web.Request, state: State, call: _Call) -> web.StreamResponse:
@@ -217,7 +221,7 @@ async def _send(request: web.Request, state: State, call: _Call, response: web.S
                 if not response.prepared:
                     _head(response, call, warnings)
                     await response.prepare(request)
-                await _write(state, response, data)
+                await response.write(data)
     finally:
         ahead.cancel()
         await asyncio.gather(ahead, return_exceptions=True)
@@ -228,15 +232,19 @@ async def _send(request: web.Request, state: State, call: _Call, response: web.S
         _head(response, call, warnings)
         await response.prepare(request)
     if rest:
-        await _write(state, response, rest)
+        await response.write(rest)
+
+
+async def _said(state: State, call: _Call, text: str, **how: Any) -> Part:
+    return await speak(
+        state, call.bill.key, call.casting.engine, call.manner, text, reader=call.reader, **how
+    )
 
 
 async def _first_part(state: State, call: _Call, text: str) -> Part:
     """Return the first sentence, once the text as a whole is known to be speakable."""
     try:
-        part = await speak(
-            state, call.bill.key, call.casting.engine, call.manner, text, whole=call.request.text
-        )
+        part = await _said(state, call, text, whole=call.request.text)
     except PartRefused as error:
         raise Refusal(HttpErrorCode.INVALID_REQUEST, f"text: {error}") from None
     call.made_millis += billing.generate_millicredits(text)
@@ -247,9 +255,7 @@ async def _next_part(state: State, call: _Call, text: str, before: str | None) -
     """Return a sentence behind the one that was heard before it; a refused one is silence by now."""
     pause_s = pause_seconds(before, text, call.manner["rate"]) if before is not None else 0.0
     try:
-        part = await speak(
-            state, call.bill.key, call.casting.engine, call.manner, text, pause_s=pause_s, under_way=True
-        )
+        part = await _said(state, call, text, pause_s=pause_s, under_way=True)
     except PartRefused as error:
         part = Part(_NO_SAMPLES, 0, (str(error),))
     call.made_millis += billing.generate_millicredits(text)
@@ -262,9 +268,3 @@ def _head(response: web.StreamResponse, call: _Call, warnings: Iterable[str]) ->
     if call.model is Model.GEN2:
         response.headers[chosen.DEPRECATION_HEADER] = "true"
     add_warnings(response, dict.fromkeys(warnings))
-
-
-async def _write(state: State, response: web.StreamResponse, data: bytes) -> None:
-    # Who takes nothing for so long is not there any more, and holds a slot.
-    async with asyncio.timeout(state.config.socket_idle_s):
-        await response.write(data)

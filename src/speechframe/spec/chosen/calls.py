@@ -24,6 +24,12 @@ MAX_JSON_VALUES = 5_000
 """Values of a JSON body or frame, inner ones included."""
 MAX_JSON_DEPTH = 32
 """Levels that a JSON body or frame may be nested."""
+UNREAD_BYTES = 256 * 1024 * 1024
+"""What may wait in memory for clients to read it, over all connections of the local service."""
+SLOWEST_READER_BYTES_S = 1024
+"""What a client reads at least, while something waits for it; who reads less is dropped."""
+SLOW_READER_S = 60.0
+"""Seconds over which that is looked at."""
 
 API_KEY_HEADER = "api-key"
 """Section 5 of the document."""
@@ -167,6 +173,16 @@ POINTS: tuple[OpenPoint, ...] = (
         f"{MAX_BODY_BYTES // 1024} KB of JSON, or of a form without its files; of a translation more, by its "
         f"texts. JSON has at most {MAX_JSON_VALUES:,} values on {MAX_JSON_DEPTH} levels. 400 beyond.",
         "While one request is read, no other one is: so none may take long.",
+        "ours",
+    ),
+    OpenPoint(
+        "unread-answers",
+        "A client that does not read its answer",
+        "Audio waits on disk, or is made as it is read, and the call holds its slot until then. Who reads "
+        f"less than {SLOWEST_READER_BYTES_S // 1024} KB/s over {SLOW_READER_S:g} s, while there is more, is "
+        f"dropped; so is, where more than {UNREAD_BYTES // 1024**2} MB wait in memory over all connections, "
+        "the one for which most waits.",
+        "What nobody reads must not take the memory, or the slots, of those who do.",
         "ours",
     ),
     OpenPoint(

@@ -170,8 +170,8 @@ POINTS: tuple[OpenPoint, ...] = (
         "A client that reads more slowly than audio is made",
         f"Beyond {SOCKET_WAITING_BYTES // 1024} KB of frames nothing more is made, beyond "
         f"{SOCKET_WAITING_CHARACTERS:,} characters of text, or {SOCKET_WAITING_TURNS:,} turns that were "
-        "ended and are not over, nothing more is read. Who takes nothing for as long as the inactivity limit "
-        "is cut off. The contexts of a key have as many chunks spoken at once as may be active.",
+        "ended and are not over, nothing more is read. The contexts of a key have as many chunks spoken at "
+        "once as may be active.",
         "Memory is bounded, and nobody pays for what will not be heard.",
         "ours",
     ),
