@@ -94,6 +94,15 @@ async def test_base64_leaves_nothing_of_the_audio_on_disk(http, service, tools):
     assert pieces[0] in kept.read_bytes(), "the search would have found it"
 
 
+async def test_base64_that_is_not_read_yet_has_no_name_on_disk(http, service, tools):
+    body = {"text": "x" * 4000, "voiceId": "moody", "encodeAsBase64": True, "sampleRate": 48000}
+    headers = {"api-key": http.key}
+    async with http.session.post(f"{http.url}/v1/speech/generate", json=body, headers=headers) as response:
+        assert response.status == 200
+        assert not tools.files_below(service.data / "uploads")
+        assert len(await response.read()) == response.content_length > 5_000_000
+
+
 @pytest.fixture
 def opened(tmp_path):
     connection = connect(tmp_path / FILE_NAME)

@@ -91,7 +91,11 @@ async def _answer(request: web.Request, state: State, call: Call) -> web.StreamR
         path = stack.enter_context(state.uploads.lent()) if clip is None else state.shelf.path(clip)
         async with reserved(state, call.bill, clip) as reservation:
             reply = await _spoken(state, call, path)
-            audio = stack.enter_context(path.open("rb")) if clip is None else None
+            audio = None
+            if clip is None:
+                audio = stack.enter_context(path.open("rb"))
+                # Open, it can be sent; without a name it is gone with this request, however that ends.
+                path.unlink()
 
             def settle(connection: sqlite3.Connection) -> quota.Balance:
                 if clip is not None:
