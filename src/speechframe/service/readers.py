@@ -11,6 +11,7 @@ import logging
 import socket
 import struct
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,14 +37,20 @@ class Reader:
     ----------
     transport
         The connection.
+    counted
+        Called with every change of what is held.
     held_bytes
         What is in memory for it beside the transport's own buffer.
+    is_dropped
+        Whether it was told to go.
     since_s, taken_bytes
         Since when something waits for it, and what it had taken by then; None while it has all.
     """
 
     transport: asyncio.Transport
+    counted: Callable[[int], None]
     held_bytes: int = 0
+    is_dropped: bool = False
     since_s: float | None = None
     taken_bytes: int = 0
 
@@ -55,6 +62,7 @@ class Reader:
     def hold(self, size_bytes: int) -> None:
         """Count bytes that wait for the reader; negative: that wait no more."""
         self.held_bytes += size_bytes
+        self.counted(size_bytes)
 
     def hold_while(self, there: object, size_bytes: int) -> None:
         """Count bytes that wait for the reader for as long as an object is there."""
@@ -76,6 +84,7 @@ class Reader:
 
     def drop(self) -> None:
         """End the connection, and what the kernel still holds for it."""
+        self.is_dropped = True
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
         # Not `transport.abort()`, at which asyncio stumbles in the middle of a file that is sent.
         self._socket.shutdown(socket.SHUT_RDWR)
@@ -106,20 +115,21 @@ class Readers:
     def __init__(self, window_s: float, limit_bytes: int) -> None:
         self._window_s = window_s
         self._limit_bytes = limit_bytes
+        self._held_bytes = 0
         self._readers: dict[asyncio.BaseProtocol, Reader] = {}
 
     def add(self, connection: asyncio.BaseProtocol, transport: asyncio.BaseTransport) -> None:
         """Watch a connection that was made."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - what a TCP server makes
-        self._readers[connection] = Reader(transport)
+        self._readers[connection] = Reader(transport, self._count)
 
     def remove(self, connection: asyncio.BaseProtocol) -> None:
         """Watch a connection no more: it is lost."""
         self._readers.pop(connection, None)
 
     def of(self, connection: asyncio.BaseProtocol) -> Reader:
-        """Return the reader of a connection; of one that is lost, a reader for whom nothing counts."""
-        return self._readers.get(connection) or Reader(asyncio.Transport())
+        """Return the reader of a connection, also of one that is lost."""
+        return self._readers.get(connection) or Reader(asyncio.Transport(), self._count)
 
     async def watch(self) -> None:
         """Drop who hardly reads, and for whom most waits where it is too much; for ever."""
@@ -135,7 +145,17 @@ class Readers:
                 if reader.is_slow(now_s, self._window_s):
                     log.warning("a client that read too little of its answer was dropped")
                     reader.drop()
-        waiting = {reader: size for reader in self._readers.values() if (size := reader.waiting_bytes)}
+        self._bound()
+
+    def _count(self, size_bytes: int) -> None:
+        # Looked at when it grows, not only now and then: workers make a hundred megabytes in a second.
+        self._held_bytes += size_bytes
+        if size_bytes > 0 and self._held_bytes > self._limit_bytes:
+            self._bound()
+
+    def _bound(self) -> None:
+        there = [reader for reader in self._readers.values() if not reader.is_dropped]
+        waiting = {reader: size for reader in there if (size := reader.waiting_bytes)}
         total_bytes = sum(waiting.values())
         for reader in sorted(waiting, key=waiting.__getitem__, reverse=True):
             if total_bytes <= self._limit_bytes:

@@ -174,9 +174,8 @@ async def speak(
     if facts.failed is not None:
         raise PartFailed(facts.failed)
     samples = np.frombuffer(reply.audio, "<f4")
-    part = Part(samples, facts.sample_rate_hz, facts.warnings, facts.unused_words)
-    reader.hold_while(part, len(reply.audio))
-    return part
+    reader.hold_while(samples, len(reply.audio))
+    return Part(samples, facts.sample_rate_hz, facts.warnings, facts.unused_words)
 
 
 async def encoded(encoder: StreamEncoder, part: Part) -> AsyncIterator[bytes]:
