@@ -149,7 +149,7 @@ class Soak:
             "texts": self.texts,
             "folder": str(self.run_dir),
             "url": self.service.url,
-            "key": self.service.api_key.get_secret_value(),
+            "key": str(self.service.api_key.get_secret_value()),
             "profile": self.service.settings.profile,
             "file_bytes": file_bytes,
             "part_rows": self.part_rows,
