@@ -36,7 +36,7 @@ def test_a_table_in_two_languages(translate, babel, tmp_path):
     assert lines[0] == "translate: finished; 6 rows: 6 done"
     assert lines[1] == "126 characters of translation; 52 credits in all on babel/1"
     assert lines[2].startswith("4 texts in ")
-    assert lines[3] == f"run folder: {tmp_path / 'run'}"
+    assert lines[3] == "run folder: run"
     assert sorted((s.target, s.source, len(s.texts)) for s in babel.seen) == [
         ("es-ES", "en", 2),
         ("fr-FR", "en", 2),
