@@ -318,7 +318,7 @@ class Desk:
         wanted, fault, knobs = call.wanted, call.step.fault, self._knobs
         if wanted.is_stream:
             return spoken.streamed(wanted, fault, audio_bytes=knobs.audio_bytes, trace=call.trace)
-        return spoken.generated(
+        answer = spoken.generated(
             wanted,
             fault,
             audio_bytes=knobs.audio_bytes,
@@ -327,6 +327,8 @@ class Desk:
             remaining=call.account.remaining(knobs.quota),
             used=call.account.used,
         )
+        odd = knobs.odd.get(wanted.text)
+        return spoken.made_odd(answer, odd, trace=call.trace) if odd else answer
 
     # -- the ways out -----------------------------------------------------------------
 

@@ -58,6 +58,7 @@ class Knobs(BaseModel):
     quota: Count | None = None
     faults: dict[str, float] = Field(default_factory=dict)
     scripts: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    odd: dict[str, dict[str, str]] = Field(default_factory=dict)
     retry_after: Form = "seconds"
     retry_after_s: Seconds = 1.0
     audio_bytes: Annotated[int, Field(ge=1)] | None = None
@@ -78,7 +79,7 @@ class Knobs(BaseModel):
             return tuple(value)
         return () if value is None else value
 
-    @field_validator("faults", "scripts", mode="before")
+    @field_validator("faults", "scripts", "odd", mode="before")
     @classmethod
     def _by_name(cls, value: object) -> object:
         if isinstance(value, Mapping):

@@ -71,6 +71,9 @@ class FaultyService(Running):
         Text to its steps, one an attempt, then good answers; ``"..."`` at the end stays at the last step.
         The text ``"*"`` stands for every text without a script. A step may be ``"ok"``, and a status may
         bring its own Retry-After, as in ``"429:1.5"``. A text with a script has no other faults.
+    odd
+        Text to what is odd about its answers, which are billed: a field to its JSON (``{"wordDurations":
+        "[]"}``), or a Content-Type to a whole body (``{"text/html": "<p>Hello"}``).
     retry_after
         How 429 and 503 say when to come again: whole ``"seconds"``, a decimal number (``"float"``), a
         ``"date"``, not at all (None), or each by turns (``"mixed"``).

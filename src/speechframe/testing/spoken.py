@@ -1,6 +1,8 @@
 """What a call for speech is answered, with all that can be wrong with it."""
 
 import base64
+import json
+from collections.abc import Mapping
 from urllib.parse import quote
 
 from speechframe.spec.chosen import WARNING_HEADER, content_type
@@ -10,7 +12,7 @@ from speechframe.testing.plan import Fault
 from speechframe.testing.shelf import EXPIRED_PATH, path_of
 from speechframe.testing.wanted import Wanted
 
-__all__ = ["generated", "streamed"]
+__all__ = ["generated", "made_odd", "streamed"]
 
 _NO_AUDIO = base64.b64encode(b"no audio at all")
 _WITHOUT_AUDIO = frozenset({Fault.NO_AUDIO, Fault.BROKEN_JSON, Fault.BROKEN_BASE64, Fault.EXPIRED_URL})
@@ -79,6 +81,33 @@ def streamed(wanted: Wanted, fault: Fault | None, *, audio_bytes: int | None, tr
     warning = "" if wanted.warning is None else f"{WARNING_HEADER}: {quote(wanted.warning)}\r\n"
     kind = content_type(wanted.format, wanted.rate_hz, wanted.channels)
     return answers.chunked(audio, trace=trace, content_type=kind, headers=warning)
+
+
+def made_odd(answer: bytes, odd: Mapping[str, str], *, trace: str) -> bytes:
+    r"""Return a good answer with other fields, or another body altogether.
+
+    Parameters
+    ----------
+    answer
+        A whole answer, as :func:`generated` returns it.
+    odd
+        Field to its JSON, or ``content-type`` to a whole body of that type.
+    trace
+        The service's id of the answer.
+
+    Examples
+    --------
+    >>> answer = answers.http(200, [b'{"audioLengthInSeconds":1.0}'], trace="7")
+    >>> made_odd(answer, {"audioLengthInSeconds": "NaN"}, trace="7").partition(b"\r\n\r\n")[2]
+    b'{"audioLengthInSeconds":NaN}'
+    """
+    for kind, body in odd.items():
+        if "/" in kind:
+            return answers.http(200, [body.encode()], trace=trace, content_type=kind)
+    fields = json.loads(answer.partition(b"\r\n\r\n")[2])
+    said = {name: json.dumps(value) for name, value in fields.items()} | dict(odd)
+    pieces = ",".join(f"{json.dumps(name)}:{value}" for name, value in said.items())
+    return answers.http(200, [f"{{{pieces}}}".encode()], trace=trace)
 
 
 def _shape(wanted: Wanted, audio_bytes: int | None) -> Shape:
