@@ -1,0 +1,220 @@
+"""Answers are looked at before they count, and whatever a service says, nothing breaks but its own row."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+from accounts import billed, check_audio, price, statuses, times_billed
+
+import speechframe as spf
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def service(services):
+    return services(idempotent=False, limits_page=False)
+
+
+@pytest.fixture
+def odd_row(service, speak, lines):
+    """Make a run of three rows, the middle one of which gets an odd answer."""
+
+    def make(odd, **options):
+        texts = lines(3)
+        service.set(odd={texts[1]: odd})
+        run = speak(service, texts, **options)
+        assert statuses(run)[::2] == ["done", "done"]
+        check_audio(run)
+        return run, texts[1]
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("odd", "code"),
+    [
+        ({"wordDurations": '[{"word":"else","startMs":0,"endMs":300}]'}, "words"),
+        ({"audioLengthInSeconds": "97.5"}, "length"),
+    ],
+)
+def test_an_answer_that_cannot_be_true_is_suspect_and_its_audio_is_kept(odd_row, odd, code):
+    run, _ = odd_row(odd)
+    row = run.to_pandas(audio=True).iloc[1]
+    assert row["status"] == "suspect"
+    assert code in f"{row['error_code']} {row['error_message']}"
+    assert row["audio"]["bytes"]
+
+
+def test_answers_are_taken_as_they_come_where_that_is_asked_for(odd_row):
+    run, _ = odd_row({"wordDurations": '[{"word":"else","startMs":0,"endMs":300}]'}, truth_checks=False)
+    assert statuses(run) == ["done"] * 3
+
+
+def test_a_suspect_row_gets_another_take_and_no_more_than_asked(services, speak, lines):
+    service = services()
+    texts = lines(2)
+    service.set(odd={texts[0]: {"audioLengthInSeconds": "97.5"}})
+    run = speak(service, texts, max_retakes=2)
+    assert statuses(run) == ["suspect", "done"]
+    assert times_billed(service, texts[0]) == 3
+    service.set(odd={})
+    run = spf.resume(run, redo="suspect", service=service.settings, progress=False)
+    assert statuses(run) == ["done", "done"]
+
+
+@pytest.mark.parametrize("odd", [{"audioLengthInSeconds": value} for value in ("NaN", '"1.5"', "-1")])
+@pytest.mark.xfail(
+    strict=True, reason="defect 16: audio that was paid is thrown away for an odd field beside it"
+)
+def test_good_audio_beside_an_odd_field_is_kept_with_a_warning(odd_row, odd):
+    run, _text = odd_row(odd)
+    row = run.to_pandas(audio=True).iloc[1]
+    assert row["status"] == "done"
+    assert row["audio"]["bytes"]
+    assert row["audio_seconds"] > 0
+    assert list(row["warnings"])
+
+
+@pytest.mark.xfail(strict=True, reason="defect 21: says 'no JSON: Expecting value'")
+def test_an_answer_that_is_none_says_what_came(odd_row):
+    run, _ = odd_row({"text/html": "<html><p>Please log in to the hotel's network"})
+    message = run.to_pandas()["error_message"][1]
+    assert all(words in message for words in ("200", "text/html", "<html><p>Please log in"))
+
+
+@pytest.mark.xfail(strict=True, reason="defect 4: it goes on and pays for every row")
+def test_a_service_whose_answers_are_all_unusable_stops_the_run(services, speak, lines):
+    service = services(faults={"no_audio": 1.0}, idempotent=False, limits_page=False)
+    texts = lines(100)
+    run = speak(service, texts, max_concurrency=2)
+    assert run.status == "stopped"
+    assert billed(service, texts) < price(texts) / 4
+
+
+@pytest.mark.xfail(strict=True, reason="defect 5: an answer takes as much memory as the service likes")
+def test_an_answer_is_not_larger_than_its_text_can_need(services, speak, lines):
+    service = services(audio_bytes=8 << 20, idempotent=False, limits_page=False)
+    run = speak(service, lines(1), format="WAV")
+    assert statuses(run) == ["failed"]
+    assert "MB" in run.failed["error_message"].iloc[0]
+
+
+@pytest.mark.xfail(strict=True, reason="defect 2: warnings stand in a column that nobody is pointed to")
+def test_warnings_are_counted_where_people_look(odd_row):
+    run, _ = odd_row({"warning": '"half of it was left out"'})
+    assert "half of it was left out" in run.summary()
+    assert list(run.warnings["row_id"].astype(str)) == ["1"]
+
+
+@pytest.mark.xfail(strict=True, reason="defect 18: a silent link holds a row far beyond its limits")
+def test_time_limits_bound_the_download_too(odd_row, silent):
+    began = time.monotonic()
+    run, _ = odd_row({"encodedAudio": '""', "audioFile": f'"{silent}/clip"'}, timeout_s=1.0, patience_s=4.0)
+    assert time.monotonic() - began < 10
+    assert statuses(run)[1] != "done"
+
+
+QUIET = """
+import sys
+import speechframe as spf
+url, key, folder = sys.argv[1:]
+spf.generate(["One line.", "Another line."], voice="en-US-nora", run_dir=folder, progress=False,
+             service=spf.Settings(base_url=url, api_key=key))
+"""
+
+
+def test_nothing_is_said_on_the_error_stream_without_progress(service, tmp_path):
+    command = [
+        sys.executable,
+        "-c",
+        QUIET,
+        service.url,
+        service.api_key.get_secret_value(),
+        str(tmp_path / "run"),
+    ]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert ended.stderr == ""
+
+
+@pytest.mark.xfail(strict=True, reason="defect 12: tags are a list of words, which no sum can use")
+def test_tags_are_keys_and_values_in_the_ledger(service, speak, lines):
+    run = speak(service, lines(2), tags={"team": "ads", "line": spf.col("text")})
+    assert dict(run.ledger["tags"].iloc[0])["team"] == "ads"
+
+
+@pytest.mark.xfail(strict=True, reason="defect 13: a misspelled voice shows a hundred lines of our frames")
+def test_errors_of_the_user_s_making_show_their_message_in_a_notebook(service, speak, lines):
+    with pytest.raises(spf.SpeechframeError) as caught:
+        speak(service, lines(2), voice="en-US-noar")
+    assert len(caught.value._render_traceback_()) < 12
+
+
+def behind_links(folder, outside):
+    """Put every folder of `folder` outside of it, with a link where it was; return all files there."""
+    outside.mkdir()
+    for path in [path for path in folder.iterdir() if path.is_dir()]:
+        path.rename(outside / path.name)
+        path.symlink_to(outside / path.name, target_is_directory=True)
+    return {path for path in outside.rglob("*") if path.is_file()}
+
+
+@pytest.mark.xfail(strict=True, reason="defect 7: the cache is pruned through links")
+def test_pruning_the_cache_removes_nothing_outside_of_it(service, speak, lines, tmp_path):
+    speak(service, lines(4), cache=tmp_path / "cache")
+    files = behind_links(tmp_path / "cache", tmp_path / "mine")
+    assert files
+    command = [
+        sys.executable,
+        "-m",
+        "speechframe",
+        "cache",
+        "prune",
+        "--cache",
+        str(tmp_path / "cache"),
+        "--max-gb",
+        "0",
+    ]
+    said = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert "usage" not in said.stderr
+    assert all(path.exists() for path in files)
+
+
+@pytest.mark.xfail(strict=True, reason="defect 7: runs are read and written through links")
+def test_a_run_folder_is_left_by_no_link(service, speak, lines, tmp_path):
+    run = speak(service, lines(2))
+    files = behind_links(tmp_path / "run", tmp_path / "mine")
+    before = {path: path.read_bytes() for path in files}
+    with pytest.raises(spf.StoreError, match="link"):
+        spf.resume(run.path, table=lines(3), service=service.settings, progress=False)
+    assert {path: path.read_bytes() for path in (tmp_path / "mine").rglob("*") if path.is_file()} == before
+
+
+SPOOL = """
+import resource, sys
+import pandas, pyarrow.parquet
+import speechframe as spf
+from speechframe import api, aio
+url, key, folder, rows = sys.argv[1:]
+service = spf.Settings(base_url=url, api_key=key)
+
+def table(count):
+    return ({"text": f"Line number {row} goes on and on."} for row in range(count))
+
+def peak_mb():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+spf.generate(table(1000), voice="en-US-nora", run_dir=folder + "-1", dry_run=True, progress=False, service=service)
+before = peak_mb()
+spf.generate(table(int(rows)), voice="en-US-nora", run_dir=folder, dry_run=True, progress=False, service=service)
+print(peak_mb() - before)
+"""
+
+
+@pytest.mark.xfail(strict=True, reason="defect 20: a generator is read whole")
+def test_a_generator_of_many_rows_is_spooled_batch_by_batch(service, tmp_path):
+    key = service.api_key.get_secret_value()
+    command = [sys.executable, "-c", SPOOL, service.url, key, str(tmp_path / "run"), "400000"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert float(ended.stdout) < 60

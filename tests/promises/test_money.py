@@ -1,0 +1,168 @@
+"""Never pay twice, never lose what was paid, never spend more than allowed."""
+
+import threading
+from math import inf
+
+import pandas as pd
+import pytest
+from accounts import billed, check_audio, price, statuses, times_billed
+
+import speechframe as spf
+
+
+@pytest.fixture(scope="module")
+def plain(services):
+    """A service that promises nothing about repeats."""
+    return services(idempotent=False, limits_page=False)
+
+
+@pytest.fixture(scope="module")
+def kind(services):
+    """A service that bills no repeat and makes takes."""
+    return services()
+
+
+def test_equal_rows_are_paid_once_and_the_same_call_again_is_free(plain, speak, lines):
+    texts = lines(6) + lines(3)
+    run = speak(plain, texts)
+    assert statuses(run) == ["done"] * 9
+    check_audio(run)
+    again = speak(plain, texts)
+    assert again.estimate.calls == 0
+    assert (
+        billed(plain, texts) == price(texts) == run.ledger["credits"].sum() == again.ledger["credits"].sum()
+    )
+
+
+@pytest.mark.parametrize("concurrency", [1, 12])
+def test_a_budget_is_never_passed_and_a_higher_one_goes_on(kind, speak, lines, concurrency):
+    texts = lines(40)
+    kind.set(faults={"500": 0.1, "reset_after": 0.1, "truncated": 0.1}, latency=0.01)
+    budget = price(texts) // 2
+    run = speak(kind, texts, max_credits=budget, max_concurrency=concurrency)
+    assert (run.status, run.stopped_because) == ("stopped", "budget")
+    spent = run.ledger["credits"].sum()
+    assert spent <= budget
+    assert billed(kind, texts) <= budget
+    assert budget - spent < 2 * max(map(len, texts)), "it stopped although another row fitted"
+    run = spf.resume(run, max_credits=inf, service=kind.settings, progress=False)
+    assert statuses(run) == ["done"] * 40
+    check_audio(run)
+    assert run.ledger["credits"].sum() == billed(kind, texts) == price(texts)
+    kind.set(faults={}, latency=0)
+
+
+def test_a_house_rule_for_one_run_gives_each_run_its_budget_and_refuses_more(plain, speak, lines):
+    texts = lines(10)
+    limit = price(texts) // 3
+    spf.configure(max_credits_per_run=limit)
+    with pytest.raises(spf.SettingsError, match="max_credits_per_run"):
+        speak(plain, texts, max_credits=limit + 1)
+    assert billed(plain, texts) == 0
+    run = speak(plain, texts)
+    assert run.stopped_because == "budget"
+    assert 0 < billed(plain, texts) <= limit
+
+
+def test_the_month_s_limit_holds_over_runs_at_once(plain, speak, lines, tmp_path):
+    mine, theirs = lines(20, "mine"), lines(20, "theirs")
+    limit = price(mine) + price(theirs) // 4
+    spf.configure(max_credits_per_month=limit)
+    plain.set(latency=0.01)
+    runs = {}
+
+    def make(name, texts):
+        runs[name] = speak(plain, texts, run_dir=tmp_path / name)
+
+    threads = [threading.Thread(target=make, args=pair) for pair in (("mine", mine), ("theirs", theirs))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    plain.set(latency=0)
+    assert len(runs) == 2
+    assert "budget" in {run.stopped_because for run in runs.values()}
+    assert billed(plain, mine + theirs) <= limit
+    assert sum(run.ledger["credits"].sum() for run in runs.values()) == billed(plain, mine + theirs)
+
+
+def test_a_used_up_quota_stops_the_run_with_everything_kept(services, speak, lines):
+    texts = lines(12)
+    service = services(quota=price(texts) // 2)
+    run = speak(service, texts, max_concurrency=3)
+    assert (run.status, run.stopped_because) == ("stopped", "quota")
+    done = [text for text, status in zip(texts, statuses(run), strict=True) if status == "done"]
+    assert done
+    assert billed(service, texts) == price(done)
+    check_audio(run)
+    service.set(quota=10 * price(texts))
+    run = spf.resume(run, service=service.settings, progress=False)
+    assert statuses(run) == ["done"] * 12
+    assert billed(service, texts) == price(texts)
+
+
+def test_a_refused_key_stops_the_run_with_everything_kept(kind, speak, lines):
+    texts = lines(9)
+    kind.set(scripts={texts[4]: ["403"]})
+    run = speak(kind, texts, max_concurrency=1)
+    assert run.status == "stopped"
+    assert statuses(run)[:4] == ["done"] * 4
+    kind.set(scripts={})
+    run = spf.resume(run, service=kind.settings, progress=False)
+    assert statuses(run) == ["done"] * 9
+    assert billed(kind, texts) == price(texts)
+
+
+def test_every_row_is_checked_before_a_credit_is_spent(plain, speak, lines):
+    texts = [*lines(5), " ", "x" * 6000]
+    with pytest.raises(spf.InvalidRows) as caught:
+        speak(plain, texts)
+    assert [problem["row_id"] for problem in caught.value.problems] == ["5", "6"]
+    assert billed(plain, texts) == 0
+    run = speak(plain, texts, on_invalid="skip")
+    assert statuses(run) == ["done"] * 5 + ["invalid"] * 2
+
+
+def test_a_dry_run_sends_nothing_and_says_what_the_run_then_costs(plain, speak, lines):
+    texts = lines(7) + lines(2)
+    planned = speak(plain, texts, dry_run=True)
+    assert (planned.estimate.calls, planned.estimate.credits) == (7, price(texts))
+    assert billed(plain, texts) == 0
+    run = spf.resume(planned, service=plain.settings, progress=False)
+    assert run.ledger["credits"].sum() == billed(plain, texts) == price(texts)
+
+
+def test_a_changed_table_costs_its_changes_only(plain, speak, lines):
+    table = pd.DataFrame({"id": list("abcde"), "text": lines(5)})
+    run = speak(plain, table, id="id")
+    new = pd.concat([table.iloc[::-1].drop(index=1), pd.DataFrame({"id": ["f"], "text": lines(1, "new")})])
+    new.loc[new["id"] == "c", "text"] = lines(1, "changed")[0]
+    changes = spf.changes(run, new, service=plain.settings)
+    assert (changes.new, changes.removed, set(changes.unchanged)) == (("f",), ("b",), {"a", "d", "e"})
+    assert changes.credits == price(lines(1, "new") + lines(1, "changed"))
+    run = spf.resume(run, table=new, service=plain.settings, progress=False)
+    assert list(run.to_pandas()["id"]) == ["e", "d", "c", "a", "f"]
+    assert statuses(run) == ["done"] * 5
+    check_audio(run)
+    assert run.ledger["credits"].sum() == price(lines(5)) + changes.credits
+
+
+def test_another_take_is_paid_and_the_first_one_stays(kind, speak, lines):
+    texts = lines(3)
+    run = speak(kind, texts)
+    first = run.clip(1).audio
+    run = spf.resume(run, redo=[1], service=kind.settings, progress=False)
+    assert [times_billed(kind, text) for text in texts] == [1, 2, 1]
+    assert run.clip(1).audio != first
+    assert run.dataset.count_rows() == 4
+    assert statuses(run) == ["done"] * 3
+
+
+def test_answers_that_any_run_has_paid_for_cost_the_next_one_nothing(plain, speak, lines, tmp_path):
+    texts = lines(6)
+    speak(plain, texts[:4], run_dir=tmp_path / "first", cache=tmp_path / "cache")
+    run = speak(plain, texts, run_dir=tmp_path / "second", cache=tmp_path / "cache")
+    assert statuses(run) == ["cached"] * 4 + ["done"] * 2
+    check_audio(run)
+    assert billed(plain, texts) == price(texts)
+    assert run.ledger["credits"].sum() == price(texts[4:])

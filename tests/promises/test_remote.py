@@ -1,0 +1,96 @@
+"""A run at a remote address: the same verbs, and nothing lost when a process dies."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import fsspec
+import pytest
+from accounts import billed, check_audio, price, statuses
+
+import speechframe as spf
+
+pytestmark = pytest.mark.slow
+
+SERVER = Path(__file__).parents[1] / "store" / "s3_server.py"
+PROGRAM = """
+import json, sys
+import speechframe as spf
+order = json.loads(sys.stdin.readline())
+service = spf.Settings(base_url=order["url"], api_key=order["key"], profile=order["profile"])
+spf.generate(order["lines"], voice="en-US-nora", sample_rate=8000, run_dir=order["folder"], progress=False,
+             max_concurrency=4, service=service)
+"""
+
+
+@pytest.fixture(scope="module")
+def port():
+    process = subprocess.Popen([sys.executable, str(SERVER), "0"], stdout=subprocess.PIPE, text=True)
+    yield int(process.stdout.readline())
+    process.kill()
+    process.wait(60)
+    process.stdout.close()
+
+
+@pytest.fixture
+def address(port, monkeypatch, tmp_path):
+    """Return the address of a run that is not there yet, on a local S3 server."""
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "AKLOCALTEST", "AWS_SECRET_ACCESS_KEY": "made-up-secret",
+        "AWS_DEFAULT_REGION": "us-east-1", "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_MAX_ATTEMPTS": "1", "AWS_EC2_METADATA_DISABLED": "true", "XDG_STATE_HOME": str(tmp_path / "state"),
+    }.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+    fsspec.filesystem("s3").clear_instance_cache()
+    files = fsspec.filesystem("s3")
+    if not files.exists("runs"):
+        files.mkdir("runs")
+    return f"s3://runs/{uuid.uuid4().hex}"
+
+
+@pytest.fixture(scope="module")
+def service(services):
+    return services(idempotent=False, limits_page=False, latency=0.03)
+
+
+def test_a_remote_run_is_made_read_changed_and_gone_on_with(service, speak, lines, address):
+    texts = lines(12)
+    run = speak(service, texts, run_dir=address)
+    assert statuses(run) == ["done"] * 12
+    opened = spf.open_run(address)
+    check_audio(opened)
+    assert sum(batch.num_rows for batch in opened.batches()) == 12
+    more = [*texts[3:], *lines(1, "new")]
+    assert spf.changes(address, more, service=service.settings).credits == price(lines(1, "new"))
+    run = spf.resume(address, table=more, service=service.settings, progress=False)
+    assert statuses(run) == ["done"] * 10
+    assert billed(service, texts + more) == price(texts + more)
+
+
+def test_a_killed_remote_run_goes_on_and_pays_nothing_twice(service, speak, lines, address):
+    texts = lines(60)
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], stdin=subprocess.PIPE, text=True, env=os.environ
+    )
+    before = service.books().answered
+    order = {"url": service.url, "key": service.api_key.get_secret_value(), "profile": service.settings.profile,
+             "lines": texts, "folder": address}  # fmt: skip
+    process.stdin.write(json.dumps(order) + "\n")
+    process.stdin.flush()
+    end = time.monotonic() + 90
+    while service.books().answered < before + 20:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    process.kill()
+    process.wait(60)
+    process.stdin.close()
+    run = speak(service, texts, run_dir=address)
+    check_audio(run)
+    found = statuses(run)
+    assert set(found) <= {"done", "charged_unknown"}
+    assert found.count("charged_unknown") <= 8
+    assert billed(service, texts) <= price(texts)
