@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from pydantic import ValidationError
 
-from speechframe.spec.chosen import TEXT_WARNING
+from speechframe.spec.chosen import MAX_FRAME_BYTES, TEXT_WARNING
 from speechframe.spec.codes import CloseCode, WarningCode
 from speechframe.spec.socket import VoiceConfig
 from speechframe.wire.client_contexts import Audio, ClientContexts, Ended, Failed, Odd, Retried, Warned
@@ -112,6 +112,16 @@ def test_the_voice_goes_first_then_text_as_it_comes_and_at_last_the_end():
     assert got(contexts, audio="AAE=", context_id="1.1") == [Audio(turn, b"\0\1")]
     assert got(contexts, final=True, context_id="1.1") == [Ended(turn)]
     assert contexts.open_turns == ()
+
+
+def test_a_long_text_goes_in_frames_that_a_service_takes():
+    contexts, text = client(), "\x01 goes on. \U0001f600" * 10_000
+    turn = contexts.open(NORA)
+    contexts.send(turn, text)
+    contexts.end(turn)
+    frames = [encode_frame(frame) for frame in contexts.frames(now_s=0.0)]
+    assert max(len(frame.encode()) for frame in frames) <= MAX_FRAME_BYTES
+    assert "".join(json.loads(frame).get("text", "") for frame in frames) == text
 
 
 def test_events_carry_the_trace_id_of_their_frames():

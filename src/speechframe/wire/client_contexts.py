@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from math import inf
 from typing import Any
 
-from speechframe.spec.chosen import TEXT_WARNING
+from speechframe.spec.chosen import MAX_FRAME_BYTES, TEXT_WARNING
 from speechframe.spec.codes import CloseCode, ErrorCode
 from speechframe.spec.pauses import speaks
 from speechframe.spec.socket import ClientFrame, ErrorFrame, FinalFrame, VoiceConfig, WarningFrame
@@ -36,6 +36,8 @@ __all__ = ["Audio", "ClientContexts", "Ended", "Event", "Failed", "Odd", "Retrie
 _LONGEST_WAIT_S = 5.0
 _LEAST_IDLE_S = 0.5
 """Sooner after text no service closes for want of traffic. Audio does not count: it may be read late."""
+_FRAME_CHARACTERS = MAX_FRAME_BYTES // 8
+"""Of text: a character has at most six bytes as JSON, and the frame holds little else."""
 _CLEAR = ClientFrame.model_validate({"clear": True})
 _END = ClientFrame.model_validate({"end": True})
 
@@ -128,7 +130,9 @@ class ClientContexts:
         """
         found = self._turns.get(turn)
         if found is not None and not found.ended and text:
-            found.frames.append(ClientFrame.model_validate({"text": text}))
+            # A long text goes in several frames: where it is cut for speaking does not depend on them.
+            pieces = (text[at : at + _FRAME_CHARACTERS] for at in range(0, len(text), _FRAME_CHARACTERS))
+            found.frames += [ClientFrame.model_validate({"text": piece}) for piece in pieces]
             found.rests = found.rests and not speaks(text)
 
     def clear(self, turn: int) -> list[Event]:
