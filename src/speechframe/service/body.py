@@ -109,7 +109,7 @@ def parse_object(data: bytes) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         _refuse(f"the body is not valid JSON: {error.msg} (line {error.lineno}, column {error.colno})")
     except ValueError as error:
-        _refuse(f"the body is not valid JSON: {error}")
+        _refuse(f"the JSON of the body is refused: {error}")
     if not isinstance(value, dict):
         _refuse(f"the body is a JSON {_kind(value)}; an object is expected")
     return value
