@@ -10,10 +10,10 @@ from typing import Any
 from benchmarks.child import Clock, status_mb
 from benchmarks.texts import SAMPLE_RATE, VOICE, lines
 from speechframe import aio
-from speechframe.client import Client
-from speechframe.client.calls import make_call
+from speechframe.old_client import Client
+from speechframe.old_client.calls import make_call
+from speechframe.old_store.parts import PART_ROWS, part_files
 from speechframe.settings import Settings
-from speechframe.store.parts import PART_ROWS, part_files
 
 _SAMPLE_S = 0.25
 

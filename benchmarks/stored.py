@@ -12,7 +12,7 @@ from benchmarks.child import Clock
 from benchmarks.jobs import settings_of
 from benchmarks.texts import SAMPLE_RATE, VOICE, line
 from speechframe import aio
-from speechframe.store import LedgerRow, Record, RunFolder, RunManifest, SentRecord
+from speechframe.old_store import LedgerRow, Record, RunFolder, RunManifest, SentRecord
 
 _SERVICE = "faulty-0"
 _TEXT = line(0, 62)

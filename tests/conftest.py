@@ -13,9 +13,9 @@ import pytest
 from hypothesis import settings as hypothesis_settings
 
 from speechframe import settings as settings_module
-from speechframe.batch import connection as connection_module
-from speechframe.batch import options as options_module
 from speechframe.local import local_service
+from speechframe.old_batch import connection as connection_module
+from speechframe.old_batch import options as options_module
 
 sys.path.insert(0, str(Path(__file__).parent))  # what all tests share lies beside this
 

@@ -28,20 +28,6 @@ if TYPE_CHECKING:
         translate,
         voices,
     )
-    from speechframe.batch.clip import Clip
-    from speechframe.batch.columns import col
-    from speechframe.batch.options import RunOptions
-    from speechframe.batch.plan import Estimate
-    from speechframe.batch.resume import Changes
-    from speechframe.batch.run import Run
-    from speechframe.client import (
-        Client,
-        Stream,
-        StreamSession,
-        SyncClient,
-        SyncStream,
-        SyncStreamSession,
-    )
     from speechframe.errors import (
         AnalysisError,
         AudioError,
@@ -73,6 +59,20 @@ if TYPE_CHECKING:
     from speechframe.listening.server import ServedTest, serve_test
     from speechframe.listening.test import open_test
     from speechframe.local import LocalService, local_service
+    from speechframe.old_batch.clip import Clip
+    from speechframe.old_batch.columns import col
+    from speechframe.old_batch.options import RunOptions
+    from speechframe.old_batch.plan import Estimate
+    from speechframe.old_batch.resume import Changes
+    from speechframe.old_batch.run import Run
+    from speechframe.old_client import (
+        Client,
+        Stream,
+        StreamSession,
+        SyncClient,
+        SyncStream,
+        SyncStreamSession,
+    )
     from speechframe.settings import Settings
     from speechframe.widgets import browse, compare_voices, gallery, listening_test, play, watch
 
@@ -93,14 +93,14 @@ _MODULES = {
         "translate",
         "voices",
     ),
-    "speechframe.batch.clip": ("Clip",),
-    "speechframe.batch.columns": ("col",),
+    "speechframe.old_batch.clip": ("Clip",),
+    "speechframe.old_batch.columns": ("col",),
     "speechframe._allocator": ("tune_allocator",),
-    "speechframe.batch.options": ("RunOptions",),
-    "speechframe.batch.plan": ("Estimate",),
-    "speechframe.batch.resume": ("Changes",),
-    "speechframe.batch.run": ("Run",),
-    "speechframe.client": (
+    "speechframe.old_batch.options": ("RunOptions",),
+    "speechframe.old_batch.plan": ("Estimate",),
+    "speechframe.old_batch.resume": ("Changes",),
+    "speechframe.old_batch.run": ("Run",),
+    "speechframe.old_client": (
         "Client",
         "Stream",
         "StreamSession",

@@ -12,21 +12,21 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from speechframe import settings as _settings
-from speechframe.batch import aligning as _aligning
-from speechframe.batch import change_voice as _change_voice
-from speechframe.batch import generate as _generate
-from speechframe.batch import resume as _resume
-from speechframe.batch import translate as _translate
-from speechframe.batch.clip import Clip
-from speechframe.batch.connection import Connection
-from speechframe.batch.naming import argument_of
-from speechframe.batch.speech_fields import ARGUMENTS
-from speechframe.batch.table import problem
-from speechframe.batch.verbs import VERBS, model_of
-from speechframe.client import Client, Stream
-from speechframe.client.pieces import Pieces
 from speechframe.errors import InvalidRows, SettingsError
 from speechframe.local import LocalService, shared_service
+from speechframe.old_batch import aligning as _aligning
+from speechframe.old_batch import change_voice as _change_voice
+from speechframe.old_batch import generate as _generate
+from speechframe.old_batch import resume as _resume
+from speechframe.old_batch import translate as _translate
+from speechframe.old_batch.clip import Clip
+from speechframe.old_batch.connection import Connection
+from speechframe.old_batch.naming import argument_of
+from speechframe.old_batch.speech_fields import ARGUMENTS
+from speechframe.old_batch.table import problem
+from speechframe.old_batch.verbs import VERBS, model_of
+from speechframe.old_client import Client, Stream
+from speechframe.old_client.pieces import Pieces
 from speechframe.settings import Settings
 from speechframe.settings.hidden import without_keys
 from speechframe.spec.billing import to_credits

@@ -8,10 +8,10 @@ from typing import Any, ParamSpec
 from speechframe import aio
 from speechframe import settings as _settings
 from speechframe._loop import sync
-from speechframe.batch.options import check_options, configure_options, option_names
-from speechframe.batch.run import open_run
-from speechframe.batch.verbs import VERBS
-from speechframe.client import Stream, SyncStream
+from speechframe.old_batch.options import check_options, configure_options, option_names
+from speechframe.old_batch.run import open_run
+from speechframe.old_batch.verbs import VERBS
+from speechframe.old_client import Stream, SyncStream
 from speechframe.settings.hidden import hide
 
 __all__ = [

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from random import Random
 
-from speechframe.batch.balance import Mark
-from speechframe.batch.budget import Budget
+from speechframe.old_batch.balance import Mark
+from speechframe.old_batch.budget import Budget
 from speechframe.spec.billing import CREDIT
 
 

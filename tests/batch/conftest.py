@@ -14,7 +14,7 @@ from faulty import RATE_HZ, Faulty
 from kill_lab import Lab
 
 import speechframe as spf
-from speechframe.batch import retry
+from speechframe.old_batch import retry
 
 
 @pytest.fixture

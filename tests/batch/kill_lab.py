@@ -24,8 +24,8 @@ from pydantic import SecretStr
 
 import speechframe as spf
 from speechframe import _ending, aio
+from speechframe.old_store import RunWriter
 from speechframe.settings import Settings
-from speechframe.store import RunWriter
 
 
 def speak(order):

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from types import SimpleNamespace
 
-from speechframe.batch import learned, limiter, news, permits, turns
-from speechframe.batch.connection import first_cap
-from speechframe.batch.limiter import Lane
-from speechframe.batch.permits import SharedPermits
+from speechframe.old_batch import learned, limiter, news, permits, turns
+from speechframe.old_batch.connection import first_cap
+from speechframe.old_batch.limiter import Lane
+from speechframe.old_batch.permits import SharedPermits
 
 ANSWER_S = 0.0005
 """What a refusal takes, beside its way."""

@@ -11,9 +11,9 @@ import threading
 import time
 from pathlib import Path
 
-from speechframe.batch.budget import Budget
-from speechframe.batch.month import MonthBudget
-from speechframe.store.spending import Spending
+from speechframe.old_batch.budget import Budget
+from speechframe.old_batch.month import MonthBudget
+from speechframe.old_store.spending import Spending
 
 WHO = {"service": "api.example.com", "key_fingerprint": "0f3a"}
 NOVEMBER = 1_793_500_000.0

@@ -8,11 +8,11 @@ import random
 import signal
 import time
 
-from speechframe.batch.permits import POLL_S, SharedPermits
+from speechframe.old_batch.permits import POLL_S, SharedPermits
 
 # Forked from a small server, which has imported what they need: a process starts in milliseconds.
 context = multiprocessing.get_context("forkserver")
-context.set_forkserver_preload(["speechframe.batch.permits"])
+context.set_forkserver_preload(["speechframe.old_batch.permits"])
 
 
 class Far:

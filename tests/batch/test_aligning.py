@@ -10,10 +10,10 @@ import pytest
 
 import speechframe as spf
 from speechframe import aio
-from speechframe.batch import aligning
 from speechframe.engines import registry
 from speechframe.errors import EngineError, InvalidRows, SettingsError
-from speechframe.store.lock import is_held
+from speechframe.old_batch import aligning
+from speechframe.old_store.lock import is_held
 from speechframe.testing import FaultyService, tag_in, tag_of
 
 SAYS = "words are aligned with the audio by listener 1"

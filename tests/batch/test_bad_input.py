@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 
 import speechframe as spf
-from speechframe.client import SyncClient
 from speechframe.local import local_service
+from speechframe.old_client import SyncClient
 
 KEY = "a-secret-key-that-must-not-show"
 

@@ -9,7 +9,7 @@ from aiohttp import web
 from faulty import Faulty, check_books, statuses
 from tenacity import wait_fixed
 
-from speechframe.batch import retry
+from speechframe.old_batch import retry
 from speechframe.spec.billing import billed_characters
 
 LINES = [f"This is line {i:02d}." for i in range(30)]

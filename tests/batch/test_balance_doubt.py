@@ -9,7 +9,7 @@ from faulty import check_books, statuses
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speechframe.batch.budget import Budget
+from speechframe.old_batch.budget import Budget
 from speechframe.spec.billing import CREDIT, billed_characters
 
 LINES = [f"This is line {i:02d}." for i in range(30)]

@@ -17,25 +17,25 @@ from pydantic import SecretStr
 from tenacity import wait_random_exponential
 
 import speechframe as spf
-from speechframe.batch import retry
-from speechframe.batch.accounts import Accounts
-from speechframe.batch.books import Identity
-from speechframe.batch.budget import Budget
-from speechframe.batch.cap import Cap
-from speechframe.batch.catalogue import VoiceBook
-from speechframe.batch.engine import Engine
-from speechframe.batch.generate import GenerateOperation
-from speechframe.batch.job import Ways
-from speechframe.batch.limiter import Lane
-from speechframe.batch.plan import Todo
-from speechframe.batch.progress import Bar, Progress
-from speechframe.client import Client
-from speechframe.client.transport import Reply
 from speechframe.errors import BudgetExceeded, ConnectionFailed
+from speechframe.old_batch import retry
+from speechframe.old_batch.accounts import Accounts
+from speechframe.old_batch.books import Identity
+from speechframe.old_batch.budget import Budget
+from speechframe.old_batch.cap import Cap
+from speechframe.old_batch.catalogue import VoiceBook
+from speechframe.old_batch.engine import Engine
+from speechframe.old_batch.generate import GenerateOperation
+from speechframe.old_batch.job import Ways
+from speechframe.old_batch.limiter import Lane
+from speechframe.old_batch.plan import Todo
+from speechframe.old_batch.progress import Bar, Progress
+from speechframe.old_client import Client
+from speechframe.old_client.transport import Reply
+from speechframe.old_store import RunFolder, RunManifest
 from speechframe.settings import Settings
 from speechframe.spec.billing import billed_characters
 from speechframe.spec.speech import Voice
-from speechframe.store import RunFolder, RunManifest
 
 LINES = [f"This is line {i:03d}." for i in range(30)]
 EACH = billed_characters(LINES[0])

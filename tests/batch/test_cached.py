@@ -11,13 +11,13 @@ import pytest
 from faulty import audio_of, check_audio, statuses
 
 import speechframe as spf
-from speechframe.batch.filler import Filler
-from speechframe.batch.generate import GenerateOperation
 from speechframe.errors import StoreError
+from speechframe.old_batch.filler import Filler
+from speechframe.old_batch.generate import GenerateOperation
+from speechframe.old_store import Record
+from speechframe.old_store.cache import Cache
 from speechframe.settings.rules import cache_rules
 from speechframe.spec.billing import billed_characters
-from speechframe.store import Record
-from speechframe.store.cache import Cache
 
 LINES = [f"This is line {i}." for i in range(20)]
 
@@ -135,7 +135,7 @@ def test_a_stopped_run_of_cached_rows_goes_on(faulty, speak, tmp_path, cache):
 def test_a_cache_that_takes_no_more_loses_nothing_and_says_so_once(
     faulty, speak, tmp_path, cache, monkeypatch, caplog
 ):
-    monkeypatch.setattr("speechframe.batch.filler._RECORDS", 1)
+    monkeypatch.setattr("speechframe.old_batch.filler._RECORDS", 1)
 
     def broken(self, record):
         raise MemoryError("no room at all")

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speechframe.batch.cap import FIRST_GAP, LONGEST_GAP, SHORTEST_GAP, Cap
-from speechframe.batch.rate import ALONE_WITHIN, FALLS, FALLS_WITHIN_S, LOW_CAP, Rate
+from speechframe.old_batch.cap import FIRST_GAP, LONGEST_GAP, SHORTEST_GAP, Cap
+from speechframe.old_batch.rate import ALONE_WITHIN, FALLS, FALLS_WITHIN_S, LOW_CAP, Rate
 
 
 def test_pacing_ends_where_it_does_not_help():

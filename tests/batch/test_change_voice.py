@@ -23,12 +23,12 @@ import speechframe as spf
 from speechframe import aio
 from speechframe.audio import codec
 from speechframe.errors import InvalidRows, StoreError
+from speechframe.old_store import RunFolder
+from speechframe.old_store.remote import Remote
+from speechframe.old_store.schema import AUDIO_TYPE, HUGGINGFACE_METADATA
 from speechframe.spec.billing import convert_millicredits
 from speechframe.spec.chosen import MAX_UPLOAD_BYTES
 from speechframe.spec.speech import Format
-from speechframe.store import RunFolder
-from speechframe.store.remote import Remote
-from speechframe.store.schema import AUDIO_TYPE, HUGGINGFACE_METADATA
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import speechframe as spf
-from speechframe.batch.drift import Drift, Quiet, explained
+from speechframe.old_batch.drift import Drift, Quiet, explained
 from speechframe.spec.billing import billed_characters
 
 LINES = [f"This is line {i}." for i in range(12)]

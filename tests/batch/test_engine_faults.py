@@ -14,8 +14,8 @@ from pydantic import SecretStr
 
 import speechframe as spf
 from speechframe.errors import StoreError
+from speechframe.old_store import RunWriter
 from speechframe.spec.billing import billed_characters
-from speechframe.store import RunWriter
 from speechframe.widgets.watcher import Watcher
 
 LINES = [f"This is line {i}." for i in range(24)]

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speechframe import open_run
-from speechframe.batch import redo, run_rows
 from speechframe.errors import InvalidRows, StoreError
-from speechframe.store import Record, RunFolder, RunManifest
+from speechframe.old_batch import redo, run_rows
+from speechframe.old_store import Record, RunFolder, RunManifest
 
 ROWS = 6_000
 PLACES = [0, 1, 63, 64, 65, 2_047, 2_048, 2_049, 4_095, 4_096, 5_000, ROWS - 2, ROWS - 1]

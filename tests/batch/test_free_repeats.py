@@ -7,7 +7,7 @@ from faulty import check_audio, check_books, statuses
 from tenacity import wait_fixed
 
 import speechframe as spf
-from speechframe.batch import engine, retry
+from speechframe.old_batch import engine, retry
 from speechframe.spec.billing import billed_characters
 
 LINES = [f"This is line {i:02d}." for i in range(30)]

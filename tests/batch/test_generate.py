@@ -15,8 +15,8 @@ import datasets
 import speechframe as spf
 from speechframe import aio
 from speechframe.audio import codec
-from speechframe.client import SyncClient
 from speechframe.local import local_service
+from speechframe.old_client import SyncClient
 from speechframe.spec.billing import billed_characters
 from speechframe.spec.speech import Format
 

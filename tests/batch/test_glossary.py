@@ -4,8 +4,8 @@ import pandas as pd
 import pytest
 
 import speechframe as spf
-from speechframe.batch.glossary import Glossary, read_glossary
-from speechframe.batch.placeholders import find, protect
+from speechframe.old_batch.glossary import Glossary, read_glossary
+from speechframe.old_batch.placeholders import find, protect
 
 
 def backs(lines, text, target="fr-FR"):

@@ -14,11 +14,11 @@ from faulty import RATE_HZ, check_audio, check_books, statuses
 import speechframe as spf
 from speechframe import aio
 from speechframe._loop import background_loop
-from speechframe.client import SyncClient
 from speechframe.local import local_service
+from speechframe.old_client import SyncClient
+from speechframe.old_store import RunFolder, RunWriter
+from speechframe.old_store.lock import is_held
 from speechframe.spec.billing import billed_characters
-from speechframe.store import RunFolder, RunWriter
-from speechframe.store.lock import is_held
 
 LINES = [f"This is line {i}." for i in range(24)]
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import speechframe as spf
-from speechframe.batch.ahead import Outlook
+from speechframe.old_batch.ahead import Outlook
+from speechframe.old_store import RunFolder
+from speechframe.old_store.run_state import STATE_KEY, STOPPED
 from speechframe.spec.billing import billed_characters
-from speechframe.store import RunFolder
-from speechframe.store.run_state import STATE_KEY, STOPPED
 
 LINES = [f"This is line {i}." for i in range(4)]
 OTHERS = [f"Something else that is number {i}." for i in range(4)]

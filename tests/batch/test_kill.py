@@ -11,8 +11,8 @@ import pytest
 from faulty import RATE_HZ, check_audio, check_books, statuses
 
 import speechframe as spf
-from speechframe.client import SyncClient
 from speechframe.local import local_service
+from speechframe.old_client import SyncClient
 from speechframe.spec.billing import billed_characters
 
 QUOTA = 1_000_000

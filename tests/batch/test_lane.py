@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 from lane_lab import jumping_loop
 
-from speechframe.batch import limiter
-from speechframe.batch.cap import Cap
-from speechframe.batch.limiter import Lane
+from speechframe.old_batch import limiter
+from speechframe.old_batch.cap import Cap
+from speechframe.old_batch.limiter import Lane
 
 RTT_S = 0.003
 WIDEST = 100

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from pydantic import SecretStr
 
-from speechframe.batch.connection import Connection, first_cap
+from speechframe.old_batch.connection import Connection, first_cap
 from speechframe.settings import Settings
 
 

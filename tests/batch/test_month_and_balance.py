@@ -18,15 +18,15 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from month_lab import NOVEMBER, WHO
 
-from speechframe.batch.allowance import allowance
-from speechframe.batch.balance import START
-from speechframe.batch.books import Before
-from speechframe.batch.budget import Budget
-from speechframe.batch.month import MonthBudget
 from speechframe.errors import BudgetExceeded, StoreError
+from speechframe.old_batch.allowance import allowance
+from speechframe.old_batch.balance import START
+from speechframe.old_batch.books import Before
+from speechframe.old_batch.budget import Budget
+from speechframe.old_batch.month import MonthBudget
+from speechframe.old_store.spending import Account, Spending
 from speechframe.settings.rules import SpendingRules
 from speechframe.spec.billing import CREDIT
-from speechframe.store.spending import Account, Spending
 
 LAB = Path(__file__).with_name("month_lab.py")
 ACCOUNT = Account(*WHO.values(), "2026-11")

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speechframe.batch import generate
-from speechframe.batch.catalogue import VoiceBook
-from speechframe.batch.generate import GenerateOperation
-from speechframe.batch.mould import around_text
-from speechframe.batch.operation import request_key
-from speechframe.client import Call
+from speechframe.old_batch import generate
+from speechframe.old_batch.catalogue import VoiceBook
+from speechframe.old_batch.generate import GenerateOperation
+from speechframe.old_batch.mould import around_text
+from speechframe.old_batch.operation import request_key
+from speechframe.old_client import Call
 from speechframe.spec.speech import StyleDetails, Voice
 from speechframe.wire.bodies import encode_content
 
@@ -119,7 +119,7 @@ def test_alike_rows_are_checked_once(monkeypatch):
 
 
 def test_moulds_stay_few_whatever_the_rows(monkeypatch):
-    monkeypatch.setattr("speechframe.batch.mould._MOST_KEPT", 3)
+    monkeypatch.setattr("speechframe.old_batch.mould._MOST_KEPT", 3)
     operation = fresh()
     for rate in range(-50, 51):
         assert operation.check({**GOOD, "rate": rate, "text": "a"}, 0).planned.call.request.rate == rate

@@ -10,9 +10,9 @@ from faulty import statuses
 
 import speechframe as spf
 from speechframe import aio
-from speechframe.batch.feed import Outcomes
-from speechframe.batch.outcome import STATES, ChargedUnknown, Done, Failed
-from speechframe.store import CallStatus
+from speechframe.old_batch.feed import Outcomes
+from speechframe.old_batch.outcome import STATES, ChargedUnknown, Done, Failed
+from speechframe.old_store import CallStatus
 
 LINES = [f"This is line {i}." for i in range(30)]
 

@@ -5,9 +5,9 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechframe.batch.operation import Planned, Todo
-from speechframe.batch.packs import Packer, halves, pack, pack_key, sent_together
-from speechframe.store import SentRecord
+from speechframe.old_batch.operation import Planned, Todo
+from speechframe.old_batch.packs import Packer, halves, pack, pack_key, sent_together
+from speechframe.old_store import SentRecord
 
 LIMITS = st.tuples(st.integers(1, 6), st.integers(5, 30))
 ROWS = st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 5)), max_size=40)

@@ -6,7 +6,7 @@ import pytest
 from faulty import Faulty, check_books, statuses
 from tenacity import wait_fixed
 
-from speechframe.batch import retry
+from speechframe.old_batch import retry
 
 LINES = [f"This is line {i}." for i in range(4)]
 

@@ -23,15 +23,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from permit_lab import Far, context, hammer, work
 
-from speechframe.batch import learned as learned_module
-from speechframe.batch import permits as permits_module
-from speechframe.batch import turns as turns_module
-from speechframe.batch.cap import Cap
-from speechframe.batch.learned import Learned, LearnedCap
-from speechframe.batch.limiter import Lane
-from speechframe.batch.permits import SharedPermits, _Lane, shared_folder
-from speechframe.batch.places import Hand, SharedFile
-from speechframe.batch.turns import Turns
+from speechframe.old_batch import learned as learned_module
+from speechframe.old_batch import permits as permits_module
+from speechframe.old_batch import turns as turns_module
+from speechframe.old_batch.cap import Cap
+from speechframe.old_batch.learned import Learned, LearnedCap
+from speechframe.old_batch.limiter import Lane
+from speechframe.old_batch.permits import SharedPermits, _Lane, shared_folder
+from speechframe.old_batch.places import Hand, SharedFile
+from speechframe.old_batch.turns import Turns
 
 SOON_S = 60.0
 
@@ -116,7 +116,7 @@ def test_what_a_killed_process_held_is_free_within_a_second(permits, far):
 
 
 async def test_a_run_that_a_stopped_process_keeps_waiting_says_so_once(permits, far, monkeypatch, caplog):
-    monkeypatch.setattr("speechframe.batch.limiter.STARVED_S", 0.3)
+    monkeypatch.setattr("speechframe.old_batch.limiter.STARVED_S", 0.3)
     other = far()
     assert all(other.try_take(3) is not None for _ in range(3))
     other.signal(signal.SIGSTOP)
@@ -433,7 +433,7 @@ def test_threads_take_no_place_twice(permits):
 FORK = """
     import json, os, sys, time
     from pathlib import Path
-    from speechframe.batch.permits import SharedPermits
+    from speechframe.old_batch.permits import SharedPermits
 
     permits = SharedPermits(Path(sys.argv[1]), name="lane")
     places = [permits.try_take(3), permits.try_take(3)]
@@ -619,7 +619,7 @@ def test_the_folder_is_the_users_own_and_file_names_tell_nothing(tmp_path, monke
 @pytest.fixture
 def said(caplog, monkeypatch):
     monkeypatch.setattr(permits_module, "_said", set())
-    caplog.set_level(logging.INFO, logger="speechframe.batch")
+    caplog.set_level(logging.INFO, logger="speechframe.old_batch")
     return lambda: [record.getMessage() for record in caplog.records]
 
 
@@ -668,10 +668,10 @@ def test_without_a_folder_the_process_counts_for_itself(tmp_path, said, kind):
 def test_a_system_without_such_locks_imports_it_and_counts_for_itself():
     code = """
         import os, sys
-        import speechframe.store.files, filelock, tempfile, asyncio, subprocess
+        import speechframe.old_store.files, filelock, tempfile, asyncio, subprocess
         sys.platform, sys.modules["fcntl"] = "win32", None
         del os.register_at_fork, os.getuid
-        from speechframe.batch import permits
+        from speechframe.old_batch import permits
         assert permits.shared_folder() is None
         alone = permits.SharedPermits(permits.shared_folder(), name="x")
         print(alone.try_take(1), alone.try_take(1))

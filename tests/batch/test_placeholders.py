@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechframe.batch.placeholders import FORMS, find, protect
+from speechframe.old_batch.placeholders import FORMS, find, protect
 
 ICU = "{count, plural, =0 {no files} one {# file of {owner}} other {# files of {owner}}}"
 

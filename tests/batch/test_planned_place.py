@@ -10,7 +10,7 @@ import pytest
 
 import speechframe as spf
 from speechframe import errors
-from speechframe.store import RunFolder, RunManifest, draft_in
+from speechframe.old_store import RunFolder, RunManifest, draft_in
 
 LINES = ["The first line.", "The second line."]
 

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speechframe.batch.catalogue import VoiceBook
-from speechframe.batch.columns import col
-from speechframe.batch.generate import GenerateOperation
-from speechframe.batch.keys import KeyColumn, among, as_keys, first_of_each, repeated
-from speechframe.batch.naming import ROW_ID
-from speechframe.batch.options import Options
-from speechframe.batch.plan import Plan, calls
-from speechframe.batch.planner import plan_table
 from speechframe.errors import InvalidRows
+from speechframe.old_batch.catalogue import VoiceBook
+from speechframe.old_batch.columns import col
+from speechframe.old_batch.generate import GenerateOperation
+from speechframe.old_batch.keys import KeyColumn, among, as_keys, first_of_each, repeated
+from speechframe.old_batch.naming import ROW_ID
+from speechframe.old_batch.options import Options
+from speechframe.old_batch.plan import Plan, calls
+from speechframe.old_batch.planner import plan_table
 from speechframe.spec.speech import StyleDetails, Voice
 
 VOICES = [

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 
 import speechframe as spf
-from speechframe.batch.cap import Cap
-from speechframe.batch.limiter import Lane
-from speechframe.batch.permits import SharedPermits
-from speechframe.batch.queue import MOST_WAITING, RowQueue
+from speechframe.old_batch.cap import Cap
+from speechframe.old_batch.limiter import Lane
+from speechframe.old_batch.permits import SharedPermits
+from speechframe.old_batch.queue import MOST_WAITING, RowQueue
 from speechframe.settings import Settings
 
 LINES = [f"This is line {i}." for i in range(40)]

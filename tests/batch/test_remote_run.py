@@ -19,7 +19,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 import speechframe as spf
 from speechframe.errors import StoreError
-from speechframe.store import remote
+from speechframe.old_store import remote
 
 LINES = [f"This is line {i}." for i in range(30)]
 SERVER = Path(__file__).parents[1] / "store" / "s3_server.py"
@@ -114,7 +114,7 @@ def test_killed_while_it_is_put_the_address_can_be_used(faulty, speak, s3, tmp_p
         import os, signal
         import speechframe as spf
         from speechframe.settings import Settings
-        from speechframe.store.remote import Remote
+        from speechframe.old_store.remote import Remote
         Remote.claim = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
         service = Settings(api_key="sk-faulty", base_url={faulty.url!r}, profile="faulty")
         spf.generate({LINES!r}, voice="nora", sample_rate={RATE_HZ}, service=service, run_dir={s3!r},

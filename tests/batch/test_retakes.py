@@ -10,8 +10,8 @@ import pytest
 from faulty import RATE_HZ, check_books, statuses
 
 import speechframe as spf
-from speechframe.batch import driver
-from speechframe.store import RunFolder
+from speechframe.old_batch import driver
+from speechframe.old_store import RunFolder
 
 LINES = [f"This is the line with the number {i}, and it is not short." for i in range(3)]
 INDEXES = {
@@ -68,7 +68,7 @@ def test_a_rejected_row_is_the_same_one_after_another_was_redone(faulty, speak):
 KILLED = """
     import os, signal
     import speechframe as spf
-    from speechframe.batch.driver import Driver
+    from speechframe.old_batch.driver import Driver
     from speechframe.settings import Settings
     made = Driver._make
     def make(self, ahead):

@@ -6,8 +6,8 @@ import pytest
 from faulty import check_audio, check_books, statuses
 
 import speechframe as spf
-from speechframe.batch.retry import FIRST_DELAY_S, LONGEST_DELAY_S, Charge, Verdict, decide, delay_s
 from speechframe.errors import BadAnswer, ConnectionFailed, EngineError, TimedOut, service_error
+from speechframe.old_batch.retry import FIRST_DELAY_S, LONGEST_DELAY_S, Charge, Verdict, decide, delay_s
 from speechframe.spec.codes import Status
 
 FREE = {"repeat_is_free": True, "retry_unknown": False}

@@ -14,8 +14,8 @@ from filelock import FileLock
 
 import speechframe as spf
 from speechframe.errors import InvalidRows, StoreError
-from speechframe.store import RunFolder, RunManifest, reviews
-from speechframe.store.reviews import Review, add_reviews, read_reviews
+from speechframe.old_store import RunFolder, RunManifest, reviews
+from speechframe.old_store.reviews import Review, add_reviews, read_reviews
 
 LINES = [f"Line {i} of a reviewed script." for i in range(6)]
 TAKES = [f"Another take of line {i}, and longer." for i in range(6)]

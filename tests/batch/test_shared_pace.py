@@ -7,13 +7,13 @@ from types import SimpleNamespace
 import pytest
 from faulty import statuses
 
-from speechframe.batch import connection
-from speechframe.batch import turns as pacing
-from speechframe.batch.cap import Cap
-from speechframe.batch.news import News
-from speechframe.batch.permits import SharedPermits
-from speechframe.batch.places import TURNS
-from speechframe.batch.rate import Rate
+from speechframe.old_batch import connection
+from speechframe.old_batch import turns as pacing
+from speechframe.old_batch.cap import Cap
+from speechframe.old_batch.news import News
+from speechframe.old_batch.permits import SharedPermits
+from speechframe.old_batch.places import TURNS
+from speechframe.old_batch.rate import Rate
 from speechframe.spec.billing import billed_characters
 
 LINES = [f"This is line {i}." for i in range(20)]

@@ -14,13 +14,13 @@ from pydantic import SecretStr
 
 import speechframe as spf
 from speechframe.audio import codec
-from speechframe.batch.catalogue import VoiceBook
-from speechframe.batch.connection import Connection
-from speechframe.batch.stream_rows import StreamOperation
-from speechframe.batch.truth import Truth
 from speechframe.cli.app import main
-from speechframe.client import Spoken, SyncClient
 from speechframe.errors import InvalidRows, SettingsError
+from speechframe.old_batch.catalogue import VoiceBook
+from speechframe.old_batch.connection import Connection
+from speechframe.old_batch.stream_rows import StreamOperation
+from speechframe.old_batch.truth import Truth
+from speechframe.old_client import Spoken, SyncClient
 from speechframe.settings import Settings
 from speechframe.spec.billing import billed_characters
 from speechframe.spec.limits import REGIONS

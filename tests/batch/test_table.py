@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import datasets
-from speechframe.batch.table import BATCH_ROWS, open_table
 from speechframe.errors import InvalidRows
+from speechframe.old_batch.table import BATCH_ROWS, open_table
 
 TEXTS = ["one", "two", None]
 FRAME = pd.DataFrame({"id": ["0001", "0002", "0003"], "text": TEXTS})

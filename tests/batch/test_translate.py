@@ -11,7 +11,7 @@ from babel import KEY, Babel, check_books, translated
 from tenacity import wait_random_exponential
 
 import speechframe as spf
-from speechframe.batch import retry
+from speechframe.old_batch import retry
 from speechframe.spec.chosen import MAX_TEXTS_PER_CALL, route_warning
 
 TARGETS = ["fr-FR", "es-ES"]

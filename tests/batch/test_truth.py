@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechframe.audio import codec
-from speechframe.batch.operation import Planned
-from speechframe.batch.pace import Pace, load_of
-from speechframe.batch.truth import Suspicion, Truth
-from speechframe.batch.wording import coverage
-from speechframe.client import Call, Spoken, SyncClient
+from speechframe.old_batch.operation import Planned
+from speechframe.old_batch.pace import Pace, load_of
+from speechframe.old_batch.truth import Suspicion, Truth
+from speechframe.old_batch.wording import coverage
+from speechframe.old_client import Call, Spoken, SyncClient
 from speechframe.spec.speech import Format, GenerateRequest
 
 DATASETS = Path(__file__).parents[2] / "datasets"

@@ -7,9 +7,9 @@ import pytest
 
 import speechframe as spf
 from speechframe import aio, errors
-from speechframe.batch import drive, driver
-from speechframe.batch.run import Run
-from speechframe.store import RunFolder
+from speechframe.old_batch import drive, driver
+from speechframe.old_batch.run import Run
+from speechframe.old_store import RunFolder
 from speechframe.testing import FaultyService, tag_of
 
 MINE = [f"mine {number}" for number in range(3)]

@@ -17,7 +17,7 @@ from odd_answers import HASTY, KEY, RATE_HZ, REFUSED, SILENT, UNUSABLE, USED, au
 
 import speechframe as spf
 from peak import forget_peak, peak_kb
-from speechframe.batch import retry
+from speechframe.old_batch import retry
 from speechframe.settings import Settings
 
 ODD_ROWS, ROWS = 4, 12

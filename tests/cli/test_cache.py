@@ -10,8 +10,8 @@ import sys
 import pytest
 
 from speechframe.cli import exits
-from speechframe.store import Record
-from speechframe.store.cache import Cache
+from speechframe.old_store import Record
+from speechframe.old_store.cache import Cache
 
 HOUR_S = 3_600
 

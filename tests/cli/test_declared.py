@@ -13,21 +13,21 @@ from typing import Any, Literal
 import pytest
 
 from speechframe import aio
-from speechframe.batch.columns import Column, col
-from speechframe.batch.options import RunOptions
-from speechframe.batch.verbs import VERBS
 from speechframe.cli import declared, docstrings
 from speechframe.cli.app import commands, make_parser
+from speechframe.old_batch.columns import Column, col
+from speechframe.old_batch.options import RunOptions
+from speechframe.old_batch.verbs import VERBS
 
 TOY = '''
 import sys
 from typing import Any, Unpack
-from speechframe.batch.columns import Column
-from speechframe.batch.drive import drive
-from speechframe.batch.generate import GenerateOperation
-from speechframe.batch.options import RunOptions
-from speechframe.batch.run import Run
-from speechframe.batch.verbs import verb
+from speechframe.old_batch.columns import Column
+from speechframe.old_batch.drive import drive
+from speechframe.old_batch.generate import GenerateOperation
+from speechframe.old_batch.options import RunOptions
+from speechframe.old_batch.run import Run
+from speechframe.old_batch.verbs import verb
 from speechframe.cli import main
 
 
@@ -164,9 +164,11 @@ def test_a_table_after_the_cache_is_not_taken_for_its_folder(here, table):
 
 
 def test_the_shipped_verbs_are_found_without_importing_them():
-    import speechframe.batch.generate  # noqa: F401 - declares itself
+    import speechframe.old_batch.generate  # noqa: F401 - declares itself
 
-    here = {name for name, verb in VERBS.items() if verb.function.__module__.startswith("speechframe.batch.")}
+    here = {
+        name for name, verb in VERBS.items() if verb.function.__module__.startswith("speechframe.old_batch.")
+    }
     assert set(declared.shipped_verbs()) == here
     names = list(commands())
     assert names[:4] == ["demo", "serve", "voices", "say"]

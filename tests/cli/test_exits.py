@@ -7,7 +7,7 @@ import pytest
 
 from speechframe import errors
 from speechframe.cli import exits
-from speechframe.store import RunFolder
+from speechframe.old_store import RunFolder
 
 
 def test_the_table_is_what_help_prints(here):

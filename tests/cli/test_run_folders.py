@@ -14,12 +14,12 @@ import pytest
 from changer_lab import clip
 
 import speechframe as spf
-from speechframe.batch.run import open_run
 from speechframe.cli import exits, run_facts
-from speechframe.store import LedgerRow, Record, RunFolder, RunManifest, SentRecord
-from speechframe.store.aligned import write_aligned
-from speechframe.store.reviews import DRAFT_NAME
-from speechframe.store.run_state import FINISHED, RUNNING, STATE_KEY, STOPPED
+from speechframe.old_batch.run import open_run
+from speechframe.old_store import LedgerRow, Record, RunFolder, RunManifest, SentRecord
+from speechframe.old_store.aligned import write_aligned
+from speechframe.old_store.reviews import DRAFT_NAME
+from speechframe.old_store.run_state import FINISHED, RUNNING, STATE_KEY, STOPPED
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def nobody():
 
 HOLDER = """
 import sys
-from speechframe.store import RunFolder
+from speechframe.old_store import RunFolder
 
 with RunFolder.open(sys.argv[1]).lock():
     print("held", flush=True)

@@ -17,9 +17,9 @@ import pytest
 from faulty import Faulty
 
 from speechframe import open_run
-from speechframe.batch import progress
 from speechframe.cli import exits
-from speechframe.store import RunFolder
+from speechframe.old_batch import progress
+from speechframe.old_store import RunFolder
 
 MANY = 2000
 

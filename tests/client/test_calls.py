@@ -4,9 +4,9 @@ import warnings
 
 import pytest
 
-from speechframe.client import Call
-from speechframe.client.calls import make_call
 from speechframe.errors import InvalidRows
+from speechframe.old_client import Call
+from speechframe.old_client.calls import make_call
 from speechframe.spec.speech import Format, GenerateRequest
 
 
@@ -83,7 +83,7 @@ async def test_a_deprecated_field_warns_the_line_that_sets_it(odd, client):
 
 
 def test_and_so_without_await(odd, settings):
-    from speechframe.client import SyncClient
+    from speechframe.old_client import SyncClient
 
     with SyncClient(settings) as client, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

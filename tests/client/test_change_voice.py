@@ -10,8 +10,8 @@ import pytest
 from aiohttp import web
 
 from speechframe.audio import codec
-from speechframe.client import Client, Patience, SyncClient, upload
 from speechframe.errors import AudioError, BadAnswer, BadRequest, ConnectionFailed, InvalidRows, TimedOut
+from speechframe.old_client import Client, Patience, SyncClient, upload
 from speechframe.settings import Settings
 from speechframe.spec.speech import Format
 
@@ -236,7 +236,7 @@ async def test_a_large_file_is_sent_piece_by_piece(client, server, tmp_path):
 
 
 def _call_of(path):
-    from speechframe.client.changer import make_change
+    from speechframe.old_client.changer import make_change
 
     return make_change(path, voice="nora")
 
@@ -302,7 +302,7 @@ async def test_the_sync_client_does_the_same(server):
 
 
 def test_a_call_shows_neither_clip_nor_form():
-    from speechframe.client.changer import make_change
+    from speechframe.old_client.changer import make_change
 
     shown = repr(make_change(clip(), voice="nora"))
     assert "RIFF" not in shown

@@ -11,9 +11,9 @@ import pytest
 from yarl import URL
 
 from speechframe._version import __version__
-from speechframe.client import Client, Patience, Timeouts, _exchange
-from speechframe.client.transport import AiohttpTransport
 from speechframe.errors import BadAnswer, ConnectionFailed, TimedOut
+from speechframe.old_client import Client, Patience, Timeouts, _exchange
+from speechframe.old_client.transport import AiohttpTransport
 from speechframe.settings import Settings
 
 

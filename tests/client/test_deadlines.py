@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from speechframe.client._deadlines import Deadline, Deadlines
+from speechframe.old_client._deadlines import Deadline, Deadlines
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ import pytest
 from pydantic import SecretStr
 from yarl import URL
 
-from speechframe.client import Bounds, Client, Timeouts
-from speechframe.client.download import Downloader
-from speechframe.client.transport import AiohttpTransport
 from speechframe.errors import BadAnswer
+from speechframe.old_client import Bounds, Client, Timeouts
+from speechframe.old_client.download import Downloader
+from speechframe.old_client.transport import AiohttpTransport
 from speechframe.settings import Settings
 
 HOSTED = ["https://api.example.com", "https://us.example.com"]

@@ -8,8 +8,8 @@ import threading
 import pytest
 from pydantic import SecretStr
 
-from speechframe.client import Client
 from speechframe.errors import ConnectionFailed, SettingsError
+from speechframe.old_client import Client
 from speechframe.settings import Settings
 
 VARIABLES = (

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from speechframe.audio import codec
 from speechframe.audio.streams import StreamEncoder
-from speechframe.client.received import Received
 from speechframe.errors import AudioError
+from speechframe.old_client.received import Received
 from speechframe.spec.speech import ChannelType, Format
 
 RATE_HZ = 8000

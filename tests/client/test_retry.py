@@ -8,9 +8,6 @@ from types import SimpleNamespace
 import pytest
 from pydantic import SecretStr
 
-from speechframe.client import Call, Client, Patience
-from speechframe.client.regions import Regions
-from speechframe.client.retry import persist
 from speechframe.errors import (
     BadAnswer,
     BadRequest,
@@ -24,6 +21,9 @@ from speechframe.errors import (
     Unavailable,
     service_error,
 )
+from speechframe.old_client import Call, Client, Patience
+from speechframe.old_client.regions import Regions
+from speechframe.old_client.retry import persist
 from speechframe.settings import Settings
 
 GENERATE = "/v1/speech/generate"
@@ -244,7 +244,7 @@ async def test_send_once_goes_where_it_is_told(odd, by_region, call):
 
 def test_a_region_is_back_after_the_time_it_asked_for(monkeypatch):
     now_s = 1000.0
-    monkeypatch.setattr("speechframe.client.regions.time", SimpleNamespace(monotonic=lambda: now_s))
+    monkeypatch.setattr("speechframe.old_client.regions.time", SimpleNamespace(monotonic=lambda: now_s))
     regions = Regions({"a": "https://a", "b": "https://b"})
     regions.down("a", 0.05)
     assert regions.order() == ("b", "a")
@@ -258,7 +258,7 @@ def test_a_region_is_back_after_the_time_it_asked_for(monkeypatch):
 
 
 async def test_a_good_first_attempt_never_meets_tenacity(monkeypatch):
-    monkeypatch.setattr("speechframe.client.retry.AsyncRetrying", None)
+    monkeypatch.setattr("speechframe.old_client.retry.AsyncRetrying", None)
 
     async def send(region):
         return region

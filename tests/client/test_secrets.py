@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from speechframe.client import Client, Patience, SyncClient
-from speechframe.client._hidden import Redactor
-from speechframe.client.http_stream import make_stream_call
 from speechframe.errors import SettingsError, SpeechframeError
+from speechframe.old_client import Client, Patience, SyncClient
+from speechframe.old_client._hidden import Redactor
+from speechframe.old_client.http_stream import make_stream_call
 from speechframe.settings import Settings
 from speechframe.settings.hidden import MASK, Hidden
 

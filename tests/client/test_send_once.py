@@ -14,7 +14,7 @@ import zlib
 import pytest
 
 from speechframe import errors
-from speechframe.client import Bounds, Call, Client, Timeouts
+from speechframe.old_client import Bounds, Call, Client, Timeouts
 from speechframe.spec.speech import ChannelType, Format, GenerateRequest
 
 PATH = "/v1/speech/generate"
@@ -258,7 +258,7 @@ async def test_an_answer_without_end_is_cut_off(odd, settings, quick, call, odd_
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("odd_answer", ["endless", "bomb", "dribble"])
 async def test_an_error_without_end_still_has_its_status(odd, client, call, odd_answer, monkeypatch):
-    monkeypatch.setattr("speechframe.client._exchange.ERROR_BODY_S", 0.2)
+    monkeypatch.setattr("speechframe.old_client._exchange.ERROR_BODY_S", 0.2)
     odd.script(
         {"endless": odd.endless(503), "bomb": odd.bomb(503), "dribble": odd.dribble(503, b"busy ")}[
             odd_answer

@@ -7,8 +7,8 @@ import threading
 import pytest
 from socket_desk import HALF, audio, frame, speak, until
 
-from speechframe.client import Timeouts, _line, turn
 from speechframe.errors import BadAnswer, ConnectionFailed, InvalidRows, StreamBroken
+from speechframe.old_client import Timeouts, _line, turn
 
 LONG_S = 60.0
 

@@ -6,7 +6,6 @@ import pytest
 from socket_desk import HALF, PATH, audio, closing, frame, speak, until
 
 from speechframe.audio import codec
-from speechframe.client import Bounds, Client, Patience, Timeouts, _line, turn
 from speechframe.errors import (
     BadAnswer,
     ConnectionFailed,
@@ -16,6 +15,7 @@ from speechframe.errors import (
     ServiceError,
     StreamBroken,
 )
+from speechframe.old_client import Bounds, Client, Patience, Timeouts, _line, turn
 from speechframe.spec.codes import INVALID_KEY_REASON
 from speechframe.wire.client_contexts import Audio, Ended, Odd, Retried, Warned
 

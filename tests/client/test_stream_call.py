@@ -8,8 +8,8 @@ import pytest
 from speechframe import errors
 from speechframe.audio import codec
 from speechframe.audio.streams import StreamEncoder
-from speechframe.client import Bounds
-from speechframe.client.whole import whole_call
+from speechframe.old_client import Bounds
+from speechframe.old_client.whole import whole_call
 from speechframe.spec.chosen import content_type
 from speechframe.spec.speech import ChannelType, Format, Model, StreamRequest
 from speechframe.wire.stream import encode_stream

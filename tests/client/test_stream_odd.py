@@ -9,8 +9,8 @@ import pytest
 from aiohttp import web
 
 from speechframe.audio import codec
-from speechframe.client import Bounds, Client, SyncClient, Timeouts, limits
 from speechframe.errors import BadAnswer, ConnectionFailed, ServiceError, StreamBroken, TimedOut
+from speechframe.old_client import Bounds, Client, SyncClient, Timeouts, limits
 from speechframe.settings import Settings
 from speechframe.spec.speech import Format, StreamRequest
 from speechframe.wire.stream import encode_stream

@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from speechframe.client import (
+from speechframe.errors import InvalidRows, RateLimited, SettingsError
+from speechframe.old_client import (
     Client,
     Stream,
     StreamContext,
@@ -17,7 +18,6 @@ from speechframe.client import (
     SyncStreamContext,
     SyncStreamSession,
 )
-from speechframe.errors import InvalidRows, RateLimited, SettingsError
 
 _TWINS = {Stream: SyncStream, StreamSession: SyncStreamSession, StreamContext: SyncStreamContext}
 _ENTERING = {"__aenter__": "__enter__", "__aexit__": "__exit__"}

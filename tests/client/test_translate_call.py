@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from speechframe.client import Call, Client, SyncClient, Timeouts
-from speechframe.client.translate import largest_answer, make_translate_call
 from speechframe.errors import BadAnswer, BadRequest, InvalidRows, PaymentRequired, PermissionDenied, TimedOut
+from speechframe.old_client import Call, Client, SyncClient, Timeouts
+from speechframe.old_client.translate import largest_answer, make_translate_call
 from speechframe.spec.chosen import MAX_TEXTS_PER_CALL, MAX_TRANSLATE_CHARACTERS, route_warning
 from speechframe.spec.translate import TranslateRequest
 

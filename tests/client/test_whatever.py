@@ -32,8 +32,8 @@ from odd_answers import (
 )
 
 from speechframe import errors
-from speechframe.client import Bounds, Call, Client, Timeouts
-from speechframe.client.limits import MIB
+from speechframe.old_client import Bounds, Call, Client, Timeouts
+from speechframe.old_client.limits import MIB
 from speechframe.settings import Settings
 from speechframe.spec.codes import Status
 from speechframe.spec.speech import GenerateRequest
@@ -240,7 +240,7 @@ async def test_a_large_answer_is_taken_apart_aside_while_the_loop_goes_on(servic
         threads.append(threading.current_thread())
         return decode_generate(*args, **options)
 
-    monkeypatch.setattr("speechframe.client.chapters.decode_generate", noted)
+    monkeypatch.setattr("speechframe.old_client.chapters.decode_generate", noted)
     more = b', "more": "' + b"text" * 1_750_000 + b'"}'
     service.odd[TEXT] = lambda c, t: c.write(http(200, body(TEXT)[:-1] + more))
     for text in (TEXT, "a small one"):

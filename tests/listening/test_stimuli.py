@@ -10,12 +10,12 @@ import pytest
 from scipy import signal as scipy_signal
 
 from speechframe.audio.codec import decode, encode
-from speechframe.batch.clip import Clip
 from speechframe.errors import AudioError, StoreError
 from speechframe.listening.opaque import secret_of
 from speechframe.listening.signals import ANCHORS, TARGET_LUFS, low_passed
 from speechframe.listening.sources import Material
 from speechframe.listening.stimuli import prepare
+from speechframe.old_batch.clip import Clip
 from speechframe.spec.speech import Format
 
 

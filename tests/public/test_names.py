@@ -9,10 +9,10 @@ import pytest
 
 import speechframe
 from speechframe import aio, api
-from speechframe.batch.drive import drive
-from speechframe.batch.generate import GenerateOperation
-from speechframe.batch.options import Options, RunOptions
-from speechframe.batch.verbs import VERBS, verb
+from speechframe.old_batch.drive import drive
+from speechframe.old_batch.generate import GenerateOperation
+from speechframe.old_batch.options import Options, RunOptions
+from speechframe.old_batch.verbs import VERBS, verb
 from speechframe.spec.limits import (
     GENERATE_SAMPLE_RATES_HZ,
     PITCH,

@@ -11,8 +11,8 @@ from pathlib import Path
 from pydantic import SecretStr
 
 import speechframe as spf
+from speechframe.old_store import writer
 from speechframe.settings import Settings
-from speechframe.store import writer
 
 VOICE = "en-US-nora"
 RATE_HZ = 8000
@@ -24,7 +24,7 @@ _processes = multiprocessing.get_context("forkserver")
 # Imported once, not in every client.
 _processes.set_forkserver_preload([
     "aiohttp", "pandas", "pyarrow.dataset", "pyarrow.parquet", "soundfile",
-    "speechframe.aio", "speechframe.api", "speechframe.batch.generate", "speechframe.batch.resume",
+    "speechframe.aio", "speechframe.api", "speechframe.old_batch.generate", "speechframe.old_batch.resume",
 ])  # fmt: skip
 
 

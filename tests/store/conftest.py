@@ -9,7 +9,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from store_cases import TABLE_SCHEMA, manifest, table_batch
 
-from speechframe.store import RunFolder
+from speechframe.old_store import RunFolder
 
 
 @pytest.fixture

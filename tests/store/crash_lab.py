@@ -20,7 +20,7 @@ from pathlib import Path
 import pandas as pd  # noqa: F401 - pyarrow imports it at its first array: here once, not in every child
 from store_cases import done, failed, key_of, sent, tried
 
-from speechframe.store import RunFolder, parts, writer
+from speechframe.old_store import RunFolder, parts, writer
 
 _lock = threading.Lock()
 _write = os.write

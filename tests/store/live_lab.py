@@ -9,7 +9,7 @@ import time
 
 from store_cases import done, failed, key_of, sent, tried
 
-from speechframe.store import RunFolder, parts, writer
+from speechframe.old_store import RunFolder, parts, writer
 
 
 def main(folder, acks, first, calls, *ways):

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from store_cases import MOMENT, TABLE_SCHEMA, done, failed, key_of, manifest, sent, table_batch, tried
 
-from speechframe.store import RunFolder
-from speechframe.store import run as store_run
+from speechframe.old_store import RunFolder
+from speechframe.old_store import run as store_run
 
 FOLDER = Path(__file__).parent / "layout-1"
 

@@ -8,7 +8,7 @@ import sys
 
 from store_cases import done, key_of, sent, tried
 
-from speechframe.store import RunFolder, writer
+from speechframe.old_store import RunFolder, writer
 
 
 def main(address, first, calls, part_rows):

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from speechframe.store.spending import Account, Spending
+from speechframe.old_store.spending import Account, Spending
 
 ACCOUNT = Account("api.example.com", "0f3a", "2026-11")
 

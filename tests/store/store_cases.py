@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from speechframe.store import LedgerRow, Record, RunManifest, SentRecord
-from speechframe.store.parts import failed_file, open_part, part_files
+from speechframe.old_store import LedgerRow, Record, RunManifest, SentRecord
+from speechframe.old_store.parts import failed_file, open_part, part_files
 
 MOMENT = datetime(2030, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 TABLE_SCHEMA = pa.schema(

@@ -22,9 +22,9 @@ import pytest
 from store_cases import MOMENT, audio_of, done, failed, key_of
 
 from speechframe.errors import StoreError
-from speechframe.store import Record
-from speechframe.store import cache as cache_module
-from speechframe.store.cache import GB, Cache, Pruned, open_cache
+from speechframe.old_store import Record
+from speechframe.old_store import cache as cache_module
+from speechframe.old_store.cache import GB, Cache, Pruned, open_cache
 
 HOUR_S, DAY_S = 3_600, 86_400
 KEY = key_of(0)
@@ -339,7 +339,7 @@ FULL = """
 import resource, signal, sys, logging
 sys.path.insert(0, sys.argv[2])
 from store_cases import done, key_of
-from speechframe.store.cache import Cache
+from speechframe.old_store.cache import Cache
 
 logging.basicConfig(format="%(message)s")
 cache = Cache(sys.argv[1])
@@ -363,7 +363,7 @@ READ_ONLY = """
 import os, sys, logging
 sys.path.insert(0, sys.argv[2])
 from store_cases import done, key_of
-from speechframe.store.cache import Cache
+from speechframe.old_store.cache import Cache
 from speechframe.errors import StoreError
 
 logging.basicConfig(format="%(message)s")
@@ -409,7 +409,7 @@ CROWD = """
 import logging, os, random, sys, threading, time
 sys.path.insert(0, sys.argv[2])
 from store_cases import audio_of, done, key_of
-from speechframe.store.cache import Cache
+from speechframe.old_store.cache import Cache
 
 logging.basicConfig(format="%(message)s")
 until, hits, wrong = time.monotonic() + 1.5, [], []
@@ -457,7 +457,7 @@ DOOMED = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[2])
 from store_cases import done, key_of
-from speechframe.store.cache import Cache
+from speechframe.old_store.cache import Cache
 
 count, real = 0, os.replace
 def replace(*names):

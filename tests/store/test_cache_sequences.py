@@ -17,7 +17,7 @@ from hypothesis.stateful import (
 )
 from store_cases import audio_of, done, key_of
 
-from speechframe.store.cache import Cache
+from speechframe.old_store.cache import Cache
 
 KEYS = st.integers(0, 7).map(key_of)
 # Few, so that calls share audio.

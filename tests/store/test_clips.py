@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from store_cases import TABLE_SCHEMA, key_of, manifest, table_batch
 
-from speechframe.store import Problem, RunFolder, clips, is_remote, remote
+from speechframe.old_store import Problem, RunFolder, clips, is_remote, remote
 
 DATA = [bytes([k]) * 700 for k in range(4)]
 NAMES = [f"input/audio/{hashlib.sha256(data).hexdigest()}" for data in DATA]
@@ -112,7 +112,7 @@ def test_a_whole_clip_is_not_written_again(kept, monkeypatch):
     def refuse(*_):
         raise AssertionError("it is there")
 
-    monkeypatch.setattr("speechframe.store.files.write_whole", refuse)
+    monkeypatch.setattr("speechframe.old_store.files.write_whole", refuse)
     keep_all(kept)
 
 

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 from store_cases import MOMENT, check_whole, done, key_of, manifest, sent, tried
 
-from speechframe.store import LEDGER_SCHEMA, Record, Recovered, RunFolder
-from speechframe.store.ledger import read_attempts
-from speechframe.store.schema import FINISHED
+from speechframe.old_store import LEDGER_SCHEMA, Record, Recovered, RunFolder
+from speechframe.old_store.ledger import read_attempts
+from speechframe.old_store.schema import FINISHED
 
 SIGKILLED = -9
 

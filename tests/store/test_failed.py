@@ -5,10 +5,10 @@ import shutil
 import pytest
 from store_cases import all_rows, check_whole, done, failed, key_of
 
-from speechframe.store import RunFolder, writer
-from speechframe.store import failed as failed_file
-from speechframe.store.index import KeyIndex
-from speechframe.store.parts import open_part
+from speechframe.old_store import RunFolder, writer
+from speechframe.old_store import failed as failed_file
+from speechframe.old_store.index import KeyIndex
+from speechframe.old_store.parts import open_part
 
 CALLS = 160
 CUT_ROWS = 10

@@ -10,14 +10,14 @@ import pytest
 from store_cases import TABLE_SCHEMA, check_whole, done, key_of, manifest, sent, table_batch, tried
 
 from speechframe.errors import StoreError
-from speechframe.store import RunFolder, files, writer
+from speechframe.old_store import RunFolder, files, writer
 
 LIMITED = """
 import resource, sys
 sys.path.insert(0, sys.argv[2])
 from store_cases import done, key_of, sent, tried
 from speechframe.errors import StoreError
-from speechframe.store import RunFolder
+from speechframe.old_store import RunFolder
 
 run = RunFolder.open(sys.argv[1])
 kept = 0

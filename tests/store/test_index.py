@@ -5,8 +5,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from store_cases import done, failed, key_of, manifest, statuses_in
 
-from speechframe.store import RunFolder, footer, parts
-from speechframe.store.index import halves_of
+from speechframe.old_store import RunFolder, footer, parts
+from speechframe.old_store.index import halves_of
 
 # Keys that share their first half, keys that are no hex digits, and ordinary ones.
 HEX = st.integers(0, 2**128 - 1).map("{:032x}".format)

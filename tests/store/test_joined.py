@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from store_cases import TABLE_SCHEMA, audio_of, done, failed, key_of, manifest, table_batch
 
 from speechframe.errors import StoreError
-from speechframe.store import PART_SCHEMA, RunFolder, join, parts, writer
+from speechframe.old_store import PART_SCHEMA, RunFolder, join, parts, writer
 
 KEYS = [key_of(i) for i in range(40)]
 
@@ -205,7 +205,7 @@ sys.path[:0] = sys.argv[2:]
 import random
 from peak import peak_kb
 from store_cases import TABLE_SCHEMA, done, key_of, manifest, table_batch
-from speechframe.store import RunFolder
+from speechframe.old_store import RunFolder
 
 run = RunFolder.create(sys.argv[1], manifest())
 keys = [key_of(i) for i in range(6_000)]

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from store_cases import MOMENT, audio_of, check_whole, key_of, sent
 
-from speechframe.store import RunFolder
+from speechframe.old_store import RunFolder
 
 RELEASED = Path(__file__).parent / "layout-1"
 

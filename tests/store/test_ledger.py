@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 from store_cases import MOMENT, done, key_of, sent, tried
 
-from speechframe.store.ledger import ledger_files, read_attempts, read_ledger
-from speechframe.store.parts import open_part
-from speechframe.store.schema import LEDGER_SCHEMA
+from speechframe.old_store.ledger import ledger_files, read_attempts, read_ledger
+from speechframe.old_store.parts import open_part
+from speechframe.old_store.schema import LEDGER_SCHEMA
 
 KEYS = [key_of(i) for i in range(50)]
 SOME = ["status", "credits", "request_key"]
@@ -21,7 +21,7 @@ SOME = ["status", "credits", "request_key"]
 @pytest.fixture
 def growing(run, add_rows, monkeypatch):
     """A run with two files of the ledger, and attempts that only its log has; the newest come first."""
-    monkeypatch.setattr("speechframe.store.writer.PART_ROWS", 20)
+    monkeypatch.setattr("speechframe.old_store.writer.PART_ROWS", 20)
     add_rows(run, KEYS)
     with run.lock(), run.writer() as out:
         for number, key in enumerate(KEYS):
@@ -76,8 +76,8 @@ sys.path[:0] = sys.argv[2:]
 from peak import peak_kb
 from store_cases import TABLE_SCHEMA, key_of, manifest, table_batch, tried
 from speechframe import open_run
-from speechframe.store import RunFolder
-from speechframe.store.ledger import ledger_path, write_ledger
+from speechframe.old_store import RunFolder
+from speechframe.old_store.ledger import ledger_path, write_ledger
 
 run = RunFolder.create(sys.argv[1], manifest())
 with run.lock(), run.add_table(TABLE_SCHEMA) as table:

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pytest
 from store_cases import audio_of, done, failed, key_of, sent, tried
 
-from speechframe.store import Record, RunFolder, log, look, parts, writer
-from speechframe.store.entries import FIELDS, encode_answer, sha256_of
-from speechframe.store.live import Segment, SegmentFile
-from speechframe.store.log import Kind
+from speechframe.old_store import Record, RunFolder, log, look, parts, writer
+from speechframe.old_store.entries import FIELDS, encode_answer, sha256_of
+from speechframe.old_store.live import Segment, SegmentFile
+from speechframe.old_store.log import Kind
 
 CALLS = 300
 
@@ -217,7 +217,7 @@ MEMORY = """
 import sys
 sys.path.insert(0, sys.argv[3])
 from peak import peak_kb
-from speechframe.store import RunFolder
+from speechframe.old_store import RunFolder
 
 run = RunFolder.open(sys.argv[1])
 run.keys()

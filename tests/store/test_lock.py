@@ -12,11 +12,11 @@ import pytest
 from store_cases import manifest
 
 from speechframe.errors import RunLocked, StoreError
-from speechframe.store import RunFolder
+from speechframe.old_store import RunFolder
 
 HOLDER = """
 import sys, time
-from speechframe.store import RunFolder
+from speechframe.old_store import RunFolder
 
 with RunFolder.open(sys.argv[1]).lock():
     print("held", flush=True)

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from store_cases import MOMENT, done, failed, key_of, sent, tried
 
-from speechframe.store import CallStatus, log
-from speechframe.store.entries import FIELDS, Decoder, encode_answer, encode_attempt, encode_sent
-from speechframe.store.log import MAGIC, Kind, LogWriter, Segment, SegmentReader
+from speechframe.old_store import CallStatus, log
+from speechframe.old_store.entries import FIELDS, Decoder, encode_answer, encode_attempt, encode_sent
+from speechframe.old_store.log import MAGIC, Kind, LogWriter, Segment, SegmentReader
 
 
 def written(path, *entries, sealed=False):
@@ -290,7 +290,7 @@ def wait_until(condition, seconds=60.0):
 LIMITED = """
 import resource, sys
 from pathlib import Path
-from speechframe.store.log import Kind, Segment
+from speechframe.old_store.log import Kind, Segment
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
 segment = Segment(Path(sys.argv[1]))

@@ -7,7 +7,7 @@ import pytest
 from store_cases import manifest
 
 from speechframe.errors import NotARun, RunMismatch, StoreError
-from speechframe.store import LAYOUT, RunFolder, RunManifest, TableEntry
+from speechframe.old_store import LAYOUT, RunFolder, RunManifest, TableEntry
 
 FULL = RunManifest(
     run_id="run-1",

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from store_cases import TABLE_SCHEMA, done, failed, key_of, manifest
 
-from speechframe.store import RunFolder
+from speechframe.old_store import RunFolder
 
 ROWS = 20_000
 

@@ -18,7 +18,7 @@ KEYS = [key_of(i) for i in range(30)]
 @pytest.fixture
 def folder(run, add_rows, monkeypatch):
     """A run with two parts, a failure and an unknown, as files in parts/."""
-    monkeypatch.setattr("speechframe.store.writer.PART_ROWS", 20)
+    monkeypatch.setattr("speechframe.old_store.writer.PART_ROWS", 20)
     add_rows(run, KEYS)
     with run.lock(), run.writer() as out:
         for key in KEYS[:28]:

@@ -5,7 +5,7 @@ import shutil
 
 from store_cases import audio_of, check_whole, done, failed, key_of, manifest, sent, tried
 
-from speechframe.store import Recovered, RunFolder
+from speechframe.old_store import Recovered, RunFolder
 
 A, B, C = map(key_of, range(3))
 

@@ -31,8 +31,8 @@ from store_cases import (
 
 from speechframe.cli import main
 from speechframe.errors import NotARun, RunLocked, StoreError
-from speechframe.store import RunFolder, draft_parent, holder, is_remote, locate, remote, writer
-from speechframe.store.locate import work_folder
+from speechframe.old_store import RunFolder, draft_parent, holder, is_remote, locate, remote, writer
+from speechframe.old_store.locate import work_folder
 
 HERE = Path(__file__).parent
 BUCKET = "speech"

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 from store_cases import MOMENT, all_rows, audio_of, done, failed, key_of, sent, tried
 
-from speechframe.store import LEDGER_SCHEMA, PART_SCHEMA, Record
-from speechframe.store.parts import open_part, part_files
+from speechframe.old_store import LEDGER_SCHEMA, PART_SCHEMA, Record
+from speechframe.old_store.parts import open_part, part_files
 
 KEY = key_of(1)
 AUDIO = audio_of(KEY)

@@ -17,7 +17,7 @@ from hypothesis.stateful import (
 )
 from store_cases import audio_of, check_whole, done, failed, key_of, manifest, sent, statuses_in, tried
 
-from speechframe.store import RunFolder, log, parts, writer
+from speechframe.old_store import RunFolder, log, parts, writer
 
 KEYS = st.sampled_from([key_of(i) for i in range(12)])
 

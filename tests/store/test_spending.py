@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from spending_lab import ACCOUNT
 
 from speechframe.errors import StoreError
-from speechframe.store.spending import FILE_NAME, LAYOUT, SHARE, Account, Spending, month_of
+from speechframe.old_store.spending import FILE_NAME, LAYOUT, SHARE, Account, Spending, month_of
 
 LAB = Path(__file__).with_name("spending_lab.py")
 

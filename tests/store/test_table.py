@@ -10,8 +10,8 @@ import pytest
 from store_cases import TABLE_SCHEMA, key_of, table_batch
 
 from speechframe.errors import StoreError
-from speechframe.store import RunFolder, files
-from speechframe.store.remote import Unreachable
+from speechframe.old_store import RunFolder, files
+from speechframe.old_store.remote import Unreachable
 
 
 def test_the_newest_table_is_the_runs(run, add_rows):

@@ -3,8 +3,8 @@
 import pytest
 
 from speechframe.errors import StoreError
-from speechframe.store import LedgerRow, Record, RunFolder, RunManifest, SentRecord
-from speechframe.store.log import HEADER_BYTES
+from speechframe.old_store import LedgerRow, Record, RunFolder, RunManifest, SentRecord
+from speechframe.old_store.log import HEADER_BYTES
 
 KEYS = [f"{i:032x}" for i in range(5)]
 

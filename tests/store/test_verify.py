@@ -9,9 +9,9 @@ import pytest
 from store_cases import audio_of, done, failed, key_of, sent, tried
 
 from speechframe.errors import StoreError
-from speechframe.store import Problem, footer, parts
-from speechframe.store.ledger import ledger_files
-from speechframe.store.parts import failed_file, part_files
+from speechframe.old_store import Problem, footer, parts
+from speechframe.old_store.ledger import ledger_files
+from speechframe.old_store.parts import failed_file, part_files
 
 KEYS = [key_of(i) for i in range(5)]
 

@@ -11,8 +11,8 @@ import pytest
 from store_cases import all_rows, audio_of, check_whole, done, failed, key_of, sent, tried
 
 from speechframe.errors import StoreError
-from speechframe.store import RunFolder, parts, writer
-from speechframe.store.parts import open_part, part_files
+from speechframe.old_store import RunFolder, parts, writer
+from speechframe.old_store.parts import open_part, part_files
 
 KEYS = [key_of(i) for i in range(300)]
 
@@ -323,7 +323,7 @@ import sys
 sys.path[:0] = sys.argv[2:]
 from peak import peak_kb
 from store_cases import all_rows, done, key_of, manifest, sent, tried
-from speechframe.store import RunFolder
+from speechframe.old_store import RunFolder
 
 audio = bytes(60_000)
 run = RunFolder.create(sys.argv[1], manifest())

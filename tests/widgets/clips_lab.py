@@ -3,7 +3,7 @@
 import numpy as np
 
 from speechframe.audio.codec import encode
-from speechframe.batch.clip import Clip
+from speechframe.old_batch.clip import Clip
 from speechframe.spec.speech import Format
 
 

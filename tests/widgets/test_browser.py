@@ -12,8 +12,8 @@ from clips_lab import spoken
 from playwright.sync_api import expect
 
 import speechframe as spf
-from speechframe.batch.run import Run
-from speechframe.store import Record, RunFolder, RunManifest
+from speechframe.old_batch.run import Run
+from speechframe.old_store import Record, RunFolder, RunManifest
 from speechframe.testing import FaultyService
 from speechframe.widgets.browser import browse
 

@@ -7,8 +7,8 @@ import pytest
 from jupyter_client import KernelManager
 
 import speechframe as spf
-from speechframe.batch.progress import display_of
 from speechframe.errors import SettingsError
+from speechframe.old_batch.progress import display_of
 from speechframe.testing import FaultyService
 
 VIEW = "application/vnd.jupyter.widget-view+json"

@@ -4,8 +4,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from speechframe.batch.run import Run
-from speechframe.store import Record, RunFolder, RunManifest
+from speechframe.old_batch.run import Run
+from speechframe.old_store import Record, RunFolder, RunManifest
 from speechframe.widgets.rows import SORTED_BY, Arranged, RowReader
 
 TEXTS = (

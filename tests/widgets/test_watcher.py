@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from speechframe.batch.run import Run
-from speechframe.store import LedgerRow, Record, RunFolder, RunManifest, SentRecord
-from speechframe.store.ledger import read_ledger
+from speechframe.old_batch.run import Run
+from speechframe.old_store import LedgerRow, Record, RunFolder, RunManifest, SentRecord
+from speechframe.old_store.ledger import read_ledger
 from speechframe.widgets import attempts
 from speechframe.widgets.attempts import AttemptReader
 from speechframe.widgets.watcher import Watcher

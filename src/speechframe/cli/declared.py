@@ -20,13 +20,13 @@ from pathlib import Path
 from types import MappingProxyType, NoneType, UnionType
 from typing import Any
 
-from speechframe.batch.columns import Column, col
-from speechframe.batch.options import Options, RunOptions
 from speechframe.cli import docstrings
 from speechframe.cli.docstrings import option_name
+from speechframe.old_batch.columns import Column, col
+from speechframe.old_batch.options import Options, RunOptions
 
-VERBS_ROOM = "speechframe.batch"
-_VERBS_MODULE = "speechframe.batch.verbs"
+VERBS_ROOM = "speechframe.old_batch"
+_VERBS_MODULE = "speechframe.old_batch.verbs"
 _DECORATOR = "@verb("
 
 NOT_OFFERED = frozenset({"wait", "service"})

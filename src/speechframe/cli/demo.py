@@ -12,7 +12,7 @@ from speechframe.cli import exits, runs, selection
 from speechframe.errors import SettingsError
 
 if TYPE_CHECKING:
-    from speechframe.batch.run import Run
+    from speechframe.old_batch.run import Run
 
 TABLE = Path("datasets/demo.csv")
 RUN_DIR = Path("runs/demo")
@@ -48,9 +48,9 @@ def run(options: argparse.Namespace) -> int:
     """Speak the table and print what came of it."""
     table = _table(options)
     from speechframe import api
-    from speechframe.batch.columns import col
-    from speechframe.batch.table import open_table
     from speechframe.local import shared_service
+    from speechframe.old_batch.columns import col
+    from speechframe.old_batch.table import open_table
 
     started = time.monotonic()
     data, is_default = _local_folder()
@@ -157,7 +157,7 @@ def _tries(made: "Run", options: argparse.Namespace) -> list[Try]:
 
 
 def _first_id(made: "Run") -> str:
-    from speechframe.store import RunFolder
+    from speechframe.old_store import RunFolder
 
     name = RunFolder.open(made.path).tables()[-1].name_of("speech_row_id")
     first: Any = next(made.batches([name], audio=False, batch_rows=1))

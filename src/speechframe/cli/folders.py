@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from speechframe.cli.run_facts import DamagedRun, RunFacts
-    from speechframe.store import Problem
+    from speechframe.old_store import Problem
 
 _ROOTS = (Path("speechframe-runs"), Path("runs"))
 _HEAD = ("path", "verb", "done", "status", "credits", "audio", "size", "changed")
@@ -172,15 +172,15 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _problems(folder: str) -> "tuple[str, list[Problem]]":
-    from speechframe.store import RunFolder
+    from speechframe.old_store import RunFolder
 
     run = RunFolder.open(folder)
     return str(run.path), run.verify()
 
 
 def _unreadable(error: SpeechframeError) -> "Problem":
-    from speechframe.store import Problem
-    from speechframe.store.manifest import FILE_NAME
+    from speechframe.old_store import Problem
+    from speechframe.old_store.manifest import FILE_NAME
 
     return Problem(FILE_NAME, None, str(error))
 

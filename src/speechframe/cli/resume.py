@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _redo(words: list[str] | None) -> Any:
-    from speechframe.batch.redo import REDO_STATES
+    from speechframe.old_batch.redo import REDO_STATES
 
     if words is not None and len(words) == 1 and words[0] in REDO_STATES:
         return words[0]

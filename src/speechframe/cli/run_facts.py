@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from speechframe.errors import NotARun, RunLocked, RunMismatch, StoreError
-from speechframe.store import RunFolder, drafts_in
-from speechframe.store.contents import ROOMS, others_in
-from speechframe.store.lock import HOLDER_NAME, LOCK_NAME, is_held, locked
-from speechframe.store.manifest import FILE_NAME
-from speechframe.store.run_state import PLANNED, RUNNING, STATE_KEY, STOPPED
-from speechframe.store.schema import FINISHED
+from speechframe.old_store import RunFolder, drafts_in
+from speechframe.old_store.contents import ROOMS, others_in
+from speechframe.old_store.lock import HOLDER_NAME, LOCK_NAME, is_held, locked
+from speechframe.old_store.manifest import FILE_NAME
+from speechframe.old_store.run_state import PLANNED, RUNNING, STATE_KEY, STOPPED
+from speechframe.old_store.schema import FINISHED
 
 DAMAGED = "damaged"
 """The status of a run that cannot be read; a run folder never says so of itself."""

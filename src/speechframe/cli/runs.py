@@ -18,7 +18,7 @@ from speechframe.errors import SettingsError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from speechframe.batch.run import Run
+    from speechframe.old_batch.run import Run
 
 _STOPPING = b"\nstopping: calls in flight finish first; Ctrl-C again cancels them\n"
 _FAILURES_SHOWN = 5
@@ -33,7 +33,7 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
 
 def settle_run_options(parser: argparse.ArgumentParser, given: dict[str, Any]) -> None:
     """End with a usage error when a run option has a value that is not allowed, before a service starts."""
-    from speechframe.batch.options import Options, option_names
+    from speechframe.old_batch.options import Options, option_names
 
     if given.get("dry_run"):
         # Its one line is the report.
@@ -85,7 +85,7 @@ def code_of(run: "Run") -> int:
 
 
 def _counts(facts: Mapping[str, Any]) -> dict[str, int]:
-    from speechframe.batch.outcome import STATES
+    from speechframe.old_batch.outcome import STATES
 
     return {name: facts[name] for name in STATES if name in facts}
 
@@ -188,7 +188,7 @@ def _speed(run: "Run") -> dict[str, Any]:
 
 
 def _lines(run: "Run", facts: Mapping[str, Any], counts: Mapping[str, int]) -> Iterator[str]:
-    from speechframe.batch.progress import counted, credits_in_words
+    from speechframe.old_batch.progress import counted, credits_in_words
 
     # "stopped (stopped)" after Ctrl-C would say nothing.
     because = f" ({run.stopped_because})" if run.stopped_because not in {None, run.status} else ""
@@ -203,7 +203,7 @@ def _lines(run: "Run", facts: Mapping[str, Any], counts: Mapping[str, int]) -> I
 
 
 def _made(facts: Mapping[str, Any]) -> str:
-    from speechframe.batch.run import result_of
+    from speechframe.old_batch.run import result_of
 
     return result_of(facts)
 
@@ -228,8 +228,8 @@ def _failures(run: "Run") -> "Iterator[pa.RecordBatch]":
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from speechframe.batch.naming import ROW_ID
-    from speechframe.batch.outcome import HEARD, PENDING
+    from speechframe.old_batch.naming import ROW_ID
+    from speechframe.old_batch.outcome import HEARD, PENDING
 
     others = pa.array([*HEARD, PENDING])
     for batch in run.batches([run.name_of(name) for name in (ROW_ID, *_WHY)]):

@@ -13,7 +13,7 @@ from speechframe.cli import declared, docstrings, exits, selection, show
 from speechframe.spec.speech import Format
 
 if TYPE_CHECKING:
-    from speechframe.batch.clip import Clip
+    from speechframe.old_batch.clip import Clip
 
 STDOUT = "-"
 _NAME_WORDS = 5
@@ -23,8 +23,8 @@ _TRIES = 1000
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options: those of `generate` that concern one text, as constants."""
-    from speechframe.batch.generate import GenerateOperation, generate
-    from speechframe.batch.operation import Service
+    from speechframe.old_batch.generate import GenerateOperation, generate
+    from speechframe.old_batch.operation import Service
 
     data = GenerateOperation.on(Service()).data_arguments
     own = [

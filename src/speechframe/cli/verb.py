@@ -53,13 +53,13 @@ def _verb(name: str) -> Any:
     shipped = declared.shipped_verbs()
     if name in shipped:
         importlib.import_module(shipped[name][0])
-    from speechframe.batch.verbs import VERBS
+    from speechframe.old_batch.verbs import VERBS
 
     return VERBS[name]
 
 
 def _data_arguments(verb: Any) -> frozenset[str]:
-    from speechframe.batch.operation import Service
+    from speechframe.old_batch.operation import Service
 
     # Which arguments name columns is the operation's to say; no service is needed for that.
     found: frozenset[str] = verb.operation.on(Service()).data_arguments

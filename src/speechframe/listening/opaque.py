@@ -9,7 +9,7 @@ import secrets
 from pathlib import Path
 
 from speechframe.errors import StoreError
-from speechframe.store.files import storing, sync_folder
+from speechframe.old_store.files import storing, sync_folder
 
 __all__ = ["Secret", "secret_of"]
 

@@ -13,7 +13,7 @@ from speechframe.errors import ListeningError, StoreError
 from speechframe.listening.design import design
 from speechframe.listening.questions import Question
 from speechframe.listening.signals import ANCHORS
-from speechframe.store.files import storing, write_private
+from speechframe.old_store.files import storing, write_private
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,9 +7,9 @@ from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
-from speechframe.batch.clip import Clip
-from speechframe.batch.columns import Column
 from speechframe.errors import ListeningError
+from speechframe.old_batch.clip import Clip
+from speechframe.old_batch.columns import Column
 from speechframe.page.arguments import text
 from speechframe.page.clips import Entry, Shelf, shelf_of
 

@@ -23,14 +23,14 @@ import numpy as np
 from speechframe.audio import codec
 from speechframe.audio._samples import fitted
 from speechframe.audio.codec import Samples
-from speechframe.batch.clip import Clip
 from speechframe.errors import AudioError, StoreError
 from speechframe.listening.opaque import secret_of
 from speechframe.listening.signals import ANCHORS, TARGET_LUFS, loudness_lufs, low_passed
 from speechframe.listening.sources import Material
+from speechframe.old_batch.clip import Clip
+from speechframe.old_store.files import private_file, private_folder, storing, write_private
 from speechframe.spec.chosen import CONTENT_TYPES
 from speechframe.spec.speech import Format
-from speechframe.store.files import private_file, private_folder, storing, write_private
 
 __all__ = ["Sound", "Stimuli", "open_stimuli", "prepare"]
 

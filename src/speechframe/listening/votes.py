@@ -18,7 +18,7 @@ from filelock import FileLock
 
 from speechframe.analysis.votes import VOTE_SCHEMA
 from speechframe.errors import VoteRefused
-from speechframe.store.files import storing, sync_folder
+from speechframe.old_store.files import storing, sync_folder
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,14 +10,14 @@ from typing import Any
 
 from speechframe.audio.codec import inspect
 from speechframe.audio.peaks import PEAK_BINS, peaks
-from speechframe.batch.clip import Clip, Word
-from speechframe.batch.columns import Column
-from speechframe.batch.naming import ROW_ID
-from speechframe.batch.outcome import HEARD
-from speechframe.batch.run import Run
-from speechframe.batch.selection import Selection
 from speechframe.errors import AudioError, SpeechframeError, StoreError
-from speechframe.store.schema import AUDIO_COLUMN
+from speechframe.old_batch.clip import Clip, Word
+from speechframe.old_batch.columns import Column
+from speechframe.old_batch.naming import ROW_ID
+from speechframe.old_batch.outcome import HEARD
+from speechframe.old_batch.run import Run
+from speechframe.old_batch.selection import Selection
+from speechframe.old_store.schema import AUDIO_COLUMN
 
 __all__ = ["Entry", "Shelf", "shelf_of"]
 

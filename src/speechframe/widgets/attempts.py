@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from speechframe.batch.books import IN_VAIN
-from speechframe.batch.outcome import LOST
+from speechframe.old_batch.books import IN_VAIN
+from speechframe.old_batch.outcome import LOST
+from speechframe.old_store import RunFolder
+from speechframe.old_store.index import KeyIndex, halves_of
+from speechframe.old_store.ledger import read_ledger
 from speechframe.spec.billing import CREDIT
-from speechframe.store import RunFolder
-from speechframe.store.index import KeyIndex, halves_of
-from speechframe.store.ledger import read_ledger
 from speechframe.widgets.figures import POINTS
 
 __all__ = ["AttemptReader", "Attempts"]

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import traitlets as t
 
-from speechframe.batch.outcome import STATES
-from speechframe.batch.reviews import KEEP, REJECT
-from speechframe.batch.run import Run
-from speechframe.batch.selection import Selection
 from speechframe.errors import SpeechframeError
+from speechframe.old_batch.outcome import STATES
+from speechframe.old_batch.reviews import KEEP, REJECT
+from speechframe.old_batch.run import Run
+from speechframe.old_batch.selection import Selection
 from speechframe.page.arguments import flag, text, whole
 from speechframe.page.clips import Entry, Shelf
 from speechframe.page.html import one_file, saved

@@ -10,11 +10,11 @@ import traitlets as t
 
 from speechframe import aio
 from speechframe._loop import run_sync, submit
-from speechframe.batch.columns import col
-from speechframe.batch.outcome import PENDING
-from speechframe.batch.run import Run
-from speechframe.batch.selection import Selection
 from speechframe.errors import SpeechframeError
+from speechframe.old_batch.columns import col
+from speechframe.old_batch.outcome import PENDING
+from speechframe.old_batch.run import Run
+from speechframe.old_batch.selection import Selection
 from speechframe.page.arguments import text
 from speechframe.page.clips import Shelf, shelf_of
 from speechframe.page.html import one_file, saved

@@ -14,12 +14,12 @@ import traitlets as t
 from speechframe import aio
 from speechframe._loop import submit
 from speechframe.audio.peaks import peaks
-from speechframe.batch.options import Options, RunOptions, check_names
-from speechframe.batch.run import Run
 from speechframe.errors import SpeechframeError
+from speechframe.old_batch.options import Options, RunOptions, check_names
+from speechframe.old_batch.run import Run
+from speechframe.old_store.run_state import RUNNING
+from speechframe.old_store.schema import AUDIO_COLUMN
 from speechframe.page.clips import Entry, Shelf
-from speechframe.store.run_state import RUNNING
-from speechframe.store.schema import AUDIO_COLUMN
 from speechframe.widgets.base import ClipWidget, run_of, table
 from speechframe.widgets.watcher import Watcher
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from speechframe.batch.outcome import CACHED, CHARGED_UNKNOWN, DONE, FAILED, SUSPECT
-from speechframe.store.run_state import PLANNED, RUNNING, STOPPED, StopReason
+from speechframe.old_batch.outcome import CACHED, CHARGED_UNKNOWN, DONE, FAILED, SUSPECT
+from speechframe.old_store.run_state import PLANNED, RUNNING, STOPPED, StopReason
 
 __all__ = ["COUNTED", "POINTS", "STOP_WORDS", "Burn", "Figures", "to_go"]
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from speechframe.batch.naming import ROW_ID
-from speechframe.batch.outcome import HEARD
-from speechframe.batch.prepared import sources_of
-from speechframe.batch.reviews import KEEP, REJECT, last_words
-from speechframe.batch.run import Run
+from speechframe.old_batch.naming import ROW_ID
+from speechframe.old_batch.outcome import HEARD
+from speechframe.old_batch.prepared import sources_of
+from speechframe.old_batch.reviews import KEEP, REJECT, last_words
+from speechframe.old_batch.run import Run
+from speechframe.old_store.schema import AUDIO_COLUMN, BOOKKEEPING
 from speechframe.page.clips import Entry, Shelf
-from speechframe.store.schema import AUDIO_COLUMN, BOOKKEEPING
 
 if TYPE_CHECKING:
     import numpy.typing as npt

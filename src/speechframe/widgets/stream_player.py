@@ -14,9 +14,9 @@ import traitlets as t
 
 from speechframe.audio.codec import encode
 from speechframe.audio.peaks import peaks
-from speechframe.batch.clip import Clip
-from speechframe.client import Stream, SyncStream
 from speechframe.errors import AudioError, SpeechframeError, StoreError
+from speechframe.old_batch.clip import Clip
+from speechframe.old_client import Stream, SyncStream
 from speechframe.page.clips import Entry, Shelf
 from speechframe.page.guessed import guessed_words
 from speechframe.page.html import one_file, saved

@@ -8,11 +8,11 @@ import traitlets as t
 
 from speechframe import aio
 from speechframe._loop import run_sync, submit
-from speechframe.batch.clip import Clip
-from speechframe.batch.speech_fields import ARGUMENTS
-from speechframe.batch.table import problem
-from speechframe.client import Client
 from speechframe.errors import InvalidRows, SpeechframeError
+from speechframe.old_batch.clip import Clip
+from speechframe.old_batch.speech_fields import ARGUMENTS
+from speechframe.old_batch.table import problem
+from speechframe.old_client import Client
 from speechframe.page.arguments import text as said
 from speechframe.spec.billing import billed_characters
 from speechframe.spec.locales import is_within, language_of, nearest

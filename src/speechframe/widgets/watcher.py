@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from speechframe.batch.prepared import budget_of
-from speechframe.batch.run import TRANSLATE, Run
+from speechframe.old_batch.prepared import budget_of
+from speechframe.old_batch.run import TRANSLATE, Run
+from speechframe.old_store.index import Halves, halves_of
+from speechframe.old_store.run_state import RUNNING
 from speechframe.spec.billing import CREDIT, to_credits
-from speechframe.store.index import Halves, halves_of
-from speechframe.store.run_state import RUNNING
 from speechframe.widgets.attempts import AttemptReader
 from speechframe.widgets.figures import COUNTED, POINTS, Burn, Figures
 
