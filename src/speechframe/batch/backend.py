@@ -1,0 +1,398 @@
+"""The seam between runs and services: how a row becomes a call, and what is kept of its answer.
+
+A run knows nothing of HTTP, of speech or of any service. A backend knows nothing of queues, budgets or
+folders.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from speechframe.batch.keys import call_key
+from speechframe.errors import SpeechframeError
+from speechframe.spec.check import FieldProblem
+
+Note = Callable[[bytes], Awaitable[None]]
+Admit = Callable[[int], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One call: what is asked for, what is sent, and what it costs.
+
+    Parameters
+    ----------
+    content
+        What is asked for, in canonical form: requests with equal content share one call and one answer.
+    body
+        What :meth:`Backend.send` needs. It is written to the run's folder, so a resume needs nothing else.
+    price
+        Thousandths of a credit.
+    characters
+        Billed characters.
+    facts
+        Columns of the ledger that are known before the call: ``model``, ``locale``, ``voice_id``, ``format``.
+        They also stand in the row's record.
+    varies
+        Whether another take would sound different. Where it would not, a retake is the first take and free.
+    parts
+        The requests of several rows that go in this one call; empty for a call of one row. Price and
+        characters are their sums.
+    key, take
+        Set by the run: the call's key, and 0 or the number of a later take.
+    row_id
+        Set by the run: the first row that has this call.
+    """
+
+    content: bytes
+    body: bytes = field(repr=False)
+    price: int
+    characters: int = 0
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    varies: bool = True
+    parts: "tuple[Request, ...]" = ()
+    key: str = ""
+    take: int = 0
+    row_id: str = ""
+
+    @property
+    def rows(self) -> "tuple[Request, ...]":
+        """The requests that get a record each: its parts, or itself."""
+        return self.parts or (self,)
+
+    def next_take(self, base_key: str, take: int) -> "Request":
+        """Return the same request as another take."""
+        return replace(self, key=call_key(base_key, take), take=take)
+
+
+def packed(parts: Iterable[Request], body: bytes) -> Request:
+    """Return one call for several rows.
+
+    Parameters
+    ----------
+    parts
+        One request a row.
+    body
+        What is sent for all of them.
+    """
+    parts = tuple(parts)
+    first = parts[0]
+    price = sum(part.price for part in parts)
+    characters = sum(part.characters for part in parts)
+    return Request(
+        b"",
+        body,
+        price,
+        characters,
+        first.facts,
+        parts=parts,
+        key=first.key,
+        take=first.take,
+        row_id=first.row_id,
+    )
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One attempt of a call, as :meth:`Backend.send` sees it.
+
+    Attributes
+    ----------
+    lane
+        Which of the backend's lanes it goes to, by name.
+    deadline_s
+        Seconds it may take, download included; None for the backend's own limit. The run ends an attempt that
+        takes longer than what is given here.
+    idempotency_key
+        The same for every attempt of this call; None where the service promises nothing for it.
+    take
+        0, or the number of a later take.
+    noted
+        What an earlier attempt of this call noted, even in a process that was killed; None without.
+    note
+        ``await attempt.note(data)`` returns when `data` is on disk: the address of an answer before it is
+        downloaded, the id of a job before it is waited for.
+    admit
+        ``await attempt.admit(n)`` before `n` bytes of an answer are read: it returns when there is room for
+        them in memory, and raises :class:`BadAnswer` when there never will be.
+    """
+
+    lane: str
+    deadline_s: float | None
+    idempotency_key: str | None
+    take: int
+    noted: bytes | None
+    note: Note
+    admit: Admit
+
+
+@dataclass(slots=True)
+class Answer:
+    """A good answer as it came. :meth:`Backend.records` finds out whether it can be used.
+
+    Parameters
+    ----------
+    data
+        Whatever the backend needs to make records of it.
+    trace_id
+        The service's id of the answer.
+    latency_ms
+        Time of the attempt.
+    balance
+        Characters left on the key, where the answer says so.
+    """
+
+    data: Any
+    trace_id: str | None = None
+    latency_ms: float | None = None
+    balance: int | None = None
+
+
+@dataclass(slots=True)
+class Record:
+    """What is kept of an answer for one row.
+
+    Parameters
+    ----------
+    values
+        The backend's columns, without the bytes of ``audio``.
+    audio
+        The bytes of the column ``audio``; None where there are none.
+    audio_name
+        The name that stands beside them in ``audio.path``.
+    warnings
+        What the service or the backend remarked about this answer.
+    millicredits
+        What it cost, where that is not the request's price.
+    basis
+        How the cost is known: ``computed``, or ``reported`` by the service.
+    """
+
+    values: dict[str, Any]
+    audio: bytes | None = field(default=None, repr=False)
+    audio_name: str | None = None
+    warnings: list[str] = field(default_factory=list)
+    millicredits: int | None = None
+    basis: str = "computed"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What speaks against an answer: its row is ``suspect``.
+
+    Parameters
+    ----------
+    code
+        A word for ``error_code``.
+    words
+        A sentence for ``error_message``, with figures.
+    """
+
+    code: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class LaneSpec:
+    """One address that takes calls.
+
+    Parameters
+    ----------
+    name
+        What people call it, such as the name of a region.
+    identity
+        What tells this lane from all others on this machine: service, address, key fingerprint and pool. Runs
+        whose lanes have one identity share its permits.
+    published
+        How many calls the service says it takes at once: never passed. None where it says nothing.
+    guess
+        How many to begin with where nothing is published and nothing was learned; None for the run's choice.
+    is_fallback
+        Only used while no other lane works.
+    """
+
+    name: str
+    identity: str
+    published: int | None = None
+    guess: int | None = None
+    is_fallback: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What a backend found out about its service.
+
+    Parameters
+    ----------
+    lanes
+        Where calls may go, the preferred first.
+    repeats_free_s
+        For how many seconds the service bills a repeat with the same idempotency key once; 0 where it
+        promises nothing.
+    takes
+        Whether it makes other takes.
+    balance
+        Characters left on the key, if it says.
+    key_fingerprint
+        What tells the key apart without giving it away.
+    is_local
+        Whether it is an embedded local service.
+    facts
+        What else stands in run.json, such as a hash of the voices.
+    """
+
+    lanes: tuple[LaneSpec, ...]
+    repeats_free_s: float = 0.0
+    takes: bool = True
+    balance: int | None = None
+    key_fingerprint: str = ""
+    is_local: bool = False
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Backend(ABC):
+    """How the rows of a run become calls of a service, and answers become rows.
+
+    A backend is opened once for each run. :meth:`check` is called in a thread, one row at a time, before
+    anything is sent; :meth:`send` in the event loop, many at a time; :meth:`records` and :meth:`judge` in a
+    thread, one answer at a time.
+
+    Attributes
+    ----------
+    operation
+        What the run does, in one word; run.json and the ledger say it.
+    columns
+        What is stored of an answer. ``audio`` and ``words`` are known by name to what plays and exports.
+    arguments
+        Names of the arguments of a row. Empty: every column of the table is one.
+    data_arguments
+        Those whose bare string names a column; a bare string of any other argument is a constant.
+    table_arguments
+        Those that hold for the whole table: a list is one value, not one for each row.
+    carried
+        Data arguments whose values may be of any kind, such as bytes or arrays, and are handed to
+        :meth:`check` as they are instead of being stored with the table.
+    unit
+        What one call is to people who count them.
+    remark
+        What else people are to know of such a run before it starts.
+    service
+        Identity of the service: part of every key. Known once it is open.
+    folder
+        The run's folder, set before rows are checked: what a request needs when it is sent and what is
+        nowhere else can be kept below ``folder / "clips"``. A body names such files relative to the folder,
+        which may be renamed between check and send. None while nothing is to be kept (``changes``).
+
+    Examples
+    --------
+    See ``tests/promises/test_backends.py``: a backend of sixty lines.
+    """
+
+    operation: str
+    columns: pa.Schema
+    arguments: tuple[str, ...] = ()
+    data_arguments: frozenset[str] = frozenset({"text"})
+    table_arguments: frozenset[str] = frozenset()
+    carried: frozenset[str] = frozenset()
+    unit: str = "call"
+    remark: str | None = None
+    service: str = ""
+    folder: Path | None = None
+
+    @abstractmethod
+    async def open(self) -> Opened:
+        """Find out what the service offers; spends nothing.
+
+        Raises
+        ------
+        SpeechframeError
+            When the service cannot be used at all.
+        """
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Give back what :meth:`open` took."""
+
+    def expand(self, values: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Yield the rows that one row of the table becomes, each with a suffix for its id.
+
+        Parameters
+        ----------
+        values
+            The row's arguments.
+        """
+        yield "", values
+
+    @abstractmethod
+    def check(self, values: Mapping[str, Any]) -> Request | list[FieldProblem]:
+        """Return the row's request, or everything that is wrong with it, by argument; asks nobody.
+
+        Parameters
+        ----------
+        values
+            The row's arguments; what was not given, or is null in the table, is not there.
+        """
+
+    def pack(self, requests: Iterator[Request]) -> Iterator[Request]:
+        """Yield calls for some requests, lazily; by default one each.
+
+        It is asked again for each half of a pack that was refused.
+        """
+        return requests
+
+    @abstractmethod
+    async def send(self, request: Request, attempt: Attempt) -> Answer:
+        """Make one attempt.
+
+        Raises
+        ------
+        ServiceError
+            For every status but 200.
+        ConnectionFailed
+            When no answer came; its `sent` says whether it may have been billed.
+        BadAnswer
+            For an answer with status 200 that cannot be read.
+        """
+
+    @abstractmethod
+    def records(self, request: Request, answer: Answer) -> list[Record | SpeechframeError]:
+        """Return what is kept for each of ``request.rows``, or why one has nothing.
+
+        Raises
+        ------
+        BadAnswer
+            When the answer is of no use for any row.
+        """
+
+    def judge(self, request: Request, record: Record, learned: dict[str, Any]) -> list[Finding]:
+        """Return what speaks against a record of one row; nothing as a rule.
+
+        Parameters
+        ----------
+        request
+            Of the row.
+        record
+            What is to be kept.
+        learned
+            For what the backend learns from the answers of one run; empty at its start.
+        """
+        del request, record, learned
+        return []
+
+    def describe(self, price: int) -> str | None:
+        """Return in words what a price is paid for, such as seconds of audio; None to say just the price."""
+        del price
+        return None
+
+
+Maker = Callable[[Any, Mapping[str, Any]], Backend]
+
+MAKERS: dict[str, Maker] = {}
+"""What makes the backend of an operation, so that a run finds its own by what run.json says.
+
+It gets ``service`` as the run was given it, and those arguments of the run that are constants.
+"""

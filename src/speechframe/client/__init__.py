@@ -1,0 +1,1 @@
+"""One call of one service, in one attempt or as many as it takes."""

@@ -1,0 +1,1 @@
+"""Run folders: what a run asked for, what came of it, and what it cost."""

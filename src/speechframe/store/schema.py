@@ -1,0 +1,156 @@
+"""The columns of a run's files, and what becomes of a call."""
+
+import json
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+import pyarrow as pa
+
+AUDIO = "audio"
+WORDS = "word_durations"
+
+AUDIO_TYPE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+"""What `datasets` calls Audio; with ``large_binary`` it would not be recognised."""
+
+WORDS_TYPE = pa.list_(pa.struct([("word", pa.string()), ("start_ms", pa.int32()), ("end_ms", pa.int32())]))
+
+TIME = pa.timestamp("us", tz="UTC")
+
+Row = dict[str, Any]
+
+
+def columns(**kinds: pa.DataType) -> pa.Schema:
+    """Return a schema with these columns, in this order."""
+    return pa.schema(list(kinds.items()))
+
+
+class Status(StrEnum):
+    """What became of a row's call."""
+
+    PENDING = "pending"
+    DONE = "done"
+    CACHED = "cached"
+    SUSPECT = "suspect"
+    FAILED = "failed"
+    CHARGED_UNKNOWN = "charged_unknown"
+    INVALID = "invalid"
+
+
+# As plain strings: reading an enum's value is a call of Python, and every row is compared with some.
+PENDING, DONE, CACHED, SUSPECT, FAILED, CHARGED_UNKNOWN, INVALID = (status.value for status in Status)
+
+STATUSES = (PENDING, DONE, CACHED, SUSPECT, FAILED, INVALID, CHARGED_UNKNOWN)
+"""In the order a summary lists them."""
+
+FINISHED = frozenset({DONE, CACHED, SUSPECT})
+"""Their records stand in ``parts/``; those of other calls that ended in ``failed/``."""
+
+
+class StopReason(StrEnum):
+    """Why a run ended before every call was made."""
+
+    BUDGET = "budget"
+    QUOTA = "quota"
+    REFUSED = "refused"
+    UNREACHABLE = "unreachable"
+    UNUSABLE = "unusable"
+    STOPPED = "stopped"
+    INTERRUPTED = "interrupted"
+    FAILED = "failed"
+
+
+CALL_COLUMNS = columns(
+    billed_characters=pa.int64(),
+    credits=pa.float64(),
+    balance_after=pa.int64(),
+    status=pa.string(),
+    error_code=pa.string(),
+    error_message=pa.string(),
+    error_status=pa.int32(),
+    trace_id=pa.string(),
+    attempts=pa.int32(),
+    latency_ms=pa.float64(),
+    lane=pa.string(),
+    service=pa.string(),
+    model=pa.string(),
+    voice_id=pa.string(),
+    locale=pa.string(),
+    warnings=pa.list_(pa.string()),
+    sha256=pa.string(),
+    request_key=pa.string(),
+    take=pa.int32(),
+    finished_at=TIME,
+)
+"""What every row of a part has, whatever the verb: how its answer came about."""
+
+BOOKKEEPING = frozenset(CALL_COLUMNS.names) - {"locale"}
+"""Columns that say how an answer came about, not what it is."""
+
+LEDGER = columns(
+    time=TIME,
+    run_id=pa.string(),
+    request_key=pa.string(),
+    take=pa.int32(),
+    attempt=pa.int32(),
+    operation=pa.string(),
+    model=pa.string(),
+    locale=pa.string(),
+    voice_id=pa.string(),
+    format=pa.string(),
+    characters=pa.int64(),
+    audio_seconds=pa.float64(),
+    credits=pa.float64(),
+    credits_basis=pa.string(),
+    balance_after=pa.int64(),
+    lane=pa.string(),
+    service=pa.string(),
+    key_fingerprint=pa.string(),
+    user=pa.string(),
+    host=pa.string(),
+    tags=pa.map_(pa.string(), pa.string()),
+    status=pa.string(),
+    error_code=pa.string(),
+    latency_ms=pa.float64(),
+    trace_id=pa.string(),
+    idempotency=pa.bool_(),
+)
+"""A row of the ledger: one attempt of one row's call. Never text, never a key.
+
+Its ``status`` is ``done``, ``suspect``, ``failed``, ``charged_unknown``, ``retried`` (the call was tried
+again) or ``settled`` (no attempt: a later repeat showed that the one before was billed once).
+``credits_basis`` is ``reported``, ``computed``, ``unknown`` (what it costs if it was billed) or ``none``.
+"""
+
+# Columns of ours in `input/`, beside the caller's.
+PREFIX = "spf:"
+ROW_ID, BASE_KEY, TAKE, PRICE, REQUEST, TAGS = (
+    PREFIX + name for name in ("row_id", "base_key", "take", "price", "request", "tags")
+)
+"""Row id; key of the first take (null: the row is invalid); take; thousandths of a credit; the request
+(null where an earlier row has the same call, see `batch.plan`); the row's tags as JSON (null without)."""
+
+INPUT_COLUMNS = columns(
+    **{
+        ROW_ID: pa.string(),
+        BASE_KEY: pa.string(),
+        TAKE: pa.int32(),
+        PRICE: pa.int64(),
+        REQUEST: pa.binary(),
+        TAGS: pa.string(),
+    }
+)
+
+# `datasets` takes the features named here from the file's schema and infers the others from Arrow types.
+_FEATURES = json.dumps({"info": {"features": {AUDIO: {"_type": "Audio"}}}})
+HUGGINGFACE_METADATA: Mapping[bytes | str, bytes | str] = {b"huggingface": _FEATURES.encode()}
+
+
+def part_schema(backend: pa.Schema) -> pa.Schema:
+    """Return the columns of a part: what a backend keeps, and :data:`CALL_COLUMNS`.
+
+    Where both have a column it stands among the backend's.
+    """
+    kept = [field for field in CALL_COLUMNS if field.name not in backend.names]
+    metadata = dict(HUGGINGFACE_METADATA) if AUDIO in backend.names else None
+    return pa.schema([*backend, *kept], metadata=metadata)
