@@ -130,16 +130,15 @@ ROW_ID, BASE_KEY, TAKE, PRICE, REQUEST, TAGS = (
 """Row id; key of the first take (null: the row is invalid); take; thousandths of a credit; the request
 (null where an earlier row has the same call, see `batch.plan`); the row's tags as JSON (null without)."""
 
-INPUT_COLUMNS = columns(
-    **{
-        ROW_ID: pa.string(),
-        BASE_KEY: pa.string(),
-        TAKE: pa.int32(),
-        PRICE: pa.int64(),
-        REQUEST: pa.binary(),
-        TAGS: pa.string(),
-    }
-)
+_INPUT: dict[str, pa.DataType] = {
+    ROW_ID: pa.string(),
+    BASE_KEY: pa.string(),
+    TAKE: pa.int32(),
+    PRICE: pa.int64(),
+    REQUEST: pa.binary(),
+    TAGS: pa.string(),
+}
+INPUT_COLUMNS = columns(**_INPUT)
 
 # `datasets` takes the features named here from the file's schema and infers the others from Arrow types.
 _FEATURES = json.dumps({"info": {"features": {AUDIO: {"_type": "Audio"}}}})
