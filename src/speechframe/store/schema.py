@@ -124,6 +124,8 @@ again) or ``settled`` (no attempt: a later repeat showed that the one before was
 
 # Columns of ours in `input/`, beside the caller's.
 PREFIX = "spf:"
+NOTED = PREFIX + "noted"
+"""Column of ``failed/``: what an attempt noted to be gone on with, in hex digits."""
 ROW_ID, BASE_KEY, TAKE, PRICE, REQUEST, TAGS = (
     PREFIX + name for name in ("row_id", "base_key", "take", "price", "request", "tags")
 )
