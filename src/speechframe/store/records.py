@@ -130,7 +130,11 @@ class Records:
         if place in self._kept:
             self._kept.move_to_end(place)
             return self._kept[place]
-        with reading(self._folder, name), pq.ParquetFile(self._folder.source(name)) as file:
+        is_remote = self._folder.work != self._folder.path
+        with (
+            reading(self._folder, name),
+            pq.ParquetFile(self._folder.source(name), pre_buffer=is_remote) as file,
+        ):
             table = file.read(schema.names) if group is None else file.read_row_group(group, schema.names)
             self._kept[place] = table = table.select(schema.names).cast(schema)
         while len(self._kept) > 1 and sum(kept.nbytes for kept in self._kept.values()) > KEPT_BYTES:
