@@ -49,6 +49,7 @@ class Records:
         self.index, self.schema = index, schema
         self._folder, self._names, self._journal = folder, names, journal
         self._kept: OrderedDict[Any, pa.Table] = OrderedDict()
+        self._kept_bytes = 0
         self._groups: dict[str, tuple[Numbers, Numbers]] = {}
 
     def take(self, positions: Numbers, columns: Sequence[str], *, few: bool = False) -> pa.Table:
@@ -137,8 +138,9 @@ class Records:
         ):
             table = file.read(schema.names) if group is None else file.read_row_group(group, schema.names)
             self._kept[place] = table = table.select(schema.names).cast(schema)
-        while len(self._kept) > 1 and sum(kept.nbytes for kept in self._kept.values()) > KEPT_BYTES:
-            self._kept.popitem(last=False)
+        self._kept_bytes += table.nbytes
+        while len(self._kept) > 1 and self._kept_bytes > KEPT_BYTES:
+            self._kept_bytes -= self._kept.popitem(last=False)[1].nbytes
         return table
 
     def _row_groups(self, name: str) -> tuple[Numbers, Numbers]:
