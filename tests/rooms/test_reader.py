@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.rooms.run_folders import Writer, frame_of, make_run, new_folder
 
 from speechframe.errors import StoreError
+from speechframe.store.folder import Folder
 from speechframe.store.reader import StoredRun
 
 FINISHED = {"done", "suspect", "cached"}
@@ -77,6 +78,31 @@ def test_every_row_has_the_record_that_represents_it(events, rows):
 @pytest.fixture
 def folder(tmp_path):
     return new_folder(tmp_path / "run")
+
+
+class CutsWhileItIsListed(Folder):
+    """A folder in which another process cuts a segment between two steps of a reader."""
+
+    cut = None
+
+    def names(self, folder):
+        found = super().names(folder)
+        if folder == "attempts" and self.cut is not None:
+            cut, self.cut = self.cut, None
+            cut()
+        return found
+
+
+@pytest.mark.parametrize("read", [StoredRun.statuses, lambda run: run.ledger["status"].tolist()])
+def test_a_segment_that_is_cut_while_it_is_looked_for_is_found(tmp_path, read):
+    folder = CutsWhileItIsListed(tmp_path / "run")
+    make_run(folder, frame_of(["a"]))
+    writer = Writer(folder)
+    writer.answer("a")
+    run = StoredRun(folder)
+    folder.cut = writer.cut
+    assert read(run) == ["done"]
+    writer.log.close()
 
 
 def test_a_record_that_was_found_in_the_journal_is_read_after_it_was_cut(folder):

@@ -20,8 +20,8 @@ from speechframe.store import ledger, parts, reviews
 from speechframe.store.folder import Folder
 from speechframe.store.index import Look, Looker, Numbers
 from speechframe.store.manifest import Manifest, read_manifest
-from speechframe.store.places import open_folder
 from speechframe.store.records import WORDS_FOLDER, Records, records_of, words_of
+from speechframe.store.remote import open_folder
 from speechframe.store.rows import OUR_ROW_ID, Joined, Standing, table_schema
 from speechframe.store.schema import AUDIO, FINISHED, PENDING, ROW_ID, STATUSES
 from speechframe.store.selection import Rows, Selection, in_order

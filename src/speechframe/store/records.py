@@ -183,20 +183,3 @@ def words_of(folder: Folder, files: Sequence[str]) -> Records | None:
     if index is None:
         return None
     return Records(folder, index, WORDS_SCHEMA, lambda number, _: f"{WORDS_FOLDER}/{number:04d}.parquet", {})
-
-
-def keep_words(folder: Folder, found: dict[str, Sequence[tuple[str, int, int]]]) -> None:
-    """Keep words that were found in the audio of calls, by ``request_key``; the run is locked.
-
-    Parameters
-    ----------
-    folder
-        The run's folder.
-    found
-        The words of each call, with start and end in milliseconds.
-    """
-    number = max([0, *(int(name.partition(".")[0]) for name in folder.names(WORDS_FOLDER))]) + 1
-    name = f"{WORDS_FOLDER}/{number:04d}.parquet"
-    rows = [{"request_key": key, WORDS: words} for key, words in found.items()]
-    pq.write_table(pa.Table.from_batches([parts.table_of(rows, WORDS_SCHEMA)]), folder.temporary(name))
-    folder.publish(name)

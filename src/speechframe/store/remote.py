@@ -1,381 +1,130 @@
-"""Runs at an address: immutable files are put there whole, everything else stays on this machine.
+"""Where a run is: a folder of this machine, or an address such as ``s3://bucket/run``."""
 
-The journal, the lock and unfinished files are in ``~/.local/state/speechframe/remote``. So after a crash the
-run is resumed on the machine that wrote it; from others it can be read. Who writes says so in a small file at
-the address, and once a minute that it lives; a holder that was silent for ten minutes is taken for dead.
-"""
-
-import hashlib
-import io
-import json
 import os
-import secrets
-import socket
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from pathlib import Path, PurePosixPath
-from typing import Any, TypeVar, cast
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
-from tenacity import Retrying, retry_if_not_exception_type, stop_after_attempt, wait_random_exponential
-
-from speechframe.errors import RunLocked, StoreError
-from speechframe.store.folder import Folder, storing, user_name
-from speechframe.store.manifest import FILE as RUN_FILE
-
-HOLDER = "lock.json"
-BEAT_S, SILENT_S = 60.0, 600.0
-ATTEMPTS, LONGEST_WAIT_S = 6, 8.0
-_SETTLE_S = 1.0
-
-BUCKETS = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss"})
-"""Object stores: what comes first in a path is a bucket, and a file appears when its last byte has come."""
-
-# What a filesystem says of the file, not of the way to it: another attempt would hear the same.
-_FINAL = (
-    FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError, ImportError,
-)  # fmt: skip
-
-_T = TypeVar("_T")
+from speechframe.errors import StoreError
+from speechframe.settings.typed import expanded, is_address
+from speechframe.store.folder import Folder
+from speechframe.store.remote_folder import BUCKETS, Address, RemoteFolder, protocols_of
 
 
-@dataclass(frozen=True)
-class Address:
-    """Where a run or a file of it is: what is used of a path.
+def open_folder(path: "str | os.PathLike[str] | Folder", filesystem: Any = None) -> Folder:
+    """Return the folder of a run.
 
     Parameters
     ----------
-    text
-        For people; never with a password.
-    on_filesystem
-        The path on the filesystem.
-    """
-
-    text: str
-    on_filesystem: str
-
-    def __str__(self) -> str:
-        return self.text
-
-    def __truediv__(self, name: str) -> "Address":
-        return Address(f"{self.text.rstrip('/')}/{name}", f"{self.on_filesystem.rstrip('/')}/{name}")
-
-    def relative_to(self, other: Any) -> Any:
-        """Raise ValueError, as a path does that is not below another."""
-        raise ValueError(f"{self} is not below {other}")
-
-    @property
-    def name(self) -> str:
-        """The last part."""
-        return PurePosixPath(self.on_filesystem).name
-
-
-class RemoteFolder(Folder):
-    """A run's folder on a filesystem of fsspec.
-
-    Parameters
-    ----------
+    path
+        A local path, an address (``s3://bucket/run``) of any filesystem that fsspec knows, or, with
+        `filesystem`, a path on that.
     filesystem
-        The filesystem.
-    address
-        The folder.
+        A filesystem of fsspec; without it fsspec finds options and credentials by itself.
+
+    Raises
+    ------
+    StoreError
+        When it is no path or no address, or one that a `Path` has shortened; when the library for an address
+        is missing, it cannot be reached, or the address holds a password.
+
+    Examples
+    --------
+    >>> open_folder("runs/demo").path == Path.cwd() / "runs/demo"
+    True
+    >>> str(open_folder("memory://bucket/run").path)
+    'memory://bucket/run'
     """
-
-    def __init__(self, filesystem: Any, address: Address) -> None:
-        super().__init__(cast("Path", address))
-        self.filesystem = filesystem
-        name = hashlib.blake2b(address.text.encode(), digest_size=10).hexdigest()
-        self.work = _work_root() / name
-        self._token: str | None = None
-        self._said: dict[str, Any] = {}
-
-    def exists(self, name: str = "") -> bool:
-        """Return whether a file or folder is there."""
-        return self._info(name) is not None
-
-    def names(self, folder: str) -> list[str]:
-        """Return the names of the Parquet files in a folder, in their order; none where it is not there."""
-        path = self._on(folder)
-
-        def listed() -> list[str]:
-            self.filesystem.invalidate_cache(path)  # what others have written since must show
-            return [PurePosixPath(name).name for name in self.filesystem.ls(path, detail=False)]
-
-        with storing(self, f"reading {folder}"):
-            try:
-                found = self._reach(listed)
-            except (FileNotFoundError, NotADirectoryError):
-                return []
-        return sorted(name for name in found if name.endswith(".parquet") and not name.startswith("."))
-
-    def read(self, name: str) -> bytes:
-        """Return the bytes of a file."""
-        return self._reach(lambda: cast("bytes", self.filesystem.cat_file(self._on(name))))
-
-    def source(self, name: str) -> Any:
-        """Return what pyarrow reads a file by."""
-        return _RangeFile(self, name)
-
-    def read_range(self, name: str, start: int, end: int) -> bytes:
-        """Return some of the bytes of a file."""
-        path = self._on(name)
-        return self._reach(lambda: cast("bytes", self.filesystem.cat_file(path, start=start, end=end)))
-
-    def size(self, name: str) -> int:
-        """Return the length of a file in bytes."""
-        if (info := self._info(name)) is None:
-            raise FileNotFoundError(f"{self.path}/{name} is not there")
-        return int(info["size"])
-
-    def temporary(self, name: str) -> Path:
-        """Return where a file is written on this machine until :meth:`publish`."""
-        drafts = self.work / "drafts"
-        drafts.mkdir(parents=True, exist_ok=True)
-        return drafts / name.replace("/", "-")
-
-    def publish(self, name: str) -> None:
-        """Put the temporary file there whole, under its name."""
-        if self._token is not None:
-            self._check_holder()
-        temporary = self.temporary(name)
-        size = temporary.stat().st_size
-        self._reach(lambda: self._put(temporary, name, size))
-        temporary.unlink()
-
-    def _put(self, temporary: Path, name: str, size: int) -> None:
-        path = self._on(name)
-        if self._puts_whole:
-            self.filesystem.put_file(str(temporary), path)
-        else:
-            parent, _, last = path.rpartition("/")
-            draft = f"{parent}/.{last}.tmp"
-            self.filesystem.makedirs(parent, exist_ok=True)
-            self.filesystem.put_file(str(temporary), draft)
-            self._check_size(draft, size)
-            self.filesystem.mv(draft, path)
-        self._check_size(path, size)
-
-    def _check_size(self, path: str, size: int) -> None:
-        self.filesystem.invalidate_cache(path)
-        found = self.filesystem.info(path)["size"]
-        if found != size:
-            raise OSError(f"{found} bytes arrived instead of {size}")
-
-    @property
-    def _puts_whole(self) -> bool:
-        return not (BUCKETS | {"memory"}).isdisjoint(protocols_of(self.filesystem))
-
-    def remove(self, name: str) -> None:
-        """Remove a file; nothing where there is none."""
-        with suppress(FileNotFoundError):
-            self._reach(lambda: self.filesystem.rm_file(self._on(name)))
-
-    def _info(self, name: str) -> dict[str, Any] | None:
-        path = self._on(name)
-
-        def ask() -> dict[str, Any]:
-            self.filesystem.invalidate_cache(path)
-            return cast("dict[str, Any]", self.filesystem.info(path))
-
-        try:
-            return self._reach(ask)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-
-    def _on(self, name: str) -> str:
-        path = cast("Address", self.path)
-        return (path / name).on_filesystem if name else path.on_filesystem
-
-    def _reach(self, call: Callable[[], _T]) -> _T:
-        retrying = Retrying(
-            stop=stop_after_attempt(ATTEMPTS),
-            wait=wait_random_exponential(0.2, LONGEST_WAIT_S),
-            retry=retry_if_not_exception_type(_FINAL),
-            reraise=True,
+    if isinstance(path, Folder):
+        return path
+    given: Any = path
+    if filesystem is None and not isinstance(given, Path) and hasattr(given, "fs"):  # a UPath
+        given, filesystem = given.path, given.fs
+    text = _text(given)
+    if filesystem is not None:
+        return _remote(filesystem, text)
+    protocol, separator, rest = text.partition("://")
+    protocol = protocol.lower()
+    if not separator:
+        return Folder(_local(text))
+    if protocol in {"file", "local"}:
+        return Folder(Path(_text(rest)).absolute())
+    if _has_password(text):
+        raise StoreError(
+            f"the address of a run ({protocol}://...) holds no password: configure it where fsspec looks for "
+            "it, or give filesystem="
         )
-        try:
-            return retrying(call)
-        except _FINAL:
-            raise
-        except Exception as error:  # clients of stores raise what they like
-            raise OSError(f"{type(error).__name__}: {error}") from error
+    return _remote(*_found(f"{protocol}://{rest}", protocol))
 
-    # -- one writer ------------------------------------------------------------------
 
-    @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Be the only writer, of all machines.
+def _found(address: str, protocol: str) -> tuple[Any, str]:
+    """Return the filesystem of an address, and the path on it."""
+    try:
+        import fsspec
 
-        Raises
-        ------
-        RunLocked
-            When another process is, here or on another machine; it says which.
-        """
-        with super().lock():
-            with storing(self, "taking the run's lock"):
-                self._take()
-                self._set_aside()
-            done = threading.Event()
-            beating = threading.Thread(
-                target=self._beat, args=(done,), name="speechframe-holder", daemon=True
-            )
-            beating.start()
-            try:
-                yield
-            finally:
-                done.set()
-                beating.join()
-                self._release()
+        found: tuple[Any, str] = fsspec.url_to_fs(address)
+    except (ImportError, ValueError) as error:
+        raise StoreError(
+            f"run folders at {protocol}:// need a library that is missing ({error}): "
+            "pip install 'speechframe[s3]' for s3://, for others what fsspec names"
+        ) from error
+    except Exception as error:  # some connect or read already here, and raise what they like
+        raise StoreError(
+            f"{address} cannot be used as the address of a run ({type(error).__name__}: {error}): check it"
+        ) from error
+    return found
 
-    @property
-    def is_locked(self) -> bool:
-        """Whether a living process writes to it, here or on another machine."""
-        if super().is_locked:
-            return True
-        holder = self._holder()
-        return bool(holder) and holder.get("machine") != _machine() and not _is_silent(holder)
 
-    def _take(self) -> None:
-        self._token, since = secrets.token_hex(8), _seconds()
-        self._said = {
-            "pid": os.getpid(),
-            "host": socket.gethostname(),
-            "user": user_name(),
-            "machine": _machine(),
-            "token": self._token,
-            "since": datetime.fromtimestamp(since, UTC).isoformat(),
-        }
-        if self._claim():
-            return
-        holder = self._holder()
-        is_ours = holder.get("machine") == _machine()  # then it is dead: this machine's lock is ours
-        if holder and not is_ours and not _is_silent(holder):
-            raise RunLocked(self._held_elsewhere(holder))
-        self._say()
-        if not is_ours:
-            time.sleep(_SETTLE_S)  # another one may be taking over, too
-        self._check_holder()
-
-    def _claim(self) -> bool:
-        """Put the holder's file if there is none; return whether it is ours."""
-        path, content = self._on(HOLDER), self._sign()
-        try:
-            if not self._puts_whole:
-                self._reach(lambda: self.filesystem.makedirs(self._on(""), exist_ok=True))
-            self._reach(lambda: self.filesystem.pipe_file(path, content, mode="create"))
-        except FileExistsError:
-            pass  # perhaps by a first attempt of this process, whose answer was lost
-        return self._holder().get("token") == self._token
-
-    def _sign(self) -> bytes:
-        return json.dumps({**self._said, "at": _seconds()}).encode()
-
-    def _say(self) -> None:
-        self._reach(lambda: self.filesystem.pipe_file(self._on(HOLDER), self._sign()))
-
-    def _holder(self) -> dict[str, Any]:
-        try:
-            found = json.loads(self.read(HOLDER))
-        except (FileNotFoundError, ValueError):
-            return {}
-        return found if isinstance(found, dict) else {}
-
-    def _check_holder(self) -> None:
-        holder = self._holder()
-        if holder.get("token") != self._token:
-            raise RunLocked(self._held_elsewhere(holder))
-
-    def _beat(self, done: threading.Event) -> None:
-        while not done.wait(BEAT_S):
-            with suppress(OSError, StoreError):  # the writer finds out by itself before its next file
-                self._check_holder()
-                self._say()
-
-    def _release(self) -> None:
-        with suppress(OSError, StoreError):  # what cannot be said now, silence will say
-            self._check_holder()
-            self.remove(HOLDER)
-        self._token = None
-
-    def _held_elsewhere(self, holder: dict[str, Any]) -> str:
-        if not holder:
-            return (
-                f"{self.path}: {HOLDER} was removed while the run was written, so another machine may write "
-                "it now; nothing more is put there, and what was paid is on this machine: resume the run"
-            )
-        who = f"process {holder.get('pid')} of {holder.get('user')} on {holder.get('host')}"
-        return (
-            f"{self.path} is being written by {who} since {holder.get('since')}: wait for its end, or choose "
-            f"another run_dir; if it is dead, the run is free {SILENT_S / 60:.0f} minutes after its last sign"
+def _remote(filesystem: Any, path: str) -> Folder:
+    protocols = protocols_of(filesystem)
+    stripped = str(filesystem._strip_protocol(path))  # noqa: SLF001 - the name under which fsspec documents it
+    if "file" in protocols:
+        return Folder(Path(stripped))
+    stripped = stripped.rstrip("/")
+    # Paths on the web keep their protocol.
+    has_protocol = stripped.startswith(tuple(f"{protocol}://" for protocol in protocols))
+    text = stripped if has_protocol else f"{protocols[0]}://{stripped.lstrip('/')}"
+    bucket, _, key = stripped.lstrip("/").partition("/")
+    if key.startswith("/") and not BUCKETS.isdisjoint(protocols):
+        # Such a folder is listed as empty, so that what was paid would never be found again.
+        raise StoreError(
+            f"{text} has a folder without a name behind the bucket; likely meant: "
+            f"{protocols[0]}://{bucket}/{key.lstrip('/')}"
         )
-
-    def _set_aside(self) -> None:
-        """Move a journal away whose run is no longer at the address, so that no other run takes it up."""
-        log = self.work / "log"
-        if log.exists() and not self.exists(RUN_FILE):
-            log.rename(self.work / f"log-of-a-removed-run-{secrets.token_hex(4)}")
+    return RemoteFolder(filesystem, Address(text, stripped))
 
 
-class _RangeFile(io.RawIOBase):
-    """A remote file for pyarrow: each read is one request, repeated when it fails."""
-
-    def __init__(self, folder: RemoteFolder, name: str) -> None:
-        self._folder, self._name = folder, name
-        self._size, self._position = folder.size(name), 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._position = (
-            offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
+def _text(given: Any) -> str:
+    text = os.fspath(given) if isinstance(given, (str, os.PathLike)) else None
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise StoreError(
+            f"{given!r} is no folder of a run: give a path ('.' is the current folder) or an address"
         )
-        return self._position
-
-    def read(self, size: int = -1) -> bytes:
-        end = self._size if size < 0 else min(self._position + size, self._size)
-        content = self._folder.read_range(self._name, self._position, end) if end > self._position else b""
-        self._position += len(content)
-        return content
-
-
-def protocols_of(filesystem: Any) -> tuple[str, ...]:
-    """Return what addresses on a filesystem may begin with."""
-    said = filesystem.protocol
-    return (said,) if isinstance(said, str) else tuple(said)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise StoreError(
+            f"{text!r} is no folder of a run: its name is not UTF-8; choose another one"
+        ) from None
+    return text
 
 
-def _work_root() -> Path:
-    state = os.environ.get("XDG_STATE_HOME")
-    return (Path(state) if state else Path.home() / ".local" / "state") / "speechframe" / "remote"
+def _local(text: str) -> Path:
+    if is_address(text):
+        raise StoreError(
+            f"{text!r} is an address without its second slash, which a Path takes away: pass it as a string, "
+            "such as 's3://bucket/run'. A folder that is called so needs its absolute path."
+        )
+    try:
+        # Absolute: a run goes on when its notebook changes folders.
+        return Path(_text(expanded(text).absolute()))
+    except ValueError as error:
+        raise StoreError(f"{text}: {error}") from None
 
 
-def _machine() -> str:
-    """Return what tells this machine and user apart: its name, and a number beside its journals and locks."""
-    path = _work_root() / "machine"
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(f".machine-{secrets.token_hex(8)}")
-        draft.write_text(secrets.token_hex(16))
-        with suppress(FileExistsError):
-            path.hardlink_to(draft)
-        draft.unlink()
-    return f"{socket.gethostname()} {path.read_text()}"
-
-
-def _seconds() -> float:
-    return round(time.time(), 3)
-
-
-def _is_silent(holder: dict[str, Any]) -> bool:
-    at = holder.get("at")
-    return not isinstance(at, (int, float)) or _seconds() - at > SILENT_S
+def _has_password(text: str) -> bool:
+    try:
+        return urlsplit(text).password is not None
+    except ValueError:
+        # Not repeated: it may hold one.
+        raise StoreError("the address of a run cannot be read: write it as protocol://host/folder") from None
