@@ -1,6 +1,7 @@
 """Packs: many texts in one call, and what the answer to it says of each text."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ from speechframe.wire.translate import pair_translations
 __all__ = ["Said", "packs", "read_answer"]
 
 _OPEN_PACKS = 16
-"""As many full packs are held at the most, however many languages the rows of a table have."""
+"""The most texts that wait for their packs to be full, in full packs."""
 
 _OF_TEXTS = re.compile(r"(.+): (texts [0-9,-]+)")
 
@@ -39,22 +40,26 @@ def packs(
         Of a pack. A single text that is longer than `most_characters` is a pack of its own.
     """
     filling: dict[Hashable, list[Request]] = {}
-    characters: dict[Hashable, int] = {}
+    characters: Counter[Hashable] = Counter()
     held = 0
     for request in requests:
-        of = kind(request)
-        if of in filling and characters[of] + request.characters > most_characters:
-            held -= len(filling[of])
-            yield filling.pop(of)
-        filling.setdefault(of, []).append(request)
-        characters[of] = request.characters + (characters[of] if len(filling[of]) > 1 else 0)
+        own = kind(request)
+        if own in filling and characters[own] + request.characters > most_characters:
+            held -= len(filling[own])
+            yield filling.pop(own)
+            del characters[own]
+        filling.setdefault(own, []).append(request)
+        characters[own] += request.characters
         held += 1
-        if len(filling[of]) < most_texts and held >= _OPEN_PACKS * most_texts:
-            of = max(filling, key=lambda one: len(filling[one]))
-        elif len(filling[of]) < most_texts:
+        if len(filling[own]) >= most_texts:
+            full = own
+        elif held >= _OPEN_PACKS * most_texts:
+            full = max(filling, key=lambda one: len(filling[one]))
+        else:
             continue
-        held -= len(filling[of])
-        yield filling.pop(of)
+        held -= len(filling[full])
+        yield filling.pop(full)
+        del characters[full]
     yield from filling.values()
 
 
