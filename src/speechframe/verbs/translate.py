@@ -422,10 +422,10 @@ async def translate(
         another run, or the path of a CSV, TSV, JSONL, Parquet, XLSX or text file.
     text
         The column that holds the text (or a Series or list of texts). What stands in it as ``{name}``,
-        ``%s``, an ICU message, a tag, a URL or an e-mail address is sent as a token of a few characters, which
-        are billed, and put back. ``placeholders_ok`` is False where one was lost, where a number is missing
-        in the translation, or where an ICU message has branches in words, which stay as they are: a warning
-        lists these.
+        ``%s``, an ICU message, a tag, a URL or an e-mail address is not translated: it is sent, and billed,
+        as a token of a few characters. ``placeholders_ok`` is False where one was lost, where a number is
+        missing in the translation, or where the branches of an ICU message contain words, which stay as they
+        are: a warning lists these.
     targets
         Languages to translate into, as codes or locales in any spelling: ``["fr-FR", "pt_BR"]``.
     source_locale
