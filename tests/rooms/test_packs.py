@@ -31,10 +31,19 @@ def test_packs_are_full_of_one_kind_and_never_hold_the_whole_table(rows, most_te
         yielded += pack
         assert taken - len(yielded) <= 16 * most_texts
     assert sorted(int(one.content) for one in yielded) == list(range(len(rows)))
-    # Of one kind, as few as can be.
-    first = [Request(b"", b"", 0, 1) for _ in rows]
-    alone = list(packs(first, lambda one: one.body, most_texts=most_texts, most_characters=100))
-    assert len(alone) == -(-len(rows) // most_texts)
+
+
+def test_packs_are_as_few_as_can_be_and_many_kinds_do_not_pile_up():
+    def sizes(kinds):
+        requests = (Request(b"", b"%d" % kind, 0, 20) for kind in kinds)
+        found = packs(requests, lambda one: one.body, most_texts=4, most_characters=100)
+        return [len(pack) for pack in found]
+
+    assert sizes([7] * 41) == [4] * 10 + [1]
+    kinds = iter(range(1000))
+    requests = (Request(b"", b"%d" % kind, 0, 20) for kind in kinds)
+    next(packs(requests, lambda one: one.body, most_texts=4, most_characters=100))
+    assert next(kinds) == 16 * 4
 
 
 def read(entries, texts, headers=None, target="fr"):

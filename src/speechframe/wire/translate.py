@@ -133,8 +133,8 @@ def decode_translate(body: bytes, texts: Sequence[str]) -> Translations:
 def pair_translations(body: bytes, texts: Sequence[str]) -> PairedTranslations:
     r"""Return the translation of each text, paired by ``source_text``, so that one bad entry costs one text.
 
-    Where an entry differs from a text in the spelling of quotes or spaces alone, the one at the text's place
-    is taken first. Entries without ``source_text`` are taken by place, if there are as many as texts.
+    Of entries that differ from a text in the spelling of quotes or spaces alone, texts take the first that is
+    left. Entries without ``source_text`` are taken by place, if there are as many as texts.
 
     Parameters
     ----------
@@ -169,7 +169,7 @@ def pair_translations(body: bytes, texts: Sequence[str]) -> PairedTranslations:
         if not places:
             paired.append(BadAnswer("the answer has no translation of this text"))
             continue
-        chosen = min(places, key=lambda other: (sources[other] != text, other != place))
+        chosen = min(places, key=lambda other: sources[other] != text)
         places.remove(chosen)
         paired.append(_usable(entries[chosen].get("translated_text"), text))
     wrong = [one for one in paired if isinstance(one, BadAnswer)]
