@@ -10,8 +10,9 @@ from typing import Any, Unpack
 import pyarrow as pa
 
 from speechframe.batch.backend import MAKERS, Answer, Finding, Opened, Record, Request, packed
+from speechframe.batch.live import Run
 from speechframe.batch.options import RunOptions
-from speechframe.batch.run import Run, make
+from speechframe.batch.run import make
 from speechframe.client import Call
 from speechframe.errors import BadAnswer, InvalidRows, SpeechframeError
 from speechframe.settings import Settings
@@ -81,17 +82,17 @@ class _Text:
         As it stands in the table.
     sent
         With tokens for its placeholders and terms.
-    target, source
+    target, source_locale
         Locales; the source may not be known.
-    terms
-        Start, end and translation of each term of the glossary.
+    glossary
+        Start, end and translation of each term in the text.
     """
 
     text: str
     sent: str
     target: str
-    source: str | None
-    terms: list[tuple[int, int, str]]
+    source_locale: str | None
+    glossary: list[tuple[int, int, str]]
 
     @classmethod
     def of(cls, request: Request) -> "_Text":
@@ -193,22 +194,27 @@ class TranslateBackend(ServiceBackend):
             requests, self._kind, most_texts=self._most_texts, most_characters=self._most_characters
         )
         for parts in gathered:
-            target, source = self._kind(parts[0])
-            # Each text was checked by itself, and the service says how many a call takes.
-            body = TranslateRequest.model_construct(
-                target_language=target, texts=[_Text.of(part).sent for part in parts], source_language=source
-            )
-            yield packed(parts, encode_translate(body))
+            # In the order of their keys: the same texts are the same call again, wherever they came from.
+            yield packed(sorted(parts, key=lambda part: part.key), b"") if len(parts) > 1 else parts[0]
 
     def _kind(self, request: Request) -> tuple[str, str | None]:
         text = _Text.of(request)
-        return text.target, text.source if self._sends_source else None
+        return text.target, text.source_locale if self._sends_source else None
 
     def call(self, request: Request) -> Call[TranslateRequest]:
-        """Return the client's call of a pack."""
-        fields, names = json.loads(request.body), TranslateRequest.wire_names()
-        asked = {name: fields.get(wire) for name, wire in names.items()}
-        return Call("translate", TranslateRequest.model_construct(**asked), request.body)
+        """Return the client's call of one text or of a pack."""
+        target, source = self._kind(request.rows[0])
+        # Each text was checked by itself, and the service says how many a call takes.
+        asked = TranslateRequest.model_construct(
+            target_language=target,
+            texts=[_Text.of(row).sent for row in request.rows],
+            source_language=source,
+        )
+        return Call("translate", asked, encode_translate(asked))
+
+    def differences(self, before: bytes, after: bytes) -> tuple[str, ...]:
+        """Return the names of the arguments in which two bodies differ; tokens follow from the others."""
+        return tuple(name for name in super().differences(before, after) if name != "sent")
 
     def records(self, request: Request, answer: Answer) -> list[Record | SpeechframeError]:
         """Return the translation of each text of a pack, or what is wrong with its entry of the answer.
@@ -233,11 +239,11 @@ class TranslateBackend(ServiceBackend):
 def _record(text: _Text, said: Said) -> Record | SpeechframeError:
     if isinstance(said.translation, BadAnswer):
         return said.translation
-    terms = [Span(*term, is_term=True) for term in text.terms]
+    terms = [Span(*term, is_term=True) for term in text.glossary]
     protected = placeholders.protect(text.text, [*placeholders.find(text.text), *terms])
     restored = protected.restore(said.translation)
     # A text that the service has something to say of may have been given back as it was.
-    known_route = f"{text.source}>{text.target}" if text.source and not said.told else None
+    known_route = f"{text.source_locale}>{text.target}" if text.source_locale and not said.told else None
     return _Translation(
         {
             "text": text.text,
