@@ -2,8 +2,6 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from os import PathLike
-from pathlib import Path
 from typing import Any
 
 from speechframe.errors import InvalidRows
@@ -56,9 +54,8 @@ def read_glossary(table: Any) -> list[list[str | None]] | None:
         raise InvalidRows([{**line, "field": "glossary"} for line in error.problems]) from None
     lines, problems = [], []
     targets: dict[tuple[str, str | None], str] = {}
-    place = _place(table)
     for number, row in enumerate(rows, 1):
-        found = _line(row, place.format(number), targets)
+        found = _line(row, number, targets)
         if isinstance(found, list):
             lines.append(found)
         else:
@@ -81,25 +78,17 @@ def _rows(table: Any) -> list[dict[str, Any]]:
         opened.close()
 
 
-def _place(table: Any) -> str:
-    """Return what a row is called in the file or table it comes from, with a place for its number."""
-    ending = Path(table).suffix.lower() if isinstance(table, (str, PathLike)) else ""
-    if ending in {".jsonl", ".ndjson"}:
-        return "line {}"
-    return "row {} below its header" if ending in {".csv", ".tsv", ".xlsx"} else "row {}"
-
-
 def _line(
-    row: Mapping[str, Any], place: str, targets: dict[tuple[str, str | None], str]
+    row: Mapping[str, Any], number: int, targets: dict[tuple[str, str | None], str]
 ) -> list[str | None] | dict[str, Any]:
     source, target = (str(row[name] or "").strip() for name in (SOURCE, TARGET))
     if not source or not target:
         allowed = "a term and its translation in every row"
-        return problem("glossary", f"has an empty term in {place}", allowed=allowed)
+        return problem("glossary", f"has an empty term in row {number}", allowed=allowed)
     try:
         locale = locales.normalise(str(row[LOCALE])) if row.get(LOCALE) else None
     except ValueError as error:
-        return problem("glossary", f"{place}: {error}", value=row[LOCALE])
+        return problem("glossary", f"row {number}: {error}", value=row[LOCALE])
     known = targets.setdefault((source, locale), target)
     if known != target:
         words = f"translates {source!r} twice for {locale or 'every target'}: {known!r} and {target!r}"
