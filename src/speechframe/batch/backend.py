@@ -283,6 +283,9 @@ class Backend(ABC):
         The run's folder, set before rows are checked: what a request needs when it is sent and what is
         nowhere else can be kept below ``folder / "clips"``. A body names such files relative to the folder,
         which may be renamed between check and send. None while nothing is to be kept (``changes``).
+    max_answer_bytes
+        The largest answer that the caller allows (``max_answer_mb``), set before anything is sent; None for
+        what the backend finds right for each request.
 
     Examples
     --------
@@ -299,6 +302,7 @@ class Backend(ABC):
     remark: str | None = None
     service: str = ""
     folder: Path | None = None
+    max_answer_bytes: int | None = None
 
     @abstractmethod
     async def open(self) -> Opened:
@@ -313,6 +317,16 @@ class Backend(ABC):
     @abstractmethod
     async def close(self) -> None:
         """Give back what :meth:`open` took."""
+
+    def source(self, table: Any) -> Any:
+        """Return what is opened as the table instead of what was handed in; by default just that.
+
+        Parameters
+        ----------
+        table
+            What the caller gave.
+        """
+        return table
 
     def expand(self, values: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Yield the rows that one row of the table becomes, each with a suffix for its id.
