@@ -1,7 +1,7 @@
 """Whether a spoken answer is what it must be: its audio, words and length against its text and each other.
 
 A service may answer 200 and still be wrong: the audio of another row, half of it, silence. Every check is
-cheap and, in doubt, finds nothing. A finding says what is wrong in figures; its row is ``suspect``, not failed.
+cheap and, in doubt, finds nothing. A finding says what is wrong in figures; its row is ``suspect``.
 """
 
 from collections.abc import Sequence
