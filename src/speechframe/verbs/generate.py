@@ -89,8 +89,8 @@ def around_text(request: bytes, text: str) -> tuple[bytes, bytes]:
     >>> around_text(b'{"style":"\\"text\\":","text":"Hi","voiceId":"nora"}', "Hi")
     (b'{"style":"\\"text\\":","text":', b',"voiceId":"nora"}')
     """
-    # JSON escapes every quote inside of values. Words of a dictionary are names too, but names are sorted, and
-    # the dictionary stands before.
+    # JSON escapes every quote inside of values. Words of a dictionary are names too, but names are sorted, so
+    # these stand before the text.
     before, name, after = request.rpartition(_TEXT)
     return before + name, after[len(_written(text).encode()) :]
 
@@ -226,7 +226,7 @@ class GenerateBackend(SpokenBackend):
         """Return how large audio behind an address can be."""
         return int(self._bounds.download_bytes_for(call.request))
 
-    def text_of(self, call: Call[Any]) -> str | None:  # noqa: PLR6301 - other verbs need theirs
+    def text_of(self, call: Call[Any]) -> str | None:
         """Return the text."""
         return str(call.request.text)
 
