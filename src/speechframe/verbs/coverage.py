@@ -8,15 +8,15 @@ come back in order.
 import unicodedata
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from speechframe.spec.pauses import strip_pauses
 
 Word = tuple[str, int, int]
 
-_ENOUGH, _USUAL, _LOCALES = 20, 0.95, 2048
-_WORDS_PER_CHARACTER = 8
+_WORDS_AT_LEAST, _WORDS_PER_CHARACTER = 20, 8
+"""How many words are compared at all."""
 _APOSTROPHES = frozenset("'\u2019\u02bc\u2032`\u00b4")
 _WITHOUT_SPACES = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
 
@@ -57,7 +57,7 @@ def coverage(text: str, words: Sequence[Word], *, except_for: Collection[str] = 
     >>> coverage("In 1984, 'twas cold.", [("in", 0, 90), ("nineteen", 90, 300), ("Twas", 300, 500)])
     Coverage(letters=10, covered=6, foreign=False)
     """
-    shown = " ".join([word for word, _, _ in words[: _WORDS_PER_CHARACTER * len(text) + _ENOUGH]])
+    shown = " ".join([word for word, _, _ in words[: _WORDS_AT_LEAST + _WORDS_PER_CHARACTER * len(text)]])
     tokens, heard = _tokens(strip_pauses(text)), _tokens(shown)
     wanted = list(filter(str.isalpha, tokens))
     if except_for:
@@ -71,28 +71,6 @@ def coverage(text: str, words: Sequence[Word], *, except_for: Collection[str] = 
     shown = "".join(heard)
     foreign = not covered and bool(heard) and shown.isascii() and set("".join(wanted)).isdisjoint(shown)
     return Coverage(letters, covered, foreign)
-
-
-class WordHabits:
-    """Whether the answers of a locale come with words, in the script of their texts.
-
-    The document asks for a list of words in every answer, but not for words in it, and says nothing of their
-    spelling. So an empty list, or a transcription, is odd only where 20 answers had words that matched.
-    """
-
-    def __init__(self) -> None:
-        self._counts: dict[Hashable, tuple[int, int]] = {}  # answers with words that matched, and all
-
-    def usual(self, locale: Hashable) -> bool:
-        """Return whether answers of this locale have words that match."""
-        matched, answers = self._counts.get(locale, (0, 0))
-        return matched >= _ENOUGH and matched >= _USUAL * answers
-
-    def learn(self, locale: Hashable, *, matched: bool) -> None:
-        """Count an answer in which nothing wrong was found, to a text with words in it."""
-        before, answers = self._counts.get(locale, (0, 0))
-        if locale in self._counts or len(self._counts) < _LOCALES:
-            self._counts[locale] = before + matched, answers + 1
 
 
 def _tokens(text: str) -> list[str]:
