@@ -23,7 +23,7 @@ async def say(
     voice: str,
     *,
     format: str = Format.FLAC.value,
-    service: Settings,
+    service: Any = None,
     **fields: Any,
 ) -> Clip:
     """Return one line spoken, as a clip that plays in a notebook.
@@ -90,7 +90,7 @@ async def stream(
     *,
     voice: str,
     model: str | None = None,
-    service: Settings,
+    service: Any = None,
     **fields: Any,
 ) -> Stream:
     """Return speech that is heard while it is still being made, from a text or from one still being written.
