@@ -29,6 +29,19 @@ if TYPE_CHECKING:
         translate,
         voices,
     )
+    from speechframe.audio.clip import Clip
+    from speechframe.batch.backend import Answer, Attempt, Backend, LaneSpec, Opened, Record, Request
+    from speechframe.batch.estimate import Changes, Estimate
+    from speechframe.batch.live import Run
+    from speechframe.batch.options import RunOptions
+    from speechframe.client import (
+        Client,
+        Stream,
+        StreamSession,
+        SyncClient,
+        SyncStream,
+        SyncStreamSession,
+    )
     from speechframe.errors import (
         AnalysisError,
         AudioError,
@@ -60,19 +73,6 @@ if TYPE_CHECKING:
     from speechframe.listening.server import ServedTest, serve_test
     from speechframe.listening.test import open_test
     from speechframe.local import LocalService, local_service
-    from speechframe.audio.clip import Clip
-    from speechframe.batch.backend import Answer, Attempt, Backend, LaneSpec, Opened, Record, Request
-    from speechframe.batch.estimate import Changes, Estimate
-    from speechframe.batch.live import Run
-    from speechframe.batch.options import RunOptions
-    from speechframe.client import (
-        Client,
-        Stream,
-        StreamSession,
-        SyncClient,
-        SyncStream,
-        SyncStreamSession,
-    )
     from speechframe.settings import Settings
     from speechframe.tables.columns import col
     from speechframe.widgets import browse, compare_voices, gallery, listening_test, play, watch

@@ -34,7 +34,7 @@ class Memory:
             while sum(self._held.values()) + count > self._most_bytes:
                 if name in self._held or count > self._most_bytes:
                     raise BadAnswer(
-                        f"there is no room for {count / 1e6:,.0f} MB more of an answer: all that are under way "
+                        f"there is no room for {count / 1e6:,.0f} MB more of an answer: all under way "
                         f"may have {self._most_bytes / 1e6:,.0f} MB together; a lower max_concurrency helps"
                     )
                 await self._changed.wait()

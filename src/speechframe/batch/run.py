@@ -8,6 +8,7 @@
 import asyncio
 import contextlib
 import getpass
+import logging
 import math
 import socket
 import threading
@@ -21,9 +22,8 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from speechframe._loop import INTERRUPT
 from speechframe.batch.backend import MAKERS, Backend, Opened
-from speechframe.batch.budget import Budget
+from speechframe.batch.budget import Budget, Month
 from speechframe.batch.decisions import Policy
 from speechframe.batch.engine import Ended, Engine
 from speechframe.batch.estimate import Changes, Estimate
@@ -43,11 +43,14 @@ from speechframe.store.cache import Cache, open_cache
 from speechframe.store.folder import Folder
 from speechframe.store.journal import Journal
 from speechframe.store.manifest import FILE, read_manifest
+from speechframe.store.month import MonthFile
 from speechframe.store.reader import StoredRun
 from speechframe.store.remote import open_folder
 from speechframe.store.schema import BASE_KEY, CHARGED_UNKNOWN, NOTED, PACK, REQUEST, ROW_ID, Row, StopReason
 from speechframe.tables.columns import Source, problem
 from speechframe.tables.table_input import Table, open_table
+
+log = logging.getLogger(__name__)
 
 REPEAT_MARGIN = 0.9
 """Of the time in which repeats are free: a repeat must arrive before the service forgets."""
@@ -72,6 +75,8 @@ async def make(backend: Backend, table: Any, arguments: Mapping[str, Any], given
     options = Options.of(**given)
     rules = spending_rules(_settings(options))
     rules.of_run(options.max_credits)
+    if options.max_answer_mb is not None:
+        backend.max_answer_bytes = round(1e6 * options.max_answer_mb)
     async with contextlib.AsyncExitStack() as stack:
         opened = await backend.open()
         stack.push_async_callback(backend.close)
@@ -221,9 +226,9 @@ async def changes(
 
 def _open(table: Any, backend: Backend, arguments: Mapping[str, Any], options: Options) -> Table:
     """Return the caller's table; a folder of a run is one too."""
-    source = table
-    if isinstance(table, str | PathLike) and open_folder(table).exists(FILE):
-        source = StoredRun.open(table)
+    source = backend.source(table)
+    if isinstance(source, str | PathLike) and open_folder(source).exists(FILE):
+        source = StoredRun.open(source)
     given = {
         name: getattr(value, "name", getattr(value, "column", value)) for name, value in arguments.items()
     }
@@ -303,7 +308,7 @@ def _new_takes(folder: Folder, redo: str | Sequence[Any], opened: Opened) -> dic
 
 @dataclass(frozen=True, slots=True)
 class _Due:
-    """A row's call that may have been billed: what its last attempt noted, and the pack that it was sent in."""
+    """A row's call that may have been billed: what its last attempt noted, and the pack it was sent in."""
 
     noted: bytes | None
     pack: str | None
@@ -373,7 +378,7 @@ def _missing(
         concurrency=sum(lane.published or 0 for lane in opened.lanes if not lane.is_fallback) or None,
         identical_retakes=0 if found is None else found.identical_retakes,
         cached=int(cached.sum()),
-        budget=None if limit is None or spent is None else max(0, limit - spent) / 1000,
+        budget=None if limit is None else max(0, limit - sum(parts.spent_by_month(folder).values())) / 1000,
         amount=backend.describe(plan.price) if plan.calls else None,
         unit=backend.unit,
         remark=backend.remark,
@@ -386,8 +391,12 @@ def _missing(
 def _limit_of(options: Options) -> int | None:
     """Return the run's limit in thousandths of a credit; None without one."""
     credits = spending_rules(_settings(options)).of_run(options.max_credits)
+    return None if credits is None or math.isinf(credits) else _thousandths(credits)
+
+
+def _thousandths(credits: float) -> int:
     # Never more than was allowed; but 1.001 is 1000.9999999999999 thousandths to a computer.
-    return None if credits is None or math.isinf(credits) else math.floor(round(credits * 1000, 6))
+    return math.floor(round(credits * 1000, 6))
 
 
 # -- the run itself ---------------------------------------------------------------------
@@ -401,8 +410,7 @@ async def _carry_out(
     found = Run(prepared.folder, problems=[] if prepared.spooled is None else prepared.spooled.problems)
     cache = _cache(options)
     if options.dry_run:
-        spent = None if _limit_of(options) is None else parts.spent_millicredits(prepared.folder)
-        missing = await asyncio.to_thread(_missing, prepared, backend, opened, options, cache, spent)
+        missing = await asyncio.to_thread(_missing, prepared, backend, opened, options, cache)
         found.estimate = missing.estimate
         if prepared.manifest.state == "planned" and options.max_credits is not None:
             prepared.manifest.max_credits = options.max_credits
@@ -417,28 +425,7 @@ async def _carry_out(
     held = stack.pop_all()
     task = asyncio.create_task(going.drive(held), name=f"speechframe-run-{prepared.manifest.run_id}")
     found.attach(going.live, task)
-    if not options.wait:
-        return found
-    await _to_the_end(task, going)
-    if going.error is not None:
-        raise going.error
-    return found
-
-
-async def _to_the_end(task: "asyncio.Task[None]", going: "_Going") -> None:
-    """Wait for the end of a run: cancelled once it lets calls under way end, twice it cancels them."""
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError as order:
-            if task.done():
-                break
-            going.stop(cancelled is None, StopReason.INTERRUPTED)
-            cancelled = order
-    if cancelled is not None and cancelled.args != (INTERRUPT,):
-        raise cancelled
-    task.result()
+    return await found.hand_over()
 
 
 class _Going:
@@ -473,7 +460,7 @@ class _Going:
         """Recover what an earlier process left, plan, and say what the run will do."""
         manifest, folder, options = self._manifest, self._folder, self._options
         header = _header(manifest, options, self._opened)
-        self._log, self._missing, spent = await asyncio.to_thread(self._recover_and_plan, header)
+        self._log, self._missing = await asyncio.to_thread(self._recover_and_plan, header)
         manifest.state, manifest.stopped_because, manifest.stopped_words = "running", None, None
         manifest.max_credits = options.max_credits
         await asyncio.to_thread(manifest.write, folder)
@@ -483,22 +470,48 @@ class _Going:
             self._backend.unit, estimate.calls + estimate.cached, options.progress, line
         )
         self.live = Live(stop=self.stop, progress=self._progress, options=options)
-        self._budget = Budget(_limit_of(options), spent, await asyncio.to_thread(self._month))
+        self._budget = await asyncio.to_thread(self._open_budget)
 
-    def _recover_and_plan(self, header: Row) -> tuple[Journal, _Missing, int]:
+    def _recover_and_plan(self, header: Row) -> tuple[Journal, _Missing]:
         folder = self._folder
-        log = Journal(folder, parts.next_number(folder), header)
-        parts.recover(folder, self._backend.columns, log, time.time())
-        # What was recovered lies in a part before it is planned: there is one way to read what has an outcome.
-        parts.cut(folder, log.close(), self._backend.columns)
-        has_limit = _limit_of(self._options) is not None
-        spent = parts.spent_millicredits(folder) if has_limit else 0
-        missing = _missing(self._prepared, self._backend, self._opened, self._options, self._cache, spent)
-        return Journal(folder, parts.next_number(folder), header), missing, spent
+        recovered = Journal(folder, parts.next_number(folder), header)
+        parts.recover(folder, self._backend.columns, recovered, time.time())
+        # What was recovered becomes a part before the run is planned: one way to read what has an outcome.
+        parts.cut(folder, recovered.close(), self._backend.columns)
+        missing = _missing(self._prepared, self._backend, self._opened, self._options, self._cache)
+        return Journal(folder, parts.next_number(folder), header), missing
 
-    def _month(self) -> Any:
+    def _open_budget(self) -> Budget:
+        rules, limit = spending_rules(_settings(self._options)), _limit_of(self._options)
+        if limit is None and rules.max_credits_per_month is None:
+            return Budget(None, 0)
+        spent = parts.spent_by_month(self._folder)
+        month = None
+        if rules.max_credits_per_month is not None:
+            month = Month(
+                rules.ledger,
+                self._account,
+                self._manifest.run_id,
+                limit=_thousandths(rules.max_credits_per_month),
+                spent=spent,
+                rule_from=rules.month_rule_from,
+            )
+        return Budget(limit, sum(spent.values()), month)
+
+    @property
+    def _account(self) -> str:
+        return f"{self._manifest.service}/{self._opened.key_fingerprint}"
+
+    def _close_budget(self) -> None:
+        """Let the month's count say what the run has spent, with or without a limit."""
+        self._budget.close()
         rules = spending_rules(_settings(self._options))
-        return open_month(rules, self._manifest, self._folder)
+        if rules.max_credits_per_month is None and not self._opened.is_local:
+            try:
+                spent = parts.spent_by_month(self._folder)
+                MonthFile(rules.ledger, self._account, self._manifest.run_id).correct(spent)
+            except SpeechframeError as error:
+                log.warning("this run is missing in the month's count: %s", error)
 
     def stop(self, drain: bool, reason: StopReason) -> None:  # noqa: FBT001 - `Live` hands both on
         """Send no more calls; those under way end, or are cancelled."""
@@ -558,7 +571,7 @@ class _Going:
             raise
         finally:
             lanes.close()
-            await asyncio.to_thread(self._budget.close)
+            await asyncio.to_thread(self._close_budget)
         self._end("finished" if queue.stopped is None else "stopped", queue.stopped, queue.stopped_by)
 
     def _end(self, state: str, reason: StopReason | None, error: SpeechframeError | None) -> None:
@@ -678,7 +691,7 @@ def _compare(
     prepared = prepare(table, {}, backend, opened, options, sources=sources, is_stopped=is_stopped)
     with prepared.unlock:
         prepared.spooled.refuse(leaves_out=options.on_invalid == "skip")
-        missing = _missing(prepared, backend, opened, options, None, None)
+        missing = _missing(prepared, backend, opened, options, None)
         new_file = prepared.table_folder.source(prepared.entry.file)
         old, new = _base_keys(old_file), _base_keys(new_file)
         changed = [row_id for row_id, key in new.items() if row_id in old and old[row_id] != key]

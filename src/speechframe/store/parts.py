@@ -125,8 +125,8 @@ def failures(folder: Folder) -> dict[str, Row]:
     return found
 
 
-def spent_millicredits(folder: Folder) -> int:
-    """Return what all attempts of a run have cost, by its ledger.
+def spent_by_month(folder: Folder) -> dict[str, int]:
+    """Return what all attempts of a run have cost, by its ledger, in thousandths of a credit.
 
     Raises
     ------
@@ -140,10 +140,15 @@ def spent_millicredits(folder: Folder) -> int:
             f"{folder.path}: {ATTEMPTS}/{lost[0]} is missing, so what the run has spent is not known and a "
             "limit cannot be kept; put the file back, or resume with max_credits=inf where no rule forbids it"
         )
+    credits: dict[str, float] = {}
     with storing(folder, "reading the ledger"):
-        files = [folder.source(f"{ATTEMPTS}/{name}") for name in folder.names(ATTEMPTS)]
-        sums = [pc.sum(pq.read_table(file, columns=["credits"]).column(0)).as_py() or 0.0 for file in files]
-    return round(1000 * sum(sums))
+        for name in folder.names(ATTEMPTS):
+            table = pq.read_table(folder.source(f"{ATTEMPTS}/{name}"), columns=["time", "credits"])
+            months = pc.strftime(table["time"], "%Y-%m")
+            sums = pa.table([months, table["credits"]], ["month", "credits"]).group_by("month")
+            for row in sums.aggregate([("credits", "sum")]).to_pylist():
+                credits[row["month"]] = credits.get(row["month"], 0.0) + (row["credits_sum"] or 0.0)
+    return {month: round(1000 * amount) for month, amount in credits.items()}
 
 
 def _lost(sent: Row, part: Row, noted: bytes | None, time: float) -> Row:
