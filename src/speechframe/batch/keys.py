@@ -6,8 +6,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-KEY_BYTES = 16
-_PERSON = b"speechframe-call"
+from speechframe.store.keys import KEY_BYTES, PERSON
 
 
 class KeyMaker:
@@ -28,7 +27,7 @@ class KeyMaker:
     """
 
     def __init__(self, operation: str, service: str) -> None:
-        self._begun = hashlib.blake2b(digest_size=KEY_BYTES, person=_PERSON)
+        self._begun = hashlib.blake2b(digest_size=KEY_BYTES, person=PERSON)
         for part in (operation.encode(), service.encode("utf-8", "replace")):
             # The length keeps ("ab", "c") and ("a", "bc") apart.
             self._begun.update(len(part).to_bytes(8, "big") + part)
@@ -40,23 +39,9 @@ class KeyMaker:
         return digest.hexdigest()
 
 
-def call_key(base_key: str, take: int) -> str:
-    """Return the key of a take of a call; take 0 has the call's own key.
-
-    Examples
-    --------
-    >>> call_key("00" * 16, 0) == "00" * 16
-    True
-    """
-    if not take:
-        return base_key
-    digest = hashlib.blake2b(f"{base_key} take {take}".encode(), digest_size=KEY_BYTES, person=_PERSON)
-    return digest.hexdigest()
-
-
 def key_of_pack(keys: Iterable[str]) -> str:
     """Return the key of one call for several rows: the same for the same rows in the same order."""
-    return hashlib.blake2b("".join(keys).encode(), digest_size=KEY_BYTES, person=_PERSON).hexdigest()
+    return hashlib.blake2b("".join(keys).encode(), digest_size=KEY_BYTES, person=PERSON).hexdigest()
 
 
 Keys = npt.NDArray[np.void]

@@ -5,8 +5,9 @@ moment is to cut whatever segments there are. ``attempts/`` is written last: whe
 segment is cut.
 """
 
+import base64
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,6 +25,7 @@ from speechframe.store.schema import (
     LEDGER,
     NOTED,
     PACK,
+    STATUSES,
     TIME,
     WORDS_TYPE,
     Row,
@@ -34,6 +36,11 @@ GROUP_ROWS, GROUP_BYTES = 64, 32 << 20
 """Of a row group: what has to be read to hear one clip."""
 
 PARTS, FAILED, ATTEMPTS = "parts", "failed", "attempts"
+
+RECORDS = "spf:records"
+"""In the footer of ``attempts/``, in Base64: 16 bytes for the key of each record of the segment, those of
+``failed/`` first, then a byte for the status of each (its place in :data:`STATUSES`). The row groups of parts
+are small, so that reading a million keys from them takes over a second; from here it takes a tenth."""
 
 
 def cut_numbers(folder: Folder) -> list[int]:
@@ -69,7 +76,9 @@ def cut(folder: Folder, number: int, columns: pa.Schema) -> None:
             failures = failed_schema(columns)
             batches = record_batches(folder, number, others, failures)
             _write(folder, file_name(FAILED, number), failures, batches)
-        _write(folder, file_name(ATTEMPTS, number), LEDGER, [table_of(contents.attempts, LEDGER)])
+        note = {RECORDS: records_note([*others, *finished])}
+        attempts = [table_of(contents.attempts, LEDGER)]
+        _write(folder, file_name(ATTEMPTS, number), LEDGER, attempts, note)
         journal.remove_segment(folder, number)
 
 
@@ -239,7 +248,20 @@ def _array(values: list[Any], kind: pa.DataType) -> "pa.Array[Any]":
     return pa.array(values, kind)
 
 
-def _write(folder: Folder, name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+def records_note(rows: Sequence[Row]) -> str:
+    """Return what :data:`RECORDS` holds, of records in this order."""
+    keys = bytes.fromhex("".join(row["request_key"] for row in rows))
+    statuses = bytes(STATUSES.index(row["status"]) for row in rows)
+    return base64.b64encode(keys + statuses).decode()
+
+
+def _write(
+    folder: Folder,
+    name: str,
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+    note: Mapping[str, str] | None = None,
+) -> None:
     # Audio is compressed already, or is not worth the time.
     leaves = _leaves(schema)
     compression: dict[str, Any] = {
@@ -250,6 +272,7 @@ def _write(folder: Folder, name: str, schema: pa.Schema, batches: Iterable[pa.Re
     ) as writer:
         for batch in batches:
             writer.write_batch(batch)
+        writer.add_key_value_metadata(dict(note or {}))
     folder.publish(name)
 
 

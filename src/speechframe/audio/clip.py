@@ -1,0 +1,103 @@
+"""One clip: audio you can hear, measure and save."""
+
+import base64
+import html
+from dataclasses import dataclass, field
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from speechframe.audio import codec
+from speechframe.audio.saving import PLAYABLE, converted, save_audio
+from speechframe.spec.chosen import CONTENT_TYPES
+from speechframe.spec.speech import Format
+
+Word = tuple[str, int, int]
+
+
+@dataclass(frozen=True)
+class Clip:
+    """One utterance as audio, with when each word is heard.
+
+    Parameters
+    ----------
+    audio
+        The encoded audio.
+    format
+        Its format.
+    sample_rate
+        In Hz.
+    channels
+        1 or 2.
+    text
+        What is said.
+    words
+        Word, start and end in milliseconds.
+    voice_id
+        Who says it.
+    credits
+        What it cost.
+    warnings
+        What the service ignored or replaced.
+    """
+
+    audio: bytes = field(repr=False)
+    format: Format
+    sample_rate: int
+    channels: int = 1
+    text: str = ""
+    words: tuple[Word, ...] = field(default=(), repr=False)
+    voice_id: str | None = None
+    credits: float = 0.0
+    warnings: tuple[str, ...] = ()
+
+    @cached_property
+    def samples(self) -> npt.NDArray[np.float32]:
+        """The audio as float32 in [-1, 1], shape (frames,) for mono or (frames, channels)."""
+        audio = codec.decode(
+            self.audio, format=self.format, sample_rate_hz=self.sample_rate, channels=self.channels
+        )
+        return audio.samples
+
+    @property
+    def audio_seconds(self) -> float:
+        """Length in seconds."""
+        return len(self.samples) / self.sample_rate
+
+    def save(self, path: str | PathLike[str]) -> Path:
+        """Write the audio to `path` and return it.
+
+        Parameters
+        ----------
+        path
+            With the ending of this clip's format its bytes are written as they are; another ending
+            (``.wav``, ``.flac``, ``.mp3``, ``.ogg``) converts, none gets this format's.
+
+        Raises
+        ------
+        AudioError
+            For an ending that is no audio format.
+        """
+        return save_audio(
+            path, self.audio, format=self.format, sample_rate_hz=self.sample_rate, channels=self.channels
+        )
+
+    def playable(self) -> tuple[bytes, str]:
+        """Return the audio as browsers play it, and its content type; raw formats become WAV files."""
+        data, kind = self.audio, self.format
+        if kind not in PLAYABLE:
+            rate_hz, channels = self.sample_rate, self.channels
+            data = converted(data, Format.WAV, format=kind, sample_rate_hz=rate_hz, channels=channels)
+            kind = Format.WAV
+        return data, CONTENT_TYPES[kind]
+
+    def _repr_html_(self) -> str:
+        data, kind = self.playable()
+        source = f"data:{kind};base64,{base64.b64encode(data).decode()}"
+        caption = html.escape(f"{self.voice_id or ''} · {self.audio_seconds:.1f} s · ")
+        # The text goes its own way, from the right where it is written so.
+        caption += f"<bdi>{html.escape(self.text[:120])}</bdi>"
+        return f'<figure><audio controls src="{source}"></audio><figcaption>{caption}</figcaption></figure>'

@@ -1,0 +1,73 @@
+"""The ledger of a run: one row for each attempt of each row's call, from parts and from the journal."""
+
+from collections.abc import Collection, Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from speechframe.errors import StoreError
+from speechframe.store import journal, parts
+from speechframe.store.folder import Folder, storing
+from speechframe.store.index import reading
+from speechframe.store.schema import LEDGER
+
+FAILED_STATUSES = frozenset({"failed", "charged_unknown", "retried"})
+"""Statuses of attempts that brought no answer."""
+
+_TRIES = 20
+
+
+def attempts(
+    folder: Folder, columns: Sequence[str] | None = None, *, known: Collection[int] = ()
+) -> Iterator[tuple[int | None, pa.Table]]:
+    """Yield the attempts that have ended, a segment at a time, the oldest first.
+
+    Parameters
+    ----------
+    folder
+        The run's folder.
+    columns
+        Some of :data:`LEDGER`; None for all.
+    known
+        Numbers that were yielded before and are not wanted again.
+
+    Yields
+    ------
+    tuple
+        The segment's number, None while it may still grow; its attempts in the order of their ends.
+    """
+    schema = LEDGER if columns is None else pa.schema([LEDGER.field(name) for name in columns])
+    cut, live = _segments(folder)
+    for number in cut:
+        if number not in known:
+            name = parts.file_name(parts.ATTEMPTS, number)
+            with reading(folder, name), pq.ParquetFile(folder.source(name)) as file:
+                table = file.read(schema.names).select(schema.names)
+            yield number, table
+    for contents in live:
+        yield None, pa.Table.from_batches([parts.table_of(contents.attempts, schema)], schema)
+
+
+def ledger(folder: Folder, columns: Sequence[str] | None = None) -> pa.Table:
+    """Return every attempt that has ended, by the time it was sent; see :func:`attempts`."""
+    wanted = list(LEDGER.names if columns is None else columns)
+    tables = [table for _, table in attempts(folder, [*dict.fromkeys([*wanted, "time"])])]
+    if not tables:
+        return LEDGER.empty_table().select(wanted)
+    return pa.concat_tables(tables).sort_by("time").select(wanted)
+
+
+def _segments(folder: Folder) -> tuple[list[int], list[journal.Contents]]:
+    """Return the numbers of parts, and what the segments that are none yet tell."""
+    with storing(folder, "reading the ledger"):
+        for _ in range(_TRIES):
+            # First the journal: what leaves it later is found in parts.
+            segments = journal.segments(folder)
+            cut = parts.cut_numbers(folder)
+            try:
+                return cut, [
+                    journal.read_contents(folder, number) for number in segments if number not in cut
+                ]
+            except FileNotFoundError:
+                continue
+    raise StoreError(f"{folder.path}: the journal changes faster than it can be read; try again")

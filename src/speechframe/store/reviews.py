@@ -1,0 +1,114 @@
+"""``reviews.parquet``: everything that people said of a run's rows, the newest last."""
+
+import io
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from filelock import FileLock, Timeout
+
+from speechframe.errors import InvalidRows, StoreError
+from speechframe.store.folder import Folder, storing, user_name
+from speechframe.store.index import reading
+from speechframe.store.manifest import FILE as RUN_FILE
+from speechframe.store.schema import TIME, columns
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FILE, LOCK = "reviews.parquet", "reviews.lock"
+KEEP, REJECT = "keep", "reject"
+VERDICTS = (KEEP, REJECT)
+_LOCK_S = 60.0
+
+SCHEMA = columns(
+    row_id=pa.string(),
+    verdict=pa.string(),
+    comment=pa.string(),
+    corrected_text=pa.string(),
+    sha256=pa.string(),
+    reviewer=pa.string(),
+    reviewed_at=TIME,
+)
+"""One thing that somebody said of one row. Null says nothing, an empty text takes back what was said."""
+
+_SAID = ["verdict", "comment", "corrected_text"]
+COLUMNS = ["row_id", *_SAID, "reviewer", "reviewed_at", "sha256"]
+
+
+def add_review(
+    folder: Folder,
+    row_id: str,
+    verdict: str | None = None,
+    *,
+    comment: str | None = None,
+    corrected_text: str | None = None,
+    sha256: str | None = None,
+    reviewer: str | None = None,
+) -> None:
+    """Write a review of a row; it is on the disk when this returns.
+
+    Parameters
+    ----------
+    folder
+        The run's folder. Several people and processes may review it at once; a remote one only from one
+        machine at a time.
+    row_id, verdict, comment, corrected_text, sha256, reviewer
+        As :data:`SCHEMA` has them.
+
+    Raises
+    ------
+    InvalidRows
+        For an unknown verdict.
+    StoreError
+        When the folder cannot be written.
+    """
+    if verdict and verdict not in VERDICTS:
+        problem = {"row": None, "row_id": row_id, "field": "verdict", "problem": "is not a verdict"}
+        raise InvalidRows([{**problem, "value": verdict, "allowed": ", ".join(VERDICTS)}])
+    said = {
+        "row_id": row_id,
+        "verdict": verdict,
+        "comment": comment,
+        "corrected_text": corrected_text,
+        "sha256": sha256,
+        "reviewer": user_name() if reviewer is None else reviewer,
+        "reviewed_at": datetime.now(UTC),
+    }
+    with storing(folder, "writing a review"):
+        # First, because taking the lock would make the folder.
+        if not folder.exists(RUN_FILE):
+            raise StoreError(
+                f"{folder.path} holds no run any more: nothing was written; put the run back there"
+            )
+        folder.work.mkdir(parents=True, exist_ok=True)
+        try:
+            with FileLock(folder.work / LOCK, timeout=_LOCK_S, thread_local=False):
+                table = pa.concat_tables([read_reviews(folder), pa.Table.from_pylist([said], SCHEMA)])
+                content = io.BytesIO()
+                pq.write_table(table, content, compression="zstd")
+                folder.write(FILE, content.getvalue())
+        except Timeout:  # an OSError, but not one of the folder
+            raise StoreError(f"{folder.path}/{FILE} was being written for {_LOCK_S:g} s: try again") from None
+
+
+def read_reviews(folder: Folder) -> pa.Table:
+    """Return everything that was said, the newest last."""
+    if not folder.exists(FILE):
+        return SCHEMA.empty_table()
+    with reading(folder, FILE):
+        return pq.read_table(io.BytesIO(folder.read(FILE))).select(SCHEMA.names).cast(SCHEMA)
+
+
+def last_words(folder: Folder) -> "pd.DataFrame":
+    """Return what counts of the reviews: one line for each row that has one, by row id."""
+    told = read_reviews(folder).to_pandas().astype(dict.fromkeys(_SAID, object))
+    # last() skips nulls, so each column has what was said last of it.
+    newest = told.groupby("row_id", sort=False).last()
+    # A verdict is of the audio it was given on, whatever was said since.
+    judged = told[told["verdict"].notna()].groupby("row_id", sort=False).last()
+    for name in ("sha256", "reviewer", "reviewed_at"):
+        newest.loc[judged.index, name] = judged[name]
+    newest[_SAID] = newest[_SAID].where(newest[_SAID].notna() & (newest[_SAID] != ""), None)
+    return newest
