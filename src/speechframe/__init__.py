@@ -23,10 +23,24 @@ if TYPE_CHECKING:
         generate,
         open_run,
         resume,
+        run,
         say,
         stream,
         translate,
         voices,
+    )
+    from speechframe.audio.clip import Clip
+    from speechframe.batch.backend import Answer, Attempt, Backend, LaneSpec, Opened, Record, Request
+    from speechframe.batch.estimate import Changes, Estimate
+    from speechframe.batch.live import Run
+    from speechframe.batch.options import RunOptions
+    from speechframe.client import (
+        Client,
+        Stream,
+        StreamSession,
+        SyncClient,
+        SyncStream,
+        SyncStreamSession,
     )
     from speechframe.errors import (
         AnalysisError,
@@ -59,21 +73,8 @@ if TYPE_CHECKING:
     from speechframe.listening.server import ServedTest, serve_test
     from speechframe.listening.test import open_test
     from speechframe.local import LocalService, local_service
-    from speechframe.old_batch.clip import Clip
-    from speechframe.old_batch.columns import col
-    from speechframe.old_batch.options import RunOptions
-    from speechframe.old_batch.plan import Estimate
-    from speechframe.old_batch.resume import Changes
-    from speechframe.old_batch.run import Run
-    from speechframe.old_client import (
-        Client,
-        Stream,
-        StreamSession,
-        SyncClient,
-        SyncStream,
-        SyncStreamSession,
-    )
     from speechframe.settings import Settings
+    from speechframe.tables.columns import col
     from speechframe.widgets import browse, compare_voices, gallery, listening_test, play, watch
 
 # A library writes to its log and leaves it to its user who reads that.
@@ -88,19 +89,20 @@ _MODULES = {
         "generate",
         "open_run",
         "resume",
+        "run",
         "say",
         "stream",
         "translate",
         "voices",
     ),
-    "speechframe.old_batch.clip": ("Clip",),
-    "speechframe.old_batch.columns": ("col",),
+    "speechframe.audio.clip": ("Clip",),
+    "speechframe.tables.columns": ("col",),
     "speechframe._allocator": ("tune_allocator",),
-    "speechframe.old_batch.options": ("RunOptions",),
-    "speechframe.old_batch.plan": ("Estimate",),
-    "speechframe.old_batch.resume": ("Changes",),
-    "speechframe.old_batch.run": ("Run",),
-    "speechframe.old_client": (
+    "speechframe.batch.backend": ("Answer", "Attempt", "Backend", "LaneSpec", "Opened", "Record", "Request"),
+    "speechframe.batch.estimate": ("Changes", "Estimate"),
+    "speechframe.batch.live": ("Run",),
+    "speechframe.batch.options": ("RunOptions",),
+    "speechframe.client": (
         "Client",
         "Stream",
         "StreamSession",
@@ -146,7 +148,10 @@ _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "AnalysisError",
+    "Answer",
+    "Attempt",
     "AudioError",
+    "Backend",
     "BadAnswer",
     "BadRequest",
     "BudgetExceeded",
@@ -157,12 +162,16 @@ __all__ = [
     "EngineError",
     "Estimate",
     "InvalidRows",
+    "LaneSpec",
     "ListeningError",
     "LocalService",
     "NotARun",
+    "Opened",
     "PaymentRequired",
     "PermissionDenied",
     "RateLimited",
+    "Record",
+    "Request",
     "RequestTimeout",
     "Run",
     "RunLocked",
@@ -201,6 +210,7 @@ __all__ = [
     "play",
     "read_votes",
     "resume",
+    "run",
     "say",
     "serve_test",
     "stream",

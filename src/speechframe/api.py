@@ -8,10 +8,9 @@ from typing import Any, ParamSpec
 from speechframe import aio
 from speechframe import settings as _settings
 from speechframe._loop import sync
-from speechframe.old_batch.options import check_options, configure_options, option_names
-from speechframe.old_batch.run import open_run
-from speechframe.old_batch.verbs import VERBS
-from speechframe.old_client import Stream, SyncStream
+from speechframe.batch.live import open_run
+from speechframe.batch.options import check_options, configure_options, option_names
+from speechframe.client import Stream, SyncStream
 from speechframe.settings.hidden import hide
 
 __all__ = [
@@ -21,6 +20,7 @@ __all__ = [
     "generate",
     "open_run",
     "resume",
+    "run",
     "say",
     "stream",
     "translate",
@@ -46,6 +46,7 @@ def _streaming(function: Callable[P, Coroutine[Any, Any, Stream]]) -> Callable[P
 generate = sync(aio.generate)
 change_voice = sync(aio.change_voice)
 translate = sync(aio.translate)
+run = sync(aio.run)
 resume = sync(aio.resume)
 changes = sync(aio.changes)
 say = sync(aio.say)
@@ -80,9 +81,3 @@ def configure(**values: Any) -> None:
     check_options(**options)
     _settings.configure(**settings)
     configure_options(**options)
-
-
-def __getattr__(name: str) -> Any:
-    if name in VERBS:
-        return sync(getattr(aio, name))
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,6 +4,7 @@ A run knows nothing of HTTP, of speech or of any service. A backend knows nothin
 folders.
 """
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -12,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from speechframe.batch.keys import call_key
+from speechframe.batch.keys import call_key, key_of_pack
 from speechframe.errors import SpeechframeError
 from speechframe.spec.check import FieldProblem
 
@@ -42,8 +43,8 @@ class Request:
     parts
         The requests of several rows that go in this one call; empty for a call of one row. Price and
         characters are their sums.
-    key, take
-        Set by the run: the call's key, and 0 or the number of a later take.
+    base_key, take, key
+        Set by the run: the key of the first take, 0 or the number of a later take, and the key of this call.
     row_id
         Set by the run: the first row that has this call.
     """
@@ -55,8 +56,9 @@ class Request:
     facts: Mapping[str, Any] = field(default_factory=dict)
     varies: bool = True
     parts: "tuple[Request, ...]" = ()
-    key: str = ""
+    base_key: str = ""
     take: int = 0
+    key: str = ""
     row_id: str = ""
 
     @property
@@ -64,9 +66,9 @@ class Request:
         """The requests that get a record each: its parts, or itself."""
         return self.parts or (self,)
 
-    def next_take(self, base_key: str, take: int) -> "Request":
+    def as_take(self, take: int) -> "Request":
         """Return the same request as another take."""
-        return replace(self, key=call_key(base_key, take), take=take)
+        return replace(self, key=call_key(self.base_key, take), take=take)
 
 
 def packed(parts: Iterable[Request], body: bytes) -> Request:
@@ -80,19 +82,14 @@ def packed(parts: Iterable[Request], body: bytes) -> Request:
         What is sent for all of them.
     """
     parts = tuple(parts)
-    first = parts[0]
-    price = sum(part.price for part in parts)
-    characters = sum(part.characters for part in parts)
     return Request(
         b"",
         body,
-        price,
-        characters,
-        first.facts,
+        price=sum(part.price for part in parts),
+        characters=sum(part.characters for part in parts),
         parts=parts,
-        key=first.key,
-        take=first.take,
-        row_id=first.row_id,
+        key=key_of_pack([part.key for part in parts]),
+        row_id=parts[0].row_id,
     )
 
 
@@ -286,6 +283,9 @@ class Backend(ABC):
         The run's folder, set before rows are checked: what a request needs when it is sent and what is
         nowhere else can be kept below ``folder / "clips"``. A body names such files relative to the folder,
         which may be renamed between check and send. None while nothing is to be kept (``changes``).
+    max_answer_bytes
+        The largest answer that the caller allows (``max_answer_mb``), set before anything is sent; None for
+        what the backend finds right for each request.
 
     Examples
     --------
@@ -302,6 +302,7 @@ class Backend(ABC):
     remark: str | None = None
     service: str = ""
     folder: Path | None = None
+    max_answer_bytes: int | None = None
 
     @abstractmethod
     async def open(self) -> Opened:
@@ -316,6 +317,16 @@ class Backend(ABC):
     @abstractmethod
     async def close(self) -> None:
         """Give back what :meth:`open` took."""
+
+    def source(self, table: Any) -> Any:
+        """Return what is opened as the table instead of what was handed in; by default just that.
+
+        Parameters
+        ----------
+        table
+            What the caller gave.
+        """
+        return table
 
     def expand(self, values: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Yield the rows that one row of the table becomes, each with a suffix for its id.
@@ -382,6 +393,26 @@ class Backend(ABC):
         """
         del request, record, learned
         return []
+
+    def differences(self, before: bytes, after: bytes) -> tuple[str, ...]:
+        """Return the names of the arguments in which two bodies differ; by default those of JSON objects."""
+        try:
+            old, new = json.loads(before), json.loads(after)
+            return tuple(name for name in sorted({*old, *new}) if old.get(name) != new.get(name))
+        except (ValueError, AttributeError, TypeError):
+            return ("request",)
+
+    async def after(self, run: Any, is_stopped: Callable[[], bool]) -> None:
+        """Do what is to be done when all calls of a run have ended; the run is still locked.
+
+        Parameters
+        ----------
+        run
+            The run, to be read.
+        is_stopped
+            Whether its end was asked for.
+        """
+        del run, is_stopped
 
     def describe(self, price: int) -> str | None:
         """Return in words what a price is paid for, such as seconds of audio; None to say just the price."""

@@ -10,7 +10,6 @@ import argparse
 import ast
 import inspect
 import json
-import sys
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,14 +19,14 @@ from pathlib import Path
 from types import MappingProxyType, NoneType, UnionType
 from typing import Any
 
+from speechframe.batch.options import Options, RunOptions
 from speechframe.cli import docstrings
 from speechframe.cli.docstrings import option_name
-from speechframe.old_batch.columns import Column, col
-from speechframe.old_batch.options import Options, RunOptions
+from speechframe.tables.columns import Column, col
 
-VERBS_ROOM = "speechframe.old_batch"
-_VERBS_MODULE = "speechframe.old_batch.verbs"
-_DECORATOR = "@verb("
+VERBS_ROOM = "speechframe.verbs"
+_OPTIONS = "Unpack[RunOptions]"
+"""What the function of every verb takes, and no other of its room."""
 
 NOT_OFFERED = frozenset({"wait", "service"})
 """Run options that make no sense in a shell: a command waits, and has options of its own for the service."""
@@ -82,33 +81,20 @@ class Parameter:
     can_be_off: bool = False
 
 
-def shipped_verbs() -> dict[str, tuple[str, str]]:
-    """Return name to module and summary of the verbs of this package, without importing them.
+def verb_summaries() -> dict[str, str]:
+    """Return the summary of every verb by name, without importing them.
 
-    Their modules load pandas, Arrow and the web client: too much for ``speechframe --help``.
+    A verb is a file of its room with a function of the same name. Its module loads pandas, Arrow and the web
+    client: too much for ``speechframe --help``.
     """
     found = {}
     for file in sorted(resources.files(VERBS_ROOM).iterdir(), key=lambda file: file.name):
-        if not file.name.endswith(".py") or _DECORATOR not in (source := file.read_text(encoding="utf-8")):
+        if not file.name.endswith(".py") or _OPTIONS not in (source := file.read_text(encoding="utf-8")):
             continue
         for node in ast.parse(source).body:
-            if isinstance(node, ast.AsyncFunctionDef) and any(map(_is_verb, node.decorator_list)):
-                module = f"{VERBS_ROOM}.{file.name.removesuffix('.py')}"
-                found[node.name] = (module, docstrings.read(ast.get_docstring(node)).summary)
+            if isinstance(node, ast.AsyncFunctionDef) and f"{node.name}.py" == file.name:
+                found[node.name] = docstrings.read(ast.get_docstring(node)).summary
     return found
-
-
-def _is_verb(decorator: ast.expr) -> bool:
-    called = decorator.func if isinstance(decorator, ast.Call) else decorator
-    return isinstance(called, ast.Name) and called.id == "verb"
-
-
-def verb_summaries() -> dict[str, str]:
-    """Return the summary of every verb by name: the shipped ones and those declared in this process."""
-    known = {name: summary for name, (_, summary) in shipped_verbs().items()}
-    loaded = sys.modules.get(_VERBS_MODULE)
-    declared = {} if loaded is None else loaded.VERBS
-    return known | {name: docstrings.read(verb.function.__doc__).summary for name, verb in declared.items()}
 
 
 def command_name(verb: str) -> str:

@@ -50,8 +50,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _redo(words: list[str] | None) -> Any:
-    from speechframe.old_batch.redo import REDO_STATES
+    from speechframe.batch.run import REDO_STATUSES
 
-    if words is not None and len(words) == 1 and words[0] in REDO_STATES:
+    if words is not None and len(words) == 1 and words[0] in REDO_STATUSES:
         return words[0]
     return words

@@ -18,7 +18,7 @@ from speechframe.errors import SettingsError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from speechframe.old_batch.run import Run
+    from speechframe.batch.live import Run
 
 _STOPPING = b"\nstopping: calls in flight finish first; Ctrl-C again cancels them\n"
 _FAILURES_SHOWN = 5
@@ -33,7 +33,7 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
 
 def settle_run_options(parser: argparse.ArgumentParser, given: dict[str, Any]) -> None:
     """End with a usage error when a run option has a value that is not allowed, before a service starts."""
-    from speechframe.old_batch.options import Options, option_names
+    from speechframe.batch.options import Options, option_names
 
     if given.get("dry_run"):
         # Its one line is the report.
@@ -85,9 +85,9 @@ def code_of(run: "Run") -> int:
 
 
 def _counts(facts: Mapping[str, Any]) -> dict[str, int]:
-    from speechframe.old_batch.outcome import STATES
+    from speechframe.store.schema import STATUSES
 
-    return {name: facts[name] for name in STATES if name in facts}
+    return {name: facts[name] for name in STATUSES if name in facts}
 
 
 def report(run: "Run", options: argparse.Namespace) -> int:
@@ -188,7 +188,7 @@ def _speed(run: "Run") -> dict[str, Any]:
 
 
 def _lines(run: "Run", facts: Mapping[str, Any], counts: Mapping[str, int]) -> Iterator[str]:
-    from speechframe.old_batch.progress import counted, credits_in_words
+    from speechframe.batch.progress import counted, credits_in_words
 
     # "stopped (stopped)" after Ctrl-C would say nothing.
     because = f" ({run.stopped_because})" if run.stopped_because not in {None, run.status} else ""
@@ -228,11 +228,10 @@ def _failures(run: "Run") -> "Iterator[pa.RecordBatch]":
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from speechframe.old_batch.naming import ROW_ID
-    from speechframe.old_batch.outcome import HEARD, PENDING
+    from speechframe.store.schema import FINISHED, PENDING
 
-    others = pa.array([*HEARD, PENDING])
-    for batch in run.batches([run.name_of(name) for name in (ROW_ID, *_WHY)]):
+    others = pa.array([*FINISHED, PENDING])
+    for batch in run.batches([run.name_of(name) for name in ("row_id", *_WHY)]):
         yield batch.filter(pc.invert(pc.is_in(batch.column(1), value_set=others)))
 
 

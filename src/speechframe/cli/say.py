@@ -13,7 +13,7 @@ from speechframe.cli import declared, docstrings, exits, selection, show
 from speechframe.spec.speech import Format
 
 if TYPE_CHECKING:
-    from speechframe.old_batch.clip import Clip
+    from speechframe.audio.clip import Clip
 
 STDOUT = "-"
 _NAME_WORDS = 5
@@ -23,10 +23,9 @@ _TRIES = 1000
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options: those of `generate` that concern one text, as constants."""
-    from speechframe.old_batch.generate import GenerateOperation, generate
-    from speechframe.old_batch.operation import Service
+    from speechframe.cli.verb import verb_of
 
-    data = GenerateOperation.on(Service()).data_arguments
+    generate, data = verb_of("generate")
     own = [
         replace(p, takes_column=False, help=docstrings.without_columns(p.help))
         for p in declared.parameters(generate, data)

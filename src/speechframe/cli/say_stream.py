@@ -12,7 +12,7 @@ from speechframe.errors import SpeechframeError
 from speechframe.spec.speech import StreamRequest
 
 if TYPE_CHECKING:
-    from speechframe.old_client import SyncStream
+    from speechframe.client import SyncStream
 
 _TAKEN = frozenset({*StreamRequest.model_fields, "voice", "take"}) - {"text", "voice_id"}
 

@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+from collections.abc import Callable
 from typing import Any
 
 from speechframe.cli import declared, docstrings, runs, selection
@@ -12,10 +13,10 @@ _CLIPS = "audio"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb that `parser` is named after."""
-    verb = _verb(parser.prog.rpartition(" ")[2].replace("-", "_"))
-    said = docstrings.read(verb.function.__doc__)
+    name = parser.prog.rpartition(" ")[2].replace("-", "_")
+    function, data = verb_of(name)
+    said = docstrings.read(function.__doc__)
     parser.description = f"{said.summary} {said.body}"
-    data = _data_arguments(verb)
     files = "a CSV, TSV, JSONL, Parquet, XLSX or text file (one line a row)"
     tables = "TABLE|AUDIO..." if _CLIPS in data else "TABLE"
     parser.add_argument(
@@ -25,15 +26,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+" if _CLIPS in data else 1,
         help=f"{files}, or audio files, or a folder of them" if _CLIPS in data else files,
     )
-    own = declared.parameters(verb.function, data)
+    own = declared.parameters(function, data)
     # argparse's own usage would be thirty lines before every error.
     parser.usage = f"%(prog)s {tables} {declared.required_usage(own)}[options]"
     declared.add(parser.add_argument_group("what is made"), own)
-    if declared.takes_run_options(verb.function):
-        declared.add(parser.add_argument_group("the run"), declared.run_options())
+    declared.add(parser.add_argument_group("the run"), declared.run_options())
     selection.add_arguments(parser)
     runs.add_report_arguments(parser)
-    parser.set_defaults(verb=verb.name)
+    parser.set_defaults(verb=name)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -49,18 +49,8 @@ def run(options: argparse.Namespace) -> int:
     return runs.report(made, options)
 
 
-def _verb(name: str) -> Any:
-    shipped = declared.shipped_verbs()
-    if name in shipped:
-        importlib.import_module(shipped[name][0])
-    from speechframe.old_batch.verbs import VERBS
-
-    return VERBS[name]
-
-
-def _data_arguments(verb: Any) -> frozenset[str]:
-    from speechframe.old_batch.operation import Service
-
-    # Which arguments name columns is the operation's to say; no service is needed for that.
-    found: frozenset[str] = verb.operation.on(Service()).data_arguments
-    return found
+def verb_of(name: str) -> tuple[Callable[..., Any], frozenset[str]]:
+    """Return the function of a verb, and those of its arguments whose words name columns."""
+    module = importlib.import_module(f"{declared.VERBS_ROOM}.{name}")
+    backend = next(kind for kind in vars(module).values() if getattr(kind, "operation", None) == name)
+    return getattr(module, name), backend.data_arguments

@@ -15,7 +15,7 @@ from speechframe.listening.questions import begun
 from speechframe.listening.session import refuse_stored
 from speechframe.listening.setup import SETUP_NAME, Setup
 from speechframe.listening.votes import BEGIN, VOTE, VoteBook, votes_table
-from speechframe.old_store.files import storing
+from speechframe.store.folder import storing
 
 if TYPE_CHECKING:
     import pandas as pd

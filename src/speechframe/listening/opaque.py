@@ -9,7 +9,7 @@ import secrets
 from pathlib import Path
 
 from speechframe.errors import StoreError
-from speechframe.old_store.files import storing, sync_folder
+from speechframe.store.folder import storing, sync
 
 __all__ = ["Secret", "secret_of"]
 
@@ -68,7 +68,7 @@ def secret_of(folder: Path) -> Secret:
                 pass
             finally:
                 draft.unlink()
-            sync_folder(folder)
+            sync(folder)
         secret = path.read_bytes()
     if len(secret) != _SECRET_BYTES:
         raise StoreError(f"{path} is damaged: the names and seals of this test cannot be made again")

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from speechframe.analysis.votes import MUSHRA
 from speechframe.errors import ListeningError, StoreError
 from speechframe.listening.design import design
+from speechframe.listening.private import write_private
 from speechframe.listening.questions import Question
 from speechframe.listening.signals import ANCHORS
-from speechframe.old_store.files import storing, write_private
+from speechframe.store.folder import storing
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -25,12 +25,13 @@ from speechframe.audio._samples import fitted
 from speechframe.audio.codec import Samples
 from speechframe.errors import AudioError, StoreError
 from speechframe.listening.opaque import secret_of
+from speechframe.listening.private import private_file, private_folder, write_private
 from speechframe.listening.signals import ANCHORS, TARGET_LUFS, loudness_lufs, low_passed
 from speechframe.listening.sources import Material
 from speechframe.old_batch.clip import Clip
-from speechframe.old_store.files import private_file, private_folder, storing, write_private
 from speechframe.spec.chosen import CONTENT_TYPES
 from speechframe.spec.speech import Format
+from speechframe.store.folder import storing
 
 __all__ = ["Sound", "Stimuli", "open_stimuli", "prepare"]
 

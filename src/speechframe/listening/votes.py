@@ -18,7 +18,7 @@ from filelock import FileLock
 
 from speechframe.analysis.votes import VOTE_SCHEMA
 from speechframe.errors import VoteRefused
-from speechframe.old_store.files import storing, sync_folder
+from speechframe.store.folder import storing, sync
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,8 +84,8 @@ class VoteBook:
             with FileLock(self.path.with_name(f".{self.path.name}.lock"), mode=0o600):
                 self._append(line)
             if is_new:
-                sync_folder(self.path.parent)
-                sync_folder(self.path.parent.parent)
+                sync(self.path.parent)
+                sync(self.path.parent.parent)
 
     def _append(self, line: Mapping[str, Any]) -> None:
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)

@@ -43,6 +43,9 @@ class Folder:
         self.path = path
         self.work = path
 
+    def __str__(self) -> str:
+        return str(self.path)
+
     def exists(self, name: str = "") -> bool:
         """Return whether a file or folder is there."""
         return (self.path / name).exists()
@@ -166,8 +169,8 @@ def sync(path: Path) -> None:
 
 
 @contextmanager
-def storing(folder: Folder, doing: str) -> Iterator[None]:
-    """Turn an OSError into a StoreError that names the folder and says what to do."""
+def storing(place: Folder | Path, doing: str) -> Iterator[None]:
+    """Turn an OSError into a StoreError that names the folder or file and says what to do."""
     try:
         yield
     except OSError as error:
@@ -175,7 +178,7 @@ def storing(folder: Folder, doing: str) -> Iterator[None]:
             hint = "make room and run again: everything that was paid is still there"
         else:
             hint = "everything that was paid is still there; mend it and run again, or choose another run_dir"
-        raise StoreError(f"{folder.path}: {doing} failed ({error}); {hint}") from error
+        raise StoreError(f"{place}: {doing} failed ({error}); {hint}") from error
 
 
 def user_name() -> str:

@@ -14,7 +14,7 @@ import base64
 import json
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,7 +54,7 @@ class Ended:
 
 
 class Journal:
-    """The segments of a run while it is written; methods may be called from any thread.
+    """The segments of a run while it is written, by one thread.
 
     Parameters
     ----------
@@ -69,7 +69,6 @@ class Journal:
     def __init__(self, folder: Folder, number: int, header: Row) -> None:
         self._folder, self._header = folder, header
         self._open: dict[str, list[Row]] = {}
-        self._lock = threading.Lock()
         self._files = _Files(folder, number, header)
 
     @property
@@ -100,18 +99,14 @@ class Journal:
         line = {
             "sent": {"call": call, "attempt": attempt, "lane": lane, "time": time, **facts, "parts": parts}
         }
-        with self._lock:
-            self._open[call] = [line]
-            self._files.append(dumps(line))
+        self._open[call] = [line]
+        self._files.append(dumps(line))
 
     def noted(self, call: str, data: bytes) -> None:
-        """Write, and sync, what an open attempt needs to be gone on with after a crash."""
+        """Write what an open attempt needs to be gone on with after a crash; :meth:`sync` makes it last."""
         line = {"noted": {"call": call, "data": base64.b64encode(data).decode()}}
-        with self._lock:
-            self._open[call].append(line)
-            self._files.append(dumps(line))
-            files = self._files
-        files.sync()
+        self._open[call].append(line)
+        self._files.append(dumps(line))
 
     def ended(self, call: str, status: str, costs: Sequence[Ended], **facts: Any) -> None:
         """Write how an attempt ended; a row that is among `costs` counts from here on.
@@ -127,39 +122,41 @@ class Journal:
         **facts
             What the ledger says of it: ``latency_ms``, ``trace_id``, ``balance_after``, ``error_code``.
         """
-        with self._lock:
-            rows: list[Row | None] = []
-            for cost in costs:
-                row = cost.row
-                if row is not None and cost.audio is not None:
-                    row = {**row, AUDIO: [self._files.bytes, len(cost.audio), row.get(AUDIO)]}
-                    self._files.append_bytes(cost.audio)
-                rows.append(row)
-            ended = {"call": call, "status": status, **facts}
-            ended["costs"] = [[cost.millicredits, cost.basis] for cost in costs]
-            self._files.append(dumps({"ended": ended, "rows": rows}))
-            self._files.rows += sum(row is not None for row in rows)
-            self._open.pop(call, None)
+        rows = [None if cost.row is None else self._placed(cost.row, cost.audio) for cost in costs]
+        ended = {"call": call, "status": status, **facts}
+        ended["costs"] = [[cost.millicredits, cost.basis] for cost in costs]
+        self._files.append(dumps({"ended": ended, "rows": rows}))
+        self._open.pop(call, None)
+
+    def kept(self, row: Row, audio: bytes | None) -> None:
+        """Write the record of a row for which no attempt was made."""
+        self._files.append(dumps({"kept": self._placed(row, audio)}))
+
+    def _placed(self, row: Row, audio: bytes | None) -> Row:
+        """Return a record with the place of its audio, which is written first."""
+        self._files.rows += 1
+        if audio is None:
+            return row
+        place = [self._files.bytes, len(audio), row.get(AUDIO)]
+        self._files.append_bytes(audio)
+        return {**row, AUDIO: place}
 
     def sync(self) -> None:
         """Make all lines so far survive a power cut."""
         self._files.sync()
 
-    def roll(self) -> int:
-        """Begin a new segment; close the one before and return its number."""
-        with self._lock:
-            before = self._files
-            self._files = _Files(self._folder, before.number + 1, self._header)
-            for lines in self._open.values():
-                for line in lines:
-                    self._files.append(dumps(line))
-        before.close()
-        return before.number
+    def roll(self) -> Callable[[], int]:
+        """Begin a new segment; return what closes the one before and returns its number, in any thread."""
+        before = self._files
+        self._files = _Files(self._folder, before.number + 1, self._header)
+        for lines in self._open.values():
+            for line in lines:
+                self._files.append(dumps(line))
+        return before.close
 
     def close(self) -> int:
         """Close the last segment and return its number."""
-        self._files.close()
-        return self._files.number
+        return self._files.close()
 
 
 class _Files:
@@ -190,13 +187,14 @@ class _Files:
                 os.fsync(self._blobs)
                 os.fsync(self._lines)
 
-    def close(self) -> None:
+    def close(self) -> int:
         self.sync()
         with self._closing:
             if not self._is_closed:
                 self._is_closed = True
                 os.close(self._lines)
                 os.close(self._blobs)
+        return self.number
 
 
 @dataclass(slots=True)
@@ -235,6 +233,8 @@ def read_contents(folder: Folder, number: int) -> Contents:
             header = line["header"]
         elif "sent" in line:
             contents.open[line["sent"]["call"]] = (line["sent"], None)
+        elif "kept" in line:
+            contents.rows.append(line["kept"])
         elif "noted" in line:
             sent, _ = contents.open[line["noted"]["call"]]
             contents.open[sent["call"]] = (sent, base64.b64decode(line["noted"]["data"]))
@@ -293,10 +293,15 @@ def dumps(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
+def loads(line: bytes | str) -> Any:
+    """Return what a line of the journal says."""
+    return json.loads(line) if orjson is None else orjson.loads(line)
+
+
 def _whole_lines(folder: Folder, number: int) -> Iterator[Mapping[str, Any]]:
     data = (folder.work / _lines(number)).read_bytes()
     for line in data[: data.rfind(b"\n") + 1].splitlines():
-        yield json.loads(line) if orjson is None else orjson.loads(line)
+        yield loads(line)
 
 
 def _lines(number: int) -> str:

@@ -12,8 +12,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from speechframe.errors import StoreError
 from speechframe.store import journal
 from speechframe.store.folder import Folder, storing
 from speechframe.store.schema import (
@@ -22,6 +24,7 @@ from speechframe.store.schema import (
     FINISHED,
     LEDGER,
     NOTED,
+    PACK,
     STATUSES,
     TIME,
     WORDS_TYPE,
@@ -107,6 +110,56 @@ def recover(folder: Folder, columns: pa.Schema, log: journal.Journal, time: floa
         cut(folder, number, columns)
 
 
+def finished_keys(folder: Folder) -> "pa.ChunkedArray[Any]":
+    """Return the ``request_key`` of every call that has an answer in a part."""
+    files = [folder.source(f"{PARTS}/{name}") for name in folder.names(PARTS)]
+    with storing(folder, "reading the parts"):
+        columns = [pq.read_table(file, columns=["request_key"]).column(0) for file in files]
+    chunks = [chunk for column in columns for chunk in column.chunks]
+    return pa.chunked_array(chunks, pa.string())
+
+
+def failures(folder: Folder) -> dict[str, Row]:
+    """Return by ``request_key`` what is known of calls that ended without an answer, the last time each.
+
+    Each has ``status``, ``finished_at``, :data:`NOTED` and :data:`PACK`; rows of one pack are in its order.
+    """
+    found: dict[str, Row] = {}
+    with storing(folder, "reading the failed calls"):
+        for name in folder.names(FAILED):
+            columns = ["request_key", "status", "finished_at", NOTED, PACK]
+            for row in pq.read_table(folder.source(f"{FAILED}/{name}"), columns=columns).to_pylist():
+                found.pop(row["request_key"], None)
+                found[row["request_key"]] = row
+    return found
+
+
+def spent_by_month(folder: Folder) -> dict[str, int]:
+    """Return what all attempts of a run have cost, by its ledger, in thousandths of a credit.
+
+    Raises
+    ------
+    StoreError
+        When a file of the ledger is missing: what was spent cannot be told then.
+    """
+    numbers = set(cut_numbers(folder))
+    lost = [name for name in folder.names(PARTS) if int(name.partition(".")[0]) not in numbers]
+    if lost:
+        raise StoreError(
+            f"{folder.path}: {ATTEMPTS}/{lost[0]} is missing, so what the run has spent is not known and a "
+            "limit cannot be kept; put the file back, or resume with max_credits=inf where no rule forbids it"
+        )
+    credits: dict[str, float] = {}
+    with storing(folder, "reading the ledger"):
+        for name in folder.names(ATTEMPTS):
+            table = pq.read_table(folder.source(f"{ATTEMPTS}/{name}"), columns=["time", "credits"])
+            months = pc.strftime(table["time"], "%Y-%m")
+            sums = pa.table([months, table["credits"]], ["month", "credits"]).group_by("month")
+            for row in sums.aggregate([("credits", "sum")]).to_pylist():
+                credits[row["month"]] = credits.get(row["month"], 0.0) + (row["credits_sum"] or 0.0)
+    return {month: round(1000 * amount) for month, amount in credits.items()}
+
+
 def _lost(sent: Row, part: Row, noted: bytes | None, time: float) -> Row:
     words = "the process that sent this call ended before an answer came"
     return {
@@ -120,12 +173,13 @@ def _lost(sent: Row, part: Row, noted: bytes | None, time: float) -> Row:
         "lane": sent["lane"],
         "finished_at": time,
         NOTED: noted.hex() if noted is not None else None,
+        PACK: sent["call"] if len(sent["parts"]) > 1 else None,
     }
 
 
 def failed_schema(columns: pa.Schema) -> pa.Schema:
-    """Return the columns of ``failed/``: those of parts, and what an attempt noted to be gone on with."""
-    return part_schema(columns).append(pa.field(NOTED, pa.string()))
+    """Return the columns of ``failed/``: those of parts, and what a repeat of the call needs."""
+    return pa.schema([*part_schema(columns), (NOTED, pa.string()), (PACK, pa.string())])
 
 
 def file_name(kind: str, number: int) -> str:

@@ -124,8 +124,9 @@ again) or ``settled`` (no attempt: a later repeat showed that the one before was
 
 # Columns of ours in `input/`, beside the caller's.
 PREFIX = "spf:"
-NOTED = PREFIX + "noted"
-"""Column of ``failed/``: what an attempt noted to be gone on with, in hex digits."""
+NOTED, PACK = PREFIX + "noted", PREFIX + "pack"
+"""Columns of ``failed/``: what an attempt noted to be gone on with, in hex digits; the key of the call
+that the row shared with others."""
 ROW_ID, BASE_KEY, TAKE, PRICE, REQUEST, TAGS = (
     PREFIX + name for name in ("row_id", "base_key", "take", "price", "request", "tags")
 )

@@ -2,6 +2,7 @@
 
 import json
 import unicodedata
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,11 +11,20 @@ from speechframe.errors import BadAnswer
 from speechframe.spec.translate import TranslateRequest
 from speechframe.wire._json import NotJsonError, loads
 
-__all__ = ["Translations", "decode_translate", "encode_translate", "longest_translation"]
+__all__ = [
+    "PairedTranslations",
+    "Translations",
+    "decode_translate",
+    "encode_translate",
+    "longest_translation",
+    "pair_translations",
+]
 
 _LETTERS_AT_LEAST, _LETTERS_A_CHARACTER = 1000, 50
 _MOST_CREDITS = 2**53
 _SHOWN = 40
+_PLAIN_QUOTES = str.maketrans(dict.fromkeys("\u2018\u2019\u201a\u201b\u2032\u00b4`", "'"))
+_PLAIN_QUOTES |= str.maketrans(dict.fromkeys("\u201c\u201d\u201e\u201f\u2033\u00ab\u00bb", '"'))
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +44,24 @@ class Translations:
     """
 
     texts: tuple[str, ...]
+    target: str | None = None
+    credits_used: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PairedTranslations:
+    """The answer to a translation call, each text with its translation or with what is wrong with it.
+
+    Parameters
+    ----------
+    texts
+        One for each text of the request, in its order.
+    target, credits_used, notes
+        As in :class:`Translations`.
+    """
+
+    texts: tuple[str | BadAnswer, ...]
     target: str | None = None
     credits_used: float | None = None
     notes: tuple[str, ...] = ()
@@ -93,6 +121,75 @@ def decode_translate(body: bytes, texts: Sequence[str]) -> Translations:
     ... )
     Translations(texts=('Bonjour',), target='fr-FR', credits_used=5.0, notes=())
     """
+    found, target, credits_used, notes = _read(body)
+    if len(found) != len(texts):
+        raise BadAnswer(f"the answer has {len(found):,} translations of {len(texts):,} texts")
+    translated = tuple(
+        _translation(item, text, place) for place, (item, text) in enumerate(zip(found, texts, strict=True))
+    )
+    return Translations(translated, target, credits_used, notes)
+
+
+def pair_translations(body: bytes, texts: Sequence[str]) -> PairedTranslations:
+    r"""Return the translation of each text, paired by ``source_text``, so that one bad entry costs one text.
+
+    Of entries that differ from a text in the spelling of quotes or spaces alone, texts take the first that is
+    left. Entries without ``source_text`` are taken by place, if there are as many as texts.
+
+    Parameters
+    ----------
+    body
+        The answer, unpacked.
+    texts
+        What was sent, in order.
+
+    Raises
+    ------
+    BadAnswer
+        When there is no usable translation of any text.
+
+    Examples
+    --------
+    >>> body = b'{"translations": [{"source_text": "b", "translated_text": "B"}, {"source_text": "a"}]}'
+    >>> pair_translations(body, ["a", "b"]).texts
+    (BadAnswer('the answer has no translated_text for this text'), 'B')
+    """
+    found, target, credits_used, notes = _read(body)
+    entries = [entry if isinstance(entry, dict) else {} for entry in found]
+    sources = [entry.get("source_text") for entry in entries]
+    free: dict[Any, list[int]] = defaultdict(list)
+    for place, source in enumerate(sources):
+        if isinstance(source, str):
+            free[_plain(source)].append(place)
+        elif len(entries) == len(texts):
+            free[place].append(place)
+    paired: list[str | BadAnswer] = []
+    for place, text in enumerate(texts):
+        places = free[_plain(text)] or free[place]
+        if not places:
+            paired.append(BadAnswer("the answer has no translation of this text"))
+            continue
+        chosen = min(places, key=lambda other: sources[other] != text)
+        places.remove(chosen)
+        paired.append(_usable(entries[chosen].get("translated_text"), text))
+    wrong = [one for one in paired if isinstance(one, BadAnswer)]
+    if len(wrong) == len(paired):
+        raise wrong[0]
+    return PairedTranslations(tuple(paired), target, credits_used, notes)
+
+
+def _usable(translated: Any, text: str) -> str | BadAnswer:
+    if not isinstance(translated, str):
+        return BadAnswer("the answer has no translated_text for this text")
+    if len(translated) > longest_translation(text):
+        return BadAnswer(
+            f"the translation has {len(translated):,} characters for a text of {len(text):,} characters"
+        )
+    return translated
+
+
+def _read(body: bytes) -> tuple[list[Any], str | None, float | None, tuple[str, ...]]:
+    """Return the entries of an answer, its target, the credits it says, and notes."""
     try:
         fields, repaired = loads(body)
     except NotJsonError as error:
@@ -102,14 +199,9 @@ def decode_translate(body: bytes, texts: Sequence[str]) -> Translations:
     found = fields.get("translations")
     if not isinstance(found, list):
         raise BadAnswer("the answer has no list of translations")
-    if len(found) != len(texts):
-        raise BadAnswer(f"the answer has {len(found):,} translations of {len(texts):,} texts")
-    translated = tuple(
-        _translation(item, text, place) for place, (item, text) in enumerate(zip(found, texts, strict=True))
-    )
     notes = ["text in the answer was no valid Unicode and was repaired"] if repaired else []
     target, credits_used = _metadata(fields.get("metadata"), notes)
-    return Translations(translated, target, credits_used, tuple(notes))
+    return found, target, credits_used, tuple(notes)
 
 
 def _translation(item: Any, text: str, place: int) -> str:
@@ -129,8 +221,10 @@ def _translation(item: Any, text: str, place: int) -> str:
 
 
 def _plain(value: Any) -> Any:
-    # Spaces at the ends and the way accents are composed are lost on the way through some services.
-    return " ".join(unicodedata.normalize("NFC", value).split()) if isinstance(value, str) else value
+    # Spaces, quotes and the way accents are composed are lost on the way through some services.
+    if not isinstance(value, str):
+        return value
+    return " ".join(unicodedata.normalize("NFC", value).translate(_PLAIN_QUOTES).split())
 
 
 def _metadata(value: Any, notes: list[str]) -> tuple[str | None, float | None]:

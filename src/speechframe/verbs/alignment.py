@@ -1,0 +1,166 @@
+"""Words for rows of which the service told none: found in their audio when all calls are done.
+
+The audio is on disk, and paid for, before anything is listened to: whatever goes wrong costs a row its words
+and nothing else.
+"""
+
+import asyncio
+import logging
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from speechframe.errors import InvalidRows, SpeechframeError
+from speechframe.spec.check import shown
+from speechframe.spec.speech import Format
+from speechframe.store.folder import Folder, storing
+from speechframe.store.remote import open_folder
+from speechframe.store.schema import AUDIO, FINISHED, WORDS, WORDS_TYPE, columns
+from speechframe.tables.columns import problem
+
+if TYPE_CHECKING:
+    from speechframe.analysis.alignment import WordAligner
+
+log = logging.getLogger(__name__)
+
+ALIGN = "align"
+WORDS_FOLDER = "words"
+WORDS_SCHEMA = columns(request_key=pa.string(), word_durations=WORDS_TYPE)
+"""A row of ``words/0001.parquet`` and so on: the words of one call."""
+
+_AT_ONCE = 64
+"""Rows whose words are written together: what is lost when the process is killed."""
+_NEEDED = ("request_key", "status", WORDS, "text", "locale", "format", "sample_rate", "channels")
+
+Word = tuple[str, int, int]
+
+
+async def aligner_for(asked: Any) -> "WordAligner | None":
+    """Return what aligns the words of a run; None where that is not asked for.
+
+    Parameters
+    ----------
+    asked
+        The argument ``words``.
+
+    Raises
+    ------
+    InvalidRows
+        For another value than ``"align"`` or None.
+    SettingsError
+        When nothing is installed that could listen.
+    """
+    if asked is None:
+        return None
+    if asked != ALIGN:
+        allowed = f"{ALIGN!r} for the whole table, or nothing"
+        raise InvalidRows([problem("words", "is no way to words", value=shown(asked), allowed=allowed)])
+    from speechframe.analysis.alignment import WordAligner
+
+    # Looking for models reads files.
+    return await asyncio.to_thread(WordAligner.installed)
+
+
+async def align(run: Any, aligner: "WordAligner", is_stopped: Callable[[], bool]) -> None:
+    """Find the words of every row of a run that has audio and no words, and keep them; in a thread.
+
+    Parameters
+    ----------
+    run
+        A run whose lock is held.
+    aligner
+        What listens.
+    is_stopped
+        Asked between two rows; what was found by then is kept.
+
+    Warns
+    -----
+    UserWarning
+        When rows are left without words.
+    """
+    is_cancelled = threading.Event()
+    listening = asyncio.ensure_future(
+        asyncio.to_thread(_align, run, aligner, lambda: is_cancelled.is_set() or is_stopped())
+    )
+    try:
+        found, failed, reason = await asyncio.shield(listening)
+    except asyncio.CancelledError:
+        # The run's lock is held until what was found is kept.
+        is_cancelled.set()
+        await asyncio.wait({listening})
+        raise
+    if found:
+        log.info("words of %d rows aligned by %s; run folder %s", found, aligner.name, run.path)
+    if failed:
+        said = (
+            f"{aligner.name} found no words in the audio of {failed:,} of {found + failed:,} rows: {reason}"
+        )
+        warnings.warn(said, stacklevel=2)
+
+
+def _align(run: Any, aligner: "WordAligner", is_stopped: Callable[[], bool]) -> tuple[int, int, str]:
+    """Return how many rows have words now, how many were left without, and why the first of these was."""
+    folder = open_folder(run.path)
+    if not any(_has_no_words(row) for row in _rows(run, ("status", WORDS), audio=False)):
+        return 0, 0, ""
+    found: dict[str, Sequence[Word]] = {}
+    seen: set[str] = set()
+    count, failed, reason = 0, 0, ""
+    for row in _rows(run, (*_NEEDED, AUDIO), audio=True):
+        if is_stopped():
+            break
+        key = row["request_key"]
+        if not _has_no_words(row) or key in seen:
+            continue
+        seen.add(key)
+        try:
+            found[key] = _words_of(row, aligner)
+        except SpeechframeError as error:
+            failed, reason = failed + 1, reason or str(error)
+            log.warning("no words for the call %s: %s", key, error)
+        if len(found) >= _AT_ONCE:
+            _keep(folder, found)
+            count, found = count + len(found), {}
+    _keep(folder, found)
+    return count + len(found), failed, reason
+
+
+def _rows(run: Any, names: Sequence[str], *, audio: bool) -> Iterator[dict[str, Any]]:
+    """Yield rows one at a time, since a clip may be large."""
+    for batch in run.batches([run.name_of(name) for name in names], audio=audio):
+        for place in range(batch.num_rows):
+            yield {name: batch.column(at)[place].as_py() for at, name in enumerate(names)}
+
+
+def _has_no_words(row: Mapping[str, Any]) -> bool:
+    return row["status"] in FINISHED and not row[WORDS]
+
+
+def _words_of(row: Mapping[str, Any], aligner: "WordAligner") -> Sequence[Word]:
+    return aligner.align(
+        row[AUDIO]["bytes"],
+        text=row["text"] or "",
+        locale=row["locale"],
+        format=Format(row["format"]),
+        sample_rate_hz=row["sample_rate"],
+        channels=row["channels"] or 1,
+    )
+
+
+def _keep(folder: Folder, found: Mapping[str, Sequence[Word]]) -> None:
+    """Write words to the next file of the run; files are never changed, so aligning can end at any time."""
+    if not found:
+        return
+    names = [field.name for field in WORDS_TYPE.value_type]
+    words = [[dict(zip(names, word, strict=True)) for word in words] for words in found.values()]
+    with storing(folder, "keeping aligned words"):
+        numbers = [int(name.partition(".")[0]) for name in folder.names(WORDS_FOLDER)]
+        name = f"{WORDS_FOLDER}/{max([0, *numbers]) + 1:04d}.parquet"
+        pq.write_table(
+            pa.table({"request_key": list(found), WORDS: words}, WORDS_SCHEMA), folder.temporary(name)
+        )
+        folder.publish(name)

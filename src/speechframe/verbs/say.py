@@ -1,0 +1,216 @@
+"""One line at once: `say`, `stream` and the list of voices."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from speechframe.audio.clip import Clip
+from speechframe.client import Client, Spoken, Stream
+from speechframe.client.pieces import Pieces
+from speechframe.errors import InvalidRows
+from speechframe.settings import Settings
+from speechframe.spec.billing import to_credits
+from speechframe.spec.locales import is_within, nearest
+from speechframe.spec.speech import Format, Model, Voice
+from speechframe.tables.columns import problem
+from speechframe.verbs.generate import ARGUMENTS, GenerateBackend, model_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+async def say(
+    text: str,
+    voice: str,
+    *,
+    format: str = Format.FLAC.value,
+    service: Any = None,
+    **fields: Any,
+) -> Clip:
+    """Return one line spoken, as a clip that plays in a notebook.
+
+    Parameters
+    ----------
+    text
+        What to say; may hold pause markers such as ``[pause 1s]``.
+    voice
+        Full voice id or bare name; an unknown one is answered with the nearest names.
+    format
+        ``FLAC`` (default), ``WAV``, ``MP3``, ``OGG``, ``PCM``, ``ALAW`` or ``ULAW``.
+    service
+        Where to say it; see :class:`Settings`.
+    **fields
+        Any other argument of :func:`generate`: ``locale``, ``style``, ``rate``, ``pitch``, ``variation``,
+        ``take`` ...
+
+    Raises
+    ------
+    InvalidRows
+        When something is out of range or unknown; nothing was spent.
+    ServiceError, ConnectionFailed, SettingsError
+        When the service refuses, cannot be reached, or is not configured.
+
+    Examples
+    --------
+    >>> clip = say("Good morning.", voice="nora")  # doctest: +SKIP
+    >>> clip.save("morning.wav")  # doctest: +SKIP
+    """
+    unknown = sorted(set(fields) - set(ARGUMENTS) - {"take"})
+    if unknown:
+        allowed = ", ".join(sorted(ARGUMENTS))
+        raise InvalidRows([problem(name, "is no argument of say()", allowed=allowed) for name in unknown])
+    take = fields.pop("take", None) or 0
+    given = {"text": text, "voice": voice, "format": format, **fields}
+    backend = GenerateBackend(service, model_of(fields.get("model")))
+    try:
+        await backend.open()
+        checked = backend.check({name: value for name, value in given.items() if value is not None})
+        if isinstance(checked, list):
+            raise InvalidRows(
+                [problem(p.field, p.problem, value=p.value, allowed=p.allowed) for p in checked]
+            )
+        call = replace(backend.call(checked), take=take if checked.varies else 0)
+        answer: Spoken = await backend.client.call(call)
+    finally:
+        await backend.close()
+    return Clip(
+        answer.audio,
+        answer.format,
+        answer.sample_rate_hz,
+        answer.channels,
+        text,
+        tuple(answer.words),
+        checked.facts["voice_id"],
+        to_credits(checked.price),
+        answer.warnings,
+    )
+
+
+async def stream(
+    text: Pieces,
+    *,
+    voice: str,
+    model: str | None = None,
+    service: Any = None,
+    **fields: Any,
+) -> Stream:
+    """Return speech that is heard while it is still being made, from a text or from one still being written.
+
+    Parameters
+    ----------
+    text
+        What to say, with pause markers such as ``[pause 1s]``. Or an iterable of pieces of text, async or
+        not, such as the tokens of a language model: they are spoken as they come, over the WebSocket. An
+        iterable that blocks is waited for in a thread.
+    voice
+        Full voice id or bare name, of the model's catalogue: ``voices("falcon-2")`` lists it.
+    model
+        ``"falcon-2"`` or ``"gen2"`` (deprecated here); by default what the region takes (section 2.2).
+    service
+        Where to say it; see :class:`Settings`.
+    **fields
+        ``format`` (``WAV`` by default), ``sample_rate``, ``channel_type``, ``locale``, ``style``, ``rate``,
+        ``pitch``, ``variation``, ``pronunciation_dictionary``. For pieces also ``min_buffer_size``,
+        ``max_buffer_delay_in_ms`` and ``predictive_chunking``; for a text also ``take`` and
+        ``idempotency_key``.
+
+    Returns
+    -------
+    Stream
+        To be iterated, read or saved. ``speechframe.stream`` returns a :class:`SyncStream`, of which the same
+        is asked without ``await``. Leaving its loop closes the connection.
+
+    Raises
+    ------
+    InvalidRows
+        When something is out of range or unknown; nothing was sent.
+    ServiceError, ConnectionFailed, SettingsError
+        When the service refuses, cannot be reached, or is not configured. Of pieces, and once audio has
+        come, the stream raises them.
+
+    Examples
+    --------
+    >>> for chunk in stream("Good morning.", voice="ivy"):  # doctest: +SKIP
+    ...     player.write(chunk)
+    >>> stream(tokens, voice="ivy", format="MP3").save("answer.mp3")  # doctest: +SKIP
+    """
+    client = Client(service)
+    try:
+        if isinstance(text, str):
+            found = await client.stream(text, voice=voice, model=model, **fields)
+        else:
+            session = client.stream_session(voice=voice, model=model, **fields)
+            found = session.speak(text).owning(session.close)
+    except BaseException:
+        await client.close()
+        raise
+    return found.owning(client.close)
+
+
+async def voices(
+    model: str = Model.GEN2.value, *, locale: str | None = None, service: Settings
+) -> "pd.DataFrame":
+    """Return the voices of a catalogue, one a line (sections 2.4 and 4.1 of the service document).
+
+    Parameters
+    ----------
+    model
+        ``"gen2"`` or ``"falcon-2"``; their catalogues are separate.
+    locale
+        Only voices that speak this locale (``"fr-FR"``) or language (``"fr"``); those whose own it is
+        come first.
+    service
+        Whose voices; see :class:`Settings`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        ``voice_id name gender locale styles supported_locales description``; ``styles`` are those of the
+        voice's own locale.
+
+    Raises
+    ------
+    ServiceError, ConnectionFailed, SettingsError, InvalidRows
+        When the service cannot be asked, or there is no such model or no voice of this locale.
+    """
+    import pandas as pd
+
+    try:
+        Model(model)
+    except ValueError:
+        raise InvalidRows(
+            [problem("model", "is no model", value=model, allowed=", ".join(m.value for m in Model))]
+        ) from None
+    async with Client(service) as client:
+        found = await client.voices(model)
+    if locale is not None:
+        found = _speaking(found, locale)
+    columns = ["voice_id", "name", "gender", "locale", "styles", "supported_locales", "description"]
+    return pd.DataFrame(map(_line, found), columns=columns)
+
+
+def _line(voice: Voice) -> tuple[Any, ...]:
+    own = voice.supported_locales.get(voice.locale or "")
+    styles = own.available_styles if own is not None else []
+    gender = None if voice.gender is None else str(voice.gender)
+    return (
+        voice.voice_id,
+        voice.display_name,
+        gender,
+        voice.locale,
+        styles,
+        list(voice.supported_locales),
+        voice.description,
+    )
+
+
+def _speaking(found: list[Voice], locale: str) -> list[Voice]:
+    speaking = [
+        v for v in found if any(is_within(tag, locale) for tag in (v.locale or "", *v.supported_locales))
+    ]
+    if not speaking:
+        spoken = sorted({v.locale for v in found if v.locale})
+        close = nearest(locale, spoken) or spoken
+        raise InvalidRows(
+            [problem("locale", "is spoken by no voice", value=locale, allowed=", ".join(close))]
+        )
+    return sorted(speaking, key=lambda v: not is_within(v.locale or "", locale))

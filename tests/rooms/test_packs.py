@@ -1,0 +1,100 @@
+"""Packs of texts: as large as the service takes, never the whole table, and each answer at its own text."""
+
+import json
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speechframe.batch.backend import Request
+from speechframe.errors import BadAnswer
+from speechframe.spec.chosen import WARNING_HEADER, route_warning
+from speechframe.verbs.packs import packs, read_answer
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 120)), max_size=300), st.integers(1, 5))
+def test_packs_are_full_of_one_kind_and_never_hold_the_whole_table(rows, most_texts):
+    taken = 0
+
+    def requests():
+        nonlocal taken
+        for number, (kind, characters) in enumerate(rows):
+            taken += 1
+            yield Request(b"%d" % number, b"%d" % kind, 0, characters)
+
+    yielded = []
+    for pack in packs(requests(), lambda one: one.body, most_texts=most_texts, most_characters=100):
+        assert len({one.body for one in pack}) == 1
+        assert len(pack) <= most_texts
+        assert len(pack) == 1 or sum(one.characters for one in pack) <= 100
+        yielded += pack
+        assert taken - len(yielded) <= 16 * most_texts
+    assert sorted(int(one.content) for one in yielded) == list(range(len(rows)))
+
+
+def test_packs_are_as_few_as_can_be_and_many_kinds_do_not_pile_up():
+    def sizes(kinds):
+        requests = (Request(b"", b"%d" % kind, 0, 20) for kind in kinds)
+        found = packs(requests, lambda one: one.body, most_texts=4, most_characters=100)
+        return [len(pack) for pack in found]
+
+    assert sizes([7] * 41) == [4] * 10 + [1]
+    kinds = iter(range(1000))
+    requests = (Request(b"", b"%d" % kind, 0, 20) for kind in kinds)
+    next(packs(requests, lambda one: one.body, most_texts=4, most_characters=100))
+    assert next(kinds) == 16 * 4
+
+
+def read(entries, texts, headers=None, target="fr"):
+    body = json.dumps({"translations": entries, "metadata": {"target_language": target, "credits_used": 1}})
+    return read_answer(body.encode(), headers or {}, texts, credits=1)
+
+
+TEXTS = st.lists(
+    st.sampled_from(["Don't", "Don\u2019t", "a  b", "a b", "\u201cc\u201d", "d", "e"]), min_size=1, max_size=8
+)
+
+
+@given(TEXTS, st.data())
+def test_every_text_gets_its_own_translation_or_an_error_never_another_s(texts, data):
+    entries = [{"source_text": text, "translated_text": f"<{text}>"} for text in texts]
+    order = data.draw(st.permutations(range(len(texts))))
+    lost = data.draw(st.sets(st.sampled_from(range(len(texts))), max_size=len(texts) - 1))
+    said = read([entries[place] for place in order if place not in lost], texts)
+    plain = {"Don\u2019t": "Don't", "a  b": "a b", "\u201cc\u201d": '"c"'}
+    assert sum(isinstance(one.translation, BadAnswer) for one in said) == len(lost)
+    for text, one in zip(texts, said, strict=True):
+        if isinstance(one.translation, str):
+            own = one.translation[1:-1]
+            assert plain.get(own, own) == plain.get(text, text)
+            if not lost:
+                assert own == text
+
+
+def test_an_entry_whose_quotes_are_spelled_otherwise_is_taken_by_its_place():
+    texts = ["Don\u2019t go", "Don't go", "x"]
+    entries = [{"source_text": "Don't  go", "translated_text": str(place)} for place in range(2)]
+    said = read([*entries, {"source_text": "x", "translated_text": None}], texts)
+    assert [one.translation for one in said[:2]] == ["0", "1"]
+    assert "no translated_text" in str(said[2].translation)
+    unnamed = read([{"translated_text": "0"}, {"translated_text": "1" * 5000}], ["a", "b"])
+    assert unnamed[0].translation == "0"
+    assert "5,000 characters" in str(unnamed[1].translation)
+
+
+@pytest.mark.parametrize("entries", [[], [{}], [None], [{"source_text": "other", "translated_text": "x"}]])
+def test_an_answer_without_any_usable_translation_is_bad_as_a_whole(entries):
+    with pytest.raises(BadAnswer):
+        read(entries, ["a"])
+
+
+def test_warnings_stand_at_the_texts_that_they_name():
+    texts = ["a", "b", "c"]
+    entries = [{"source_text": text, "translated_text": text} for text in texts]
+    random.Random(7).shuffle(entries)
+    headers = {WARNING_HEADER: route_warning("en>pt-BR>es", [0, 2])}
+    assert [one.route for one in read(entries, texts, headers)] == ["en>pt-BR>es", None, "en>pt-BR>es"]
+    headers = {WARNING_HEADER: "already in es: texts 1-2"}
+    assert [one.told for one in read(entries, texts, headers)] == [(), ("already in es",), ("already in es",)]
+    assert read(entries, texts, {WARNING_HEADER: "slow today"})[0].told == ("slow today",)
