@@ -73,8 +73,8 @@ class Writer:
         self.log.ended(key, status, [ended])
 
     def cut(self):
-        self.log.sync()
-        parts.cut(self.folder, self.log.roll(), COLUMNS)
+        closed = self.log.roll()
+        parts.cut(self.folder, closed(), COLUMNS)
 
 
 def frame_of(texts):

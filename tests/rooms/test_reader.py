@@ -41,7 +41,7 @@ def expected(said, text, take):
     return take, own
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=100)
 @given(
     st.lists(st.one_of(answers, st.just("cut")), max_size=25),
     st.lists(st.tuples(st.sampled_from(TEXTS), st.integers(0, 3)), min_size=1, max_size=9),

@@ -98,10 +98,10 @@ class Index:
         """
         keys, own = _strings(base_keys), np.asarray(takes, np.int64)
         positions = self.find(_with_takes(keys, own))
-        is_valid = np.asarray(keys.is_valid())
-        rows = np.flatnonzero(is_valid & (own > 0) & ~self.having(positions, FINISHED))
-        positions = self._walk(positions, keys, own, rows, -1, FINISHED)
-        return self._walk(positions, keys, own, np.flatnonzero(self.having(positions, {SUSPECT})), 1, {DONE})
+        has_none = np.asarray(keys.is_valid()) & ~self.having(positions, FINISHED)
+        suspect = np.flatnonzero(self.having(positions, {SUSPECT}))
+        positions = self._walk(positions, keys, own, np.flatnonzero(has_none & (own > 0)), -1, FINISHED)
+        return self._walk(positions, keys, own, suspect, 1, {DONE})
 
     def _walk(
         self, positions: Numbers, keys: Any, takes: Numbers, rows: Numbers, step: int, wanted: Collection[str]
