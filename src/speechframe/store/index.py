@@ -8,11 +8,11 @@ up in the journal is still found when the journal has become parts meanwhile.
 import base64
 import threading
 from binascii import unhexlify
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,7 @@ from speechframe.store.folder import Folder, storing
 from speechframe.store.keys import KEY_BYTES, call_key
 from speechframe.store.schema import DONE, FINISHED, STATUSES, SUSPECT, Row
 
+T = TypeVar("T")
 Numbers = npt.NDArray[np.int64]
 
 CODES = {status: code for code, status in enumerate(STATUSES)}
@@ -222,7 +223,7 @@ def _with_takes(keys: Any, takes: Numbers) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Snapshot:
     """A run at one moment.
 
     Attributes
@@ -240,7 +241,7 @@ class Look:
     journal: dict[int, Sequence[Row]]
 
 
-class Looker:
+class SnapshotReader:
     """Looks at a run again and again; what was read of parts once is not read again.
 
     Parameters
@@ -253,21 +254,15 @@ class Looker:
         self._folder = folder
         self._cut: frozenset[int] = frozenset()
         self._parts = empty_index()
-        self._last: tuple[Any, Look] | None = None
+        self._last: tuple[Any, Snapshot] | None = None
         self._lock = threading.Lock()
 
-    def look(self) -> Look:
+    def read(self) -> Snapshot:
         """Return every call that has ended by now, whoever writes."""
-        with storing(self._folder, "reading the run"), self._lock:
-            for _ in range(_TRIES):
-                try:
-                    return self._look()
-                except FileNotFoundError:
-                    # A segment became a part between two steps: all of it is in parts now.
-                    continue
-        raise StoreError(f"{self._folder.path}: the journal changes faster than it can be read; try again")
+        with self._lock:
+            return read_while_it_is_cut(self._folder, self._read)
 
-    def _look(self) -> Look:
+    def _read(self) -> Snapshot:
         # First the journal: what leaves it later is found in parts.
         segments = journal.segments(self._folder)
         cut = frozenset(parts.cut_numbers(self._folder))
@@ -288,9 +283,18 @@ class Looker:
             found = rows[number] = journal.read_contents(self._folder, number).rows
             keys = [row["request_key"] for row in found]
             index = index_of(number, keys, [CODES[row["status"]] for row in found]).over(index)
-        look = Look(index, cut, rows)
-        self._last = state, look
-        return look
+        snapshot = Snapshot(index, cut, rows)
+        self._last = state, snapshot
+        return snapshot
+
+
+def read_while_it_is_cut(folder: Folder, read: Callable[[], T]) -> T:
+    """Return what `read` does, which is repeated when a segment became a part between two of its steps."""
+    with storing(folder, "reading the run"):
+        for _ in range(_TRIES):
+            with suppress(FileNotFoundError):
+                return read()
+    raise StoreError(f"{folder.path}: the journal changes faster than it can be read; try again")
 
 
 def _read_notes(folder: Folder, numbers: Sequence[int]) -> Index:

@@ -5,16 +5,13 @@ from collections.abc import Collection, Iterator, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from speechframe.errors import StoreError
 from speechframe.store import journal, parts
-from speechframe.store.folder import Folder, storing
-from speechframe.store.index import reading
+from speechframe.store.folder import Folder
+from speechframe.store.index import read_while_it_is_cut, reading
 from speechframe.store.schema import LEDGER
 
 FAILED_STATUSES = frozenset({"failed", "charged_unknown", "retried"})
 """Statuses of attempts that brought no answer."""
-
-_TRIES = 20
 
 
 def attempts(
@@ -37,7 +34,14 @@ def attempts(
         The segment's number, None while it may still grow; its attempts in the order of their ends.
     """
     schema = LEDGER if columns is None else pa.schema([LEDGER.field(name) for name in columns])
-    cut, live = _segments(folder)
+
+    def segments() -> tuple[list[int], list[journal.Contents]]:
+        # First the journal: what leaves it later is found in parts.
+        numbers = journal.segments(folder)
+        cut = parts.cut_numbers(folder)
+        return cut, [journal.read_contents(folder, number) for number in numbers if number not in cut]
+
+    cut, live = read_while_it_is_cut(folder, segments)
     for number in cut:
         if number not in known:
             name = parts.file_name(parts.ATTEMPTS, number)
@@ -55,19 +59,3 @@ def ledger(folder: Folder, columns: Sequence[str] | None = None) -> pa.Table:
     if not tables:
         return LEDGER.empty_table().select(wanted)
     return pa.concat_tables(tables).sort_by("time").select(wanted)
-
-
-def _segments(folder: Folder) -> tuple[list[int], list[journal.Contents]]:
-    """Return the numbers of parts, and what the segments that are none yet tell."""
-    with storing(folder, "reading the ledger"):
-        for _ in range(_TRIES):
-            # First the journal: what leaves it later is found in parts.
-            segments = journal.segments(folder)
-            cut = parts.cut_numbers(folder)
-            try:
-                return cut, [
-                    journal.read_contents(folder, number) for number in segments if number not in cut
-                ]
-            except FileNotFoundError:
-                continue
-    raise StoreError(f"{folder.path}: the journal changes faster than it can be read; try again")

@@ -18,11 +18,11 @@ from speechframe.errors import StoreError
 from speechframe.spec.speech import Format
 from speechframe.store import ledger, parts, reviews
 from speechframe.store.folder import Folder
-from speechframe.store.index import Look, Looker, Numbers
+from speechframe.store.index import Numbers, Snapshot, SnapshotReader
 from speechframe.store.manifest import Manifest, read_manifest
 from speechframe.store.records import WORDS_FOLDER, Records, records_of, words_of
 from speechframe.store.remote import open_folder
-from speechframe.store.rows import OUR_ROW_ID, Joined, Standing, table_schema
+from speechframe.store.rows import OUR_ROW_ID, Joined, RowRecords, table_schema
 from speechframe.store.schema import AUDIO, FINISHED, PENDING, ROW_ID, STATUSES
 from speechframe.store.selection import Rows, Selection, in_order
 from speechframe.store.verify import Problem, verify
@@ -55,7 +55,7 @@ class StoredRun(Rows):
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
         self.manifest: Manifest = read_manifest(folder)
-        self._looker = Looker(folder)
+        self._snapshots = SnapshotReader(folder)
         self._records: Records | None = None
         # Of the newest table and of its words, from when they are wanted first.
         self._table: tuple[str, pa.Schema] | None = None
@@ -108,9 +108,9 @@ class StoredRun(Rows):
         """Return what a column of ours is called in this run: ``speech_...`` where the table has its name."""
         return self.joined(None, audio=False).name_of(column)
 
-    def look(self) -> Look:
+    def snapshot(self) -> Snapshot:
         """Return which calls have ended by now, and where their records are."""
-        return self._looker.look()
+        return self._snapshots.read()
 
     def rows_at(self, places: Sequence[int], columns: Sequence[str] | None = None) -> pa.RecordBatch:
         """Return some rows without their audio, reading little else: for pages of a long table.
@@ -126,7 +126,7 @@ class StoredRun(Rows):
 
     def newest(self, count: int) -> list[str]:
         """Return the ``request_key`` of the calls whose answers came last, the newest first."""
-        return self.look().index.newest(count)
+        return self.snapshot().index.newest(count)
 
     @property
     def part_files(self) -> list[Path]:
@@ -158,9 +158,9 @@ class StoredRun(Rows):
         KeyError
             When no row has this id, or the row has no audio; says which.
         """
-        standing = self._row(str(row_id))
-        if (clip := self._clip(standing.records, standing.positions)) is None:
-            raise KeyError(f"row {row_id!r} has no audio: it is {standing.statuses()[0].as_py()}")
+        row = self._row(str(row_id))
+        if (clip := self._clip(row.records, row.positions)) is None:
+            raise KeyError(f"row {row_id!r} has no audio: it is {row.statuses()[0].as_py()}")
         return clip
 
     def clip_of_call(self, request_key: str) -> Clip:
@@ -198,10 +198,10 @@ class StoredRun(Rows):
             warnings=tuple(found.get("warnings") or ()),
         )
 
-    def _row(self, row_id: str) -> Standing:
+    def _row(self, row_id: str) -> RowRecords:
         file = self.manifest.table.file
         if self._ids is None or self._ids[0] != file:
-            ids = [standing.rows.column(ROW_ID) for standing in self._standing()]
+            ids = [some.rows.column(ROW_ID) for some in self._with_records()]
             self._ids = file, pa.concat_arrays([pa.array([], pa.string()), *ids])
         place = pc.index(self._ids[1], row_id).as_py()
         if place < 0:
@@ -209,14 +209,14 @@ class StoredRun(Rows):
             where = f"the column {column!r}" if column else "the table's index"
             such = ", ".join(map(repr, self._ids[1][:3].to_pylist()))
             raise KeyError(f"no row has the id {row_id!r}; ids are the values of {where}, such as {such}")
-        (standing,) = self._standing([place])
-        return standing
+        (row,) = self._with_records([place])
+        return row
 
     # -- what became of it -----------------------------------------------------------
 
     def statuses(self) -> list[str]:
         """Return the status of every row, without reading any record."""
-        return [status for standing in self._standing() for status in standing.statuses().to_pylist()]
+        return [status for some in self._with_records() for status in some.statuses().to_pylist()]
 
     @property
     def failed(self) -> "pd.DataFrame":
@@ -345,8 +345,8 @@ class StoredRun(Rows):
         >>> resume(run, redo="rejected")  # doctest: +SKIP
         """
         if sha256 is None:
-            standing = self._row(str(row_id))
-            found = standing.records.take(standing.positions, ["sha256"], few=True)
+            row = self._row(str(row_id))
+            found = row.records.take(row.positions, ["sha256"], few=True)
             sha256 = found.column(0)[0].as_py()
         reviews.add_review(
             self.folder,
@@ -393,7 +393,7 @@ class StoredRun(Rows):
         elif isinstance(rows, pd.Series) and pd.api.types.is_bool_dtype(rows.dtype):
             rows = in_order(rows.fillna(value=False), self.to_pandas([self.name_of("status")]).index)
         values = list(rows)
-        ids = [row_id for some in self._standing() for row_id in some.rows.column(ROW_ID).to_pylist()]
+        ids = [row_id for some in self._with_records() for row_id in some.rows.column(ROW_ID).to_pylist()]
         if values and all(isinstance(value, (bool, np.bool_)) for value in values):
             if len(values) != len(ids):
                 raise ValueError(f"a mask of {len(values):,} values does not fit a run of {len(ids):,} rows")
@@ -423,9 +423,9 @@ class StoredRun(Rows):
 
     def records(self) -> Records:
         """Return the records of all calls that have ended by now."""
-        look = self.look()
-        if self._records is None or self._records.index is not look.index:
-            self._records = records_of(self.folder, look, self.manifest.schema)
+        snapshot = self.snapshot()
+        if self._records is None or self._records.index is not snapshot.index:
+            self._records = records_of(self.folder, snapshot, self.manifest.schema)
         return self._records
 
     def joined(self, columns: Sequence[str] | None, *, audio: bool) -> Joined:
@@ -441,8 +441,8 @@ class StoredRun(Rows):
             self.folder, entry, self._table[1], self.records(), self._words[1], columns, audio=audio
         )
 
-    def _standing(self, places: Sequence[int] | None = None) -> Iterator[Standing]:
-        return self.joined([], audio=False).standing([], 1 << 16, places)
+    def _with_records(self, places: Sequence[int] | None = None) -> Iterator[RowRecords]:
+        return self.joined([], audio=False).with_records([], 1 << 16, places)
 
 
 def warning_kind(words: str) -> str:

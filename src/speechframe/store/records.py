@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from speechframe.store import parts
 from speechframe.store.folder import Folder
-from speechframe.store.index import CODES, Index, Look, Numbers, index_of, reading
+from speechframe.store.index import CODES, Index, Numbers, Snapshot, index_of, reading
 from speechframe.store.schema import AUDIO, DONE, FINISHED, WORDS, WORDS_TYPE, Row, part_schema
 
 KEPT_BYTES = 64 << 20
@@ -154,12 +154,12 @@ class Records:
         return self._groups[name]
 
 
-def records_of(folder: Folder, look: Look, columns: pa.Schema) -> Records:
+def records_of(folder: Folder, snapshot: Snapshot, columns: pa.Schema) -> Records:
     """Return the records of a run, whose backend keeps `columns`."""
     schema = part_schema(columns).remove_metadata()
 
     return Records(
-        folder, look.index, schema, lambda number, kind: parts.file_name(kind, number), look.journal
+        folder, snapshot.index, schema, lambda number, kind: parts.file_name(kind, number), snapshot.journal
     )
 
 

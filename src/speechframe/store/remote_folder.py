@@ -295,7 +295,7 @@ class RemoteFolder(Folder):
                 self._say()
 
     def _release(self) -> None:
-        with suppress(OSError, StoreError):  # what cannot be said now, silence will say
+        with suppress(OSError, StoreError):  # where this fails, the holder counts as dead after a while
             self._check_holder()
             self.remove(HOLDER)
         self._token = None

@@ -24,7 +24,7 @@ PROBLEM = PREFIX + "problem"
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RowRecords:
     """Rows of the table, and where in `records` is the one that represents each."""
 
     rows: pa.RecordBatch
@@ -127,10 +127,10 @@ class Joined:
         """
         most = batch_rows or (AUDIO_BATCH_ROWS if self.has_audio else BATCH_ROWS)
         few = places is not None and len(places) * 8 < self._entry.rows
-        for standing in self.standing(self._read, most, places):
-            for start, end in self._spans(standing.positions):
-                rows = standing.rows.slice(start, end - start)
-                yield self._join(Standing(rows, self._records, standing.positions[start:end]), few=few)
+        for some in self.with_records(self._read, most, places):
+            for start, end in self._spans(some.positions):
+                rows = some.rows.slice(start, end - start)
+                yield self._join(RowRecords(rows, self._records, some.positions[start:end]), few=few)
 
     def rows(self, places: Sequence[int]) -> pa.RecordBatch:
         """Return the rows at these places of the table, in this order."""
@@ -139,9 +139,9 @@ class Joined:
         table = pa.Table.from_batches(found, self.schema).take(back).combine_chunks()
         return pa.RecordBatch.from_arrays([_whole(column) for column in table.columns], schema=self.schema)
 
-    def standing(
+    def with_records(
         self, columns: Sequence[str], batch_rows: int, places: Sequence[int] | None = None
-    ) -> Iterator[Standing]:
+    ) -> Iterator[RowRecords]:
         """Yield some columns of the table with the record of each row, without reading any record."""
         ours = [name for name in (ROW_ID, BASE_KEY, TAKE, PROBLEM) if name in self._table_names]
         with (
@@ -151,7 +151,7 @@ class Joined:
             for batch in _table_batches(file, [*columns, *ours], batch_rows, places):
                 takes = np.nan_to_num(batch.column(TAKE).to_numpy(zero_copy_only=False)).astype(np.int64)
                 positions = self._records.index.represent(batch.column(BASE_KEY), takes)
-                yield Standing(batch, self._records, positions)
+                yield RowRecords(batch, self._records, positions)
 
     def _spans(self, positions: Numbers) -> Iterator[tuple[int, int]]:
         start = held = 0
@@ -163,13 +163,13 @@ class Joined:
                 held += size
         yield start, len(positions)
 
-    def _join(self, standing: Standing, *, few: bool) -> pa.RecordBatch:
-        rows = standing.rows
+    def _join(self, some: RowRecords, *, few: bool) -> pa.RecordBatch:
+        rows = some.rows
         computed = {OUR_ROW_ID, WORDS_BASIS, "status", "request_key"}
         names = [name for name in self._records.schema.names if name in self._wanted - computed]
         if WORDS_BASIS in self._wanted and WORDS not in names:
             names.append(WORDS)
-        found = self._records.take(standing.positions, names, few=few) if names else None
+        found = self._records.take(some.positions, names, few=few) if names else None
         columns = []
         theirs = iter(self._read)
         for ours in self._columns:
@@ -178,13 +178,13 @@ class Joined:
             elif ours == OUR_ROW_ID:
                 columns.append(rows.column(ROW_ID))
             elif ours == "status":
-                columns.append(standing.statuses())
+                columns.append(some.statuses())
             elif ours == "request_key":
-                columns.append(self._keys(standing))
+                columns.append(self._keys(some))
             elif ours == WORDS and self._words is not None:
-                columns.append(self._all_words(standing, found))
+                columns.append(self._all_words(some, found))
             elif ours == WORDS_BASIS:
-                columns.append(self._words_basis(standing, found))
+                columns.append(self._words_basis(some, found))
             else:
                 assert found is not None  # noqa: S101 - for the type
                 column = _whole(found.column(ours))
@@ -193,23 +193,23 @@ class Joined:
                 columns.append(column)
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
-    def _keys(self, standing: Standing) -> Any:
+    def _keys(self, some: RowRecords) -> Any:
         """Return the key of each row's record; of a row without one the key of its first take."""
-        has_record = standing.positions >= 0
+        has_record = some.positions >= 0
         keys = np.full(len(has_record), None, object)
-        keys[has_record] = self._records.index.keys(standing.positions[has_record])
-        return pc.coalesce(pa.array(keys, pa.string()), standing.rows.column(BASE_KEY))
+        keys[has_record] = self._records.index.keys(some.positions[has_record])
+        return pc.coalesce(pa.array(keys, pa.string()), some.rows.column(BASE_KEY))
 
-    def _all_words(self, standing: Standing, found: Any) -> Any:
+    def _all_words(self, some: RowRecords, found: Any) -> Any:
         assert self._words is not None  # noqa: S101 - for the type
         told = _whole(found.column(WORDS))
-        positions = self._words.index.find(self._keys(standing))
+        positions = self._words.index.find(self._keys(some))
         return pc.if_else(told.is_valid(), told, _whole(self._words.take(positions, [WORDS]).column(0)))
 
-    def _words_basis(self, standing: Standing, found: Any) -> Any:
+    def _words_basis(self, some: RowRecords, found: Any) -> Any:
         told, all_words = (
             _has_words(_whole(found.column(WORDS))),
-            _has_words(self._all_words(standing, found)),
+            _has_words(self._all_words(some, found)),
         )
         aligned = pc.if_else(all_words, "aligned", pa.scalar(None, pa.string()))
         return pc.if_else(told, "service", aligned)
