@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any
 
 from speechframe import _ending
-from speechframe._ending import TERM_DRAIN_S, Terminated, end_in_order, gentle_termination, until_terminated
+from speechframe._ending import Terminated, end_in_order, gentle_termination, until_terminated
 from speechframe._loop import INTERRUPT
 from speechframe.batch.estimate import Estimate
 from speechframe.batch.options import Options
@@ -154,7 +154,7 @@ class Live:
             try:
                 yield
             except (KeyboardInterrupt, Terminated) as order:
-                end_in_order([self], TERM_DRAIN_S if isinstance(order, Terminated) else None)
+                end_in_order([self], _ending.TERM_DRAIN_S if isinstance(order, Terminated) else None)
                 raise
 
     def check_loop(self) -> None:
