@@ -26,6 +26,7 @@ class Calls:
         self.cancelled = asyncio.Event()
         options = Options(wait=wait, progress=False)
         self.live = Live(stop=self.stop, progress=Progress("call", count, False, "calls"), options=options)
+        # Only the live side of the run is looked at: it needs no folder.
         self.run = Run.__new__(Run)
         self.run.attach(self.live, asyncio.create_task(self.make()))
 

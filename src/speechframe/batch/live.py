@@ -1,253 +1,38 @@
-"""A run that goes on in this process: its outcomes as they come, waiting for its end, and stopping it."""
+"""A run as its caller has it: live while this process makes it, and from its folder ever after."""
 
 import asyncio
-import contextlib
-import threading
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
-from concurrent.futures import Future
+import html
+from collections import Counter
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import fields
-from functools import partial
-from itertools import islice
+from os import PathLike
 from typing import Any
 
-from speechframe import _ending
-from speechframe._ending import Terminated, end_in_order, gentle_termination, until_terminated
-from speechframe._loop import INTERRUPT
 from speechframe.batch.estimate import Estimate
+from speechframe.batch.follow import Live, Outcomes
 from speechframe.batch.options import Options
-from speechframe.batch.progress import Outcome, Progress, counted, dashboard
+from speechframe.batch.progress import (
+    Outcome,
+    Progress,
+    counted,
+    credits_in_words,
+    dashboard,
+    duration,
+    warnings_in_words,
+)
 from speechframe.errors import SpeechframeError
 from speechframe.store.folder import Folder
-from speechframe.store.reader import StoredRun
-from speechframe.store.schema import StopReason
+from speechframe.store.reader import StoredRun, warning_kind
+from speechframe.store.schema import CHARGED_UNKNOWN, FAILED, PENDING, STATUSES, SUSPECT, StopReason
 
-__all__ = ["Live", "Outcome", "Outcomes", "Run"]
+__all__ = ["Live", "Outcome", "Outcomes", "Run", "open_run", "result_of"]
 
-MOST_KEPT = 100_000
-"""Outcomes kept for readers that are slow or come late; all of them are in the run's folder."""
+RUNNING, STOPPED = "running", "stopped"
 
-_WAKE_S = 0.1
 _OF_ONE_CALL = frozenset(
     {"run_dir", "id", "sep", "quoting", "take", "tags", "max_credits", "progress", "wait", "dry_run"}
 )
 """Run options that say nothing of the next call, or that the run's folder keeps."""
-
-
-class Live:
-    """A run that goes on in this process; made in its event loop.
-
-    Parameters
-    ----------
-    stop
-        Called in the run's loop, to make no further call: told whether calls in flight are to finish, and
-        why.
-    progress, options
-        The run's.
-
-    Attributes
-    ----------
-    loop
-        The run's event loop.
-    ended
-        Done when the run has ended, with its error.
-    stopped_by
-        The error that ended it early.
-    """
-
-    def __init__(
-        self, *, stop: Callable[[bool, StopReason], None], progress: Progress, options: Options
-    ) -> None:
-        self.progress = progress
-        self.options = options
-        self.loop = asyncio.get_running_loop()
-        self.ended: Future[None] = Future()
-        self.stopped_by: SpeechframeError | None = None
-        self.followers: set[Callable[[], object]] = set()
-        self._stop = stop
-        # Nobody can follow a run whose caller waits for its end.
-        self._kept: deque[Outcome] = deque(maxlen=0 if options.wait else MOST_KEPT)
-        self._count = 0
-        self._changed = threading.Condition()
-        _ending.hold(self)
-
-    # -- for the engine, in the run's loop -------------------------------------------------
-
-    def outcome(self, outcome: Outcome) -> None:
-        """Count the outcome of one call and hand it to everybody who follows the run."""
-        self.progress.add(outcome)
-        if outcome.error is not None:
-            # The frames of a call hold its request and answer: many outcomes would keep many of them.
-            outcome.error.__traceback__ = None
-        with self._changed:
-            self._kept.append(outcome)
-            self._count += 1
-            self._wake()
-
-    def close(self, error: BaseException | None) -> None:
-        """Note the end of the run, with what its caller is to see raised; only the first call counts."""
-        _ending.release(self)
-        with self._changed:
-            if self.ended.done():
-                return
-            # Cancelled with its loop, a run is like one whose process was killed: stopped, with all kept.
-            if error is None or isinstance(error, asyncio.CancelledError):
-                self.ended.set_result(None)
-            else:
-                self.ended.set_exception(error)
-            self._wake()
-
-    def _wake(self) -> None:
-        self._changed.notify_all()
-        for wake in self.followers:
-            # The event loop of a reader may have been closed before its reader.
-            with contextlib.suppress(RuntimeError):
-                wake()
-
-    # -- for whoever waits or stops, from any thread ---------------------------------------
-
-    def end(self, *, drain: bool, because: StopReason = StopReason.INTERRUPTED) -> None:
-        """Make no further call; those in flight finish, or (no `drain`) are cancelled."""
-        if not self.ended.done():
-            # The run's loop may have been closed before the run had ended.
-            with contextlib.suppress(RuntimeError):
-                self.loop.call_soon_threadsafe(self._stop, drain, because)
-
-    def read(self, position: int) -> tuple[list[Outcome], int]:
-        """Return the outcomes that are kept from `position` on, and the position behind them."""
-        with self._changed:
-            missing = min(self._count - position, len(self._kept))
-            # From the right end: the middle of a deque is slow to reach.
-            return list(islice(reversed(self._kept), missing))[::-1], self._count
-
-    def wait_for_more(self, position: int) -> None:
-        """Block until there is an outcome behind `position`, or the run has ended."""
-        with self.in_order(), self._changed:
-            while position >= self._count and not self.ended.done():
-                self.check_loop()
-                # With a limit: Ctrl-C and a closed loop are to be noticed.
-                self._changed.wait(_WAKE_S)
-
-    @contextlib.contextmanager
-    def followed(self, wake: Callable[[], object] = bool) -> Iterator[Callable[[], object]]:
-        """Count somebody in who follows the run or waits for its end.
-
-        Parameters
-        ----------
-        wake
-            Called at each outcome and at the end, mostly in the run's loop.
-        """
-        follower = partial(wake)
-        with self._changed:
-            self.followers.add(follower)
-        try:
-            yield follower
-        finally:
-            with self._changed:
-                self.followers.discard(follower)
-
-    @contextlib.contextmanager
-    def in_order(self) -> Iterator[None]:
-        """At Ctrl-C and SIGTERM in the block, stop the run and wait for its end before they take effect."""
-        self.check_loop()
-        with gentle_termination():
-            try:
-                yield
-            except (KeyboardInterrupt, Terminated) as order:
-                end_in_order([self], _ending.TERM_DRAIN_S if isinstance(order, Terminated) else None)
-                raise
-
-    def check_loop(self) -> None:
-        """Raise RuntimeError when the run's event loop was closed before the run had ended."""
-        if self.loop.is_closed() and not self.ended.done():
-            _ending.release(self)
-            raise RuntimeError(
-                "the event loop of this run was closed before the run had ended; resume() makes the rest. "
-                "Let the loop run until `await run` returns"
-            )
-
-    def is_in_this_loop(self) -> bool:
-        """Return whether this very code runs in the run's event loop, which it would block by waiting."""
-        try:
-            return asyncio.get_running_loop() is self.loop
-        except RuntimeError:
-            return False
-
-    async def until_ended(self, cancelled: asyncio.CancelledError | None = None) -> None:
-        """Wait for the end of the run, in any event loop.
-
-        Cancelled, the run stops and calls in flight finish; cancelled again, they are cancelled. Then the
-        cancellation is raised, unless it came from Ctrl-C in a synchronous call, which gets the run.
-
-        Parameters
-        ----------
-        cancelled
-            The first cancellation, where there was one before.
-        """
-        self.check_loop()
-        ended = asyncio.wrap_future(self.ended)
-        if cancelled is not None:
-            self.end(drain=True)
-        with self.followed():
-            while not ended.done():
-                try:
-                    await asyncio.wait({ended})
-                except asyncio.CancelledError as order:
-                    self.end(drain=cancelled is None)
-                    cancelled = order
-        error = ended.exception()
-        # SIGTERM ends the program next: nobody is to go on as if the run had ended by itself.
-        await until_terminated()
-        if cancelled is not None and cancelled.args != (INTERRUPT,):
-            raise cancelled
-        if error is not None:
-            raise error
-
-
-class Outcomes:
-    """The outcomes of a live run, from its first call on; iterate with ``for`` or ``async for``.
-
-    Each iteration begins with the first outcome and ends with the run. The newest 100,000 outcomes are kept
-    for readers that are slow or come late; who falls further behind goes on with the oldest that is kept.
-    """
-
-    def __init__(self, live: Live) -> None:
-        self._live = live
-
-    def __iter__(self) -> Iterator[Outcome]:
-        """Yield each outcome when it comes, waiting for it."""
-        if self._live.is_in_this_loop():
-            raise RuntimeError("this would block the loop that makes the run: use `async for`")
-        position, has_ended = 0, False
-        with self._live.followed():
-            while not has_ended:
-                self._live.wait_for_more(position)
-                # Asked before reading: what came between is read in the next round.
-                has_ended = self._live.ended.done()
-                found, position = self._live.read(position)
-                yield from found
-
-    async def __aiter__(self) -> AsyncIterator[Outcome]:
-        """Yield each outcome when it comes, on any event loop."""
-        live, loop, arrived = self._live, asyncio.get_running_loop(), asyncio.Event()
-        position, has_ended = 0, False
-        # What came before this reader.
-        arrived.set()
-        with live.followed(lambda: loop.call_soon_threadsafe(arrived.set)) as follower:
-            while not has_ended:
-                live.check_loop()
-                try:
-                    await arrived.wait()
-                except asyncio.CancelledError as order:
-                    if live.followers <= {follower}:
-                        await live.until_ended(order)
-                    raise
-                arrived.clear()
-                has_ended = live.ended.done()
-                found, position = live.read(position)
-                for outcome in found:
-                    yield outcome
-        await until_terminated()
 
 
 class Run(StoredRun):
@@ -282,6 +67,7 @@ class Run(StoredRun):
         self.problems = list(problems)
         self._live: Live | None = None
         self._task: asyncio.Task[None] | None = None
+        self._has_read_end = False
 
     def attach(self, live: Live, task: "asyncio.Task[None]") -> None:
         """Be the live run that `task` makes.
@@ -293,7 +79,7 @@ class Run(StoredRun):
         task
             Closes `live` when it ends; that is done here for one that is cancelled before it begins.
         """
-        self._live = live
+        self._live, self._has_read_end = live, False
         # An event loop holds its tasks by weak references only.
         self._task = task
         task.add_done_callback(lambda task: live.close(None if task.cancelled() else task.exception()))
@@ -321,9 +107,31 @@ class Run(StoredRun):
     @property
     def status(self) -> str:
         """``planned``, ``running``, ``finished`` (every row has an outcome) or ``stopped``."""
-        if self._live is not None and not self._live.ended.done():
-            return "running"
-        return super().status
+        if self._live is not None:
+            if not self._live.ended.done():
+                return RUNNING
+            self._read_end()
+        if self.manifest.state == RUNNING and not self.folder.is_locked:
+            # Its end may have been written since run.json was read.
+            self.refresh()
+            if self.manifest.state == RUNNING and not self.folder.is_locked:
+                # Its process died: nobody wrote an end.
+                return STOPPED
+        return self.manifest.state
+
+    def _read_end(self) -> None:
+        """Read once what the end of the live run has written into run.json."""
+        if not self._has_read_end:
+            self.refresh()
+            self._has_read_end = True
+
+    @property
+    def stopped_because(self) -> str | None:
+        """Why it ended early: a :class:`~speechframe.store.schema.StopReason`, as its word, or None."""
+        status = self.status
+        if self.manifest.stopped_because is None and status == STOPPED:
+            return StopReason.INTERRUPTED.value
+        return self.manifest.stopped_because
 
     @property
     def stopped_by(self) -> SpeechframeError | None:
@@ -437,10 +245,82 @@ class Run(StoredRun):
 
     def summary(self) -> str:
         """Return what happened, in a few lines for people."""
-        lines = [super().summary()]
-        p = self.progress
-        if p is not None and p.total:
+        s = self.stats
+        states = ", ".join(f"{s[name]:,} {name.replace('_', ' ')}" for name in STATUSES if s.get(name))
+        because = f" ({self.stopped_because})" if self.stopped_because else ""
+        made = [counted(s["rows"], "row") + f": {states or 'none'}", result_of(s)]
+        lines = [
+            f"{self.operation} run {self.place}: {self.status}{because}",
+            "; ".join(filter(None, made)),
+            f"{credits_in_words(s['credits'])} in {counted(s['attempts'], 'attempt')} on {self.service}",
+            self.manifest.remark or "",
+        ]
+        if (p := self.progress) is not None and p.total:
             lines.append(f"{counted(p.ended, p.unit)} in {p.seconds:,.1f} s ({p.rate:,.1f} a second)")
             if p.balance is not None:
                 lines.append(f"{p.balance:,} characters are left on the key")
-        return "\n".join(lines)
+        return "\n".join(filter(None, [*lines, self._warned(), *self._advice(s)]))
+
+    def _warned(self) -> str:
+        """Return in words how many warnings the answers have, by kind."""
+        counts: Counter[str] = Counter()
+        examples: dict[str, str] = {}
+        for batch in self.batches([self.name_of("warnings")]):
+            column: Any = batch.column(0)
+            for one in column.flatten().value_counts().to_pylist():
+                kind = warning_kind(one["values"])
+                counts[kind] += one["counts"]
+                examples.setdefault(kind, one["values"])
+        return warnings_in_words(counts, examples)
+
+    def _advice(self, s: Mapping[str, Any]) -> Iterator[str]:
+        """Yield what is to be done about a run with these :attr:`stats`."""
+        if s[FAILED]:
+            yield "run.failed shows these rows; resume(run) tries them again"
+        elif s.get(CHARGED_UNKNOWN):
+            again = 'resume(run, on_unknown="retry") sends them again, where that may be billed again'
+            yield f"run.failed shows these rows; {again}"
+        elif s[PENDING]:
+            yield self.manifest.stopped_words or "resume(run) goes on where it stopped"
+        if s.get(SUSPECT):
+            takes = '; resume(run, redo="suspect") makes another take' if "audio_seconds" in s else ""
+            yield f"error_message says what is suspect{takes}"
+
+    def __repr__(self) -> str:
+        because = f" ({self.stopped_because})" if self.stopped_because else ""
+        warned = self._warned()
+        return f"<Run {self.place!r}: {self.operation}, {self.status}{because}{warned and '; '}{warned}>"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(self.summary())}</pre>"
+
+
+def open_run(path: str | PathLike[str]) -> Run:
+    """Return the run in the folder `path`, to read it; :func:`resume` goes on with it.
+
+    Parameters
+    ----------
+    path
+        The run's folder.
+
+    Raises
+    ------
+    NotARun
+        When the folder holds no run.
+    RunMismatch
+        When another version of speechframe made it, in another layout.
+    """
+    return Run.open(path)
+
+
+def result_of(stats: Mapping[str, Any]) -> str:
+    """Return how much came of a run with these :attr:`Run.stats`, for people; empty where nobody measures it.
+
+    Examples
+    --------
+    >>> result_of({"audio_seconds": 90.0}), result_of({"translated_characters": 1200})
+    ('1.5 min of audio', '1,200 characters of translation')
+    """
+    if "translated_characters" in stats:
+        return f"{counted(stats['translated_characters'], 'character')} of translation"
+    return f"{duration(stats['audio_seconds'])} of audio" if "audio_seconds" in stats else ""
