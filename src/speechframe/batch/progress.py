@@ -202,14 +202,13 @@ class Progress:
         say(line, shown=self._shown)
 
     def close(self, end_line: str = "") -> None:
-        """Show the last state, then a line about the end, if there is one."""
+        """Show the last state, then what is said of the end, or how many warnings there were."""
         self.finished = time.monotonic()
         self._draw(is_last=True)
         if self._bar is not None:
             self._bar.close()
-        for line in (end_line, warnings_in_words(self.warned, self.examples)):
-            if line:
-                self.note(line)
+        if line := end_line or warnings_in_words(self.warned, self.examples):
+            self.note(line)
 
     def _draw(self, *, is_last: bool = False) -> None:
         if self.is_watched and is_notebook() and self._bar is not None:
