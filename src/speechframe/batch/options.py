@@ -44,8 +44,8 @@ class RunOptions(TypedDict, total=False):
         Look at the audio and words of every answer (default); what cannot be true is ``suspect``, with the
         reason. False takes answers as they come, and puts none into the cache.
     max_retakes
-        Further takes that suspect answers get by themselves, each billed (default 0): so many beyond the take
-        that was asked for, however often the call is made again.
+        How many further takes of a suspect answer are made unasked, each billed (default 0). They are counted
+        from the take that was asked for, however often the call is made again.
     tags
         What to write beside every attempt in the ledger: name to value, or to the column that holds a value
         for each row, as in ``{"team": "ads", "character": col("speaker")}``.
@@ -55,8 +55,9 @@ class RunOptions(TypedDict, total=False):
     max_attempts
         Attempts one row may take (default 6).
     patience_s
-        Seconds one row may take, retries included (default 900). One that is told to wait for longer ends
-        then, unsent. A service that gives no answer at all ends the run after so long, or after a minute.
+        Seconds one row may take, retries included (default 900). A row that is told to wait for longer fails
+        at once. A service that does not answer at all ends the run after this time, or after a minute if that
+        is shorter.
     timeout_s
         Seconds one attempt may take, its download included; by default what grows with its text or clip
         (:class:`speechframe.client.Timeouts`).
