@@ -63,7 +63,9 @@ class Table:
     lengths: dict[str, int] = field(default_factory=dict)
     id_column: str | None = None
     name: str = "its source"
-    _names: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._names = {*self.schema.names, *self._extra()}
 
     def batches(self) -> Iterator[tuple[pa.RecordBatch, list[str]]]:
         """Yield batches of at most 4096 rows, 64 where audio is carried, with the id of each row.
@@ -94,7 +96,6 @@ class Table:
     def prepare(self, carry: frozenset[str], id_column: str | None) -> "Table":
         """Return the table with its columns in types that can be stored, or raise InvalidRows."""
         check_names(self.schema.names)
-        self._names = {*self.schema.names, *self._extra()}
         for kind in self.schema:
             if kind.name in carry and kind.name not in self.carried and not is_text(kind.type):
                 self.carried[kind.name] = None

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from speechframe.errors import InvalidRows
+from speechframe.errors import InvalidRows, SpeechframeError
 from speechframe.tables.arrow import (
     BATCH_ROWS,
     CARRIED_ROWS,
@@ -168,7 +168,7 @@ def chunks_of(values: Iterable[Any], size: int) -> Iterator[Chunk]:
         chunk: list[Any] = []
         try:
             chunk.extend(islice(source, size))
-        except InvalidRows:
+        except SpeechframeError:
             raise
         except Exception as error:
             row = count + len(chunk)

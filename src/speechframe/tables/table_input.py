@@ -140,7 +140,7 @@ def _from_runs(runs: Sequence[AsTable], carry: frozenset[str], named: set[str]) 
             for batch, _ in table.batches():
                 yield _widened(batch, schema)
 
-    return Table(schema, batches(), notes=[note for table in tables for note in table.notes])
+    return Table(schema, batches())
 
 
 def _widened(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
