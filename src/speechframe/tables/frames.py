@@ -299,14 +299,15 @@ def array_of(
     InvalidRows
         Where Arrow would give back other values; it names the column and the first such row.
     """
+    kinds = {type(value) for value in values} - {type(None)}
     try:
         array: pa.Array[Any] = pa.array(values, kind, from_pandas=True)
+        if len(kinds) <= 1 and kinds <= _EXACT:
+            return array
+        back = array.to_pylist()
     except UNFIT as error:
         raise InvalidRows([_odd_value(column, values, error, start)]) from None
-    kinds = {type(value) for value in values} - {type(None)}
-    if len(kinds) <= 1 and kinds <= _EXACT:
-        return array
-    for row, (given, kept) in enumerate(zip(values, array.to_pylist(), strict=True), start):
+    for row, (given, kept) in enumerate(zip(values, back, strict=True), start):
         if not _is_same(given, kept):
             words = f"{_shown(given)} would come back as {_shown(kept)}"
             raise InvalidRows([not_stored(column, words, _WAY_OUT.format(f"table[{column!r}]"), row)])
