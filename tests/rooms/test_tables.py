@@ -211,9 +211,7 @@ def test_polars_datasets_and_views_come_back():
 
 
 def test_types_of_a_json_file_may_come_late(tmp_path):
-    lines = [{"id": n, "text": "2026-01-01"} for n in range(5000)] + [
-        {"id": 5000, "share": 0.5, "text": None}
-    ]
+    lines = [{"id": n, "text": "2026-01-01"} for n in range(5000)] + [{"id": 0.5, "share": 0.5, "text": None}]
     path = written(tmp_path / "t.jsonl", "\n".join(map(json.dumps, lines)))
     assert rows_of(path) == [{"share": None} | line for line in lines]
     with pytest.raises(InvalidRows, match=r"u\.jsonl cannot be read: line 2 is no JSON"):
@@ -269,8 +267,10 @@ def test_a_run_brings_its_ids_and_its_audio_where_it_is_named():
     run = RunLike(["greeting/pt-BR", "reset/pt-BR"])
     assert read(open_table(run)) == ([{"text": i, "row_id": i} for i in run.ids], run.ids)
     assert read(open_table([run, run]))[1] == ["0", "1", "2", "3"]
-    found = arguments_of(run, {"audio": "audio"}, plain="audio", carry=frozenset({"audio"}))
+    carry = frozenset({"audio"})
+    found = arguments_of(run, {"audio": "audio"}, plain="audio", carry=carry)
     assert found == [{"audio": {"bytes": b"x", "path": "x.wav"}}] * 2
+    assert open_table(run, carry=carry).schema.names == ["text"]
 
 
 # -- arguments -------------------------------------------------------------------------------
@@ -295,7 +295,7 @@ def test_columns_constants_and_lists():
     with pytest.raises(InvalidRows, match=r"voice: names a column .*value name.*allowed: line, who, rate"):
         arguments_of(frame, {"voice": col("name")})
     with pytest.raises(InvalidRows, match="rate: has 2 values for 3 rows"):
-        arguments_of(frame, {"rate": [1, 2]})
+        resolve({"rate": [1, 2]}, (), (), open_table(frame))
 
 
 @pytest.mark.parametrize("length", [3, 9999, 10_001])
