@@ -16,7 +16,9 @@ ROW = {"format": "WAV", "voice_id": "nora", "finished_at": 1.7e9, "text": "secre
 
 
 @settings(deadline=None, max_examples=40)
-@given(st.lists(st.tuples(st.sampled_from(["put", "get", "prune", "damage"]), st.integers(0, 5)), max_size=20))
+@given(
+    st.lists(st.tuples(st.sampled_from(["put", "get", "prune", "damage"]), st.integers(0, 5)), max_size=20)
+)
 def test_it_holds_what_was_put_until_it_is_pruned_or_damaged(steps):
     with tempfile.TemporaryDirectory() as folder:
         cache, held = Cache(folder), {}  # by last use

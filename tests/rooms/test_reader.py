@@ -1,6 +1,8 @@
 """What a run's folder tells: rows in the table's order, whoever writes, whatever was cut."""
 
 import hashlib
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from tests.rooms.run_folders import Writer, frame_of, make_run, new_folder
 
 from speechframe.errors import StoreError
+from speechframe.store.folder import Folder
 from speechframe.store.reader import StoredRun
 
 FINISHED = {"done", "suspect", "cached"}
@@ -77,6 +80,31 @@ def folder(tmp_path):
     return new_folder(tmp_path / "run")
 
 
+class CutsWhileItIsListed(Folder):
+    """A folder in which another process cuts a segment between two steps of a reader."""
+
+    cut = None
+
+    def names(self, folder):
+        found = super().names(folder)
+        if folder == "attempts" and self.cut is not None:
+            cut, self.cut = self.cut, None
+            cut()
+        return found
+
+
+@pytest.mark.parametrize("read", [StoredRun.statuses, lambda run: run.ledger["status"].tolist()])
+def test_a_segment_that_is_cut_while_it_is_looked_for_is_found(tmp_path, read):
+    folder = CutsWhileItIsListed(tmp_path / "run")
+    make_run(folder, frame_of(["a"]))
+    writer = Writer(folder)
+    writer.answer("a")
+    run = StoredRun(folder)
+    folder.cut = writer.cut
+    assert read(run) == ["done"]
+    writer.log.close()
+
+
 def test_a_record_that_was_found_in_the_journal_is_read_after_it_was_cut(folder):
     make_run(folder, frame_of(["a", "b", "c"]))
     writer = Writer(folder)
@@ -89,6 +117,44 @@ def test_a_record_that_was_found_in_the_journal_is_read_after_it_was_cut(folder)
     heard = [row["audio"] and row["audio"]["bytes"] for row in batch.to_pylist()]
     assert heard == [b"audio of a 0", b"audio of b 0", None]
     writer.log.close()
+
+
+WRITE = """
+import sys
+from pathlib import Path
+from tests.rooms.run_folders import Writer, new_folder
+writer = Writer(new_folder(Path(sys.argv[1])))
+for number in range(2000):
+    writer.answer(f"text {number}", "done" if number % 7 else "failed")
+    if number % 20 == 19:
+        writer.cut()
+writer.log.close()
+"""
+
+
+def test_readers_see_every_call_that_has_ended_while_another_process_writes(folder):
+    texts = [f"text {number}" for number in range(2000)]
+    make_run(folder, frame_of(texts))
+    run, seen = StoredRun(folder), 0
+    with subprocess.Popen([sys.executable, "-c", WRITE, str(folder.path)]) as process:
+        is_over = False
+        while not is_over:
+            is_over = process.poll() is not None
+            statuses = run.statuses()
+            ended = len(texts) - statuses.count("pending")
+            assert statuses[:ended].count("pending") == 0
+            assert ended >= seen
+            first = max(0, ended - 40)
+            for row in (
+                run.select(map(str, range(first, ended))).to_arrow(["text", "audio"], audio=True).to_pylist()
+            ):
+                place = int(row["text"].split()[1])
+                heard = f"audio of {row['text']} 0".encode() if place % 7 else None
+                assert (row["audio"] and row["audio"]["bytes"]) == heard
+            assert len(run.ledger) >= ended
+            seen = ended
+    assert process.returncode == 0
+    assert seen == len(texts)
 
 
 def test_the_caller_s_columns_and_index_come_back_and_ours_are_beside_them(folder):
@@ -111,7 +177,7 @@ def test_the_caller_s_columns_and_index_come_back_and_ours_are_beside_them(folde
     pd.testing.assert_frame_equal(found[list(frame.columns)], frame)
     assert run.failed.index.tolist() == [20]
     assert run.warnings["row_id"].tolist() == ["10", "10"]
-    assert run.warnings["kind"].nunique() == 1
+    assert set(run.warnings["kind"]) == {"pause of … s was clamped"}
     assert run.select(lambda frame: frame["speech_status"] == "pending").to_pandas().index.tolist() == [30]
     assert run.select(found[found["n"] == 3]).positions == (2,)
     assert run.select(["30", 10]).positions == (0, 2)

@@ -26,7 +26,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
-from typing import BinaryIO
 
 from filelock import FileLock, Timeout
 
@@ -153,7 +152,7 @@ class Cache:
             return None
         path = self._path(key)
         try:
-            with _opened(path) as file:
+            with path.open("rb") as file:
                 content, used_s = file.read(), os.fstat(file.fileno()).st_mtime
         except OSError:
             return None
@@ -414,17 +413,12 @@ def _head_of(item: "os.DirEntry[str]") -> Row | None:
     if not KEY.fullmatch(item.name):
         return None
     try:
-        with _opened(Path(item.path)) as file:
+        with Path(item.path).open("rb") as file:
             file.readline(_DIGITS + 1)
             row: Row = json.loads(file.readline())["values"]
     except (OSError, ValueError, LookupError, TypeError):
         return None
     return row
-
-
-def _opened(path: Path) -> BinaryIO:
-    # Not by a link: what it leads to is not of this cache.
-    return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb")
 
 
 def _scan(folder: "Path | str") -> "list[os.DirEntry[str]]":

@@ -22,7 +22,7 @@ from speechframe.store.index import Look, Looker, Numbers
 from speechframe.store.manifest import Manifest, read_manifest
 from speechframe.store.records import WORDS_FOLDER, Records, records_of, words_of
 from speechframe.store.remote import open_folder
-from speechframe.store.rows import OUR_ROW_ID, Joined, Standing, statuses_of, table_schema
+from speechframe.store.rows import OUR_ROW_ID, Joined, Standing, table_schema
 from speechframe.store.schema import AUDIO, FINISHED, PENDING, ROW_ID, STATUSES
 from speechframe.store.selection import Rows, Selection, in_order
 from speechframe.store.verify import Problem, verify
@@ -32,16 +32,8 @@ if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
 _CLIP = (
-    "audio",
-    "format",
-    "sample_rate",
-    "channels",
-    "text",
-    "word_durations",
-    "voice_id",
-    "credits",
-    "warnings",
-)
+    "audio", "format", "sample_rate", "channels", "text", "word_durations", "voice_id", "credits", "warnings",
+)  # fmt: skip
 _VARIABLE = re.compile(r"'[^']*'|\"[^\"]*\"|\d[\d.,:]*")
 _KIND_LENGTH = 60
 
@@ -146,12 +138,9 @@ class StoredRun(Rows):
         """The finished calls as a pyarrow dataset over the part files."""
         from pyarrow import dataset
 
+        files = [getattr(path, "on_filesystem", str(path)) for path in self.part_files]
         filesystem: Any = getattr(self.folder, "filesystem", None)
-        found: ds.Dataset = dataset.dataset(
-            [getattr(path, "on_filesystem", str(path)) for path in self.part_files],
-            format="parquet",
-            filesystem=filesystem,
-        )
+        found: ds.Dataset = dataset.dataset(files, format="parquet", filesystem=filesystem)
         return found
 
     # -- single calls ----------------------------------------------------------------
@@ -170,9 +159,8 @@ class StoredRun(Rows):
             When no row has this id, or the row has no audio; says which.
         """
         standing = self._row(str(row_id))
-        if (clip := self._clip(standing.positions)) is None:
-            status = statuses_of(self.records().index, standing)[0].as_py()
-            raise KeyError(f"row {row_id!r} has no audio: it is {status}")
+        if (clip := self._clip(standing.records, standing.positions)) is None:
+            raise KeyError(f"row {row_id!r} has no audio: it is {standing.statuses()[0].as_py()}")
         return clip
 
     def clip_of_call(self, request_key: str) -> Clip:
@@ -183,12 +171,12 @@ class StoredRun(Rows):
         KeyError
             When there is no such call, or it has no audio.
         """
-        if (clip := self._clip(self.records().index.find([request_key]))) is None:
+        records = self.records()
+        if (clip := self._clip(records, records.index.find([request_key]))) is None:
             raise KeyError(f"the call {request_key!r} has no audio")
         return clip
 
-    def _clip(self, positions: Numbers) -> Clip | None:
-        records = self.records()
+    def _clip(self, records: Records, positions: Numbers) -> Clip | None:
         columns = [name for name in _CLIP if name in records.schema.names]
         found: dict[str, Any] = records.take(positions, columns, few=True).to_pylist()[0]
         audio = found.get(AUDIO)
@@ -228,8 +216,7 @@ class StoredRun(Rows):
 
     def statuses(self) -> list[str]:
         """Return the status of every row, without reading any record."""
-        index = self.records().index
-        return [status for some in self._standing() for status in statuses_of(index, some).to_pylist()]
+        return [status for standing in self._standing() for status in standing.statuses().to_pylist()]
 
     @property
     def failed(self) -> "pd.DataFrame":
@@ -358,8 +345,9 @@ class StoredRun(Rows):
         >>> resume(run, redo="rejected")  # doctest: +SKIP
         """
         if sha256 is None:
-            positions = self._row(str(row_id)).positions
-            sha256 = self.records().take(positions, ["sha256"], few=True).column(0)[0].as_py()
+            standing = self._row(str(row_id))
+            found = standing.records.take(standing.positions, ["sha256"], few=True)
+            sha256 = found.column(0)[0].as_py()
         reviews.add_review(
             self.folder,
             str(row_id),

@@ -49,6 +49,7 @@ class Records:
         self.index, self.schema = index, schema
         self._folder, self._names, self._journal = folder, names, journal
         self._kept: OrderedDict[Any, pa.Table] = OrderedDict()
+        self._kept_bytes = 0
         self._groups: dict[str, tuple[Numbers, Numbers]] = {}
 
     def take(self, positions: Numbers, columns: Sequence[str], *, few: bool = False) -> pa.Table:
@@ -130,11 +131,16 @@ class Records:
         if place in self._kept:
             self._kept.move_to_end(place)
             return self._kept[place]
-        with reading(self._folder, name), pq.ParquetFile(self._folder.source(name)) as file:
+        is_remote = self._folder.work != self._folder.path
+        with (
+            reading(self._folder, name),
+            pq.ParquetFile(self._folder.source(name), pre_buffer=is_remote) as file,
+        ):
             table = file.read(schema.names) if group is None else file.read_row_group(group, schema.names)
             self._kept[place] = table = table.select(schema.names).cast(schema)
-        while len(self._kept) > 1 and sum(kept.nbytes for kept in self._kept.values()) > KEPT_BYTES:
-            self._kept.popitem(last=False)
+        self._kept_bytes += table.nbytes
+        while len(self._kept) > 1 and self._kept_bytes > KEPT_BYTES:
+            self._kept_bytes -= self._kept.popitem(last=False)[1].nbytes
         return table
 
     def _row_groups(self, name: str) -> tuple[Numbers, Numbers]:
@@ -177,20 +183,3 @@ def words_of(folder: Folder, files: Sequence[str]) -> Records | None:
     if index is None:
         return None
     return Records(folder, index, WORDS_SCHEMA, lambda number, _: f"{WORDS_FOLDER}/{number:04d}.parquet", {})
-
-
-def keep_words(folder: Folder, found: dict[str, Sequence[tuple[str, int, int]]]) -> None:
-    """Keep words that were found in the audio of calls, by ``request_key``; the run is locked.
-
-    Parameters
-    ----------
-    folder
-        The run's folder.
-    found
-        The words of each call, with start and end in milliseconds.
-    """
-    number = max([0, *(int(name.partition(".")[0]) for name in folder.names(WORDS_FOLDER))]) + 1
-    name = f"{WORDS_FOLDER}/{number:04d}.parquet"
-    rows = [{"request_key": key, WORDS: words} for key, words in found.items()]
-    pq.write_table(pa.Table.from_batches([parts.table_of(rows, WORDS_SCHEMA)]), folder.temporary(name))
-    folder.publish(name)

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from speechframe.errors import StoreError
 from speechframe.store.folder import Folder
-from speechframe.store.index import CODES, Index, Numbers, reading
+from speechframe.store.index import CODES, Numbers, reading
 from speechframe.store.manifest import TableEntry
 from speechframe.store.records import Records
 from speechframe.store.schema import AUDIO, BASE_KEY, INVALID, PENDING, PREFIX, ROW_ID, TAKE, WORDS
@@ -25,10 +25,19 @@ PROBLEM = PREFIX + "problem"
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Rows of the table, and the record that represents each."""
+    """Rows of the table, and where in `records` is the one that represents each."""
 
     rows: pa.RecordBatch
+    records: Records
     positions: Numbers
+
+    def statuses(self) -> Any:
+        """Return the status of each row."""
+        codes = np.full(len(self.positions), CODES[PENDING], np.int64)
+        codes[np.asarray(self.rows.column(BASE_KEY).is_null())] = CODES[INVALID]
+        found = self.positions >= 0
+        codes[found] = self.records.index.codes[self.positions[found]]
+        return pa.array(list(CODES)).take(codes)
 
 
 class Joined:
@@ -121,7 +130,7 @@ class Joined:
         for standing in self.standing(self._read, most, places):
             for start, end in self._spans(standing.positions):
                 rows = standing.rows.slice(start, end - start)
-                yield self._join(Standing(rows, standing.positions[start:end]), few=few)
+                yield self._join(Standing(rows, self._records, standing.positions[start:end]), few=few)
 
     def rows(self, places: Sequence[int]) -> pa.RecordBatch:
         """Return the rows at these places of the table, in this order."""
@@ -141,7 +150,8 @@ class Joined:
         ):
             for batch in _table_batches(file, [*columns, *ours], batch_rows, places):
                 takes = np.nan_to_num(batch.column(TAKE).to_numpy(zero_copy_only=False)).astype(np.int64)
-                yield Standing(batch, self._records.index.represent(batch.column(BASE_KEY), takes))
+                positions = self._records.index.represent(batch.column(BASE_KEY), takes)
+                yield Standing(batch, self._records, positions)
 
     def _spans(self, positions: Numbers) -> Iterator[tuple[int, int]]:
         start = held = 0
@@ -168,7 +178,7 @@ class Joined:
             elif ours == OUR_ROW_ID:
                 columns.append(rows.column(ROW_ID))
             elif ours == "status":
-                columns.append(self._statuses(standing))
+                columns.append(standing.statuses())
             elif ours == "request_key":
                 columns.append(self._keys(standing))
             elif ours == WORDS and self._words is not None:
@@ -182,9 +192,6 @@ class Joined:
                     column = pc.coalesce(column, rows.column(PROBLEM))
                 columns.append(column)
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
-
-    def _statuses(self, standing: Standing) -> Any:
-        return statuses_of(self._records.index, standing)
 
     def _keys(self, standing: Standing) -> Any:
         """Return the key of each row's record; of a row without one the key of its first take."""
@@ -212,15 +219,6 @@ def table_schema(folder: Folder, entry: TableEntry) -> pa.Schema:
     """Return the columns of the file that holds a table."""
     with reading(folder, entry.file), pq.ParquetFile(folder.source(entry.file)) as file:
         return file.schema_arrow
-
-
-def statuses_of(index: Index, standing: Standing) -> Any:
-    """Return the status of each row."""
-    codes = np.full(len(standing.positions), CODES[PENDING], np.int64)
-    codes[np.asarray(standing.rows.column(BASE_KEY).is_null())] = CODES[INVALID]
-    found = standing.positions >= 0
-    codes[found] = index.codes[standing.positions[found]]
-    return pa.array(list(CODES)).take(codes)
 
 
 def beside(theirs: "set[str] | Sequence[str]", entry: TableEntry, name: str) -> str:

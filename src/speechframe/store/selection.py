@@ -61,8 +61,8 @@ class Rows(ABC):
             size += batch.nbytes if joined.has_audio else 0
             if size > MOST_AUDIO_BYTES:
                 raise StoreError(
-                    f"these rows hold more than {MOST_AUDIO_BYTES >> 30} GB of audio, too much for one frame: "
-                    "read them with batches(), or leave audio out"
+                    f"these rows hold more than {MOST_AUDIO_BYTES >> 30} GB of audio, too much for one "
+                    "frame: read them with batches(), or leave audio out"
                 )
             batches.append(batch)
         return pa.Table.from_batches(batches, joined.schema)

@@ -89,11 +89,10 @@ class _Verifier:
 
     def _read(self, name: str, columns: Sequence[str] = ()) -> pa.Table | None:
         """Read all of a file and return some columns; None where that cannot be done."""
-        found = []
+        found: list[pa.RecordBatch] = []
         try:
             with reading(self._folder, name), pq.ParquetFile(self._folder.source(name)) as file:
-                for batch in file.iter_batches(_READ_ROWS):
-                    found.append(batch.select(list(columns)))
+                found.extend(batch.select(list(columns)) for batch in file.iter_batches(_READ_ROWS))
                 schema = pa.schema([file.schema_arrow.field(column) for column in columns])
         except StoreError as error:
             self._add(name, str(error))
