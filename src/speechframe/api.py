@@ -3,13 +3,14 @@
 import functools
 import inspect
 from collections.abc import Callable, Coroutine
+from dataclasses import fields
 from typing import Any, ParamSpec
 
 from speechframe import aio
 from speechframe import settings as _settings
 from speechframe._loop import sync
 from speechframe.batch.live import open_run
-from speechframe.batch.options import check_options, configure_options, option_names
+from speechframe.batch.options import check_names, check_options, configure_options, option_names
 from speechframe.client import Stream, SyncStream
 from speechframe.settings.hidden import hide
 
@@ -74,6 +75,7 @@ def configure(**values: Any) -> None:
     >>> configure(max_concurrency=None, progress=None)
     """
     hide(values)
+    check_names(values, (field.name for field in fields(_settings.Settings)), what="setting")
     # `service` is both a run option (an object) and a setting (a folder): a path is the setting.
     options = {k: v for k, v in values.items() if k in option_names() and k != "service"}
     settings = {k: v for k, v in values.items() if k not in options}

@@ -32,7 +32,10 @@ An error carries data, so that nobody has to parse its text. The classes of
 section 7.1 are found by status in :data:`BY_STATUS`; nothing here holds a key.
 """
 
-from collections.abc import Mapping, Sequence
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -52,6 +55,40 @@ def _rebuilt(kind: type[SpeechframeError], args: tuple[Any, ...], fields: dict[s
     error = kind.__new__(kind, *args)
     error.__dict__.update(fields)
     return error
+
+
+_PACKAGE = str(Path(__file__).parent) + os.sep
+_KEY = re.compile(
+    r"""((?:api.?key|\bkey|token|secret)["'\])]*\s*[=:,]\s*(?:\w+\()?)(["']).*?\2"""
+    r"""|(://)[^\s"'/]*(?=@)|(\?)[\w.-]+=[^\s"')]*""",
+    re.IGNORECASE,
+)
+"""A key as a text in a line of code, and the parts of an address that may hold one."""
+
+
+class _OfTheUser(SpeechframeError):
+    """An error of whoever made the call: notebooks show its words and the user's own line, not our frames."""
+
+    def _render_traceback_(self) -> list[str]:
+        """Return the lines that IPython shows; with ``SPEECHFRAME_DEBUG=1`` the whole trace.
+
+        Neither has the locals of frames, and keys that were typed into a line of code are masked.
+        """
+        import traceback
+
+        if os.environ.get("SPEECHFRAME_DEBUG", "0") not in {"", "0"}:
+            return _masked("".join(traceback.format_exception(self)))
+        frames = traceback.extract_tb(self.__traceback__)
+        ours = [frame.filename.startswith(_PACKAGE) for frame in frames]
+        # The line that called this package: the one before the first frame of ours.
+        before = frames[: ours.index(True) if True in ours else len(frames)]
+        line = "".join(f"line {frame.lineno}: {frame.line}\n\n" for frame in before[-1:])
+        words = "\n".join([f"{type(self).__name__}: {self}", *getattr(self, "__notes__", ())])
+        return _masked(f"{line}{words}\n\n(set SPEECHFRAME_DEBUG=1 to see the whole trace)")
+
+
+def _masked(text: str) -> list[str]:
+    return _KEY.sub(lambda found: "".join(filter(None, found.group(1, 3, 4))) + "***", text).splitlines()
 
 
 class ServiceError(SpeechframeError):
@@ -125,7 +162,7 @@ class PaymentRequired(ServiceError):
     """402: the character limit is exhausted or the subscription lapsed."""
 
 
-class PermissionDenied(ServiceError):
+class PermissionDenied(ServiceError, _OfTheUser):
     """403 (401 on the token call): the key or token is invalid or expired."""
 
 
@@ -235,7 +272,7 @@ class StreamBroken(BadAnswer):
         self.received_bytes = received_bytes
 
 
-class InvalidRows(SpeechframeError):
+class InvalidRows(_OfTheUser):
     """Rows that must not be sent; nothing was spent.
 
     Parameters
@@ -270,7 +307,7 @@ class InvalidRows(SpeechframeError):
         return "\n".join(lines)
 
 
-class BudgetExceeded(SpeechframeError):
+class BudgetExceeded(_OfTheUser):
     """The next call would pass a limit; it was not made.
 
     Parameters
@@ -336,20 +373,34 @@ class StoreError(SpeechframeError):
     """A run folder cannot be read or written; what was acknowledged is still on disk."""
 
 
-class NotARun(StoreError):
+class NotARun(StoreError, _OfTheUser):
     """The folder holds no run."""
 
 
-class RunLocked(StoreError):
+class RunLocked(StoreError, _OfTheUser):
     """Another process has this run open for writing."""
 
 
-class RunMismatch(StoreError):
+class RunMismatch(StoreError, _OfTheUser):
     """A run cannot be mixed with this: another operation, service identity, audio format or layout."""
 
 
-class SettingsError(SpeechframeError):
+class SettingsError(_OfTheUser):
     """A key, address or option is missing, or contradicts another; says what to set."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return a question with the known name that a misspelled one is nearest to; empty where none is near.
+
+    Examples
+    --------
+    >>> nearest("max_credit", ["max_credits", "max_attempts"])
+    "did you mean 'max_credits'? "
+    """
+    from difflib import get_close_matches
+
+    found = get_close_matches(name, known, n=1, cutoff=0.7)
+    return f"did you mean {found[0]!r}? " if found else ""
 
 
 class ListeningError(SpeechframeError):

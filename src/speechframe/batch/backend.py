@@ -13,9 +13,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from speechframe.batch.keys import call_key, key_of_pack
+from speechframe.batch.keys import key_of_pack
 from speechframe.errors import SpeechframeError
 from speechframe.spec.check import FieldProblem
+from speechframe.store.keys import call_key
 
 Note = Callable[[bytes], Awaitable[None]]
 Admit = Callable[[int], Awaitable[None]]

@@ -27,8 +27,10 @@ from speechframe.batch.decisions import (
     reason_of,
     verdict_of,
 )
-from speechframe.batch.lanes import Lane, Lanes, Outcome
+from speechframe.batch.lanes import Lane, Lanes
+from speechframe.batch.lanes import Outcome as LaneOutcome
 from speechframe.batch.memory import Memory
+from speechframe.batch.progress import Outcome, Progress, code_of
 from speechframe.batch.queue import Call, Queue
 from speechframe.errors import BadAnswer, ConnectionFailed, SpeechframeError, TimedOut
 from speechframe.store import journal, parts
@@ -43,35 +45,6 @@ FIRST_ANSWERS = 10
 """A run stops when so many answers came and none of them could be used."""
 MOST_LOOKED_AT = 32
 SETTLED = "retried"
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """The end of a row's call, for whoever follows the run.
-
-    Attributes
-    ----------
-    row_id, request_key, status, attempts
-        Of the first row that has the call.
-    audio_seconds, millicredits
-        What came and what it cost.
-    reason
-        Why the answer is suspect.
-    warnings
-        What was remarked about it.
-    error
-        Why there is no answer.
-    """
-
-    row_id: str
-    request_key: str
-    status: str
-    attempts: int
-    audio_seconds: float | None = None
-    millicredits: int = 0
-    reason: str | None = None
-    warnings: tuple[str, ...] = ()
-    error: SpeechframeError | None = None
 
 
 @dataclass(slots=True)
@@ -109,7 +82,9 @@ class Engine:
     raises
         Whether the first row that fails ends the run (``on_error="raise"``).
     tell
-        Told the end of every row's call, once it is on disk.
+        Told the end of every row's call once it is on disk, its warnings, and the balance of the key.
+    progress
+        Counts attempts that are made again.
     """
 
     def __init__(
@@ -127,12 +102,14 @@ class Engine:
         cache: Cache | None,
         judges: bool,
         raises: bool,
-        tell: Callable[[Ended], None],
+        tell: Callable[[Outcome, Sequence[str], int | None], None],
+        progress: Progress,
     ) -> None:
         self._backend, self._queue, self._lanes = backend, queue, lanes
         self._budget, self._policy = budget, policy
         self._folder, self._log, self._run_id, self._takes = folder, log, run_id, takes
-        self._cache, self._judges, self._raises, self._tell = cache, judges, raises, tell
+        self._cache, self._judges, self._raises = cache, judges, raises
+        self._tell, self._progress = tell, progress
         self._answers: asyncio.Queue[_Sent] = asyncio.Queue()
         self._workers: set[asyncio.Task[None]] = set()
         self._looker = ThreadPoolExecutor(1, "speechframe-look")
@@ -335,6 +312,7 @@ class Engine:
     def _retake(self, call: Call, part: Request) -> None:
         """Have another take made of a suspect answer, if the run is to and the service can."""
         if call.retakes < self._policy.max_retakes and part.varies and self._takes and not call.request.parts:
+            self._progress.total += 1
             self._queue.add(Call(part.as_take(part.take + 1), retakes=call.retakes + 1))
 
     def _react(self, call: Call, lane: Lane, error: SpeechframeError) -> None:
@@ -364,6 +342,7 @@ class Engine:
             call.is_paid = call.is_paid or (
                 self._policy.repeats_are_free and verdict in {Verdict.LOST, Verdict.UNUSABLE}
             )
+            self._progress.retried(code_of(error))
             self._put_back(call, costs, delay_s)
         elif verdict is Verdict.FAIL and call.request.parts:
             self._split(call, costs, error)
@@ -437,7 +416,7 @@ class Engine:
         call: Call,
         status: str,
         costs: list[journal.Ended],
-        ends: list[Ended],
+        ends: list[Outcome],
         *,
         answer: Answer | None = None,
         error: SpeechframeError | None = None,
@@ -452,8 +431,9 @@ class Engine:
             }
         self._log.ended(call.request.key, status, costs, **facts)
         self._budget.settle(call.reserved, sum(cost.millicredits for cost in costs))
-        for end in ends:
-            self._tell(end)
+        balance = None if answer is None else answer.balance
+        for end, cost in zip(ends, costs, strict=True):
+            self._tell(end, (cost.row or {}).get("warnings") or (), balance)
         self._queue.done()
 
     def _row(
@@ -527,8 +507,8 @@ class Engine:
         return asyncio.get_running_loop().run_in_executor(self._disk, function, *args)
 
 
-def _ended(part: Request, row: Row, cost: int, outcome: Record | SpeechframeError) -> Ended:
-    return Ended(
+def _ended(part: Request, row: Row, cost: int, outcome: Record | SpeechframeError) -> Outcome:
+    return Outcome(
         part.row_id,
         part.key,
         row["status"],
@@ -536,7 +516,6 @@ def _ended(part: Request, row: Row, cost: int, outcome: Record | SpeechframeErro
         row.get("audio_seconds"),
         cost,
         reason=row.get("error_message") if row["status"] == SUSPECT else None,
-        warnings=tuple(row.get("warnings") or ()),
         error=outcome if isinstance(outcome, SpeechframeError) else None,
     )
 
@@ -546,10 +525,14 @@ def _of_error(error: SpeechframeError) -> Row:
     return {"error_code": columns["error_code"], "trace_id": columns["trace_id"]}
 
 
-def _of_lane(outcome: Answer | SpeechframeError) -> Outcome:
+def _of_lane(outcome: Answer | SpeechframeError) -> LaneOutcome:
     """Return what an attempt says of its lane."""
     if isinstance(outcome, errors.RateLimited):
-        return Outcome.REFUSED
+        return LaneOutcome.REFUSED
     if isinstance(outcome, (errors.Unavailable, ConnectionFailed)):
-        return Outcome.UNAVAILABLE
-    return Outcome.PASSED if isinstance(outcome, (Answer, errors.ServiceError, BadAnswer)) else Outcome.OTHER
+        return LaneOutcome.UNAVAILABLE
+    return (
+        LaneOutcome.PASSED
+        if isinstance(outcome, (Answer, errors.ServiceError, BadAnswer))
+        else LaneOutcome.OTHER
+    )

@@ -15,11 +15,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from speechframe.batch.backend import Backend, Request
-from speechframe.batch.keys import NO_KEY, KeyMaker, Keys, Mask, among, as_keys, call_key, first_of_each
+from speechframe.batch.keys import NO_KEY, KeyMaker, Keys, Mask, among, as_keys, first_of_each
 from speechframe.errors import InvalidRows
 from speechframe.spec.check import FieldProblem
 from speechframe.store.folder import Folder, storing
 from speechframe.store.journal import dumps, loads
+from speechframe.store.keys import call_key
 from speechframe.store.manifest import TableEntry
 from speechframe.store.schema import (
     BASE_KEY,

@@ -34,7 +34,7 @@ from speechframe.store.folder import Folder, storing
 from speechframe.store.manifest import FILE, Manifest, TableEntry, described, read_manifest
 from speechframe.store.remote import open_folder
 from speechframe.store.schema import BASE_KEY, PRICE, TAKE
-from speechframe.tables.columns import Source, resolve
+from speechframe.tables.columns import Column, Source, resolve
 from speechframe.tables.table_input import Table
 
 DEFAULT_ROOT = Path("speechframe-runs")
@@ -103,10 +103,11 @@ def prepare(
     RunLocked, RunMismatch, StoreError
         When the folder cannot take this run.
     """
+    given = {**arguments, "take": options.take} if sources is None else sources
+    if not backend.arguments:
+        given = {**{name: Column(name) for name in table.schema.names}, **given}
     is_resumed = sources is not None
-    if sources is None:
-        given = {**arguments, "take": options.take}
-        sources = resolve(given, backend.data_arguments, backend.table_arguments, table)
+    resolved = resolve(given, backend.data_arguments, backend.table_arguments, table)
     tags = resolve(dict(options.tags), frozenset(), frozenset(), table)
     per_row_tags = {name: source for name, source in tags.items() if source.column is not None}
 
@@ -114,7 +115,7 @@ def prepare(
         backend.folder = folder.work
         found = spool(
             table,
-            sources,
+            resolved,
             backend,
             folder,
             file,

@@ -13,22 +13,23 @@ import math
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from speechframe.batch.backend import MAKERS, Backend, Opened
 from speechframe.batch.budget import Budget, Month
 from speechframe.batch.decisions import Policy
-from speechframe.batch.engine import Ended, Engine
+from speechframe.batch.engine import Engine
 from speechframe.batch.estimate import Changes, Estimate
 from speechframe.batch.keys import Mask, among, as_keys_of, first_of_each
-from speechframe.batch.lanes import Lanes, shared_folder
+from speechframe.batch.lanes import Lanes
 from speechframe.batch.live import Live, Outcome, Run
 from speechframe.batch.options import Options
 from speechframe.batch.plan import Plan, plan_calls
@@ -38,16 +39,18 @@ from speechframe.batch.queue import Call, Queue
 from speechframe.errors import InvalidRows, RunMismatch, SettingsError, SpeechframeError
 from speechframe.settings import Settings
 from speechframe.settings.rules import cache_rules, spending_rules
+from speechframe.slots import shared_folder
 from speechframe.store import parts
 from speechframe.store.cache import Cache, open_cache
 from speechframe.store.folder import Folder
 from speechframe.store.journal import Journal
 from speechframe.store.manifest import FILE, read_manifest
 from speechframe.store.month import MonthFile
-from speechframe.store.reader import StoredRun
+from speechframe.store.reader import StoredRun, warning_kind
 from speechframe.store.remote import open_folder
 from speechframe.store.schema import BASE_KEY, CHARGED_UNKNOWN, NOTED, PACK, REQUEST, ROW_ID, Row, StopReason
-from speechframe.tables.columns import Source, problem
+from speechframe.store.selection import Rows
+from speechframe.tables.columns import Column, Source, problem
 from speechframe.tables.table_input import Table, open_table
 
 log = logging.getLogger(__name__)
@@ -224,21 +227,48 @@ async def changes(
 # -- from what the caller gave to a planned run ------------------------------------------
 
 
+class _RunTable:
+    """The rows of a run as the table of another."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+
+    def as_table(self, named: Iterable[str], batch_rows: int | None) -> Table:
+        """Return the rows with their ids."""
+        schema, batches = self._rows.as_batches(named, batch_rows)
+        with_ids = (batch.append_column(ROW_ID, pa.array(ids, pa.string())) for batch, ids in batches)
+        return Table(schema, with_ids, ids=ROW_ID)
+
+
 def _open(table: Any, backend: Backend, arguments: Mapping[str, Any], options: Options) -> Table:
-    """Return the caller's table; a folder of a run is one too."""
+    """Return the caller's table; a run, its folder or a list of runs is one too."""
     source = backend.source(table)
     if isinstance(source, str | PathLike) and open_folder(source).exists(FILE):
-        source = StoredRun.open(source)
-    given = {
-        name: getattr(value, "name", getattr(value, "column", value)) for name, value in arguments.items()
-    }
-    named = {value for value in given.values() if isinstance(value, str)}
-    carry = frozenset(str(given[name]) for name in backend.carried if isinstance(given.get(name), str))
-    plain = next(iter(backend.data_arguments), "text")
-    opened: Table = open_table(
-        source, id=options.id, plain=plain, carry=carry, named=named, sep=options.sep, quoting=options.quoting
+        source = Run.open(source)
+    if isinstance(source, Rows):
+        source = _RunTable(source)
+    elif isinstance(source, list) and source and all(isinstance(one, Rows) for one in source):
+        source = [_RunTable(one) for one in source]
+    columns = {name: _column_of(value, name in backend.data_arguments) for name, value in arguments.items()}
+    found: Table = open_table(
+        source,
+        id=options.id,
+        plain=next(iter(backend.data_arguments), "text"),
+        carry=frozenset(column for name, column in columns.items() if column and name in backend.carried),
+        named={column for column in columns.values() if column},
+        sep=options.sep,
+        quoting=options.quoting,
     )
-    return opened
+    return found
+
+
+def _column_of(value: Any, is_data: bool) -> str | None:  # noqa: FBT001 - of one argument
+    """Return the column that an argument names, if it names one."""
+    if isinstance(value, Column):
+        return value.name
+    if isinstance(value, Source):
+        return value.column
+    return value if is_data and isinstance(value, str) else None
 
 
 def _opened_run(
@@ -249,7 +279,7 @@ def _opened_run(
     manifest = read_manifest(folder)
     options = Options.of(**{**given, "run_dir": folder.path})
     options = replace(options, id=options.id or manifest.table.id_column)
-    sources = {name: Source.from_json(kept) for name, kept in manifest.table.arguments.items()}
+    sources = {name: Source.from_json(name, kept) for name, kept in manifest.table.arguments.items()}
     constants = {name: source.constant for name, source in sources.items() if source.column is None}
     if backend is None:
         if manifest.operation not in MAKERS:
@@ -342,7 +372,6 @@ def _missing(
     opened: Opened,
     options: Options,
     cache: Cache | None,
-    spent: int | None,
 ) -> _Missing:
     """Find out which calls of a table have no outcome yet."""
     folder, keys = prepared.folder, prepared.keys
@@ -529,7 +558,7 @@ class _Going:
             error = caught
             raise
         finally:
-            self._progress.close(self._run.summary() if error is None else str(error))
+            self._progress.close("" if self.live.stopped_by is None else str(self.live.stopped_by))
             self.live.close(error or self.error)
 
     async def _make(self) -> None:
@@ -558,6 +587,7 @@ class _Going:
             judges=options.truth_checks,
             raises=options.on_error == "raise",
             tell=self._tell,
+            progress=self._progress,
         )
         if self._stopped is not None:
             self.stop(*self._stopped)
@@ -584,6 +614,9 @@ class _Going:
             self.error = error
         with contextlib.suppress(SpeechframeError):  # whatever ended the run says more
             manifest.write(self._folder)
+
+    def _only_free(self) -> None:
+        self._wanted = self._missing.plan.free
 
     def _calls(self) -> Iterator[Call]:
         """Yield the calls to make: first those that were sent before, as they were, then all others."""
@@ -618,23 +651,14 @@ class _Going:
             row, audio = found
             row |= {"status": "cached", "credits": 0.0, "attempts": 0, "finished_at": time.time()}
             self._log.kept(row, audio)
-            self._tell(Ended(request.row_id, request.key, "cached", 0, row.get("audio_seconds")))
+            self._tell(Outcome(request.row_id, request.key, "cached", 0, row.get("audio_seconds")), (), None)
 
-    def _tell(self, ended: Ended) -> None:
-        self.live.outcome(
-            Outcome(
-                ended.row_id,
-                ended.request_key,
-                ended.status,
-                ended.attempts,
-                ended.audio_seconds,
-                ended.millicredits,
-                ended.reason,
-                ended.error,
-            )
-        )
-        for words in ended.warnings:
-            self._progress.warn(words.partition(":")[0], words)
+    def _tell(self, ended: Outcome, warnings: Sequence[str], balance: int | None) -> None:
+        if balance is not None:
+            self._progress.balance = balance
+        self.live.outcome(ended)
+        for words in warnings:
+            self._progress.warn(warning_kind(words), words)
 
 
 def _header(manifest: Any, options: Options, opened: Opened) -> Row:

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol, cast
 from speechframe._allocator import tune_allocator
 from speechframe._version import __version__
 from speechframe.cli import declared, exits, show
-from speechframe.errors import InvalidRows, SpeechframeError
+from speechframe.errors import InvalidRows, SpeechframeError, nearest
 
 
 class Command(Protocol):
@@ -163,7 +163,11 @@ def _main(argv: list[str]) -> int:
         meant: argparse.ArgumentParser = getattr(options, "parser", parser)
         # What is no plain text is hidden: the key of "--apikey KEY".
         words = " ".join(word if type(word) is str else "***" for word in unknown)
-        meant.error(f"unrecognized arguments: {words}; what there is: {meant.prog} --help")
+        known = [name for action in meant._actions for name in action.option_strings]  # noqa: SLF001 - argparse tells its options nowhere else
+        misspelt = [word.partition("=")[0] for word in unknown if type(word) is str and word.startswith("--")]
+        asked = "".join(nearest(name, known) for name in misspelt)
+        said = f"unrecognized arguments: {words}; what there is: {meant.prog} --help; {asked}"
+        meant.error(said.rstrip("; "))
     if options.command is None:
         parser.print_help(sys.stderr)
         return exits.USAGE

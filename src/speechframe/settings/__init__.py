@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
-from speechframe.errors import SettingsError
+from speechframe.errors import SettingsError, nearest
 from speechframe.settings.hidden import KEY_VARIABLE, hide
 from speechframe.settings.typed import typed
 from speechframe.spec.limits import REGIONS
@@ -395,6 +395,6 @@ def _check_name(name: str, where: str) -> None:
     allowed = [f.name for f in fields(Settings)]
     if name not in allowed:
         raise SettingsError(
-            f"{where} has no setting {name!r}; there are {', '.join(allowed)}. Options of a run, such as "
-            "max_credits, go into its call or into speechframe.configure(...)"
+            f"{where} has no setting {name!r}; {nearest(name, allowed)}there are {', '.join(allowed)}. "
+            "Options of a run, such as max_credits, go into its call or into speechframe.configure(...)"
         )

@@ -1,0 +1,283 @@
+"""The options every verb shares: where a run's folder is, how fast it goes, what it may spend."""
+
+import math
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from decimal import Decimal
+from numbers import Real
+from os import PathLike
+from typing import Any, Literal, TypedDict, get_args
+
+from speechframe._numbers import plain_number
+from speechframe.errors import SettingsError, nearest
+
+OnInvalid = Literal["raise", "skip"]
+OnError = Literal["column", "raise"]
+OnUnknown = Literal["skip", "retry"]
+Quoting = Literal["none"]
+
+DASHBOARD: Literal["dashboard"] = "dashboard"
+
+
+class RunOptions(TypedDict, total=False):
+    """Run-wide options, the same for every verb.
+
+    Parameters
+    ----------
+    run_dir
+        The run's folder (default ``./speechframe-runs/<verb>-<hash>``).
+    id
+        The column of row ids (default: the index, or the row's number).
+    sep
+        Of a CSV or TSV file: the character between two fields (default: what the file shows).
+    quoting
+        Of a CSV or TSV file: ``"none"`` takes quotes as characters like all others (default: what the file
+        shows).
+    max_concurrency
+        Calls in flight at most, in each region.
+    max_credits
+        The run's budget over all its calls, resumes included: no call is made that would pass it.
+    take
+        Another take of every row: 1, 2, ...
+    truth_checks
+        Look at the audio and words of every answer (default); what cannot be true is ``suspect``, with the
+        reason. False takes answers as they come, and puts none into the cache.
+    max_retakes
+        How many further takes of a suspect answer are made unasked, each billed (default 0). They are counted
+        from the take that was asked for, however often the call is made again.
+    tags
+        What to write beside every attempt in the ledger: name to value, or to the column that holds a value
+        for each row, as in ``{"team": "ads", "character": col("speaker")}``.
+    cache
+        Folder of answers that runs share: a call that is in it costs nothing (default: the settings' one,
+        if they name one; True for that or your own, False for none).
+    max_attempts
+        Attempts one row may take (default 6).
+    patience_s
+        Seconds one row may take, retries included (default 900). A row that is told to wait for longer fails
+        at once. A service that does not answer at all ends the run after this time, or after a minute if that
+        is shorter.
+    timeout_s
+        Seconds one attempt may take, its download included; by default what grows with its text or clip
+        (:class:`speechframe.client.Timeouts`).
+    max_answer_mb
+        Megabytes one row's answer may have at most; by default what its text, format and duration allow. A
+        row whose answer is larger fails.
+    on_invalid
+        Rows that cannot be sent: ``raise`` (default) sends nothing at all, ``skip`` leaves them out.
+    on_error
+        Rows that fail: ``column`` (default) writes it beside the row, ``raise`` ends with the first error.
+    on_unknown
+        Rows that were sent without an answer and may have been billed: ``skip`` (default) or ``retry``.
+    progress
+        Show a progress bar (default), or a line now and then where there is no terminal. ``"dashboard"``
+        shows the run's dashboard in a notebook (see :func:`speechframe.watch`), and the bar elsewhere.
+    wait
+        False returns the live run at once.
+    dry_run
+        Plan and price every row, send nothing; a run that exists keeps its table.
+    service
+        The service to use (default: settings, or the local one).
+    """
+
+    run_dir: str | PathLike[str] | None
+    id: str | None
+    sep: str | None
+    quoting: Quoting | None
+    max_concurrency: int | None
+    max_credits: float | None
+    take: Any
+    truth_checks: bool
+    max_retakes: int
+    tags: Mapping[str, Any]
+    cache: str | PathLike[str] | bool | None
+    max_attempts: int
+    patience_s: float
+    timeout_s: float | None
+    max_answer_mb: float | None
+    on_invalid: OnInvalid
+    on_error: OnError
+    on_unknown: OnUnknown
+    progress: bool | Literal["dashboard"]
+    wait: bool
+    dry_run: bool
+    service: Any
+
+
+@dataclass(frozen=True)
+class Options:
+    """:class:`RunOptions` with every default filled in and checked."""
+
+    run_dir: str | PathLike[str] | None = None
+    id: str | None = None
+    sep: str | None = None
+    quoting: Quoting | None = None
+    max_concurrency: int | None = None
+    max_credits: float | None = None
+    take: Any = 0
+    truth_checks: bool = True
+    max_retakes: int = 0
+    tags: Mapping[str, Any] = field(default_factory=dict)
+    cache: str | PathLike[str] | bool | None = None
+    max_attempts: int = 6
+    patience_s: float = 900.0
+    timeout_s: float | None = None
+    max_answer_mb: float | None = None
+    on_invalid: OnInvalid = "raise"
+    on_error: OnError = "column"
+    on_unknown: OnUnknown = "skip"
+    progress: bool | Literal["dashboard"] = True
+    wait: bool = True
+    dry_run: bool = False
+    service: Any = None
+
+    @classmethod
+    def of(cls, **given: Any) -> "Options":
+        """Return the options in force: given ones, then :func:`configure_options`'s, then defaults.
+
+        Raises
+        ------
+        SettingsError
+            For an unknown option or a value that is not allowed.
+        """
+        check_names(given)
+        values = {**_configured, **{name: value for name, value in given.items() if value is not None}}
+        options = replace(cls(), **{name: plain_number(value) for name, value in values.items()})
+        _check(options)
+        return options
+
+
+_configured: dict[str, Any] = {}
+
+
+def option_names() -> frozenset[str]:
+    """Return the names of all run options."""
+    return frozenset(f.name for f in fields(Options))
+
+
+def check_names(given: Iterable[str], further: Iterable[str] = (), *, what: str = "option") -> None:
+    """Raise SettingsError for a name that is no run option, and name the nearest one.
+
+    Parameters
+    ----------
+    given
+        The names.
+    further
+        Names that are allowed as well, such as the arguments of a verb.
+    what
+        What a name is called.
+    """
+    known = sorted({*option_names(), *further})
+    for name in given:
+        if name not in known:
+            raise SettingsError(
+                f"there is no {what} {name!r}; {nearest(name, known)}there are {', '.join(known)}"
+            )
+
+
+def check_options(**values: Any) -> None:
+    """Raise SettingsError unless :func:`configure_options` takes these."""
+    Options.of(**values)
+
+
+def configure_options(**values: Any) -> None:
+    """Set run options for every later call in this process; ``None`` takes one back.
+
+    Raises
+    ------
+    SettingsError
+        For an unknown option or a value that is not allowed; then nothing is set.
+    """
+    check_options(**values)
+    _configured.update(values)
+    for name in [name for name, value in values.items() if value is None]:
+        del _configured[name]
+
+
+_SWITCH = (True, False)
+_CHOICES: Mapping[str, tuple[Any, ...]] = {
+    "on_invalid": get_args(OnInvalid),
+    "on_error": get_args(OnError),
+    "on_unknown": get_args(OnUnknown),
+    "quoting": (None, *get_args(Quoting)),
+    "progress": (*_SWITCH, DASHBOARD),
+    "truth_checks": _SWITCH,
+    "wait": _SWITCH,
+    "dry_run": _SWITCH,
+}
+_LEAST: Mapping[str, float] = {
+    "max_concurrency": 1,
+    "max_attempts": 1,
+    "max_retakes": 0,
+    "max_credits": 0,
+    "patience_s": 0,
+    "timeout_s": 0.001,
+    "max_answer_mb": 0.001,
+}
+_WHOLE = frozenset({"max_concurrency", "max_attempts", "max_retakes"})
+
+
+def _check(options: Options) -> None:
+    # Imported here: the command's help needs no settings.
+    from speechframe.settings.typed import credit_limit, typed
+
+    for name, allowed in _CHOICES.items():
+        value = getattr(options, name)
+        # By identity or as text: 1 is no True, and an array has no truth value.
+        if not any(value is one or (isinstance(value, str) and value == one) for one in allowed):
+            raise _refused(name, value, ", ".join(map(repr, allowed)))
+    for name, low in _LEAST.items():
+        _check_number(name, getattr(options, name), low)
+    if options.max_credits is not None:
+        credit_limit("max_credits", options.max_credits)
+    run_dir: Any = options.run_dir
+    # A remote folder may come as an object that knows its own filesystem, such as a UPath.
+    if not isinstance(run_dir, (str, PathLike, type(None))) and not hasattr(run_dir, "fs"):
+        raise _refused("run_dir", run_dir, "a folder, or the address of one as text")
+    cache: Any = options.cache
+    if not isinstance(cache, (bool, type(None))):
+        if not isinstance(cache, (str, PathLike)) or cache == "":
+            raise _refused("cache", cache, "a folder, True or False")
+        typed("cache", cache)
+    column: Any = options.id
+    if not isinstance(column, (str, type(None))):
+        raise _refused("id", column, "the name of a column, as text")
+    sep: Any = options.sep
+    if sep is not None and not (isinstance(sep, str) and len(sep) == 1):
+        raise _refused("sep", sep, "one character")
+    _check_tags(options.tags)
+
+
+def _check_number(name: str, value: Any, low: float) -> None:
+    whole = name in _WHOLE
+    kinds: tuple[type[Any], ...] = (int,) if whole else (Real, Decimal)
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, kinds) or not value >= low:
+        raise _refused(name, value, f"a {'whole ' if whole else ''}number of at least {low}")
+    if not whole and sys.float_info.max < value < math.inf:
+        raise SettingsError(f"{name} is too large; allowed: a number of at least {low}, inf for no limit")
+
+
+def _check_tags(tags: Any) -> None:
+    if not isinstance(tags, Mapping):
+        raise _refused("tags", tags, "a mapping of name to value or column, such as {'team': 'ads'}")
+    for name, value in tags.items():
+        if not isinstance(name, str) or not name or not _is_whole(name):
+            raise _refused("tags", tags, "names that are text")
+        is_column = not isinstance(value, type) and hasattr(value, "name")
+        is_plain = _is_whole(value) if isinstance(value, str) else isinstance(value, (Real, Decimal))
+        if not (is_plain or is_column):
+            raise _refused(f"tags[{name!r}]", value, 'a text, a number, True, False or col("column")')
+
+
+def _is_whole(text: str) -> bool:
+    # A lone surrogate is half a character, and no file can hold it.
+    return text.isascii() or text == text.encode("utf-8", "replace").decode()
+
+
+def _refused(name: str, value: Any, allowed: str) -> SettingsError:
+    from speechframe.spec.check import shown
+
+    return SettingsError(f"{name}={shown(value)}; allowed: {allowed}")
