@@ -298,12 +298,18 @@ def read_while_it_is_cut(folder: Folder, read: Callable[[], T]) -> T:
 
 
 def _read_notes(folder: Folder, numbers: Sequence[int]) -> Index:
-    with ThreadPoolExecutor(1 if folder.work == folder.path else _READERS) as pool:
-        notes = pool.map(lambda number: _noted(folder, number), reversed(numbers))
-        found = [
-            _placed(number, *_split(keys), codes)
-            for number, (keys, codes) in zip(reversed(numbers), notes, strict=True)
-        ]
+    newest_first = sorted(numbers, reverse=True)
+
+    def read(number: int) -> list[Any]:
+        keys, codes = _noted(folder, number)
+        return _placed(number, *_split(keys), codes)
+
+    if folder.work == folder.path:
+        # Reading a footer of this machine takes less time than to hand it from thread to thread.
+        found = [read(number) for number in newest_first]
+    else:
+        with ThreadPoolExecutor(_READERS) as pool:
+            found = list(pool.map(read, newest_first))
     return _ordered(*map(np.concatenate, zip(*found, strict=True)))
 
 
