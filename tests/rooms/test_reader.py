@@ -257,5 +257,6 @@ def test_other_tools_read_the_parts_and_what_is_found_is_audio(folder):
     for unknown in ("", "z" * 32, "0" * 32):
         with pytest.raises(KeyError, match="has no audio"):
             run.clip_of_call(unknown)
+    assert run.snapshot().index.packed({"done"}).hex() == run.newest(1)[0]
     assert pa.types.is_struct(run.to_arrow(audio=True).schema.field("audio").type)
     writer.log.close()

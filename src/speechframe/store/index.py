@@ -133,10 +133,15 @@ class Index:
         numbers = np.bincount(self.codes[is_newest], minlength=len(STATUSES)).tolist()
         return dict(zip(STATUSES, numbers, strict=True))
 
+    def packed(self, statuses: Collection[str]) -> bytes:
+        """Return the keys of all records with these statuses, 16 bytes each."""
+        wanted = np.flatnonzero(self.having(np.arange(len(self)), statuses))
+        return _joined(self.high[wanted], self.low[wanted])
+
     def keys(self, positions: Numbers) -> list[str]:
         """Return the keys at these positions."""
-        both = np.stack([self.high[positions], self.low[positions]], axis=1).astype(">u8").tobytes().hex()
-        return [both[start : start + _DIGITS] for start in range(0, len(both), _DIGITS)]
+        digits = _joined(self.high[positions], self.low[positions]).hex()
+        return [digits[start : start + _DIGITS] for start in range(0, len(digits), _DIGITS)]
 
     def newest(self, count: int) -> list[str]:
         """Return the keys of the records that were finished last, the newest first."""
@@ -206,6 +211,10 @@ def halves(keys: Any) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
 def _split(keys: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
     both = keys.reshape(-1, KEY_BYTES).view(">u8").astype(np.uint64)
     return both[:, 0].copy(), both[:, 1].copy()
+
+
+def _joined(high: npt.NDArray[np.uint64], low: npt.NDArray[np.uint64]) -> bytes:
+    return np.stack([high, low], axis=1).astype(">u8").tobytes()
 
 
 def _strings(keys: Any) -> Any:
