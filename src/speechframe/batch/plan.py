@@ -62,6 +62,8 @@ class Spooled:
         The first problems found, and `problem_count` of all.
     identical_retakes
         Rows of which another take was asked that would be the same.
+    notes
+        How many rows of the source were dropped or merged, and why.
     """
 
     entry: TableEntry
@@ -71,6 +73,7 @@ class Spooled:
     problems: list[dict[str, Any]] = field(default_factory=list)
     problem_count: int = 0
     identical_retakes: int = 0
+    notes: list[str] = field(default_factory=list)
 
     @property
     def keys(self) -> Keys:
@@ -148,6 +151,8 @@ def spool(
             if places is not None:
                 kept = kept.take(places)
             writer.write_batch(pa.RecordBatch.from_arrays([*kept.columns, *ours], schema=schema))
+    table.close()
+    found.notes = table.notes
     _check_ids(folder, file, found)
     return found
 

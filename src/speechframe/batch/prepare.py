@@ -109,7 +109,7 @@ def prepare(
     is_resumed = sources is not None
     resolved = resolve(given, backend.data_arguments, backend.table_arguments, table)
     tags = resolve(dict(options.tags), frozenset(), frozenset(), table)
-    per_row_tags = {name: source for name, source in tags.items() if source.column is not None}
+    per_row_tags = {name: source for name, source in tags.items() if source.column or source.values}
 
     def spooled(folder: Folder, file: str, standing: Mapping[str, int]) -> Spooled:
         backend.folder = folder.work

@@ -116,6 +116,8 @@ class Queue:
             return None
         call = self._next()
         if call is None:
+            if self.is_over:
+                return None
             until = self._later[0][0] - time.monotonic() if self._later else None
             await self.changed(until)
             return None
@@ -182,9 +184,7 @@ class Queue:
         if self._is_read:
             return None
         call = next(self._calls, None)
-        if call is None:
-            self._is_read = True
-            self._wake()
+        self._is_read = call is None
         return call
 
     def _wake(self) -> None:

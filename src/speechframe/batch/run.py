@@ -28,7 +28,7 @@ from speechframe.batch.budget import Budget, Month
 from speechframe.batch.decisions import Policy
 from speechframe.batch.engine import Engine
 from speechframe.batch.estimate import Changes, Estimate
-from speechframe.batch.keys import Mask, among, as_keys_of, first_of_each
+from speechframe.batch.keys import Mask, among, as_keys, as_keys_of, first_of_each
 from speechframe.batch.lanes import Lanes
 from speechframe.batch.live import Live, Outcome, Run
 from speechframe.batch.options import Options
@@ -43,12 +43,23 @@ from speechframe.slots import shared_folder
 from speechframe.store import parts
 from speechframe.store.cache import Cache, open_cache
 from speechframe.store.folder import Folder
+from speechframe.store.index import SnapshotReader
 from speechframe.store.journal import Journal
 from speechframe.store.manifest import FILE, read_manifest
 from speechframe.store.month import MonthFile
 from speechframe.store.reader import StoredRun, warning_kind
 from speechframe.store.remote import open_folder
-from speechframe.store.schema import BASE_KEY, CHARGED_UNKNOWN, NOTED, PACK, REQUEST, ROW_ID, Row, StopReason
+from speechframe.store.schema import (
+    BASE_KEY,
+    CHARGED_UNKNOWN,
+    FINISHED,
+    NOTED,
+    PACK,
+    REQUEST,
+    ROW_ID,
+    Row,
+    StopReason,
+)
 from speechframe.store.selection import Rows
 from speechframe.tables.columns import Column, Source, problem
 from speechframe.tables.table_input import Table, open_table
@@ -375,7 +386,7 @@ def _missing(
 ) -> _Missing:
     """Find out which calls of a table have no outcome yet."""
     folder, keys = prepared.folder, prepared.keys
-    finished = as_keys_of(parts.finished_keys(folder).to_pylist())
+    finished = as_keys(SnapshotReader(folder).read().index.packed(FINISHED))
     failures = parts.failures(folder)
     unknown = {key: row for key, row in failures.items() if row["status"] == CHARGED_UNKNOWN}
     until = time.time() - REPEAT_MARGIN * opened.repeats_free_s
@@ -499,6 +510,8 @@ class _Going:
             self._backend.unit, estimate.calls + estimate.cached, options.progress, line
         )
         self.live = Live(stop=self.stop, progress=self._progress, options=options)
+        for note in [] if self._prepared.spooled is None else self._prepared.spooled.notes:
+            self._progress.note(note)
         self._budget = await asyncio.to_thread(self._open_budget)
 
     def _recover_and_plan(self, header: Row) -> tuple[Journal, _Missing]:

@@ -110,15 +110,6 @@ def recover(folder: Folder, columns: pa.Schema, log: journal.Journal, time: floa
         cut(folder, number, columns)
 
 
-def finished_keys(folder: Folder) -> "pa.ChunkedArray[Any]":
-    """Return the ``request_key`` of every call that has an answer in a part."""
-    files = [folder.source(f"{PARTS}/{name}") for name in folder.names(PARTS)]
-    with storing(folder, "reading the parts"):
-        columns = [pq.read_table(file, columns=["request_key"]).column(0) for file in files]
-    chunks = [chunk for column in columns for chunk in column.chunks]
-    return pa.chunked_array(chunks, pa.string())
-
-
 def failures(folder: Folder) -> dict[str, Row]:
     """Return by ``request_key`` what is known of calls that ended without an answer, the last time each.
 
