@@ -1,0 +1,170 @@
+"""A glossary: terms with the translation that they must get. Whole words; the longest term counts."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from speechframe.errors import InvalidRows
+from speechframe.spec import locales
+from speechframe.tables.columns import problem
+from speechframe.tables.table_input import open_table
+from speechframe.verbs.placeholders import Span
+
+__all__ = ["Glossary", "read_glossary"]
+
+SOURCE, LOCALE, TARGET = COLUMNS = ("source", "locale", "target")
+
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+)
+"""Letters of languages without spaces between words: Thai, Lao, Burmese, Khmer, Japanese, Chinese."""
+
+Lines = Sequence[Sequence[str | None]]
+"""Source, locale (None: any) and target of each term, as run.json keeps them."""
+
+
+def read_glossary(table: Any) -> list[list[str | None]] | None:
+    """Return a glossary as plain lines; None for none.
+
+    Parameters
+    ----------
+    table
+        A frame, list of dicts or file with the columns ``source``, ``locale`` and ``target``; without a
+        locale a line holds for every target. A dict is source to target, for every target.
+
+    Raises
+    ------
+    InvalidRows
+        For a missing column, an empty term, an unknown locale, or two targets for one term.
+
+    Examples
+    --------
+    >>> read_glossary([{"source": "account", "locale": "fr_fr", "target": "compte"}])
+    [['account', 'fr-FR', 'compte']]
+    """
+    if table is None:
+        return None
+    if isinstance(table, (Mapping, list, tuple)) and not table:
+        return []
+    if isinstance(table, Mapping) and not {SOURCE, TARGET} <= set(table):
+        table = [{SOURCE: source, TARGET: target} for source, target in table.items()]
+    try:
+        rows = _rows(table)
+    except InvalidRows as error:
+        raise InvalidRows([{**line, "field": "glossary"} for line in error.problems]) from None
+    lines, problems = [], []
+    targets: dict[tuple[str, str | None], str] = {}
+    place = _place(table)
+    for number, row in enumerate(rows, 1):
+        found = _line(row, place.format(number), targets)
+        if isinstance(found, list):
+            lines.append(found)
+        else:
+            problems.append(found)
+    if problems:
+        raise InvalidRows(problems)
+    return lines
+
+
+def _rows(table: Any) -> list[dict[str, Any]]:
+    opened = open_table(table, named=COLUMNS)
+    try:
+        names = [name for name in COLUMNS if name in opened.schema.names]
+        missing = [name for name in (SOURCE, TARGET) if name not in names]
+        if missing:
+            columns = f"columns {SOURCE}, {LOCALE} and {TARGET}"
+            raise InvalidRows([problem("glossary", f"has no column {missing[0]!r}", allowed=columns)])
+        return [row for batch, _ in opened.batches() for row in batch.select(names).to_pylist()]
+    finally:
+        opened.close()
+
+
+def _place(table: Any) -> str:
+    """Return what a row is called in the file or table it comes from, with a place for its number."""
+    ending = Path(table).suffix.lower() if isinstance(table, (str, PathLike)) else ""
+    if ending in {".jsonl", ".ndjson"}:
+        return "line {}"
+    return "row {} below its header" if ending in {".csv", ".tsv", ".xlsx"} else "row {}"
+
+
+def _line(
+    row: Mapping[str, Any], place: str, targets: dict[tuple[str, str | None], str]
+) -> list[str | None] | dict[str, Any]:
+    source, target = (str(row[name] or "").strip() for name in (SOURCE, TARGET))
+    if not source or not target:
+        allowed = "a term and its translation in every row"
+        return problem("glossary", f"has an empty term in {place}", allowed=allowed)
+    try:
+        locale = locales.normalise(str(row[LOCALE])) if row.get(LOCALE) else None
+    except ValueError as error:
+        return problem("glossary", f"{place}: {error}", value=row[LOCALE])
+    known = targets.setdefault((source, locale), target)
+    if known != target:
+        words = f"translates {source!r} twice for {locale or 'every target'}: {known!r} and {target!r}"
+        return problem("glossary", words, allowed="one translation a term and locale")
+    return [source, locale, target]
+
+
+class Glossary:
+    """The terms of a glossary that hold for one target.
+
+    Parameters
+    ----------
+    lines
+        What :func:`read_glossary` returned.
+    target
+        The locale that is translated into. A line for just this locale is preferred to one for its language,
+        and that to one without a locale.
+
+    Examples
+    --------
+    >>> glossary = Glossary([["sign in", None, "se connecter"], ["sign", None, "signe"]], "fr-FR")
+    >>> [(span.start, span.end, span.replacement) for span in glossary.find("Sign in or sign!", [])]
+    [(0, 7, 'Se connecter'), (11, 15, 'signe')]
+    """
+
+    def __init__(self, lines: Lines, target: str) -> None:
+        ranks = {None: 0, locales.language_of(target): 1, target: 2}
+        best: dict[str, tuple[int, str]] = {}
+        for words, locale, translation in lines:
+            source, rank = " ".join((words or "").split()), ranks.get(locale)
+            if source and translation and rank is not None and rank >= best.get(source, (0, ""))[0]:
+                best[source] = rank, translation
+        # Of equally long terms those with capitals come first: "IT" is not the "it" of a sentence's beginning.
+        sources = sorted(best, key=lambda source: (-len(source), source == source.lower()))
+        self._terms = [(source, best[source][1]) for source in sources]
+        self._pattern = re.compile("|".join(f"({_whole_words(source)})" for source in sources))
+
+    def find(self, text: str, taken: Iterable[Span]) -> list[Span]:
+        """Return the terms of a text that do not overlap the spans in `taken`."""
+        found: list[Span] = []
+        if not self._terms:
+            return found
+        position = 0
+        for span in (*sorted(taken, key=lambda span: span.start), Span(len(text), len(text), "")):
+            for match in self._pattern.finditer(text, position, span.start):
+                source, translation = self._terms[(match.lastindex or 1) - 1]
+                found.append(Span(*match.span(), _in_case(match[0], source, translation), is_term=True))
+            position = span.end
+        return found
+
+
+def _in_case(term: str, source: str, translation: str) -> str:
+    """Return a translation with capitals where the term in the text has some, but its source has none."""
+    if source != source.lower():
+        return translation
+    if len(term) > 1 and term.isupper():
+        return translation.upper()
+    return translation[:1].upper() + translation[1:] if term[:1].isupper() else translation
+
+
+def _whole_words(source: str) -> str:
+    """Return the pattern of a term; capitals in it mean just these, without any they may be there or not."""
+    words = r"\s+".join(map(re.escape, source.split()))
+    # Not \b: a term may begin or end with a sign ("C++", ".NET").
+    before = "" if _UNSPACED.match(source[0]) else r"(?<!\w)"
+    after = "" if _UNSPACED.match(source[-1]) else r"(?!\w)"
+    pattern = f"{before}{words}{after}"
+    return f"(?i:{pattern})" if source == source.lower() else pattern
