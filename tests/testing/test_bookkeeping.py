@@ -114,17 +114,17 @@ def test_a_key_pays_once_for_a_mark_and_never_more_than_its_quota(tmp_path):
 
     keeper, bank = opened()
     one, two = bank.account("one"), bank.account("two")
-    assert bank.pay(one, 1, 6, quota=10, mark=("k", b"body"))
-    assert not bank.pay(one, 1, 6, quota=10, mark=("k", b"body"))
+    assert bank.pay(one, {1: 6}, quota=10, mark=("k", b"body"))
+    assert not bank.pay(one, {1: 6}, quota=10, mark=("k", b"body"))
     with pytest.raises(OtherBodyError):
-        bank.pay(one, 1, 6, quota=10, mark=("k", b"other"))
+        bank.pay(one, {1: 6}, quota=10, mark=("k", b"other"))
     with pytest.raises(QuotaUsedUpError):
-        bank.pay(one, 2, 5, quota=10, mark=None)
-    assert bank.pay(one, 2, 4, quota=10, mark=None)
-    assert bank.pay(two, 1, 6, quota=10, mark=("k", b"body")), "a mark is its key's own"
+        bank.pay(one, {2: 5}, quota=10, mark=None)
+    assert bank.pay(one, {2: 4}, quota=10, mark=None)
+    assert bank.pay(two, {1: 6}, quota=10, mark=("k", b"body")), "a mark is its key's own"
     keeper, bank = opened()
     assert keeper.billed_characters == 16
     assert sorted(bank.remaining(10).values()) == [0, 4]
-    assert not bank.pay(bank.account("one"), 1, 6, quota=10, mark=("k", b"body"))
+    assert not bank.pay(bank.account("one"), {1: 6}, quota=10, mark=("k", b"body"))
     assert bank.account("three") is None
     assert bank.account(None) is None

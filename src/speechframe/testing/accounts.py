@@ -1,7 +1,7 @@
 """Whose call it is: quota to the character, known idempotency keys, pace, and what is in flight where."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from speechframe.settings import fingerprint
 from speechframe.testing.books import Gauge, Keeper
@@ -112,8 +112,7 @@ class Bank:
     def pay(
         self,
         account: Account,
-        tag: int,
-        characters: int,
+        characters_of: Mapping[int, int],
         *,
         quota: int | None,
         mark: tuple[str, bytes] | None,
@@ -124,8 +123,8 @@ class Bank:
         ----------
         account
             Who pays.
-        tag, characters
-            What for, and how much.
+        characters_of
+            Tag of each text to its billed characters.
         quota
             The characters the key has, None for any number.
         mark
@@ -143,11 +142,12 @@ class Bank:
                 return False
             if known is not None:
                 raise OtherBodyError
-        if quota is not None and account.used + characters > quota:
+        if quota is not None and account.used + sum(characters_of.values()) > quota:
             raise QuotaUsedUpError
-        bill = Bill(account.fingerprint, tag, characters, name, body)
-        self._journal.write(bill)
-        self._count(bill)
+        for tag, characters in characters_of.items():
+            bill = Bill(account.fingerprint, tag, characters, name, body)
+            self._journal.write(bill)
+            self._count(bill)
         return True
 
     def _count(self, bill: Bill) -> None:

@@ -29,7 +29,7 @@ class Books:
     Attributes
     ----------
     requests
-        Calls for speech, generated or streamed, whatever came of them.
+        Calls for speech, generated or streamed, and for translations, whatever came of them.
     answered
         Good answers that were handed to the network whole.
     statuses

@@ -1,6 +1,6 @@
 """The service behind the wire: who may come in, what happens to a call, what it costs and what is answered.
 
-A call for speech passes, in this order: key, body, region, cap, rate; then it
+A call for speech or translations passes, in this order: key, body, region, cap, rate; then it
 is in flight and its step is drawn; after its latency it is billed, on disk,
 and answered. A client that goes away in the meantime changes none of it, as
 with a service that is far away.
@@ -31,7 +31,13 @@ from speechframe.testing.knobs import Knobs
 from speechframe.testing.plan import Fault, FaultTable, Step
 from speechframe.testing.protocol import API_KEY, IDEMPOTENCY_KEY, TAKE, Connection, Request
 from speechframe.testing.shelf import AUDIO_PATH, audio_at
-from speechframe.testing.wanted import BadRequestError, Wanted, read_request
+from speechframe.testing.wanted import (
+    BadRequestError,
+    Wanted,
+    WantedTranslation,
+    read_request,
+    read_translation,
+)
 from speechframe.wire.errors import retry_after_s
 
 __all__ = ["BOOKS_PATH", "CONTROL_PATH", "Desk", "identity_of"]
@@ -39,10 +45,14 @@ __all__ = ["BOOKS_PATH", "CONTROL_PATH", "Desk", "identity_of"]
 BOOKS_PATH = "/books"
 CONTROL_PATH = "/control"
 
-_GENERATE, _STREAM, _VOICES, _LIMITS = (by_name(name) for name in ("generate", "stream", "voices", "limits"))
+_GENERATE, _STREAM, _TRANSLATE, _VOICES, _LIMITS = (
+    by_name(name) for name in ("generate", "stream", "translate", "voices", "limits")
+)
+_CALLS = frozenset({_GENERATE.path, _STREAM.path, _TRANSLATE.path})
 _ROUTES = {
     _GENERATE.path: _GENERATE.method,
     _STREAM.path: _STREAM.method,
+    _TRANSLATE.path: _TRANSLATE.method,
     _VOICES.path: _VOICES.method,
     _LIMITS.path: _LIMITS.method,
     BOOKS_PATH: "GET",
@@ -64,7 +74,7 @@ class _Call:
     region: str
     account: Account
     gauge: Gauge
-    wanted: Wanted
+    wanted: Wanted | WantedTranslation
     step: Step
     mark: tuple[str, bytes] | None
     trace: str
@@ -120,8 +130,8 @@ class Desk:
             out.reply(answers.error(status, words, trace=trace))
             return
         account = self._bank.account(request.header(API_KEY))
-        if request.path in {_GENERATE.path, _STREAM.path}:
-            self._speak(request, out, region, account, trace)
+        if request.path in _CALLS:
+            self._call(request, out, region, account, trace)
         elif account is None:
             out.reply(answers.error(403, "the key is missing or wrong", trace=trace))
         else:
@@ -188,9 +198,9 @@ class Desk:
                 for after_s, cap in self._knobs.cap_plan
             ]
 
-    # -- a call for speech -------------------------------------------------------------
+    # -- a call for speech or translations ---------------------------------------------
 
-    def _speak(
+    def _call(
         self, request: Request, out: Connection, region: str, account: Account | None, trace: str
     ) -> None:
         knobs = self._knobs
@@ -202,8 +212,7 @@ class Desk:
             self._refuse(out, 403, "the key is missing or wrong", trace)
             return
         try:
-            take = request.header(TAKE) if knobs.takes else None
-            wanted = read_request(request.body, take, is_stream=request.path == _STREAM.path)
+            wanted = self._wanted(request)
         except BadRequestError as bad:
             self._refuse(out, 400, str(bad), trace)
             return
@@ -236,6 +245,12 @@ class Desk:
             asyncio.get_running_loop().call_later(latency_s, self._work, call)
         else:
             self._work(call)
+
+    def _wanted(self, request: Request) -> Wanted | WantedTranslation:
+        if request.path == _TRANSLATE.path:
+            return read_translation(request.body, self._knobs.scripts)
+        take = request.header(TAKE) if self._knobs.takes else None
+        return read_request(request.body, take, is_stream=request.path == _STREAM.path)
 
     def _step(self, text: str, tag: int) -> Step:
         """Return the next step of a text: of its script, or drawn."""
@@ -275,7 +290,7 @@ class Desk:
         """Bill the call; False when it was refused instead."""
         wanted, quota = call.wanted, self._knobs.quota
         try:
-            new = self._bank.pay(call.account, wanted.tag, wanted.characters, quota=quota, mark=call.mark)
+            new = self._bank.pay(call.account, wanted.characters_of, quota=quota, mark=call.mark)
         except QuotaUsedUpError:
             left = call.account.remaining(quota)
             words = f"the text has {wanted.characters} billed characters, and {left} are left"
@@ -316,6 +331,8 @@ class Desk:
     def _said(self, call: _Call) -> bytes:
         """Return the answer to a call that was billed."""
         wanted, fault, knobs = call.wanted, call.step.fault, self._knobs
+        if isinstance(wanted, WantedTranslation):
+            return spoken.translated(wanted, fault, knobs.odd, trace=call.trace)
         if wanted.is_stream:
             return spoken.streamed(wanted, fault, audio_bytes=knobs.audio_bytes, trace=call.trace)
         answer = spoken.generated(

@@ -36,10 +36,11 @@ _OK = 200
 class FaultyService(Running):
     """A canned, fast speech service that fails as it is told and keeps books of everything it saw.
 
-    It speaks ``POST /v1/speech/generate`` and ``POST /v1/speech/stream``, the
-    voice listing, the page of limits and the audio URLs it gives out; on a
-    loopback port, in a process
-    of its own, so that its time is not the client's. A context manager
+    It answers ``POST /v1/speech/generate``, ``POST /v1/speech/stream`` and
+    ``POST /v1/text/translate`` (words turned round, and the target behind
+    them), the voice listing, the page of limits and the audio URLs it gives
+    out; on a loopback port, in a process of its own, so that its time is not
+    the client's. A context manager
     (``with`` or ``async with``). Whatever it does is decided by `seed`, the
     text and how often that text came before, never by chance.
 
@@ -66,14 +67,17 @@ class FaultyService(Running):
         ``reset_before``, ``reset_after`` (the connection is reset before or after billing), ``hang``,
         ``hang_billed``, ``truncated``, ``broken_json``, ``broken_base64``, ``no_audio``, ``expired_url``,
         ``slow_bytes`` (all of these are billed; of a stream, which has neither JSON nor URL, those about them
-        are ``no_audio``). A 429 is answered at once, anything else after the latency.
+        are ``no_audio``; those about audio leave a translation without texts). A 429 is answered at once,
+        anything else after the latency.
     scripts
         Text to its steps, one an attempt, then good answers; ``"..."`` at the end stays at the last step.
         The text ``"*"`` stands for every text without a script. A step may be ``"ok"``, and a status may
-        bring its own Retry-After, as in ``"429:1.5"``. A text with a script has no other faults.
+        bring its own Retry-After, as in ``"429:1.5"``. A text with a script has no other faults. A call for
+        translations plays the script of the first of its texts that has one.
     odd
         Text to what is odd about its answers, which are billed: a field to its JSON (``{"wordDurations":
-        "[]"}``), or a Content-Type to a whole body (``{"text/html": "<p>Hello"}``).
+        "[]"}``), or a Content-Type to a whole body (``{"text/html": "<p>Hello"}``). Of a translation
+        it is the text's entry that is odd.
     retry_after
         How 429 and 503 say when to come again: whole ``"seconds"``, a decimal number (``"float"``), a
         ``"date"``, not at all (None), or each by turns (``"mixed"``).

@@ -1,7 +1,8 @@
-"""What a call for speech is answered, with all that can be wrong with it."""
+"""What a call is answered, with all that can be wrong with it."""
 
 import base64
 import json
+import re
 from collections.abc import Mapping
 from urllib.parse import quote
 
@@ -10,10 +11,12 @@ from speechframe.testing import answers
 from speechframe.testing.audio import Shape, clip_base64, shape_of, streamed_clip
 from speechframe.testing.plan import Fault
 from speechframe.testing.shelf import EXPIRED_PATH, path_of
-from speechframe.testing.wanted import Wanted
+from speechframe.testing.wanted import Wanted, WantedTranslation
 
-__all__ = ["generated", "made_odd", "streamed"]
+__all__ = ["generated", "made_odd", "streamed", "translated"]
 
+# Not what holds a digit: a number, or a token that replaces a placeholder.
+_WORD = re.compile(r"\b[^\W\d_]+\b")
 _NO_AUDIO = base64.b64encode(b"no audio at all")
 _WITHOUT_AUDIO = frozenset({Fault.NO_AUDIO, Fault.BROKEN_JSON, Fault.BROKEN_BASE64, Fault.EXPIRED_URL})
 """Ways to bill and give nothing that can be heard: for a stream there is only one."""
@@ -83,6 +86,36 @@ def streamed(wanted: Wanted, fault: Fault | None, *, audio_bytes: int | None, tr
     return answers.chunked(audio, trace=trace, content_type=kind, headers=warning)
 
 
+def translated(
+    wanted: WantedTranslation, fault: Fault | None, odd: Mapping[str, Mapping[str, str]], *, trace: str
+) -> bytes:
+    """Return the answer to a translation call: words turned round, numbers and tokens as they are.
+
+    Parameters
+    ----------
+    wanted
+        What was asked for.
+    fault
+        What is wrong with the answer; None for a good one.
+    odd
+        Text to what is odd about its entry, or to a whole body: see :func:`made_odd`.
+    trace
+        The service's id of the answer.
+    """
+    entries = []
+    for text in () if fault in _WITHOUT_AUDIO - {Fault.BROKEN_JSON} else wanted.texts:
+        said = _WORD.sub(lambda word: word[0][::-1], text)
+        fields = {"source_text": text, "translated_text": f"{said} ({wanted.target})"}
+        whole = _odd_body(odd.get(text, {}), trace)
+        if whole is not None:
+            return whole
+        entries.append(_odd_object(fields, odd.get(text, {})))
+    metadata = json.dumps({"target_language": wanted.target, "credits_used": float(wanted.characters)})
+    end = "]" if fault is Fault.BROKEN_JSON else "}"
+    body = f'{{"translations":[{",".join(entries)}],"metadata":{metadata}{end}'
+    return answers.http(200, [body.encode()], trace=trace)
+
+
 def made_odd(answer: bytes, odd: Mapping[str, str], *, trace: str) -> bytes:
     r"""Return a good answer with other fields, or another body altogether.
 
@@ -101,13 +134,22 @@ def made_odd(answer: bytes, odd: Mapping[str, str], *, trace: str) -> bytes:
     >>> made_odd(answer, {"audioLengthInSeconds": "NaN"}, trace="7").partition(b"\r\n\r\n")[2]
     b'{"audioLengthInSeconds":NaN}'
     """
-    for kind, body in odd.items():
-        if "/" in kind:
-            return answers.http(200, [body.encode()], trace=trace, content_type=kind)
+    if (whole := _odd_body(odd, trace)) is not None:
+        return whole
     fields = json.loads(answer.partition(b"\r\n\r\n")[2])
+    return answers.http(200, [_odd_object(fields, odd).encode()], trace=trace)
+
+
+def _odd_body(odd: Mapping[str, str], trace: str) -> bytes | None:
+    bodies = ((kind, body) for kind, body in odd.items() if "/" in kind)
+    return next(
+        (answers.http(200, [body.encode()], trace=trace, content_type=kind) for kind, body in bodies), None
+    )
+
+
+def _odd_object(fields: Mapping[str, object], odd: Mapping[str, str]) -> str:
     said = {name: json.dumps(value) for name, value in fields.items()} | dict(odd)
-    pieces = ",".join(f"{json.dumps(name)}:{value}" for name, value in said.items())
-    return answers.http(200, [f"{{{pieces}}}".encode()], trace=trace)
+    return "{" + ",".join(f"{json.dumps(name)}:{value}" for name, value in said.items()) + "}"
 
 
 def _shape(wanted: Wanted, audio_bytes: int | None) -> Shape:

@@ -1,6 +1,7 @@
-"""What a request for speech asks: as much of sections 2.1 and 2.2 as canned audio depends on."""
+"""What a request asks: as much of sections 2.1, 2.2 and 2.6 as canned answers depend on."""
 
 import json
+from collections.abc import Container
 from typing import Any, NamedTuple
 
 from speechframe.spec.billing import billed_characters
@@ -8,7 +9,7 @@ from speechframe.spec.limits import GENERATE_SAMPLE_RATES_HZ, STREAM_SAMPLE_RATE
 from speechframe.spec.speech import ChannelType, Format, GenerateRequest, Model
 from speechframe.testing.audio import tag_of
 
-__all__ = ["BadRequestError", "Wanted", "read_request"]
+__all__ = ["BadRequestError", "Wanted", "WantedTranslation", "read_request", "read_translation"]
 
 _SPOKEN = frozenset({Format.WAV, Format.FLAC})
 _FORMATS = {found.value: found for found in Format}
@@ -56,6 +57,44 @@ class Wanted(NamedTuple):
     warning: str | None
     content: bytes
     is_stream: bool = False
+
+    @property
+    def characters_of(self) -> dict[int, int]:
+        """Tag of the text to the characters that are billed."""
+        return {self.tag: self.characters}
+
+
+class WantedTranslation(NamedTuple):
+    """A request for translations that can be answered.
+
+    Parameters
+    ----------
+    text, tag
+        The text whose script is played, and its tag.
+    texts, target
+        All texts, and the language they are wanted in.
+    content
+        The body.
+    """
+
+    text: str
+    tag: int
+    texts: tuple[str, ...]
+    target: str
+    content: bytes
+
+    @property
+    def characters(self) -> int:
+        """The characters that are billed."""
+        return sum(self.characters_of.values())
+
+    @property
+    def characters_of(self) -> dict[int, int]:
+        """Tag of each text to its characters; of equal texts their sum."""
+        found: dict[int, int] = {}
+        for text in self.texts:
+            found[tag_of(text)] = found.get(tag_of(text), 0) + len(text)
+        return found
 
 
 def read_request(body: bytes, take: str | None, *, is_stream: bool = False) -> Wanted:
@@ -108,6 +147,35 @@ def read_request(body: bytes, take: str | None, *, is_stream: bool = False) -> W
         content=f"{number}\n{json.dumps(fields, sort_keys=True)}".encode(),
         is_stream=is_stream,
     )
+
+
+def read_translation(body: bytes, scripts: Container[str]) -> WantedTranslation:
+    """Return what a body for translations asks.
+
+    Parameters
+    ----------
+    body
+        The JSON.
+    scripts
+        Texts that have a script: the first of the request's texts that has one decides its step.
+
+    Raises
+    ------
+    BadRequestError
+        With words about the field.
+    """
+    fields = _object(body)
+    texts, target = fields.get("texts"), fields.get("targetLanguage")
+    if (
+        not isinstance(texts, list)
+        or not texts
+        or not all(isinstance(text, str) and text.strip() for text in texts)
+    ):
+        raise BadRequestError("texts: a list of texts that are not blank is needed")
+    if not isinstance(target, str):
+        raise BadRequestError("targetLanguage: a language is needed")
+    text = next((text for text in texts if text in scripts), texts[0])
+    return WantedTranslation(text, tag_of(text), tuple(texts), target, body)
 
 
 def _object(body: bytes) -> dict[str, Any]:

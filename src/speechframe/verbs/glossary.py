@@ -132,7 +132,7 @@ class Glossary:
             source, rank = " ".join((words or "").split()), ranks.get(locale)
             if source and translation and rank is not None and rank >= best.get(source, (0, ""))[0]:
                 best[source] = rank, translation
-        # Of equally long terms those with capitals come first: "IT" is not the "it" of a sentence's beginning.
+        # Of equally long terms those with capitals come first: "IT" is not the word "it" in capitals.
         sources = sorted(best, key=lambda source: (-len(source), source == source.lower()))
         self._terms = [(source, best[source][1]) for source in sources]
         self._pattern = re.compile("|".join(f"({_whole_words(source)})" for source in sources))

@@ -230,7 +230,7 @@ def _closing(text: str) -> dict[int, int]:
 
 
 def _branches(message: str) -> Iterator[str]:
-    """Yield the branches of an ICU message that contain words: as parts of a token they were not translated."""
+    """Yield the branches of an ICU message that contain words: inside a token they are not translated."""
     head = _BRANCHES.match(message)
     if head is None:
         return
