@@ -151,46 +151,6 @@ def test_errors_of_the_user_s_making_show_their_message_in_a_notebook(service, s
     assert len(caught.value._render_traceback_()) < 12
 
 
-def behind_links(folder, outside):
-    """Put every folder of `folder` outside of it, with a link where it was; return all files there."""
-    outside.mkdir()
-    for path in [path for path in folder.iterdir() if path.is_dir()]:
-        path.rename(outside / path.name)
-        path.symlink_to(outside / path.name, target_is_directory=True)
-    return {path for path in outside.rglob("*") if path.is_file()}
-
-
-@pytest.mark.xfail(strict=True, reason="defect 7: the cache is pruned through links")
-def test_pruning_the_cache_removes_nothing_outside_of_it(service, speak, lines, tmp_path):
-    speak(service, lines(4), cache=tmp_path / "cache")
-    files = behind_links(tmp_path / "cache", tmp_path / "mine")
-    assert files
-    command = [
-        sys.executable,
-        "-m",
-        "speechframe",
-        "cache",
-        "prune",
-        "--cache",
-        str(tmp_path / "cache"),
-        "--max-gb",
-        "0",
-    ]
-    said = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert "usage" not in said.stderr
-    assert all(path.exists() for path in files)
-
-
-@pytest.mark.xfail(strict=True, reason="defect 7: runs are read and written through links")
-def test_a_run_folder_is_left_by_no_link(service, speak, lines, tmp_path):
-    run = speak(service, lines(2))
-    files = behind_links(tmp_path / "run", tmp_path / "mine")
-    before = {path: path.read_bytes() for path in files}
-    with pytest.raises(spf.StoreError, match="link"):
-        spf.resume(run.path, table=lines(3), service=service.settings, progress=False)
-    assert {path: path.read_bytes() for path in (tmp_path / "mine").rglob("*") if path.is_file()} == before
-
-
 SPOOL = """
 import resource, sys
 import pandas, pyarrow.parquet
