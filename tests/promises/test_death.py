@@ -70,6 +70,7 @@ def test_death_at_every_file_operation(dying, tmp_path, part):
 
 
 @pytest.mark.parametrize("part", range(2))
+@pytest.mark.sampled(1)
 def test_death_at_file_operations_of_packs(dying, tmp_path, part):
     check_lines(dying, "translate", tmp_path, slice(part * STRIDE // 2, None, STRIDE))
 
@@ -136,6 +137,7 @@ def changing(service, tmp_path_factory):
         yield deaths
 
 
+@pytest.mark.slow
 def test_death_at_file_operations_of_a_voice_change(changing, service, tmp_path):
     clips = []
     for number in range(3):

@@ -8,8 +8,6 @@ from accounts import billed, check_audio, price, statuses
 
 import speechframe as spf
 
-pytestmark = pytest.mark.slow
-
 _processes = multiprocessing.get_context("spawn")
 
 
@@ -27,6 +25,7 @@ def test_max_concurrency_is_never_passed(services, speak, lines):
     assert service.books().most_in_flight == 3
 
 
+@pytest.mark.quiet
 def test_a_cap_that_nobody_tells_is_learned(services, speak, lines):
     service = services(cap=6, latency=0.03, retry_after=None)
     run = speak(service, lines(300))
@@ -37,6 +36,8 @@ def test_a_cap_that_nobody_tells_is_learned(services, speak, lines):
     assert billed(service, lines(300)) == price(lines(300))
 
 
+@pytest.mark.quiet
+@pytest.mark.slow
 def test_a_cap_that_falls_and_rises_is_followed(services, speak, lines):
     service = services(cap_plan=[(0, 10), (1.0, 2), (2.5, 10)], latency=0.03, retry_after=None)
     run = speak(service, lines(400))
@@ -56,6 +57,7 @@ def _speak(url, key, profile, lines, folder):
     spf.generate(lines, voice="en-US-nora", sample_rate=8000, run_dir=folder, progress=False, service=service)
 
 
+@pytest.mark.quiet
 def test_processes_that_share_a_key_share_its_cap(services, lines, tmp_path):
     service = services(cap=6, latency=0.03, retry_after=None)
     texts = {name: lines(200, name) for name in ("one", "two")}
@@ -101,6 +103,7 @@ def test_a_killed_process_holds_no_permit(services, lines, tmp_path):
 
 
 @pytest.mark.parametrize("form", ["seconds", "float", "date", "mixed"])
+@pytest.mark.sampled(1)
 def test_a_wait_that_the_service_asks_for_is_kept(services, speak, lines, form):
     service = services(retry_after=form, retry_after_s=1.0)
     texts = lines(12)
@@ -125,6 +128,7 @@ def test_a_row_that_is_told_to_wait_too_long_fails_at_once_and_names_the_wait(se
     )
 
 
+@pytest.mark.quiet
 def test_a_limit_of_calls_a_second_is_paced(services, speak, lines):
     service = services(rate=40, burst=5, retry_after=None)
     run = speak(service, lines(160))
@@ -166,6 +170,7 @@ def test_a_region_that_hangs_or_refuses_holds_few_rows(services, silent, lines, 
 @pytest.mark.xfail(
     strict=True, reason="defect 8: a long Retry-After is forgotten with the run that was told it"
 )
+@pytest.mark.slow
 def test_a_long_wait_is_remembered_by_the_next_run(services, speak, lines, tmp_path):
     service = services(idempotent=False, limits_page=False)
     service.set(scripts={"*": ["429:3600", "..."]})
@@ -177,6 +182,8 @@ def test_a_long_wait_is_remembered_by_the_next_run(services, speak, lines, tmp_p
 
 
 @pytest.mark.xfail(strict=True, reason="defect 15: a region that hangs gets eight rows each time it returns")
+@pytest.mark.quiet
+@pytest.mark.slow
 def test_a_region_that_hangs_now_and_again_holds_as_few_rows_as_its_width(services, lines, tmp_path):
     knobs = {"cap": 4, "publish_cap": True, "idempotent": False}
     good, bad = services(latency=0.1, **knobs), services(faults={"hang": 1.0}, **knobs)

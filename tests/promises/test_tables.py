@@ -14,8 +14,6 @@ from accounts import billed, check_audio, price, statuses
 import datasets
 import speechframe as spf
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def service(services):
