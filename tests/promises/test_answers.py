@@ -158,6 +158,30 @@ def test_errors_of_the_user_s_making_show_their_message_in_a_notebook(service, s
     assert len(caught.value._render_traceback_()) < 12
 
 
+WRONG_KEY = """
+import sys
+import speechframe as spf
+url, key, folder = sys.argv[1:]
+def work():
+    key_of_mine = spf.Settings(base_url=url, api_key=key)
+    print(repr(key_of_mine), key_of_mine.api_key)
+    spf.generate(["One line."], voice="en-US-nora", run_dir=folder, service=key_of_mine)
+work()
+"""
+
+
+def test_keys_stand_in_no_file_trace_or_repr(services, speak, lines, tmp_path):
+    key, wrong = "sk-right-and-secret", "sk-wrong-and-secret"
+    service = services(keys=(key,))
+    run = speak(service, lines(2))
+    for path in run.path.rglob("*"):
+        assert path.is_dir() or key.encode() not in path.read_bytes()
+    command = [sys.executable, "-c", WRONG_KEY, service.url, wrong, str(tmp_path / "refused")]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "PermissionDenied" in ended.stderr
+    assert wrong not in ended.stdout + ended.stderr
+
+
 SPOOL = """
 import resource, sys
 import pandas, pyarrow.parquet

@@ -146,6 +146,18 @@ def test_a_clip_that_is_none_is_found_before_anything_is_spent(change, clips):
     assert statuses(run) == ["done"] * 3 + ["invalid"]
 
 
+def test_a_clip_that_changed_since_it_was_looked_at_is_not_sent(change, clips, service, tmp_path):
+    paths = [tmp_path / path.name for path in sorted(clips.glob("*.wav"))]
+    for path in paths:
+        path.write_bytes((clips / path.name).read_bytes())
+    planned = change([str(path) for path in paths], dry_run=True)
+    samples, rate_hz = sf.read(paths[1])
+    sf.write(paths[1], samples[: len(samples) // 2], rate_hz)
+    run = spf.resume(planned, service=service.settings, progress=False)
+    assert statuses(run) == ["done", "failed", "done"]
+    assert "changed" in run.failed["error_message"].iloc[0]
+
+
 PIPE = """
 import sys
 import pandas as pd
