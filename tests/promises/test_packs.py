@@ -1,6 +1,9 @@
 """A pack of texts goes in one call: what is wrong with one text costs that text, and each is paid once."""
 
 import json
+import subprocess
+import sys
+import time
 
 import pandas as pd
 import pytest
@@ -48,6 +51,36 @@ def test_texts_go_in_packs_and_each_is_paid_once(plain, translate, lines):
     assert {times_billed(plain, text) for text in texts} == {1}
     assert run.ledger["credits"].sum() == sum(map(len, set(texts)))
     assert translate(plain, texts).estimate.calls == 0
+
+
+PROGRAM = """
+import sys
+import speechframe as spf
+url, key, folder, *texts = sys.argv[1:]
+spf.translate(texts, targets=["pt-BR"], run_dir=folder, progress=False,
+              service=spf.Settings(base_url=url, api_key=key, profile="faulty-0"))
+"""
+
+
+def test_a_pack_in_flight_when_its_process_dies_is_not_paid_again(services, lines, tmp_path):
+    service, texts = services(idempotent=False, limits_page=False, latency=1), lines(6)
+    key = service.api_key.get_secret_value()
+    process = subprocess.Popen([sys.executable, "-c", PROGRAM, service.url, key, tmp_path / "run", *texts])
+    while not service.books().in_flight:
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.kill()
+    process.wait(60)
+    while service.books().in_flight:
+        time.sleep(0.05)
+    service.set(latency=0)
+    run = spf.resume(tmp_path / "run", service=service.settings, progress=False)
+    assert statuses(run) == ["charged_unknown"] * 6
+    assert {times_billed(service, text) for text in texts} == {1}
+    run = spf.resume(run, on_unknown="retry", service=service.settings, progress=False)
+    assert statuses(run) == ["done"] * 6
+    check_texts(run)
+    assert {times_billed(service, text) for text in texts} == {2}
 
 
 @pytest.mark.parametrize("status", [
