@@ -20,7 +20,7 @@ OPTIONS = {
 PARTS = 13
 """Of the full matrix, so that each part has all three kinds of death."""
 STRIDE = 19
-PACK_PARTS = 4
+PACK_PARTS = 2
 """Of the other verbs every 19th point is tried: again all three kinds of death."""
 
 
