@@ -37,13 +37,16 @@ class Deaths:
         self._server.stdout.close()
 
     def run(self, verb, table, run_dir, *, at=0, when="before", **options):
-        """Make a run or go on with it; return whether its process died, and how many operations it began."""
+        """Make a run or go on with it; return whether its process died, and how many operations it began.
+
+        Operations count in the folder that `run_dir` lies in: a run may begin in a draft beside its place.
+        """
         self.made += 1
         errors = self.folder / f"errors-{self.made}.txt"
         request = {
             "verb": verb, "table": table, "folder": str(run_dir), "at": at, "when": when, "options": options,
             "settings": self.settings, "environment": dict(os.environ), "errors": str(errors),
-            "counts": str(self.folder / f"counts-{self.made}"), "folders": [str(run_dir), str(self.folder / "state")],
+            "counts": str(self.folder / f"counts-{self.made}"), "folders": [str(Path(run_dir).parent)],
         }  # fmt: skip
         self._server.stdin.write(json.dumps(request) + "\n")
         self._server.stdin.flush()

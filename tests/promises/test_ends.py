@@ -14,8 +14,6 @@ from accounts import billed, check_audio, price, statuses
 import speechframe as spf
 from speechframe.testing import Lognormal
 
-pytestmark = pytest.mark.slow
-
 PROGRAM = """
 import json, sys
 import speechframe as spf
@@ -66,6 +64,7 @@ def until(condition, limit_s=60):
 
 @pytest.mark.parametrize("seed", [1, 2, 3, 4])
 @pytest.mark.parametrize("honours", [False, True], ids=["plain", "idempotent"])
+@pytest.mark.sampled(2)
 def test_kills_at_random_moments(services, speak, lines, program, tmp_path, seed, honours):
     draw = random.Random(f"{seed} {honours}")
     service = services(
@@ -172,6 +171,7 @@ def test_a_run_has_one_writer_and_any_readers_while_it_grows(services, speak, li
     assert statuses(spf.open_run(tmp_path / "run")) == ["done"] * 120
 
 
+@pytest.mark.slow
 def test_the_lock_of_a_killed_process_is_free(services, speak, lines, program, tmp_path):
     service = services(latency=0.2)
     texts = lines(12)

@@ -5,8 +5,6 @@ from accounts import billed, check_audio, price, statuses, times_billed
 
 import speechframe as spf
 
-pytestmark = pytest.mark.slow
-
 IMPATIENT = {"timeout_s": 1.5, "patience_s": 20.0, "max_attempts": 4, "max_concurrency": 3}
 NOT_BILLED = ("408", "429", "500", "502", "503", "reset_before", "hang")
 BILLED = ("reset_after", "hang_billed", "truncated", "broken_json", "broken_base64", "no_audio")

@@ -8,8 +8,6 @@ from accounts import billed, check_audio, price, statuses
 
 import speechframe as spf
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def service(services):

@@ -158,6 +158,18 @@ def test_another_take_is_paid_and_the_first_one_stays(kind, speak, lines):
     assert statuses(run) == ["done"] * 3
 
 
+def test_what_a_reviewer_rejects_is_made_anew(kind, speak, lines):
+    texts = lines(3)
+    run = speak(kind, texts)
+    run.review("0", "keep", comment="lovely")
+    run.review("2", "reject")
+    assert list(spf.open_run(run.path).reviews["row_id"].astype(str)) == ["0", "2"]
+    for _ in range(2):
+        run = spf.resume(run, redo="rejected", service=kind.settings, progress=False)
+        assert [times_billed(kind, text) for text in texts] == [1, 1, 2]
+    assert list(run.reviews.set_index("row_id")["is_current"]) == [True, False]
+
+
 def test_answers_that_any_run_has_paid_for_cost_the_next_one_nothing(plain, speak, lines, tmp_path):
     texts = lines(6)
     speak(plain, texts[:4], run_dir=tmp_path / "first", cache=tmp_path / "cache")

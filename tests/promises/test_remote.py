@@ -14,8 +14,6 @@ from accounts import billed, check_audio, price, statuses
 
 import speechframe as spf
 
-pytestmark = pytest.mark.slow
-
 SERVER = Path(__file__).parents[1] / "store" / "s3_server.py"
 PROGRAM = """
 import json, sys

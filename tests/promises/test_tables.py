@@ -1,6 +1,7 @@
 """Anything that is a table goes in, comes back as it was, and other tools read what comes out."""
 
 import datetime as dt
+import re
 import subprocess
 import sys
 
@@ -15,8 +16,6 @@ from accounts import billed, check_audio, price, statuses
 
 import datasets
 import speechframe as spf
-
-pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +94,26 @@ def test_a_field_that_begins_with_a_quote_swallows_no_lines(service, speak, line
         assert "line 9" in str(refused)  # noqa: PT017 - one of two good ends
     else:
         assert len(run.to_pandas()) == 60
+
+
+@pytest.mark.xfail(strict=True, reason="defect 1: there is no way to say how a file is quoted")
+def test_how_a_file_is_quoted_and_separated_can_be_said(service, speak, lines, tmp_path):
+    path = tmp_path / "lines.txt.csv"
+    path.write_text("text|note\n" + "".join(f'"{text}|5"\n' for text in lines(4)))
+    run = speak(service, path, sep="|", quoting="none")
+    assert list(run.to_pandas()["text"]) == [f'"{text}' for text in lines(4)]
+
+
+@pytest.mark.xfail(strict=True, reason="defect 19: nobody learns which row could not be made")
+def test_a_source_that_raises_says_at_which_row(service, speak, lines):
+    def rows():
+        yield from ({"text": text} for text in lines(3))
+        raise ValueError("the database is gone")
+
+    with pytest.raises(
+        spf.SpeechframeError, match=r"(?s)\b[34]\b.*the database is gone|the database is gone.*\b[34]\b"
+    ):
+        speak(service, rows())
 
 
 def test_the_caller_s_columns_come_back_as_they_were(service, speak, lines):
@@ -191,15 +210,37 @@ def test_a_misspelled_option_says_the_nearest_one(service, speak, lines):
         speak(service, lines(2), max_credit=5)
 
 
+@pytest.mark.xfail(strict=True, reason="defect 10: a misspelled setting says nothing of the right one")
+@pytest.mark.parametrize("place", ["configure", "toml", "command"])
+def test_a_misspelled_setting_says_the_nearest_one(service, speak, lines, place, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    if place == "command":
+        path = _text_file(lines(2), tmp_path)
+        command = ["generate", path, "--voice", "nora", "--max-credit_", "5", "--dry-run"]
+        ended = subprocess.run(
+            [sys.executable, "-m", "speechframe", *command], capture_output=True, text=True, check=False
+        )
+        assert ended.returncode == 2
+        said = ended.stderr
+    else:
+        if place == "toml":
+            (tmp_path / "speechframe.toml").write_text("max_credit_per_run = 5")
+        with pytest.raises((TypeError, spf.SpeechframeError)) as refused:
+            spf.configure(max_credit_per_run=5) if place == "configure" else speak(service, lines(2))
+        said = str(refused.value)
+    assert re.search("mean.*max[_-]credits", said, re.DOTALL)
+
+
 def test_the_default_folder_is_named_by_what_is_asked(service, speak, lines, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     options = {"voice": "en-US-nora", "sample_rate": 8000, "progress": False, "service": service.settings}
     first = spf.generate(lines(3), **options)
     again = spf.generate(lines(3), **options)
     other = spf.generate(lines(2, "other"), **options)
-    assert (first.path, again.estimate.calls) == (again.path, 0)
+    beside = spf.generate(frame_of([*lines(3), lines(1)[0]]).iloc[:3].assign(note="mine"), **options)
+    assert (first.path, again.estimate.calls) == (again.path, 0) == (beside.path, beside.estimate.calls)
     assert other.path != first.path
-    assert not list(tmp_path.glob("**/.planning*"))
+    assert set(first.path.parent.iterdir()) == {first.path, other.path}, "something else was left behind"
 
 
 @pytest.mark.xfail(strict=True, reason="defect 10: a language without its country is refused")
@@ -212,12 +253,3 @@ def test_a_language_finds_the_one_locale_of_the_voice(service, speak, lines):
 def test_a_voice_of_the_other_model_says_which_model_it_needs(service, speak, lines):
     with pytest.raises(spf.InvalidRows, match='model="falcon-2"'):
         speak(service, lines(1), voice="fr-FR-luc")
-
-
-@pytest.mark.xfail(strict=True, reason="defect 9: a run is removed with files that somebody else put there")
-def test_removing_a_run_removes_only_what_is_its_own(service, speak, lines, tmp_path):
-    run = speak(service, lines(1))
-    (tmp_path / "run" / "notes.txt").write_text("mine")
-    subprocess.run([sys.executable, "-m", "speechframe", "runs", "rm", str(run.path), "--yes"], check=False)
-    assert not (tmp_path / "run" / "run.json").exists()
-    assert (tmp_path / "run" / "notes.txt").read_text() == "mine"
