@@ -1,0 +1,131 @@
+"""What the runs of a key may spend this month: one small SQLite file for each key, shared by processes."""
+
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from hashlib import blake2b
+from pathlib import Path
+
+from speechframe.errors import StoreError
+
+BUSY_S = 10.0
+"""Seconds to wait while another process writes; it writes for milliseconds."""
+
+
+def month_of(unix_time: float) -> str:
+    """Return the calendar month of a time, in UTC.
+
+    Examples
+    --------
+    >>> month_of(1_796_083_199.0), month_of(1_796_083_200.0)
+    ('2026-11', '2026-12')
+    """
+    return datetime.fromtimestamp(unix_time, UTC).strftime("%Y-%m")
+
+
+class MonthFile:
+    """How much each run of a key was allotted in each month, in thousandths of a credit.
+
+    A running process may spend what it was allotted without asking again. One that is killed keeps all of
+    its allotment, so the sum is never too low; :meth:`correct` puts that right when its run is opened again.
+
+    Parameters
+    ----------
+    folder
+        Folder of the files of all keys, made when missing.
+    account
+        What tells this key of this service from others, without being the key.
+    run
+        Id of the run.
+
+    Raises
+    ------
+    StoreError
+        When the file cannot be used. So do all methods.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     first, second = (MonthFile(Path(folder), "api.example.com/0f3a", run) for run in ("one", "two"))
+    ...     first.allot("2026-11", 900, limit=1000), second.allot("2026-11", 200, limit=1000)
+    (900, 0)
+    """
+
+    def __init__(self, folder: Path, account: str, run: str) -> None:
+        self.path = folder / f"{blake2b(account.encode(), digest_size=16).hexdigest()}.sqlite3"
+        self._run = run
+        with self._transaction(folder) as file:
+            file.execute(
+                "CREATE TABLE IF NOT EXISTS allotted (month TEXT, run TEXT, millicredits INTEGER, "
+                "PRIMARY KEY (month, run)) WITHOUT ROWID"
+            )
+
+    def correct(self, spent: Mapping[str, int]) -> None:
+        """Replace what the run was allotted by what it has spent, by month."""
+        with self._transaction() as file:
+            file.execute("DELETE FROM allotted WHERE run = ?", (self._run,))
+            rows = ((month, self._run, amount) for month, amount in spent.items())
+            file.executemany("INSERT INTO allotted VALUES (?, ?, ?)", rows)
+
+    def allot(self, month: str, needed: int, *, limit: int, share: int = 1) -> int:
+        """Allot the run `needed` more, or a part of what is left if that is more; return how much.
+
+        Parameters
+        ----------
+        month
+            As :func:`month_of` has it.
+        needed
+            The least that is of use: nothing is allotted where less is left.
+        limit
+            Of all runs of the key in the month.
+        share
+            The largest part to allot is one in so many of what is left; 1 for no more than `needed`.
+        """
+        with self._transaction() as file:
+            left = limit - self._total(file, month)
+            if needed > left:
+                return 0
+            amount = max(needed, left // share) if share > 1 else needed
+            self._add(file, month, amount)
+            return amount
+
+    def give_back(self, month: str, amount: int) -> None:
+        """Take from what the run was allotted what it will not spend."""
+        with self._transaction() as file:
+            self._add(file, month, -amount)
+
+    def total(self, month: str) -> int:
+        """Return what all runs of the key were allotted."""
+        with self._transaction() as file:
+            return self._total(file, month)
+
+    def _total(self, file: sqlite3.Connection, month: str) -> int:
+        rows = file.execute("SELECT COALESCE(SUM(millicredits), 0) FROM allotted WHERE month = ?", (month,))
+        return int(rows.fetchone()[0])
+
+    def _add(self, file: sqlite3.Connection, month: str, amount: int) -> None:
+        file.execute(
+            "INSERT INTO allotted VALUES (?, ?, ?) "
+            "ON CONFLICT (month, run) DO UPDATE SET millicredits = millicredits + excluded.millicredits",
+            (month, self._run, amount),
+        )
+
+    @contextmanager
+    def _transaction(self, folder: Path | None = None) -> Iterator[sqlite3.Connection]:
+        """Open the file for one transaction, which no other process can interrupt."""
+        try:
+            if folder is not None:
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # A rollback journal, not WAL, which does not work on network file systems.
+            with closing(sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None)) as file:
+                file.execute("BEGIN IMMEDIATE")
+                yield file
+                file.execute("COMMIT")
+        except (sqlite3.Error, OSError, OverflowError) as error:
+            raise StoreError(
+                f"{self.path}, the count of what this key has spent this month, cannot be used ({error}); "
+                "nothing more is sent. Make its folder writable and make room, or name another folder "
+                "(SPEECHFRAME_LEDGER); a damaged file can be moved away: each run that goes on counts anew."
+            ) from error
