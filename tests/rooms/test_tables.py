@@ -469,7 +469,7 @@ def test_files_are_regular_and_not_too_large(tmp_path):
     (tmp_path / "zero.csv").symlink_to("/dev/zero")
     for path, words in (
         (file, "at most 3 bytes"),
-        ("/dev/zero", "not a file"),
+        ("/dev/zero", "not a regular file"),
         (tmp_path, "a folder"),
         (tmp_path / "no", "does not exist"),
     ):

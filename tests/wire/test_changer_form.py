@@ -119,13 +119,18 @@ def test_base64_beside_the_url_is_the_audio(audio, escaped):
     [
         (b"", "no JSON"), (b"[]", "no JSON object"), (answer(audio_file=""), "neither audio_file nor encoded_audio"),
         (answer(audio_file=..., encoded_audio=None), "neither"), (answer(encoded_audio="%"), "encoded_audio is no Base64"),
-        (answer(audio_length_in_seconds=...), "audio_length_in_seconds is missing"),
-        (answer(audio_length_in_seconds=-1), "out of range"), (answer(audio_length_in_seconds="2"), "'2'"),
     ],
 )  # fmt: skip
 def test_an_answer_that_cannot_be_used_says_why(body, words):
     with pytest.raises(BadAnswer, match=words):
         decode_convert(body)
+
+
+@pytest.mark.parametrize(("length", "words"), [(..., "is missing"), (-1, "out of range"), ("2", "'2'")])
+def test_an_odd_length_is_a_note_beside_the_audio(length, words):
+    said = decode_convert(answer(audio_length_in_seconds=length, encoded_audio="AAAA"))
+    assert (said.audio, said.audio_seconds) == (b"\0\0\0", None)
+    assert words in said.notes[0]
 
 
 @pytest.mark.parametrize(

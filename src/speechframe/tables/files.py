@@ -54,7 +54,7 @@ def regular_file(path: str | PathLike[str], most_bytes: int | None = None) -> Pa
         raise ValueError(f"{path} cannot be read: {error.strerror}") from None
     if not stat.S_ISREG(state.st_mode):
         what = "a folder" if stat.S_ISDIR(state.st_mode) else "a device, pipe or socket"
-        raise ValueError(f"{path} is {what}, not a file")
+        raise ValueError(f"{path} is {what}, not a regular file")
     if most_bytes is not None and state.st_size > most_bytes:
         raise ValueError(f"{path} has {state.st_size:,} bytes; at most {most_bytes:,} bytes are taken")
     return found

@@ -18,8 +18,9 @@ from speechframe.errors import InvalidRows, SpeechframeError
 from speechframe.spec.check import shown
 from speechframe.spec.speech import Format
 from speechframe.store.folder import Folder, storing
-from speechframe.store.remote import open_folder
-from speechframe.store.schema import AUDIO, FINISHED, WORDS, WORDS_TYPE, columns
+from speechframe.store.reader import StoredRun
+from speechframe.store.records import WORDS_FOLDER, WORDS_SCHEMA
+from speechframe.store.schema import AUDIO, FINISHED, WORDS, WORDS_TYPE
 from speechframe.tables.columns import problem
 
 if TYPE_CHECKING:
@@ -28,13 +29,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ALIGN = "align"
-WORDS_FOLDER = "words"
-WORDS_SCHEMA = columns(request_key=pa.string(), word_durations=WORDS_TYPE)
-"""A row of ``words/0001.parquet`` and so on: the words of one call."""
 
 _AT_ONCE = 64
 """Rows whose words are written together: what is lost when the process is killed."""
-_NEEDED = ("request_key", "status", WORDS, "text", "locale", "format", "sample_rate", "channels")
+_NEEDED = ("request_key", "status", WORDS, "text", "locale", "format", "sample_rate", "channels", AUDIO)
 
 Word = tuple[str, int, int]
 
@@ -65,7 +63,7 @@ async def aligner_for(asked: Any) -> "WordAligner | None":
     return await asyncio.to_thread(WordAligner.installed)
 
 
-async def align(run: Any, aligner: "WordAligner", is_stopped: Callable[[], bool]) -> None:
+async def align(run: StoredRun, aligner: "WordAligner", is_stopped: Callable[[], bool]) -> None:
     """Find the words of every row of a run that has audio and no words, and keep them; in a thread.
 
     Parameters
@@ -102,19 +100,21 @@ async def align(run: Any, aligner: "WordAligner", is_stopped: Callable[[], bool]
         warnings.warn(said, stacklevel=2)
 
 
-def _align(run: Any, aligner: "WordAligner", is_stopped: Callable[[], bool]) -> tuple[int, int, str]:
+def _align(run: StoredRun, aligner: "WordAligner", is_stopped: Callable[[], bool]) -> tuple[int, int, str]:
     """Return how many rows have words now, how many were left without, and why the first of these was."""
-    folder = open_folder(run.path)
-    if not any(_has_no_words(row) for row in _rows(run, ("status", WORDS), audio=False)):
-        return 0, 0, ""
+    places = [
+        place
+        for place, row in enumerate(_rows(run, ("status", WORDS)))
+        if row["status"] in FINISHED and row[WORDS] is None
+    ]
     found: dict[str, Sequence[Word]] = {}
     seen: set[str] = set()
     count, failed, reason = 0, 0, ""
-    for row in _rows(run, (*_NEEDED, AUDIO), audio=True):
+    for row in _rows(run, _NEEDED, places):
         if is_stopped():
             break
         key = row["request_key"]
-        if not _has_no_words(row) or key in seen:
+        if key in seen:
             continue
         seen.add(key)
         try:
@@ -123,21 +123,20 @@ def _align(run: Any, aligner: "WordAligner", is_stopped: Callable[[], bool]) -> 
             failed, reason = failed + 1, reason or str(error)
             log.warning("no words for the call %s: %s", key, error)
         if len(found) >= _AT_ONCE:
-            _keep(folder, found)
+            _keep(run.folder, found)
             count, found = count + len(found), {}
-    _keep(folder, found)
+    _keep(run.folder, found)
     return count + len(found), failed, reason
 
 
-def _rows(run: Any, names: Sequence[str], *, audio: bool) -> Iterator[dict[str, Any]]:
-    """Yield rows one at a time, since a clip may be large."""
-    for batch in run.batches([run.name_of(name) for name in names], audio=audio):
+def _rows(
+    run: StoredRun, names: Sequence[str], places: Sequence[int] | None = None
+) -> Iterator[dict[str, Any]]:
+    """Yield columns of some rows, one row at a time, since a clip may be large."""
+    columns = {name: run.name_of(name) for name in names}
+    for batch in run.joined(list(columns.values()), audio=True).batches(None, places):
         for place in range(batch.num_rows):
-            yield {name: batch.column(at)[place].as_py() for at, name in enumerate(names)}
-
-
-def _has_no_words(row: Mapping[str, Any]) -> bool:
-    return row["status"] in FINISHED and not row[WORDS]
+            yield {name: batch.column(column)[place].as_py() for name, column in columns.items()}
 
 
 def _words_of(row: Mapping[str, Any], aligner: "WordAligner") -> Sequence[Word]:

@@ -10,7 +10,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from stat import S_ISREG
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,6 +19,7 @@ from yarl import URL
 from speechframe.client.upload import Upload, file_of_samples, upload_of_bytes
 from speechframe.errors import AudioError
 from speechframe.spec.chosen import MAX_UPLOAD_BYTES
+from speechframe.tables.files import regular_file
 
 CLIPS_FOLDER = "clips"
 AUDIO_SUFFIXES = frozenset(
@@ -163,21 +163,19 @@ def _of_mapping(value: Mapping[str, Any]) -> Any:
 
 
 def _of_file(path: Path) -> ClipReference:
-    path = path.absolute()
     try:
         # Looked at before it is opened: a pipe would be waited for, and /dev/zero never ends.
-        status = path.stat()
-        if not S_ISREG(status.st_mode):
-            raise AudioError(f"{path} is {'a folder' if path.is_dir() else 'no regular file'}")
-        _check_size(status.st_size)
-        data = path.read_bytes()
-    except (OSError, ValueError) as error:
-        raise AudioError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        path = regular_file(path.absolute(), MAX_UPLOAD_BYTES)
+        mtime_ns, data = path.stat().st_mtime_ns, path.read_bytes()
+    except ValueError as error:
+        raise AudioError(str(error)) from None
+    except OSError as error:
+        raise AudioError(f"{path} cannot be read: {error.strerror or error}") from None
     try:
         found = upload_of_bytes(data)
     except AudioError as error:
         raise AudioError(f"{path}: {error}") from None
-    return _reference(found, str(path), mtime_ns=status.st_mtime_ns, is_kept=False)
+    return _reference(found, str(path), mtime_ns=mtime_ns, is_kept=False)
 
 
 def _kept(data: bytes, folder: Path | None) -> ClipReference:

@@ -174,17 +174,15 @@ def loaded(body: bytes) -> Any:
         raise BadAnswer(f"the answer is no JSON: {error}") from None
 
 
-def said_seconds(fields: Mapping[str, Any], name: str, remaining: int | None) -> float:
-    """Return the length an answer claims.
+def said_seconds(fields: Mapping[str, Any], name: str, notes: list[str]) -> float | None:
+    """Return the length an answer claims; None, and a note, where that is no finite number of 0 or more.
 
-    Raises
-    ------
-    BadAnswer
-        When it is no finite number of 0 or more; carries the balance, `remaining`.
+    The audio is paid for and can be measured, so an odd length does not make it useless.
     """
     seconds: Any = fields.get(name)
     if type(seconds) not in {float, int} or not 0 <= seconds <= _MAX_SECONDS:
-        raise BadAnswer(f"{name} is {_shown(seconds)}", remaining_characters=remaining)
+        notes.append(f"{name} is {_shown(seconds)}; the audio was measured instead")
+        return None
     return float(seconds)
 
 

@@ -63,7 +63,7 @@ class Generated:
     audio_url
         ``audioFile``, None when empty.
     audio_seconds
-        The length the answer claims, in seconds.
+        The length the answer claims, in seconds; None where that is no length.
     remaining_characters
         The balance after the call; None when the answer does not hold a whole number.
     words
@@ -76,7 +76,7 @@ class Generated:
 
     audio: bytes | None
     audio_url: str | None
-    audio_seconds: float
+    audio_seconds: float | None
     remaining_characters: int | None
     words: list[tuple[str, int, int]]
     warning: str | None
@@ -135,9 +135,9 @@ def decode_generate(body: bytes, *, characters: int | None = None) -> Generated:
     The Base64 value is cut out before the rest is parsed, which is most of the speed; a body where that is
     not plainly possible is parsed as a whole, with the same result.
 
-    Forgiven, and named in ``notes``: a missing or unusable balance or word list, single unusable words,
-    words that run backwards, far more words than the text can have, text that is no valid Unicode. Unknown
-    fields are ignored.
+    Forgiven, and named in ``notes``: a missing or unusable length, balance or word list, single unusable
+    words, words that run backwards, far more words than the text can have, text that is no valid Unicode.
+    Unknown fields are ignored.
 
     Parameters
     ----------
@@ -150,8 +150,8 @@ def decode_generate(body: bytes, *, characters: int | None = None) -> Generated:
     Raises
     ------
     BadAnswer
-        No JSON object, one of absurdly many values, neither audio nor URL, Base64 that is not strictly right,
-        no finite length of 0 or more. Carries the balance where it could be read.
+        No JSON object, one of absurdly many values, neither audio nor URL, Base64 that is not strictly right.
+        Carries the balance where it could be read.
 
     Examples
     --------
@@ -219,7 +219,7 @@ def _generated(fields: Mapping[str, Any], audio: bytes | None, notes: list[str])
         url = None
     if audio is None and url is None:
         raise BadAnswer("the answer holds neither audioFile nor encodedAudio", remaining_characters=remaining)
-    seconds = said_seconds(fields, "audioLengthInSeconds", remaining)
+    seconds = said_seconds(fields, "audioLengthInSeconds", notes)
     if remaining is None:
         notes.append("the answer gives no usable remainingCharacterCount")
     warning = fields.get("warning")

@@ -112,7 +112,7 @@ class Converted:
     audio_url
         ``audio_file``: a URL or a path on the service, None when empty.
     audio_seconds
-        The length the answer claims, in seconds.
+        The length the answer claims, in seconds; None where that is no length.
     remaining_characters
         The balance after the call; None when the answer does not hold a whole number.
     transcription
@@ -125,7 +125,7 @@ class Converted:
 
     audio: bytes | None
     audio_url: str | None
-    audio_seconds: float
+    audio_seconds: float | None
     remaining_characters: int | None
     transcription: str | None = None
     warning: str | None = None
@@ -135,8 +135,8 @@ class Converted:
 def decode_convert(body: bytes, *, clip_seconds: float | None = None) -> Converted:
     r"""Return what an answer of the voice changer holds.
 
-    Forgiven, and named in ``notes``: a missing or unusable balance, a transcription far longer than the clip
-    can have, text that is no valid Unicode. Unknown fields are ignored.
+    Forgiven, and named in ``notes``: a missing or unusable length or balance, a transcription far longer than
+    the clip can have, text that is no valid Unicode. Unknown fields are ignored.
 
     Parameters
     ----------
@@ -150,7 +150,7 @@ def decode_convert(body: bytes, *, clip_seconds: float | None = None) -> Convert
     ------
     BadAnswer
         No JSON object, one of absurdly many values, neither audio nor its place, Base64 that is not strictly
-        right, no finite length of 0 or more. Carries the balance where it could be read.
+        right. Carries the balance where it could be read.
 
     Examples
     --------
@@ -168,7 +168,7 @@ def decode_convert(body: bytes, *, clip_seconds: float | None = None) -> Convert
     place = _text(fields.get("audio_file"))
     if audio is None and place is None:
         raise BadAnswer(f"the answer holds neither audio_file nor {_AUDIO}", remaining_characters=remaining)
-    seconds = said_seconds(fields, _SECONDS, remaining)
+    seconds = said_seconds(fields, _SECONDS, notes)
     if remaining is None:
         notes.append(f"the answer gives no usable {_BALANCE}")
     return Converted(
