@@ -1,7 +1,7 @@
 """The verbs, async: the code behind the functions people type.
 
-``speechframe.generate`` is ``sync(aio.generate)``; in an async program use these. Here, and nowhere below, "no
-key and no address" becomes the embedded local service.
+``speechframe.generate`` is ``sync(aio.generate)``; in an async program use these. Here, and nowhere below,
+"no key and no address" becomes the embedded local service.
 """
 
 import asyncio

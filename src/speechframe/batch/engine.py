@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from speechframe import errors
@@ -119,6 +120,7 @@ class Engine:
         self._learned: dict[str, Any] = {}
         self._is_cancelled = False
         self._usable = self._unusable = 0
+        self._said_until: float | None = None
 
     async def run(self) -> None:
         """Return when every call has ended, or the queue was stopped and what was under way has ended.
@@ -495,10 +497,25 @@ class Engine:
             for lane in self._lanes:
                 lane.share_out()
             self._staff()
+            self._heed_waits()
             since = self._lanes.all_gone_since()
             if since is not None and time.monotonic() - since > min(GONE_S, self._policy.patience_s):
                 words = "the service has not answered for a while; the run stopped and keeps what it has"
                 self._queue.stop(StopReason.UNREACHABLE, ConnectionFailed(words, sent=False))
+
+    def _heed_waits(self) -> None:
+        """Say until when the service lets nobody call, and stop where that is longer than a row may take."""
+        times = [lane.waits_until for lane in self._lanes]
+        until = None if None in times else min(at for at in times if at is not None)
+        if until is None or until == self._said_until:
+            return
+        self._said_until = until
+        at = datetime.fromtimestamp(until).astimezone().strftime("%H:%M:%S")
+        words = f"the service lets nobody call until {at}"
+        self._progress.note(words)
+        if until - time.time() > self._policy.patience_s:
+            words = f"{words}, longer than patience_s allows: run again then"
+            self._queue.stop(StopReason.UNREACHABLE, ConnectionFailed(words, sent=False))
 
     def _cut(self, close: Callable[[], int]) -> None:
         parts.cut(self._folder, close(), self._backend.columns)

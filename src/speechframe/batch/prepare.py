@@ -60,7 +60,7 @@ class Prepared:
     unlock
         Gives the lock back.
     table_folder
-        Where the table lies, if not in the run's folder: it was only looked at.
+        Where the table lies: the run's folder, or another one if it was only looked at.
     """
 
     folder: Folder
@@ -69,8 +69,8 @@ class Prepared:
     keys: Keys
     prices: "npt.NDArray[np.int64]"
     unlock: contextlib.ExitStack
-    spooled: Spooled | None = None
-    table_folder: Folder | None = None
+    spooled: Spooled | None
+    table_folder: Folder
 
 
 def prepare(
@@ -128,7 +128,7 @@ def prepare(
 
     with contextlib.ExitStack() as stack:
         draft = None if options.run_dir is not None else DEFAULT_ROOT / f".{uuid.uuid4().hex}.draft"
-        folder = open_folder(options.run_dir if draft is None else draft)
+        folder = open_folder(draft or options.run_dir or DEFAULT_ROOT)
         if options.dry_run and folder.exists(FILE):
             # A look at what another table would cost changes nothing in the run's folder.
             manifest = read_manifest(folder)
@@ -213,7 +213,8 @@ def reopen(folder: Folder, backend: Backend, redo: "Mapping[str, int] | None" = 
             b"".join(NO_KEY if key is None else bytes.fromhex(key) for key in columns[BASE_KEY].to_pylist())
         )
         keys = call_keys(base_keys, columns[TAKE].to_numpy())
-        return Prepared(folder, manifest, entry, keys, columns[PRICE].to_numpy(), stack.pop_all())
+        prices = columns[PRICE].to_numpy()
+        return Prepared(folder, manifest, entry, keys, prices, stack.pop_all(), None, folder)
 
 
 def standing_takes(folder: Folder, manifest: Manifest) -> dict[str, int]:
@@ -221,7 +222,7 @@ def standing_takes(folder: Folder, manifest: Manifest) -> dict[str, int]:
     if not manifest.tables or not folder.exists(manifest.table.file):
         return {}
     table = pq.read_table(folder.source(manifest.table.file), columns=[BASE_KEY, TAKE])
-    retaken = table.filter(pa.compute.greater(table[TAKE], 0)).to_pydict()
+    retaken = table.take(np.flatnonzero(table[TAKE].to_numpy())).to_pydict()
     return dict(zip(retaken[BASE_KEY], retaken[TAKE], strict=True))
 
 
@@ -336,7 +337,7 @@ def _with_takes(folder: Folder, manifest: Manifest, redo: Mapping[str, int]) -> 
             folder.temporary(entry.file), schema, compression="zstd", use_dictionary=False
         ) as writer:
             for batch in file.iter_batches():
-                ids, takes = batch.column(ids_at).to_pylist(), batch.column(place).to_pylist()
-                new = [redo.get(row_id, take) for row_id, take in zip(ids, takes, strict=True)]
+                ids, takes = batch.column(ids_at).to_pylist(), batch.column(place).to_numpy().tolist()
+                new = [redo.get(str(row_id), take) for row_id, take in zip(ids, takes, strict=True)]
                 writer.write_batch(batch.set_column(place, schema.field(place), pa.array(new, pa.int32())))
     return _adopt(folder, manifest, entry)

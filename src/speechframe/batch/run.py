@@ -49,6 +49,7 @@ from speechframe.store.manifest import FILE, read_manifest
 from speechframe.store.month import MonthFile
 from speechframe.store.reader import StoredRun, warning_kind
 from speechframe.store.remote import open_folder
+from speechframe.store.reviews import REJECT
 from speechframe.store.schema import (
     BASE_KEY,
     CHARGED_UNKNOWN,
@@ -230,9 +231,10 @@ async def changes(
         opened = await backend.open()
         stack.push_async_callback(backend.close)
         make_table = partial(_open, table, backend, sources, options)
-        return await _in_thread(
+        found: Changes = await _in_thread(
             lambda is_stopped: _compare(folder, make_table(), backend, opened, options, sources, is_stopped)
         )
+        return found
 
 
 # -- from what the caller gave to a planned run ------------------------------------------
@@ -329,7 +331,8 @@ def _new_takes(folder: Folder, redo: str | Sequence[Any], opened: Opened) -> dic
     ]
     takes = {str(row_id): (take or 0) + 1 for row_id, _, take in rows}
     if redo == "rejected":
-        wanted = stored.rejected()
+        said = stored.reviews
+        wanted = set(said.loc[(said["verdict"] == REJECT) & said["is_current"], "row_id"])
     elif isinstance(redo, str):
         if redo not in REDO_STATUSES:
             allowed = f"{', '.join(REDO_STATUSES)}, or a list of row ids"
@@ -727,7 +730,8 @@ def _compare(
     old_file = folder.source(read_manifest(folder).table.file)
     prepared = prepare(table, {}, backend, opened, options, sources=sources, is_stopped=is_stopped)
     with prepared.unlock:
-        prepared.spooled.refuse(leaves_out=options.on_invalid == "skip")
+        if prepared.spooled is not None:
+            prepared.spooled.refuse(leaves_out=options.on_invalid == "skip")
         missing = _missing(prepared, backend, opened, options, None)
         new_file = prepared.table_folder.source(prepared.entry.file)
         old, new = _base_keys(old_file), _base_keys(new_file)
