@@ -369,6 +369,9 @@ class Engine:
             basis = "unknown" if verdict is Verdict.LOST else "computed"
             is_counted = call.counted and self._policy.repeats_are_free
             call.counted, call.is_unknown = True, True
+            if self._policy.repeats_are_free:
+                # Whatever becomes of the next attempt, the ledger has its price.
+                call.parts = [{**part, "millicredits": 0} for part in call.parts]
             return [journal.Ended(0 if is_counted else row.price, basis) for row in rows]
         if verdict is Verdict.FAIL and call.counted and self._policy.repeats_are_free:
             # A service that bills repeats once would have sent the answer: the lost attempt was not billed.

@@ -135,7 +135,13 @@ def spool(
         raise InvalidRows(
             [problem("table", f"has a column {reserved[0]!r}", allowed="names that do not begin with spf:")]
         )
-    entry = TableEntry(file, 0, table.id_column, names, {name: s.to_json() for name, s in sources.items()})
+    given = {name: source.to_json() for name, source in sources.items()}
+    hidden = [
+        name
+        for name in sorted(backend.data_arguments & {*backend.columns.names})
+        if name in sources and sources[name].column in table.schema.names
+    ]
+    entry = TableEntry(file, 0, table.id_column, names, given, hidden)
     found = Spooled(entry)
     checker = _Checker(backend, sources, tags, standing, found, set(table.schema.names))
     schema = pa.schema([*table.schema, *INPUT_COLUMNS], metadata=table.schema.metadata)
@@ -256,7 +262,8 @@ def _check_ids(folder: Folder, file: str, found: Spooled) -> None:
     for twice in ids.value_counts().to_pylist():
         if twice["counts"] == 1:
             continue
-        words = f"stands {twice['counts']} times in {found.entry.id_column or 'the index'}"
+        often = "twice" if twice["counts"] == 2 else f"{twice['counts']:,} times"  # noqa: PLR2004
+        words = f"stands {often} in {found.entry.id_column or 'the index'}"
         found.add_problem(
             problem("id", words, value=twice["values"], allowed="one id a row", row_id=twice["values"])
         )

@@ -39,7 +39,7 @@ from speechframe.tables.table_input import Table
 
 DEFAULT_ROOT = Path("speechframe-runs")
 INPUT = "input/{:04d}.parquet"
-_OWN = frozenset({"lock", "holder.json", "input", "clips", "log"})
+_OWN = frozenset({"lock", "holder.json", "input", "clips", "log", f".{FILE}.tmp"})
 """What a process that was killed while it planned leaves in a folder that holds no run yet."""
 
 

@@ -60,7 +60,8 @@ class Call:
                 "request_key": row.key,
                 "take": row.take,
                 "characters": row.characters,
-                "millicredits": row.price,
+                "price": row.price,
+                "millicredits": 0 if self.counted else row.price,
                 **row.facts,
             }
             for row in self.request.rows

@@ -45,6 +45,7 @@ from speechframe.store.cache import Cache, open_cache
 from speechframe.store.folder import Folder
 from speechframe.store.index import SnapshotReader
 from speechframe.store.journal import Journal
+from speechframe.store.keys import call_key
 from speechframe.store.manifest import FILE, read_manifest
 from speechframe.store.month import MonthFile
 from speechframe.store.reader import StoredRun, warning_kind
@@ -53,6 +54,7 @@ from speechframe.store.reviews import REJECT
 from speechframe.store.schema import (
     BASE_KEY,
     CHARGED_UNKNOWN,
+    FAILED,
     FINISHED,
     NOTED,
     PACK,
@@ -290,8 +292,8 @@ def _opened_run(
     """Return a run's folder, its backend (not yet opened), its arguments, and the options in force."""
     folder = open_folder(run.path if isinstance(run, StoredRun) else run)
     manifest = read_manifest(folder)
-    options = Options.of(**{**given, "run_dir": folder.path})
-    options = replace(options, id=options.id or manifest.table.id_column)
+    options = Options.of(**given)
+    options = replace(options, run_dir=folder.path, id=options.id or manifest.table.id_column)
     sources = {name: Source.from_json(name, kept) for name, kept in manifest.table.arguments.items()}
     constants = {name: source.constant for name, source in sources.items() if source.column is None}
     if backend is None:
@@ -329,7 +331,7 @@ def _new_takes(folder: Folder, redo: str | Sequence[Any], opened: Opened) -> dic
         for batch in stored.batches(names, audio=False)
         for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)
     ]
-    takes = {str(row_id): (take or 0) + 1 for row_id, _, take in rows}
+    shown = {str(row_id): take or 0 for row_id, _, take in rows}
     if redo == "rejected":
         said = stored.reviews
         wanted = set(said.loc[(said["verdict"] == REJECT) & said["is_current"], "row_id"])
@@ -340,11 +342,20 @@ def _new_takes(folder: Folder, redo: str | Sequence[Any], opened: Opened) -> dic
         wanted = {str(row_id) for row_id, status, _ in rows if status == redo}
     else:
         wanted = {str(row_id) for row_id in redo}
-        if unknown := sorted(wanted - takes.keys()):
+        if unknown := sorted(wanted - shown.keys()):
             raise InvalidRows(
                 [problem("redo", "names no row of the run", value=row_id) for row_id in unknown]
             )
-    return {row_id: takes[row_id] for row_id in wanted}
+    table = pq.read_table(folder.source(stored.manifest.table.file), columns=[ROW_ID, BASE_KEY])
+    made = set(map(bytes, as_keys(stored.snapshot().index.packed({*FINISHED, FAILED, CHARGED_UNKNOWN}))))
+    takes = {}
+    for row_id, base_key in zip(*(column.to_pylist() for column in table.columns), strict=True):
+        if row_id in wanted and base_key is not None:
+            take = shown[row_id] + 1
+            while bytes.fromhex(call_key(base_key, take)) in made:
+                take += 1
+            takes[row_id] = take
+    return takes
 
 
 # -- what is missing, and what it costs ---------------------------------------------------
@@ -665,7 +676,13 @@ class _Going:
                 missing.plan.todo[place] = True
                 continue
             row, audio = found
-            row |= {"status": "cached", "credits": 0.0, "attempts": 0, "finished_at": time.time()}
+            row |= {
+                "request_key": request.key,
+                "status": "cached",
+                "credits": 0.0,
+                "attempts": 0,
+                "finished_at": time.time(),
+            }
             self._log.kept(row, audio)
             self._tell(Outcome(request.row_id, request.key, "cached", 0, row.get("audio_seconds")), (), None)
 

@@ -33,6 +33,8 @@ class TableEntry:
     arguments
         Argument to where its values come from: ``{"constant": value}`` or ``{"column": name}``; of a list
         with a value for each row, ``{"values": true}``: it is known of this table only.
+    hidden
+        Our columns that the caller's table has already, under whatever name: shown only when asked for.
     invalid
         Rows that cannot be sent.
     """
@@ -42,6 +44,7 @@ class TableEntry:
     id_column: str | None = None
     names: dict[str, str] = field(default_factory=dict)
     arguments: dict[str, dict[str, Any]] = field(default_factory=dict)
+    hidden: list[str] = field(default_factory=list)
     invalid: int = 0
 
     def name_of(self, column: str) -> str:

@@ -159,7 +159,7 @@ def _lost(sent: Row, part: Row, noted: bytes | None, time: float) -> Row:
         "error_code": "Interrupted",
         "error_message": words,
         "billed_characters": part.get("characters"),
-        "credits": part["millicredits"] / 1000,
+        "credits": part["price"] / 1000,
         "attempts": sent["attempt"],
         "lane": sent["lane"],
         "finished_at": time,

@@ -83,7 +83,8 @@ class Joined:
         fields = {f.name: f for f in theirs}
         fields |= {name: f.with_name(name) for name, f in zip(self._ours, own, strict=True)}
         if columns is None:
-            columns = [name for name in fields if audio or self._ours.get(name) != AUDIO]
+            hidden = {*entry.hidden} if audio else {*entry.hidden, AUDIO}
+            columns = [name for name in fields if self._ours.get(name) not in hidden]
         if unknown := [name for name in columns if name not in fields]:
             raise StoreError(
                 f"{folder.path}: the run has no column {unknown[0]!r}; it has {', '.join(fields)}"
