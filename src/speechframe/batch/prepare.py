@@ -104,8 +104,10 @@ def prepare(
         When the folder cannot take this run.
     """
     given = {**arguments, "take": options.take} if sources is None else sources
-    if not backend.arguments:
-        given = {**{name: Column(name) for name in table.schema.names}, **given}
+    if not backend.arguments or (sources is None and not arguments):
+        # Of `run`, whose caller names no arguments: they are columns.
+        names = [name for name in table.schema.names if name in backend.arguments or not backend.arguments]
+        given = {**{name: Column(name) for name in names}, **given}
     is_resumed = sources is not None
     resolved = resolve(given, backend.data_arguments, backend.table_arguments, table)
     tags = resolve(dict(options.tags), frozenset(), frozenset(), table)
