@@ -11,7 +11,7 @@ from speechframe.cli import exits, show
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from speechframe.old_store.cache import Cache, Entry
+    from speechframe.store.cache import Cache, Entry
 
 _SHOWN = 20
 _DESCRIPTION = (
@@ -81,8 +81,8 @@ def run(options: argparse.Namespace) -> int:
     """List or prune."""
     from speechframe import settings
     from speechframe.errors import SettingsError
-    from speechframe.old_store.cache import open_cache
     from speechframe.settings.rules import cache_rules
+    from speechframe.store.cache import open_cache
 
     rules = cache_rules(settings.read())
     try:
@@ -131,7 +131,7 @@ def _cells(entry: "Entry") -> list[Any]:
 
 
 def _prune(cache: "Cache", options: argparse.Namespace) -> int:
-    from speechframe.old_store.cache import GB
+    from speechframe.store.cache import GB
 
     max_bytes = None if options.max_gb is None else options.max_gb * GB
     done = cache.prune(max_bytes=max_bytes, max_age_days=options.max_age_days, dry_run=options.dry_run)

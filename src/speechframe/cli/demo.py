@@ -12,7 +12,7 @@ from speechframe.cli import exits, runs, selection
 from speechframe.errors import SettingsError
 
 if TYPE_CHECKING:
-    from speechframe.old_batch.run import Run
+    from speechframe.batch.live import Run
 
 TABLE = Path("datasets/demo.csv")
 RUN_DIR = Path("runs/demo")
@@ -49,8 +49,8 @@ def run(options: argparse.Namespace) -> int:
     table = _table(options)
     from speechframe import api
     from speechframe.local import shared_service
-    from speechframe.old_batch.columns import col
-    from speechframe.old_batch.table import open_table
+    from speechframe.tables.columns import col
+    from speechframe.tables.table_input import open_table
 
     started = time.monotonic()
     data, is_default = _local_folder()
@@ -157,8 +157,5 @@ def _tries(made: "Run", options: argparse.Namespace) -> list[Try]:
 
 
 def _first_id(made: "Run") -> str:
-    from speechframe.old_store import RunFolder
-
-    name = RunFolder.open(made.path).tables()[-1].name_of("speech_row_id")
-    first: Any = next(made.batches([name], audio=False, batch_rows=1))
+    first: Any = next(made.batches([made.name_of("row_id")], batch_rows=1))
     return str(first.column(0)[0].as_py())

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from speechframe.cli.run_facts import DamagedRun, RunFacts
-    from speechframe.old_store import Problem
+    from speechframe.store.verify import Problem
 
 _ROOTS = (Path("speechframe-runs"), Path("runs"))
 _HEAD = ("path", "verb", "done", "status", "credits", "audio", "size", "changed")
@@ -172,27 +172,27 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _problems(folder: str) -> "tuple[str, list[Problem]]":
-    from speechframe.old_store import RunFolder
+    from speechframe.store.remote import open_folder
+    from speechframe.store.verify import verify
 
-    run = RunFolder.open(folder)
-    return str(run.path), run.verify()
+    run = open_folder(folder)
+    return str(run), verify(run)
 
 
 def _unreadable(error: SpeechframeError) -> "Problem":
-    from speechframe.old_store import Problem
-    from speechframe.old_store.manifest import FILE_NAME
+    from speechframe.store.manifest import FILE
+    from speechframe.store.verify import Problem
 
-    return Problem(FILE_NAME, None, str(error))
+    return Problem(FILE, None, str(error))
 
 
 # -- rm ------------------------------------------------------------------------------
 
 
 def _remove(options: argparse.Namespace) -> int:
-    from speechframe.cli.run_facts import check_removable, remove
+    from speechframe.store.remote import open_folder
+    from speechframe.store.removal import remove_run
 
-    for folder in options.folders:
-        check_removable(folder)
     # By whatever name: each is removed once.
     folders = list({folder.resolve(): folder for folder in reversed(options.folders)}.values())[::-1]
     facts = [_facts(folder) for folder in folders]
@@ -202,12 +202,14 @@ def _remove(options: argparse.Namespace) -> int:
         show.note("nothing was removed")
         return exits.INTERRUPTED
     for folder in folders:
-        remove(folder)
+        left = remove_run(open_folder(folder))
+        if left:
+            more = " ..." if left[3:] else ""
+            show.note(f"{folder} keeps what speechframe did not write: {', '.join(left[:3])}{more}")
+        if not options.json:
+            print(f"removed {folder}")
     if options.json:
         _print_json({"removed": list(map(_as_json, facts)), "exit_code": exits.OK})
-    else:
-        for folder in folders:
-            print(f"removed {folder}")
     return exits.OK
 
 

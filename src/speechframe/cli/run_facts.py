@@ -1,31 +1,22 @@
-"""What a run folder holds, read without its verb, a service or a web client; and taking it away."""
+"""What a run folder holds, read without its verb, a service or a web client."""
 
 import os
-import shutil
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
+import numpy as np
 import pyarrow.compute as pc
 
-from speechframe.errors import NotARun, RunLocked, RunMismatch, StoreError
-from speechframe.old_store import RunFolder, drafts_in
-from speechframe.old_store.contents import ROOMS, others_in
-from speechframe.old_store.lock import HOLDER_NAME, LOCK_NAME, is_held, locked
-from speechframe.old_store.manifest import FILE_NAME
-from speechframe.old_store.run_state import PLANNED, RUNNING, STATE_KEY, STOPPED
-from speechframe.old_store.schema import FINISHED
+from speechframe.batch.live import open_run
+from speechframe.errors import StoreError
+from speechframe.store.manifest import FILE
+from speechframe.store.schema import FINISHED
 
 DAMAGED = "damaged"
 """The status of a run that cannot be read; a run folder never says so of itself."""
-
-_LAST = (FILE_NAME, HOLDER_NAME, LOCK_NAME)
-"""What a removal takes away last, in this order: what makes it a run, and what keeps others off it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +92,7 @@ def run_folders(roots: Iterable[Path]) -> Iterator[Path]:
     seen: set[Path] = set()
     for root in roots:
         for name, below, files in os.walk(root):
-            if FILE_NAME in files:
+            if FILE in files:
                 # One root may lie within another, or be named twice.
                 if (place := Path(name).resolve()) not in seen:
                     seen.add(place)
@@ -117,28 +108,22 @@ def read_facts(folder: Path) -> RunFacts:
     Raises
     ------
     NotARun, RunMismatch, StoreError
-        When it is no run, one of a newer version, or cannot be read.
+        When it is no run, one of another version, or cannot be read.
     """
-    run = RunFolder.open(folder)
-    status = str(run.manifest.extra.get(STATE_KEY, PLANNED))
-    if run.is_locked:
-        status = RUNNING
-    elif status == RUNNING:
-        # Its process died: nobody wrote an end.
-        status = STOPPED
-    try:
-        rows, done = _rows(run)
-        speaks = has_audio(run)
-        clips_made, seconds = _clips(run, with_audio=speaks)
-        credits = sum((pc.sum(some.column(0)).as_py() or 0.0 for some in run.attempts(["credits"])), 0.0)
-    except (OSError, pa.ArrowException, LookupError, ValueError) as error:
-        # The last two: Parquet that can be read, of other columns or with a note nobody can decode.
-        raise StoreError(f"{folder} cannot be read ({error}): speechframe runs verify says more") from error
+    run = open_run(folder)
+    stats, records = run.stats, run.records()
+    has_audio = "audio_seconds" in records.schema.names
+    seconds = 0.0
+    if has_audio:
+        answers = np.flatnonzero(records.index.having(np.arange(len(records.index)), FINISHED))
+        seconds = pc.sum(records.take(answers, ["audio_seconds"]).column(0)).as_py() or 0.0
+    calls = records.index.counts()
     size, changed_at = _on_disk(folder)
     return RunFacts(
-        path=folder, operation=run.manifest.operation, service=run.manifest.service, status=status, rows=rows,
-        done=done, clips=clips_made, has_audio=speaks, audio_seconds=round(seconds, 3),
-        credits=round(credits, 3), bytes=size, changed_at=changed_at,
+        path=folder, operation=run.operation, service=run.service, status=run.status, rows=stats["rows"],
+        done=sum(stats.get(status, 0) for status in FINISHED),
+        clips=sum(calls[status] for status in FINISHED), has_audio=has_audio,
+        audio_seconds=round(seconds, 3), credits=stats["credits"], bytes=size, changed_at=changed_at,
     )  # fmt: skip
 
 
@@ -160,103 +145,3 @@ def _files_below(folder: Path) -> Iterator[os.stat_result]:
         with suppress(FileNotFoundError):
             if path.is_file():
                 yield path.stat()
-
-
-def _rows(run: RunFolder) -> tuple[int, int]:
-    if not run.tables():
-        return 0, 0
-    counts: Counter[str] = Counter()
-    for batch in run.joined([run.tables()[-1].name_of("status")]):
-        found: Any = pc.value_counts(batch.column(0))
-        counts.update({item["values"]: item["counts"] for item in found.to_pylist()})
-    return counts.total(), sum(counts[status] for status in FINISHED)
-
-
-def has_audio(run: RunFolder) -> bool:
-    """Whether the calls of a run are answered with audio."""
-    return "audio_seconds" in run.schema.names
-
-
-def _clips(run: RunFolder, *, with_audio: bool) -> tuple[int, float]:
-    """Return how many different answers there are, and the seconds of their audio."""
-    count, seconds = 0, 0.0
-    for some in run.finished(["audio_seconds" if with_audio else "status"]):
-        count += some.num_rows
-        if with_audio:
-            seconds += pc.sum(some.column(0)).as_py() or 0.0
-    return count, seconds
-
-
-def check_removable(folder: Path) -> None:
-    """Raise StoreError unless `folder` is a run that nobody writes to, and nothing else.
-
-    One whose run.json cannot be read is taken for a run by the folders that every run has. What a killed
-    process had planned there goes with it.
-
-    Raises
-    ------
-    NotARun, RunMismatch
-        When it is no run, or one whose files this version does not know.
-    RunLocked
-        When a living process has it open.
-    StoreError
-        When other files lie in it, or it is a symbolic link.
-    """
-    _check_run(folder)
-    if folder.is_symlink():
-        raise StoreError(f"{folder} is a symbolic link: name the folder it points to, {folder.resolve()}")
-    drafts = drafts_in(folder)
-    names = {draft.name for draft in drafts}
-    others = sorted(name for name in others_in(folder) if name.partition("/")[0] not in names)
-    if others:
-        raise StoreError(
-            f"{folder} holds other files than a run's: {', '.join(others[:3])}"
-            f"{' ...' if others[3:] else ''}; move them away first, nothing was removed"
-        )
-    with locked(folder):
-        pass
-    for draft in filter(is_held, drafts):
-        raise RunLocked(f"{draft} is a run that another process plans at the moment: wait for it, or stop it")
-
-
-def _check_run(folder: Path) -> None:
-    try:
-        RunFolder.open(folder)
-    except (NotARun, RunMismatch):
-        raise
-    except StoreError:
-        # Its first file is cut off. Others may have a file of this name, but not all of these folders too.
-        if not all((folder / name).is_dir() for name in ROOMS):
-            raise
-
-
-def remove(folder: Path) -> None:
-    """Remove a run; what made it a run goes last, so that an interrupted removal can be repeated.
-
-    Raises
-    ------
-    StoreError
-        As :func:`check_removable`, and when a file cannot be removed.
-    """
-    check_removable(folder)
-    try:
-        with locked(folder):
-            for path in sorted(folder.iterdir()):
-                if path.is_dir():
-                    shutil.rmtree(path)
-                elif path.name not in _LAST:
-                    path.unlink()
-            for name in _LAST:
-                (folder / name).unlink(missing_ok=True)
-            # Not ".", which no system removes.
-            shutil.rmtree(folder.absolute())
-    except OSError as error:
-        why = f"({error.strerror}: {error.filename})"
-        if not RunFolder.exists(folder):
-            raise StoreError(
-                f"{folder} is no run any more, but its empty folder could not be removed {why}: remove it "
-                "by hand"
-            ) from error
-        raise StoreError(
-            f"{folder} could not be removed whole {why}; make it writable and repeat the command"
-        ) from error

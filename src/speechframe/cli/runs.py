@@ -203,7 +203,7 @@ def _lines(run: "Run", facts: Mapping[str, Any], counts: Mapping[str, int]) -> I
 
 
 def _made(facts: Mapping[str, Any]) -> str:
-    from speechframe.old_batch.run import result_of
+    from speechframe.batch.live import result_of
 
     return result_of(facts)
 
