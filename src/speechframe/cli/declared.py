@@ -36,9 +36,13 @@ _SAID_HERE: Mapping[str, str] = MappingProxyType(
         "cache": "Folder of answers that runs share: a call that is in it costs nothing (default: "
         "SPEECHFRAME_CACHE, which holds for every run, or cache in speechframe.toml).",
         "progress": "Show a progress bar (default), or a line now and then where there is no terminal.",
+        "tags": "What to write beside every attempt in the ledger, such as team=ads.",
     }
 )
 """Help of run options whose docstring speaks of Python values that no shell has."""
+
+_PAIRS = "tags"
+"""The run option that is given as words ``name=value``, one at a time."""
 
 _PREFIX = "value"
 _METAVARS = {int: "N", float: "NUMBER"}
@@ -214,7 +218,7 @@ def add(group: Any, parameters: Sequence[Parameter]) -> None:
 
 def _add(group: Any, parameter: Parameter, *, required: bool) -> None:
     name, words = option_name(parameter.name), parameter.help.replace("%", "%%")
-    if parameter.kind is list:
+    if parameter.kind is list or parameter.name == _PAIRS:
         name, words = name.removesuffix("s"), f"{words.rstrip('.')}; repeatable"
     # An exclusive group refuses an option that is required.
     asked = {"required": True} if required else {}
@@ -227,6 +231,8 @@ def _how(parameter: Parameter) -> dict[str, Any]:
         return {"action": argparse.BooleanOptionalAction}
     if parameter.kind is list:
         return {"action": "append", "metavar": parameter.name.removesuffix("s").upper()}
+    if parameter.name == _PAIRS:
+        return {"action": "append", "type": _pair, "metavar": "NAME=VALUE"}
     if parameter.kind is dict:
         return {"type": json_object, "metavar": "JSON|@FILE"}
     if parameter.choices:
@@ -235,6 +241,13 @@ def _how(parameter: Parameter) -> dict[str, Any]:
         return {"metavar": "COLUMN"}
     metavar = "PATH" if parameter.is_path else _METAVARS.get(parameter.kind, parameter.name.upper())
     return {"type": parameter.kind, "metavar": metavar}
+
+
+def _pair(words: str) -> tuple[str, str]:
+    name, separator, value = words.partition("=")
+    if not name or not separator:
+        raise argparse.ArgumentTypeError(f"{words!r} is not of the form NAME=VALUE")
+    return name, value
 
 
 def json_object(words: str) -> dict[str, Any]:
@@ -279,5 +292,5 @@ def values(options: argparse.Namespace) -> dict[str, Any]:
         prefix, _, rest = dest.partition(".")
         if prefix == _PREFIX:
             name, _, is_column = rest.partition(".")
-            given[name] = col(value) if is_column else value
+            given[name] = col(value) if is_column else dict(value) if name == _PAIRS else value
     return given

@@ -49,9 +49,9 @@ _BY_REASON: Mapping[str, int] = MappingProxyType(
     {
         "quota": STOPPED,
         "budget": STOPPED,
-        "key": SERVICE,
+        "refused": SERVICE,
         "unreachable": SERVICE,
-        "unavailable": SERVICE,
+        "unusable": SERVICE,
         "stopped": INTERRUPTED,
         "interrupted": INTERRUPTED,
     }

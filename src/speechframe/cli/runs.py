@@ -92,6 +92,7 @@ def _counts(facts: Mapping[str, Any]) -> dict[str, int]:
 
 def report(run: "Run", options: argparse.Namespace) -> int:
     """Print what became of a run and where it is; return the exit code."""
+    from speechframe.batch.progress import warnings_in_words
     from speechframe.cli import declared
 
     if run.progress is None:
@@ -104,9 +105,11 @@ def report(run: "Run", options: argparse.Namespace) -> int:
         return code
     for line in _lines(run, facts, counts):
         print(line)
-    if run.stopped_by is not None and not declared.values(options).get("progress", True):
+    if not declared.values(options).get("progress", True):
         # Else it was said when it happened.
-        print(run.stopped_by)
+        warned = warnings_in_words(run.progress.warned, run.progress.examples)
+        for words in filter(None, (run.stopped_by, warned)):
+            print(words)
     if code != exits.OK:
         _show_failures(run)
         print(f"go on with: {resume_command(run, options)}")
@@ -184,7 +187,10 @@ def _speed(run: "Run") -> dict[str, Any]:
     progress = run.progress
     if progress is None:
         return {}
-    return {"calls": progress.ended, "seconds": round(progress.seconds, 3), "balance": progress.balance}
+    return {
+        "calls": progress.ended, "seconds": round(progress.seconds, 3), "balance": progress.balance,
+        "warnings": progress.warned.total(),
+    }  # fmt: skip
 
 
 def _lines(run: "Run", facts: Mapping[str, Any], counts: Mapping[str, int]) -> Iterator[str]:

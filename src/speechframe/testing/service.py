@@ -114,7 +114,7 @@ class FaultyService(Running):
     Examples
     --------
     >>> import asyncio
-    >>> from speechframe.old_client import Client
+    >>> from speechframe.client import Client
     >>> from speechframe.testing import FaultyService, tag_in, tag_of
     >>> async def speak(service: FaultyService, text: str) -> bytes:
     ...     async with Client(service.settings) as client:
