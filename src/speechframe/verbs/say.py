@@ -7,7 +7,6 @@ from speechframe.audio.clip import Clip
 from speechframe.client import Client, Spoken, Stream
 from speechframe.client.pieces import Pieces
 from speechframe.errors import InvalidRows
-from speechframe.settings import Settings
 from speechframe.spec.billing import to_credits
 from speechframe.spec.locales import is_within, nearest
 from speechframe.spec.speech import Format, Model, Voice
@@ -147,7 +146,7 @@ async def stream(
 
 
 async def voices(
-    model: str = Model.GEN2.value, *, locale: str | None = None, service: Settings
+    model: str = Model.GEN2.value, *, locale: str | None = None, service: Any = None
 ) -> "pd.DataFrame":
     """Return the voices of a catalogue, one a line (sections 2.4 and 4.1 of the service document).
 
