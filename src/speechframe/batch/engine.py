@@ -340,10 +340,12 @@ class Engine:
             self._log.ended(call.request.key, SETTLED, costs, **_of_error(error))
             self._put_back(call, costs)
         elif is_again and self._queue.stopped is None:
+            if verdict in {Verdict.LOST, Verdict.UNUSABLE}:
+                # Until an answer is written down, the row says what a killed process would have left.
+                for part, cost in zip(call.request.rows, costs, strict=True):
+                    cost.row = self._failed_row(call, part, lane, error, CHARGED_UNKNOWN)
+                call.is_paid = self._policy.repeats_are_free
             self._log.ended(call.request.key, SETTLED, costs, **_of_error(error))
-            call.is_paid = call.is_paid or (
-                self._policy.repeats_are_free and verdict in {Verdict.LOST, Verdict.UNUSABLE}
-            )
             self._progress.retried(code_of(error))
             self._put_back(call, costs, delay_s)
         elif verdict is Verdict.FAIL and call.request.parts:

@@ -73,7 +73,8 @@ def first_of_each(keys: Keys) -> Mask:
     order, begins = _sorted(keys)
     first = np.empty(len(keys), dtype=bool)
     first[order] = begins
-    return first & (_halves(keys) != 0).any(axis=1)
+    has_key: Mask = (_halves(keys) != 0).any(axis=1)
+    return first & has_key
 
 
 def among(keys: Keys, known: Keys) -> Mask:

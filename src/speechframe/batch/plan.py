@@ -144,7 +144,8 @@ def spool(
     entry = TableEntry(file, 0, table.id_column, names, given, hidden)
     found = Spooled(entry)
     checker = _Checker(backend, sources, tags, standing, found, set(table.schema.names))
-    schema = pa.schema([*table.schema, *INPUT_COLUMNS], metadata=table.schema.metadata)
+    metadata: Any = table.schema.metadata
+    schema = pa.schema([*table.schema, *INPUT_COLUMNS], metadata=metadata)
     with (
         storing(folder, "writing the table"),
         pq.ParquetWriter(folder.temporary(file), schema, compression="zstd", use_dictionary=False) as writer,
@@ -196,7 +197,9 @@ class _Checker:
             values = iter([dict(s[2]) for s in spread])
         tags = self._tags_of(batch, places)
         hex_keys: list[str | None] = []
-        takes, prices, requests = [], [], []
+        takes: list[int] = []
+        prices: list[int] = []
+        requests: list[bytes | None] = []
         for row_id, row in zip(ids, values, strict=True):
             take = row.pop("take", None)
             checked = self._backend.check(row)
@@ -216,12 +219,8 @@ class _Checker:
         self._found.base_keys += b"".join(NO_KEY if key is None else bytes.fromhex(key) for key in hex_keys)
         self._found.takes.append(np.array(takes, np.int32))
         self._found.prices.append(np.array(prices, np.int64))
-        ours = [
-            pa.array(column, kind)
-            for column, kind in zip(
-                (ids, hex_keys, takes, prices, requests, tags), INPUT_COLUMNS.types, strict=True
-            )
-        ]
+        columns: list[Any] = [ids, hex_keys, takes, prices, requests, tags]
+        ours = [pa.array(column, kind) for column, kind in zip(columns, INPUT_COLUMNS.types, strict=True)]
         return None if places is None else pa.array(places, pa.int64()), ours
 
     def _take(self, key: str, asked: Any, request: Request) -> int:
@@ -259,7 +258,8 @@ def _check_ids(folder: Folder, file: str, found: Spooled) -> None:
     ids = pq.read_table(folder.temporary(file), columns=[ROW_ID])[ROW_ID]
     if pc.count_distinct(ids).as_py() == len(ids):
         return
-    for twice in ids.value_counts().to_pylist():
+    counted: Any = ids.value_counts()
+    for twice in counted.to_pylist():
         if twice["counts"] == 1:
             continue
         often = "twice" if twice["counts"] == 2 else f"{twice['counts']:,} times"  # noqa: PLR2004

@@ -290,10 +290,11 @@ def _opened_run(
     run: Run | str | PathLike[str], backend: Backend | None, given: Mapping[str, Any]
 ) -> tuple[Folder, Backend, dict[str, Source], Options]:
     """Return a run's folder, its backend (not yet opened), its arguments, and the options in force."""
-    folder = open_folder(run.path if isinstance(run, StoredRun) else run)
+    folder = run.folder if isinstance(run, StoredRun) else open_folder(run)
     manifest = read_manifest(folder)
     options = Options.of(**given)
-    options = replace(options, run_dir=folder.path, id=options.id or manifest.table.id_column)
+    given_dir: Any = folder  # which knows its own filesystem
+    options = replace(options, run_dir=given_dir, id=options.id or manifest.table.id_column)
     sources = {name: Source.from_json(name, kept) for name, kept in manifest.table.arguments.items()}
     constants = {name: source.constant for name, source in sources.items() if source.column is None}
     if backend is None:
@@ -324,7 +325,7 @@ def _new_takes(folder: Folder, redo: str | Sequence[Any], opened: Opened) -> dic
     if not opened.takes:
         words = "makes other takes, which this service does not offer: they would be the same, billed again"
         raise InvalidRows([problem("redo", words)])
-    stored = StoredRun.open(folder.path)
+    stored = StoredRun(folder)
     names = [stored.name_of(name) for name in ("row_id", "status", "take")]
     rows = [
         row

@@ -66,6 +66,10 @@ def cut(folder: Folder, number: int, columns: pa.Schema) -> None:
         What the run's backend keeps of an answer.
     """
     with storing(folder, "writing a part"):
+        if folder.exists(file_name(ATTEMPTS, number)):
+            # An earlier process was killed while it removed the segment, which is cut.
+            journal.remove_segment(folder, number)
+            return
         contents = journal.read_contents(folder, number)
         finished = [row for row in contents.rows if row["status"] in FINISHED]
         others = [row for row in contents.rows if row["status"] not in FINISHED]
