@@ -143,7 +143,6 @@ def test_a_run_folder_is_left_by_no_link(service, speak, lines, tmp_path):
     assert {path: path.read_bytes() for path in files_below(tmp_path / "mine")} == before
 
 
-@pytest.mark.xfail(strict=True, reason="defect 9: a run is removed with files that somebody else put there")
 def test_removing_a_run_removes_only_what_is_its_own(service, speak, lines):
     run = speak(service, lines(1))
     (run.path / "notes.txt").write_text("mine")

@@ -128,7 +128,6 @@ def test_a_row_that_is_told_to_wait_too_long_fails_at_once_and_names_the_wait(se
 
 
 @pytest.mark.quiet
-@pytest.mark.xfail(strict=True, reason="defect 17: what one row is told to wait stops all of a narrow lane")
 def test_a_wait_binds_the_row_that_was_told_it(services, speak, lines):
     service = services()
     texts = lines(16)

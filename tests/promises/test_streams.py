@@ -108,7 +108,6 @@ def test_words_of_streamed_rows_are_found_in_their_audio(service, tmp_path):
         assert row.words_basis
 
 
-@pytest.mark.xfail(strict=True, reason="defect 22: words that were not found are told by nobody")
 @pytest.mark.slow
 def test_words_that_are_not_found_are_told_by_a_warning(services, speak, lines):
     pytest.importorskip("faster_whisper")

@@ -238,7 +238,6 @@ def test_a_language_finds_the_one_locale_of_the_voice(service, speak, lines):
     assert list(run.to_pandas()["locale"]) == ["de-DE"]
 
 
-@pytest.mark.xfail(strict=True, reason="defect 10: nothing says which model a voice needs")
 def test_a_voice_of_the_other_model_says_which_model_it_needs(service, speak, lines):
     with pytest.raises(spf.InvalidRows, match='model="falcon-2"'):
         speak(service, lines(1), voice="fr-FR-luc")

@@ -238,7 +238,8 @@ class Lane:
                 pause_s = FIRST_PAUSE_S * 2 ** min(self._refused_in_row - 1, 20)
                 self._not_before_s = now + min(pause_s, LONGEST_PAUSE_S)
         is_alone = beside == ticket.place == 0
-        self._pace.refused(now, ticket.began_s, is_alone=is_alone, fell=fell)
+        if not (is_alone and told_s):  # such a wait binds the row, and says nothing of the others
+            self._pace.refused(now, ticket.began_s, is_alone=is_alone, fell=fell)
         if beside == 0 and self._refused_in_row > 1:
             # Not this row alone: calls are refused one after the other, and none is left that could pass.
             self._wait(told_s)

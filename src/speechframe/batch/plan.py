@@ -160,7 +160,8 @@ def spool(
             writer.write_batch(pa.RecordBatch.from_arrays([*kept.columns, *ours], schema=schema))
     table.close()
     found.notes = table.notes
-    _check_ids(folder, file, found)
+    if table.ids is not None:
+        _check_ids(folder, file, found)
     return found
 
 

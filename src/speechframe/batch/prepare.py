@@ -147,7 +147,7 @@ def prepare(
         is_new = not folder.exists(FILE)
         manifest = _manifest(backend, opened) if is_new else read_manifest(folder)
         check_same(folder, manifest, backend)
-        file = INPUT.format(len(manifest.tables) + 1)
+        file = INPUT.format(next_table(manifest))
         stack.callback(lambda: folder.temporary(file).unlink(missing_ok=True))
         found = spooled(folder, file, standing_takes(folder, manifest) if is_resumed else {})
         if draft is not None:
@@ -217,6 +217,11 @@ def reopen(folder: Folder, backend: Backend, redo: "Mapping[str, int] | None" = 
         keys = call_keys(base_keys, columns[TAKE].to_numpy())
         prices = columns[PRICE].to_numpy()
         return Prepared(folder, manifest, entry, keys, prices, stack.pop_all(), None, folder)
+
+
+def next_table(manifest: Manifest) -> int:
+    """Return the number of the next table of a run."""
+    return int(Path(manifest.table.file).stem) + 1 if manifest.tables else 1
 
 
 def standing_takes(folder: Folder, manifest: Manifest) -> dict[str, int]:
@@ -299,7 +304,7 @@ def _named_by_calls(
     unlock.enter_context(target.lock())
     kept = read_manifest(target)
     check_same(target, kept, backend)
-    mine, found.entry.file = found.entry.file, INPUT.format(len(kept.tables) + 1)
+    mine, found.entry.file = found.entry.file, INPUT.format(next_table(kept))
     with storing(target, "handing the table over"):
         draft.temporary(mine).rename(target.temporary(found.entry.file))
         if (draft.path / "clips").is_dir():
@@ -323,7 +328,8 @@ def _adopt(folder: Folder, manifest: Manifest, entry: TableEntry) -> TableEntry:
             return before
     with storing(folder, "writing the table"):
         folder.publish(entry.file)
-    manifest.tables.append(entry)
+    # A table that was lost is not asked for any more.
+    manifest.tables = [*(table for table in manifest.tables if folder.exists(table.file)), entry]
     manifest.write(folder)
     return entry
 
@@ -331,7 +337,7 @@ def _adopt(folder: Folder, manifest: Manifest, entry: TableEntry) -> TableEntry:
 def _with_takes(folder: Folder, manifest: Manifest, redo: Mapping[str, int]) -> TableEntry:
     """Write the run's table once more, with other takes for some rows."""
     before = manifest.table
-    entry = replace(before, file=INPUT.format(len(manifest.tables) + 1))
+    entry = replace(before, file=INPUT.format(next_table(manifest)))
     with storing(folder, "writing the table"), pq.ParquetFile(folder.source(before.file)) as file:
         schema = file.schema_arrow
         place, ids_at = schema.get_field_index(TAKE), schema.get_field_index("spf:row_id")

@@ -115,8 +115,8 @@ class Progress:
         self._draws = self._shown and dashboard(show) is None
         self._name = line.partition(": ")[0]
         self._bar: Any = None
-        has_bar = (
-            self._draws and total and (is_notebook() or (sys.stderr is not None and sys.stderr.isatty()))
+        has_bar = self._draws and (
+            is_notebook() or (total and sys.stderr is not None and sys.stderr.isatty())
         )
         if not (has_bar and is_notebook()):
             # On a terminal a label is cut off at the right edge, and that is where the price stands.
@@ -193,8 +193,8 @@ class Progress:
 
     @staticmethod
     def say(line: str, show: bool | Literal["dashboard"]) -> None:  # noqa: FBT001 - the option as it was given
-        """Write one line, if the run option ``progress`` allows it: for a run that is only planned."""
-        say(line, shown=bool(show))
+        """Write the line of a run that is only planned; in a notebook the run itself says it."""
+        say(line, shown=bool(show) and not is_notebook())
 
     def note(self, line: str) -> None:
         """Write one line beside the bar, unless nothing is to be shown; the log has it either way."""

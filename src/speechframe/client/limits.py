@@ -13,9 +13,9 @@ __all__ = ["MIB", "Bounds", "Timeouts"]
 KIB = 1024
 MIB = 1024 * KIB
 
-_SECONDS_A_CHARACTER = 1.0
+_SECONDS_A_CHARACTER = 0.4
 """Speech takes about 0.07 s a character; slowed down, of a script with a word a character, perhaps 0.6."""
-_GRACE_S = 30.0
+_GRACE_S = 10.0
 _FRAME_BYTES = ChannelType.STEREO.channels * 2
 _LONGEST_S = 86_400.0
 _JSON_BYTES_A_CHARACTER = 1000

@@ -23,6 +23,10 @@ PROBLEM = PREFIX + "problem"
 """Column of an input file, where rows without a call are: what is wrong with each."""
 
 
+NO_WORDS = "no words were found in the audio"
+"""The warning of a row whose words were looked for in its audio."""
+
+
 @dataclass(frozen=True, slots=True)
 class RowRecords:
     """Rows of the table, and where in `records` is the one that represents each."""
@@ -184,6 +188,8 @@ class Joined:
                 columns.append(self._keys(some))
             elif ours == WORDS and self._words is not None:
                 columns.append(self._all_words(some, found))
+            elif ours == "warnings" and self._words is not None:
+                columns.append(self._all_warnings(some, found))
             elif ours == WORDS_BASIS:
                 columns.append(self._words_basis(some, found))
             else:
@@ -206,6 +212,17 @@ class Joined:
         told = _whole(found.column(WORDS))
         positions = self._words.index.find(self._keys(some))
         return pc.if_else(told.is_valid(), told, _whole(self._words.take(positions, [WORDS]).column(0)))
+
+    def _all_warnings(self, some: RowRecords, found: Any) -> Any:
+        """Return the warnings of each row, and that no words were found where they were looked for."""
+        assert self._words is not None  # noqa: S101 - for the type
+        positions = self._words.index.find(self._keys(some))
+        looked_for = _whole(self._words.take(positions, [WORDS]).column(0))
+        is_empty: Any = pc.equal(pc.list_value_length(looked_for), 0)
+        warnings = _whole(found.column("warnings")).to_pylist()
+        for place in np.flatnonzero(is_empty.to_numpy(zero_copy_only=False) == True):  # noqa: E712 - nulls
+            warnings[place] = [*(warnings[place] or ()), NO_WORDS]
+        return pa.array(warnings, found.column("warnings").type)
 
     def _words_basis(self, some: RowRecords, found: Any) -> Any:
         told, all_words = (

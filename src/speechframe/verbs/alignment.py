@@ -7,7 +7,6 @@ and nothing else.
 import asyncio
 import logging
 import threading
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -74,11 +73,6 @@ async def align(run: StoredRun, aligner: "WordAligner", is_stopped: Callable[[],
         What listens.
     is_stopped
         Asked between two rows; what was found by then is kept.
-
-    Warns
-    -----
-    UserWarning
-        When rows are left without words.
     """
     is_cancelled = threading.Event()
     listening = asyncio.ensure_future(
@@ -94,10 +88,7 @@ async def align(run: StoredRun, aligner: "WordAligner", is_stopped: Callable[[],
     if found:
         log.info("words of %d rows aligned by %s; run folder %s", found, aligner.name, run.path)
     if failed:
-        said = (
-            f"{aligner.name} found no words in the audio of {failed:,} of {found + failed:,} rows: {reason}"
-        )
-        warnings.warn(said, stacklevel=2)
+        log.info("%s found no words in the audio of %d rows: %s", aligner.name, failed, reason)
 
 
 def _align(run: StoredRun, aligner: "WordAligner", is_stopped: Callable[[], bool]) -> tuple[int, int, str]:
@@ -121,7 +112,8 @@ def _align(run: StoredRun, aligner: "WordAligner", is_stopped: Callable[[], bool
             found[key] = _words_of(row, aligner)
         except SpeechframeError as error:
             failed, reason = failed + 1, reason or str(error)
-            log.warning("no words for the call %s: %s", key, error)
+            found[key] = ()
+            log.info("no words for the call %s: %s", key, error)
         if len(found) >= _AT_ONCE:
             _keep(run.folder, found)
             count, found = count + len(found), {}

@@ -103,9 +103,11 @@ class VoiceBook:
         for model, ids in self._others.items():
             if name.casefold() in ids:
                 return FieldProblem(
-                    "voice", f"is a voice of {model.value}", name, f"model={model.value!r}, or a voice of "
-                    f"{self._listing}"
-                )  # fmt: skip
+                    "voice",
+                    f"is a voice of {model.value}",
+                    name,
+                    f'model="{model.value}", or a voice of {self._listing}',
+                )
         names = sorted({*self.voices, *map(_bare, self.voices)})
         close = difflib.get_close_matches(name, names, n=_SHOWN, cutoff=0.5)
         locale, dash, _ = name.rpartition("-")

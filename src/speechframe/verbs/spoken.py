@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from speechframe.batch.backend import Answer, Attempt, Record, Request
 from speechframe.client import Call, Raw, Spoken
-from speechframe.errors import SpeechframeError
+from speechframe.errors import BadAnswer, SpeechframeError
 from speechframe.spec.check import FieldProblem
 from speechframe.spec.speech import Format, Model, Voice
 from speechframe.store.schema import AUDIO_TYPE, WORDS_TYPE, columns
@@ -83,18 +83,25 @@ class SpokenBackend(ServiceBackend):
         is paid and not made again.
         """
         call, began = self.call(request), time.monotonic()
-        if attempt.noted is None:
-            raw = await self.exchange(call, attempt)
-            address = audio_address(raw.body)
-            if address is None:
-                return Answer((call, raw, None), raw.trace_id, raw.latency_ms)
-            await attempt.note(_noted(raw))
-        else:
-            raw = _raw_of(attempt.noted)
-            address = audio_address(raw.body) or ""
+        if attempt.noted is not None:
+            try:
+                raw = _raw_of(attempt.noted)
+                return await self._with_audio(call, raw, attempt, began)
+            except BadAnswer:
+                # The address is gone. Where the service bills a repeat once, it is asked for another.
+                if attempt.idempotency_key is None:
+                    raise
+        raw = await self.exchange(call, attempt)
+        if audio_address(raw.body) is None:
+            return Answer((call, raw, None), raw.trace_id, raw.latency_ms)
+        await attempt.note(_noted(raw))
+        return await self._with_audio(call, raw, attempt, began)
+
+    async def _with_audio(self, call: Call[Any], raw: Raw, attempt: Attempt, began: float) -> Answer:
+        """Fetch the audio behind an answer, in what is left of the attempt's time."""
         spent_s = time.monotonic() - began
         audio = await self.client.fetch(
-            address,
+            audio_address(raw.body) or "",
             deadline_s=None if attempt.deadline_s is None else max(0.0, attempt.deadline_s - spent_s),
             max_bytes=self.max_answer_bytes or self.most_audio_bytes(call),
             admit=attempt.admit,
