@@ -69,9 +69,6 @@ def test_a_suspect_row_gets_another_take_and_no_more_than_asked(services, speak,
 
 
 @pytest.mark.parametrize("odd", [{"audioLengthInSeconds": value} for value in ("NaN", '"1.5"', "-1")])
-@pytest.mark.xfail(
-    strict=True, reason="defect 16: audio that was paid is thrown away for an odd field beside it"
-)
 @pytest.mark.sampled(1)
 def test_good_audio_beside_an_odd_field_is_kept_with_a_warning(odd_row, odd):
     run, _text = odd_row(odd)
@@ -82,14 +79,12 @@ def test_good_audio_beside_an_odd_field_is_kept_with_a_warning(odd_row, odd):
     assert list(row["warnings"])
 
 
-@pytest.mark.xfail(strict=True, reason="defect 21: says 'no JSON: Expecting value'")
 def test_an_answer_that_is_none_says_what_came(odd_row):
     run, _ = odd_row({"text/html": "<html><p>Please log in to the hotel's network"})
     message = run.to_pandas()["error_message"][1]
     assert all(words in message for words in ("200", "text/html", "<html><p>Please log in"))
 
 
-@pytest.mark.xfail(strict=True, reason="defect 4: it goes on and pays for every row")
 def test_a_service_whose_answers_are_all_unusable_stops_the_run(services, speak, lines):
     service = services(faults={"no_audio": 1.0}, idempotent=False, limits_page=False)
     texts = lines(100)
@@ -106,14 +101,12 @@ def test_an_answer_is_not_larger_than_its_text_can_need(services, speak, lines):
     assert "MB" in run.failed["error_message"].iloc[0]
 
 
-@pytest.mark.xfail(strict=True, reason="defect 2: warnings stand in a column that nobody is pointed to")
 def test_warnings_are_counted_where_people_look(odd_row):
     run, _ = odd_row({"warning": '"half of it was left out"'})
     assert "half of it was left out" in run.summary()
     assert list(run.warnings["row_id"].astype(str)) == ["1"]
 
 
-@pytest.mark.xfail(strict=True, reason="defect 18: a silent link holds a row far beyond its limits")
 @pytest.mark.quiet
 @pytest.mark.slow
 def test_time_limits_bound_the_download_too(odd_row, silent):
@@ -145,13 +138,11 @@ def test_nothing_is_said_on_the_error_stream_without_progress(service, tmp_path)
     assert ended.stderr == ""
 
 
-@pytest.mark.xfail(strict=True, reason="defect 12: tags are a list of words, which no sum can use")
 def test_tags_are_keys_and_values_in_the_ledger(service, speak, lines):
     run = speak(service, lines(2), tags={"team": "ads", "line": spf.col("text")})
     assert dict(run.ledger["tags"].iloc[0])["team"] == "ads"
 
 
-@pytest.mark.xfail(strict=True, reason="defect 13: a misspelled voice shows a hundred lines of our frames")
 def test_errors_of_the_user_s_making_show_their_message_in_a_notebook(service, speak, lines):
     with pytest.raises(spf.SpeechframeError) as caught:
         speak(service, lines(2), voice="en-US-noar")

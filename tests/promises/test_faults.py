@@ -68,9 +68,6 @@ def test_what_may_have_been_billed_is_not_sent_again_until_asked(plain, faulty_r
     assert times_billed(plain, text) == 2
 
 
-@pytest.mark.xfail(
-    strict=True, reason="defect 4: an answer with 200 that cannot be used is paid again and again"
-)
 @pytest.mark.parametrize("step", ["truncated", "broken_json", "broken_base64", "no_audio"])
 def test_an_answer_that_cannot_be_used_is_paid_once(plain, faulty_row, step):
     run, text = faulty_row(plain, step, "...")

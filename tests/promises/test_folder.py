@@ -125,7 +125,6 @@ def behind_links(folder, outside):
     return files_below(outside)
 
 
-@pytest.mark.xfail(strict=True, reason="defect 7: the cache is pruned through links")
 def test_pruning_the_cache_removes_nothing_outside_of_it(service, speak, lines, tmp_path):
     speak(service, lines(4), cache=tmp_path / "cache")
     files = behind_links(tmp_path / "cache", tmp_path / "mine")
@@ -135,7 +134,6 @@ def test_pruning_the_cache_removes_nothing_outside_of_it(service, speak, lines, 
     assert all(path.exists() for path in files)
 
 
-@pytest.mark.xfail(strict=True, reason="defect 7: runs are read and written through links")
 def test_a_run_folder_is_left_by_no_link(service, speak, lines, tmp_path):
     run = speak(service, lines(2))
     files = behind_links(tmp_path / "run", tmp_path / "mine")

@@ -113,7 +113,6 @@ def test_a_wait_that_the_service_asks_for_is_kept(services, speak, lines, form):
     assert service.books().early_retries == 0
 
 
-@pytest.mark.xfail(strict=True, reason="defect 17: the row waits until its patience ends")
 def test_a_row_that_is_told_to_wait_too_long_fails_at_once_and_names_the_wait(services, speak, lines):
     service = services()
     texts = lines(6)
@@ -180,9 +179,6 @@ def test_a_region_that_hangs_or_refuses_holds_few_rows(services, silent, lines, 
     assert found.count("charged_unknown") <= (4 if other == "silent" else 0)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="defect 8: a long Retry-After is forgotten with the run that was told it"
-)
 @pytest.mark.slow
 def test_a_long_wait_is_remembered_by_the_next_run(services, speak, lines, tmp_path):
     service = services(idempotent=False, limits_page=False)
@@ -194,7 +190,6 @@ def test_a_long_wait_is_remembered_by_the_next_run(services, speak, lines, tmp_p
     assert set(statuses(run)) != {"done"}
 
 
-@pytest.mark.xfail(strict=True, reason="defect 15: a region that hangs gets eight rows each time it returns")
 @pytest.mark.quiet
 @pytest.mark.slow
 def test_a_region_that_hangs_now_and_again_holds_as_few_rows_as_its_width(services, lines, tmp_path):

@@ -85,8 +85,8 @@ def test_a_pack_in_flight_when_its_process_dies_is_not_paid_again(services, line
 
 @pytest.mark.parametrize("status", [
     "400",
-    pytest.param("413", marks=pytest.mark.xfail(strict=True, reason="defect 14: only 400 splits a pack")),
-    pytest.param("422", marks=pytest.mark.xfail(strict=True, reason="defect 14: only 400 splits a pack")),
+    "413",
+    "422",
 ])  # fmt: skip
 def test_a_refused_pack_is_split_until_only_its_bad_text_fails(plain, translate, lines, status):
     texts = lines(20)
@@ -105,7 +105,6 @@ def test_a_refused_pack_is_split_until_only_its_bad_text_fails(plain, translate,
     {"translated_text": json.dumps("x" * 100_000)},
     {"source_text": json.dumps("Something else was translated here.")},
 ])  # fmt: skip
-@pytest.mark.xfail(strict=True, reason="defect 14: one bad entry loses the whole pack, paid again and again")
 @pytest.mark.sampled(1)
 def test_a_bad_entry_costs_its_text_only(plain, translate, lines, odd):
     texts = lines(12)
@@ -120,7 +119,6 @@ def test_a_bad_entry_costs_its_text_only(plain, translate, lines, odd):
     assert {times_billed(plain, text) for text in texts} == {1}
 
 
-@pytest.mark.xfail(strict=True, reason="defect 14: a source text with other quotes counts as another text")
 def test_an_entry_whose_source_is_spelled_otherwise_is_taken(plain, translate, lines):
     texts = [f'{line} "quoted"' for line in lines(5)]
     plain.set(

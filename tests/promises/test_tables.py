@@ -78,7 +78,6 @@ def test_every_kind_of_table(service, speak, lines, tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind", ["tsv", "csv"])
-@pytest.mark.xfail(strict=True, reason="defect 1: a field that begins with a quote glues lines into one")
 def test_a_field_that_begins_with_a_quote_swallows_no_lines(service, speak, lines, tmp_path, kind):
     texts = lines(60)
     texts[7], texts[14] = f'"{texts[7]}', f'{texts[14]} 5"'
@@ -96,7 +95,6 @@ def test_a_field_that_begins_with_a_quote_swallows_no_lines(service, speak, line
         assert len(run.to_pandas()) == 60
 
 
-@pytest.mark.xfail(strict=True, reason="defect 1: there is no way to say how a file is quoted")
 def test_how_a_file_is_quoted_and_separated_can_be_said(service, speak, lines, tmp_path):
     path = tmp_path / "lines.txt.csv"
     path.write_text("text|note\n" + "".join(f'"{text}|5"\n' for text in lines(4)))
@@ -104,7 +102,6 @@ def test_how_a_file_is_quoted_and_separated_can_be_said(service, speak, lines, t
     assert list(run.to_pandas()["text"]) == [f'"{text}' for text in lines(4)]
 
 
-@pytest.mark.xfail(strict=True, reason="defect 19: nobody learns which row could not be made")
 def test_a_source_that_raises_says_at_which_row(service, speak, lines):
     def rows():
         yield from ({"text": text} for text in lines(3))
@@ -138,9 +135,6 @@ def test_the_caller_s_columns_come_back_as_they_were(service, speak, lines):
     assert [None if note is None else list(note) for note in mine["notes"]] == list(table["notes"])
 
 
-@pytest.mark.xfail(
-    strict=True, reason="defect 19: bytes vanish, an empty dict and whole numbers in nested columns change"
-)
 def test_bytes_and_nested_columns_come_back_as_they_were_or_are_refused_by_name(service, speak, lines):
     table = frame_of(lines(4)).assign(
         raw=[b"\x00\xff", b"", None, b"x"], nested=[{}, {"a": 1}, {"a": None}, None]
@@ -156,13 +150,11 @@ def test_bytes_and_nested_columns_come_back_as_they_were_or_are_refused_by_name(
 
 
 @pytest.mark.parametrize("text", ["...", "\u200b\u200b"])
-@pytest.mark.xfail(strict=True, reason="defect 19: what nobody can say is sent")
 def test_what_is_no_text_is_a_problem_before_anything_is_sent(service, speak, lines, text):
     with pytest.raises(spf.InvalidRows):
         speak(service, [*lines(2), text])
 
 
-@pytest.mark.xfail(strict=True, reason="defect 19: a null id is said to stand twice")
 def test_an_id_that_is_missing_is_called_so(service, speak, lines):
     table = frame_of(lines(4)).assign(id=["a", None, "c", None])
     with pytest.raises(spf.SpeechframeError) as refused:
@@ -204,13 +196,11 @@ def test_columns_constants_and_lists_are_told_apart(service, speak, lines):
         speak(service, table, id="id", voice="who")
 
 
-@pytest.mark.xfail(strict=True, reason="defect 10: a misspelled option says nothing of the right one")
 def test_a_misspelled_option_says_the_nearest_one(service, speak, lines):
     with pytest.raises((TypeError, spf.SpeechframeError), match=r"mean.*max_credits"):
         speak(service, lines(2), max_credit=5)
 
 
-@pytest.mark.xfail(strict=True, reason="defect 10: a misspelled setting says nothing of the right one")
 @pytest.mark.parametrize("place", ["configure", "toml", "command"])
 def test_a_misspelled_setting_says_the_nearest_one(service, speak, lines, place, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -243,7 +233,6 @@ def test_the_default_folder_is_named_by_what_is_asked(service, speak, lines, tmp
     assert set(first.path.parent.iterdir()) == {first.path, other.path}, "something else was left behind"
 
 
-@pytest.mark.xfail(strict=True, reason="defect 10: a language without its country is refused")
 def test_a_language_finds_the_one_locale_of_the_voice(service, speak, lines):
     run = speak(service, lines(1), locale="de")
     assert list(run.to_pandas()["locale"]) == ["de-DE"]

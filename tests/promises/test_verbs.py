@@ -61,14 +61,12 @@ def test_texts_are_translated_in_packs_and_placeholders_come_back(translate):
     assert again.estimate.calls == 0
 
 
-@pytest.mark.xfail(strict=True, reason="defect 22: a time of day in another form counts as a lost number")
 def test_numbers_are_counted_by_what_they_say(translate):
     frame = translate(["A reunião começa às 18h."], targets=["en-US"]).to_pandas()
     assert "6" in frame["translated_text"][0]
     assert frame["placeholders_ok"][0]
 
 
-@pytest.mark.xfail(strict=True, reason="defect 22: branches that were not translated are called right")
 def test_branches_of_a_plural_that_were_not_translated_are_told(translate):
     frame = translate(["{count, plural, one {# new message} other {# new messages}} arrived."]).to_pandas()
     assert "new message" in frame["translated_text"][0]
@@ -104,7 +102,6 @@ def test_a_translated_run_is_spoken(translate, service, tmp_path):
     assert statuses(spoken) == ["done", "done"]
 
 
-@pytest.mark.xfail(strict=True, reason="defect 3: a run of two targets brings each id twice")
 def test_a_run_of_two_targets_brings_row_ids_of_its_own(translate, service, tmp_path):
     table = pd.DataFrame({"id": ["greeting"], "text": ["Good morning."]})
     translated = translate(table, id="id", targets=["pt-BR", "en-GB"], on_invalid="skip")
@@ -171,7 +168,6 @@ except spf.InvalidRows as refused:
 """
 
 
-@pytest.mark.xfail(strict=True, reason="defect 9: any file there is is opened")
 @pytest.mark.slow
 def test_clips_are_regular_files(service, tmp_path):
     os.mkfifo(tmp_path / "pipe")

@@ -1,1 +1,43 @@
-"""One call of one service, in one attempt or as many as it takes."""
+"""One call of one service, in one attempt or as many as it takes.
+
+A call goes down this list:
+
+- `client`: a method for each endpoint; `sync`: the same without ``await``
+- `calls`: a checked request and its bytes, and how its answer is read; `upload`: the clip in a request
+- `caller`: one attempt (``send_once``), or attempts until one works (``call``); `retries`: when and where
+- `exchange`: the only place that knows aiohttp; `download`: audio that came as a URL
+- `answers`: what is read in an answer; `masking`: errors, and keys that show nowhere
+- `limits`: time limits and sizes
+
+Speech while it is made: `stream` (over HTTP, and what all streams have in common), `session`, `turn` and `line`
+(over the WebSocket).
+"""
+
+from speechframe.client.answers import Raw, Spoken, Translated
+from speechframe.client.calls import Call
+from speechframe.client.client import Client
+from speechframe.client.limits import Bounds, Timeouts
+from speechframe.client.retries import Patience
+from speechframe.client.session import StreamSession
+from speechframe.client.stream import Stream, StreamSummary
+from speechframe.client.sync import SyncClient, SyncStream, SyncStreamContext, SyncStreamSession
+from speechframe.client.turn import StreamContext
+
+__all__ = [
+    "Bounds",
+    "Call",
+    "Client",
+    "Patience",
+    "Raw",
+    "Spoken",
+    "Stream",
+    "StreamContext",
+    "StreamSession",
+    "StreamSummary",
+    "SyncClient",
+    "SyncStream",
+    "SyncStreamContext",
+    "SyncStreamSession",
+    "Timeouts",
+    "Translated",
+]

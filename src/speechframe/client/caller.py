@@ -1,0 +1,430 @@
+"""Who calls: one service, one key, and attempts, made once or until one works."""
+
+import asyncio
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Protocol, Self, TypeVar
+
+from pydantic import SecretStr
+from yarl import URL
+
+from speechframe.client.answers import Raw, explained, refuse_no_json
+from speechframe.client.calls import Call
+from speechframe.client.download import Downloader
+from speechframe.client.exchange import Admit, CutOffError, Exchange, Reply
+from speechframe.client.limits import MIB, Bounds, Timeouts
+from speechframe.client.masking import Redactor, refusal, without_secrets
+from speechframe.client.retries import Patience, Regions, persist
+from speechframe.client.slots import ContextSlots
+from speechframe.client.upload import Body
+from speechframe.errors import BadAnswer, ServiceError, SettingsError, SpeechframeError
+from speechframe.settings import Settings, resolve
+from speechframe.settings.hidden import header_text, hidden_key, without_keys
+from speechframe.spec.chosen import API_KEY_HEADER, IDEMPOTENCY_HEADER, TAKE_HEADER
+from speechframe.spec.codes import HttpErrorCode
+from speechframe.spec.endpoints import by_name
+from speechframe.wire.answers import balance_in, decode_object
+from speechframe.wire.errors import trace_id_of
+
+__all__ = ["Caller", "Closable"]
+
+T = TypeVar("T")
+
+JSON = "application/json"
+ANYTHING = "*/*"
+_LIMITS_SERVICE = "speechframe"
+_LARGE_BYTES = 4 * MIB
+"""Answers from this size on are read in a thread, while other calls go on."""
+
+
+class Closable(Protocol):
+    """What is closed with its client."""
+
+    async def close(self) -> None:
+        """Close it; doing it again is nothing."""
+
+
+class Caller:
+    """What a :class:`Client` is beside its endpoints; parameters and errors stand there."""
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        api_key: str | SecretStr | None = None,
+        base_url: str | None = None,
+        regions: tuple[str, ...] | None = None,
+        timeouts: Timeouts | None = None,
+        bounds: Bounds | None = None,
+        patience: Patience | None = None,
+        max_connections: int = 256,
+    ) -> None:
+        # Hidden at once: a detailed traceback of whatever is raised below shows these locals.
+        api_key, base_url = hidden_key(api_key), without_keys(base_url)
+        if api_key is not None:
+            header_text(api_key, "the api key")
+        settings = _settled(settings, {"api_key": api_key, "base_url": base_url, "regions": regions})
+        key = header_text(settings.api_key, "the api key")
+        self._settings = settings
+        self.timeouts, self.bounds = timeouts or Timeouts(), bounds or Bounds()
+        self.patience = patience or Patience()
+        self.redactor = Redactor(key)
+        self.key_header = {API_KEY_HEADER: key}
+        addresses = settings.addresses()
+        self.health = Regions(addresses)
+        self.exchange = Exchange(
+            connect_s=self.timeouts.connect_s,
+            max_connections=max_connections,
+            trust_env=settings.trust_env,
+            ca_file=settings.ca_file,
+        )
+        self.slots = ContextSlots()
+        self.opened: weakref.WeakSet[Closable] = weakref.WeakSet()
+        # Base64 audio does not shrink: packing it would cost both ends time.
+        self._headers = {
+            "Accept": JSON,
+            "Accept-Encoding": "identity",
+            "Content-Type": JSON,
+            **self.key_header,
+        }
+        self._urls: dict[tuple[str, str], URL] = {}
+        self._downloader = Downloader(self.exchange, addresses.values(), self.bounds.error_bytes)
+
+    def __repr__(self) -> str:
+        """Return the service and its regions, never the key."""
+        # Also of a client whose making failed: its repr stands in the traceback.
+        settings = getattr(self, "_settings", None)
+        if settings is None:
+            return "Client()"
+        return f"Client(service={settings.identity()!r}, regions={tuple(settings.addresses())!r})"
+
+    async def __aenter__(self) -> Self:
+        """Return the client; connections are made when they are needed."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close the client."""
+        await self.close()
+
+    @property
+    def regions(self) -> tuple[str, ...]:
+        """Names of the regions in order of preference; the global address usually stands last."""
+        return self.health.names
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force."""
+        return self._settings
+
+    async def close(self) -> None:
+        """Close every stream, session and connection; further calls raise RuntimeError."""
+        for one in list(self.opened):
+            await one.close()
+        await self.exchange.close()
+
+    async def send_once(
+        self,
+        call: Call[Any],
+        *,
+        region: str | None = None,
+        deadline_s: float | None = None,
+        max_bytes: int | None = None,
+        admit: Admit | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Raw:
+        """Return the answer to one attempt as it came: :meth:`Call.decode` reads it.
+
+        Parameters
+        ----------
+        call
+            What to send.
+        region
+            One of :attr:`regions`; the first by default.
+        deadline_s
+            Limit of the attempt in seconds, instead of the one that grows with the text (:class:`Timeouts`).
+        max_bytes
+            The largest answer, instead of the one that grows with the text (:class:`Bounds`).
+        admit
+            Awaited before so many more bytes of the answer are read.
+        headers
+            Further headers; ours win.
+
+        Raises
+        ------
+        ServiceError
+            An error status; the subclass tells which. A redirect is one too: none is followed, as the key
+            would go along.
+        ConnectionFailed, TimedOut
+            No answer; ``sent`` is False only when it is certain that no byte of the request left.
+        BadAnswer
+            A 200 that cannot be read or is no JSON; most likely billed.
+        AudioError
+            The file of a clip cannot be read, or is another one by now; the request was not completed.
+        SettingsError
+            There is no such region.
+        """
+        name = region if region is not None else self.regions[0]
+        began_s = time.perf_counter()
+        try:
+            reply = await self.exchange.ask(
+                "POST",
+                self.url(name, call.operation),
+                headers=self.headers_of(call, headers),
+                body=call.body,
+                timeout_s=call.timeout_s(self.timeouts) if deadline_s is None else deadline_s,
+                max_bytes=call.max_bytes(self.bounds)[0] if max_bytes is None else max_bytes,
+                max_error_bytes=self.bounds.error_bytes,
+                admit=admit,
+            )
+            if not reply.ok:
+                raise refusal(reply.status, reply.headers, reply.body, self.redactor)
+            if call.is_json:
+                self._refuse_no_json(reply)
+            return Raw(
+                reply.body,
+                reply.headers,
+                trace_id_of(reply.headers, self.redactor.clean),
+                (time.perf_counter() - began_s) * 1000,
+                name,
+                self.redactor,
+                _from_any_thread(reply.drop),
+            )
+        except CutOffError as cut:
+            error: SpeechframeError = BadAnswer(
+                str(cut), trace_id=cut.trace_id, remaining_characters=cut.remaining_characters
+            )
+        except SpeechframeError as raised:
+            error = raised
+        raise without_secrets(error, self.redactor)
+
+    async def fetch(
+        self,
+        url: str,
+        *,
+        deadline_s: float | None = None,
+        max_bytes: int | None = None,
+        admit: Admit | None = None,
+        region: str | None = None,
+    ) -> bytes:
+        """Return audio that an answer named a URL of, without sending the key anywhere.
+
+        What may pass (a dropped connection, a 5xx) is tried again within the time limit.
+
+        Parameters
+        ----------
+        url
+            The address; a path is one of the service.
+        deadline_s
+            Limit in seconds; ``Timeouts.download_s`` by default.
+        max_bytes
+            The largest file; ``Bounds.download_bytes`` by default.
+        admit
+            Awaited before so many more bytes are read.
+        region
+            The region that answered, which paths are relative to.
+
+        Raises
+        ------
+        BadAnswer
+            It cannot be fetched, or must not: the address is in a private network, or plain http elsewhere.
+        """
+        try:
+            return await self._downloader.fetch(
+                url,
+                self.url(region or self.regions[0], "generate"),
+                timeout_s=self.timeouts.download_s if deadline_s is None else deadline_s,
+                max_bytes=self.bounds.download_bytes if max_bytes is None else max_bytes,
+                admit=admit,
+            )
+        except SpeechframeError as error:
+            failure = without_secrets(error, self.redactor)
+        raise failure
+
+    async def call(self, call: Call[Any]) -> Any:
+        """Return the answer, read and with its audio, retrying within this client's :class:`Patience`.
+
+        Retried are 408, 429, 500, 503 and connections that failed before the request was sent. After a 503,
+        and after a connection that could not be made, the other regions are tried at once. What may have
+        been billed is not repeated, unless ``Patience(repeat_unknown=True)`` says so.
+
+        Parameters
+        ----------
+        call
+            What to send.
+
+        Returns
+        -------
+        Spoken | Translated
+            By the call's operation.
+
+        Raises
+        ------
+        SpeechframeError
+            What the last attempt met, see :meth:`send_once`; a :class:`ServiceError` counts its ``attempts``.
+        """
+
+        async def attempt(region: str) -> Any:
+            began_s = time.perf_counter()
+            raw = await self.send_once(call, region=region)
+            audio = await self._audio_of(call, raw)
+            if len(raw.body) < _LARGE_BYTES:
+                answer = call.decode(raw, audio=audio)
+            else:
+                answer = await asyncio.to_thread(call.decode, raw, audio=audio)
+            if audio is None:
+                return answer
+            return replace(answer, latency_ms=(time.perf_counter() - began_s) * 1000)
+
+        answer, attempts = await persist(attempt, self.health, self.patience)
+        return answer if attempts == 1 else replace(answer, attempts=attempts)
+
+    async def _audio_of(self, call: Call[Any], raw: Raw) -> bytes | None:
+        url = call.audio_url(raw)
+        if url is None:
+            return None
+        try:
+            return await self.fetch(url, max_bytes=call.max_bytes(self.bounds)[1], region=raw.region)
+        except BadAnswer as error:
+            failure = error
+        failure.remaining_characters = balance_in(raw.body)
+        raise explained(failure, raw, is_json=False)
+
+    async def limits(self) -> dict[str, Any] | None:
+        """Return the page of limits of a speechframe service (our addition); None from any other service.
+
+        Raises
+        ------
+        ServiceError, ConnectionFailed
+            When the service cannot be reached or is too busy to say.
+        """
+        try:
+            page = await self.get("limits", decode_object)
+            page = self.redactor.for_content().clean_value(page)
+        except ServiceError as error:
+            # What a service answers to an address it does not have is its own business: 404, 403, 302 ...
+            # Only the code tells that a 403 is about the key.
+            if error.retryable or error.code == HttpErrorCode.INVALID_KEY:
+                raise
+            return None
+        except BadAnswer:
+            return None
+        return page if page.get("service") == _LIMITS_SERVICE else None
+
+    async def get(
+        self,
+        endpoint: str,
+        decode: Callable[[bytes], T],
+        query: Mapping[str, str] | None = None,
+        secret: Mapping[str, str] | None = None,
+    ) -> T:
+        """Return what a listing holds; asking costs nothing, so whatever failed is tried again.
+
+        Parameters
+        ----------
+        endpoint
+            Its name in `spec.endpoints`.
+        decode
+            Reads a good answer.
+        query
+            Of the address.
+        secret
+            A header that is sent instead of the key.
+        """
+        headers = {"Accept": JSON, "Accept-Encoding": "gzip, deflate", **(secret or self.key_header)}
+        redactor = self.redactor_of(secret)
+
+        async def attempt(region: str) -> Reply:
+            try:
+                reply = await self.exchange.ask(
+                    "GET",
+                    self.url(region, endpoint).with_query(query or {}),
+                    headers=headers,
+                    timeout_s=self.timeouts.base_s,
+                    max_bytes=self.bounds.listing_bytes,
+                    max_error_bytes=self.bounds.error_bytes,
+                )
+                if reply.ok:
+                    return reply
+                error: SpeechframeError = refusal(reply.status, reply.headers, reply.body, redactor)
+            except SpeechframeError as raised:
+                error = raised
+            raise without_secrets(error, redactor)
+
+        reply, _ = await persist(attempt, self.health, replace(self.patience, repeat_unknown=True))
+        try:
+            return decode(reply.body)
+        except BadAnswer as error:
+            reply.drop()
+            raw = Raw(reply.body, reply.headers, trace_id_of(reply.headers), 0.0, "", redactor)
+            failure = explained(error, raw, is_json=True)
+        raise failure
+
+    def redactor_of(self, secret: Mapping[str, str] | None) -> Redactor:
+        """Return what masks the key, and a secret that is sent instead of it."""
+        return Redactor(*self.key_header.values(), *secret.values()) if secret else self.redactor
+
+    def url(self, region: str, endpoint: str) -> URL:
+        """Return the address of an endpoint in a region.
+
+        Raises
+        ------
+        SettingsError
+            There is no such region.
+        """
+        found = self._urls.get((region, endpoint))
+        if found is None:
+            if region not in self.regions:
+                raise SettingsError(f"there is no region {region!r} here, only {', '.join(self.regions)}")
+            found = URL(self.health.addresses[region] + by_name(endpoint).path)
+            self._urls[region, endpoint] = found
+        return found
+
+    def headers_of(self, call: Call[Any], further: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Return the headers that a call is sent with; `further` ones never replace ours."""
+        is_plain = call.is_json and isinstance(call.body, bytes)
+        if is_plain and call.idempotency_key is None and not call.take and not further:
+            return self._headers
+        headers = {**self._headers, "Accept": JSON if call.is_json else ANYTHING}
+        if isinstance(call.body, Body):
+            headers["Content-Type"] = call.body.form.content_type
+        if call.idempotency_key is not None:
+            headers[IDEMPOTENCY_HEADER] = call.idempotency_key
+        if call.take:
+            headers[TAKE_HEADER] = str(call.take)
+        ours = {name.lower() for name in headers}
+        return headers | {name: value for name, value in (further or {}).items() if name.lower() not in ours}
+
+    def _refuse_no_json(self, reply: Reply) -> None:
+        try:
+            refuse_no_json(reply.status, reply.body, reply.headers, self.redactor)
+        except BadAnswer:
+            reply.drop()
+            raise
+
+
+def _from_any_thread(drop: Callable[[], None]) -> Callable[[], None]:
+    """Return what drops a connection of the running loop, from any thread."""
+    loop = asyncio.get_running_loop()
+
+    def dropped() -> None:
+        if asyncio._get_running_loop() is loop:  # noqa: SLF001 - the documented one raises where there is none
+            drop()
+        else:
+            with suppress(RuntimeError):  # the loop is closed, and so is the connection
+                loop.call_soon_threadsafe(drop)
+
+    return dropped
+
+
+def _settled(settings: Settings | None, given: dict[str, Any]) -> Settings:
+    given = {name: value for name, value in given.items() if value is not None}
+    settled = resolve(**given) if settings is None else replace(settings, **given)
+    if settled.api_key is None or not settled.addresses():
+        raise SettingsError(
+            "a client needs an address and a key: set SPEECHFRAME_BASE_URL and SPEECHFRAME_API_KEY, or pass "
+            "base_url and api_key. speechframe.local_service() gives both without any account."
+        )
+    return settled

@@ -1,0 +1,301 @@
+"""The client: a method for each endpoint of the document that speaks, changes, translates or lists."""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from os import PathLike
+from typing import Any
+
+from pydantic import SecretStr
+
+from speechframe.client.answers import Spoken, Translated
+from speechframe.client.caller import Caller
+from speechframe.client.calls import change_call, generate_call, stream_call, translate_call
+from speechframe.client.session import StreamSession
+from speechframe.client.stream import Stream, start
+from speechframe.settings.hidden import header_text, hidden_key
+from speechframe.spec.auth import AuthToken
+from speechframe.spec.chosen import TOKEN_HEADER
+from speechframe.spec.speech import Voice
+from speechframe.wire.bodies import decode_token, decode_voices
+
+__all__ = ["AudioLike", "Client"]
+
+AudioLike = bytes | str | PathLike[str] | tuple[Any, int]
+"""A clip: the bytes of a file, the path of one, or an array and its rate in Hz."""
+
+
+class Client(Caller):
+    """Calls to one service, with one key, from one event loop.
+
+    Parameters
+    ----------
+    settings
+        Where the service is; by default what :func:`speechframe.settings.resolve` finds.
+    api_key, base_url, regions
+        Override single settings.
+    timeouts, bounds, patience
+        Time limits, largest answers, and how long ``call`` keeps trying.
+    max_connections
+        Connections open at once; a call beyond them waits, and one that waits is known to be unsent.
+
+    Raises
+    ------
+    SettingsError
+        When no address or no key is configured, or one of them cannot be used.
+
+    Examples
+    --------
+    >>> import asyncio
+    >>> async def main() -> None:
+    ...     async with Client(base_url="http://127.0.0.1:8099", api_key="my-key") as client:
+    ...         print(client.regions, "my-key" in repr(client))
+    >>> asyncio.run(main())
+    ('global',) False
+    """
+
+    _takes_source: bool | None = None
+    """Whether the service takes the language of texts to translate; None until it was asked."""
+
+    async def generate(
+        self,
+        text: str,
+        *,
+        voice: str,
+        model: str = "gen2",
+        take: int = 0,
+        idempotency_key: str | None = None,
+        **fields: Any,
+    ) -> Spoken:
+        """Return `text` spoken (sections 2.1 and 4.1).
+
+        Parameters
+        ----------
+        text
+            The text; may hold pause markers such as ``[pause 1.5s]``.
+        voice
+            Full voice id or bare name.
+        model
+            ``"gen2"``; the endpoint knows no other.
+        take, idempotency_key
+            See :class:`Call`.
+        **fields
+            Any other field of :class:`speechframe.spec.speech.GenerateRequest` by its Python name:
+            ``locale``, ``style``, ``rate``, ``pronunciation_dictionary`` ...
+
+        Raises
+        ------
+        InvalidRows
+            A field is unknown or out of range; nothing was sent.
+        SpeechframeError
+            See :meth:`call`.
+
+        Warns
+        -----
+        DeprecationWarning
+            For a field that the document calls deprecated.
+        """
+        made = generate_call(
+            text, voice=voice, model=model, take=take, idempotency_key=idempotency_key, stacklevel=3, **fields
+        )
+        spoken: Spoken = await self.call(made)
+        return spoken
+
+    async def stream(
+        self,
+        text: str,
+        *,
+        voice: str,
+        model: str | None = None,
+        take: int = 0,
+        idempotency_key: str | None = None,
+        **fields: Any,
+    ) -> Stream:
+        """Return `text` as audio that is heard while it arrives (sections 2.2 and 4.1).
+
+        The stream is returned when its first audio is there: until then failures are retried as
+        :meth:`call` does it, and never afterwards.
+
+        Parameters
+        ----------
+        text
+            The text; may hold pause markers such as ``[pause 1.5s]``.
+        voice
+            Full voice id or bare name, from the model's catalogue.
+        model
+            ``"falcon-2"`` or ``"gen2"`` (deprecated here); by default what the region takes (section 2.2).
+        take, idempotency_key
+            See :class:`Call`.
+        **fields
+            Any other field of :class:`speechframe.spec.speech.StreamRequest` by its Python name:
+            ``format``, ``sample_rate``, ``channel_type``, ``locale``, ``style``, ``rate``, ``pitch`` ...
+
+        Raises
+        ------
+        InvalidRows
+            A field is unknown or out of range; nothing was sent.
+        SpeechframeError
+            See :meth:`call`. Once audio has come, :class:`StreamBroken`, from the stream.
+
+        Warns
+        -----
+        DeprecationWarning
+            For a field that the document calls deprecated.
+
+        Examples
+        --------
+        >>> stream = await client.stream("Good morning.", voice="ivy", format="MP3")  # doctest: +SKIP
+        >>> async for chunk in stream:  # doctest: +SKIP
+        ...     player.write(chunk)
+        """
+        call = stream_call(
+            text, voice=voice, model=model, take=take, idempotency_key=idempotency_key, stacklevel=3, **fields
+        )
+        return await start(self, call)
+
+    def stream_session(
+        self, *, voice: str | None = None, max_contexts: int | None = None, **fields: Any
+    ) -> StreamSession:
+        """Return a session over the WebSocket: text as it is written, many turns at once (sections 3 and 6).
+
+        Parameters
+        ----------
+        voice
+            Full voice id or bare name of all turns that name none; the service's default voice without.
+        max_contexts
+            How many turns of this client may be active at once; by default what the service publishes for
+            the key, else the document's number for the region.
+        **fields
+            ``model``, ``format``, ``sample_rate``, ``channel_type``; ``locale``, ``style``, ``rate``,
+            ``pitch``, ``variation``, ``pronunciation_dictionary``; ``min_buffer_size``,
+            ``max_buffer_delay_in_ms``, ``predictive_chunking``.
+
+        Raises
+        ------
+        InvalidRows
+            A field is unknown or out of range.
+        ValueError
+            `max_contexts` is below 1.
+
+        Examples
+        --------
+        >>> async with client.stream_session(voice="ivy", format="PCM") as session:  # doctest: +SKIP
+        ...     async for chunk in session.speak(tokens):
+        ...         player.write(chunk)
+        """
+        return StreamSession(self, voice=voice, max_contexts=max_contexts, **fields)
+
+    async def change_voice(
+        self,
+        audio: AudioLike,
+        *,
+        voice: str,
+        locale: str | None = None,
+        take: int = 0,
+        idempotency_key: str | None = None,
+        **fields: Any,
+    ) -> Spoken:
+        """Return a clip in another voice (sections 2.5 and 4.2).
+
+        Parameters
+        ----------
+        audio
+            The bytes of an audio file, the path of one (it is read piece by piece while it is sent), or
+            ``(array, rate in Hz)``: floats in [-1, 1] or int16, ``(frames,)`` or ``(frames, channels)``.
+        voice
+            Full voice id or bare name.
+        locale
+            Language of the output, the field ``multi_native_locale``.
+        take, idempotency_key
+            See :class:`Call`.
+        **fields
+            Any other field of :class:`speechframe.spec.changer.ConvertRequest` by its name: ``pitch``,
+            ``retain_accent``, ``return_transcription``, ``format`` ...
+
+        Raises
+        ------
+        InvalidRows
+            A field is unknown or out of range, or the clip is no audio; nothing was sent.
+        AudioError
+            The file has changed or gone while it was to be sent.
+        SpeechframeError
+            See :meth:`call`.
+        """
+        asked = {"voice": voice, "locale": locale, "take": take, "idempotency_key": idempotency_key, **fields}
+        changed: Spoken = await self.call(await asyncio.to_thread(change_call, audio, **asked))
+        return changed
+
+    async def translate(
+        self,
+        texts: Sequence[str],
+        *,
+        target: str,
+        source: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Translated:
+        """Return `texts` translated, in their order (section 2.6).
+
+        Parameters
+        ----------
+        texts
+            A list of texts (one string is a list of one).
+        target
+            The language wanted: a code or locale in any spelling (``"fr-FR"``, ``"fr_fr"``).
+        source
+            The language of the texts. The document has no such field: it is sent to a service that
+            says in its limits that it takes it, and to no other.
+        idempotency_key
+            See :class:`Call`.
+
+        Raises
+        ------
+        InvalidRows
+            Before anything is sent, when texts or languages cannot be; ``problems`` has every one.
+        SpeechframeError
+            As :meth:`call`. An unknown pair of languages is a ``BadRequest``, and an answer whose texts are
+            not those that were sent, in their order, is a ``BadAnswer``.
+
+        Examples
+        --------
+        >>> answer = await client.translate(["Good morning."], target="pt-BR")  # doctest: +SKIP
+        >>> answer.translations, answer.routes  # doctest: +SKIP
+        (('Bom dia.',), ('en>pt-BR',))
+        """
+        made = translate_call(texts, target=target, source=source, idempotency_key=idempotency_key)
+        if source is not None:
+            if self._takes_source is None:
+                self._takes_source = (await self.limits() or {}).get("source_language") is True
+            if not self._takes_source:
+                made = translate_call(texts, target=target, idempotency_key=idempotency_key)
+        found: Translated = await self.call(made)
+        return found
+
+    async def voices(self, model: str = "gen2", *, token: str | SecretStr | None = None) -> list[Voice]:
+        """Return the voices of a model's catalogue (sections 2.4 and 4.1).
+
+        Parameters
+        ----------
+        model
+            ``"gen2"`` or ``"falcon-2"``; the catalogues differ.
+        token
+            A token from :meth:`token`; it is then sent instead of the key.
+
+        Raises
+        ------
+        SpeechframeError
+            See :meth:`call`. Listing costs nothing, so that dropped connections are retried as well.
+        """
+        token = hidden_key(token)
+        secret = None if token is None else {TOKEN_HEADER: header_text(token, "the token")}
+        clean = self.redactor_of(secret).for_content().clean_value
+        return await self.get("voices", partial(decode_voices, clean=clean), {"model": model}, secret)
+
+    async def token(self) -> AuthToken:
+        """Return a short-lived token in exchange for the key (sections 2.7 and 4.4).
+
+        Raises
+        ------
+        SpeechframeError
+            See :meth:`call`; a bad key is :class:`PermissionDenied`.
+        """
+        return await self.get("token", decode_token)

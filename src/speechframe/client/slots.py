@@ -1,0 +1,56 @@
+"""How many turns are active over WebSockets with a client's key."""
+
+import weakref
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from speechframe.spec.limits import LEAST_CONCURRENCY, REGIONS, Pool
+from speechframe.wire.turns import Slots
+
+__all__ = ["ContextSlots"]
+
+_LARGEST_CAP = 100_000
+
+
+class _Waiting(Protocol):
+    def poke(self) -> None:
+        """Look what there is to do."""
+
+
+class ContextSlots(Slots):
+    """The contexts that are active with a client's key, over all of its sockets.
+
+    Examples
+    --------
+    >>> slots = ContextSlots()
+    >>> slots.learn({"pools": {"streaming": 15}}, "us-east")
+    >>> slots.cap
+    15
+    """
+
+    def __init__(self) -> None:
+        super().__init__(LEAST_CONCURRENCY)
+        self.waiting: weakref.WeakSet[_Waiting] = weakref.WeakSet()
+        """Poked when a slot is free."""
+        self.is_known = False
+
+    def free(self) -> None:
+        """Give a slot back, and have everyone who waits for one look."""
+        super().free()
+        for one in self.waiting:
+            one.poke()
+
+    def set(self, cap: int) -> None:
+        """Take that so many contexts may be active."""
+        self.cap, self.is_known = cap, True
+
+    def learn(self, limits: Mapping[str, Any], region: str) -> None:
+        """Take what a page of limits publishes for the key, else what the document says of the region."""
+        pools = limits.get("pools")
+        said = pools.get(Pool.STREAMING) if isinstance(pools, Mapping) else None
+        documented = REGIONS[region].streaming_concurrency if region in REGIONS else None
+        # A page may hold anything; True is an int.
+        if type(said) is int and said >= 1:
+            self.set(min(said, _LARGEST_CAP))
+        else:
+            self.set(documented or self.cap)
