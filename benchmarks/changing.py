@@ -10,8 +10,8 @@ import psutil
 from benchmarks.child import Clock
 from benchmarks.lab import Lab
 from benchmarks.report import Figure, at_most
+from speechframe.client import SyncClient
 from speechframe.local import local_service
-from speechframe.old_client import SyncClient
 
 PATH = "/v1/voice-changer/convert"
 TARGETS = ("nora", "hank", "ruby", "oscar")

@@ -64,9 +64,6 @@ def main() -> None:
 
 
 def _do(told: dict[str, Any]) -> None:
-    for name in told["hide"]:
-        # An import of it now fails as if it were not installed.
-        sys.modules[name] = None  # type: ignore[assignment]
     if told["tuned"]:
         from speechframe._allocator import tune_allocator
 

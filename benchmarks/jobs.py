@@ -1,19 +1,16 @@
-"""What we do with a service: single attempts, and whole durable jobs."""
+"""What we do with a service: whole durable jobs."""
 
 import asyncio
 import shutil
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from benchmarks.child import Clock, status_mb
 from benchmarks.texts import SAMPLE_RATE, VOICE, lines
 from speechframe import aio
-from speechframe.old_client import Client
-from speechframe.old_client.calls import make_call
-from speechframe.old_store.parts import PART_ROWS, part_files
 from speechframe.settings import Settings
+from speechframe.store.journal import MOST_ROWS
 
 _SAMPLE_S = 0.25
 
@@ -21,34 +18,6 @@ _SAMPLE_S = 0.25
 def settings_of(to: dict[str, str]) -> Settings:
     """Return how `to` is reached."""
     return Settings(base_url=to["url"], api_key=to["key"], profile=to["profile"])
-
-
-def send_once(
-    clock: Clock, to: dict[str, str], rows: int, characters: int, workers: int, format: str, warm: int = 0
-):
-    """Check, send and decode: the client without anything of a batch."""
-    return asyncio.run(_send_once(clock, to, rows, characters, workers, format, warm))
-
-
-async def _send_once(clock, to, rows, characters, workers, format, warm):
-    audio_bytes = words = answered = 0
-
-    async def work(client: Client, texts: Iterator[str]) -> None:
-        nonlocal audio_bytes, words, answered
-        for text in texts:
-            call = make_call(text, voice=VOICE, format=format, sample_rate=SAMPLE_RATE, encode_as_base64=True)
-            spoken = await client.send_once(call)
-            audio_bytes, words = audio_bytes + len(spoken.audio), words + len(spoken.words)
-            answered += 1
-
-    async with Client(settings_of(to)) as client:
-        early = lines(warm, characters, first=rows)
-        await asyncio.gather(*(work(client, early) for _ in range(workers)))
-        audio_bytes = words = answered = 0
-        todo = lines(rows, characters)
-        with clock:
-            await asyncio.gather(*(work(client, todo) for _ in range(workers)))
-    return {"rows": answered, "audio_bytes": audio_bytes, "words": words}
 
 
 def generate(
@@ -98,7 +67,7 @@ def generate_file(
 
     def watch() -> None:
         while not ended.wait(_SAMPLE_S):
-            samples.append((len(part_files(path)) * PART_ROWS, status_mb("VmRSS")))
+            samples.append((len(list(path.glob("parts/*.parquet"))) * MOST_ROWS, status_mb("VmRSS")))
 
     watcher = threading.Thread(target=watch)
     with clock:

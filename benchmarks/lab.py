@@ -117,7 +117,7 @@ class Lab:
         self.tiny = tiny
         self._profiled = profiled
         self._folder = Path()
-        self._idle: dict[tuple[Any, ...], list[Child]] = {}
+        self._idle: dict[bool, list[Child]] = {}
 
     def __enter__(self) -> Self:
         # Beside the code and not under /tmp, which may be memory: the disk is part of what is measured.
@@ -170,12 +170,11 @@ class Lab:
         job: str,
         service: FaultyService | None = None,
         *,
-        hide: Sequence[str] = (),
         tuned: bool = False,
         **arguments: Any,
     ) -> Ran:
         """Do a job in a fresh process; `arguments["rows"]`, where given, must all come to an end."""
-        return self.children(job, service, [arguments], hide=hide, tuned=tuned)[0]
+        return self.children(job, service, [arguments], tuned=tuned)[0]
 
     def children(
         self,
@@ -183,14 +182,13 @@ class Lab:
         service: FaultyService | None,
         arguments: Sequence[dict[str, Any]],
         *,
-        hide: Sequence[str] = (),
         tuned: bool = False,
     ) -> list[Ran]:
         """Do a job in several fresh processes that begin together, one for each of `arguments`."""
         to = {} if service is None else {"to": _address(service)}
-        common = {"job": job, "hide": list(hide), "tuned": tuned, "profiled": self._profiled}
+        common = {"job": job, "tuned": tuned, "profiled": self._profiled}
         with contextlib.ExitStack() as ends:
-            started = [ends.enter_context(self._process((*hide, tuned))) for _ in arguments]
+            started = [ends.enter_context(self._process(is_tuned=tuned)) for _ in arguments]
             for child, own in zip(started, arguments, strict=True):
                 child.get_ready({**common, "arguments": {**to, **own}})
             busy_s = _cpu_s(service)
@@ -205,9 +203,9 @@ class Lab:
         return [Ran.of(said, busy_s / longest_s) for said in found]
 
     @contextlib.contextmanager
-    def _process(self, kind: tuple[Any, ...]) -> Iterator[Child]:
+    def _process(self, *, is_tuned: bool) -> Iterator[Child]:
         """Give a child for the block: always a new one, but where figures do not matter."""
-        idle = self._idle.setdefault(kind, [])
+        idle = self._idle.setdefault(is_tuned, [])
         child = idle.pop() if idle else Child()
         try:
             yield child

@@ -12,7 +12,7 @@ MILLION = 1_000_000
 
 
 def m1(lab: Lab) -> Iterator[Figure]:
-    few, many = lab.size(5_000, 40), lab.size(40_000, 80)
+    few, many = lab.size(20_000, 40), lab.size(40_000, 80)
     small, large = [], []
     for _ in range(lab.rounds_up_to(2)):
         small.append(_whole(lab, few, "WAV", 60_000))
@@ -20,7 +20,7 @@ def m1(lab: Lab) -> Iterator[Figure]:
     shares = [one.service_share for one in (*small, *large)]
     reference = f"{few:,} rows, {statistics.median(one.over_mb for one in small):.0f} MB"
     what = f"peak memory over import, {many:,} rows of 60 KB"
-    yield Figure.of("M1", what, [one.over_mb for one in large], "MB", at_most(260), reference, shares)
+    yield Figure.of("M1", what, [one.over_mb for one in large], "MB", at_most(120), reference, shares)
     growths = [100 * (more.over_mb / less.over_mb - 1) for more, less in zip(large, small, strict=True)]
     yield Figure.of("M1", "the same: growth", growths, "%", at_most(5.0), reference, shares)
 

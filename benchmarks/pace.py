@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.lab import BrokenRowError, Lab, Ran
 from benchmarks.report import Figure, at_least, at_most
 from benchmarks.texts import CHARACTERS
-from speechframe.testing import Books, Lognormal
+from speechframe.testing import Books, Fixed, Lognormal
 
 MEAN_S = 0.2
 ALLOWED, TRUE_CAP = 100, 15
@@ -42,9 +42,8 @@ class Seen:
 
 def _seen(lab: Lab, job: str, knobs: dict[str, Any], *arguments: dict[str, Any]) -> Seen:
     """Do a job, once for each of `arguments` at the same time, against a service of its own."""
-    latency = 0.02 if lab.tiny else MEAN_S
     with contextlib.ExitStack() as stack:
-        service = stack.enter_context(lab.serving(**{"latency": Lognormal(latency), **knobs}))
+        service = stack.enter_context(lab.serving(**{"latency": Lognormal(_mean_s(lab)), **knobs}))
         own = [{**_JOB, **given} for given in arguments]
         if job.startswith("jobs."):
             own = [{**given, "folder": stack.enter_context(lab.folder())} for given in own]
@@ -56,18 +55,37 @@ def _seen(lab: Lab, job: str, knobs: dict[str, Any], *arguments: dict[str, Any])
         return Seen(books, ran)
 
 
+def _mean_s(lab: Lab) -> float:
+    return 0.02 if lab.tiny else MEAN_S
+
+
 def _told(
     lab: Lab, id: str, cap: int, latencies: int, bound: float, least: float | None = None
 ) -> Iterator[Figure]:
-    """Utilisation of a cap that the service tells, over so many latencies: start and end weigh little then."""
+    """Utilisation of a cap that the service tells, with latencies that vary and with equal ones."""
+    for name, latency in (("", Lognormal(_mean_s(lab))), (" each, all alike", Fixed(_mean_s(lab)))):
+        yield from _used(lab, id, cap, latencies, bound, least, name, {"latency": latency})
+
+
+def _used(
+    lab: Lab,
+    id: str,
+    cap: int,
+    latencies: int,
+    bound: float,
+    least: float | None,
+    name: str,
+    knobs: dict[str, Any],
+) -> Iterator[Figure]:
+    """The same over so many latencies: start and end weigh little then."""
     rows = lab.size(cap * latencies)
-    knobs = {"cap": cap, "publish_cap": True}
+    knobs = {"cap": cap, "publish_cap": True, **knobs}
     ours, bare = [], []
     for _ in range(lab.rounds if latencies <= 100 else lab.rounds_up_to(2)):
         ours.append(_seen(lab, "jobs.generate", knobs, {"rows": rows, "max_concurrency": cap}))
         bare.append(_seen(lab, "references.bare_loop", knobs, {"rows": rows, "workers": cap}))
     reference = f"bare loop of {cap} workers, {statistics.median(seen.utilisation for seen in bare):.3f}"
-    what = f"utilisation of a cap of {cap}, {rows:,} rows of {MEAN_S * 1000:.0f} ms"
+    what = f"utilisation of a cap of {cap}, {rows:,} rows of {MEAN_S * 1000:.0f} ms{name}"
     shares = _shares(ours)
     yield Figure.of(
         id, what, [seen.utilisation for seen in ours], "share", at_least(bound), reference, shares
@@ -156,6 +174,16 @@ def w4(lab: Lab) -> Iterator[Figure]:
     yield Figure.of("W4", what, early, "count", at_most(0), f"{told} answers 429 and 503", _shares(found))
 
 
+def w5(lab: Lab) -> Iterator[Figure]:
+    part = lab.size(TRUE_CAP * 60) // 2
+    parts = [{"rows": part, "first": n * part, "max_concurrency": ALLOWED} for n in range(2)]
+    found = [_seen(lab, "jobs.generate", {"cap": TRUE_CAP}, *parts) for _ in range(lab.rounds_up_to(2))]
+    what, peer = f"two processes, one key, unknown cap {TRUE_CAP}", "what is allowed"
+    used, refused = [seen.utilisation for seen in found], [seen.refused_percent for seen in found]
+    yield Figure.of("W5", f"{what}: utilisation", used, "share", at_least(0.88), peer, _shares(found))
+    yield Figure.of("W5", f"{what}: refused", refused, "%", at_most(4.5), "all calls", _shares(found))
+
+
 def _shares(found: list[Seen]) -> list[float]:
     return [one.service_share for seen in found for one in seen.ran]
 
@@ -164,4 +192,4 @@ def _seconds(found: list[Seen]) -> float:
     return statistics.median(seen.seconds for seen in found)
 
 
-ROWS = {"U15": u15, "U2": u2, "U100": u100, "W1": w1, "W2": w2, "W3": w3, "W4": w4}
+ROWS = {"U15": u15, "U2": u2, "U100": u100, "W1": w1, "W2": w2, "W3": w3, "W4": w4, "W5": w5}

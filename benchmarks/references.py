@@ -3,21 +3,16 @@
 import asyncio
 import base64
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import aiohttp
-import orjson
-import pybase64
 from tenacity import retry, retry_if_exception_type, wait_random_exponential
 
 from benchmarks.child import Clock
 from benchmarks.texts import SAMPLE_RATE, VOICE, lines
 
 PATH = "/v1/speech/generate"
-_AUDIO = b'"encodedAudio":"'
-_SYNC_EVERY = 64
 
 
 def _asked(text: str, format: str) -> dict[str, object]:
@@ -42,41 +37,20 @@ async def post(
     return base64.b64decode(content["encodedAudio"]), content["wordDurations"]
 
 
-async def post_lean(
-    session: aiohttp.ClientSession, to: dict[str, str], text: str, format: str
-) -> tuple[bytes, list]:
-    """The same with the fastest libraries there are, the audio cut out of the body; nothing is checked."""
-    headers = {"api-key": to["key"], "Content-Type": "application/json"}
-    body = orjson.dumps(_asked(text, format))
-    async with session.post(to["url"] + PATH, data=body, headers=headers) as answer:
-        content = await answer.read()
-    start = content.index(_AUDIO) + len(_AUDIO)
-    end = content.index(b'"', start)
-    audio = pybase64.b64decode(memoryview(content)[start:end], validate=True)
-    return audio, orjson.loads(content[:start] + content[end:])["wordDurations"]
-
-
 def bare_loop(
     clock: Clock, to: dict[str, str], rows: int, characters: int, workers: int, format: str, warm: int = 0
 ):
     """Workers over one iterator; the audio is decoded and thrown away."""
-    return asyncio.run(_loop(post, clock, to, rows, characters, workers, format, warm))
+    return asyncio.run(_loop(clock, to, rows, characters, workers, format, warm))
 
 
-def lean_loop(
-    clock: Clock, to: dict[str, str], rows: int, characters: int, workers: int, format: str, warm: int = 0
-):
-    """The least that such a loop can cost over aiohttp."""
-    return asyncio.run(_loop(post_lean, clock, to, rows, characters, workers, format, warm))
-
-
-async def _loop(send, clock, to, rows, characters, workers, format, warm):
+async def _loop(clock, to, rows, characters, workers, format, warm):
     audio_bytes = words = answered = 0
 
     async def work(session: aiohttp.ClientSession, texts: Iterator[str]) -> None:
         nonlocal audio_bytes, words, answered
         for text in texts:
-            audio, found = await send(session, to, text, format)
+            audio, found = await post(session, to, text, format)
             audio_bytes, words, answered = audio_bytes + len(audio), words + len(found), answered + 1
 
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=workers)) as session:
@@ -112,19 +86,6 @@ async def _tenacity_alone(clock, to, rows, characters, workers, format):
         with clock:
             await asyncio.gather(*(work(session, todo) for _ in range(workers)))
     return {"rows": answered}
-
-
-def raw_append(clock: Clock, folder: str, rows: int, audio_bytes: int):
-    """The least a durable log can be: one write a row, on the disk every 64 rows."""
-    body = os.urandom(audio_bytes)
-    file = os.open(Path(folder) / "raw.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    with clock:
-        for number in range(rows):
-            os.writev(file, [f"{number:032x}".encode(), body])
-            if number % _SYNC_EVERY == _SYNC_EVERY - 1:
-                os.fdatasync(file)
-    os.close(file)
-    return {"rows": rows}
 
 
 def raw_keys(clock: Clock, path: str):

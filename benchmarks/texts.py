@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 _FILLING = "and the quick brown fox jumps over the lazy dog near the bank of a river "
 
-CHARACTERS = {("WAV", 60_000): 62, ("WAV", 150_000): 156, ("FLAC", 60_000): 102, ("FLAC", 2_000): 8}
+CHARACTERS = {("WAV", 60_000): 62, ("FLAC", 60_000): 102, ("FLAC", 2_000): 8}
 """Characters that take about as long to speak as so many bytes of a format last at `SAMPLE_RATE`."""
 
 SAMPLE_RATE = 8000

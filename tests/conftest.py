@@ -13,9 +13,9 @@ import pytest
 from hypothesis import settings as hypothesis_settings
 
 from speechframe import settings as settings_module
+from speechframe.batch import options as options_module
+from speechframe.batch import run as run_module
 from speechframe.local import local_service
-from speechframe.old_batch import connection as connection_module
-from speechframe.old_batch import options as options_module
 
 sys.path.insert(0, str(Path(__file__).parent))  # what all tests share lies beside this
 
@@ -87,7 +87,7 @@ def _own_settings(monkeypatch, tmp_path_factory):
     monkeypatch.setenv("SPEECHFRAME_LEDGER", str(tmp_path_factory.getbasetemp() / "ledger"))
     # Ports come again within the hour: what a test learned of one is nothing for the next test.
     permits = tmp_path_factory.mktemp(f"permits{next(numbers)}", numbered=False)
-    monkeypatch.setattr(connection_module, "shared_folder", lambda: permits)
+    monkeypatch.setattr(run_module, "shared_folder", lambda: permits)
     monkeypatch.setattr(settings_module, "_configured", {})
     monkeypatch.setattr(options_module, "_configured", {})
 

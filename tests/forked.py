@@ -27,7 +27,7 @@ PRELOADED = (
     *("aiohttp.web", "pandas", "pyarrow.dataset", "pyarrow.parquet", "soundfile", "tqdm"),
     *("speechframe.service.app", "speechframe.service.connection", "speechframe.service.serve"),
     *("speechframe.service.worker", "speechframe.engines.espeak", "speechframe.engines.world"),
-    *("speechframe.aio", "speechframe.old_batch.generate", "speechframe.cli", "speechframe.testing.faulty"),
+    *("speechframe.aio", "speechframe.cli", "speechframe.testing.faulty"),
 )
 READ_AT_START = ("PYTHON", "LANG", "LC_", "MALLOC_")
 """Variables that an interpreter reads when it starts: where they differ, only a new one will do."""

@@ -16,7 +16,7 @@
     ├── BadAnswer                   a 200 that cannot be used: truncated, undecodable, not audio
     │   └── StreamBroken            a stream that ended before its end; what came of it is kept
     ├── InvalidRows                 rows that must not be sent; ``problems`` lists every one
-    ├── BudgetExceeded              the next call would pass a limit: the run's, the month's, the balance
+    ├── BudgetExceeded              the next call would pass a limit: the run's or the month's
     ├── EngineError                 an engine of the local service cannot do what it was asked
     ├── AudioError                  bytes that are no audio, or audio that cannot be encoded
     ├── AnalysisError               votes that cannot be analysed as asked; ``rows`` lists where
@@ -317,8 +317,7 @@ class BudgetExceeded(_OfTheUser):
     max_credits, spent_credits, needed_credits
         The limit, what is settled and reserved of it, and what the calls that remain need.
     limit
-        Which limit: ``run`` (``max_credits``), ``month`` (``max_credits_per_month``) or ``balance`` (what the
-        service says is left on the key: the service would answer 402).
+        Which limit: ``run`` (``max_credits``) or ``month`` (``max_credits_per_month``).
     """
 
     def __init__(

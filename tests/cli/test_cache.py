@@ -10,8 +10,7 @@ import sys
 import pytest
 
 from speechframe.cli import exits
-from speechframe.old_store import Record
-from speechframe.old_store.cache import Cache
+from speechframe.store.cache import Cache
 
 HOUR_S = 3_600
 
@@ -31,12 +30,11 @@ def filled(folder, count, size=100_000):
     for number in range(count):
         key = hashlib.blake2b(str(number).encode(), digest_size=16).hexdigest()
         audio = bytes([number]) * (size + number)
-        cache.put(
-            Record(
-                key, "done", audio_bytes=audio, text="secret words", word_durations=[("secret", 0, 9)], format="FLAC",
-                audio_seconds=30.0, voice_id=f"en-US-v{number}", locale="en-US", service="local/espeak-1",
-            )
-        )  # fmt: skip
+        row = {
+            "text": "secret words", "word_durations": [["secret", 0, 9]], "format": "FLAC", "audio_seconds": 30.0,
+            "voice_id": f"en-US-v{number}", "locale": "en-US", "service": "local/espeak-1",
+        }  # fmt: skip
+        assert cache.put(key, row, audio)
         for path in cache.folder.rglob("*"):
             if path.is_file():
                 said = path.stat()
@@ -126,10 +124,10 @@ def test_wrong_usage_says_what_is_allowed(here, words):
 
 
 @pytest.mark.parametrize("words", [["cache", "ls"], ["runs", "ls"]])
-def test_listing_needs_no_web_client_no_pandas_and_no_codec(words, tmp_path):
+def test_listing_needs_no_web_client_and_no_pandas(words, tmp_path):
     code = (
         "import sys\nfrom speechframe.cli import main\nmain(sys.argv[1:])\n"
-        "print([m for m in ('pandas', 'aiohttp', 'soundfile', 'speechframe.service', 'speechframe.local') if m in sys.modules])"
+        "print([m for m in ('pandas', 'aiohttp', 'speechframe.service', 'speechframe.local') if m in sys.modules])"
     )
     ended = subprocess.run(
         [sys.executable, "-c", code, *words], check=True, capture_output=True, text=True, cwd=tmp_path

@@ -3,45 +3,51 @@
 import argparse
 import inspect
 import json
+import shutil
 import subprocess
 import sys
 import typing
 from collections.abc import Mapping
 from os import PathLike
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
+import speechframe
 from speechframe import aio
 from speechframe.cli import declared, docstrings
 from speechframe.cli.app import commands, make_parser
-from speechframe.old_batch.columns import Column, col
-from speechframe.old_batch.options import RunOptions
-from speechframe.old_batch.verbs import VERBS
+from speechframe.cli.verb import verb_of
+from speechframe.tables.columns import Column
 
-TOY = '''
-import sys
+VERBS = declared.verb_summaries()
+
+SHOUT = '''
+from collections.abc import Mapping
 from typing import Any, Unpack
-from speechframe.old_batch.columns import Column
-from speechframe.old_batch.drive import drive
-from speechframe.old_batch.generate import GenerateOperation
-from speechframe.old_batch.options import RunOptions
-from speechframe.old_batch.run import Run
-from speechframe.old_batch.verbs import verb
-from speechframe.cli import main
+
+from speechframe.batch.backend import MAKERS
+from speechframe.batch.live import Run
+from speechframe.batch.options import RunOptions
+from speechframe.batch.run import make
+from speechframe.tables.columns import Column
+from speechframe.verbs.generate import GenerateBackend
 
 
-class ShoutOperation(GenerateOperation):
-    def check(self, values, take):
-        values = {**values, "text": values["text"].upper() * values.pop("times", 1)}
-        return super().check(values, take)
+class ShoutBackend(GenerateBackend):
+    operation = "shout"
+    arguments = (*GenerateBackend.arguments, "times")
 
-    @classmethod
-    def on(cls, service):
-        return cls(service.book, service.identity, name="shout")
+    def check(self, values):
+        values = dict(values)
+        times = values.pop("times", 1)
+        return super().check({**values, "text": values["text"].upper() * times})
 
 
-@verb(chapter="speech", operation=ShoutOperation)
+MAKERS["shout"] = lambda service, constants: ShoutBackend(service)
+
+
 async def shout(
     table: Any,
     *,
@@ -66,36 +72,50 @@ async def shout(
     politely
         Add nothing.
     """
-    return await drive("shout", table, {"text": text, "voice": voice, "times": times}, options)
-
-
-sys.exit(main())
+    arguments = {"text": text, "voice": voice, "times": times}
+    return await make(ShoutBackend(options.get("service")), table, arguments, options)
 '''
+
+LINES = {
+    "aio.py": "from speechframe.verbs import shout as _shout\nshout = _with_service(_shout.shout)\n",
+    "api.py": "shout = sync(aio.shout)\n",
+}
+"""What a verb takes beside its own file: one line in either face (and its public name)."""
 
 
 @pytest.fixture
 def toy(tmp_path, environment):
-    (tmp_path / "toy.py").write_text(TOY)
+    """Run a command of a copy of the package that has one verb more."""
+    package = tmp_path / "copy" / "speechframe"
+    shutil.copytree(Path(speechframe.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    (package / "verbs" / "shout.py").write_text(SHOUT)
+    for name, lines in LINES.items():
+        with (package / name).open("a") as file:
+            file.write(lines)
 
     def runner(*words):
-        command = [sys.executable, "toy.py", *map(str, words)]
+        # Not `-m speechframe`, which tests fork from the package that they have imported.
+        command = [sys.executable, "-c", "from speechframe.cli import main; raise SystemExit(main())"]
         return subprocess.run(
-            command, check=False, cwd=tmp_path, env=environment, capture_output=True, text=True
-        )
+            [*command, *map(str, words)],
+            check=False, cwd=tmp_path, env={**environment, "PYTHONPATH": str(package.parent)},
+            capture_output=True, text=True,
+        )  # fmt: skip
 
     return runner
 
 
 @pytest.mark.slow
-def test_a_toy_verb_is_a_command_by_itself(toy, table):
-    ended = toy(
-        "shout", table, "--text", "line", "--voice-col", "who", "--times", "2", "--id", "id", "--json"
-    )
+def test_a_toy_verb_is_a_file_and_appears_everywhere(toy, table):
+    words = ["--text", "line", "--voice-col", "who", "--times", "2", "--id", "id", "--run-dir", "run"]
+    ended = toy("shout", table, *words, "--json")
     assert ended.returncode == 0, ended.stderr
     said = json.loads(ended.stdout)
     assert (said["operation"], said["done"], said["exit_code"]) == ("shout", 3, 0)
     # "GOOD MORNING." and "SEE YOU SOON.", twice each
     assert said["credits"] == 52
+    again = json.loads(toy("resume", "run", "--redo", "02", "--json").stdout)
+    assert (again["operation"], again["calls"], again["credits"]) == ("shout", 1, 78)
 
 
 @pytest.mark.slow
@@ -125,14 +145,14 @@ COLUMNS = {
 }
 
 
-@pytest.mark.parametrize("verb", [name for name in VERBS if hasattr(aio, name)])
+@pytest.mark.parametrize("verb", VERBS)
 def test_every_parameter_of_a_verb_and_every_run_option_is_offered(verb):
     offered = options_of(declared.command_name(verb))
-    function = VERBS[verb].function
+    function = getattr(aio, verb)
     names = [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
     assert len(names) >= PARAMETERS[verb]
     assert {docstrings.option_name(name) for name in names if name != "targets"} <= offered
-    run = set(typing.get_type_hints(RunOptions)) - {"wait", "service", "tags"}
+    run = set(typing.get_type_hints(speechframe.RunOptions)) - {"wait", "service", "tags"}
     assert {docstrings.option_name(name) for name in run} | {"--tag", "--no-progress", "--json"} <= offered
     assert not {"--wait", "--service", "--api-keys", "--table", "--tags"} & offered
     assert COLUMNS[verb] <= offered
@@ -144,7 +164,7 @@ def test_every_parameter_of_a_verb_and_every_run_option_is_offered(verb):
 
 @pytest.mark.parametrize("verb", ["generate", "translate"])
 def test_every_option_of_a_verb_says_what_it_does(verb):
-    parameters = [*declared.parameters(VERBS[verb].function), *declared.run_options()]
+    parameters = [*declared.parameters(getattr(aio, verb)), *declared.run_options()]
     assert [p.name for p in parameters if len(p.help) < 5] == []
 
 
@@ -163,18 +183,21 @@ def test_a_table_after_the_cache_is_not_taken_for_its_folder(here, table):
     assert "required: TABLE" in said.err
 
 
-def test_the_shipped_verbs_are_found_without_importing_them():
-    import speechframe.old_batch.generate  # noqa: F401 - declares itself
-
-    here = {
-        name for name, verb in VERBS.items() if verb.function.__module__.startswith("speechframe.old_batch.")
-    }
-    assert set(declared.shipped_verbs()) == here
+def test_the_verbs_are_found_without_importing_them():
+    assert sorted(VERBS) == ["change_voice", "generate", "translate"]
+    assert [verb_of(name)[0].__name__ for name in VERBS] == list(VERBS)
     names = list(commands())
     assert names[:4] == ["demo", "serve", "voices", "say"]
     others = ["resume", "runs", "cache", "listening-test", "spec", "doctor"]
-    assert {declared.command_name(name) for name in here} == {*names[4 : -len(others)]}
+    assert {declared.command_name(name) for name in VERBS} == {*names[4 : -len(others)]}
     assert names[-len(others) :] == others
+
+
+@pytest.mark.parametrize("words", ["team", "=ads", ""])
+def test_a_tag_needs_a_name_and_a_value(here, table, words):
+    said = here("generate", table, "--text", "line", "--voice", "nora", "--tag", words)
+    assert said.code == 2
+    assert f"argument --tag: {words!r} is not of the form NAME=VALUE" in said.err
 
 
 async def odd(
@@ -208,11 +231,11 @@ def test_what_is_not_given_is_not_handed_on():
     ("words", "expected"),
     [
         (["--count", "-5"], {"count": -5}),
-        (["--count-col", "n"], {"count": col("n")}),
+        (["--count-col", "n"], {"count": Column("n")}),
         (["--share", "0.5"], {"share": 0.5}),
         (["--flag"], {"flag": True}),
         (["--no-flag"], {"flag": False}),
-        (["--flag-col", "f"], {"flag": col("f")}),
+        (["--flag-col", "f"], {"flag": Column("f")}),
         (["--word", "a", "--word", "b"], {"words": ["a", "b"]}),
         (["--how", "slow"], {"how": "slow"}),
         (["--spelled", '{"a": 1}'], {"spelled": {"a": 1}}),

@@ -1,5 +1,6 @@
 """Every exit code, met for real; what each one means is one table."""
 
+import fcntl
 import json
 import re
 
@@ -7,7 +8,7 @@ import pytest
 
 from speechframe import errors
 from speechframe.cli import exits
-from speechframe.old_store import RunFolder
+from speechframe.store.schema import StopReason
 
 
 def test_the_table_is_what_help_prints(here):
@@ -26,6 +27,16 @@ def test_every_error_has_a_code_of_the_table():
     assert len(kinds) > 20
     for kind in kinds:
         assert exits.code_of_error(kind.__new__(kind)) in exits.EXIT_CODES
+
+
+def test_every_reason_to_stop_has_a_code_of_the_table():
+    reasons = {reason.value for reason in StopReason} - {"failed"}
+    assert reasons == set(exits._BY_REASON)
+    assert {exits.code_of_run(reason, {}) for reason in reasons} <= {
+        exits.STOPPED,
+        exits.SERVICE,
+        exits.INTERRUPTED,
+    }
 
 
 def test_0_everything_was_done(here, table):
@@ -181,7 +192,8 @@ def test_6_no_run_folder(here, tmp_path):
 
 def test_6_a_folder_that_is_in_use(here, table, tmp_path):
     assert here("generate", table, "--text", "line", "--voice", "nora", "--run-dir", "run").code == 0
-    with RunFolder.open(tmp_path / "run").lock():
+    with (tmp_path / "run" / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         said = here("resume", "run", "--redo", "0")
     assert said.code == exits.FOLDER
     assert "run" in said.err

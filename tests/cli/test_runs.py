@@ -14,12 +14,10 @@ import time
 from pathlib import Path
 
 import pytest
-from faulty import Faulty
 
 from speechframe import open_run
 from speechframe.cli import exits
-from speechframe.old_batch import progress
-from speechframe.old_store import RunFolder
+from speechframe.testing import FaultyService
 
 MANY = 2000
 
@@ -43,7 +41,7 @@ def wait_until(condition, seconds=60):
 
 def written(folder):
     """Whether answers are in the run folder's log."""
-    return any(path.stat().st_size > 200_000 for path in Path(folder).glob("log/*/*.log"))
+    return any(path.stat().st_size > 200_000 for path in Path(folder).glob("log/*.bytes"))
 
 
 def test_a_run_prints_a_summary_and_where_it_is(cli, table):
@@ -96,11 +94,27 @@ def test_options_reach_the_rows(here, table):
         "--id",
         "id",
     ]
-    assert here("generate", table, *words, "--tag", "a", "--tag", "b", "--run-dir", "run").code == 0
+    assert (
+        here("generate", table, *words, "--tag", "team=ads", "--tag", "of=a=b", "--run-dir", "run").code == 0
+    )
     run = open_run("run")
     clip = run.clip("02")
     assert (clip.format.value, clip.sample_rate) == ("WAV", 8000)
-    assert list(run.ledger["tags"][0]) == ["a", "b"]
+    assert run.ledger["tags"][0] == {"team": "ads", "of": "a=b"}
+
+
+def test_a_file_is_read_as_it_is_told(here, tmp_path):
+    (tmp_path / "odd.csv").write_text('line;who\n"Good; morning.;nora\nSee you soon.;nora\n')
+    words = ["generate", "odd.csv", "--text", "line", "--voice-col", "who", "--run-dir", "run", "--dry-run"]
+    said = here(*words, "--sep", ",")
+    assert said.code == exits.INVALID
+    (tmp_path / "odd.csv").write_text('line;who\n"Good morning.;nora\nSee you soon.;nora\n')
+    said = here(*words)
+    assert said.code in {exits.INVALID, exits.SERVICE}
+    assert "quoting" in said.err
+    said = here(*words, "--sep", ";", "--quoting", "none")
+    assert said.code == exits.OK
+    assert "2 rows" in said.out
 
 
 def test_a_dry_run_sends_nothing_and_says_how_to_start(here, table, tmp_path):
@@ -178,26 +192,24 @@ def test_a_higher_budget_is_advised_to_the_last_digit(here, tmp_path):
 
 
 @pytest.fixture
-def faulty():
-    """A service whose answers a test may make wrong."""
-    server = Faulty()
-    server.up()
-    yield server
-    server.down()
+def faulty(monkeypatch):
+    """A service whose answers a test may make odd."""
+    with FaultyService() as service:
+        monkeypatch.setenv("SPEECHFRAME_API_KEY", service.api_key.get_secret_value())
+        yield service
 
 
 def test_suspect_rows_have_a_next_step_though_the_run_is_finished(here, faulty, tmp_path):
     lines = [f"This is the line with the number {i}, and it is not short." for i in range(6)]
     (tmp_path / "lines.csv").write_text("text\n" + "".join(f'"{line}"\n' for line in lines))
-    faulty.audio_for = {lines[3]: "Hm."}
-    words = ["generate", "lines.csv", "--voice", "nora", "--run-dir", "a run", "--base-url", faulty.url]
-    said = here(*words)
+    faulty.set(odd={lines[3]: {"audioLengthInSeconds": "97.5"}})
+    said = here("generate", "lines.csv", "--voice", "nora", "--run-dir", "a run", "--base-url", faulty.url)
     assert said.code == exits.OK
     assert "6 rows: 5 done, 1 suspect" in said.out
     assert "\n1 suspect: error_message says why; make another take with: speechframe resume " in said.out
     command = re.search(r"make another take with: speechframe (.*)", said.out).group(1)
     assert shlex.split(command) == ["resume", "a run", "--redo", "suspect", "--base-url", faulty.url]
-    faulty.audio_for = {}
+    faulty.set(odd={})
     again = here(*shlex.split(command))
     assert "6 rows: 6 done" in again.out
     assert "suspect" not in again.out
@@ -216,7 +228,7 @@ def test_ctrl_c_finishes_what_is_in_flight_and_prints_how_to_go_on(start, many, 
     assert states["done"] > 0
     assert states["pending"] == MANY - states["done"]
     assert "charged_unknown" not in states
-    assert len(RunFolder.open(tmp_path / "run").verify()) == 0
+    assert open_run(tmp_path / "run").verify() == []
 
 
 def test_ctrl_c_before_the_first_call_leaves_nothing(start, tmp_path):
@@ -271,17 +283,6 @@ def test_a_terminal_gets_a_bar(start, table):
     assert process.wait(timeout=60) == 0
     assert b"2/2" in shown
     assert b"100%" in shown
-
-
-def test_lines_instead_of_a_bar_say_how_far_it_is(monkeypatch, capfd):
-    monkeypatch.setattr(progress, "_LINE_S", 0.0)
-    # An earlier test may have imported what tells a notebook.
-    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
-    made = progress.Progress(total=4, done=1, failed=1, credits_millis=1_234_567_000)
-    progress.Bar(made, name="generate", shown=True).draw()
-    said = capfd.readouterr().err
-    assert said.startswith("generate: 2/4 calls, ")
-    assert "1,234,567 credits, 1 failed, about" in said
 
 
 @pytest.mark.fresh

@@ -20,7 +20,7 @@ from pydantic import SecretStr
 
 import speechframe as spf
 from speechframe.cli import main as command
-from speechframe.old_client import Client, SyncClient
+from speechframe.client import Client, SyncClient
 from speechframe.service import keys, serve
 from speechframe.service.config import check_keys, parse_key
 from speechframe.settings import Settings, read

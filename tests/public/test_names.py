@@ -9,10 +9,7 @@ import pytest
 
 import speechframe
 from speechframe import aio, api
-from speechframe.old_batch.drive import drive
-from speechframe.old_batch.generate import GenerateOperation
-from speechframe.old_batch.options import Options, RunOptions
-from speechframe.old_batch.verbs import VERBS, verb
+from speechframe.batch.options import Options
 from speechframe.spec.limits import (
     GENERATE_SAMPLE_RATES_HZ,
     PITCH,
@@ -24,13 +21,14 @@ from speechframe.spec.limits import (
 from speechframe.spec.speech import Format, Model
 
 PUBLIC = """
-    AnalysisError AudioError BadAnswer BadRequest BudgetExceeded Changes Client Clip ConnectionFailed EngineError Estimate
-    InvalidRows ListeningError LocalService NotARun PaymentRequired PermissionDenied RateLimited RequestTimeout Run RunLocked
-    RunMismatch RunOptions ServedTest ServerError ServiceError Settings SettingsError SpeechframeError StoreError Stream
-    StreamBroken StreamSession SyncClient SyncStream SyncStreamSession TimedOut Unavailable VoteRefused __version__ aio
-    browse change_voice changes col compare_voices configure gallery generate listening_test local_service open_run open_test play
-    read_votes resume say serve_test
-    stream translate tune_allocator voices watch
+    AnalysisError Answer Attempt AudioError Backend BadAnswer BadRequest BudgetExceeded Changes Client
+    Clip ConnectionFailed EngineError Estimate InvalidRows LaneSpec ListeningError LocalService NotARun
+    Opened PaymentRequired PermissionDenied RateLimited Record Request RequestTimeout Run RunLocked
+    RunMismatch RunOptions ServedTest ServerError ServiceError Settings SettingsError SpeechframeError
+    StoreError Stream StreamBroken StreamSession SyncClient SyncStream SyncStreamSession TimedOut
+    Unavailable VoteRefused __version__ aio browse change_voice changes col compare_voices configure
+    gallery generate listening_test local_service open_run open_test play read_votes resume run say
+    serve_test stream translate tune_allocator voices watch
 """
 
 
@@ -56,7 +54,7 @@ def test_import_is_light():
 
 
 @pytest.mark.parametrize(
-    "name", ["generate", "change_voice", "translate", "resume", "changes", "say", "voices"]
+    "name", ["generate", "change_voice", "translate", "run", "resume", "changes", "say", "voices"]
 )
 def test_sync_and_async_faces_agree(name):
     sync_face, async_face = getattr(api, name), getattr(aio, name)
@@ -79,35 +77,13 @@ def test_both_faces_have_every_verb_and_nothing_else():
     public = {n for n in api.__all__ if n not in {"open_run", "configure"}}
     own = {n for n, f in vars(aio).items() if inspect.iscoroutinefunction(f) and not n.startswith("_")}
     assert public == own - {"resolve_service"}
-    assert set(VERBS) <= public
 
 
 def test_run_options_are_stated_alike():
-    typed = set(RunOptions.__annotations__)
+    typed = set(speechframe.RunOptions.__annotations__)
     assert typed == set(Options.__dataclass_fields__)
-    described = inspect.getdoc(RunOptions)
+    described = inspect.getdoc(speechframe.RunOptions)
     assert [name for name in typed if f"\n{name}\n" not in described] == []
-
-
-def test_a_toy_verb_declared_in_one_place_appears_everywhere(service, tmp_path):
-
-    class Shout(GenerateOperation):
-        def check(self, values, take):
-            return super().check({**values, "text": values["text"].upper()}, take)
-
-    async def shout(table, *, text="text", voice="nora", **options):
-        """Return every row, loud."""
-        return await drive("shout", table, {"text": text, "voice": voice}, options)
-
-    try:
-        verb(chapter="speech", operation=Shout)(shout)
-        run = api.shout(["hello"], service=service, run_dir=tmp_path / "run", progress=False)
-        assert run.to_pandas()["status"].tolist() == ["done"]
-        assert run._folder.row(run.to_pandas()["request_key"][0])["text"] == "HELLO"
-        again = speechframe.resume(run, service=service, progress=False)
-        assert again.estimate.calls == 0
-    finally:
-        VERBS.pop("shout", None)
 
 
 def test_every_argument_of_generate_is_described():

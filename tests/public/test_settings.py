@@ -11,7 +11,7 @@ import pytest
 from pydantic import SecretStr
 
 import speechframe as spf
-from speechframe.old_batch.options import Options, configure_options
+from speechframe.batch.options import Options, configure_options
 from speechframe.settings import (
     ENVIRONMENT,
     Settings,

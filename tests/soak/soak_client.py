@@ -11,8 +11,8 @@ from pathlib import Path
 from pydantic import SecretStr
 
 import speechframe as spf
-from speechframe.old_store import writer
 from speechframe.settings import Settings
+from speechframe.store import journal
 
 VOICE = "en-US-nora"
 RATE_HZ = 8000
@@ -24,7 +24,7 @@ _processes = multiprocessing.get_context("forkserver")
 # Imported once, not in every client.
 _processes.set_forkserver_preload([
     "aiohttp", "pandas", "pyarrow.dataset", "pyarrow.parquet", "soundfile",
-    "speechframe.aio", "speechframe.api", "speechframe.old_batch.generate", "speechframe.old_batch.resume",
+    "speechframe.aio", "speechframe.api",
 ])  # fmt: skip
 
 
@@ -38,7 +38,7 @@ def speak(order, pipe, errors):
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (order["file_bytes"], order["file_bytes"]))
     if order["part_rows"]:
-        writer.PART_ROWS = order["part_rows"]
+        journal.MOST_ROWS = order["part_rows"]
     service = Settings(api_key=SecretStr(order["key"]), base_url=order["url"], profile=order["profile"])
     options = {"max_concurrency": CONCURRENCY, "progress": False, "service": service} | order["options"]
     try:

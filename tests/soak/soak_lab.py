@@ -209,7 +209,7 @@ class Soak:
         said = self.leg((), share=1, credits=credits)
         assert (said["status"], said["because"]) == ("stopped", "budget")
         ledger = spf.open_run(self.run_dir).ledger
-        given_back = -ledger.loc[ledger["status"] == "settled", "credits"].sum()
+        given_back = -ledger.loc[ledger["credits"] < 0, "credits"].sum()
         assert int(credits * self.cost) - (ledger["credits"].sum() + given_back) < self.dearest
 
     def finish(self):
@@ -244,7 +244,7 @@ class Soak:
         else:
             in_doubt = sum(account.doubtful - account.not_billed for account in accounts.values())
             times = sum(billed.times for billed in books.billed.values())
-            assert times - sum(account.least for account in accounts.values()) <= in_doubt
+            assert times - sum(account.sure for account in accounts.values()) <= in_doubt
         # And once more: there is nothing left to do.
         rows = len(run.ledger)
         said = self._client(0, None, {}).end()

@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from speechframe.client import Call, Client
 from speechframe.errors import SpeechframeError
-from speechframe.old_client import Call, Client
 from speechframe.spec.speech import GenerateRequest
 from speechframe.testing import FaultyService
 

@@ -17,7 +17,7 @@ import pytest
 import speechframe as spf
 from speechframe import errors
 from speechframe.audio import codec
-from speechframe.old_client import Client
+from speechframe.client import Client
 from speechframe.spec.chosen import IDEMPOTENCY_SECONDS, TAKE_HEADER
 from speechframe.spec.speech import Format
 from speechframe.testing import Billed, FaultyService, Fixed, Lognormal, tag_in, tag_of
