@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from speechframe.analysis.votes import AB, ABX, METHODS, MULTI, MUSHRA
+from speechframe.batch.progress import say
 from speechframe.errors import ListeningError
 from speechframe.listening.instructions import INTROS, PROMPTS, TITLE
 from speechframe.listening.questions import questions_of
@@ -14,7 +15,6 @@ from speechframe.listening.signals import ANCHORS
 from speechframe.listening.sources import material_of, nearest_in_words
 from speechframe.listening.stimuli import prepare
 from speechframe.listening.test import LISTENERS, MOST_LISTENERS, Test, refuse_listener
-from speechframe.old_batch.progress import say
 from speechframe.page.arguments import flag, place, text, whole
 
 __all__ = ["make_test"]

@@ -7,11 +7,11 @@ from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
+from speechframe.audio.clip import Clip
 from speechframe.errors import ListeningError
-from speechframe.old_batch.clip import Clip
-from speechframe.old_batch.columns import Column
 from speechframe.page.arguments import text
 from speechframe.page.clips import Entry, Shelf, shelf_of
+from speechframe.tables.columns import Column
 
 __all__ = ["Material", "material_of", "nearest_in_words"]
 

@@ -22,13 +22,13 @@ import numpy as np
 
 from speechframe.audio import codec
 from speechframe.audio._samples import fitted
+from speechframe.audio.clip import Clip
 from speechframe.audio.codec import Samples
 from speechframe.errors import AudioError, StoreError
 from speechframe.listening.opaque import secret_of
 from speechframe.listening.private import private_file, private_folder, write_private
 from speechframe.listening.signals import ANCHORS, TARGET_LUFS, loudness_lufs, low_passed
 from speechframe.listening.sources import Material
-from speechframe.old_batch.clip import Clip
 from speechframe.spec.chosen import CONTENT_TYPES
 from speechframe.spec.speech import Format
 from speechframe.store.folder import storing

@@ -8,16 +8,15 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from speechframe.audio.clip import Clip, Word
 from speechframe.audio.codec import inspect
 from speechframe.audio.peaks import PEAK_BINS, peaks
+from speechframe.batch.live import Run
 from speechframe.errors import AudioError, SpeechframeError, StoreError
-from speechframe.old_batch.clip import Clip, Word
-from speechframe.old_batch.columns import Column
-from speechframe.old_batch.naming import ROW_ID
-from speechframe.old_batch.outcome import HEARD
-from speechframe.old_batch.run import Run
-from speechframe.old_batch.selection import Selection
-from speechframe.old_store.schema import AUDIO_COLUMN
+from speechframe.store.rows import OUR_ROW_ID as ROW_ID
+from speechframe.store.schema import AUDIO, CALL_COLUMNS, FINISHED
+from speechframe.store.selection import Selection
+from speechframe.tables.columns import Column
 
 __all__ = ["Entry", "Shelf", "shelf_of"]
 
@@ -191,7 +190,7 @@ def _rows_of(part: Any, place: int) -> Iterator[tuple[dict[str, Any], Callable[[
     else:
         raise StoreError(
             f"a {type(part).__name__} holds no clips; allowed: a run (open_run(folder)), a selection of its "
-            f"rows, a list of runs, a clip, or a DataFrame with a column {AUDIO_COLUMN!r}"
+            f"rows, a list of runs, a clip, or a DataFrame with a column {AUDIO!r}"
         )
 
 
@@ -206,34 +205,35 @@ def _called(known: Mapping[str, Any], label: str | None) -> str:
 
 def _length_of(part: Any) -> int:
     if isinstance(part, Run):
-        return part._folder.tables()[-1].rows  # noqa: SLF001 - counted when it was planned; stats would read all rows
+        return part.manifest.table.rows
     return 1 if isinstance(part, Clip) else len(part)
 
 
 def _of_run(part: Run | Selection) -> Iterator[tuple[dict[str, Any], Callable[[], Clip]]]:
-    run = part if isinstance(part, Run) else part.run
-    name_of = run.name_of
-    if AUDIO_COLUMN not in run.columns:
+    run: Any = part if isinstance(part, Run) else part.run
+    name_of, ours = run.name_of, {*run.manifest.schema.names, *CALL_COLUMNS.names}
+    if AUDIO not in run.columns:
         raise StoreError(f"a run of {run.operation} holds no audio")
     # The columns of the rows, and what of ours a run leaves out where the caller's table says the same.
-    shown = [name for name in run.columns if name != name_of(AUDIO_COLUMN)]
-    columns = dict.fromkeys([*shown, *map(name_of, _KNOWN), name_of(ROW_ID)])
+    shown = [name for name in run.columns if name != name_of(AUDIO)]
+    known_here = [name_of(name) for name in _KNOWN if name in ours]
+    columns = dict.fromkeys([*shown, *known_here, name_of(ROW_ID)])
     for batch in part.batches(list(columns), audio=False):
         for row in batch.to_pylist():
             row_id, key = str(row.pop(name_of(ROW_ID))), row[name_of("request_key")]
             status = row[name_of("status")]
             known = {
                 "row_id": row_id,
-                "text": row[name_of("text")] or row.get("text") or "",
+                "text": row.get(name_of("text")) or row.get("text") or "",
                 "words": tuple(
-                    (w["word"], w["start_ms"], w["end_ms"]) for w in row[name_of("word_durations")] or ()
+                    (w["word"], w["start_ms"], w["end_ms"]) for w in row.get(name_of("word_durations")) or ()
                 ),
-                "audio_seconds": row[name_of("audio_seconds")] or 0.0,
+                "audio_seconds": row.get(name_of("audio_seconds")) or 0.0,
                 "voice_id": row[name_of("voice_id")],
                 "locale": row[name_of("locale")],
                 "status": status,
                 "problem": None
-                if status in HEARD
+                if status in FINISHED
                 else _why_silent(row_id, status, row[name_of("error_message")]),
                 # What pandas calls an index in a file is no column of anybody's.
                 "fields": {
@@ -265,17 +265,15 @@ def _of_clip(clip: Clip, row_id: str, fields: Mapping[str, Any]) -> tuple[dict[s
 
 
 def _of_frame(frame: Any) -> Iterator[tuple[dict[str, Any], Callable[[], Clip]]]:
-    if AUDIO_COLUMN not in frame.columns:
+    if AUDIO not in frame.columns:
         raise StoreError(
-            f"the frame has no column {AUDIO_COLUMN!r} (run.to_pandas(audio=True) has it); it has "
+            f"the frame has no column {AUDIO!r} (run.to_pandas(audio=True) has it); it has "
             f"{', '.join(map(str, frame.columns))}"
         )
     import pandas as pd
 
-    others = [name for name in frame.columns if name != AUDIO_COLUMN]
-    for row_id, audio, *values in zip(
-        frame.index, frame[AUDIO_COLUMN], *(frame[c] for c in others), strict=True
-    ):
+    others = [name for name in frame.columns if name != AUDIO]
+    for row_id, audio, *values in zip(frame.index, frame[AUDIO], *(frame[c] for c in others), strict=True):
         # What a frame lacks is a NaN to pandas, and nothing to a page: NaN is no JSON.
         fields = {
             str(name): None if pd.api.types.is_scalar(value) and pd.isna(value) else value

@@ -92,8 +92,8 @@ class Journal:
         time
             Seconds since 1970.
         parts
-            For each row ``request_key``, ``take``, ``price``, ``millicredits`` (what the ledger is to count should
-            no end be written) and what the ledger says of it besides.
+            For each row ``request_key``, ``take``, ``price``, ``millicredits`` (what the ledger is to count
+            should no end be written) and what the ledger says of it besides.
         **facts
             What the ledger says of the attempt besides.
         """

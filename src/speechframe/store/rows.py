@@ -168,7 +168,7 @@ class Joined:
                 held += size
         yield start, len(positions)
 
-    def _join(self, some: RowRecords, *, few: bool) -> pa.RecordBatch:
+    def _join(self, some: RowRecords, *, few: bool) -> pa.RecordBatch:  # noqa: C901 - a case a column
         rows = some.rows
         computed = {OUR_ROW_ID, WORDS_BASIS, "status", "request_key"}
         names = [name for name in self._records.schema.names if name in self._wanted - computed]
@@ -218,9 +218,9 @@ class Joined:
         assert self._words is not None  # noqa: S101 - for the type
         positions = self._words.index.find(self._keys(some))
         looked_for = _whole(self._words.take(positions, [WORDS]).column(0))
-        is_empty: Any = pc.equal(pc.list_value_length(looked_for), 0)
+        lengths: Any = pc.fill_null(pc.list_value_length(looked_for), -1)
         warnings = _whole(found.column("warnings")).to_pylist()
-        for place in np.flatnonzero(is_empty.to_numpy(zero_copy_only=False) == True):  # noqa: E712 - nulls
+        for place in np.flatnonzero(lengths.to_numpy() == 0):
             warnings[place] = [*(warnings[place] or ()), NO_WORDS]
         return pa.array(warnings, found.column("warnings").type)
 

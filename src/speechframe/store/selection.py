@@ -171,6 +171,15 @@ def framed(table: pa.Table, places: Sequence[int] | None) -> "pd.DataFrame":
     import pandas as pd
 
     frame: pd.DataFrame = table.to_pandas()
+    said = {c["field_name"]: c["numpy_type"] for c in (table.schema.pandas_metadata or {}).get("columns", ())}
+    for field in table.schema:
+        is_object = said.get(field.name) == "object"
+        if field.name in frame.columns and (
+            pa.types.is_nested(field.type) or (is_object and frame[field.name].dtype.kind in "fiu")
+        ):
+            # By itself pandas makes 1.0 of a 1 that stands in a list or beside None.
+            values = table[field.name].to_pylist()
+            frame[field.name] = pd.Series(values, index=frame.index, dtype=object)
     if places is not None:
         levels = (table.schema.pandas_metadata or {}).get("index_columns") or [{"start": 0, "step": 1}]
         if isinstance(levels[0], dict):

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 import anywidget
 
+from speechframe.batch.live import Run, open_run
 from speechframe.errors import SpeechframeError
-from speechframe.old_batch.run import Run, open_run
 from speechframe.page.assets import script, style
 from speechframe.page.clips import Shelf
 

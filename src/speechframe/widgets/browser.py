@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import traitlets as t
 
+from speechframe.batch.live import Run
 from speechframe.errors import SpeechframeError
-from speechframe.old_batch.outcome import STATES
-from speechframe.old_batch.reviews import KEEP, REJECT
-from speechframe.old_batch.run import Run
-from speechframe.old_batch.selection import Selection
 from speechframe.page.arguments import flag, text, whole
 from speechframe.page.clips import Entry, Shelf
 from speechframe.page.html import one_file, saved
+from speechframe.store.reviews import KEEP, REJECT
+from speechframe.store.schema import STATUSES
+from speechframe.store.selection import Selection
 from speechframe.widgets.base import ClipWidget, run_of, table
 from speechframe.widgets.rows import SORTED_BY, VERDICTS, Arranged, RowReader
 
@@ -122,7 +122,7 @@ class DatasetBrowser(ClipWidget):
             For what is none of these.
         """
         page = whole("page", page, low=0)
-        choices = {"by": (by, SORTED_BY), "status": (status, ("", *STATES)), "verdict": (verdict, VERDICTS)}
+        choices = {"by": (by, SORTED_BY), "status": (status, ("", *STATUSES)), "verdict": (verdict, VERDICTS)}
         for name, (given, allowed) in choices.items():
             if given not in allowed:
                 raise ValueError(

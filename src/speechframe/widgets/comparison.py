@@ -10,14 +10,14 @@ import traitlets as t
 
 from speechframe import aio
 from speechframe._loop import run_sync, submit
+from speechframe.batch.live import Run
 from speechframe.errors import SpeechframeError
-from speechframe.old_batch.columns import col
-from speechframe.old_batch.outcome import PENDING
-from speechframe.old_batch.run import Run
-from speechframe.old_batch.selection import Selection
 from speechframe.page.arguments import text
 from speechframe.page.clips import Shelf, shelf_of
 from speechframe.page.html import one_file, saved
+from speechframe.store.schema import PENDING
+from speechframe.store.selection import Selection
+from speechframe.tables.columns import col
 from speechframe.widgets.base import ClipWidget, clips_of, held_clips, table
 
 if TYPE_CHECKING:

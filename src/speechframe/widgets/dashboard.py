@@ -14,12 +14,11 @@ import traitlets as t
 from speechframe import aio
 from speechframe._loop import submit
 from speechframe.audio.peaks import peaks
+from speechframe.batch.live import RUNNING, Run
+from speechframe.batch.options import Options, RunOptions, check_names
 from speechframe.errors import SpeechframeError
-from speechframe.old_batch.options import Options, RunOptions, check_names
-from speechframe.old_batch.run import Run
-from speechframe.old_store.run_state import RUNNING
-from speechframe.old_store.schema import AUDIO_COLUMN
 from speechframe.page.clips import Entry, Shelf
+from speechframe.store.schema import AUDIO
 from speechframe.widgets.base import ClipWidget, run_of, table
 from speechframe.widgets.watcher import Watcher
 
@@ -102,7 +101,7 @@ class RunDashboard(ClipWidget):
         self._known: dict[str, tuple[Entry, bytes]] = {}
         self._clips_due = 0.0
         self._pause_s = TICK_S
-        self._audible = AUDIO_COLUMN in run.columns
+        self._audible = AUDIO in run.columns
         started = self._watcher.look()
         super().__init__(
             Shelf([], [], 0),

@@ -5,18 +5,19 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from speechframe.old_batch.outcome import CACHED, CHARGED_UNKNOWN, DONE, FAILED, SUSPECT
-from speechframe.old_store.run_state import PLANNED, RUNNING, STOPPED, StopReason
+from speechframe.batch.live import RUNNING, STOPPED
+from speechframe.store.schema import CACHED, CHARGED_UNKNOWN, DONE, FAILED, SUSPECT, StopReason
 
 __all__ = ["COUNTED", "POINTS", "STOP_WORDS", "Burn", "Figures", "to_go"]
 
 STOP_WORDS: Mapping[str, str] = MappingProxyType(
     {
         StopReason.QUOTA: "the key has no characters left for the next call; top it up, then resume",
-        StopReason.KEY: "the service refuses the key; check it, then resume",
+        StopReason.REFUSED: "the service refuses the key; check it, then resume",
         StopReason.BUDGET: "the run's budget is used up; resume with a higher max_credits",
         StopReason.UNREACHABLE: "the service does not answer; resume when it does",
-        StopReason.UNAVAILABLE: "the service answered every call that it is unavailable; resume later",
+        StopReason.UNUSABLE: "no answer of the service could be used; see the rows that failed",
+        StopReason.FAILED: "a row failed, which was to end the run; see run.failed",
         StopReason.STOPPED: "it was told to stop; calls that were in flight have finished",
         StopReason.INTERRUPTED: "it was interrupted; what was made is kept",
     }
@@ -182,7 +183,7 @@ class Figures:
                 if self.counts[name] or name == DONE
             ],
             "can_stop": self.is_live and self.is_here,
-            "can_resume": self.status in {STOPPED, PLANNED},
+            "can_resume": self.status in {STOPPED, "planned"},
         }
 
 

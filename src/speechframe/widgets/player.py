@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import traitlets as t
 
-from speechframe.old_client import Stream, SyncStream
+from speechframe.client import Stream, SyncStream
 from speechframe.page.arguments import flag, whole
 from speechframe.page.clips import Shelf, shelf_of
 from speechframe.page.html import one_file, saved

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from speechframe.old_batch.naming import ROW_ID
-from speechframe.old_batch.outcome import HEARD
-from speechframe.old_batch.prepared import sources_of
-from speechframe.old_batch.reviews import KEEP, REJECT, last_words
-from speechframe.old_batch.run import Run
-from speechframe.old_store.schema import AUDIO_COLUMN, BOOKKEEPING
+from speechframe.batch.live import Run
 from speechframe.page.clips import Entry, Shelf
+from speechframe.store.reviews import KEEP, REJECT, last_words
+from speechframe.store.rows import OUR_ROW_ID as ROW_ID
+from speechframe.store.schema import AUDIO, BOOKKEEPING, FINISHED
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -79,16 +77,14 @@ class RowReader:
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        folder = self._folder = run._folder  # noqa: SLF001 - a page reads less than any method of a run hands out
         self.columns = run.columns
-        self.audible = AUDIO_COLUMN in folder.schema.names
-        with folder.table() as file:
-            mine = {*folder.schema.names, *file.schema_arrow.names}
-        source = sources_of(folder).get("text")
-        given = [source.column] if source is not None and source.column in mine else []
+        kept = run.manifest.schema.names
+        self.audible = AUDIO in kept
+        source = run.manifest.table.arguments.get("text", {}).get("column")
+        given = [source] if source in run.columns else []
         # A row that is not made yet has only the text it was given.
-        made = [run.name_of(name) for name in _TEXTS if name in folder.schema.names]
-        translated = [run.name_of(name) for name in _TRANSLATED if name in folder.schema.names]
+        made = [run.name_of(name) for name in _TEXTS if name in kept]
+        translated = [run.name_of(name) for name in _TRANSLATED if name in kept]
         self._texts = list(dict.fromkeys([*translated, *given, *made]))
         self._known: tuple[Any, pa.Table] | None = None
         self._order: tuple[Any, Arranged, Sequence[int]] | None = None
@@ -97,13 +93,13 @@ class RowReader:
     @property
     def total(self) -> int:
         """How many rows the run has."""
-        return self._folder.tables()[-1].rows
+        return self.run.manifest.table.rows
 
     @property
     def reviews(self) -> "pd.DataFrame":
         """The last words on rows, by row id; read once until :meth:`forget_reviews`."""
         if self._reviews is None:
-            self._reviews = last_words(self._folder)
+            self._reviews = last_words(self.run.folder)
         return self._reviews
 
     def forget_reviews(self) -> None:
@@ -160,8 +156,8 @@ class RowReader:
         return pc.take(said, pc.index_in(facts["row_id"], pa.array(reviews.index, pa.string())))
 
     def _stamp(self) -> Any:
-        index = self._folder.index()
-        return self._folder.tables()[-1].file, tuple(sorted(index.counts().items())), len(index)
+        index = self.run.snapshot().index
+        return self.run.manifest.table.file, tuple(sorted(index.counts().items())), len(index)
 
     def _facts(self) -> pa.Table:
         """Return what all rows are sorted and searched by: no more than their texts and some numbers."""
@@ -170,7 +166,7 @@ class RowReader:
             names = [*map(self.run.name_of, (ROW_ID, *_FACTS.values()))]
             there = [name for name in dict.fromkeys([*names, *self._texts]) if self._has(name)]
             self._known = None  # both would be held until the new one is whole
-            parts = [_packed(self._told(batch.to_pandas())) for batch in self._folder.joined(there)]
+            parts = [_packed(self._told(batch.to_pandas())) for batch in self.run.batches(there)]
             self._known = stamp, pa.Table.from_batches(parts, _SCHEMA)
         return self._known[1]
 
@@ -232,7 +228,7 @@ class RowReader:
         """Return all that is known of a row but its audio."""
         name_of = self.run.name_of
         ours = [name_of(ROW_ID), name_of("request_key")]
-        columns = [c for c in self.columns if not self.audible or c != name_of(AUDIO_COLUMN)]
+        columns = [c for c in self.columns if not self.audible or c != name_of(AUDIO)]
         fields = self.run.rows_at([place], list(dict.fromkeys([*columns, *self._texts, *ours]))).to_pylist()[
             0
         ]
@@ -250,7 +246,7 @@ class RowReader:
             voice_id=fields.get(name_of("voice_id")),
             locale=fields.get(name_of("locale")),
             status=status,
-            problem=silent if status not in HEARD and self.audible else None,
+            problem=silent if status not in FINISHED and self.audible else None,
             fields=fields,
         )
 

@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from speechframe import aio
-from speechframe.old_batch.clip import Clip
+from speechframe.audio.clip import Clip
 
 __all__ = ["sample"]
 

@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import traitlets as t
 
+from speechframe.audio.clip import Clip
 from speechframe.audio.codec import encode
 from speechframe.audio.peaks import peaks
+from speechframe.client import Stream, SyncStream
 from speechframe.errors import AudioError, SpeechframeError, StoreError
-from speechframe.old_batch.clip import Clip
-from speechframe.old_client import Stream, SyncStream
 from speechframe.page.clips import Entry, Shelf
 from speechframe.page.guessed import guessed_words
 from speechframe.page.html import one_file, saved

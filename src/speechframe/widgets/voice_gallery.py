@@ -8,15 +8,15 @@ import traitlets as t
 
 from speechframe import aio
 from speechframe._loop import run_sync, submit
+from speechframe.audio.clip import Clip
+from speechframe.client import Client
 from speechframe.errors import InvalidRows, SpeechframeError
-from speechframe.old_batch.clip import Clip
-from speechframe.old_batch.speech_fields import ARGUMENTS
-from speechframe.old_batch.table import problem
-from speechframe.old_client import Client
 from speechframe.page.arguments import text as said
 from speechframe.spec.billing import billed_characters
 from speechframe.spec.locales import is_within, language_of, nearest
 from speechframe.spec.speech import Voice
+from speechframe.tables.columns import problem
+from speechframe.verbs.generate import ARGUMENTS
 from speechframe.widgets.base import PageWidget, table
 from speechframe.widgets.comparison import VoiceComparison, compare_voices
 from speechframe.widgets.samples import sample

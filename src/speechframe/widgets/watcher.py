@@ -3,22 +3,15 @@
 import math
 import time
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from speechframe.old_batch.prepared import budget_of
-from speechframe.old_batch.run import TRANSLATE, Run
-from speechframe.old_store.index import Halves, halves_of
-from speechframe.old_store.run_state import RUNNING
+from speechframe.batch.live import RUNNING, Run
 from speechframe.spec.billing import CREDIT, to_credits
 from speechframe.widgets.attempts import AttemptReader
 from speechframe.widgets.figures import COUNTED, POINTS, Burn, Figures
 
 __all__ = ["Watcher"]
 
-_NO_CALLS: Halves = (np.empty(0, np.uint64), np.empty(0, np.uint64))
 _MADE = ("done", "cached", "suspect")
 """Outcomes that a resume leaves as they are; failed calls are tried again."""
 
@@ -46,7 +39,6 @@ class Watcher:
         self.run = run
         self._burn = _Line()
         self._seen: tuple[float, int] | None = None
-        self._table: tuple[str, Halves] | None = None
         self._attempts = AttemptReader()
         self._progress: Any = None
         self._earlier: dict[str, Any] = {}
@@ -55,12 +47,12 @@ class Watcher:
     @property
     def max_credits(self) -> float | None:
         """The budget that the run was given; None for none."""
-        budget = budget_of(self.run._folder)  # noqa: SLF001 - no method of a run tells it
+        budget = self.run.manifest.max_credits
         return None if budget is None or math.isinf(budget) else budget
 
     def spent_credits(self) -> float:
         """Return what the run has spent in all its calls, resumes included."""
-        return to_credits(self._attempts.read(self.run._folder).spent_millis)  # noqa: SLF001
+        return to_credits(self._attempts.read(self.run).spent_millis)
 
     def look(self) -> Figures:
         """Return the run as it is now."""
@@ -78,11 +70,10 @@ class Watcher:
         counts = self._with_earlier(p)
         spent = round(CREDIT * counts["credits"])
         self._burn.add(counts["seconds"], spent)
-        ahead = None
+        ahead, planned = None, round(CREDIT * run.estimate.credits) if run.estimate is not None else 0
         if status == RUNNING and p.eta_s is not None:
-            ahead = _Ahead(
-                p.eta_s, p.planned_millis - p.ended_millis, p.total - p.ended, counts["total"], p.unit
-            )
+            left = (p.total - p.ended) / max(1, p.total)
+            ahead = _Ahead(p.eta_s, round(planned * left), p.total - p.ended, counts["total"], p.unit)
         earlier = self._earlier.get("credits", 0.0)
         estimate = run.estimate
         budget = None if estimate is None or estimate.budget is None else estimate.budget + earlier
@@ -91,7 +82,7 @@ class Watcher:
         else:
             # Not told before the first call: what is left now, and what was spent until now.
             balance = None if p.balance is None else p.balance + counts["credits"]
-        start = _start(budget, balance, to_credits(p.planned_millis) + earlier)
+        start = _start(budget, balance, to_credits(planned) + earlier)
         return Figures(
             status,
             run.stopped_because if status != RUNNING else None,
@@ -126,13 +117,12 @@ class Watcher:
     def _elsewhere(self) -> Figures:
         run = self.run.refresh()
         status = run.status
-        folder = run._folder  # noqa: SLF001 - no method of a run tells the states of calls without reading rows
-        calls, index, books = self._calls(), folder.index(), self._attempts.read(folder)
-        total, of_status = len(calls[0]), index.counts(index.find_halves(calls))
+        books = self._attempts.read(run)
+        of_status = Counter(run.call_counts())
+        total = of_status.total()
         by_status = {name: of_status.get(name, 0) for name in COUNTED}
         ended = sum(by_status.values())
-        failed_by = books.last_codes(index)
-        retried_by = books.codes - failed_by
+        failed_by, retried_by = books.failed_by, books.retried_by
         rate = self._rate(ended) if status == RUNNING else None
         credits = to_credits(books.spent_millis)
         counts = {
@@ -157,20 +147,9 @@ class Watcher:
             counts=counts,
             failed_by=failed_by,
             retried_by=retried_by,
-            unit="text" if run.operation == TRANSLATE else "call",
+            unit="text" if run.operation == "translate" else "call",
             burn=line.of(*_start(self.max_credits, balance, credits)),
         )
-
-    def _calls(self) -> Halves:
-        """Return the calls of the run's table, each once; read once for each table."""
-        entry = self.run._folder.tables()[-1]  # noqa: SLF001
-        if self._table is None or self._table[0] != entry.file:
-            name = entry.name_of("request_key")
-            with self.run._folder.table() as file:  # noqa: SLF001
-                batches = file.iter_batches(columns=[name])
-                keys = [_NO_CALLS, *(halves_of(batch.column(0).drop_null()) for batch in batches)]
-            self._table = entry.file, _each_once(keys)
-        return self._table[1]
 
     def _rate(self, ended: int) -> float | None:
         # Whoever writes it tells no times of this drive: what was seen from here counts.
@@ -179,16 +158,6 @@ class Watcher:
             self._seen = now, ended
         since, before = self._seen
         return None if ended == before else round((ended - before) / (now - since), 2)
-
-
-def _each_once(keys: Sequence[Halves]) -> Halves:
-    """Return every key once, in order: an index finds ordered ones several times faster."""
-    high, low = map(np.concatenate, zip(*keys, strict=True))
-    order = np.lexsort((low, high))
-    high, low = high[order], low[order]
-    begins = np.ones(len(order), bool)
-    begins[1:] = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
-    return high[begins], low[begins]
 
 
 def _start(budget: float | None, balance: float | None, price: float) -> tuple[str, str, float]:
