@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "batch"))
+sys.path.insert(0, str(Path(__file__).parent))
 
 from speechframe.local import local_service
 

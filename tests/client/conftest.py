@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from socket_desk import HALF, PATH, Desk, speak
 
 from speechframe.audio import codec
-from speechframe.old_client import Call, Client, Patience
+from speechframe.client import Call, Client, Patience
 from speechframe.settings import Settings
 from speechframe.spec.speech import Format, GenerateRequest
 

@@ -13,6 +13,7 @@ import soundfile
 
 import speechframe as spf
 from speechframe.audio import codec
+from speechframe.client import Client, Patience, SyncClient
 from speechframe.errors import (
     BadRequest,
     ConnectionFailed,
@@ -23,7 +24,6 @@ from speechframe.errors import (
     StreamBroken,
 )
 from speechframe.local import local_service
-from speechframe.old_client import Client, Patience, SyncClient
 from speechframe.settings import Settings
 from speechframe.spec.speech import Format
 from speechframe.wire.client_contexts import Audio, Ended, Warned

@@ -7,8 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from speechframe.errors import InvalidRows, RateLimited, SettingsError
-from speechframe.old_client import (
+from speechframe.client import (
     Client,
     Stream,
     StreamContext,
@@ -18,6 +17,7 @@ from speechframe.old_client import (
     SyncStreamContext,
     SyncStreamSession,
 )
+from speechframe.errors import InvalidRows, RateLimited, SettingsError
 
 _TWINS = {Stream: SyncStream, StreamSession: SyncStreamSession, StreamContext: SyncStreamContext}
 _ENTERING = {"__aenter__": "__enter__", "__aexit__": "__exit__"}

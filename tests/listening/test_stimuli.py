@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from scipy import signal as scipy_signal
 
+from speechframe.audio.clip import Clip
 from speechframe.audio.codec import decode, encode
 from speechframe.errors import AudioError, StoreError
 from speechframe.listening.opaque import secret_of
 from speechframe.listening.signals import ANCHORS, TARGET_LUFS, low_passed
 from speechframe.listening.sources import Material
 from speechframe.listening.stimuli import prepare
-from speechframe.old_batch.clip import Clip
 from speechframe.spec.speech import Format
 
 

@@ -14,7 +14,7 @@ from accounts import billed, check_audio, price, statuses
 
 import speechframe as spf
 
-SERVER = Path(__file__).parents[1] / "store" / "s3_server.py"
+SERVER = Path(__file__).parents[1] / "promises" / "s3_server.py"
 PROGRAM = """
 import json, sys
 import speechframe as spf

@@ -15,7 +15,7 @@ from speechframe.store.reader import StoredRun
 from speechframe.store.remote import open_folder
 from speechframe.store.removal import remove_run
 
-SERVER = Path(__file__).parents[1] / "store" / "s3_server.py"
+SERVER = Path(__file__).parents[1] / "promises" / "s3_server.py"
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from speechframe.audio.clip import Clip
 from speechframe.audio.codec import encode
-from speechframe.old_batch.clip import Clip
 from speechframe.spec.speech import Format
 
 

@@ -5,101 +5,67 @@ import time
 from pathlib import Path
 
 import pandas as pd
-import pyarrow as pa
 import pytest
 from bridge import LIGHT_AND_LONG_DARK, cut_off, until_lit
 from clips_lab import spoken
 from playwright.sync_api import expect
+from run_lab import key_of, run_of
 
 import speechframe as spf
-from speechframe.old_batch.run import Run
-from speechframe.old_store import Record, RunFolder, RunManifest
 from speechframe.testing import FaultyService
 from speechframe.widgets.browser import browse
 
-SCHEMA = pa.schema(
-    [
-        ("line", pa.string()),
-        ("chapter", pa.string()),
-        ("speech_row_id", pa.string()),
-        ("request_key", pa.string()),
-    ]
-)
 VOICES = ("en-US-nora", "fr-FR-luc", None)
 SUSPECT, FAILED, SPOKEN = 3, 5, 40
 PLAYED = {2, 3, 12}
 """Their words are still lit when a busy machine comes to look."""
 
 
-def key_of(k):
-    return f"{k + 1:032x}"
-
-
-def folder_of(path, rows, *, rate_hz=8000, padding=lambda k: "", name=str):
+def spoken_run(path, rows, *, rate_hz=8000, padding=lambda k: "", name=str):
     """Make a run: the first rows have audio, one of them is suspect, one failed, the others are pending."""
-    folder = RunFolder.create(
-        path,
-        RunManifest(
-            "r1", "generate", options={"arguments": {"text": {"column": "line"}}}, extra={"state": "stopped"}
-        ),
-    )
-    with folder.lock(), folder.add_table(SCHEMA) as table:
-        for start in range(0, rows, 10_000):
-            here = range(start, min(start + 10_000, rows))
-            table.write(
-                pa.RecordBatch.from_arrays(
-                    [
-                        pa.array([f"The line with number {k:,} of the Script {padding(k)}" for k in here]),
-                        pa.array([f"chapter {k // 1000}" for k in here]),
-                        pa.array([name(k) for k in here]),
-                        pa.array([key_of(k) for k in here]),
-                    ],
-                    schema=SCHEMA,
-                )
-            )
-    with folder.lock(), folder.writer() as writer:
-        for k in range(min(rows, SPOKEN)):
-            clip = spoken(
-                ["The", "line", f"number{k}"],
-                word_s=5.0 if k in PLAYED else 0.5 + 0.01 * (k % 7),
-                pitch_hz=200 + 10 * k,
-                rate_hz=rate_hz,
-            )
-            status = {SUSPECT: "suspect", FAILED: "failed"}.get(k, "done")
-            writer.answer(
-                Record(
-                    key_of(k),
-                    status,
-                    audio_bytes=None if k == FAILED else clip.audio,
-                    word_durations=clip.words,
-                    format="WAV",
-                    sample_rate=rate_hz,
-                    channels=1,
-                    audio_seconds=None if k == FAILED else clip.audio_seconds,
-                    credits_millis=24_000,
-                    voice_id=VOICES[k % 3],
-                    locale="en-US",
-                    error_message={SUSPECT: "too short for its text", FAILED: "no such voice"}.get(k),
-                )
-            )
-    return folder
+    records = {}
+    for k in range(min(rows, SPOKEN)):
+        clip = spoken(
+            ["The", "line", f"number{k}"],
+            word_s=5.0 if k in PLAYED else 0.5 + 0.01 * (k % 7),
+            pitch_hz=200 + 10 * k,
+            rate_hz=rate_hz,
+        )
+        has_audio = k != FAILED
+        record = {
+            "status": {SUSPECT: "suspect", FAILED: "failed"}.get(k, "done"),
+            "audio": f"{k}.wav" if has_audio else None,
+            "word_durations": clip.words,
+            "format": "WAV",
+            "sample_rate": rate_hz,
+            "channels": 1,
+            "audio_seconds": clip.audio_seconds if has_audio else None,
+            "voice_id": VOICES[k % 3],
+            "locale": "en-US",
+            "error_message": {SUSPECT: "too short for its text", FAILED: "no such voice"}.get(k),
+            "sha256": hashlib.sha256(clip.audio).hexdigest() if has_audio else None,
+        }
+        records[k] = record, clip.audio if has_audio else None
+    columns = {
+        "line": [f"The line with number {k:,} of the Script {padding(k)}" for k in range(rows)],
+        "chapter": [f"chapter {k // 1000}" for k in range(rows)],
+    }
+    return run_of(path, columns, records, name=name)
 
 
 @pytest.fixture(scope="module")
 def long_run(tmp_path_factory):
-    return Run(
-        folder_of(
-            tmp_path_factory.mktemp("long") / "run",
-            100_000,
-            rate_hz=48000,
-            padding=lambda k: hashlib.sha512(str(k).encode()).hexdigest(),
-        )
+    return spoken_run(
+        tmp_path_factory.mktemp("long") / "run",
+        100_000,
+        rate_hz=48000,
+        padding=lambda k: hashlib.sha512(str(k).encode()).hexdigest(),
     )
 
 
 @pytest.fixture
 def run(tmp_path):
-    return Run(folder_of(tmp_path / "run", 120))
+    return spoken_run(tmp_path / "run", 120)
 
 
 @pytest.fixture
@@ -465,17 +431,9 @@ def test_a_verdict_is_of_the_take_that_is_heard(tmp_path, was_open):
 
 
 def test_a_translation_s_rows_are_read_without_a_player(tmp_path, browsing):
-    folder = RunFolder.create(tmp_path / "run", RunManifest("r2", "translate"))
-    with folder.lock():
-        with folder.add_table(SCHEMA) as table:
-            table.write(
-                pa.RecordBatch.from_arrays(
-                    [pa.array([v]) for v in ("Hello", "one", "0", key_of(0))], schema=SCHEMA
-                )
-            )
-        with folder.writer() as writer:
-            writer.answer(Record(key_of(0), "done", text="Hello", translated_text="Bonjour", locale="fr-FR"))
-    bridge = browsing(Run(folder))
+    record = {"text": "Hello", "translated_text": "Bonjour", "locale": "fr-FR"}
+    run = run_of(tmp_path / "run", {"line": ["Hello"]}, {0: (record, None)}, operation="translate")
+    bridge = browsing(run)
     row(bridge, 0).click()
     bridge.page.locator(".spf-panel", has_text="Hello").wait_for()
     expect(bridge.page.locator(".spf-panel")).to_contain_text("Bonjour")

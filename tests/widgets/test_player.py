@@ -10,8 +10,8 @@ import soundfile
 from bridge import cut_off, until_lit, until_seen
 from clips_lab import spoken
 
+from speechframe.audio.clip import Clip
 from speechframe.errors import StoreError
-from speechframe.old_batch.clip import Clip
 from speechframe.spec.speech import Format
 from speechframe.widgets.player import play
 

@@ -3,9 +3,8 @@
 import pandas as pd
 import pyarrow as pa
 import pytest
+from run_lab import run_of
 
-from speechframe.old_batch.run import Run
-from speechframe.old_store import Record, RunFolder, RunManifest
 from speechframe.widgets.rows import SORTED_BY, Arranged, RowReader
 
 TEXTS = (
@@ -18,35 +17,29 @@ TEXTS = (
     "",
     "été 3",
 )
-SCHEMA = pa.schema(dict.fromkeys(("line", "speech_row_id", "request_key"), pa.string()))
 VOICES = ("nora", None, "luc", "Änne")
 STATUSES = ("done", "suspect", "done", "failed")
 
 
-def run_of(path, rows, text=lambda k: TEXTS[k % len(TEXTS)]):
+def made_run(path, rows, text=lambda k: TEXTS[k % len(TEXTS)]):
     """Make a run of which two thirds have an outcome."""
-    manifest = RunManifest("r1", "generate", options={"arguments": {"text": {"column": "line"}}})
-    folder = RunFolder.create(path, manifest)
-    keys = [f"{k + 1:032x}" for k in range(rows)]
-    with folder.lock(), folder.add_table(SCHEMA) as table:
-        columns = [[text(k) for k in range(rows)], [f"r{k}" for k in range(rows)], keys]
-        table.write(pa.record_batch([pa.array(c, pa.string()) for c in columns], schema=SCHEMA))
-    with folder.lock(), folder.writer() as writer:
-        for k, key in enumerate(keys[: rows * 2 // 3]):
-            seconds = None if k % 5 == 0 else (k * 7 % 11) / 4
-            status = STATUSES[k % 4]
-            audio = None if status == "failed" else b"RIFF"
-            writer.answer(
-                Record(
-                    key,
-                    status,
-                    audio_bytes=audio,
-                    format="WAV",
-                    audio_seconds=seconds,
-                    voice_id=VOICES[k % 4],
-                )
-            )
-    return Run(folder)
+    records = {
+        k: (
+            {
+                "status": STATUSES[k % 4],
+                "audio": "a.wav",
+                "format": "WAV",
+                "audio_seconds": None if k % 5 == 0 else (k * 7 % 11) / 4,
+                "voice_id": VOICES[k % 4],
+            },
+            None if STATUSES[k % 4] == "failed" else b"RIFF",
+        )
+        for k in range(rows * 2 // 3)
+    }
+    for record, audio in records.values():
+        if audio is None:
+            record["audio"] = None
+    return run_of(path, {"line": [text(k) for k in range(rows)]}, records, name=lambda k: f"r{k}")
 
 
 @pytest.fixture(scope="module")
@@ -61,13 +54,11 @@ def rows(run):
             "locale": frame["locale"].astype(object),
             "status": frame["status"].astype(object),
             "seconds": frame["audio_seconds"].astype(float),
-            "verdict": frame["speech_row_id"].map(verdicts).astype(object),
+            "verdict": frame["row_id"].map(verdicts).astype(object),
         }
     ).reset_index(drop=True)
     facts["row"] = range(len(facts))
-    facts["sought"] = [
-        f"{i}\n{t}".casefold() for i, t in zip(frame["speech_row_id"], frame["line"], strict=True)
-    ]
+    facts["sought"] = [f"{i}\n{t}".casefold() for i, t in zip(frame["row_id"], frame["line"], strict=True)]
     return facts
 
 
@@ -86,7 +77,7 @@ def plainly(facts, arranged):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    made = run_of(tmp_path_factory.mktemp("rows") / "run", 300)
+    made = made_run(tmp_path_factory.mktemp("rows") / "run", 300)
     for k, verdict in enumerate(("keep", "reject", "keep", None)):
         made.review(f"r{k * 9}", verdict, comment="said")
     return made
@@ -107,7 +98,7 @@ def test_rows_are_found_and_sorted_as_pandas_does_it(run, rows, by, descending):
 
 def test_what_is_kept_of_a_row_is_its_text_and_little_more(tmp_path):
     texts = [f"Line {k} of the script, which somebody says in a while." for k in range(5000)]
-    run = run_of(tmp_path / "run", 5000, text=texts.__getitem__)
+    run = made_run(tmp_path / "run", 5000, text=texts.__getitem__)
     reader = RowReader(run)
     before = pa.total_allocated_bytes()
     places = reader.places(Arranged(search="line", by="text"))
