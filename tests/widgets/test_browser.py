@@ -152,15 +152,13 @@ def test_sort_filter_and_search_by_hand_and_what_python_sees(run, browsing):
 
 
 def test_a_narrow_page_shows_all_columns_and_no_row_is_higher_than_a_few_lines(tmp_path, browsing):
-    run = Run(
-        folder_of(
-            tmp_path / "run",
-            6,
-            padding=lambda k: "and on " * 900 if k < 2 else "",
-            name=lambda k: f"{k}-" + "id" * 200,
-        )
+    run = spoken_run(
+        tmp_path / "run",
+        6,
+        padding=lambda k: "and on " * 900 if k < 2 else "",
+        name=lambda k: f"{k}-" + "id" * 200,
     )
-    ids = run.to_pandas()["speech_row_id"]
+    ids = run.to_pandas()["row_id"]
     hebrew = "בוקר טוב " * 200
     run.review(ids[1], "reject", comment=hebrew, corrected_text=hebrew, reviewer="ann")
     run.review(ids[2], "keep", comment="unbroken" * 300, reviewer="ann")

@@ -23,7 +23,7 @@ from speechframe.store.manifest import Manifest, read_manifest
 from speechframe.store.records import WORDS_FOLDER, Records, records_of, words_of
 from speechframe.store.remote import open_folder
 from speechframe.store.rows import OUR_ROW_ID, Joined, RowRecords, table_schema
-from speechframe.store.schema import BASE_KEY, AUDIO, FINISHED, PENDING, ROW_ID, STATUSES
+from speechframe.store.schema import AUDIO, BASE_KEY, FINISHED, PENDING, ROW_ID, STATUSES
 from speechframe.store.selection import Rows, Selection, in_order
 from speechframe.store.verify import Problem, verify
 
