@@ -47,7 +47,7 @@ def test_0_everything_was_done(here, table):
 
 
 def test_1_some_rows_failed(here, tmp_path):
-    (tmp_path / "odd.csv").write_text("text\nGood morning.\n!!!\n", encoding="utf-8")
+    (tmp_path / "odd.csv").write_text("text\nGood morning.\n今日今日\n", encoding="utf-8")
     said = here("generate", "odd.csv", "--voice", "nora", "--run-dir", "run")
     assert said.code == exits.ROWS_FAILED
     assert "1 done, 1 failed" in said.out

@@ -104,14 +104,9 @@ def test_options_reach_the_rows(here, table):
 
 
 def test_a_file_is_read_as_it_is_told(here, tmp_path):
-    (tmp_path / "odd.csv").write_text('line;who\n"Good; morning.;nora\nSee you soon.;nora\n')
+    (tmp_path / "odd.csv").write_text("line;who\n'Good, morning';nora\nSee you soon.;nora\n")
     words = ["generate", "odd.csv", "--text", "line", "--voice-col", "who", "--run-dir", "run", "--dry-run"]
-    said = here(*words, "--sep", ",")
-    assert said.code == exits.INVALID
-    (tmp_path / "odd.csv").write_text('line;who\n"Good morning.;nora\nSee you soon.;nora\n')
-    said = here(*words)
-    assert said.code in {exits.INVALID, exits.SERVICE}
-    assert "quoting" in said.err
+    assert here(*words, "--sep", ",").code == exits.INVALID
     said = here(*words, "--sep", ";", "--quoting", "none")
     assert said.code == exits.OK
     assert "2 rows" in said.out

@@ -201,11 +201,13 @@ class _Checker:
         takes: list[int] = []
         prices: list[int] = []
         requests: list[bytes | None] = []
+        problems: list[str | None] = [None] * len(ids)
         for row_id, row in zip(ids, values, strict=True):
             take = row.pop("take", None)
             checked = self._backend.check(row)
             if isinstance(checked, list):
                 self._refuse(checked, self._found.entry.rows + len(hex_keys), row_id)
+                problems[len(hex_keys)] = "; ".join(f"{one.field} {one.problem}" for one in checked)
                 hex_keys.append(None)
                 takes.append(0)
                 prices.append(0)
@@ -220,7 +222,7 @@ class _Checker:
         self._found.base_keys += b"".join(NO_KEY if key is None else bytes.fromhex(key) for key in hex_keys)
         self._found.takes.append(np.array(takes, np.int32))
         self._found.prices.append(np.array(prices, np.int64))
-        columns: list[Any] = [ids, hex_keys, takes, prices, requests, tags]
+        columns: list[Any] = [ids, hex_keys, takes, prices, requests, tags, problems]
         ours = [pa.array(column, kind) for column, kind in zip(columns, INPUT_COLUMNS.types, strict=True)]
         return None if places is None else pa.array(places, pa.int64()), ours
 

@@ -277,7 +277,7 @@ def _check_free(folder: Folder) -> None:
 
 def _remove_unplanned(folder: Folder) -> None:
     """Remove what planning left in a folder that holds no run."""
-    if folder.exists(FILE):
+    if folder.exists(FILE) or not folder.work.is_dir():
         return
     for name in _OWN:
         path = folder.work / name

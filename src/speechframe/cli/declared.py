@@ -22,7 +22,6 @@ from typing import Any
 from speechframe.batch.options import Options, RunOptions
 from speechframe.cli import docstrings
 from speechframe.cli.docstrings import option_name
-from speechframe.tables.columns import Column, col
 
 VERBS_ROOM = "speechframe.verbs"
 _OPTIONS = "Unpack[RunOptions]"
@@ -150,6 +149,8 @@ def run_options(*, without: Sequence[str] = ()) -> list[Parameter]:
 
 
 def _parameter(name: str, annotation: Any, words: str, *, default: Any, is_data: bool = False) -> Parameter:
+    from speechframe.tables.columns import Column
+
     members = [m for m in _members(annotation) if m is not NoneType]
     takes_column = Column in members and not is_data
     plain = [m for m in members if m is not Column and m is not Any]
@@ -287,6 +288,8 @@ def required_usage(parameters: Sequence[Parameter]) -> str:
 
 def values(options: argparse.Namespace) -> dict[str, Any]:
     """Return what was given on the command line, as the function takes it."""
+    from speechframe.tables.columns import col
+
     given: dict[str, Any] = {}
     for dest, value in vars(options).items():
         prefix, _, rest = dest.partition(".")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 _RULE = re.compile(r"^-{3,}$")
 _ROLE = re.compile(r":\w+:`~?([^`]+)`")
 _LITERAL = re.compile(r"``?([^`]+)``?")
-_COLUMN = re.compile(r"""col\(["'](\w+)["']\)""")
+_COLUMN = re.compile(r"""(?:\w+=)?col\(["'](\w+)["']\)""")
 _OF_COLUMNS = re.compile(r"; --[\w-]+-col .*$", re.DOTALL)
 _RETURNS = re.compile(r"^Return an? \S+: ")
 
@@ -87,7 +87,7 @@ def with_options(words: str, parameter: str) -> str:
 
     Examples
     --------
-    >>> with_options('did you mean col("speaker")?', "voice")
+    >>> with_options('did you mean voice=col("speaker")?', "voice")
     'did you mean --voice-col speaker?'
     """
     return _COLUMN.sub(rf"{option_name(parameter)}-col \1", words)

@@ -15,12 +15,10 @@ from speechframe.store.folder import Folder
 from speechframe.store.index import CODES, Numbers, reading
 from speechframe.store.manifest import TableEntry
 from speechframe.store.records import Records
-from speechframe.store.schema import AUDIO, BASE_KEY, INVALID, PENDING, PREFIX, ROW_ID, TAKE, WORDS
+from speechframe.store.schema import AUDIO, BASE_KEY, INVALID, PENDING, PREFIX, PROBLEM, ROW_ID, TAKE, WORDS
 
 BATCH_ROWS, AUDIO_BATCH_ROWS, BATCH_BYTES = 4096, 64, 32 << 20
 OUR_ROW_ID, WORDS_BASIS = "row_id", "words_basis"
-PROBLEM = PREFIX + "problem"
-"""Column of an input file, where rows without a call are: what is wrong with each."""
 
 
 NO_WORDS = "no words were found in the audio"
@@ -148,7 +146,7 @@ class Joined:
         self, columns: Sequence[str], batch_rows: int, places: Sequence[int] | None = None
     ) -> Iterator[RowRecords]:
         """Yield some columns of the table with the record of each row, without reading any record."""
-        ours = [name for name in (ROW_ID, BASE_KEY, TAKE, PROBLEM) if name in self._table_names]
+        ours = [ROW_ID, BASE_KEY, TAKE, PROBLEM]
         with (
             reading(self._folder, self._entry.file),
             pq.ParquetFile(self._folder.source(self._entry.file)) as file,
@@ -195,7 +193,7 @@ class Joined:
             else:
                 assert found is not None  # noqa: S101 - for the type
                 column = _whole(found.column(ours))
-                if ours == "error_message" and PROBLEM in rows.schema.names:
+                if ours == "error_message":
                     column = pc.coalesce(column, rows.column(PROBLEM))
                 columns.append(column)
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)

@@ -127,11 +127,12 @@ PREFIX = "spf:"
 NOTED, PACK = PREFIX + "noted", PREFIX + "pack"
 """Columns of ``failed/``: what an attempt noted to be gone on with, in hex digits; the key of the call
 that the row shared with others."""
-ROW_ID, BASE_KEY, TAKE, PRICE, REQUEST, TAGS = (
-    PREFIX + name for name in ("row_id", "base_key", "take", "price", "request", "tags")
+ROW_ID, BASE_KEY, TAKE, PRICE, REQUEST, TAGS, PROBLEM = (
+    PREFIX + name for name in ("row_id", "base_key", "take", "price", "request", "tags", "problem")
 )
 """Row id; key of the first take (null: the row is invalid); take; thousandths of a credit; the request
-(null where an earlier row has the same call, see `batch.plan`); the row's tags as JSON (null without)."""
+(null where an earlier row has the same call, see `batch.plan`); the row's tags as JSON (null without); what
+is wrong with an invalid row."""
 
 _INPUT: dict[str, pa.DataType] = {
     ROW_ID: pa.string(),
@@ -140,6 +141,7 @@ _INPUT: dict[str, pa.DataType] = {
     PRICE: pa.int64(),
     REQUEST: pa.binary(),
     TAGS: pa.string(),
+    PROBLEM: pa.string(),
 }
 INPUT_COLUMNS = columns(**_INPUT)
 
