@@ -33,7 +33,7 @@ M = TypeVar("M", bound=DocumentModel)
 _OWN_ARGUMENTS = frozenset({"text", "voice_id", "model_version"})
 _OWN_OF_CLIPS = frozenset({"voice_id", "file", "file_url", "multi_native_locale"})
 _URL_FIELDS = {"generate": "audioFile", "convert": "audio_file"}
-_AUDIO_INSIDE = re.compile(rb'"encoded(?:Audio|_audio)"\s*:\s*(?!null|"")')
+_AUDIO_INSIDE = re.compile(rb'"encoded(?:Audio|_audio)"\s*:\s*"[^"]')
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class Call(Generic[R]):
         """Return the URL that an answer names for its audio; None where the audio is in the answer, or missing."""
         name = _URL_FIELDS.get(self.operation)
         # Nearly always the audio is there; then nothing is parsed.
-        if name is None or _AUDIO_INSIDE.search(raw.body):
+        if name is None or holds_audio(raw.body):
             return None
         try:
             url = decode_object(raw.body).get(name)
@@ -293,3 +293,8 @@ def accepted(checked: Checked[M], model: type[M], own: frozenset[str] = _OWN_ARG
     if problems or checked.value is None:
         raise InvalidRows(problems)
     return checked.value
+
+
+def holds_audio(body: bytes) -> bool:
+    """Return whether an answer has its audio in it, in Base64."""
+    return _AUDIO_INSIDE.search(body) is not None
