@@ -231,7 +231,7 @@ class StoredRun(Rows):
             return {}
         calls = pa.concat_tables(rows).group_by(["key", "take", "status"]).aggregate([])
         sent = calls.filter(calls.column("key").is_valid())
-        return dict(Counter(sent.column("status").to_pylist()))
+        return dict(Counter(map(str, sent.column("status").to_pylist())))
 
     @property
     def failed(self) -> "pd.DataFrame":
