@@ -169,7 +169,7 @@ def test_no_cell_gets_a_red_box(kernel, tmp_path):
     for words in (
         "dashboard: generate on local/",
         "no mushra: without a natural",
-        "plain bar: generate on",
+        "plain bar: \rgenerate on",
         "1/1 [",
     ):
         assert words in written["stdout"]
