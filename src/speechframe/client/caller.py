@@ -4,7 +4,6 @@ import asyncio
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Protocol, Self, TypeVar
 
@@ -12,7 +11,7 @@ from pydantic import SecretStr
 from yarl import URL
 
 from speechframe.client.answers import Raw, explained, refuse_no_json
-from speechframe.client.calls import Call
+from speechframe.client.calls import Call, holds_audio
 from speechframe.client.download import Downloader
 from speechframe.client.exchange import Admit, CutOffError, Exchange, Reply
 from speechframe.client.limits import MIB, Bounds, Timeouts
@@ -181,16 +180,20 @@ class Caller:
             )
             if not reply.ok:
                 raise refusal(reply.status, reply.headers, reply.body, self.redactor)
+            body = reply.body
             if call.is_json:
                 self._refuse_no_json(reply)
+                if not holds_audio(body):
+                    # It may be written down as it is: a translation, or where the audio lies.
+                    body = self.redactor.for_content().clean_bytes(body)
             return Raw(
-                reply.body,
-                reply.headers,
+                body,
+                self.redactor.clean_headers(reply.headers),
                 trace_id_of(reply.headers, self.redactor.clean),
                 (time.perf_counter() - began_s) * 1000,
                 name,
                 self.redactor,
-                _from_any_thread(reply.drop),
+                reply.drop,
             )
         except CutOffError as cut:
             error: SpeechframeError = BadAnswer(
@@ -403,20 +406,6 @@ class Caller:
         except BadAnswer:
             reply.drop()
             raise
-
-
-def _from_any_thread(drop: Callable[[], None]) -> Callable[[], None]:
-    """Return what drops a connection of the running loop, from any thread."""
-    loop = asyncio.get_running_loop()
-
-    def dropped() -> None:
-        if asyncio._get_running_loop() is loop:  # noqa: SLF001 - the documented one raises where there is none
-            drop()
-        else:
-            with suppress(RuntimeError):  # the loop is closed, and so is the connection
-                loop.call_soon_threadsafe(drop)
-
-    return dropped
 
 
 def _settled(settings: Settings | None, given: dict[str, Any]) -> Settings:

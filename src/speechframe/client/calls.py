@@ -33,7 +33,7 @@ M = TypeVar("M", bound=DocumentModel)
 _OWN_ARGUMENTS = frozenset({"text", "voice_id", "model_version"})
 _OWN_OF_CLIPS = frozenset({"voice_id", "file", "file_url", "multi_native_locale"})
 _URL_FIELDS = {"generate": "audioFile", "convert": "audio_file"}
-_AUDIO_INSIDE = re.compile(rb'"encoded(?:Audio|_audio)"\s*:\s*(?!null|"")')
+_AUDIO_INSIDE = re.compile(rb'"encoded(?:Audio|_audio)"\s*:\s*"[^"]')
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +113,10 @@ class Call(Generic[R]):
         return (bounds.answer_bytes_for(request) if self.is_json else audio_bytes), audio_bytes
 
     def audio_url(self, raw: Raw) -> str | None:
-        """Return the URL that an answer names for its audio; None where the audio is in the answer, or missing."""
+        """Return the URL that an answer names for its audio; None where it names none."""
         name = _URL_FIELDS.get(self.operation)
         # Nearly always the audio is there; then nothing is parsed.
-        if name is None or _AUDIO_INSIDE.search(raw.body):
+        if name is None or holds_audio(raw.body):
             return None
         try:
             url = decode_object(raw.body).get(name)
@@ -137,8 +137,8 @@ class Call(Generic[R]):
         Raises
         ------
         BadAnswer
-            The answer cannot be used; most likely it was billed. Carries balance and trace id where the answer
-            tells them.
+            The answer cannot be used; most likely it was billed. Carries balance and trace id where the
+            answer tells them.
         """
         try:
             return self._decoded(raw, audio)
@@ -198,7 +198,7 @@ def stream_call(
     stacklevel: int = 2,
     **fields: Any,
 ) -> Call[StreamRequest]:
-    """Return a checked call for a stream (section 2.2); see :meth:`Client.stream` and :func:`generate_call`."""
+    """Return a checked call for a stream (section 2.2); see :meth:`Client.stream`."""
     checked = check(StreamRequest, {"text": text, "voice_id": voice, "model": model, **fields})
     request = accepted(checked, StreamRequest)
     warn_deprecated(StreamRequest, checked.deprecated, stacklevel=stacklevel)
@@ -214,7 +214,7 @@ def change_call(
     idempotency_key: str | None = None,
     **fields: Any,
 ) -> Call[ConvertRequest]:
-    """Return a checked call of the voice changer; see :meth:`Client.change_voice`. Blocks while it reads the clip.
+    """Return a checked call of the voice changer; blocks while the clip is read.
 
     Raises
     ------
@@ -293,3 +293,8 @@ def accepted(checked: Checked[M], model: type[M], own: frozenset[str] = _OWN_ARG
     if problems or checked.value is None:
         raise InvalidRows(problems)
     return checked.value
+
+
+def holds_audio(body: bytes) -> bool:
+    """Return whether an answer has its audio in it, in Base64."""
+    return _AUDIO_INSIDE.search(body) is not None

@@ -4,8 +4,8 @@ aiohttp gives the pool, name lookup, TLS, proxies and the parser. What is said o
 so it is known whether a byte of a request may have left, nothing is repeated behind the caller's back, no
 redirect is followed, and a connection on which anything odd happened is not used again.
 
-Asked of aiohttp by private or little-known names are a connection's `protocol` (`set_response_params`, `read`,
-`should_close`, `force_close`) and a pool's `connect`, all of them in this file.
+Asked of aiohttp by private or little-known names are a connection's `protocol` (`set_response_params`,
+`read`, `should_close`, `force_close`) and a pool's `connect`, all of them in this file.
 """
 
 import asyncio
@@ -82,7 +82,7 @@ class Reply:
     headers: Mapping[str, str] = field(repr=False)
     body: bytes = field(repr=False)
     drop: Callable[[], None] = field(default=lambda: None, repr=False, compare=False)
-    """Closes the connection that the answer came on, for an answer that turns out to be odd."""
+    """Makes sure that the connection it came on is not used again, for an answer that turns out to be odd."""
 
     @property
     def ok(self) -> bool:
@@ -197,7 +197,9 @@ class Exchange:
             try:
                 status, headers, stream = await attempt.asked(head, body)
                 if status // 100 == 2:  # noqa: PLR2004
-                    data = await _read_good(status, headers, stream, max_bytes, admit, self._unpacking)
+                    data = await _read_good(
+                        status, headers, stream, max_bytes, attempt.unhurried(admit), self._unpacking
+                    )
                 else:
                     data = await _read_error(headers, stream, max_error_bytes)
                 if stream.is_eof():
@@ -242,8 +244,8 @@ class Exchange:
     ) -> aiohttp.ClientWebSocketResponse | Reply:
         """Open a WebSocket, or return the answer that refuses it.
 
-        Nothing is compressed, since Base64 audio does not shrink, and there are no pings: a service that waits
-        for its slow reader answers none.
+        Nothing is compressed, since Base64 audio does not shrink, and there are no pings: a service that
+        waits for its slow reader answers none.
 
         Raises
         ------
@@ -295,10 +297,10 @@ class Exchange:
         session = self._opened()
         attempt = _Attempt()
         proxy: URL | None = None
-        # Raised after the except blocks: an error chained to aiohttp's would carry its frames, URL and headers.
+        # Raised after the except blocks: an error chained to aiohttp's would carry its URL and headers.
         try:
             # A limit of our own: aiohttp's does not end every request on a connection in a bad state.
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(timeout_s) as attempt.limit:
                 proxy = self._proxy(url)
                 target = self._target(session, url, proxy)
                 head = _head_of(method, url, headers, body, target if proxy is not None else None)
@@ -354,7 +356,7 @@ class Exchange:
 class _Attempt:
     """One exchange on a connection, and what is known of it while it runs."""
 
-    __slots__ = ("__weakref__", "_connection", "_owner", "_protocol", "_transport", "wrote")
+    __slots__ = ("_connection", "_protocol", "_transport", "drop", "limit", "wrote")
 
     def __init__(self) -> None:
         self.wrote = False
@@ -363,7 +365,10 @@ class _Attempt:
         # Cleared at the end, so that an answer that somebody keeps does not keep the connection.
         self._protocol: Any = None
         self._transport: asyncio.Transport | None = None
-        self._owner: _Used | None = None
+        self.drop: Callable[[], None] = lambda: None
+        """Makes sure that the connection is not used again, for an answer that turns out to be odd."""
+        self.limit: asyncio.Timeout | None = None
+        """What ends it."""
 
     async def connect(
         self, session: aiohttp.ClientSession, target: aiohttp.ClientRequest, limit: aiohttp.ClientTimeout
@@ -382,16 +387,21 @@ class _Attempt:
             except TimeoutError:
                 raise aiohttp.ConnectionTimeoutError from None
             protocol = connection.protocol
-            used = _USED.get(protocol)
-            if protocol is not None and not protocol.should_close and (used is None or used.is_quiet()):
+            is_new = protocol not in _USED
+            if (
+                protocol is not None
+                and not protocol.should_close
+                and (is_new or _is_quiet(connection.transport))
+            ):
                 break
             connection.close()
-            if used is None:
+            if is_new:
                 raise _NoAnswerError("spoke before it was asked")
         self._connection, self._protocol, self._transport = connection, protocol, connection.transport
-        if used is None:
-            used = _USED[protocol] = _Used(connection.transport)
-        self._owner, used.owner = used, weakref.ref(self)
+        _USED.add(protocol)
+        # The pool closes such a connection when it is given back, and `connect` where it lies in the pool: so
+        # nothing happens to another exchange that has it meanwhile, and any thread may call this.
+        self.drop = protocol.force_close
 
     async def asked(
         self, head: bytes, body: bytes | Body | None
@@ -468,35 +478,37 @@ class _Attempt:
         connection, self._connection, self._protocol = self._connection, None, None
         if connection is not None:
             # Aborted, not closed politely: nobody is to wait for it.
-            self.drop()
+            if connection.transport is not None:
+                connection.transport.abort()
             connection.close()
 
-    def drop(self) -> None:
-        """Close the connection for good, unless the pool gave it to another exchange in the meantime."""
-        if self._transport is not None and self._owner is not None and self._owner.owner() is self:
-            self._transport.abort()
+    def unhurried(self, admit: Admit | None) -> Admit | None:
+        """Return `admit` so that its waits do not count as time of the service: they are for room of ours."""
+        limit, loop = self.limit, asyncio.get_running_loop()
+        if admit is None or limit is None:
+            return admit
+
+        async def admitted(count: int) -> None:
+            left_s = (limit.when() or loop.time()) - loop.time()
+            limit.reschedule(None)
+            await admit(count)
+            limit.reschedule(loop.time() + left_s)
+
+        return admitted
 
 
-class _Used:
-    """What is kept of a connection that had an exchange: the last exchange, and how the kernel is asked."""
-
-    __slots__ = ("_poll", "owner")
-
-    def __init__(self, transport: asyncio.Transport | None) -> None:
-        self.owner: Callable[[], _Attempt | None] = lambda: None
-        socket = None if transport is None else transport.get_extra_info("socket")
-        self._poll: select.poll | None = None
-        if socket is not None:
-            self._poll = select.poll()
-            self._poll.register(socket, select.POLLIN)
-
-    def is_quiet(self) -> bool:
-        """Return whether nothing lies in the kernel that the loop has not seen yet, an end included."""
-        return self._poll is not None and not self._poll.poll(0)
+_USED: "weakref.WeakSet[Any]" = weakref.WeakSet()
+"""The protocols of connections that had an exchange."""
 
 
-_USED: "weakref.WeakKeyDictionary[Any, _Used]" = weakref.WeakKeyDictionary()
-"""By a connection's protocol."""
+def _is_quiet(transport: asyncio.Transport | None) -> bool:
+    """Return whether nothing lies in the kernel that the loop has not seen yet, an end included."""
+    socket = None if transport is None else transport.get_extra_info("socket")
+    if socket is None:
+        return False
+    poll = select.poll()
+    poll.register(socket, select.POLLIN)
+    return not poll.poll(0)
 
 
 async def _read_good(
@@ -514,7 +526,7 @@ async def _read_good(
     try:
         # The parser has refused all that is no number, or more than one.
         if said.isdecimal() and int(said) > max_bytes and status not in _NO_BODY:
-            raise TooLargeError(f"{int(said):,} bytes, {max_bytes:,} are allowed")
+            raise _too_large(int(said), max_bytes)
         if admit is not None and said.isdecimal() and int(said) > _ADMITTED_BYTES:
             await admit(int(said))
             await _collect(stream, chunks, max_bytes)
@@ -553,6 +565,11 @@ async def _read_error(headers: Mapping[str, str], stream: aiohttp.StreamReader, 
         return b""
 
 
+def _too_large(size: int, max_bytes: int) -> TooLargeError:
+    said = f"{size / 1e6:,.1f} MB, {max_bytes / 1e6:,.1f} MB are allowed"
+    return TooLargeError(f"{said} for what was asked (max_answer_mb= allows more)")
+
+
 async def _collect(
     stream: aiohttp.StreamReader, chunks: list[bytes], max_bytes: int, admit: Admit | None = None
 ) -> None:
@@ -568,7 +585,7 @@ async def _collect(
         chunks.append(chunk)
         size += len(chunk)
         if size > max_bytes:
-            raise TooLargeError(f"more than {max_bytes:,} bytes")
+            raise _too_large(size, max_bytes)
         while admit is not None and size > admitted:
             await admit(_STEP_BYTES)
             admitted += _STEP_BYTES

@@ -5,7 +5,9 @@ import re
 import sys
 from collections.abc import Mapping
 from typing import Any, TypeVar
+from urllib.parse import quote, unquote
 
+from multidict import CIMultiDict
 from yarl import URL
 
 from speechframe.errors import BadAnswer, ServiceError, SpeechframeError, service_error
@@ -26,8 +28,8 @@ _MAX_HOST_CHARACTERS = 253
 class Redactor:
     """Masks secrets in text of others, such as an error body that echoes the request.
 
-    A secret is found in any case, and with any of its characters escaped as in JSON, URLs or HTML. Text has to
-    be masked before it is shortened, because half a secret is not found.
+    A secret is found in any case, and with any of its characters escaped as in JSON, URLs or HTML. Text has
+    to be masked before it is shortened, because half a secret is not found.
 
     Examples
     --------
@@ -35,7 +37,7 @@ class Redactor:
     'no such key: ***'
     """
 
-    __slots__ = ("_pattern", "_plain", "_secrets", "_shortest")
+    __slots__ = ("_content", "_pattern", "_plain", "_secrets", "_shortest")
 
     def __init__(self, *secrets: str) -> None:
         # Longest first: a short secret may be a part of a long one.
@@ -43,10 +45,14 @@ class Redactor:
         self._pattern = _Pattern(Hidden("|".join(map(_pattern, self._secrets))))
         self._plain = [Hidden(secret.casefold()) for secret in secrets]
         self._shortest = min(map(len, secrets), default=sys.maxsize)
+        self._content: Redactor | None = None
 
     def for_content(self) -> "Redactor":
-        """Return one for content such as words and names of voices, which a secret as short as a word is left in."""
-        return Redactor(*(secret for secret in self._secrets if len(secret) >= _LEAST_IN_CONTENT))
+        """Return one for content such as words and names: a secret as short as a word is left in."""
+        if self._content is None:
+            # Kept: compiling the pattern takes longer than reading an answer.
+            self._content = Redactor(*(one for one in self._secrets if len(one) >= _LEAST_IN_CONTENT))
+        return self._content
 
     def clean(self, text: str) -> str:
         """Return `text` with every spelling of every secret masked."""
@@ -57,12 +63,30 @@ class Redactor:
 
     def clean_words(self, words: list[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
         """Return words with their times, every secret masked; usually the list itself."""
-        if all([len(word) < self._shortest for word, _, _ in words]):
+        if all(len(word) < self._shortest for word, _, _ in words):
             return words
         return [(self.clean(word), start_ms, end_ms) for word, start_ms, end_ms in words]
 
+    def clean_bytes(self, body: bytes) -> bytes:
+        """Return UTF-8 text with every secret masked."""
+        text = body.decode("utf-8", "surrogateescape")
+        cleaned = self.clean(text)
+        return body if cleaned is text else cleaned.encode("utf-8", "surrogateescape")
+
+    def clean_headers(self, headers: Mapping[str, str]) -> CIMultiDict[str]:
+        """Return headers with every secret masked, also where it is percent-encoded once more."""
+        return CIMultiDict([(name, self._clean_header(value)) for name, value in headers.items()])
+
+    def _clean_header(self, value: str) -> str:
+        value = self.clean(value)
+        if "%" not in value:
+            return value
+        plain = unquote(value)
+        cleaned = self.clean(plain)
+        return value if cleaned == plain else quote(cleaned)
+
     def clean_value(self, value: Any, deepest: int = _DEEPEST) -> Any:
-        """Return a JSON value with secrets masked in its texts and names; what is nested too deeply is None."""
+        """Return a JSON value with secrets masked in its texts and names; what is nested deeper is None."""
         if isinstance(value, str):
             return self.clean(value)
         if not isinstance(value, (list, dict)):
@@ -78,7 +102,7 @@ class Redactor:
         if "\\" in text or "%" in text or "&" in text:
             return True
         folded = text.casefold()
-        return any([plain in folded for plain in self._plain])
+        return any(plain in folded for plain in self._plain)
 
 
 class _Pattern:
