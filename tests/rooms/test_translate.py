@@ -29,7 +29,6 @@ def test_a_refused_pack_is_split_until_only_its_bad_row_fails(translate):
     assert not books.duplicates
 
 
-@pytest.mark.xfail(strict=True, reason="defect 14: one bad entry loses the whole pack")
 def test_a_bad_entry_costs_its_own_row_and_a_doubtful_one_is_suspect(translate):
     odd = {
         LINES[3]: {"translated_text": "null"},

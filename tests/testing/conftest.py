@@ -29,7 +29,10 @@ class Tools:
 
                 async def one(call):
                     try:
-                        return await client.send_once(call, timeout_s=timeout_s, region=region)
+                        raw = await client.send_once(call, deadline_s=timeout_s, region=region)
+                        url = call.audio_url(raw)
+                        audio = None if url is None else await client.fetch(url, deadline_s=timeout_s)
+                        return call.decode(raw, audio=audio)
                     except SpeechframeError as error:
                         return error
 

@@ -9,8 +9,8 @@ A call goes down this list:
 - `answers`: what is read in an answer; `masking`: errors, and keys that show nowhere
 - `limits`: time limits and sizes
 
-Speech while it is made: `stream` (over HTTP, and what all streams have in common), `session`, `turn` and `line`
-(over the WebSocket).
+Speech while it is made: `stream` (over HTTP, and what all streams have in common), `session`, `turn` and
+`line` (over the WebSocket).
 """
 
 from speechframe.client.answers import Raw, Spoken, Translated

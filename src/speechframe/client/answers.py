@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -184,7 +185,7 @@ def spoken_of(
     try:
         audio = said.audio if audio is None else audio
         if audio is None:
-            raise BadAnswer("the answer names a URL for its audio, which was not fetched")
+            raise BadAnswer("the answer names a URL for its audio, which was not fetched")  # noqa: TRY301 - as below
         info, differences = inspected(audio, request, said.audio_seconds, raw.redactor)
     except BadAnswer as error:
         error.remaining_characters = said.remaining_characters
@@ -222,10 +223,8 @@ def streamed_of(raw: Raw, request: StreamRequest, billed_characters: int) -> Spo
     if (words := words_instead(raw.headers, raw.redactor.clean)) is not None:
         raise BadAnswer(words)
     audio = raw.body
-    try:
+    with suppress(AudioError):  # raw samples, or nothing that is read here: that is found out below
         audio = with_length(audio)
-    except AudioError:
-        pass  # raw samples, or nothing that is read here: that is found out below
     info, differences = inspected(audio, request, None, raw.redactor)
     return Spoken(
         audio=audio,

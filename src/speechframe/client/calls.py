@@ -113,7 +113,7 @@ class Call(Generic[R]):
         return (bounds.answer_bytes_for(request) if self.is_json else audio_bytes), audio_bytes
 
     def audio_url(self, raw: Raw) -> str | None:
-        """Return the URL that an answer names for its audio; None where the audio is in the answer, or missing."""
+        """Return the URL that an answer names for its audio; None where it names none."""
         name = _URL_FIELDS.get(self.operation)
         # Nearly always the audio is there; then nothing is parsed.
         if name is None or holds_audio(raw.body):
@@ -137,8 +137,8 @@ class Call(Generic[R]):
         Raises
         ------
         BadAnswer
-            The answer cannot be used; most likely it was billed. Carries balance and trace id where the answer
-            tells them.
+            The answer cannot be used; most likely it was billed. Carries balance and trace id where the
+            answer tells them.
         """
         try:
             return self._decoded(raw, audio)
@@ -198,7 +198,7 @@ def stream_call(
     stacklevel: int = 2,
     **fields: Any,
 ) -> Call[StreamRequest]:
-    """Return a checked call for a stream (section 2.2); see :meth:`Client.stream` and :func:`generate_call`."""
+    """Return a checked call for a stream (section 2.2); see :meth:`Client.stream`."""
     checked = check(StreamRequest, {"text": text, "voice_id": voice, "model": model, **fields})
     request = accepted(checked, StreamRequest)
     warn_deprecated(StreamRequest, checked.deprecated, stacklevel=stacklevel)
@@ -214,7 +214,7 @@ def change_call(
     idempotency_key: str | None = None,
     **fields: Any,
 ) -> Call[ConvertRequest]:
-    """Return a checked call of the voice changer; see :meth:`Client.change_voice`. Blocks while it reads the clip.
+    """Return a checked call of the voice changer; blocks while the clip is read.
 
     Raises
     ------

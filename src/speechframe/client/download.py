@@ -85,7 +85,7 @@ class Downloader:
         if len(stripped) > _MAX_URL_CHARACTERS or not stripped.isprintable() or " " in stripped:
             raise BadAnswer("the audio's address is no URL")
         try:
-            # Letters outside ASCII cannot go onto the wire as they are, so such a URL cannot be signed as it is.
+            # Letters outside ASCII cannot go onto the wire as they are, so such a URL is not signed as it is.
             url = URL(stripped, encoded=stripped.isascii())
             url = url if url.scheme else base.join(url)
             self._refuse_foreign(url)

@@ -4,8 +4,8 @@ aiohttp gives the pool, name lookup, TLS, proxies and the parser. What is said o
 so it is known whether a byte of a request may have left, nothing is repeated behind the caller's back, no
 redirect is followed, and a connection on which anything odd happened is not used again.
 
-Asked of aiohttp by private or little-known names are a connection's `protocol` (`set_response_params`, `read`,
-`should_close`, `force_close`) and a pool's `connect`, all of them in this file.
+Asked of aiohttp by private or little-known names are a connection's `protocol` (`set_response_params`,
+`read`, `should_close`, `force_close`) and a pool's `connect`, all of them in this file.
 """
 
 import asyncio
@@ -244,8 +244,8 @@ class Exchange:
     ) -> aiohttp.ClientWebSocketResponse | Reply:
         """Open a WebSocket, or return the answer that refuses it.
 
-        Nothing is compressed, since Base64 audio does not shrink, and there are no pings: a service that waits
-        for its slow reader answers none.
+        Nothing is compressed, since Base64 audio does not shrink, and there are no pings: a service that
+        waits for its slow reader answers none.
 
         Raises
         ------
@@ -297,7 +297,7 @@ class Exchange:
         session = self._opened()
         attempt = _Attempt()
         proxy: URL | None = None
-        # Raised after the except blocks: an error chained to aiohttp's would carry its frames, URL and headers.
+        # Raised after the except blocks: an error chained to aiohttp's would carry its URL and headers.
         try:
             # A limit of our own: aiohttp's does not end every request on a connection in a bad state.
             async with asyncio.timeout(timeout_s) as attempt.limit:
@@ -526,7 +526,7 @@ async def _read_good(
     try:
         # The parser has refused all that is no number, or more than one.
         if said.isdecimal() and int(said) > max_bytes and status not in _NO_BODY:
-            raise TooLargeError(f"{int(said):,} bytes, {max_bytes:,} are allowed")
+            raise _too_large(int(said), max_bytes)
         if admit is not None and said.isdecimal() and int(said) > _ADMITTED_BYTES:
             await admit(int(said))
             await _collect(stream, chunks, max_bytes)
@@ -565,6 +565,11 @@ async def _read_error(headers: Mapping[str, str], stream: aiohttp.StreamReader, 
         return b""
 
 
+def _too_large(size: int, max_bytes: int) -> TooLargeError:
+    said = f"{size / 1e6:,.1f} MB, {max_bytes / 1e6:,.1f} MB are allowed"
+    return TooLargeError(f"{said} for what was asked (max_answer_mb= allows more)")
+
+
 async def _collect(
     stream: aiohttp.StreamReader, chunks: list[bytes], max_bytes: int, admit: Admit | None = None
 ) -> None:
@@ -580,7 +585,7 @@ async def _collect(
         chunks.append(chunk)
         size += len(chunk)
         if size > max_bytes:
-            raise TooLargeError(f"more than {max_bytes:,} bytes")
+            raise _too_large(size, max_bytes)
         while admit is not None and size > admitted:
             await admit(_STEP_BYTES)
             admitted += _STEP_BYTES

@@ -125,8 +125,8 @@ class SocketLine:
     def abandon(self, turn: int, *, silent_since_s: float | None = None) -> None:
         """Clear and end a turn that nobody waits for any more.
 
-        Where nothing came over the socket since `silent_since_s`, or no other turn uses it, the socket is left:
-        it may be dead, or never end.
+        Where nothing came over the socket since `silent_since_s`, or no other turn uses it, the socket is
+        left: it may be dead, or never end.
         """
         self._contexts.abandon(turn)
         self._turns.pop(turn, None)
@@ -228,8 +228,8 @@ class SocketLine:
                 async with asyncio.timeout(self._caller.timeouts.message_s(len(text))):
                     await socket.send_str(text)
             except TimeoutError:
-                # A service that speaks, or whose audio is not read here, may take its time. The frame is in the
-                # socket's buffer by now.
+                # A service that speaks, or whose audio is not read here, may take its time: the frame is in
+                # the socket's buffer by now.
                 if not self._is_held and self._heard_s < began_s:
                     self._abort()
                     return
@@ -268,8 +268,8 @@ class SocketLine:
         for turn in self._full():
             # Perhaps the program waits for a turn whose audio lies behind this one's.
             words = (
-                f"for {HELD_S:g} s nobody took this turn's audio, behind which that of other turns waits; read "
-                "turns side by side, close those that nobody hears, or use two sessions"
+                f"for {HELD_S:g} s nobody took this turn's audio, behind which that of other turns waits; "
+                "read turns side by side, close those that nobody hears, or use two sessions"
             )
             await self._turns[turn].close(self._turns[turn].broken(words))
         self._set_held(is_held=False)

@@ -28,8 +28,8 @@ _MAX_HOST_CHARACTERS = 253
 class Redactor:
     """Masks secrets in text of others, such as an error body that echoes the request.
 
-    A secret is found in any case, and with any of its characters escaped as in JSON, URLs or HTML. Text has to
-    be masked before it is shortened, because half a secret is not found.
+    A secret is found in any case, and with any of its characters escaped as in JSON, URLs or HTML. Text has
+    to be masked before it is shortened, because half a secret is not found.
 
     Examples
     --------
@@ -48,7 +48,7 @@ class Redactor:
         self._content: Redactor | None = None
 
     def for_content(self) -> "Redactor":
-        """Return one for content such as words and names of voices, which a secret as short as a word is left in."""
+        """Return one for content such as words and names: a secret as short as a word is left in."""
         if self._content is None:
             # Kept: compiling the pattern takes longer than reading an answer.
             self._content = Redactor(*(one for one in self._secrets if len(one) >= _LEAST_IN_CONTENT))
@@ -63,7 +63,7 @@ class Redactor:
 
     def clean_words(self, words: list[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
         """Return words with their times, every secret masked; usually the list itself."""
-        if all([len(word) < self._shortest for word, _, _ in words]):
+        if all(len(word) < self._shortest for word, _, _ in words):
             return words
         return [(self.clean(word), start_ms, end_ms) for word, start_ms, end_ms in words]
 
@@ -86,7 +86,7 @@ class Redactor:
         return value if cleaned == plain else quote(cleaned)
 
     def clean_value(self, value: Any, deepest: int = _DEEPEST) -> Any:
-        """Return a JSON value with secrets masked in its texts and names; what is nested too deeply is None."""
+        """Return a JSON value with secrets masked in its texts and names; what is nested deeper is None."""
         if isinstance(value, str):
             return self.clean(value)
         if not isinstance(value, (list, dict)):
@@ -102,7 +102,7 @@ class Redactor:
         if "\\" in text or "%" in text or "&" in text:
             return True
         folded = text.casefold()
-        return any([plain in folded for plain in self._plain])
+        return any(plain in folded for plain in self._plain)
 
 
 class _Pattern:

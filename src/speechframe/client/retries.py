@@ -102,7 +102,9 @@ class Regions:
         self._down_until_s.pop(name, None)
 
 
-async def persist(send: Callable[[str], Awaitable[T]], regions: Regions, patience: Patience) -> tuple[T, int]:
+async def persist(  # noqa: C901 - one loop with its ways out
+    send: Callable[[str], Awaitable[T]], regions: Regions, patience: Patience
+) -> tuple[T, int]:
     """Return what `send` returns for a region, and the number of attempts that took.
 
     The first attempt is made without tenacity, which costs more than all else that a good call needs.

@@ -402,7 +402,7 @@ def default_model(region: str) -> Model:
 
 
 async def start(caller: Caller, call: Call[StreamRequest]) -> Stream:
-    """Return a stream over HTTP whose first audio is there, after as many attempts as the caller's patience allows.
+    """Return a stream over HTTP whose first audio is there, after as many attempts as are allowed.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The client, streams and sessions without ``await``: every method runs its twin on the package's one loop."""
+"""The client, streams and sessions without ``await``: every method runs its twin on the one loop."""
 
 import functools
 import sys
@@ -34,8 +34,8 @@ def blocking(
 ) -> Callable[Concatenate[Any, P], T]:
     """Return a coroutine method as a method that waits, of a class that holds the other object as ``_inner``.
 
-    Parameters and result are typed from `method`. A method that takes any field (``**fields``) cannot be typed
-    so, and its twin is written out.
+    Parameters and result are typed from `method`. A method that takes any field (``**fields``) cannot be
+    typed so, and its twin is written out.
     """
 
     @functools.wraps(method)

@@ -1,4 +1,4 @@
-"""Clips to be sent: looked at once, known by their hash, and read again, piece by piece, when they are sent."""
+"""Clips to be sent: looked at once, known by their hash, and read piece by piece when they are sent."""
 
 import asyncio
 import hashlib
