@@ -138,7 +138,9 @@ def test_the_first_example_has_ten_lines_at_most():
 def test_the_tree_shows_what_lies_in_a_run_folder(executed, home):
     del executed
     drawn = set(re.findall(r"[├└]── ([\w.]+)", section(README, "A run is a folder")))
-    there = {path.name for path in (home[0] / "runs/hello").iterdir() if path.name not in {"lock", "holder.json"}}
+    there = {
+        path.name for path in (home[0] / "runs/hello").iterdir() if path.name not in {"lock", "holder.json"}
+    }
     # The log is empty once everything in it is in parts, and no call of this run failed.
     assert drawn - {"log", "failed"} == there - {"log"}
     assert {"log", "failed"} <= drawn

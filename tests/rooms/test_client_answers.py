@@ -68,7 +68,7 @@ async def test_the_body_of_an_error_is_not_unpacked_beyond_64_kb():
     async with served(*[http(bomb, "Content-Encoding: gzip", status=400)] * 2) as (client, _):
         tracemalloc.start()
         with pytest.raises(ServiceError) as caught:
-            await client.send_once(CALL)
+            await client.send_raw(CALL)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     assert caught.value.status == 400
@@ -86,7 +86,7 @@ async def test_the_body_of_an_error_is_not_unpacked_beyond_64_kb():
 async def test_an_answer_that_is_no_json_object_says_what_it_is(body, words):
     async with served(http(body, "Content-Type: text/html")) as (client, _):
         with pytest.raises(BadAnswer) as caught:
-            CALL.decode(await client.send_once(CALL))
+            CALL.decode(await client.send_raw(CALL))
     said = str(caught.value)
     assert "status 200" in said
     assert "text/html" in said
@@ -98,7 +98,7 @@ async def test_an_answer_that_is_no_json_object_says_what_it_is(body, words):
 @pytest.mark.parametrize("length", [None, "1.5", -1, float("nan"), [], True])
 async def test_good_audio_beside_an_odd_length_is_measured(length):
     async with served(spoken(audioLengthInSeconds=length)) as (client, _):
-        found = CALL.decode(await client.send_once(CALL))
+        found = CALL.decode(await client.send_raw(CALL))
     assert (found.audio, found.audio_seconds, found.said_seconds) == (AUDIO, 5.0, None)
     assert any("measured" in warning for warning in found.warnings)
 
@@ -111,16 +111,16 @@ async def test_room_is_asked_for_before_bytes_are_read_and_that_wait_is_no_timeo
         await asyncio.sleep(0.5)
 
     async with served(answer) as (client, _):
-        raw = await client.send_once(CALL, deadline_s=0.3, admit=admit)
+        raw = await client.send_raw(CALL, deadline_s=0.3, admit=admit)
     assert asked == [len(raw.body)]
 
 
 async def test_a_connection_is_not_used_again_after_an_answer_that_cannot_be_decoded():
     async with served(spoken(encodedAudio="AAAA"), spoken(), spoken()) as (client, seen):
         with pytest.raises(BadAnswer):
-            await asyncio.to_thread(CALL.decode, await client.send_once(CALL))
+            await asyncio.to_thread(CALL.decode, await client.send_raw(CALL))
         for _ in range(2):
-            CALL.decode(await client.send_once(CALL))
+            CALL.decode(await client.send_raw(CALL))
     first, second, third = [peer for peer, _ in seen]
     assert first != second == third
 
@@ -130,7 +130,7 @@ async def test_what_is_stored_of_an_answer_holds_no_key():
     body = {"translations": [{"source_text": "Hi", "translated_text": f"Salut {KEY}"}], "metadata": {}}
     call = Call("translate", request, encode_translate(request))
     async with served(http(body, f"X-Speech-Warning: weak key {KEY}")) as (client, _):
-        raw = await client.send_once(call)
+        raw = await client.send_raw(call)
     assert KEY not in f"{raw.body.decode()} {dict(raw.headers)}"
     assert "Salut ***" in raw.body.decode()
 

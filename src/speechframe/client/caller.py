@@ -125,6 +125,36 @@ class Caller:
         await self.exchange.close()
 
     async def send_once(
+        self, call: Call[Any], *, region: str | None = None, timeout_s: float | None = None
+    ) -> Any:
+        """Return the answer to one attempt, the download of a URL answer included.
+
+        Parameters
+        ----------
+        call
+            What to send.
+        region
+            One of :attr:`regions`; the first by default.
+        timeout_s
+            Limit of the exchange in seconds, instead of the one that grows with the text (:class:`Timeouts`).
+
+        Raises
+        ------
+        SpeechframeError
+            As :meth:`send_raw`; :class:`BadAnswer` also for audio that cannot be fetched or read.
+        """
+        began_s = time.perf_counter()
+        raw = await self.send_raw(call, region=region, deadline_s=timeout_s)
+        audio = await self._audio_of(call, raw)
+        if len(raw.body) < _LARGE_BYTES:
+            answer = call.decode(raw, audio=audio)
+        else:
+            answer = await asyncio.to_thread(call.decode, raw, audio=audio)
+        if audio is None:
+            return answer
+        return replace(answer, latency_ms=(time.perf_counter() - began_s) * 1000)
+
+    async def send_raw(
         self,
         call: Call[Any],
         *,
@@ -270,16 +300,7 @@ class Caller:
         """
 
         async def attempt(region: str) -> Any:
-            began_s = time.perf_counter()
-            raw = await self.send_once(call, region=region)
-            audio = await self._audio_of(call, raw)
-            if len(raw.body) < _LARGE_BYTES:
-                answer = call.decode(raw, audio=audio)
-            else:
-                answer = await asyncio.to_thread(call.decode, raw, audio=audio)
-            if audio is None:
-                return answer
-            return replace(answer, latency_ms=(time.perf_counter() - began_s) * 1000)
+            return await self.send_once(call, region=region)
 
         answer, attempts = await persist(attempt, self.health, self.patience)
         return answer if attempts == 1 else replace(answer, attempts=attempts)

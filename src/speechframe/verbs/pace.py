@@ -76,7 +76,8 @@ class Pace:
 
     Examples
     --------
-    >>> low_s, high_s = Pace().bounds_s(load_of("See you tomorrow at the station."), ("nora", "en-US"), rate=0)
+    >>> load = load_of("See you tomorrow at the station.")
+    >>> low_s, high_s = Pace().bounds_s(load, ("nora", "en-US"), rate=0)
     >>> low_s < 2.0 < high_s
     True
     """

@@ -112,7 +112,7 @@ class ServiceBackend(Backend):
 
     async def exchange(self, call: Call[Any], attempt: Attempt) -> Raw:
         """Return the raw answer to one attempt of a call."""
-        return await self.client.send_once(
+        return await self.client.send_raw(
             replace(call, idempotency_key=attempt.idempotency_key, take=attempt.take),
             region=attempt.lane,
             deadline_s=attempt.deadline_s,
