@@ -1,0 +1,148 @@
+"""The key is on the wire and nowhere else: in no repr, message, log, traceback or pickle, at no other host."""
+
+import json
+import logging
+import pickle
+import traceback
+from urllib.parse import quote
+
+import pytest
+from pydantic import SecretStr
+
+from speechframe.client import Client, Patience, SyncClient
+from speechframe.errors import SettingsError, SpeechframeError
+from speechframe.settings import Settings
+
+
+def everything_shown(error):
+    """What the most talkative crash report would print."""
+    parts = [str(error), repr(error), repr(error.args), repr(vars(error)), repr(pickle.dumps(error))]
+    while error is not None:
+        captured = traceback.TracebackException.from_exception(error, capture_locals=True)
+        parts += [*captured.format(), *traceback.format_exception(error)]
+        error = error.__cause__ or error.__context__
+    return "\n".join(parts)
+
+
+async def failure(attempt):
+    # A frame of its own: those of the tests hold the bare key.
+    try:
+        await attempt
+    except SpeechframeError as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+
+def assert_hidden(shown, key):
+    spellings = {key, key[:12], key[-12:], json.dumps(key), quote(key), quote(key, safe="")}
+    # Not `in` within the assertion: explaining it over megabytes of traceback takes minutes.
+    found = [shown[max(0, shown.find(s) - 200) :][:300] for s in spellings if s in shown]
+    assert found == []
+
+
+FAILURES = {
+    "json error": lambda odd, text, key: odd.answer(403, {"error_message": text, "error_code": key}, {"X-Trace-Id": key}),
+    "escaped error": lambda odd, text, key: odd.answer(400, json.dumps({"message": text}).replace("/", "\\/").encode()),
+    "key at the end of a long error": lambda odd, text, key: odd.answer(500, b"x" * 1960 + text.encode()),
+    "page": lambda odd, text, key: odd.answer(502, f"<html><body>{text}</body>".encode()),
+    "redirect": lambda odd, text, key: odd.redirect(f"https://{quote(key, safe='')}.example.com/?k={key}"),
+    "bad answer": lambda odd, text, key: odd.answer(200, text.encode(), {"X-Trace-Id": key}),
+    "bad encoding": lambda odd, text, key: odd.answer(200, text.encode(), {"Content-Encoding": key}),
+    "no http": lambda odd, text, key: odd.raw(text.encode() + b"\r\n\r\n"),
+    "truncated": lambda odd, text, key: odd.raw(b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n" + text.encode()),
+    "reset": lambda odd, text, key: odd.reset(),
+    "signed link": lambda odd, text, key: odd.spoken(encodedAudio=None, audioFile=f"{odd.url}/gone.wav?sig={key}"),
+}  # fmt: skip
+
+
+BODY_SHOWN = pytest.mark.xfail(strict=True, reason="a traceback with locals shows the body of an answer that echoes the key")
+TRACE_ID_SHOWN = pytest.mark.xfail(strict=True, reason="a traceback with locals shows the trace id of a bad listing unmasked")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=BODY_SHOWN) if name == "bad answer" else name for name in FAILURES]
+)
+async def test_no_failure_shows_the_key(odd, settings, call, key, name, caplog):
+    caplog.set_level(logging.DEBUG)
+    odd.script(FAILURES[name](odd, f"no such key {key} ({quote(key)}), you sent api-key: {key}", key))
+    async with Client(settings, patience=Patience(attempts=2, first_wait_s=0.001)) as client:
+        for send in (client.send_once, client.call):
+            assert_hidden(everything_shown(await failure(send(call))), key)
+    assert odd.seen[0].headers["api-key"] == key, "the key was never sent"
+    assert_hidden(caplog.text, key)
+
+
+@TRACE_ID_SHOWN
+async def test_no_listing_failure_shows_key_or_token(odd, client, key):
+    token, path = "tok-0123456789-abcdef", "/v1/speech/voices"
+    for answer in (
+        odd.answer(403, {"message": f"{key} {token}"}),
+        odd.answer(200, {"voices": []}, headers={"X-Trace-Id": f"for {token}"}),
+    ):
+        odd.script(answer, path=path)
+        shown = everything_shown(await failure(client.voices(token=token)))
+        for secret in (token, key):
+            assert_hidden(shown, secret)
+
+
+async def test_no_good_answer_shows_the_key(odd, client, call, key):
+    words = [{"word": f"<{key}>", "startMs": 0, "endMs": 1}]
+    heads = {"X-Speech-Warning": key, "X-Trace-Id": f"t-{key}"}
+    odd.script(odd.spoken(warning=f"weak key {key}", wordDurations=words, headers=heads))
+    spoken = await client.send_once(call)
+    assert (spoken.trace_id, set(spoken.warnings), spoken.words) == ("t-***", {"weak key ***", "***"}, [("<***>", 0, 1)])
+    texts = [{"source_text": "Hi", "translated_text": f"Salut {key}"}]
+    odd.script(odd.answer(200, {"translations": texts, "metadata": {}}), path="/v1/text/translate")
+    assert (await client.translate(["Hi"], target="fr-FR")).translations == ("Salut ***",)
+    odd.script(odd.answer(200, {"service": "speechframe", "identities": {key: [f"<{key}>"]}}), path="/v1/limits")
+    assert (await client.limits())["identities"] == {"***": ["<***>"]}
+    voice = {"voiceId": f"en-US-{key}", "displayName": key, "locale": key}
+    odd.script(odd.answer(200, [voice]), path="/v1/speech/voices")
+    assert_hidden(repr([spoken, *await client.voices()]), key)
+
+
+async def test_a_key_as_short_as_a_word_changes_nothing_that_is_paid_for(odd, settings, call):
+    odd.script(odd.spoken(wordDurations=[{"word": "demo", "startMs": 0, "endMs": 9}]))
+    texts = [{"source_text": "Hi", "translated_text": "une demo"}]
+    odd.script(odd.answer(200, {"translations": texts}), path="/v1/text/translate")
+    async with Client(settings, api_key="demo") as client:
+        assert (await client.call(call)).words == [("demo", 0, 9)]
+        assert (await client.translate(["Hi"], target="fr-FR")).translations == ("une demo",)
+
+
+@pytest.mark.parametrize("kind", [Client, SyncClient])
+async def test_reprs_and_clients_that_cannot_be_made_show_no_key(kind, settings, call, key, monkeypatch):
+    monkeypatch.delenv("SPEECHFRAME_BASE_URL", raising=False)
+    for shown in (kind(settings), settings, call):
+        assert_hidden(repr(shown) + str(shown), key)
+
+    async def make(**given):
+        return kind(**given)
+
+    wrong = [{"base_url": "http://far.example.com"}, {"base_url": None}, {"base_url": "https://a.example", "regions": ("mars",)}]
+    for given in wrong:
+        assert_hidden(everything_shown(await failure(make(api_key=SecretStr(key), **given))), key)
+    error = await failure(make(api_key=SecretStr("sk-secret\r\nX-Evil: 1"), base_url="https://far.example.com"))
+    assert isinstance(error, SettingsError)
+    assert_hidden(everything_shown(error), "sk-secret")
+
+
+async def test_no_other_host_gets_the_key(odd, client, call, tmp_path, monkeypatch):
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password mine\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    paths = ["speech/voices", "auth/token", "limits", "speech/generate", "speech/stream", "speech/stream-input"]
+    for path in paths:
+        odd.script(odd.redirect(f"{odd.other_url}/v1/{path}", 307), path=f"/v1/{path}")
+    async with client.stream_session(voice="ivy") as session:
+        for attempt in (client.voices(), client.token(), client.send_once(call), client.stream("Hello", voice="ivy"),
+                        session.speak("Hello.").read()):  # fmt: skip
+            with pytest.raises(SpeechframeError, match=r"redirects to 127\.0\.0\.2"):
+                await attempt
+    assert all(seen.host.startswith("127.0.0.1") and "Authorization" not in seen.headers for seen in odd.seen)
+    assert {seen.path.partition("?")[0] for seen in odd.seen} == {f"/v1/{path}" for path in paths}
+
+
+def test_plain_http_to_another_machine_is_refused_unless_allowed(key):
+    with pytest.raises(SettingsError, match="plain http"):
+        Client(Settings(api_key=SecretStr(key), base_url="http://far.example.com"))
+    Client(Settings(api_key=SecretStr(key), base_url="http://far.example.com", allow_http=True))
