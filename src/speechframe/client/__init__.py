@@ -21,7 +21,7 @@ from speechframe.client.retries import Patience
 from speechframe.client.session import StreamSession
 from speechframe.client.stream import Stream, StreamSummary
 from speechframe.client.sync import SyncClient, SyncStream, SyncStreamContext, SyncStreamSession
-from speechframe.client.turn import StreamContext
+from speechframe.client.turns import StreamContext
 
 __all__ = [
     "Bounds",

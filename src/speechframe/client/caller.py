@@ -210,14 +210,8 @@ class Caller:
             )
             if not reply.ok:
                 raise refusal(reply.status, reply.headers, reply.body, self.redactor)
-            body = reply.body
-            if call.is_json:
-                self._refuse_no_json(reply)
-                if not holds_audio(body):
-                    # It may be written down as it is: a translation, or where the audio lies.
-                    body = self.redactor.for_content().clean_bytes(body)
             return Raw(
-                body,
+                self._usable_body(reply) if call.is_json else reply.body,
                 self.redactor.clean_headers(reply.headers),
                 trace_id_of(reply.headers, self.redactor.clean),
                 (time.perf_counter() - began_s) * 1000,
@@ -382,7 +376,9 @@ class Caller:
             return decode(reply.body)
         except BadAnswer as error:
             reply.drop()
-            raw = Raw(reply.body, reply.headers, trace_id_of(reply.headers), 0.0, "", redactor)
+            raw = Raw(
+                reply.body, reply.headers, trace_id_of(reply.headers, redactor.clean), 0.0, "", redactor
+            )
             failure = explained(error, raw, is_json=True)
         raise failure
 
@@ -421,12 +417,16 @@ class Caller:
         ours = {name.lower() for name in headers}
         return headers | {name: value for name, value in (further or {}).items() if name.lower() not in ours}
 
-    def _refuse_no_json(self, reply: Reply) -> None:
+    def _usable_body(self, reply: Reply) -> bytes:
+        """Return a body that is a JSON object; one without audio may be written down, so it holds no key."""
         try:
             refuse_no_json(reply.status, reply.body, reply.headers, self.redactor)
         except BadAnswer:
             reply.drop()
             raise
+        if holds_audio(reply.body):
+            return reply.body
+        return self.redactor.for_content().clean_bytes(reply.body)
 
 
 def _settled(settings: Settings | None, given: dict[str, Any]) -> Settings:
