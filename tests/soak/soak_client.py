@@ -17,7 +17,7 @@ from speechframe.store import journal
 VOICE = "en-US-nora"
 RATE_HZ = 8000
 CONCURRENCY = 12
-"""Calls a client may have in flight: so many may be in doubt when it dies."""
+"""Calls a client may have in flight."""
 ENDS_WITHIN_S = 240.0
 
 _processes = multiprocessing.get_context("forkserver")

@@ -62,7 +62,7 @@ class Soak:
     retry_after
         How the service says when to come again; every form but ``"float"`` takes a second at least.
     calls_lost
-        The most calls that can have been in flight in clients that died.
+        The most calls that clients that died can have sent without writing down an end.
     legs
         What was played so far, for a failure's words.
     spent
@@ -135,7 +135,8 @@ class Soak:
         if "service" in victims:
             self.service.restart()
         said = client.end()
-        self.calls_lost += CONCURRENCY * (said is None or "store_error" in said)
+        # For each call in flight, an answer may have come that was not written down yet.
+        self.calls_lost += 2 * CONCURRENCY * (said is None or "store_error" in said)
         assert said is not None or "client" in victims
         assert ("disk" in victims) == ("store_error" in (said or ())), said
         self._checkpoint(max_credits)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from speechframe.store.folder import Folder
+from speechframe.store.folder import Folder, storing
 from speechframe.store.schema import AUDIO, Row
 
 orjson: Any
@@ -164,26 +164,37 @@ class _Files:
     """The two files of one segment."""
 
     def __init__(self, folder: Folder, number: int, header: Row) -> None:
-        self.number = number
+        self._folder, self.number = folder, number
         self.rows = self.bytes = 0
         self._is_closed = False
-        (folder.work / LOG).mkdir(parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_EXCL
-        # The lines are made first and removed last: where they are, there is a segment.
-        self._lines = os.open(folder.work / _lines(number), flags, 0o644)
-        self._blobs = os.open(folder.work / _blobs(number), flags, 0o644)
+        with storing(folder, "writing the journal"):
+            (folder.work / LOG).mkdir(parents=True, exist_ok=True)
+            # The lines are made first and removed last: where they are, there is a segment.
+            self._lines = os.open(folder.work / _lines(number), flags, 0o644)
+            self._blobs = os.open(folder.work / _blobs(number), flags, 0o644)
         self._closing = threading.Lock()
         self.append(dumps({"header": header}))
 
     def append(self, line: bytes) -> None:
-        _write(self._lines, line + b"\n")
+        self._write(self._lines, line + b"\n")
 
     def append_bytes(self, data: bytes) -> None:
-        _write(self._blobs, data)
+        self._write(self._blobs, data)
         self.bytes += len(data)
 
+    def _write(self, file: int, data: bytes) -> None:
+        left = memoryview(data)
+        try:
+            while left:
+                left = left[os.write(file, left) :]
+        except OSError:
+            # Entered now only: most writes succeed, and there are three for each call.
+            with storing(self._folder, "writing the journal"):
+                raise
+
     def sync(self) -> None:
-        with self._closing:
+        with self._closing, storing(self._folder, "writing the journal"):
             if not self._is_closed:
                 os.fsync(self._blobs)
                 os.fsync(self._lines)
@@ -311,9 +322,3 @@ def _lines(number: int) -> str:
 
 def _blobs(number: int) -> str:
     return f"{LOG}/{number:06d}.bytes"
-
-
-def _write(file: int, data: bytes) -> None:
-    left = memoryview(data)
-    while left:
-        left = left[os.write(file, left) :]
