@@ -13,9 +13,10 @@ from yarl import URL
 from speechframe.client.answers import Raw, explained, refuse_no_json
 from speechframe.client.calls import Call, holds_audio
 from speechframe.client.download import Downloader
-from speechframe.client.exchange import Admit, CutOffError, Exchange, Reply
+from speechframe.client.exchange import Exchange, Reply
 from speechframe.client.limits import MIB, Bounds, Timeouts
 from speechframe.client.masking import Redactor, refusal, without_secrets
+from speechframe.client.reading import Admit, CutOffError
 from speechframe.client.retries import Patience, Regions, persist
 from speechframe.client.slots import ContextSlots
 from speechframe.client.upload import Body
@@ -162,7 +163,6 @@ class Caller:
         deadline_s: float | None = None,
         max_bytes: int | None = None,
         admit: Admit | None = None,
-        headers: Mapping[str, str] | None = None,
     ) -> Raw:
         """Return the answer to one attempt as it came: :meth:`Call.decode` reads it.
 
@@ -178,8 +178,6 @@ class Caller:
             The largest answer, instead of the one that grows with the text (:class:`Bounds`).
         admit
             Awaited before so many more bytes of the answer are read.
-        headers
-            Further headers; ours win.
 
         Raises
         ------
@@ -201,7 +199,7 @@ class Caller:
             reply = await self.exchange.ask(
                 "POST",
                 self.url(name, call.operation),
-                headers=self.headers_of(call, headers),
+                headers=self.headers_of(call),
                 body=call.body,
                 timeout_s=call.timeout_s(self.timeouts) if deadline_s is None else deadline_s,
                 max_bytes=call.max_bytes(self.bounds)[0] if max_bytes is None else max_bytes,
@@ -402,10 +400,9 @@ class Caller:
             self._urls[region, endpoint] = found
         return found
 
-    def headers_of(self, call: Call[Any], further: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Return the headers that a call is sent with; `further` ones never replace ours."""
-        is_plain = call.is_json and isinstance(call.body, bytes)
-        if is_plain and call.idempotency_key is None and not call.take and not further:
+    def headers_of(self, call: Call[Any]) -> dict[str, str]:
+        """Return the headers that a call is sent with."""
+        if call.is_json and isinstance(call.body, bytes) and call.idempotency_key is None and not call.take:
             return self._headers
         headers = {**self._headers, "Accept": JSON if call.is_json else ANYTHING}
         if isinstance(call.body, Body):
@@ -414,8 +411,7 @@ class Caller:
             headers[IDEMPOTENCY_HEADER] = call.idempotency_key
         if call.take:
             headers[TAKE_HEADER] = str(call.take)
-        ours = {name.lower() for name in headers}
-        return headers | {name: value for name, value in (further or {}).items() if name.lower() not in ours}
+        return headers
 
     def _usable_body(self, reply: Reply) -> bytes:
         """Return a body that is a JSON object; one without audio may be written down, so it holds no key."""
