@@ -6,11 +6,10 @@ from typing import Any, Self
 
 from speechframe.client.caller import Caller
 from speechframe.client.calls import accepted
-from speechframe.client.line import SocketLine
 from speechframe.client.pieces import Pieces, pieces_of
 from speechframe.client.received import Received
 from speechframe.client.stream import Stream, StreamFacts, default_model
-from speechframe.client.turn import StreamContext, TurnAudio
+from speechframe.client.turns import SocketLine, StreamContext, TurnAudio
 from speechframe.errors import InvalidRows
 from speechframe.spec.check import check
 from speechframe.spec.socket import ClientFrame, SocketQuery, VoiceConfig

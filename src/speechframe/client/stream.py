@@ -15,8 +15,9 @@ import numpy.typing as npt
 from speechframe.audio.codec import AudioInfo
 from speechframe.client.caller import ANYTHING, Caller
 from speechframe.client.calls import Call
-from speechframe.client.exchange import CutOffError, Incoming, Reply
+from speechframe.client.exchange import Incoming, Reply
 from speechframe.client.masking import refusal, without_secrets
+from speechframe.client.reading import CutOffError
 from speechframe.client.received import Received
 from speechframe.client.retries import persist
 from speechframe.errors import AudioError, BadAnswer, SpeechframeError, StreamBroken

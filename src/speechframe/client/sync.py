@@ -17,7 +17,7 @@ from speechframe.client.client import AudioLike, Client
 from speechframe.client.pieces import Pieces
 from speechframe.client.session import StreamSession
 from speechframe.client.stream import Stream, StreamView, start
-from speechframe.client.turn import StreamContext
+from speechframe.client.turns import StreamContext
 from speechframe.settings import Settings
 from speechframe.settings.hidden import hidden_key, hide
 from speechframe.spec.speech import Voice
