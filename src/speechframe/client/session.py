@@ -74,7 +74,7 @@ class StreamSession:
         lines, self._lines = self._lines, {}
         await asyncio.gather(*(line.close() for line in lines.values()))
 
-    async def open(self, *, voice: str | None = None, **fields: Any) -> StreamContext:
+    async def open(self, /, *, voice: str | None = None, **fields: Any) -> StreamContext:
         """Return a new turn: text goes in, audio and events come out. Nothing is sent before it has text.
 
         Parameters
@@ -93,7 +93,7 @@ class StreamSession:
         """
         return await self._opened({"voice_id": voice, **fields}, StreamFacts())
 
-    def speak(self, pieces: Pieces, *, voice: str | None = None, **fields: Any) -> Stream:
+    def speak(self, /, pieces: Pieces, *, voice: str | None = None, **fields: Any) -> Stream:
         """Return the audio of a text that is still being written, such as a language model's tokens.
 
         Parameters
