@@ -29,10 +29,7 @@ class Tools:
 
                 async def one(call):
                     try:
-                        raw = await client.send_once(call, deadline_s=timeout_s, region=region)
-                        url = call.audio_url(raw)
-                        audio = None if url is None else await client.fetch(url, deadline_s=timeout_s)
-                        return call.decode(raw, audio=audio)
+                        return await client.send_once(call, timeout_s=timeout_s, region=region)
                     except SpeechframeError as error:
                         return error
 

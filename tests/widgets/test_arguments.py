@@ -46,7 +46,7 @@ def test_a_value_that_cannot_be_is_named(act, words):
 def test_an_option_that_is_not_there_is_named():
     with pytest.raises(InvalidRows, match=r"spede.*allowed.*rate"):
         spf.gallery(spede=3)
-    with pytest.raises(SettingsError, match="unknown option 'max_credit'"):
+    with pytest.raises(SettingsError, match="there is no option 'max_credit'"):
         spf.watch("runs/x", max_credit=3)
     with pytest.raises(SettingsError, match="max_credits"):
         spf.watch("runs/x", max_credits=-1)

@@ -472,7 +472,7 @@ def test_one_page_without_network_sorts_searches_and_plays(run, page, tmp_path):
 def test_one_page_goes_on_in_the_order_it_was_made_in(run, page, tmp_path):
     widget = browse(run, page_rows=10)
     widget.show(status="done", by="seconds", descending=True)
-    order = list(widget.frame["speech_row_id"].astype(int))
+    order = list(widget.frame["row_id"].astype(int))
     page.goto(widget.to_html(tmp_path / "rows.html").as_uri())
     widget.close()
     page.locator("th[aria-sort=descending]", has_text="Length").wait_for()

@@ -15,7 +15,6 @@ from speechframe._loop import background_loop
 from speechframe.errors import StoreError
 from speechframe.testing import FaultyService
 from speechframe.widgets.dashboard import RunDashboard, watch
-from speechframe.widgets.figures import STOP_WORDS
 from speechframe.widgets.watcher import Watcher
 
 TICKS_A_SECOND = 4
@@ -265,7 +264,7 @@ def test_where_the_run_cannot_be_looked_at_any_more_it_says_so(start, watched, m
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize(("step", "because"), [("402", "quota"), ("403", "key")])
+@pytest.mark.parametrize(("step", "because"), [("402", "quota"), ("403", "refused")])
 def test_an_empty_or_refused_key_is_said_in_red_and_nothing_more_is_sent(
     start, watched, show, service, step, because
 ):
@@ -276,7 +275,7 @@ def test_an_empty_or_refused_key_is_said_in_red_and_nothing_more_is_sent(
     banner = bridge.page.get_by_role("alert").filter(has_text="The run stopped")
     banner.wait_for()
     assert because in banner.text_content()
-    assert STOP_WORDS[because] in banner.text_content()
+    assert str(run.stopped_by) in banner.text_content()
     red = bridge.page.evaluate("getComputedStyle(document.querySelector('.spf-banner')).color")
     assert red == "rgb(179, 38, 30)"
     sent = service.books().requests
@@ -327,6 +326,20 @@ def test_the_newest_clips_play(start, watched, show):
     bridge.page.locator(".spf-play").first.click()
     until_lit(bridge.page)
     assert bridge.widget.loads == newest[:1]
+
+
+def test_the_folder_tells_what_the_run_itself_tells(start, service):
+    lines = [f"Line {k}." for k in (0, 1, 2, 3, 4, 4)]
+    refused = {"Line 3.": ["400", "..."]}
+    run = start(6, lines=lines, scripts={"Line 1.": ["503", "ok"], "Line 2.": ["400", "..."], **refused})
+    run.wait(60)
+    service.set(scripts=refused)
+    stats = spf.resume(run.path, service=service.settings, progress=False).stats
+    seen = Watcher(spf.open_run(run.path)).look()
+    assert (seen.counts["total"], seen.counts["done"], stats["rows"]) == (5, 4, 6), "equal calls count once"
+    named = ("failed", "retries", "credits")
+    assert [seen.counts[name] for name in named] == [stats[name] for name in named]
+    assert (sorted(seen.failed_by.values()), sorted(seen.retried_by.values())) == ([1], [1, 2])
 
 
 WRITER = """

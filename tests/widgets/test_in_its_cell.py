@@ -136,7 +136,7 @@ def test_outside_a_notebook_it_is_the_bar(service, tmp_path, capsys):
 
 @pytest.mark.parametrize("value", ["bar", "", 1])
 def test_other_words_are_refused(value):
-    with pytest.raises(SettingsError, match="allowed: True, False or 'dashboard'"):
+    with pytest.raises(SettingsError, match="allowed: True, False, 'dashboard'"):
         spf.configure(progress=value)
 
 
@@ -167,9 +167,9 @@ def test_no_cell_gets_a_red_box(kernel, tmp_path):
                 written[content["name"]] += f"{name}: {content['text']}"
     assert written["stderr"] == ""
     for words in (
-        "run: generate on local/",
+        "dashboard: generate on local/",
         "no mushra: without a natural",
-        "plain bar: generate on",
+        "plain bar: \rgenerate on",
         "1/1 [",
     ):
         assert words in written["stdout"]

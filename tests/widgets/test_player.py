@@ -9,6 +9,7 @@ import pytest
 import soundfile
 from bridge import cut_off, until_lit, until_seen
 from clips_lab import spoken
+from run_lab import run_of
 
 from speechframe.audio.clip import Clip
 from speechframe.errors import StoreError
@@ -34,6 +35,13 @@ def test_two_hundred_clips_are_there_at_once_and_none_of_their_audio(show):
     assert bridge.page.locator(".spf-clip").count() == 200
     assert bridge.widget.loads == []
     assert sum(len(str(message)) for message in bridge.to_page) < 50_000
+
+
+def test_a_translation_holds_no_audio_whatever_its_table_calls_a_column(tmp_path):
+    columns = {"line": ["Hello"], "audio": ["hello.wav"]}
+    run = run_of(tmp_path / "run", columns, {0: ({"text": "Hello"}, None)}, operation="translate")
+    with pytest.raises(StoreError, match="a run of translate holds no audio"):
+        play(run)
 
 
 def test_play_sends_one_clip_once_and_lights_its_words(show):

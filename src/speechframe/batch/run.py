@@ -470,9 +470,8 @@ async def _carry_out(
         if prepared.manifest.state == "planned" and options.max_credits is not None:
             prepared.manifest.max_credits = options.max_credits
             prepared.manifest.write(prepared.folder)
-        Progress.say(
-            f"{backend.operation}: {missing.estimate.line()} (dry run: nothing was sent)", options.progress
-        )
+        line = f"{backend.operation} on {backend.service}: {missing.estimate.line()}"
+        Progress.say(f"{line} (dry run: nothing was sent)", options.progress)
         return found
     going = _Going(prepared, backend, opened, options, cache, found)
     await going.start()
@@ -520,7 +519,7 @@ class _Going:
         manifest.max_credits = options.max_credits
         await asyncio.to_thread(manifest.write, folder)
         estimate = self._run.estimate = self._missing.estimate
-        line = f"{self._backend.operation}: {estimate.line()}"
+        line = f"{self._backend.operation} on {self._backend.service}: {estimate.line()}"
         self._progress = Progress(
             self._backend.unit, estimate.calls + estimate.cached, options.progress, line
         )

@@ -212,7 +212,7 @@ def _length_of(part: Any) -> int:
 def _of_run(part: Run | Selection) -> Iterator[tuple[dict[str, Any], Callable[[], Clip]]]:
     run: Any = part if isinstance(part, Run) else part.run
     name_of, ours = run.name_of, {*run.manifest.schema.names, *CALL_COLUMNS.names}
-    if AUDIO not in run.columns:
+    if AUDIO not in run.manifest.schema.names:
         raise StoreError(f"a run of {run.operation} holds no audio")
     # The columns of the rows, and what of ours a run leaves out where the caller's table says the same.
     shown = [name for name in run.columns if name != name_of(AUDIO)]

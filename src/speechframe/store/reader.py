@@ -23,7 +23,7 @@ from speechframe.store.manifest import Manifest, read_manifest
 from speechframe.store.records import WORDS_FOLDER, Records, records_of, words_of
 from speechframe.store.remote import open_folder
 from speechframe.store.rows import OUR_ROW_ID, Joined, RowRecords, table_schema
-from speechframe.store.schema import AUDIO, BASE_KEY, FINISHED, PENDING, ROW_ID, STATUSES
+from speechframe.store.schema import AUDIO, BASE_KEY, FINISHED, PENDING, ROW_ID, STATUSES, TAKE
 from speechframe.store.selection import Rows, Selection, in_order
 from speechframe.store.verify import Problem, verify
 
@@ -220,15 +220,18 @@ class StoredRun(Rows):
 
     def call_counts(self) -> dict[str, int]:
         """Return how many of the table's different calls have each status."""
-        counts: Counter[str] = Counter()
-        seen: set[str] = set()
-        for some in self._with_records():
-            keys = some.rows.column(BASE_KEY).to_pylist()
-            for key, status in zip(keys, some.statuses().to_pylist(), strict=True):
-                if key is not None and key not in seen:
-                    seen.add(key)
-                    counts[status] += 1
-        return dict(counts)
+        rows = [
+            pa.table(
+                [some.rows.column(BASE_KEY), some.rows.column(TAKE), some.statuses()],
+                ["key", "take", "status"],
+            )
+            for some in self._with_records()
+        ]
+        if not rows:
+            return {}
+        calls = pa.concat_tables(rows).group_by(["key", "take", "status"]).aggregate([])
+        sent = calls.filter(calls.column("key").is_valid())
+        return dict(Counter(map(str, sent.column("status").to_pylist())))
 
     @property
     def failed(self) -> "pd.DataFrame":

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from speechframe.batch.live import Run
 from speechframe.spec.billing import CREDIT
-from speechframe.store.ledger import attempts
+from speechframe.store.ledger import FAILED_STATUSES, attempts
 from speechframe.store.schema import CHARGED_UNKNOWN, FAILED
 from speechframe.widgets.figures import POINTS
 
@@ -21,7 +22,6 @@ _COLUMNS = (
     "request_key", "time", "status", "credits", "audio_seconds", "balance_after", "error_code",
 )  # fmt: skip
 _LOST = frozenset({FAILED, CHARGED_UNKNOWN})
-_RETRIED = "retried"
 
 Numbers = npt.NDArray[np.int64]
 Times = npt.NDArray[np.datetime64]
@@ -39,15 +39,17 @@ class Attempts:
         Of all of them.
     balance
         What the service last said is left on the key, in characters.
-    retried_by, failed_by
-        Attempts that were made again, and calls that have no answer, by error code.
+    failed_by
+        Calls that have no answer, by the error code of the last attempt of each.
+    retried_by
+        All other attempts that brought no answer, by error code.
     """
 
     points: Sequence[tuple[float, int]]
     audio_seconds: float
     balance: int | None
-    retried_by: Counter[str]
     failed_by: Counter[str]
+    retried_by: Counter[str]
 
     @property
     def spent_millis(self) -> int:
@@ -57,13 +59,17 @@ class Attempts:
 
 @dataclass(frozen=True)
 class _Sums:
-    """What the attempts of one file come to; of calls without an answer the key and the code are kept."""
+    """What the attempts of one segment come to.
+
+    `codes` are those of all attempts that brought no answer, `lost` the last one of each call that had none
+    when the segment ended.
+    """
 
     times: Times
     millis: Numbers
     audio_seconds: float
     balance: tuple[Any, Any] | None
-    retried_by: Counter[str]
+    codes: Counter[str]
     lost: dict[str, str]
 
 
@@ -86,13 +92,13 @@ class AttemptReader:
         millis = np.concatenate([np.empty(0, np.int64), *(some.millis for some in every)])
         order = np.argsort(times, kind="stable")
         told = [some.balance for some in every if some.balance is not None]
-        lost = {key: code for some in every for key, code in some.lost.items()}
+        failed_by = _still_lost(run, {key: code for some in every for key, code in some.lost.items()})
         return Attempts(
             _spending(times[order], millis[order]),
             audio_seconds=sum(some.audio_seconds for some in every),
             balance=max(told, key=lambda said: said[0])[1] if told else None,
-            retried_by=sum((some.retried_by for some in every), Counter()),
-            failed_by=_still_lost(run, lost),
+            failed_by=failed_by,
+            retried_by=sum((some.codes for some in every), Counter[str]()) - failed_by,
         )
 
 
@@ -104,8 +110,9 @@ def _still_lost(run: Run, lost: dict[str, str]) -> Counter[str]:
 
 
 def _sums(ledger: pa.Table) -> _Sums:
-    rows: dict[str, list[Any]] = ledger.select(["request_key", "status", "error_code"]).to_pydict()
-    coded = list(zip(rows["request_key"], rows["status"], rows["error_code"], strict=True))
+    wanted = pa.array(sorted(FAILED_STATUSES))
+    failed = ledger.filter(pc.is_in(ledger.column("status"), wanted))
+    rows = failed.select(["request_key", "status", "error_code"]).to_pylist()
     told = ledger.filter(ledger.column("balance_after").is_valid()).sort_by("time")
     credits = np.nan_to_num(ledger.column("credits").to_numpy())
     balances = told.column("balance_after").to_pylist()
@@ -114,8 +121,8 @@ def _sums(ledger: pa.Table) -> _Sums:
         np.round(CREDIT * credits).astype(np.int64),
         float(np.nansum(ledger.column("audio_seconds").to_numpy())),
         balance=(told.column("time").to_numpy()[-1], balances[-1]) if balances else None,
-        retried_by=Counter(str(code) for _, status, code in coded if status == _RETRIED),
-        lost={key: str(code) for key, status, code in coded if status in _LOST},
+        codes=Counter(str(row["error_code"]) for row in rows),
+        lost={row["request_key"]: str(row["error_code"]) for row in rows if row["status"] in _LOST},
     )
 
 

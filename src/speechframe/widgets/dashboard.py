@@ -15,7 +15,7 @@ from speechframe import aio
 from speechframe._loop import submit
 from speechframe.audio.peaks import peaks
 from speechframe.batch.live import RUNNING, Run
-from speechframe.batch.options import Options, RunOptions, check_names
+from speechframe.batch.options import Options, RunOptions
 from speechframe.errors import SpeechframeError
 from speechframe.page.clips import Entry, Shelf
 from speechframe.store.schema import AUDIO
@@ -101,7 +101,7 @@ class RunDashboard(ClipWidget):
         self._known: dict[str, tuple[Entry, bytes]] = {}
         self._clips_due = 0.0
         self._pause_s = TICK_S
-        self._audible = AUDIO in run.columns
+        self._audible = AUDIO in run.manifest.schema.names
         started = self._watcher.look()
         super().__init__(
             Shelf([], [], 0),
@@ -312,7 +312,6 @@ def watch(run: Run | str | PathLike[str], **options: Unpack[RunOptions]) -> RunD
     >>> run = spf.generate(frame, voice="nora", wait=False)  # doctest: +SKIP
     >>> spf.watch(run)  # doctest: +SKIP
     """
-    check_names(dict(options))
     Options.of(**options)
     return RunDashboard(run_of(run), options)
 

@@ -8,24 +8,15 @@ from typing import Any
 from speechframe.batch.live import RUNNING, STOPPED
 from speechframe.store.schema import CACHED, CHARGED_UNKNOWN, DONE, FAILED, SUSPECT, StopReason
 
-__all__ = ["COUNTED", "POINTS", "STOP_WORDS", "Burn", "Figures", "to_go"]
+__all__ = ["BY_HAND", "COUNTED", "POINTS", "Burn", "Figures", "to_go"]
 
-STOP_WORDS: Mapping[str, str] = MappingProxyType(
+BY_HAND: Mapping[str, str] = MappingProxyType(
     {
-        StopReason.QUOTA: "the key has no characters left for the next call; top it up, then resume",
-        StopReason.REFUSED: "the service refuses the key; check it, then resume",
-        StopReason.BUDGET: "the run's budget is used up; resume with a higher max_credits",
-        StopReason.UNREACHABLE: "the service does not answer; resume when it does",
-        StopReason.UNUSABLE: "no answer of the service could be used; see the rows that failed",
-        StopReason.FAILED: "a row failed, which was to end the run; see run.failed",
         StopReason.STOPPED: "it was told to stop; calls that were in flight have finished",
         StopReason.INTERRUPTED: "it was interrupted; what was made is kept",
     }
 )
-"""``run.stopped_because`` for people."""
-
-BY_HAND = frozenset({StopReason.STOPPED, StopReason.INTERRUPTED})
-"""Reasons that nobody need be alarmed by."""
+"""Reasons to stop that nobody need be alarmed by, in words; others have an error that says what to do."""
 
 _TALLIES = (
     ("done", "done", ""),
@@ -108,6 +99,8 @@ class Figures:
     ----------
     status, because
         As :attr:`Run.status` and :attr:`Run.stopped_because` say.
+    words
+        Why it ended early, in words.
     is_here
         It is made, or was made last, in this process.
     counts
@@ -120,6 +113,7 @@ class Figures:
 
     status: str
     because: str | None
+    words: str
     is_here: bool
     counts: Mapping[str, Any]
     failed_by: Mapping[str, int] = field(default_factory=dict)
@@ -131,11 +125,6 @@ class Figures:
     def is_live(self) -> bool:
         """Whether more is to come."""
         return self.status == RUNNING
-
-    @property
-    def words(self) -> str:
-        """Why it ended early, in words."""
-        return "" if self.because is None else STOP_WORDS.get(self.because, "the log says more")
 
     @property
     def ended(self) -> int:

@@ -78,10 +78,12 @@ class RowReader:
     def __init__(self, run: Run) -> None:
         self.run = run
         self.columns = run.columns
+        # A run leaves out of its columns what the caller's table says already.
+        self._there = {*run.columns, *map(run.name_of, run.manifest.table.hidden)}
         kept = run.manifest.schema.names
         self.audible = AUDIO in kept
         source = run.manifest.table.arguments.get("text", {}).get("column")
-        given = [source] if source in run.columns else []
+        given = [source] if source in self.columns else []
         # A row that is not made yet has only the text it was given.
         made = [run.name_of(name) for name in _TEXTS if name in kept]
         translated = [run.name_of(name) for name in _TRANSLATED if name in kept]
@@ -156,15 +158,15 @@ class RowReader:
         return pc.take(said, pc.index_in(facts["row_id"], pa.array(reviews.index, pa.string())))
 
     def _stamp(self) -> Any:
-        index = self.run.snapshot().index
-        return self.run.manifest.table.file, tuple(sorted(index.counts().items())), len(index)
+        # Records are only ever added.
+        return self.run.manifest.table.file, len(self.run.snapshot().index)
 
     def _facts(self) -> pa.Table:
         """Return what all rows are sorted and searched by: no more than their texts and some numbers."""
         stamp = self._stamp()
         if self._known is None or self._known[0] != stamp:
             names = [*map(self.run.name_of, (ROW_ID, *_FACTS.values()))]
-            there = [name for name in dict.fromkeys([*names, *self._texts]) if self._has(name)]
+            there = [name for name in dict.fromkeys([*names, *self._texts]) if name in self._there]
             self._known = None  # both would be held until the new one is whole
             parts = [_packed(self._told(batch.to_pandas())) for batch in self.run.batches(there)]
             self._known = stamp, pa.Table.from_batches(parts, _SCHEMA)
@@ -183,9 +185,6 @@ class RowReader:
             told[name] = rows[found] if found in rows else pd.Series(index=rows.index, dtype=object)
         return pd.DataFrame(told)
 
-    def _has(self, name: str) -> bool:
-        return name in self.columns or name in self._texts or name == self.run.name_of(ROW_ID)
-
     # -- pages -----------------------------------------------------------------------
 
     def page(self, places: Sequence[int]) -> list[dict[str, Any]]:
@@ -193,16 +192,13 @@ class RowReader:
         name_of = self.run.name_of
         more = {"why": "error_message", "sha256": "sha256", "key": "request_key"}
         names = [*map(name_of, (ROW_ID, *_FACTS.values(), *more.values())), *self._texts]
-        rows = self.run.rows_at(places, [name for name in dict.fromkeys(names) if self._is_there(name)])
+        rows = self.run.rows_at(places, [name for name in dict.fromkeys(names) if name in self._there])
         frame = rows.to_pandas()
         told = self._told(frame)
         for name, column in more.items():
             told[name] = frame[name_of(column)]
         told = told.astype(object).where(told.notna(), None)
         return [self._line(place, row) for place, row in zip(places, told.to_dict("records"), strict=True)]
-
-    def _is_there(self, name: str) -> bool:
-        return self._has(name) or name in {self.run.name_of("sha256"), self.run.name_of("request_key")}
 
     def _line(self, place: int, row: Mapping[Any, Any]) -> dict[str, Any]:
         said = self.reviews.loc[row["row_id"]] if row["row_id"] in self.reviews.index else None

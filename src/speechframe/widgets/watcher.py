@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from speechframe.batch.live import RUNNING, Run
 from speechframe.spec.billing import CREDIT, to_credits
 from speechframe.widgets.attempts import AttemptReader
-from speechframe.widgets.figures import COUNTED, POINTS, Burn, Figures
+from speechframe.widgets.figures import BY_HAND, COUNTED, POINTS, Burn, Figures
 
 __all__ = ["Watcher"]
 
@@ -20,7 +20,7 @@ class _Ahead(NamedTuple):
     """What is still to come of a live run."""
 
     seconds: float
-    millis: int
+    credits: float
     calls: int
     total: int
     unit: str
@@ -70,22 +70,24 @@ class Watcher:
         counts = self._with_earlier(p)
         spent = round(CREDIT * counts["credits"])
         self._burn.add(counts["seconds"], spent)
-        ahead, planned = None, round(CREDIT * run.estimate.credits) if run.estimate is not None else 0
-        if status == RUNNING and p.eta_s is not None:
-            left = (p.total - p.ended) / max(1, p.total)
-            ahead = _Ahead(p.eta_s, round(planned * left), p.total - p.ended, counts["total"], p.unit)
-        earlier = self._earlier.get("credits", 0.0)
         estimate = run.estimate
+        ahead, planned = None, 0.0 if estimate is None else estimate.credits
+        if status == RUNNING and p.eta_s is not None:
+            calls = p.total - p.ended
+            # Calls that failed will not be paid for: as much of the price as there are calls without them.
+            price = max(0.0, planned - to_credits(p.credits_millis)) * calls / max(1, calls + p.failed)
+            ahead = _Ahead(p.eta_s, price, calls, counts["total"], p.unit)
+        earlier = self._earlier.get("credits", 0.0)
         budget = None if estimate is None or estimate.budget is None else estimate.budget + earlier
         if estimate is not None and estimate.balance is not None:
             balance = estimate.balance + earlier
         else:
             # Not told before the first call: what is left now, and what was spent until now.
             balance = None if p.balance is None else p.balance + counts["credits"]
-        start = _start(budget, balance, to_credits(planned) + earlier)
+        start = _start(budget, balance, planned + earlier)
         return Figures(
             status,
-            run.stopped_because if status != RUNNING else None,
+            *_why(run, status),
             is_here=True,
             counts=counts,
             failed_by=dict(p.failed_by),
@@ -142,7 +144,7 @@ class Watcher:
             line.add(seconds, spent)
         return Figures(
             status,
-            run.stopped_because if status != RUNNING else None,
+            *_why(run, status),
             is_here=False,
             counts=counts,
             failed_by=failed_by,
@@ -158,6 +160,13 @@ class Watcher:
             self._seen = now, ended
         since, before = self._seen
         return None if ended == before else round((ended - before) / (now - since), 2)
+
+
+def _why(run: Run, status: str) -> tuple[str | None, str]:
+    """Return why a run ended early, as a word and in words."""
+    if status == RUNNING or (because := run.stopped_because) is None:
+        return None, ""
+    return because, BY_HAND.get(because) or run.manifest.stopped_words or "the log says more"
 
 
 def _start(budget: float | None, balance: float | None, price: float) -> tuple[str, str, float]:
@@ -196,7 +205,7 @@ class _Line:
         if not points or ahead is None or ahead.seconds <= 0:
             return Burn(unit, of, points)
         at, left = points[-1]
-        price = to_credits(ahead.millis)
+        price = ahead.credits
         # What is left ends before the calls do: the run stops there.
         part = max(0.0, left) / price if price > left else 1.0
         end = round(at + part * ahead.seconds, 2), round(max(0.0, left - part * price), 3)
