@@ -115,7 +115,8 @@ def test_a_service_that_is_gone_stops_the_run_and_a_resume_makes_the_rest(servic
     assert run.status == "stopped"
     found = statuses(run)
     assert {"done", "pending"} <= set(found)
-    assert found.count("charged_unknown") <= 2
+    # Two in flight, and two more on connections that were just being cut.
+    assert found.count("charged_unknown") <= 4
     service.restart()
     run = spf.resume(run, service=service.settings, progress=False)
     assert statuses(run) == ["done"] * 60

@@ -268,7 +268,7 @@ def test_regions_have_their_own_port_and_cap_and_one_can_be_down(faulty, tools):
 
     kinds = [type(e).__name__ for e in asyncio.run(everywhere())]
     assert kinds[2:4] == ["Unavailable"] * 2
-    assert sorted(kinds[:2]) == sorted(kinds[4:]) == ["RateLimited", "Raw"]
+    assert sorted(kinds[:2]) == sorted(kinds[4:]) == ["RateLimited", "Spoken"]
     books = service.books()
     assert books.most_in_flight == 2
     assert books.most_in_flight_of == {"us-east": 1, "eu-central": 0, "global": 1}
