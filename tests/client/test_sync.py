@@ -51,12 +51,12 @@ def test_it_speaks_from_several_threads(odd, settings):
 def test_sessions_are_made_in_the_loop_of_the_client(settings, monkeypatch):
     threads = []
 
-    def stream_session(self, **said):
+    def make(self, *args, **said):
         threads.append(threading.current_thread())
-        return made(self, **said)
+        made(self, *args, **said)
 
-    made = Client.stream_session
-    monkeypatch.setattr(Client, "stream_session", stream_session)
+    made = StreamSession.__init__
+    monkeypatch.setattr(StreamSession, "__init__", make)
     with SyncClient(settings) as client:
         client.regions  # noqa: B018
         client.stream_session(voice="ivy").close()

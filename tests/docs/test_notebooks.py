@@ -117,7 +117,7 @@ def test_clips_are_players(first, cell_id):
 
 
 def test_the_first_twenty_are_kept(first):
-    assert "20 done before, 114 calls" in words(first, "rest")
+    assert "114 calls in" in words(first, "rest")
 
 
 def test_one_changed_line_is_one_call(first):
@@ -322,7 +322,8 @@ def test_a_dry_run_tells_what_a_translation_costs(localization):
 def test_translations_keep_placeholders_and_terms(localization):
     translated = frame(localization, "look")
     assert len(translated) == 18
-    assert translated["placeholders_ok"].all()
+    plurals = translated["text"].str.contains(", plural,")
+    assert (translated["placeholders_ok"].astype(str) == (~plurals).astype(str)).all()
     assert set(translated["glossary_ok"].dropna()) <= {"True", True}
     assert set(translated["route"]) == {"en>pt-BR"}
 
@@ -330,9 +331,9 @@ def test_translations_keep_placeholders_and_terms(localization):
 def test_rows_for_a_person_are_the_plurals_and_the_long_buttons(localization):
     why = frame(localization, "person").set_index("id")["why"]
     assert why.loc[["ui-002", "ui-006", "ui-010"]].tolist() == [
-        "suspect, plural",
-        "suspect, plural",
-        "plural",
+        "suspect, placeholders, plural",
+        "suspect, placeholders, plural",
+        "placeholders, plural",
     ]
     assert "long for a button" in set(why)
 

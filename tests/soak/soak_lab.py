@@ -231,7 +231,8 @@ class Soak:
         said = self._client(None, None, PATIENT | {"on_unknown": "retry"}).end()
         assert (said["status"], said["calls"]) == ("finished", len(in_doubt))
         paid = self.books().billed_characters - before.billed_characters
-        assert paid == sum(map(billed_characters, in_doubt))
+        # Of an answer that came with an address only the audio is fetched.
+        assert paid <= sum(map(billed_characters, in_doubt))
 
     def _check_end(self):
         run = spf.open_run(self.run_dir)

@@ -331,6 +331,7 @@ class Engine:
             and call.failures < self._policy.max_attempts
             and delay_s < left_s
         )
+        was_counted = call.counted
         costs = self._costs_of(call, verdict, error)
         if verdict is Verdict.STOP:
             self._log.ended(call.request.key, FAILED, costs, **_of_error(error))
@@ -350,6 +351,12 @@ class Engine:
             self._put_back(call, costs, delay_s)
         elif verdict is Verdict.FAIL and call.request.parts:
             self._split(call, costs, error)
+        elif verdict is Verdict.UNUSABLE and was_counted and self._policy.retries_unknown:
+            # What an earlier answer names cannot be fetched any more: the call itself is made again, once.
+            self._log.ended(call.request.key, SETTLED, costs, **_of_error(error))
+            self._budget.settle(call.reserved, sum(cost.millicredits for cost in costs))
+            self._queue.add(Call(call.request))
+            self._queue.done()
         else:
             self._fail(call, lane, error, verdict, costs, told_s if delay_s >= left_s else 0.0)
         if self._unusable >= FIRST_ANSWERS and not self._usable:
@@ -369,14 +376,16 @@ class Engine:
         rows = call.request.rows
         if verdict in {Verdict.LOST, Verdict.UNUSABLE}:
             basis = "unknown" if verdict is Verdict.LOST else "computed"
-            is_counted = call.counted and self._policy.repeats_are_free
+            # Where an earlier attempt noted its answer, this one has only tried to fetch the rest of it.
+            is_counted = call.counted and (self._policy.repeats_are_free or call.noted is not None)
             call.counted, call.is_unknown = True, True
             if self._policy.repeats_are_free:
                 # Whatever becomes of the next attempt, the ledger has its price.
                 call.parts = [{**part, "millicredits": 0} for part in call.parts]
             return [journal.Ended(0 if is_counted else row.price, basis) for row in rows]
-        if verdict is Verdict.FAIL and call.counted and self._policy.repeats_are_free:
-            # A service that bills repeats once would have sent the answer: the lost attempt was not billed.
+        if verdict is Verdict.FAIL and call.counted and call.request.parts and self._policy.repeats_are_free:
+            # A service that bills repeats once would have sent the answer: the lost attempt was not billed. A
+            # row of its own stays in doubt, but a pack is split, and its rows are counted anew.
             call.counted, call.is_unknown = False, False
             return [journal.Ended(-row.price, "computed") for row in rows]
         return [journal.Ended(0, "none") for _ in rows]

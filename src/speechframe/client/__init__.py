@@ -5,12 +5,12 @@ A call goes down this list:
 - `client`: a method for each endpoint; `sync`: the same without ``await``
 - `calls`: a checked request and its bytes, and how its answer is read; `upload`: the clip in a request
 - `caller`: one attempt (``send_once``), or attempts until one works (``call``); `retries`: when and where
-- `exchange`: the only place that knows aiohttp; `download`: audio that came as a URL
+- `exchange`: one request over aiohttp; `reading`: the answer's body; `download`: audio that came as a URL
 - `answers`: what is read in an answer; `masking`: errors, and keys that show nowhere
 - `limits`: time limits and sizes
 
-Speech while it is made: `stream` (over HTTP, and what all streams have in common), `session`, `turn` and
-`line` (over the WebSocket).
+Speech while it is made: `stream` (over HTTP, and what all streams have in common), `session` and
+`turns` (over the WebSocket).
 """
 
 from speechframe.client.answers import Raw, Spoken, Translated
@@ -21,7 +21,7 @@ from speechframe.client.retries import Patience
 from speechframe.client.session import StreamSession
 from speechframe.client.stream import Stream, StreamSummary
 from speechframe.client.sync import SyncClient, SyncStream, SyncStreamContext, SyncStreamSession
-from speechframe.client.turn import StreamContext
+from speechframe.client.turns import StreamContext
 
 __all__ = [
     "Bounds",

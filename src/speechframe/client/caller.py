@@ -13,9 +13,10 @@ from yarl import URL
 from speechframe.client.answers import Raw, explained, refuse_no_json
 from speechframe.client.calls import Call, holds_audio
 from speechframe.client.download import Downloader
-from speechframe.client.exchange import Admit, CutOffError, Exchange, Reply
+from speechframe.client.exchange import Exchange, Reply
 from speechframe.client.limits import MIB, Bounds, Timeouts
 from speechframe.client.masking import Redactor, refusal, without_secrets
+from speechframe.client.reading import Admit, CutOffError
 from speechframe.client.retries import Patience, Regions, persist
 from speechframe.client.slots import ContextSlots
 from speechframe.client.upload import Body
@@ -162,7 +163,6 @@ class Caller:
         deadline_s: float | None = None,
         max_bytes: int | None = None,
         admit: Admit | None = None,
-        headers: Mapping[str, str] | None = None,
     ) -> Raw:
         """Return the answer to one attempt as it came: :meth:`Call.decode` reads it.
 
@@ -178,8 +178,6 @@ class Caller:
             The largest answer, instead of the one that grows with the text (:class:`Bounds`).
         admit
             Awaited before so many more bytes of the answer are read.
-        headers
-            Further headers; ours win.
 
         Raises
         ------
@@ -201,7 +199,7 @@ class Caller:
             reply = await self.exchange.ask(
                 "POST",
                 self.url(name, call.operation),
-                headers=self.headers_of(call, headers),
+                headers=self.headers_of(call),
                 body=call.body,
                 timeout_s=call.timeout_s(self.timeouts) if deadline_s is None else deadline_s,
                 max_bytes=call.max_bytes(self.bounds)[0] if max_bytes is None else max_bytes,
@@ -210,14 +208,8 @@ class Caller:
             )
             if not reply.ok:
                 raise refusal(reply.status, reply.headers, reply.body, self.redactor)
-            body = reply.body
-            if call.is_json:
-                self._refuse_no_json(reply)
-                if not holds_audio(body):
-                    # It may be written down as it is: a translation, or where the audio lies.
-                    body = self.redactor.for_content().clean_bytes(body)
             return Raw(
-                body,
+                self._usable_body(reply) if call.is_json else reply.body,
                 self.redactor.clean_headers(reply.headers),
                 trace_id_of(reply.headers, self.redactor.clean),
                 (time.perf_counter() - began_s) * 1000,
@@ -382,7 +374,9 @@ class Caller:
             return decode(reply.body)
         except BadAnswer as error:
             reply.drop()
-            raw = Raw(reply.body, reply.headers, trace_id_of(reply.headers), 0.0, "", redactor)
+            raw = Raw(
+                reply.body, reply.headers, trace_id_of(reply.headers, redactor.clean), 0.0, "", redactor
+            )
             failure = explained(error, raw, is_json=True)
         raise failure
 
@@ -406,10 +400,9 @@ class Caller:
             self._urls[region, endpoint] = found
         return found
 
-    def headers_of(self, call: Call[Any], further: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Return the headers that a call is sent with; `further` ones never replace ours."""
-        is_plain = call.is_json and isinstance(call.body, bytes)
-        if is_plain and call.idempotency_key is None and not call.take and not further:
+    def headers_of(self, call: Call[Any]) -> dict[str, str]:
+        """Return the headers that a call is sent with."""
+        if call.is_json and isinstance(call.body, bytes) and call.idempotency_key is None and not call.take:
             return self._headers
         headers = {**self._headers, "Accept": JSON if call.is_json else ANYTHING}
         if isinstance(call.body, Body):
@@ -418,15 +411,18 @@ class Caller:
             headers[IDEMPOTENCY_HEADER] = call.idempotency_key
         if call.take:
             headers[TAKE_HEADER] = str(call.take)
-        ours = {name.lower() for name in headers}
-        return headers | {name: value for name, value in (further or {}).items() if name.lower() not in ours}
+        return headers
 
-    def _refuse_no_json(self, reply: Reply) -> None:
+    def _usable_body(self, reply: Reply) -> bytes:
+        """Return a body that is a JSON object; one without audio may be written down, so it holds no key."""
         try:
             refuse_no_json(reply.status, reply.body, reply.headers, self.redactor)
         except BadAnswer:
             reply.drop()
             raise
+        if holds_audio(reply.body):
+            return reply.body
+        return self.redactor.for_content().clean_bytes(reply.body)
 
 
 def _settled(settings: Settings | None, given: dict[str, Any]) -> Settings:

@@ -154,7 +154,7 @@ class Client(Caller):
         return await start(self, call)
 
     def stream_session(
-        self, *, voice: str | None = None, max_contexts: int | None = None, **fields: Any
+        self, /, *, voice: str | None = None, max_contexts: int | None = None, **fields: Any
     ) -> StreamSession:
         """Return a session over the WebSocket: text as it is written, many turns at once (sections 3 and 6).
 
@@ -187,6 +187,7 @@ class Client(Caller):
 
     async def change_voice(
         self,
+        /,
         audio: AudioLike,
         *,
         voice: str,

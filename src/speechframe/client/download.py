@@ -22,7 +22,8 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from yarl import URL
 
 from speechframe._addresses import is_public, written_inside
-from speechframe.client.exchange import Admit, CutOffError, Exchange, Reply
+from speechframe.client.exchange import Exchange, Reply
+from speechframe.client.reading import Admit, CutOffError
 from speechframe.errors import BadAnswer, ConnectionFailed
 from speechframe.spec.codes import Status
 

@@ -9,9 +9,7 @@ Asked of aiohttp by private or little-known names are a connection's `protocol` 
 """
 
 import asyncio
-import contextlib
 import functools
-import re
 import select
 import ssl
 import weakref
@@ -27,46 +25,28 @@ from aiohttp.http import HttpProcessingError, StreamWriter
 from yarl import URL
 
 from speechframe._version import __version__
-from speechframe.client.limits import KIB, MIB
+from speechframe.client.limits import KIB
+from speechframe.client.reading import Admit, CutOffError, read_error, read_good
 from speechframe.client.upload import Body
 from speechframe.errors import AudioError, BadAnswer, ConnectionFailed, SettingsError, TimedOut
 from speechframe.settings import is_loopback
-from speechframe.spec.chosen import TRACE_HEADER
-from speechframe.wire.bodies import balance_in
-from speechframe.wire.encoding import BadEncodingError, TooLargeError, unpack
 
-__all__ = ["Admit", "CutOffError", "Exchange", "Incoming", "Reply"]
+__all__ = ["Exchange", "Incoming", "Reply"]
 
-Admit = Callable[[int], Awaitable[None]]
 T = TypeVar("T")
 
 KEEPALIVE_S = 4.0
 """Idle connections are closed by us after this. Common servers close theirs after 5 s, and nobody can tell
 whether a request that was written to a connection just then was billed."""
 
-ERROR_BODY_S = 5.0
-"""Longest wait for the body of an error answer; its status is known by then."""
-
 CLOSE_S = 2.0
 """Longest wait for the other end's half of closing a WebSocket."""
 
 _READ_BUFFER_BYTES = 256 * KIB
-_ADMITTED_BYTES = 64 * KIB
-"""What is read of a body without being admitted: most of it lies in memory before that could be asked."""
-_STEP_BYTES = MIB
-_MOST_INTERIM = 16
 _MOST_ORIGINS = 256
 _SWITCHING = 101
-_NO_BODY = frozenset({204, 304})
 _IN_DOUBT = frozenset({_SWITCHING, 408, *range(500, 600)} - {503})
 """After these the other end may still be busy with the request: the connection is not used again."""
-
-_FRAMING = frozenset({"host", "content-length", "transfer-encoding", "connection", "upgrade", "expect"})
-_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-
-
-class CutOffError(BadAnswer):
-    """The connection ended within the body of an answer."""
 
 
 class _NoAnswerError(Exception):
@@ -193,22 +173,16 @@ class Exchange:
             The file of a body cannot be read, or has changed; the request was not completed.
         """
 
-        async def make(attempt: _Attempt, head: bytes) -> Reply:
-            try:
-                status, headers, stream = await attempt.asked(head, body)
-                if status // 100 == 2:  # noqa: PLR2004
-                    data = await _read_good(
-                        status, headers, stream, max_bytes, attempt.unhurried(admit), self._unpacking
-                    )
-                else:
-                    data = await _read_error(headers, stream, max_error_bytes)
-                if stream.is_eof():
-                    attempt.done()
-                return Reply(status, headers, data, attempt.drop)
-            finally:
-                attempt.leave()
+        async def read(attempt: _Attempt, status: int, headers: Mapping[str, str], stream: Any) -> Reply:
+            if status // 100 == 2:  # noqa: PLR2004
+                admitted = attempt.unhurried(admit)
+                data = await read_good(status, headers, stream, max_bytes, admitted, self._unpacking)
+            else:
+                data = await read_error(headers, stream, max_error_bytes)
+            (attempt.done if stream.is_eof() else attempt.leave)()
+            return Reply(status, headers, data, attempt.drop)
 
-        return await self._attempted(method, url, headers, body, timeout_s, make)
+        return await self._attempted(method, url, headers, body, timeout_s, read)
 
     async def begin(
         self,
@@ -225,19 +199,16 @@ class Exchange:
         Parameters and errors are those of :meth:`ask`; `timeout_s` ends when the answer begins.
         """
 
-        async def make(attempt: _Attempt, head: bytes) -> Reply | Incoming:
-            incoming: Incoming | None = None
-            try:
-                status, headers, stream = await attempt.asked(head, body)
-                if status // 100 == 2:  # noqa: PLR2004
-                    incoming = Incoming(headers, stream, attempt)
-                    return incoming
-                return Reply(status, headers, await _read_error(headers, stream, max_error_bytes))
-            finally:
-                if incoming is None:
-                    attempt.leave()
+        async def read(
+            attempt: _Attempt, status: int, headers: Mapping[str, str], stream: Any
+        ) -> Reply | Incoming:
+            if status // 100 == 2:  # noqa: PLR2004
+                return Incoming(headers, stream, attempt)
+            data = await read_error(headers, stream, max_error_bytes)
+            attempt.leave()
+            return Reply(status, headers, data)
 
-        return await self._attempted(method, url, headers, body, timeout_s, make)
+        return await self._attempted(method, url, headers, body, timeout_s, read)
 
     async def connect(
         self, url: URL, *, headers: Mapping[str, str], timeout_s: float, max_message_bytes: int
@@ -291,9 +262,9 @@ class Exchange:
         headers: Mapping[str, str],
         body: bytes | Body | None,
         timeout_s: float,
-        make: "Callable[[_Attempt, bytes], Awaitable[T]]",
+        read: "Callable[[_Attempt, int, Mapping[str, str], aiohttp.StreamReader], Awaitable[T]]",
     ) -> T:
-        """Take a connection, have a request made on it, and say of every failure what it is."""
+        """Take a connection, send the request, have its answer read, and say of every failure what it is."""
         session = self._opened()
         attempt = _Attempt()
         proxy: URL | None = None
@@ -305,7 +276,11 @@ class Exchange:
                 target = self._target(session, url, proxy)
                 head = _head_of(method, url, headers, body, target if proxy is not None else None)
                 await attempt.connect(session, target, self._connect)
-                return await make(attempt, head)
+                try:
+                    return await read(attempt, *await attempt.asked(head, body))
+                except BaseException:
+                    attempt.leave()
+                    raise
         except TimeoutError as error:
             words = "no answer from" if attempt.wrote else "no connection to"
             early = isinstance(error, aiohttp.ConnectionTimeoutError)
@@ -425,11 +400,10 @@ class _Attempt:
 
     async def _answer(self) -> tuple[Any, aiohttp.StreamReader]:
         """Return how the final answer begins: aiohttp's message, and the body as a stream."""
-        for _ in range(_MOST_INTERIM + 1):
+        message, stream = await self._protocol.read()
+        while message.code // 100 == 1 and message.code != _SWITCHING:
             message, stream = await self._protocol.read()
-            if message.code // 100 != 1 or message.code == _SWITCHING:
-                return message, stream
-        raise _NoAnswerError(f"sent more than {_MOST_INTERIM} interim answers and no final one")
+        return message, stream
 
     async def _asked_in_pieces(
         self, head: bytes, body: Body, transport: asyncio.Transport
@@ -511,86 +485,6 @@ def _is_quiet(transport: asyncio.Transport | None) -> bool:
     return not poll.poll(0)
 
 
-async def _read_good(
-    status: int,
-    headers: Mapping[str, str],
-    stream: aiohttp.StreamReader,
-    max_bytes: int,
-    admit: Admit | None,
-    unpacking: asyncio.Lock,
-) -> bytes:
-    said = headers.get("Content-Length", "")
-    encoding = headers.get("Content-Encoding", "")
-    chunks: list[bytes] = []
-    kind = BadAnswer
-    try:
-        # The parser has refused all that is no number, or more than one.
-        if said.isdecimal() and int(said) > max_bytes and status not in _NO_BODY:
-            raise _too_large(int(said), max_bytes)
-        if admit is not None and said.isdecimal() and int(said) > _ADMITTED_BYTES:
-            await admit(int(said))
-            await _collect(stream, chunks, max_bytes)
-        else:
-            await _collect(stream, chunks, max_bytes, admit)
-        packed = b"".join(chunks)
-        if not encoding:
-            return packed
-        # One at a time: an unpacked body is in memory before it can be admitted.
-        async with unpacking:
-            body = unpack(packed, encoding, max_bytes=max_bytes)
-            if admit is not None and len(body) > len(packed):
-                await admit(len(body) - len(packed))
-            return body
-    except (TimeoutError, BadAnswer):
-        raise
-    except (aiohttp.ClientError, OSError):
-        kind, problem = CutOffError, "the answer is truncated: the connection ended within its body"
-    except TooLargeError as error:
-        problem = f"the answer is too large: {error}"
-    except BadEncodingError as error:
-        problem = str(error)
-    # What came may hold the balance all the same. The trace id is shortened by whoever masks it.
-    raise kind(problem, trace_id=headers.get(TRACE_HEADER), remaining_characters=balance_in(b"".join(chunks)))
-
-
-async def _read_error(headers: Mapping[str, str], stream: aiohttp.StreamReader, max_bytes: int) -> bytes:
-    chunks: list[bytes] = []
-    with contextlib.suppress(TimeoutError, aiohttp.ClientError, OSError, TooLargeError):
-        async with asyncio.timeout(ERROR_BODY_S):
-            await _collect(stream, chunks, max_bytes)
-    try:
-        packed = b"".join(chunks)[:max_bytes]
-        return unpack(packed, headers.get("Content-Encoding", ""), max_bytes=max_bytes)
-    except (TooLargeError, BadEncodingError):
-        return b""
-
-
-def _too_large(size: int, max_bytes: int) -> TooLargeError:
-    said = f"{size / 1e6:,.1f} MB, {max_bytes / 1e6:,.1f} MB are allowed"
-    return TooLargeError(f"{said} for what was asked (max_answer_mb= allows more)")
-
-
-async def _collect(
-    stream: aiohttp.StreamReader, chunks: list[bytes], max_bytes: int, admit: Admit | None = None
-) -> None:
-    """Read a body to its end.
-
-    Raises
-    ------
-    TooLargeError
-        It has more than `max_bytes`; what was read until then is in `chunks`.
-    """
-    size, admitted = 0, _ADMITTED_BYTES
-    while chunk := (stream.read_nowait() if stream.is_eof() else await stream.readany()):
-        chunks.append(chunk)
-        size += len(chunk)
-        if size > max_bytes:
-            raise _too_large(size, max_bytes)
-        while admit is not None and size > admitted:
-            await admit(_STEP_BYTES)
-            admitted += _STEP_BYTES
-
-
 def _head_of(
     method: str,
     url: URL,
@@ -598,41 +492,20 @@ def _head_of(
     body: bytes | Body | None,
     proxied: aiohttp.ClientRequest | None,
 ) -> bytes:
-    """Return the request line and headers; `proxied` is the target of a request that goes through a proxy.
-
-    Raises
-    ------
-    ValueError
-        A header that would be more than one, or that says where the request ends.
-    """
+    """Return the request line and headers; `proxied` is the target of a request that goes through a proxy."""
     path, further, length = url.raw_path_qs, "", ""
     if proxied is not None and url.scheme == "http":
         path = str(url.with_fragment(None))
         password = proxied.headers.get("Proxy-Authorization")
         further = f"Proxy-Authorization: {password}\r\n" if password else ""
-    if not (path.isascii() and path.isprintable()) or " " in path:
-        raise ValueError("the path of a request holds characters that cannot stand in a request line")
+    # Nothing in them breaks a line: addresses, keys and idempotency keys were checked where they came in.
     lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-    # All at once: a batch sends the same names with every row.
-    count = len(headers)
-    if (
-        not _are_free(tuple(headers))
-        or lines.count("\n") != count
-        or lines.count("\r") != count
-        or "\0" in lines
-    ):
-        raise ValueError("a header cannot be sent: its name frames the message, or it breaks its line")
     if body is not None:
         length = f"Content-Length: {body.size_bytes if isinstance(body, Body) else len(body)}\r\n"
     return (
         f"{method} {path} HTTP/1.1\r\nHost: {url.host_port_subcomponent}\r\n"
         f"User-Agent: speechframe/{__version__}\r\n{further}{lines}{length}\r\n"
     ).encode()
-
-
-@functools.lru_cache(256)
-def _are_free(names: tuple[str, ...]) -> bool:
-    return all(_TOKEN.fullmatch(name) is not None and name.lower() not in _FRAMING for name in names)
 
 
 class _RedirectedError(Exception):

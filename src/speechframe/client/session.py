@@ -6,11 +6,10 @@ from typing import Any, Self
 
 from speechframe.client.caller import Caller
 from speechframe.client.calls import accepted
-from speechframe.client.line import SocketLine
 from speechframe.client.pieces import Pieces, pieces_of
 from speechframe.client.received import Received
 from speechframe.client.stream import Stream, StreamFacts, default_model
-from speechframe.client.turn import StreamContext, TurnAudio
+from speechframe.client.turns import SocketLine, StreamContext, TurnAudio
 from speechframe.errors import InvalidRows
 from speechframe.spec.check import check
 from speechframe.spec.socket import ClientFrame, SocketQuery, VoiceConfig
@@ -75,7 +74,7 @@ class StreamSession:
         lines, self._lines = self._lines, {}
         await asyncio.gather(*(line.close() for line in lines.values()))
 
-    async def open(self, *, voice: str | None = None, **fields: Any) -> StreamContext:
+    async def open(self, /, *, voice: str | None = None, **fields: Any) -> StreamContext:
         """Return a new turn: text goes in, audio and events come out. Nothing is sent before it has text.
 
         Parameters
@@ -94,7 +93,7 @@ class StreamSession:
         """
         return await self._opened({"voice_id": voice, **fields}, StreamFacts())
 
-    def speak(self, pieces: Pieces, *, voice: str | None = None, **fields: Any) -> Stream:
+    def speak(self, /, pieces: Pieces, *, voice: str | None = None, **fields: Any) -> Stream:
         """Return the audio of a text that is still being written, such as a language model's tokens.
 
         Parameters

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from speechframe.spec.limits import LEAST_CONCURRENCY, REGIONS, Pool
 from speechframe.wire.turns import Slots
 
-__all__ = ["ContextSlots"]
+__all__ = ["ContextSlots", "published_cap"]
 
 _LARGEST_CAP = 100_000
 
@@ -46,11 +46,19 @@ class ContextSlots(Slots):
 
     def learn(self, limits: Mapping[str, Any], region: str) -> None:
         """Take what a page of limits publishes for the key, else what the document says of the region."""
-        pools = limits.get("pools")
-        said = pools.get(Pool.STREAMING) if isinstance(pools, Mapping) else None
         documented = REGIONS[region].streaming_concurrency if region in REGIONS else None
-        # A page may hold anything; True is an int.
-        if type(said) is int and said >= 1:
-            self.set(min(said, _LARGEST_CAP))
-        else:
-            self.set(documented or self.cap)
+        self.set(published_cap(limits, Pool.STREAMING) or documented or self.cap)
+
+
+def published_cap(limits: Mapping[str, Any], pool: str) -> int | None:
+    """Return how many calls of a pool a page of limits allows at once; None where it does not say.
+
+    Examples
+    --------
+    >>> published_cap({"pools": {"streaming": 15}}, "streaming"), published_cap({"pools": [15]}, "streaming")
+    (15, None)
+    """
+    pools = limits.get("pools")
+    said = pools.get(pool) if isinstance(pools, Mapping) else None
+    # A page may hold anything; True is an int.
+    return min(said, _LARGEST_CAP) if type(said) is int and said >= 1 else None

@@ -2,12 +2,12 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +15,9 @@ import numpy.typing as npt
 from speechframe.audio.codec import AudioInfo
 from speechframe.client.caller import ANYTHING, Caller
 from speechframe.client.calls import Call
-from speechframe.client.exchange import CutOffError, Incoming, Reply
+from speechframe.client.exchange import Incoming, Reply
 from speechframe.client.masking import refusal, without_secrets
+from speechframe.client.reading import CutOffError
 from speechframe.client.received import Received
 from speechframe.client.retries import persist
 from speechframe.errors import AudioError, BadAnswer, SpeechframeError, StreamBroken
@@ -27,8 +28,6 @@ from speechframe.wire.errors import trace_id_of, warnings_of
 from speechframe.wire.stream import NO_END, tells_its_end, words_instead
 
 __all__ = ["Source", "Stream", "StreamFacts", "StreamSummary", "StreamView", "default_model", "start"]
-
-_ENCODINGS = frozenset({"", "identity"})
 
 
 @dataclass(slots=True)
@@ -228,11 +227,14 @@ class Stream(StreamView):
     41.3 1.2
     """
 
-    def __init__(self, source: Source, received: Received) -> None:
+    def __init__(self, source: Source, received: Received, first: bytes | None = None) -> None:
         self._state = StreamState(source, received)
-        self._ahead: bytes | None = None
+        self._first = first
+        """Audio that has come already and is not handed out yet."""
         self._release: list[Callable[[], Awaitable[None]]] = []
         self._loop = asyncio.get_running_loop()
+        if first is not None:
+            self.keep(first)
 
     async def __aenter__(self) -> Self:
         """Return the stream."""
@@ -272,9 +274,9 @@ class Stream(StreamView):
         state = self._state
         if state.failure is not None:
             raise state.failure
-        if self._ahead is not None:
-            ahead, self._ahead = self._ahead, None
-            return ahead
+        if self._first is not None:
+            first, self._first = self._first, None
+            return first
         if state.is_complete:
             return None
         try:
@@ -300,12 +302,6 @@ class Stream(StreamView):
         state.last_s = time.perf_counter()
         state.first_s = state.first_s or state.last_s
         state.received.add(chunk)
-
-    def begun(self, first: bytes) -> Self:
-        """Return the stream with its first audio, which is there already."""
-        self.keep(first)
-        self._ahead = first
-        return self
 
     async def read(self) -> bytes:
         """Return all of the audio, when the rest of it has come.
@@ -365,7 +361,9 @@ class Stream(StreamView):
         """Stop a stream that nobody holds any more: the service must not go on speaking."""
         state = getattr(self, "_state", None)
         if state is not None and not state.is_closed and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(_begin, self._loop, _stop(state.source, self._release))
+            stopping = asyncio.run_coroutine_threadsafe(_stop(state.source, self._release), self._loop)
+            _STOPPING.add(stopping)
+            stopping.add_done_callback(_STOPPING.discard)
 
     async def _complete(self) -> None:
         state = self._state
@@ -377,14 +375,8 @@ class Stream(StreamView):
         await self.close()
 
 
-_STOPPING: set[asyncio.Task[None]] = set()
-"""Streams that nobody holds any more, while they are stopped: a loop holds its tasks weakly."""
-
-
-def _begin(loop: asyncio.AbstractEventLoop, stopping: Coroutine[Any, Any, None]) -> None:
-    task = loop.create_task(stopping)
-    _STOPPING.add(task)
-    task.add_done_callback(_STOPPING.discard)
+_STOPPING: set[Future[None]] = set()
+"""The closing of streams that nobody holds any more: a loop holds its tasks weakly."""
 
 
 async def _stop(source: Source, release: list[Callable[[], Awaitable[None]]]) -> None:
@@ -414,12 +406,11 @@ async def start(caller: Caller, call: Call[StreamRequest]) -> Stream:
         source = _HttpSource(caller, call, region)
         try:
             return source, await source.begin()
-        except SpeechframeError as error:
-            source.drop()
+        except BaseException as error:
+            await source.close()
+            if not isinstance(error, SpeechframeError):
+                raise
             failure = without_secrets(error, caller.redactor)
-        except BaseException:
-            source.drop()
-            raise
         raise failure
 
     (source, first), source_attempts = await persist(attempt, caller.health, caller.patience)
@@ -427,7 +418,7 @@ async def start(caller: Caller, call: Call[StreamRequest]) -> Stream:
     request = call.request
     model = request.model or default_model(source.facts.region)
     received = Received(request.format, request.channel_type, request.sample_rate, model)
-    stream = Stream(source, received).begun(first)
+    stream = Stream(source, received, first)
     caller.opened.add(stream)
     return stream
 
@@ -463,7 +454,7 @@ class _HttpSource:
         clean = caller.redactor.clean
         self.facts.trace_id = trace_id_of(answer.headers, clean)
         self.facts.warnings += warnings_of(answer.headers, clean=clean)
-        if answer.headers.get("Content-Encoding", "").strip().lower() not in _ENCODINGS:
+        if answer.headers.get("Content-Encoding", "").strip().lower() not in {"", "identity"}:
             raise self._broken("the audio came with a Content-Encoding that was not asked for")
         if (words := words_instead(answer.headers, clean)) is not None:
             raise self._broken(words)
@@ -499,13 +490,8 @@ class _HttpSource:
 
     async def close(self) -> None:
         """Close the connection, unless the answer was read to its end."""
-        self.drop()
-
-    def drop(self) -> None:
-        """Close the connection, unless the answer was read to its end."""
         if self._incoming is not None:
             self._incoming.close()
 
     def _broken(self, words: str) -> StreamBroken:
-        self.drop()
         return StreamBroken(words, received_bytes=self._size, trace_id=self.facts.trace_id)

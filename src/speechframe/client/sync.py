@@ -13,11 +13,10 @@ from pydantic import SecretStr
 from speechframe._loop import run_sync, submit
 from speechframe.client.answers import Spoken
 from speechframe.client.calls import generate_call, stream_call
-from speechframe.client.client import AudioLike, Client
-from speechframe.client.pieces import Pieces
+from speechframe.client.client import Client
 from speechframe.client.session import StreamSession
 from speechframe.client.stream import Stream, StreamView, start
-from speechframe.client.turn import StreamContext
+from speechframe.client.turns import StreamContext
 from speechframe.settings import Settings
 from speechframe.settings.hidden import hidden_key, hide
 from speechframe.spec.speech import Voice
@@ -27,6 +26,7 @@ __all__ = ["SyncClient", "SyncStream", "SyncStreamContext", "SyncStreamSession"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
+U = TypeVar("U")
 
 
 def blocking(
@@ -34,8 +34,8 @@ def blocking(
 ) -> Callable[Concatenate[Any, P], T]:
     """Return a coroutine method as a method that waits, of a class that holds the other object as ``_inner``.
 
-    Parameters and result are typed from `method`. A method that takes any field (``**fields``) cannot be
-    typed so, and its twin is written out.
+    Parameters and result are typed from `method`. One that takes any field (``**fields``) has a `self` that
+    is positional only: a field might have that name.
     """
 
     @functools.wraps(method)
@@ -45,6 +45,31 @@ def blocking(
     first_line = (method.__doc__ or "").partition("\n")[0]
     twin.__doc__ = f"{first_line}\n\nSee :meth:`{method.__qualname__}`."
     return twin
+
+
+def blocking_as(
+    twin_of: Callable[[T], U], method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]
+) -> Callable[Concatenate[Any, P], U]:
+    """Return a coroutine method as one that waits, and gives its result in its twin without ``await``."""
+    waiting = blocking(method)
+
+    @functools.wraps(waiting)
+    def twin(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> U:
+        return twin_of(waiting(self, *args, **kwargs))
+
+    return twin
+
+
+def in_loop(
+    method: Callable[Concatenate[Any, P], T],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """Return a plain method as a coroutine method: what belongs to a loop is made in that loop."""
+
+    @functools.wraps(method)
+    async def made(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return method(self, *args, **kwargs)
+
+    return made
 
 
 class _Closing(ABC):
@@ -172,18 +197,8 @@ class SyncStreamSession(_Closing):
         return self._inner.sockets
 
     close = blocking(StreamSession.close)
-
-    def open(self, *, voice: str | None = None, **fields: Any) -> SyncStreamContext:
-        """Return a new turn; see :meth:`StreamSession.open`."""
-        return SyncStreamContext(run_sync(self._inner.open(voice=voice, **fields)))
-
-    def speak(self, pieces: Pieces, *, voice: str | None = None, **fields: Any) -> SyncStream:
-        """Return the audio of a text that is still being written; see :meth:`StreamSession.speak`."""
-
-        async def spoken() -> Stream:
-            return self._inner.speak(pieces, voice=voice, **fields)
-
-        return SyncStream(run_sync(spoken()))
+    open = blocking_as(SyncStreamContext, StreamSession.open)
+    speak = blocking_as(SyncStream, in_loop(StreamSession.speak))
 
 
 class SyncClient(_Closing):
@@ -223,7 +238,9 @@ class SyncClient(_Closing):
     send_once = blocking(Client.send_once)
     call = blocking(Client.call)
     fetch = blocking(Client.fetch)
+    change_voice = blocking(Client.change_voice)
     translate = blocking(Client.translate)
+    stream_session = blocking_as(SyncStreamSession, in_loop(Client.stream_session))
     token = blocking(Client.token)
     limits = blocking(Client.limits)
 
@@ -260,31 +277,6 @@ class SyncClient(_Closing):
             text, voice=voice, model=model, take=take, idempotency_key=idempotency_key, stacklevel=3, **fields
         )
         return SyncStream(run_sync(start(self._inner, call)))
-
-    def stream_session(
-        self, *, voice: str | None = None, max_contexts: int | None = None, **fields: Any
-    ) -> SyncStreamSession:
-        """Return a session over the WebSocket; see :meth:`Client.stream_session`."""
-
-        async def make() -> StreamSession:
-            # In the loop: what the sessions of a client share is for no other thread to change.
-            return self._inner.stream_session(voice=voice, max_contexts=max_contexts, **fields)
-
-        return SyncStreamSession(run_sync(make()))
-
-    def change_voice(
-        self,
-        audio: AudioLike,
-        *,
-        voice: str,
-        locale: str | None = None,
-        take: int = 0,
-        idempotency_key: str | None = None,
-        **fields: Any,
-    ) -> Spoken:
-        """Return a clip in another voice; see :meth:`Client.change_voice`."""
-        asked = {"voice": voice, "locale": locale, "take": take, "idempotency_key": idempotency_key, **fields}
-        return run_sync(self._inner.change_voice(audio, **asked))
 
     def voices(self, model: str = "gen2", *, token: str | SecretStr | None = None) -> list[Voice]:
         """Return the voices of a model's catalogue; see :meth:`Client.voices`."""

@@ -71,6 +71,9 @@ def cut(folder: Folder, number: int, columns: pa.Schema) -> None:
             journal.remove_segment(folder, number)
             return
         contents = journal.read_contents(folder, number)
+        if not contents.rows and not contents.attempts:
+            journal.remove_segment(folder, number)
+            return
         finished = [row for row in contents.rows if row["status"] in FINISHED]
         others = [row for row in contents.rows if row["status"] not in FINISHED]
         schema = part_schema(columns)

@@ -7,6 +7,7 @@ from typing import Any
 
 from speechframe.batch.backend import Answer, Attempt, Backend, LaneSpec, Opened, Request
 from speechframe.client import Call, Client, Raw
+from speechframe.client.slots import published_cap
 from speechframe.errors import SettingsError
 from speechframe.settings import GLOBAL_REGION, Settings, fingerprint
 from speechframe.settings.hidden import without_keys
@@ -20,7 +21,6 @@ _MOST_CONNECTIONS = 256
 """Of each lane. The run's permits are the real limit; no lane has more of them."""
 _LONGEST_IDENTITY = 200
 _LONGEST_MEMORY_S = 366 * 86_400.0
-_LARGEST_CAP = 100_000
 
 
 class ServiceBackend(Backend):
@@ -152,20 +152,6 @@ class ServiceBackend(Backend):
             )
             for region, address in addresses.items()
         )
-
-
-def published_cap(limits: Mapping[str, Any], pool: str) -> int | None:
-    """Return how many calls of a pool a page of limits allows at once; None where it does not say.
-
-    Examples
-    --------
-    >>> published_cap({"pools": {"streaming": 15}}, "streaming"), published_cap({"pools": [15]}, "streaming")
-    (15, None)
-    """
-    pools = limits.get("pools")
-    said = pools.get(pool) if isinstance(pools, Mapping) else None
-    # A page may hold anything; True is an int.
-    return min(said, _LARGEST_CAP) if type(said) is int and said >= 1 else None
 
 
 def _documented_cap(region: str, pool: Pool) -> int | None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import re
 import time
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -22,9 +21,6 @@ from speechframe.verbs.judging import SpokenRecord
 from speechframe.verbs.service import ServiceBackend
 
 _FORMATS = {format: (format.value, f".{format.value.lower()}") for format in Format}
-_AUDIO_INSIDE = re.compile(rb'"encoded(?:Audio|_audio)"\s*:\s*"[^"]')
-_AUDIO_FILE = ("audioFile", "audio_file")
-"""Fields with the address of the audio, of sections 2.3 and 2.5."""
 _KEPT_HEADERS = "x-"
 
 
@@ -92,7 +88,7 @@ class SpokenBackend(ServiceBackend):
                 if attempt.idempotency_key is None:
                     raise
         raw = await self.exchange(call, attempt)
-        if audio_address(raw.body) is None:
+        if call.audio_url(raw) is None:
             return Answer((call, raw, None), raw.trace_id, raw.latency_ms)
         await attempt.note(_noted(raw))
         return await self._with_audio(call, raw, attempt, began)
@@ -101,7 +97,7 @@ class SpokenBackend(ServiceBackend):
         """Fetch the audio behind an answer, in what is left of the attempt's time."""
         spent_s = time.monotonic() - began
         audio = await self.client.fetch(
-            audio_address(raw.body) or "",
+            call.audio_url(raw) or "",
             deadline_s=None if attempt.deadline_s is None else max(0.0, attempt.deadline_s - spent_s),
             max_bytes=self.max_answer_bytes or self.most_audio_bytes(call),
             admit=attempt.admit,
@@ -149,26 +145,6 @@ class SpokenBackend(ServiceBackend):
         """Return the names of the arguments in which two bodies differ."""
         arguments = {wire: name for name, wire in self.wire_names.items()}
         return tuple(arguments.get(name, name) for name in super().differences(before, after))
-
-
-def audio_address(body: bytes) -> str | None:
-    """Return where the audio of an answer lies; None when it is in the answer, or cannot be found.
-
-    Examples
-    --------
-    >>> audio_address(b'{"audioFile": "https://x.example/7", "encodedAudio": ""}')
-    'https://x.example/7'
-    >>> audio_address(b'{"audioFile": "", "encodedAudio": "AAAA"}') is None
-    True
-    """
-    if _AUDIO_INSIDE.search(body):
-        # Nearly always; so an answer with audio is not parsed in the event loop.
-        return None
-    try:
-        fields = json.loads(body)
-        return next((fields[name] for name in _AUDIO_FILE if isinstance(fields.get(name), str)), None) or None
-    except (ValueError, AttributeError):
-        return None
 
 
 def _noted(raw: Raw) -> bytes:
