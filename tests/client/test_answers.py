@@ -84,7 +84,9 @@ async def test_an_answer_that_is_none_is_one_error_and_leaves_no_connection(odd,
     make, words = UNUSABLE.get(kind) or (LOST[kind], "")
     data = make(json.dumps(odd.fields()).encode())
     odd.script(odd.raw(data), odd.spoken(remainingCharacterCount=7))
-    with pytest.raises(errors.BadAnswer if kind in UNUSABLE else errors.ConnectionFailed, match=words or None) as caught:
+    with pytest.raises(
+        errors.BadAnswer if kind in UNUSABLE else errors.ConnectionFailed, match=words or None
+    ) as caught:
         await client.send_once(call)
     assert len(str(caught.value)) < 1500
     if kind in LOST:
@@ -106,7 +108,12 @@ async def test_a_status_becomes_its_error(odd, client, call, status, kind):
         await client.send_once(call)
     error = caught.value
     assert type(error).__name__ == kind
-    assert (error.status, error.message, error.code, error.trace_id) == (status, "no such thing", "CODE", "t-9")
+    assert (error.status, error.message, error.code, error.trace_id) == (
+        status,
+        "no such thing",
+        "CODE",
+        "t-9",
+    )
     assert (error.retry_after_s, error.retryable) == (7.0, status in {408, 429, 500, 503})
     assert (await client.send_once(call)).audio == odd.audio
 
@@ -114,7 +121,9 @@ async def test_a_status_becomes_its_error(odd, client, call, status, kind):
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["endless", "bomb", "dribble"])
 async def test_an_error_without_end_still_has_its_status(odd, client, call, kind):
-    odd.script({"endless": odd.endless(503), "bomb": odd.bomb(503), "dribble": odd.dribble(503, b"busy ")}[kind])
+    odd.script(
+        {"endless": odd.endless(503), "bomb": odd.bomb(503), "dribble": odd.dribble(503, b"busy ")}[kind]
+    )
     with pytest.raises(errors.Unavailable) as caught:
         await client.send_once(call, timeout_s=60)
     assert len(caught.value.message) <= 500

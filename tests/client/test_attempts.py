@@ -11,7 +11,15 @@ import pytest
 from pydantic import SecretStr
 
 from speechframe.client import Call, Client, Patience, Timeouts
-from speechframe.errors import BadAnswer, ConnectionFailed, RateLimited, ServerError, ServiceError, TimedOut, Unavailable
+from speechframe.errors import (
+    BadAnswer,
+    ConnectionFailed,
+    RateLimited,
+    ServerError,
+    ServiceError,
+    TimedOut,
+    Unavailable,
+)
 from speechframe.settings import Settings
 
 GENERATE = "/v1/speech/generate"
@@ -160,7 +168,9 @@ def by_region(odd, key, quick):
         urls = {"us-east": f"{odd.url}/east", "uk": f"{odd.url}/uk"}
         for name, prefix in (("east", "/east"), ("uk", "/uk"), ("world", "")):
             odd.script(*scripts.get(name, [odd.spoken()]), path=prefix + GENERATE)
-        settings = Settings(api_key=SecretStr(key), base_url=odd.url, regions=("us-east", "uk"), region_urls=urls)
+        settings = Settings(
+            api_key=SecretStr(key), base_url=odd.url, regions=("us-east", "uk"), region_urls=urls
+        )
         return Client(settings, patience=patience)
 
     return made

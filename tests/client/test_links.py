@@ -105,7 +105,9 @@ async def test_what_is_fetched_is_bounded_in_size_and_time(odd, settings, quick,
     )
     by_url(f"{odd.url}/audio/odd.wav")
     slow = Timeouts(download_s=0.5 if kind in {"hang", "dribble"} else 20)
-    async with Client(settings, patience=quick, bounds=Bounds(download_bytes=1 << 20), timeouts=slow) as client:
+    async with Client(
+        settings, patience=quick, bounds=Bounds(download_bytes=1 << 20), timeouts=slow
+    ) as client:
         with pytest.raises(BadAnswer) as caught:
             await client.send_once(call)
     assert caught.value.remaining_characters == 990

@@ -80,7 +80,9 @@ def far(odd, key):
     return Settings(api_key=SecretStr(key), base_url="https://speech.test", ca_file=odd.ca_file)
 
 
-async def test_https_goes_through_a_tunnel_whose_password_stays_there_and_which_sees_no_key(odd, make_proxy, far, call, key):
+async def test_https_goes_through_a_tunnel_whose_password_stays_there_and_which_sees_no_key(
+    odd, make_proxy, far, call, key
+):
     proxy = make_proxy()
     async with Client(far) as client:
         for _ in range(2):
@@ -93,11 +95,16 @@ async def test_https_goes_through_a_tunnel_whose_password_stays_there_and_which_
     assert not [name for name in odd.seen[0].headers if name.lower().endswith("authorization")]
 
 
-async def test_this_machine_is_never_behind_a_proxy_and_proxies_can_be_switched_off(odd, make_proxy, client, far, call, monkeypatch):
+async def test_this_machine_is_never_behind_a_proxy_and_proxies_can_be_switched_off(
+    odd, make_proxy, client, far, call, monkeypatch
+):
     proxy = make_proxy()
     monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{proxy.port}")
     assert (await client.send_once(call)).audio == odd.audio
-    for settings, skipped in ((Settings(api_key=far.api_key, base_url=far.base_url, trust_env=False), ""), (far, ".test")):
+    for settings, skipped in (
+        (Settings(api_key=far.api_key, base_url=far.base_url, trust_env=False), ""),
+        (far, ".test"),
+    ):
         monkeypatch.setenv("NO_PROXY", skipped)
         async with Client(settings) as direct:
             with pytest.raises(ConnectionFailed, match=r"speech\.test:443 cannot be reached"):
@@ -108,7 +115,9 @@ async def test_this_machine_is_never_behind_a_proxy_and_proxies_can_be_switched_
 async def test_a_proxy_that_refuses_or_is_not_there_has_sent_nothing(odd, make_proxy, far, call, monkeypatch):
     make_proxy(refuse=407)
     async with Client(far) as client:
-        with pytest.raises(ConnectionFailed, match=r"the proxy .* refused the way to .*: status 407") as caught:
+        with pytest.raises(
+            ConnectionFailed, match=r"the proxy .* refused the way to .*: status 407"
+        ) as caught:
             await client.send_once(call)
     assert not caught.value.sent
     assert "pa ss" not in str(caught.value)
@@ -126,7 +135,9 @@ async def test_a_proxy_that_refuses_or_is_not_there_has_sent_nothing(odd, make_p
 async def test_an_own_authority_is_trusted_when_named_and_for_its_names_alone(odd, key, call, tmp_path):
     async with Client(Settings(api_key=SecretStr(key), base_url=odd.tls_url, ca_file=odd.ca_file)) as client:
         assert (await client.send_once(call)).audio == odd.audio
-    other = Settings(api_key=SecretStr(key), base_url=f"https://127.0.0.2:{odd.tls_port}", ca_file=odd.ca_file)
+    other = Settings(
+        api_key=SecretStr(key), base_url=f"https://127.0.0.2:{odd.tls_port}", ca_file=odd.ca_file
+    )
     async with Client(other) as client:
         with pytest.raises(ConnectionFailed) as caught:
             await client.send_once(call)
@@ -134,4 +145,6 @@ async def test_an_own_authority_is_trusted_when_named_and_for_its_names_alone(od
     assert len(odd.seen) == 1
     (tmp_path / "ca.pem").write_text("no certificate")
     with pytest.raises(SettingsError, match=r"ca_file .*ca\.pem' cannot be used"):
-        Client(Settings(api_key=SecretStr(key), base_url="https://far.example.com", ca_file=tmp_path / "ca.pem"))
+        Client(
+            Settings(api_key=SecretStr(key), base_url="https://far.example.com", ca_file=tmp_path / "ca.pem")
+        )

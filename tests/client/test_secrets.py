@@ -55,8 +55,12 @@ FAILURES = {
 }  # fmt: skip
 
 
-BODY_SHOWN = pytest.mark.xfail(strict=True, reason="a traceback with locals shows the body of an answer that echoes the key")
-TRACE_ID_SHOWN = pytest.mark.xfail(strict=True, reason="a traceback with locals shows the trace id of a bad listing unmasked")
+BODY_SHOWN = pytest.mark.xfail(
+    strict=True, reason="a traceback with locals shows the body of an answer that echoes the key"
+)
+TRACE_ID_SHOWN = pytest.mark.xfail(
+    strict=True, reason="a traceback with locals shows the trace id of a bad listing unmasked"
+)
 
 
 @pytest.mark.parametrize(
@@ -90,11 +94,17 @@ async def test_no_good_answer_shows_the_key(odd, client, call, key):
     heads = {"X-Speech-Warning": key, "X-Trace-Id": f"t-{key}"}
     odd.script(odd.spoken(warning=f"weak key {key}", wordDurations=words, headers=heads))
     spoken = await client.send_once(call)
-    assert (spoken.trace_id, set(spoken.warnings), spoken.words) == ("t-***", {"weak key ***", "***"}, [("<***>", 0, 1)])
+    assert (spoken.trace_id, set(spoken.warnings), spoken.words) == (
+        "t-***",
+        {"weak key ***", "***"},
+        [("<***>", 0, 1)],
+    )
     texts = [{"source_text": "Hi", "translated_text": f"Salut {key}"}]
     odd.script(odd.answer(200, {"translations": texts, "metadata": {}}), path="/v1/text/translate")
     assert (await client.translate(["Hi"], target="fr-FR")).translations == ("Salut ***",)
-    odd.script(odd.answer(200, {"service": "speechframe", "identities": {key: [f"<{key}>"]}}), path="/v1/limits")
+    odd.script(
+        odd.answer(200, {"service": "speechframe", "identities": {key: [f"<{key}>"]}}), path="/v1/limits"
+    )
     assert (await client.limits())["identities"] == {"***": ["<***>"]}
     voice = {"voiceId": f"en-US-{key}", "displayName": key, "locale": key}
     odd.script(odd.answer(200, [voice]), path="/v1/speech/voices")
@@ -119,10 +129,16 @@ async def test_reprs_and_clients_that_cannot_be_made_show_no_key(kind, settings,
     async def make(**given):
         return kind(**given)
 
-    wrong = [{"base_url": "http://far.example.com"}, {"base_url": None}, {"base_url": "https://a.example", "regions": ("mars",)}]
+    wrong = [
+        {"base_url": "http://far.example.com"},
+        {"base_url": None},
+        {"base_url": "https://a.example", "regions": ("mars",)},
+    ]
     for given in wrong:
         assert_hidden(everything_shown(await failure(make(api_key=SecretStr(key), **given))), key)
-    error = await failure(make(api_key=SecretStr("sk-secret\r\nX-Evil: 1"), base_url="https://far.example.com"))
+    error = await failure(
+        make(api_key=SecretStr("sk-secret\r\nX-Evil: 1"), base_url="https://far.example.com")
+    )
     assert isinstance(error, SettingsError)
     assert_hidden(everything_shown(error), "sk-secret")
 
@@ -130,7 +146,14 @@ async def test_reprs_and_clients_that_cannot_be_made_show_no_key(kind, settings,
 async def test_no_other_host_gets_the_key(odd, client, call, tmp_path, monkeypatch):
     (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password mine\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    paths = ["speech/voices", "auth/token", "limits", "speech/generate", "speech/stream", "speech/stream-input"]
+    paths = [
+        "speech/voices",
+        "auth/token",
+        "limits",
+        "speech/generate",
+        "speech/stream",
+        "speech/stream-input",
+    ]
     for path in paths:
         odd.script(odd.redirect(f"{odd.other_url}/v1/{path}", 307), path=f"/v1/{path}")
     async with client.stream_session(voice="ivy") as session:

@@ -6,7 +6,15 @@ import pytest
 from socket_desk import HALF, PATH, audio, closing, frame, speak, until
 
 from speechframe.client import Bounds, Client, Timeouts
-from speechframe.errors import BadAnswer, ConnectionFailed, PermissionDenied, RateLimited, ServerError, ServiceError, StreamBroken
+from speechframe.errors import (
+    BadAnswer,
+    ConnectionFailed,
+    PermissionDenied,
+    RateLimited,
+    ServerError,
+    ServiceError,
+    StreamBroken,
+)
 from speechframe.wire.client_contexts import Audio, Ended, Odd, Retried, Warned
 
 
@@ -90,7 +98,9 @@ async def test_a_turn_that_is_refused_for_its_number_waits_and_is_sent_again(des
     [(failing("INTERNAL_ERROR", times=9), 3, b""), (failing("INTERNAL_ERROR", heard=b"heard"), 1, b"heard"),
      (failing("NEW_THING"), 1, b"")],
 )  # fmt: skip
-async def test_a_turn_that_always_fails_or_was_heard_fails_with_the_services_code(desk, session, act, times, heard):
+async def test_a_turn_that_always_fails_or_was_heard_fails_with_the_services_code(
+    desk, session, act, times, heard
+):
     desk.acts = [act]
     stream = session.speak("Hello.")
     with pytest.raises(ServiceError) as caught:
@@ -139,7 +149,7 @@ async def test_a_turn_that_lacks_a_piece_or_all_of_its_audio_has_failed(desk, se
     desk.acts = [act]
     for heard, _ in messages:
         stream = session.speak("Hello.")
-        with pytest.raises(BadAnswer, match="no Base64|no audio"):
+        with pytest.raises(BadAnswer, match=r"no Base64|no audio"):
             await stream.read()
         assert (stream.audio, stream.is_complete) == (heard, False)
     assert await session.speak("Next.").read() == b"Next."
@@ -177,7 +187,9 @@ async def test_a_socket_that_is_lost_after_something_was_heard_breaks_the_turn_a
     assert await session.speak("Next.").read() == b"Next."
 
 
-@pytest.mark.parametrize(("status", "kind"), [(403, PermissionDenied), (429, RateLimited), (500, ServerError)])
+@pytest.mark.parametrize(
+    ("status", "kind"), [(403, PermissionDenied), (429, RateLimited), (500, ServerError)]
+)
 async def test_an_upgrade_that_is_refused_is_the_error_of_its_status(odd, desk, session, status, kind):
     odd.script(odd.answer(status, {"error_message": "no"}), path=PATH)
     with pytest.raises(kind):
@@ -280,9 +292,20 @@ async def test_text_comes_from_whoever_writes_it_and_its_mistakes_come_out_of_th
         for text in texts:
             yield text
 
-    for pieces in ("ab", ["a", "", "b"], ("a", "b"), iter("ab"), written("a", "", "b"), (one for one in "ab")):
+    for pieces in (
+        "ab",
+        ["a", "", "b"],
+        ("a", "b"),
+        iter("ab"),
+        written("a", "", "b"),
+        (one for one in "ab"),
+    ):
         assert await session.speak(pieces).read() == b"ab"
-    for pieces, words in ((["Hello", 3], "a str, not int"), (None, "not NoneType"), (written("a", None), "not NoneType")):
+    for pieces, words in (
+        (["Hello", 3], "a str, not int"),
+        (None, "not NoneType"),
+        (written("a", None), "not NoneType"),
+    ):
         with pytest.raises(TypeError, match=words):
             await session.speak(pieces).read()
 

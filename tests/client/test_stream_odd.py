@@ -62,7 +62,11 @@ async def test_it_is_tried_again_before_the_first_byte_where_it_was_refused(odd,
 
 
 async def test_it_is_never_tried_again_once_it_was_asked_and_not_refused(odd, client):
-    for step, kind in [(odd.reset(), ConnectionFailed), (odd.answer(200), BadAnswer), (odd.raw(HEAD), BadAnswer)]:
+    for step, kind in [
+        (odd.reset(), ConnectionFailed),
+        (odd.answer(200), BadAnswer),
+        (odd.raw(HEAD), BadAnswer),
+    ]:
         odd.seen.clear()
         odd.script(step, path=PATH)
         with pytest.raises(kind):
@@ -81,7 +85,9 @@ async def test_what_came_of_a_stream_that_is_cut_off_is_kept_and_is_no_file(odd,
     assert not (tmp_path / "said.wav").exists()
     for _ in range(2):
         await (await client.stream("Hello", **ASKED)).read()
-    assert len({seen.peer for seen in odd.posts()}) == 2, "a broken connection was used again, or a good one was not"
+    assert len({seen.peer for seen in odd.posts()}) == 2, (
+        "a broken connection was used again, or a good one was not"
+    )
 
 
 @pytest.mark.quiet
@@ -113,7 +119,12 @@ async def test_a_stream_without_end_is_broken_by_size(odd, settings):
 
 async def test_what_is_no_audio_is_a_bad_answer(odd, client):
     for body, headers, asked, words in [
-        (b'{"error_message": "busy"}', {"Content-Type": "application/json"}, {"format": "PCM"}, "no audio but application/json"),
+        (
+            b'{"error_message": "busy"}',
+            {"Content-Type": "application/json"},
+            {"format": "PCM"},
+            "no audio but application/json",
+        ),
         (gzip.compress(b"x"), {"Content-Encoding": "gzip"}, {}, "Content-Encoding"),
         (b"\xff\xfb\x90" * 100, {}, {}, "it is no WAV"),
     ]:
@@ -123,7 +134,9 @@ async def test_what_is_no_audio_is_a_bad_answer(odd, client):
 
 
 async def test_a_stream_whose_end_looks_like_every_other_end_is_not_taken_as_complete(odd, client):
-    odd.script(odd.raw(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + bytes(2000), pause_s=0.02), path=PATH)
+    odd.script(
+        odd.raw(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + bytes(2000), pause_s=0.02), path=PATH
+    )
     stream = await client.stream("Hello", voice="ivy", format="PCM")
     with pytest.raises(StreamBroken, match="may be truncated"):
         await stream.read()

@@ -43,12 +43,18 @@ async def test_a_clip_is_bytes_a_path_or_an_array(odd, client, changed, key, tmp
     given = {"bytes": clip(), "path": path, "text": str(path), "array": (codec.decode(clip()).samples, 8000),
              "integers": (np.frombuffer(clip()[44:], "<i2"), 8000)}[kind]  # fmt: skip
     changed(transcription="Hello", warning="slow")
-    spoken = await client.change_voice(given, voice="nora", take=2, idempotency_key="k1", return_transcription=True)
+    spoken = await client.change_voice(
+        given, voice="nora", take=2, idempotency_key="k1", return_transcription=True
+    )
     assert (spoken.audio, spoken.transcription, spoken.warnings) == (odd.audio, "Hello", ("slow",))
     assert (spoken.billed_characters, spoken.remaining_characters) == (8, 70)
     (seen,) = odd.posts()
     assert clip()[44:] in seen.body or kind == "array"
-    assert (seen.headers["api-key"], seen.headers["Idempotency-Key"], seen.headers["X-Take"]) == (key, "k1", "2")
+    assert (seen.headers["api-key"], seen.headers["Idempotency-Key"], seen.headers["X-Take"]) == (
+        key,
+        "k1",
+        "2",
+    )
 
 
 @pytest.mark.parametrize(
@@ -56,7 +62,9 @@ async def test_a_clip_is_bytes_a_path_or_an_array(odd, client, changed, key, tmp
     [(b"no audio", {}, "audio"), ("/no/such.wav", {}, "audio"), ((np.zeros((2, 2, 2)), 8000), {}, "audio"),
      (clip(), {"format": "OGG"}, "format"), (clip(), {"colour": 1}, "colour"), (clip(), {"voice": ""}, "voice_id")],
 )  # fmt: skip
-async def test_what_is_wrong_with_a_clip_is_said_before_anything_is_sent(odd, client, changed, audio, fields, field):
+async def test_what_is_wrong_with_a_clip_is_said_before_anything_is_sent(
+    odd, client, changed, audio, fields, field
+):
     with pytest.raises(InvalidRows) as caught:
         await client.change_voice(audio, **{"voice": "nora", **fields})
     assert [line["field"] for line in caught.value.problems] == [field]
@@ -75,7 +83,9 @@ async def test_changed_audio_may_lie_behind_a_path_and_a_bad_answer_tells_the_ba
     assert caught.value.remaining_characters == 70
 
 
-async def test_a_large_file_is_sent_piece_by_piece_and_a_refusal_amid_it_is_heard(odd, client, changed, tmp_path):
+async def test_a_large_file_is_sent_piece_by_piece_and_a_refusal_amid_it_is_heard(
+    odd, client, changed, tmp_path
+):
     path = tmp_path / "large.wav"
     path.write_bytes(clip(120.0, 96_000))
 
@@ -136,7 +146,10 @@ async def test_a_service_that_stops_reading_ends_in_a_time_limit(odd, settings, 
 
 
 def translated(*texts, **metadata):
-    pairs = [{"source_text": source, "translated_text": text} for source, text in zip(["Hello", "Good morning"], texts, strict=False)]
+    pairs = [
+        {"source_text": source, "translated_text": text}
+        for source, text in zip(["Hello", "Good morning"], texts, strict=False)
+    ]
     return {"translations": pairs, "metadata": {"target_language": "fr-FR", "credits_used": 17.0, **metadata}}
 
 
@@ -145,7 +158,11 @@ async def test_texts_come_back_in_their_order_with_what_was_said_of_each(odd, cl
              ("X-Speech-Warning", "the moon is full: texts and all")]  # fmt: skip
     odd.script(odd.answer(200, translated("Salut", "Bonjour"), heads), path=TRANSLATE)
     found = await client.translate(["Hello", "Good morning"], target="fr_fr", idempotency_key="k-1")
-    assert (found.translations, found.billed_characters, found.trace_id) == (("Salut", "Bonjour"), 17, "trace-7")
+    assert (found.translations, found.billed_characters, found.trace_id) == (
+        ("Salut", "Bonjour"),
+        17,
+        "trace-7",
+    )
     assert found.text_warnings == ((), ("already in fr and returned as they are",))
     assert found.warnings == ("the moon is full: texts and all",)
     (seen,) = odd.posts()
@@ -155,7 +172,11 @@ async def test_texts_come_back_in_their_order_with_what_was_said_of_each(odd, cl
 
 @pytest.mark.parametrize("takes", [True, False, None])
 async def test_the_language_of_the_texts_is_told_only_to_a_service_that_takes_it(odd, client, takes):
-    page = odd.answer(404) if takes is None else odd.answer(200, {"service": "speechframe", "source_language": takes})
+    page = (
+        odd.answer(404)
+        if takes is None
+        else odd.answer(200, {"service": "speechframe", "source_language": takes})
+    )
     odd.script(page, path="/v1/limits")
     odd.script(odd.answer(200, translated("Salut", "Bonjour")), path=TRANSLATE)
     for _ in range(2):
@@ -165,7 +186,10 @@ async def test_the_language_of_the_texts_is_told_only_to_a_service_that_takes_it
 
 
 async def test_another_price_or_language_than_expected_is_said(odd, client):
-    odd.script(odd.answer(200, translated("Salut", "Bonjour", credits_used=20.0, target_language="es-ES")), path=TRANSLATE)
+    odd.script(
+        odd.answer(200, translated("Salut", "Bonjour", credits_used=20.0, target_language="es-ES")),
+        path=TRANSLATE,
+    )
     found = await client.translate(["Hello", "Good morning"], target="fr-FR")
     assert set(found.warnings) == {
         "the service says the call cost 20 credits, not 17", "the answer says it is in es-ES, not in fr-FR"
