@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from speechframe.batch.backend import MAKERS, Backend, Opened
-from speechframe.batch.budget import Budget, Month
+from speechframe.batch.budget import Budget
 from speechframe.batch.engine import Engine
 from speechframe.batch.estimate import Changes
 from speechframe.batch.follow import Live
@@ -496,15 +496,15 @@ class _Going:
         spent = parts.spent_by_month(self._folder)
         month = None
         if rules.max_credits_per_month is not None:
-            month = Month(
-                rules.ledger,
-                self._account,
-                self._manifest.run_id,
-                limit=_thousandths(rules.max_credits_per_month),
-                spent=spent,
-                rule_from=rules.month_rule_from,
-            )
-        return Budget(self._limit, sum(spent.values()), month)
+            month = MonthFile(self._rules.ledger, self._account, self._manifest.run_id)
+            month.correct(spent)
+        return Budget(
+            self._limit,
+            sum(spent.values()),
+            month,
+            month_limit=_thousandths(self._rules.max_credits_per_month or 0),
+            month_rule_from=self._rules.month_rule_from,
+        )
 
     def _close_budget(self) -> None:
         """Let the month's count say what the run has spent, with or without a limit."""
