@@ -10,7 +10,7 @@ from speechframe import aio
 from speechframe import settings as _settings
 from speechframe._loop import sync
 from speechframe.batch.live import open_run
-from speechframe.batch.options import check_names, check_options, configure_options, option_names
+from speechframe.batch.options import Options, check_names, configure_options, option_names
 from speechframe.client import Stream, SyncStream
 from speechframe.settings.hidden import hide
 
@@ -80,6 +80,6 @@ def configure(**values: Any) -> None:
     options = {k: v for k, v in values.items() if k in option_names() and k != "service"}
     settings = {k: v for k, v in values.items() if k not in options}
     # All or nothing: the settings are set once the options can be.
-    check_options(**options)
+    Options.of(**options)
     _settings.configure(**settings)
     configure_options(**options)

@@ -1,10 +1,10 @@
 """Numbered slots that the processes of one machine share: a process that dies holds none.
 
-A slot is a locked byte of a file, and the file stays empty. The kernel keeps the locks and frees those of a
-dead process, so nothing has to be cleaned up. The locks are open file description locks: they belong to one
-opening of the file, so two runs of one process share like two processes, and closing another file loses none.
+A slot is a locked byte of an empty file. The kernel frees the locks of a dead process. They are open file
+description locks, which belong to one opening of the file: two runs of one process share like two processes.
 """
 
+import functools
 import logging
 import os
 import stat
@@ -17,79 +17,59 @@ if sys.platform == "linux":
     import fcntl
 
 CAN_SHARE = sys.platform == "linux"
-"""Whether this system has the locks that sharing needs."""
 
-_MEMBERS = range(1 << 33, 1 << 34)
-"""Offsets of the bytes that users of the file lock, each at its process id."""
+_MEMBERS = 1 << 33
+"""From here on each user of the file locks the byte of its process id."""
 _PIDS = 1 << 22
 """More process ids than Linux has: two users with one process id (two containers) are this far apart."""
 _FLOCK = struct.Struct("hhqqi0q")
 """C's ``struct flock``: kind, whence, start, length, process id."""
-
-log = logging.getLogger(__name__)
-_reasons_told: set[str] = set()
 
 
 def shared_folder() -> Path | None:
     """Return the folder of this user's slots on this machine, made when missing.
 
     It is ``speechframe-UID`` in the machine's temporary folder, because several machines may share a home.
-    None where nothing can be shared safely: on another system than Linux, or when the folder is a symbolic
-    link or belongs to another user. Each run then counts alone, which is logged once.
+    None, which is logged once, where nothing can be shared safely: on another system than Linux, or when the
+    folder is a symbolic link or belongs to another user. Each run then counts alone.
     """
-    if not CAN_SHARE:
-        _alone("this system has no locks that end with their process")
-        return None
-    folder = Path(tempfile.gettempdir()) / f"speechframe-{os.getuid()}"
+    folder = Path(tempfile.gettempdir()) / f"speechframe-{os.getuid() if CAN_SHARE else ''}"
+    reason = "" if CAN_SHARE else "this system has no locks that end with their process"
     try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        found = folder.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-            _alone(f"{folder} is a link or belongs to another user: remove it, or set TMPDIR")
-            return None
-        folder.chmod(0o700)
+        if not reason:
+            folder.mkdir(mode=0o700, exist_ok=True)
+            found = folder.lstat()
+            if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid():
+                folder.chmod(0o700)
+                return folder
+            reason = f"{folder} is a link or belongs to another user: remove it, or set TMPDIR"
     except OSError as error:
-        _alone(f"the folder for it cannot be used: {error}")
-        return None
-    return folder
+        reason = f"the folder for it cannot be used: {error}"
+    _log_alone(reason)
+    return None
 
 
-def _alone(reason: str) -> None:
-    if reason not in _reasons_told:
-        _reasons_told.add(reason)
-        log.warning("processes do not share how many calls a key may have in flight: %s", reason)
+@functools.cache
+def _log_alone(reason: str) -> None:
+    words = "processes do not share how many calls a key may have in flight: %s"
+    logging.getLogger(__name__).warning(words, reason)
 
 
 class Slots:
-    """The slots of one file, as one of its users sees them.
-
-    Parameters
-    ----------
-    path
-        The file, made when missing; None for slots that nobody else uses.
-
-    Examples
-    --------
-    >>> slots = Slots(None)
-    >>> slots.take(2), slots.take(2), slots.take(2)
-    (0, 1, None)
-    >>> slots.give(0)
-    >>> slots.take(2)
-    0
-    """
+    """The slots of one file, made when missing, as one of its users has them; None shares none."""
 
     def __init__(self, path: Path | None) -> None:
         self._mine: set[int] = set()
-        self._file: int | None = None
+        self._file = -1
         if path is None or not CAN_SHARE:
             return
         try:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             os.utime(self._file)  # programs that clean temporary folders delete what has not changed for days
         except OSError as error:
-            _alone(f"the file for it cannot be used: {error}")
+            _log_alone(f"the file for it cannot be used: {error}")
             return
-        member = _MEMBERS.start + os.getpid()
+        member = _MEMBERS + os.getpid()
         while not self._lock(member):
             member += _PIDS
 
@@ -104,50 +84,45 @@ class Slots:
     def give(self, slot: int) -> None:
         """Free a slot that :meth:`take` returned."""
         self._mine.remove(slot)
-        self._unlock(slot, 1)
+        if self._file >= 0:
+            self._order(fcntl.F_OFD_SETLK, fcntl.F_UNLCK, slot, 1)
 
     def held_by_others(self) -> int:
         """Return how many slots the other users of the file hold."""
-        return self._count_others(range(_MEMBERS.start))
+        return self._count_others(0, _MEMBERS)
 
     def others(self) -> int:
         """Return how many other users the file has now."""
-        return self._count_others(_MEMBERS)
+        return self._count_others(_MEMBERS, 2 * _MEMBERS)
 
     def close(self) -> None:
         """Free all slots; safe to call twice."""
-        if self._file is not None:
+        if self._file >= 0:
             # Unlocked by name: a forked child has the same open file, which would keep the locks.
-            self._unlock(0, 0)
+            self._order(fcntl.F_OFD_SETLK, fcntl.F_UNLCK, 0, 0)
             os.close(self._file)
-            self._file = None
+        self._file = -1
         self._mine.clear()
 
     def _lock(self, offset: int) -> bool:
-        if self._file is None:
-            return True
         try:
-            fcntl.fcntl(self._file, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, offset, 1, 0))
+            return self._file < 0 or bool(self._order(fcntl.F_OFD_SETLK, fcntl.F_WRLCK, offset, 1))
         except (BlockingIOError, PermissionError):
             return False
-        return True
 
-    def _unlock(self, offset: int, length: int) -> None:
-        if self._file is not None:
-            order = _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, offset, length, 0)
-            fcntl.fcntl(self._file, fcntl.F_OFD_SETLK, order)
+    def _order(self, command: int, kind: int, start: int, length: int) -> tuple[int, int, int, int]:
+        """Lock, free or ask for a stretch of bytes; return kind, whence, start and length of a lock there."""
+        order = _FLOCK.pack(kind, os.SEEK_SET, start, length, 0)
+        return _FLOCK.unpack(fcntl.fcntl(self._file, command, order))[:4]
 
-    def _count_others(self, offsets: range) -> int:
-        count, gaps = 0, [(offsets.start, offsets.stop)]
-        while self._file is not None and gaps:
+    def _count_others(self, start: int, stop: int) -> int:
+        count, gaps = 0, [(start, stop)]
+        while self._file >= 0 and gaps:
             start, stop = gaps.pop()
-            question = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, start, stop - start, 0)
-            answer = fcntl.fcntl(self._file, fcntl.F_OFD_GETLK, question)
-            kind, _, first, length, _ = _FLOCK.unpack(answer)
-            if kind == fcntl.F_UNLCK:
-                continue
-            end = min(first + length, stop)
-            count += end - max(first, start)
-            # The kernel tells any one lock of the stretch: others may lie on both sides of it.
-            gaps += [(low, high) for low, high in ((start, first), (end, stop)) if low < high]
+            kind, _, first, length = self._order(fcntl.F_OFD_GETLK, fcntl.F_WRLCK, start, stop - start)
+            if kind != fcntl.F_UNLCK:
+                end = min(first + length, stop)
+                count += end - max(first, start)
+                # The kernel tells any one lock of the stretch: others may lie on both sides of it.
+                gaps += [(low, high) for low, high in ((start, first), (end, stop)) if low < high]
         return count

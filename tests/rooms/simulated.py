@@ -4,10 +4,19 @@ import heapq
 import itertools
 import random
 
-from speechframe.batch.lanes import SHARE_S, Outcome
+from speechframe.batch.backend import Answer
+from speechframe.batch.lanes import SHARE_S
+from speechframe.errors import service_error
 
 WAY_S = 0.001
 """From a run to the service, and back."""
+
+
+def refused(wait_s):
+    return service_error("too many calls", status=429, retry_after_s=wait_s)
+
+
+PASSED, REFUSED, UNAVAILABLE = Answer(None), refused(None), service_error("down", status=503)
 
 
 class Service:
@@ -41,14 +50,14 @@ class Service:
         if not self.lets_in():
             self.refused += 1
             yield WAY_S
-            return Outcome.REFUSED
+            return REFUSED
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         yield self.latency_s * self.random.lognormvariate(0, 0.3) / 1.046
         self.in_flight -= 1
         self.passed += 1
         yield WAY_S
-        return Outcome.PASSED
+        return PASSED
 
 
 class World:
@@ -81,12 +90,10 @@ class Run:
         world.start(self.tick(), at=starts_s)
 
     def tick(self):
-        while self.rows:
+        while self.rows or any(lane.workers for lane in self.lanes):
             for lane in self.lanes:
                 lane.share_out()
             self.staff()
-            yield SHARE_S
-        while any(lane.workers for lane in self.lanes):
             yield SHARE_S
         self.lanes.close()
 
@@ -98,28 +105,21 @@ class Run:
 
     def work(self, lane):
         slot = None
-        while self.rows and lane.room >= 0:
-            if slot is None and (slot := lane.take_permit()) is None:
+        while self.rows and (room := lane.room) >= 0:
+            if room > 0:
+                self.staff()
+            if (slot := lane.permit(slot)) is None:
                 yield SHARE_S
             elif wait_s := lane.wait_s():
                 yield min(wait_s, SHARE_S)
             else:
                 self.rows -= 1
                 ticket = lane.begin(slot)
-                outcome, told_s = yield from self.of(lane)
-                lane.end(ticket, outcome, retry_after_s=told_s)
+                outcome = yield from self.call_of(lane.name)
+                lane.end(ticket, outcome)
                 self.outcomes.append((self.world.now, lane.name, outcome))
-                self.rows += outcome is not Outcome.PASSED
+                self.rows += outcome is not PASSED
                 self.ended_s = self.world.now
-                if lane.room > 0:
-                    self.staff()
-                if not lane.keeps(slot):
-                    lane.give_permit(slot)
-                    slot = None
         lane.workers -= 1
         if slot is not None:
             lane.give_permit(slot)
-
-    def of(self, lane):
-        outcome = yield from self.call_of(lane.name)
-        return outcome if isinstance(outcome, tuple) else (outcome, None)

@@ -3,7 +3,7 @@
 import pytest
 
 from speechframe.api import configure
-from speechframe.batch.options import Options, check_options, configure_options, option_names
+from speechframe.batch.options import Options, configure_options, option_names
 from speechframe.cli.app import main
 from speechframe.errors import SettingsError
 
@@ -45,7 +45,7 @@ def test_given_options_go_before_configured_ones_and_none_takes_one_back():
         assert Options.of(max_credits=None).max_credits == 5
         assert Options.of().tags["team"] == "ads"
         with pytest.raises(SettingsError):
-            check_options(max_credits=3, sep="")
+            Options.of(max_credits=3, sep="")
     finally:
         configure_options(**dict.fromkeys(option_names()))
     assert Options.of() == Options()

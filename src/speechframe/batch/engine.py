@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
+from functools import partial
 from typing import Any, NamedTuple
 
 from speechframe import errors
@@ -20,7 +21,6 @@ from speechframe.batch.budget import Budget
 from speechframe.batch.decisions import Verdict, counts, error_columns, verdict_of
 from speechframe.batch.follow import Live
 from speechframe.batch.lanes import Lane, Lanes
-from speechframe.batch.lanes import Outcome as LaneOutcome
 from speechframe.batch.memory import Memory
 from speechframe.batch.progress import Outcome, code_of
 from speechframe.batch.queue import Call, Queue
@@ -159,8 +159,10 @@ class Engine:
         booked = asyncio.Event()  # of the worker's last answer
         booked.set()
         try:
-            while not self._queue.is_over and lane.room >= 0:
-                if slot is None and (slot := lane.take_permit()) is None:
+            while not self._queue.is_over and (room := lane.room) >= 0:
+                if room > 0:
+                    self._staff()
+                if (slot := lane.permit(slot)) is None:
                     await self._queue.changed(TICK_S)  # other processes hold all permits
                 elif (wait_s := lane.wait_s()) > 0:
                     await self._queue.changed(wait_s)
@@ -169,9 +171,6 @@ class Engine:
                     await booked.wait()
                     booked.clear()
                     self._answers.put_nowait(_Sent(call, lane, outcome, booked))
-                    if not lane.keeps(slot):
-                        lane.give_permit(slot)
-                        slot = None
         finally:
             lane.workers -= 1
             if slot is not None:
@@ -205,7 +204,7 @@ class Engine:
             take=request.take if self._takes else 0,
             noted=call.noted,
             note=lambda data: self._note(call, data),
-            admit=self._memory.room_for(call),
+            admit=partial(self._memory.admit, call),
         )
         ticket = lane.begin(slot)
         outcome: Answer | SpeechframeError
@@ -220,11 +219,9 @@ class Engine:
             if not self._is_cancelled:
                 raise
             outcome = ConnectionFailed("cancelled while the call was under way", sent=True)
-        lane.end(ticket, _of_lane(outcome), retry_after_s=getattr(outcome, "retry_after_s", None))
+        lane.end(ticket, outcome)
         if isinstance(outcome, Answer) and outcome.latency_ms is None:
             outcome.latency_ms = 1000 * (time.monotonic() - now)
-        if lane.room > 0:
-            self._staff()
         return outcome
 
     async def _note(self, call: Call, data: bytes) -> None:
@@ -492,8 +489,7 @@ class Engine:
                 lane.share_out()
             self._staff()
             self._heed_waits()
-            since = self._lanes.all_gone_since()
-            if since is not None and time.monotonic() - since > min(GONE_S, self._options.patience_s):
+            if time.monotonic() - self._lanes.all_gone_since() > min(GONE_S, self._options.patience_s):
                 words = "the service has not answered for a while; the run stopped and keeps what it has"
                 self._queue.stop(StopReason.UNREACHABLE, ConnectionFailed(words, sent=False))
 
@@ -516,13 +512,3 @@ class Engine:
 
     def _on_disk(self, function: Callable[..., Any], *args: Any) -> "asyncio.Future[Any]":
         return asyncio.get_running_loop().run_in_executor(self._disk, function, *args)
-
-
-def _of_lane(outcome: Answer | SpeechframeError) -> LaneOutcome:
-    """Return what an attempt says of its lane."""
-    if isinstance(outcome, errors.RateLimited):
-        return LaneOutcome.REFUSED
-    if isinstance(outcome, (errors.Unavailable, ConnectionFailed)):
-        return LaneOutcome.UNAVAILABLE
-    said = (Answer, errors.ServiceError, BadAnswer)
-    return LaneOutcome.PASSED if isinstance(outcome, said) else LaneOutcome.OTHER

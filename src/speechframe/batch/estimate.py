@@ -18,40 +18,28 @@ class Estimate:
 
     Attributes
     ----------
-    rows
-        Rows of the table.
-    unique
-        Different calls among them.
-    finished
-        Calls that an earlier run of this folder has made: they cost nothing.
-    invalid
-        Rows that cannot be sent.
-    calls
-        Calls still to make, cached ones left out.
-    credits
-        Price of those that were not paid before.
-    balance
-        Characters left on the key; None if the service does not say.
-    concurrency
-        Calls in flight at most, as far as it is known before the first call.
+    rows, unique, invalid
+        Rows of the table, different calls among them, and rows that cannot be sent.
+    finished, cached
+        Calls that an earlier run of this folder has made, or that are in the cache: they cost nothing.
+    calls, credits
+        Calls still to make, and the price of those that were not paid before.
+    paid
+        Calls still to make that were billed, or perhaps, and whose repeat is free.
+    unknown
+        Calls that may have been billed without an answer, and are not sent again unasked.
     identical_retakes
         Rows whose further take would be the same as the first: they are not billed again.
-    seconds_at_cap
-        Rough time at the concurrency allowed, from the time a call took so far; None before any call.
-    cached
-        Calls whose answer is in the cache: they cost nothing either.
-    budget
-        Credits that the run's limit leaves; None without a limit.
+    balance, budget
+        Characters left on the key, and credits that the run's limit leaves; None where nothing is said.
+    concurrency
+        Calls in flight at most, as far as it is known before the first call.
     amount
-        What those credits are paid for, in words, where they do not say it themselves.
+        What the credits are paid for, in words, where they do not say it themselves.
     unit
         What a call is to people who count them: a text, where several go in one request.
     remark
         What else people are to know of the run, if anything.
-    unknown
-        Calls that may have been billed without an answer, and are not sent again unasked.
-    paid
-        Calls still to make that were billed, or perhaps, and whose repeat is free.
     """
 
     rows: int
@@ -63,7 +51,6 @@ class Estimate:
     balance: int | None = None
     concurrency: int | None = None
     identical_retakes: int = 0
-    seconds_at_cap: float | None = None
     cached: int = 0
     budget: float | None = None
     amount: str | None = None
@@ -74,37 +61,30 @@ class Estimate:
 
     def line(self) -> str:
         """Return the one line a run begins with."""
-        parts = [counted(self.rows, "row"), f"{self.unique:,} unique"]
-        others = (
-            (self.finished, "done before"),
-            (self.unknown, "perhaps billed and not sent again"),
-            (self.cached, "cached"),
-            (self.invalid, "invalid"),
+        share, left = "", 0.0 if self.budget is None else self.budget
+        if self.balance and self.credits:
+            percent = 100 * self.credits / self.balance
+            share = f" ({percent:,.3g} %)" if percent >= _LEAST_PERCENT else f" (under {_LEAST_PERCENT} %)"
+        identical = f"{self.identical_retakes:,} rows cannot vary: retake_identical, not billed again"
+        passes_budget = self.budget is not None and self.credits > left
+        parts = (
+            (True, counted(self.rows, "row")),
+            (True, f"{self.unique:,} unique"),
+            (self.finished, f"{self.finished:,} done before"),
+            (self.unknown, f"{self.unknown:,} perhaps billed and not sent again"),
+            (self.cached, f"{self.cached:,} cached"),
+            (self.invalid, f"{self.invalid:,} invalid"),
+            (True, counted(self.calls, self.unit)),
+            (self.paid, f"{self.paid:,} of them paid before"),
+            (self.amount and self.calls, self.amount or ""),
+            (True, credits_in_words(self.credits)),
+            (self.balance is not None, f"of {self.balance or 0:,} left{share}"),
+            (passes_budget, f"more than the {left:,.10g} that its budget leaves: it would stop there"),
+            (self.concurrency and self.calls, f"{self.concurrency} at a time"),
+            (self.identical_retakes, identical),
         )
-        parts += [f"{number:,} {what}" for number, what in others if number]
-        parts.append(counted(self.calls, self.unit))
-        if self.paid:
-            parts.append(f"{self.paid:,} of them paid before")
-        if self.amount is not None and self.calls:
-            parts.append(self.amount)
-        parts.append(credits_in_words(self.credits))
-        if self.balance is not None:
-            parts.append(f"of {self.balance:,} left{self._share()}")
-        if self.budget is not None and self.credits > self.budget:
-            parts.append(f"more than the {self.budget:,.10g} that its budget leaves: it would stop there")
-        if self.concurrency and self.calls:
-            parts.append(f"{self.concurrency} at a time")
-        if self.seconds_at_cap is not None and self.calls:
-            parts.append(f"about {self.seconds_at_cap:,.0f} s")
-        if self.identical_retakes:
-            parts.append(f"{self.identical_retakes:,} rows cannot vary: retake_identical, not billed again")
-        return ", ".join(parts) + (f"; {self.remark}" if self.remark else "")
-
-    def _share(self) -> str:
-        if not self.balance or not self.credits:
-            return ""
-        percent = 100 * self.credits / self.balance
-        return f" ({percent:,.3g} %)" if percent >= _LEAST_PERCENT else f" (under {_LEAST_PERCENT} %)"
+        remark = f"; {self.remark}" if self.remark else ""
+        return ", ".join(words for is_said, words in parts if is_said) + remark
 
 
 @dataclass(frozen=True)

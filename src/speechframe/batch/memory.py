@@ -1,7 +1,6 @@
 """How much memory the answers of a run may take together, until they are written down."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 from speechframe.errors import BadAnswer
 
@@ -9,38 +8,28 @@ MOST_BYTES = 256 << 20
 
 
 class Memory:
-    """Room for answers; each holder has what it was given until :meth:`release`.
-
-    Parameters
-    ----------
-    most_bytes
-        For all answers together.
-    """
+    """Room for all answers together; each holder has what it was given until :meth:`release`."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most_bytes = most_bytes
         self._held: dict[int, int] = {}
         self._changed = asyncio.Event()
 
-    def room_for(self, holder: object) -> Callable[[int], Awaitable[None]]:
-        """Return what waits until there is room for so many more bytes of one answer.
+    async def admit(self, holder: object, count: int) -> None:
+        """Wait until there is room for so many more bytes of one answer.
 
         An answer that has part of its room already does not wait for more, because two such answers could
         wait for each other: it raises BadAnswer.
         """
-        name = id(holder)
-
-        async def admit(count: int) -> None:
-            while sum(self._held.values()) + count > self._most_bytes:
-                if name in self._held or count > self._most_bytes:
-                    raise BadAnswer(
-                        f"there is no room for {count / 1e6:,.0f} MB more of an answer: all under way "
-                        f"may have {self._most_bytes / 1e6:,.0f} MB together; a lower max_concurrency helps"
-                    )
-                await self._changed.wait()
-            self._held[name] = self._held.get(name, 0) + count
-
-        return admit
+        held = self._held.get(id(holder), 0)
+        while sum(self._held.values()) + count > self._most_bytes:
+            if held or count > self._most_bytes:
+                raise BadAnswer(
+                    f"there is no room for {count / 1e6:,.0f} MB more of an answer: all under way may "
+                    f"have {self._most_bytes / 1e6:,.0f} MB together; a lower max_concurrency helps"
+                )
+            await self._changed.wait()
+        self._held[id(holder)] = held + count
 
     def release(self, holder: object) -> None:
         """Give back the room of an answer that is written down, or of which nothing came."""

@@ -2,8 +2,8 @@
 
 import math
 import sys
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from numbers import Real
 from os import PathLike
@@ -32,8 +32,7 @@ class RunOptions(TypedDict, total=False):
     sep
         Of a CSV or TSV file: the character between two fields (default: what the file shows).
     quoting
-        Of a CSV or TSV file: ``"none"`` takes quotes as characters like all others (default: what the file
-        shows).
+        Of a CSV or TSV file: ``"none"`` takes quotes as characters (default: what the file shows).
     max_concurrency
         Calls in flight at most, in each region.
     max_credits
@@ -44,8 +43,7 @@ class RunOptions(TypedDict, total=False):
         Look at the audio and words of every answer (default); what cannot be true is ``suspect``, with the
         reason. False takes answers as they come, and puts none into the cache.
     max_retakes
-        How many further takes of a suspect answer are made unasked, each billed (default 0). They are counted
-        from the take that was asked for, however often the call is made again.
+        How many further takes of a suspect answer are made unasked, each billed (default 0).
     tags
         What to write beside every attempt in the ledger: name to value, or to the column that holds a value
         for each row, as in ``{"team": "ads", "character": col("speaker")}``.
@@ -55,15 +53,13 @@ class RunOptions(TypedDict, total=False):
     max_attempts
         Attempts one row may take (default 6).
     patience_s
-        Seconds one row may take, retries included (default 900). A row that is told to wait for longer fails
-        at once. A service that does not answer at all ends the run after this time, or after a minute if that
-        is shorter.
+        Seconds one row may take, retries included (default 900); one told to wait for longer fails at once. A
+        service that does not answer at all ends the run after this time, or after a minute.
     timeout_s
         Seconds one attempt may take, its download included; by default what grows with its text or clip
         (:class:`speechframe.client.Timeouts`).
     max_answer_mb
-        Megabytes one row's answer may have at most; by default what its text, format and duration allow. A
-        row whose answer is larger fails.
+        Megabytes one row's answer may have (default: what its text, format and duration allow).
     on_invalid
         Rows that cannot be sent: ``raise`` (default) sends nothing at all, ``skip`` leaves them out.
     on_error
@@ -153,32 +149,17 @@ _configured: dict[str, Any] = {}
 
 def option_names() -> frozenset[str]:
     """Return the names of all run options."""
-    return frozenset(f.name for f in fields(Options))
+    return frozenset(Options.__dataclass_fields__)
 
 
 def check_names(given: Iterable[str], further: Iterable[str] = (), *, what: str = "option") -> None:
-    """Raise SettingsError for a name that is no run option, and name the nearest one.
-
-    Parameters
-    ----------
-    given
-        The names.
-    further
-        Names that are allowed as well, such as the arguments of a verb.
-    what
-        What a name is called.
-    """
+    """Raise SettingsError, with the nearest name, for one that is no option and none of `further`."""
     known = sorted({*option_names(), *further})
     for name in given:
         if name not in known:
             raise SettingsError(
                 f"there is no {what} {name!r}; {nearest(name, known)}there are {', '.join(known)}"
             )
-
-
-def check_options(**values: Any) -> None:
-    """Raise SettingsError unless :func:`configure_options` takes these."""
-    Options.of(**values)
 
 
 def configure_options(**values: Any) -> None:
@@ -189,92 +170,82 @@ def configure_options(**values: Any) -> None:
     SettingsError
         For an unknown option or a value that is not allowed; then nothing is set.
     """
-    check_options(**values)
+    Options.of(**values)
     _configured.update(values)
     for name in [name for name, value in values.items() if value is None]:
         del _configured[name]
 
 
-_SWITCH = (True, False)
-_CHOICES: Mapping[str, tuple[Any, ...]] = {
-    "on_invalid": get_args(OnInvalid),
-    "on_error": get_args(OnError),
-    "on_unknown": get_args(OnUnknown),
-    "quoting": (None, *get_args(Quoting)),
-    "progress": (*_SWITCH, DASHBOARD),
-    "truth_checks": _SWITCH,
-    "wait": _SWITCH,
-    "dry_run": _SWITCH,
+_Rule = tuple[Callable[[Any], bool], str]
+"""Whether a value is allowed, and what is, in words."""
+
+
+def _one_of(*allowed: Any) -> _Rule:
+    # By identity or as text: 1 is no True, and an array has no truth value.
+    return (
+        lambda value: any(value is one or (isinstance(value, str) and value == one) for one in allowed),
+        ", ".join(map(repr, allowed)),
+    )
+
+
+def _number(low: float, *, whole: bool = False) -> _Rule:
+    def is_allowed(value: Any) -> bool:
+        is_number = isinstance(value, int if whole else (Real, Decimal)) and not isinstance(value, bool)
+        return is_number and value >= low and (whole or not sys.float_info.max < value < math.inf)
+
+    return is_allowed, f"a {'whole ' if whole else ''}number of at least {low}"
+
+
+_RULES: Mapping[str, _Rule] = {
+    "on_invalid": _one_of(*get_args(OnInvalid)),
+    "on_error": _one_of(*get_args(OnError)),
+    "on_unknown": _one_of(*get_args(OnUnknown)),
+    "quoting": _one_of(None, *get_args(Quoting)),
+    "progress": _one_of(True, False, DASHBOARD),
+    **dict.fromkeys(("truth_checks", "wait", "dry_run"), _one_of(True, False)),
+    **dict.fromkeys(("max_concurrency", "max_attempts"), _number(1, whole=True)),
+    "max_retakes": _number(0, whole=True),
+    **dict.fromkeys(("max_credits", "patience_s"), _number(0)),
+    **dict.fromkeys(("timeout_s", "max_answer_mb"), _number(0.001)),
+    "run_dir": (
+        # A remote folder may come as an object that knows its own filesystem, such as a UPath.
+        lambda value: isinstance(value, (str, PathLike)) or hasattr(value, "fs"),
+        "a folder, or the address of one as text",
+    ),
+    "cache": (
+        lambda value: isinstance(value, (bool, str, PathLike)) and value != "",
+        "a folder, True or False",
+    ),
+    "id": (lambda value: isinstance(value, str), "the name of a column, as text"),
+    "sep": (lambda value: isinstance(value, str) and len(value) == 1, "one character"),
+    "tags": (lambda value: isinstance(value, Mapping), "a mapping of name to value or column"),
 }
-_LEAST: Mapping[str, float] = {
-    "max_concurrency": 1,
-    "max_attempts": 1,
-    "max_retakes": 0,
-    "max_credits": 0,
-    "patience_s": 0,
-    "timeout_s": 0.001,
-    "max_answer_mb": 0.001,
-}
-_WHOLE = frozenset({"max_concurrency", "max_attempts", "max_retakes"})
 
 
 def _check(options: Options) -> None:
     # Imported here: the command's help needs no settings.
     from speechframe.settings.typed import credit_limit, typed
 
-    for name, allowed in _CHOICES.items():
+    for name, (is_allowed, words) in _RULES.items():
         value = getattr(options, name)
-        # By identity or as text: 1 is no True, and an array has no truth value.
-        if not any(value is one or (isinstance(value, str) and value == one) for one in allowed):
-            raise _refused(name, value, ", ".join(map(repr, allowed)))
-    for name, low in _LEAST.items():
-        _check_number(name, getattr(options, name), low)
+        if value is not None and not is_allowed(value):
+            raise _refused(name, value, words)
     if options.max_credits is not None:
         credit_limit("max_credits", options.max_credits)
-    run_dir: Any = options.run_dir
-    # A remote folder may come as an object that knows its own filesystem, such as a UPath.
-    if not isinstance(run_dir, (str, PathLike, type(None))) and not hasattr(run_dir, "fs"):
-        raise _refused("run_dir", run_dir, "a folder, or the address of one as text")
-    cache: Any = options.cache
-    if not isinstance(cache, (bool, type(None))):
-        if not isinstance(cache, (str, PathLike)) or cache == "":
-            raise _refused("cache", cache, "a folder, True or False")
-        typed("cache", cache)
-    column: Any = options.id
-    if not isinstance(column, (str, type(None))):
-        raise _refused("id", column, "the name of a column, as text")
-    sep: Any = options.sep
-    if sep is not None and not (isinstance(sep, str) and len(sep) == 1):
-        raise _refused("sep", sep, "one character")
-    _check_tags(options.tags)
-
-
-def _check_number(name: str, value: Any, low: float) -> None:
-    whole = name in _WHOLE
-    kinds: tuple[type[Any], ...] = (int,) if whole else (Real, Decimal)
-    if value is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, kinds) or not value >= low:
-        raise _refused(name, value, f"a {'whole ' if whole else ''}number of at least {low}")
-    if not whole and sys.float_info.max < value < math.inf:
-        raise SettingsError(f"{name} is too large; allowed: a number of at least {low}, inf for no limit")
-
-
-def _check_tags(tags: Any) -> None:
-    if not isinstance(tags, Mapping):
-        raise _refused("tags", tags, "a mapping of name to value or column, such as {'team': 'ads'}")
+    if isinstance(options.cache, (str, PathLike)):
+        typed("cache", options.cache)
+    tags: Mapping[Any, Any] = options.tags
     for name, value in tags.items():
-        if not isinstance(name, str) or not name or not _is_whole(name):
-            raise _refused("tags", tags, "names that are text")
-        is_column = not isinstance(value, type) and hasattr(value, "name")
+        if not (isinstance(name, str) and name and _is_whole(name)):
+            raise _refused("tags", options.tags, "names that are text")
         is_plain = _is_whole(value) if isinstance(value, str) else isinstance(value, (Real, Decimal))
-        if not (is_plain or is_column):
+        if not is_plain and (isinstance(value, type) or not hasattr(value, "name")):
             raise _refused(f"tags[{name!r}]", value, 'a text, a number, True, False or col("column")')
 
 
 def _is_whole(text: str) -> bool:
     # A lone surrogate is half a character, and no file can hold it.
-    return text.isascii() or text == text.encode("utf-8", "replace").decode()
+    return text == text.encode("utf-8", "replace").decode()
 
 
 def _refused(name: str, value: Any, allowed: str) -> SettingsError:

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from speechframe.batch.backend import MAKERS, Backend, Opened
-from speechframe.batch.budget import Budget, Month
+from speechframe.batch.budget import Budget
 from speechframe.batch.engine import Engine
 from speechframe.batch.estimate import Changes
 from speechframe.batch.follow import Live
@@ -43,6 +43,7 @@ from speechframe.store.folder import Folder, user_name
 from speechframe.store.journal import Journal
 from speechframe.store.keys import KEY_BYTES, call_key
 from speechframe.store.manifest import FILE, read_manifest
+from speechframe.store.month import MonthFile
 from speechframe.store.reader import StoredRun
 from speechframe.store.remote import open_folder
 from speechframe.store.reviews import REJECT
@@ -491,15 +492,16 @@ class _Going:
         spent = parts.spent_by_month(self._folder)
         month = None
         if rules.max_credits_per_month is not None:
-            month = Month(
-                rules.ledger,
-                f"{self._manifest.service}/{self._opened.key_fingerprint}",
-                self._manifest.run_id,
-                limit=_thousandths(rules.max_credits_per_month),
-                spent=spent,
-                rule_from=rules.month_rule_from,
-            )
-        return Budget(self._limit, sum(spent.values()), month)
+            account = f"{self._manifest.service}/{self._opened.key_fingerprint}"
+            month = MonthFile(rules.ledger, account, self._manifest.run_id)
+            month.correct(spent)
+        return Budget(
+            self._limit,
+            sum(spent.values()),
+            month,
+            month_limit=_thousandths(rules.max_credits_per_month or 0),
+            month_rule_from=rules.month_rule_from,
+        )
 
     def stop(self, drain: bool, reason: StopReason) -> None:  # noqa: FBT001 - `Live` hands both on
         """Send no more calls; those under way end, or are cancelled."""
