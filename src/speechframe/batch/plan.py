@@ -158,9 +158,8 @@ def spool(
             if places is not None:
                 kept = kept.take(places)
             writer.write_batch(pa.RecordBatch.from_arrays([*kept.columns, *ours], schema=schema))
-    table.close()
     found.notes = table.notes
-    if table.ids is not None:
+    if not table.is_numbered:
         _check_ids(folder, file, found)
     return found
 

@@ -13,14 +13,13 @@ import math
 import socket
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from speechframe.batch.backend import MAKERS, Backend, Opened
@@ -63,8 +62,7 @@ from speechframe.store.schema import (
     Row,
     StopReason,
 )
-from speechframe.store.selection import Rows
-from speechframe.tables.columns import Column, Source, problem
+from speechframe.tables.columns import Source, column_of, problem
 from speechframe.tables.table_input import Table, open_table
 
 log = logging.getLogger(__name__)
@@ -242,29 +240,14 @@ async def changes(
 # -- from what the caller gave to a planned run ------------------------------------------
 
 
-class _RunTable:
-    """The rows of a run as the table of another."""
-
-    def __init__(self, rows: Rows) -> None:
-        self._rows = rows
-
-    def as_table(self, named: Iterable[str], batch_rows: int | None) -> Table:
-        """Return the rows with their ids."""
-        schema, batches = self._rows.as_batches(named, batch_rows)
-        with_ids = (batch.append_column(ROW_ID, pa.array(ids, pa.string())) for batch, ids in batches)
-        return Table(schema, with_ids, ids=ROW_ID)
-
-
 def _open(table: Any, backend: Backend, arguments: Mapping[str, Any], options: Options) -> Table:
     """Return the caller's table; a run, its folder or a list of runs is one too."""
     source = backend.source(table)
     if isinstance(source, str | PathLike) and open_folder(source).exists(FILE):
         source = Run.open(source)
-    if isinstance(source, Rows):
-        source = _RunTable(source)
-    elif isinstance(source, list) and source and all(isinstance(one, Rows) for one in source):
-        source = [_RunTable(one) for one in source]
-    columns = {name: _column_of(value, name in backend.data_arguments) for name, value in arguments.items()}
+    columns = {
+        name: column_of(value, is_data=name in backend.data_arguments) for name, value in arguments.items()
+    }
     found: Table = open_table(
         source,
         id=options.id,
@@ -275,15 +258,6 @@ def _open(table: Any, backend: Backend, arguments: Mapping[str, Any], options: O
         quoting=options.quoting,
     )
     return found
-
-
-def _column_of(value: Any, is_data: bool) -> str | None:  # noqa: FBT001 - of one argument
-    """Return the column that an argument names, if it names one."""
-    if isinstance(value, Column):
-        return value.name
-    if isinstance(value, Source):
-        return value.column
-    return value if is_data and isinstance(value, str) else None
 
 
 def _opened_run(

@@ -67,15 +67,12 @@ def read_glossary(table: Any) -> list[list[str | None]] | None:
 
 def _rows(table: Any) -> list[dict[str, Any]]:
     opened = open_table(table, named=COLUMNS)
-    try:
-        names = [name for name in COLUMNS if name in opened.schema.names]
-        missing = [name for name in (SOURCE, TARGET) if name not in names]
-        if missing:
-            columns = f"columns {SOURCE}, {LOCALE} and {TARGET}"
-            raise InvalidRows([problem("glossary", f"has no column {missing[0]!r}", allowed=columns)])
-        return [row for batch, _ in opened.batches() for row in batch.select(names).to_pylist()]
-    finally:
-        opened.close()
+    names = [name for name in COLUMNS if name in opened.schema.names]
+    missing = [name for name in (SOURCE, TARGET) if name not in names]
+    if missing:
+        columns = f"columns {SOURCE}, {LOCALE} and {TARGET}"
+        raise InvalidRows([problem("glossary", f"has no column {missing[0]!r}", allowed=columns)])
+    return [row for batch, _ in opened.batches() for row in batch.select(names).to_pylist()]
 
 
 def _line(
