@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 import datasets
 from peak import forget_peak, peak_kb
 from speechframe.errors import InvalidRows, SettingsError
-from speechframe.tables.columns import Source, col, our_names, resolve, rows
+from speechframe.tables.columns import Source, col, our_names, rows
 from speechframe.tables.files import regular_file
+from speechframe.tables.table import resolve
 from speechframe.tables.table_input import open_table
 
 

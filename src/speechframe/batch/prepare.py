@@ -34,8 +34,8 @@ from speechframe.store.folder import Folder, storing
 from speechframe.store.manifest import FILE, Manifest, TableEntry, described, read_manifest
 from speechframe.store.remote import open_folder
 from speechframe.store.schema import BASE_KEY, PRICE, TAKE
-from speechframe.tables.columns import Column, Source, resolve
-from speechframe.tables.table_input import Table
+from speechframe.tables.columns import Column, Source
+from speechframe.tables.table import Table, resolve
 
 DEFAULT_ROOT = Path("speechframe-runs")
 INPUT = "input/{:04d}.parquet"

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
@@ -63,14 +63,6 @@ class Source:
         return cls(kept.get("constant"), kept.get("column"))
 
 
-class HasColumns(Protocol):
-    """What :func:`resolve` asks of a table; see :class:`speechframe.tables.table.Table`."""
-
-    schema: pa.Schema
-    carried: dict[str, Iterator[Any]]
-    lengths: dict[str, int]
-
-
 def column_of(value: Any, *, is_data: bool) -> str | None:
     """Return the column that an argument names, if it names one."""
     if isinstance(value, Column):
@@ -78,52 +70,6 @@ def column_of(value: Any, *, is_data: bool) -> str | None:
     if isinstance(value, Source):
         return value.column
     return value if is_data and isinstance(value, str) else None
-
-
-def resolve(
-    arguments: Mapping[str, Any],
-    data_arguments: Iterable[str],
-    whole_table_arguments: Iterable[str],
-    table: HasColumns,
-) -> dict[str, Source]:
-    """Return where the values of each argument come from; those that are None are left out.
-
-    A bare string of `data_arguments` names a column, a list of `whole_table_arguments` is one value. What
-    run.json kept (:class:`Source`) is looked up in this table. The lengths of lists are compared by the
-    table, at its end.
-
-    Raises
-    ------
-    InvalidRows
-        For a column that the table does not have, or that holds bytes.
-    """
-    sources: dict[str, Source] = {}
-    problems = []
-    for name, value in arguments.items():
-        column = column_of(value, is_data=name in data_arguments)
-        if column is not None:
-            sources[name] = Source(column=column, values=table.carried.get(column))
-            words = "names a column the table does not have"
-            if column in table.schema.names:
-                words = "names a column that holds bytes, not text"
-                if not holds_bytes(table.schema.field(column).type):
-                    continue
-            if column not in table.carried:
-                # pandas calls an index without a name __index_level_0__.
-                known = [one for one in table.schema.names if not one.startswith("__index_level_")]
-                allowed = ", ".join([*known, *table.carried])
-                problems.append(problem(name, words, value=column, allowed=allowed))
-        elif isinstance(value, Source):
-            sources[name] = value
-        elif is_per_row(value) and name not in whole_table_arguments:
-            values = as_list(value)
-            sources[name] = Source(values=iter(values))
-            table.lengths[name] = len(values)
-        elif value is not None:
-            sources[name] = Source(_plain(value))
-    if problems:
-        raise InvalidRows(problems)
-    return sources
 
 
 def rows(batch: pa.RecordBatch, sources: Mapping[str, Source]) -> Iterator[dict[str, Any]]:
@@ -171,7 +117,7 @@ def our_names(schema: pa.Schema, ours: Iterable[str]) -> dict[str, str]:
 
 
 def problem(
-    field_name: str,
+    name: str,
     words: str,
     *,
     value: Any = None,
@@ -180,14 +126,8 @@ def problem(
     row_id: str | None = None,
 ) -> dict[str, Any]:
     """Return a line of the problems table."""
-    return {
-        "row": row,
-        "row_id": row_id,
-        "field": field_name,
-        "problem": words,
-        "value": value,
-        "allowed": allowed,
-    }
+    where = {"row": row, "row_id": row_id, "field": name}
+    return {**where, "problem": words, "value": value, "allowed": allowed}
 
 
 def is_per_row(value: Any) -> bool:
@@ -231,7 +171,7 @@ def _of_another_table(argument: str) -> Iterator[Any]:
     yield
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Return a constant as JSON has it; what JSON cannot hold is left for the verb to refuse."""
     try:
         return json.loads(json.dumps(value, default=lambda v: v.item() if hasattr(v, "item") else float(v)))

@@ -26,17 +26,7 @@ _UTF8_BYTES = 4
 def regular_file(path: str | PathLike[str], most_bytes: int | None = None) -> Path:
     """Return the path of a file that can be read to its end; nothing of it is read.
 
-    Parameters
-    ----------
-    path
-        ``~`` is replaced; links are followed.
-    most_bytes
-        The largest size that is taken.
-
-    Raises
-    ------
-    ValueError
-        When there is no such file, when it is a folder, device or pipe, or when it is too large.
+    ValueError is raised when there is no such file, when it is a folder, device or pipe, or too large.
     """
     try:
         found = expanded(path)

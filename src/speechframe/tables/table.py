@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any
 
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from speechframe.errors import InvalidRows, SpeechframeError
-from speechframe.tables.columns import problem
+from speechframe.tables.columns import Source, as_list, column_of, holds_bytes, is_per_row, plain, problem
 
 BATCH_ROWS = 4096
 CARRIED_ROWS = 64
@@ -22,31 +22,17 @@ HALF = "half a character (a lone surrogate)"
 UNFIT = (pa.ArrowException, OverflowError, TypeError, ValueError)
 """What Arrow raises for values that it has no type for."""
 
-_VIEWS: dict[pa.DataType, pa.DataType] = {
-    pa.string_view(): pa.large_string(),
-    pa.binary_view(): pa.large_binary(),
-}
+_VIEWS: dict[Any, pa.DataType] = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 
 
 class Table:
     """A table that is read once, as Arrow batches.
 
-    Parameters
-    ----------
-    source
-        Arrow batches or tables with the same columns.
-    schema
-        The columns; by default those of the first batch. The attribute has them as they come back.
-    ids, id_column
-        A row id for each row, or the caller's column of them; without both, rows are numbered.
-    carry
-        Columns that are handed to the verb with whatever they hold; only texts among them are stored.
-    carried
-        The values of those of them that `source` does not have.
-    notes
-        How many rows were dropped or merged, and why; complete once the table was read.
-    name
-        What errors call the source.
+    Its source yields Arrow batches or tables with the same columns, by default those of the first batch. Row
+    ids are `ids`, one a row, or in the caller's column `id_column`; without both, rows are numbered. Columns
+    of `carry` are handed to the verb with whatever they hold; only texts among them are stored, and
+    `carried` has the values of those that the source lacks. Notes, complete once the table was read, say how
+    many rows were dropped or merged, and why. Errors call the source `name`.
 
     Raises
     ------
@@ -165,6 +151,52 @@ def _read(source: Iterable[Any], name: str) -> Iterator[pa.RecordBatch]:
         raise
     except Exception as error:
         raise unreadable(name, error, count) from error
+
+
+def resolve(
+    arguments: Mapping[str, Any],
+    data_arguments: Iterable[str],
+    whole_table_arguments: Iterable[str],
+    table: Table,
+) -> dict[str, Source]:
+    """Return where the values of each argument come from; those that are None are left out.
+
+    A bare string of `data_arguments` names a column, a list of `whole_table_arguments` is one value. What
+    run.json kept (:class:`Source`) is looked up in this table. The lengths of lists are compared by the
+    table, at its end.
+
+    Raises
+    ------
+    InvalidRows
+        For a column that the table does not have, or that holds bytes.
+    """
+    sources: dict[str, Source] = {}
+    problems = []
+    for name, value in arguments.items():
+        column = column_of(value, is_data=name in data_arguments)
+        if column is not None:
+            sources[name] = Source(column=column, values=table.carried.get(column))
+            words = "names a column the table does not have"
+            if column in table.schema.names:
+                words = "names a column that holds bytes, not text"
+                if not holds_bytes(table.schema.field(column).type):
+                    continue
+            if column not in table.carried:
+                # pandas calls an index without a name __index_level_0__.
+                known = [one for one in table.schema.names if not one.startswith("__index_level_")]
+                allowed = ", ".join([*known, *table.carried])
+                problems.append(problem(name, words, value=column, allowed=allowed))
+        elif isinstance(value, Source):
+            sources[name] = value
+        elif is_per_row(value) and name not in whole_table_arguments:
+            values = as_list(value)
+            sources[name] = Source(values=iter(values))
+            table.lengths[name] = len(values)
+        elif value is not None:
+            sources[name] = Source(plain(value))
+    if problems:
+        raise InvalidRows(problems)
+    return sources
 
 
 def drained(queue: deque[Any]) -> Iterator[Any]:

@@ -31,7 +31,7 @@ from speechframe.tables.table import (
 )
 from speechframe.tables.values import array_of, as_paths, batches_of, chunks_of, without_columns
 
-__all__ = ["BATCH_ROWS", "CARRIED_ROWS", "AsTable", "Table", "open_table"]
+__all__ = ["AsTable", "Table", "open_table"]
 
 
 @runtime_checkable
@@ -63,14 +63,11 @@ def open_table(
     id
         The column of row ids; by default a pandas index, the ids of a run, or the row's number.
     plain
-        What a plain list becomes as a column, and a Series whose own name no argument names.
-    carry
-        Columns that are handed over with whatever they hold.
-    named
-        Columns that arguments name.
+        What a plain list becomes as a column, and a Series whose own name is not in `named`.
+    carry, named
+        Columns that are handed over with whatever they hold, and columns that arguments name.
     sep, quoting
-        Of a CSV or TSV file: what separates fields, if not what its first line shows, and ``"none"`` where
-        quotes are characters like all others.
+        Of a CSV or TSV file, where the caller says them.
 
     Raises
     ------
@@ -174,16 +171,15 @@ def _from_dataset(dataset: Any, make: Callable[..., Table], carry: frozenset[str
     return make(dataset.with_format("arrow").iter(size), schema)
 
 
-def _from_polars(frame: Any, make: Callable[..., Table], carry: frozenset[str]) -> Table:
+def _from_polars(frame: Any, make: Callable[..., Table], _: frozenset[str]) -> Table:
     odd = [name for name, kind in frame.schema.items() if str(kind) in {"Object", "Int128", "UInt128"}]
     if odd:  # Of objects Arrow would get the addresses, and it knows no such integers.
         raise InvalidRows([not_stored(name, f"it is {frame.schema[name]}") for name in odd])
     # Its stream has newer types, which not every Arrow version can filter.
-    return _from_arrow(frame.to_arrow(), make, carry)
+    return _from_arrow(frame.to_arrow(), make)
 
 
-def _from_arrow(table: Any, make: Callable[..., Table], carry: frozenset[str]) -> Table:
-    del carry
+def _from_arrow(table: Any, make: Callable[..., Table], _: frozenset[str] = frozenset()) -> Table:
     try:
         reader = pa.RecordBatchReader.from_stream(table)
     except pa.ArrowException as error:

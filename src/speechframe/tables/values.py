@@ -11,15 +11,7 @@ import pyarrow as pa
 
 from speechframe.errors import InvalidRows
 from speechframe.tables.columns import is_missing, problem
-from speechframe.tables.table import (
-    BATCH_ROWS,
-    CARRIED_ROWS,
-    HALF,
-    UNFIT,
-    drained,
-    first_line,
-    not_stored,
-)
+from speechframe.tables.table import BATCH_ROWS, CARRIED_ROWS, HALF, UNFIT, drained, first_line, not_stored
 
 _EXACT = frozenset({str, int, float, bool})
 """What Arrow keeps as it is where a column holds nothing else."""
@@ -93,8 +85,7 @@ def batches_of(
                 queues[name].extend(values)
             elif kinds is not None and name not in kinds:
                 words = f"has a column {name!r} that the rows before have not"
-                row = start + next(place for place, value in enumerate(values) if value is not None)
-                raise InvalidRows([problem("table", words, allowed="the columns of the first rows", row=row)])
+                raise InvalidRows([problem("table", words, allowed="the columns of the first rows")])
             else:
                 arrays.append(array_of(name, values, None if kinds is None else kinds[name], start))
         if kinds is None:
