@@ -126,9 +126,8 @@ def _from_object(
         # A record batch alone would count as a list of its columns.
         chunks = [source] if isinstance(source, pa.RecordBatch) else chunks_of(source, plain, carry)
     else:
-        words = f"a {kind} is no table"
         allowed = "a DataFrame, Arrow table, list, generator or file path"
-        raise InvalidRows([problem("table", words, allowed=allowed)])
+        raise InvalidRows([problem("table", f"a {kind} is no table", allowed=allowed)])
     carried: dict[str, Iterator[Any]] = {}
     return make(batches_of(chunks, carry, carried, schema), carried=carried)
 
@@ -152,8 +151,8 @@ def _from_pandas(frame: Any, make: Callable[..., Table], carry: frozenset[str]) 
     try:
         read = pa.Table.from_pandas(frame)
     except UNFIT as error:
-        words = f"its columns and index cannot all be stored: {' '.join(map(str, error.args))}"
-        raise InvalidRows([problem("table", words, allowed=f"of an index {allowed}")]) from None
+        words = f"cannot be stored: {'; '.join(map(str, error.args))}"
+        raise InvalidRows([problem("table", words, allowed=f"columns and an index of {allowed}")]) from None
     index, ids = frame.index, None
     if not isinstance(index, pd.RangeIndex) or (index.start, index.step) != (0, 1):
         for row, value in enumerate(index):

@@ -10,8 +10,6 @@ from speechframe.tables.columns import problem
 from speechframe.tables.table_input import open_table
 from speechframe.verbs.placeholders import Span
 
-__all__ = ["Glossary", "read_glossary"]
-
 SOURCE, LOCALE, TARGET = COLUMNS = ("source", "locale", "target")
 
 _UNSPACED = re.compile(

@@ -12,8 +12,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-__all__ = ["Protected", "Restored", "Span", "find", "protect"]
-
 _WITH_BRANCHES = "plural|selectordinal|select"
 _ICU = rf"{_WITH_BRANCHES}|choice|number|date|time|spellout|ordinal|duration"
 # Every repeat has a bound or ends at a character of its own, so that hostile texts take linear time too.

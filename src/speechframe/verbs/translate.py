@@ -44,8 +44,6 @@ COLUMNS = columns(
     glossary_ok=pa.bool_(),
 )
 
-_TARGET = "target"
-"""What a row's own target is called, beside the argument ``targets`` of all rows."""
 _OPEN_PACKS = 16
 """The most texts that wait for their packs to be full, in full packs."""
 _SHOWN_CHARACTERS = 400
@@ -132,11 +130,11 @@ class TranslateBackend(ServiceBackend):
     def expand(self, values: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Yield the row once for each target."""
         for target in values["targets"]:
-            yield f"/{target}", {**values, _TARGET: target}
+            yield f"/{target}", {**values, "target": target}
 
     def check(self, values: Mapping[str, Any]) -> Request | list[FieldProblem]:
         """Return the request for one text and target, or everything that is wrong with it."""
-        text, target = values.get("text"), values[_TARGET]
+        text, target = values.get("text"), values["target"]
         source, problems = self._source_of(values.get("source_locale"), target)
         problems = [*_problems_of(text, target), *problems]
         if problems or not isinstance(text, str):
@@ -402,7 +400,6 @@ async def translate(
     >>> run = spf.translate(["Good morning, {name}."], targets=["fr-FR", "pt-BR"])  # doctest: +SKIP
     >>> run.to_pandas()[["locale", "translated_text", "route"]]  # doctest: +SKIP
     """
-    found = _read_targets(targets)
-    terms = read_glossary(glossary)
+    found, terms = _read_targets(targets), read_glossary(glossary)
     arguments = {"text": text, "targets": found, "source_locale": source_locale, "glossary": terms}
     return await make(TranslateBackend(options["service"], found), table, arguments, options)
