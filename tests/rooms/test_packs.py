@@ -1,16 +1,17 @@
 """Packs of texts: as large as the service takes, never the whole table, and each answer at its own text."""
 
 import json
-import random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from speechframe.batch.backend import Request
+from speechframe.client.answers import placed_warnings
 from speechframe.errors import BadAnswer
-from speechframe.spec.chosen import WARNING_HEADER, route_warning
-from speechframe.verbs.packs import packs, read_answer
+from speechframe.spec.chosen import route_warning
+from speechframe.verbs.translate import packs
+from speechframe.wire.translate import pair_translations
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 120)), max_size=300), st.integers(1, 5))
@@ -46,9 +47,8 @@ def test_packs_are_as_few_as_can_be_and_many_kinds_do_not_pile_up():
     assert next(kinds) == 16 * 4
 
 
-def read(entries, texts, headers=None, target="fr"):
-    body = json.dumps({"translations": entries, "metadata": {"target_language": target, "credits_used": 1}})
-    return read_answer(body.encode(), headers or {}, texts, credits=1)
+def read(entries, texts):
+    return pair_translations(json.dumps({"translations": entries}).encode(), texts).texts
 
 
 TEXTS = st.lists(
@@ -63,10 +63,10 @@ def test_every_text_gets_its_own_translation_or_an_error_never_another_s(texts, 
     lost = data.draw(st.sets(st.sampled_from(range(len(texts))), max_size=len(texts) - 1))
     said = read([entries[place] for place in order if place not in lost], texts)
     plain = {"Don\u2019t": "Don't", "a  b": "a b", "\u201cc\u201d": '"c"'}
-    assert sum(isinstance(one.translation, BadAnswer) for one in said) == len(lost)
+    assert sum(isinstance(one, BadAnswer) for one in said) == len(lost)
     for text, one in zip(texts, said, strict=True):
-        if isinstance(one.translation, str):
-            own = one.translation[1:-1]
+        if isinstance(one, str):
+            own = one[1:-1]
             assert plain.get(own, own) == plain.get(text, text)
             if not lost:
                 assert own == text
@@ -76,11 +76,11 @@ def test_an_entry_whose_quotes_are_spelled_otherwise_is_taken_by_its_place():
     texts = ["Don\u2019t go", "Don't go", "x"]
     entries = [{"source_text": "Don't  go", "translated_text": str(place)} for place in range(2)]
     said = read([*entries, {"source_text": "x", "translated_text": None}], texts)
-    assert [one.translation for one in said[:2]] == ["0", "1"]
-    assert "no translated_text" in str(said[2].translation)
+    assert list(said[:2]) == ["0", "1"]
+    assert "no translated_text" in str(said[2])
     unnamed = read([{"translated_text": "0"}, {"translated_text": "1" * 5000}], ["a", "b"])
-    assert unnamed[0].translation == "0"
-    assert "5,000 characters" in str(unnamed[1].translation)
+    assert unnamed[0] == "0"
+    assert "5,000 characters" in str(unnamed[1])
 
 
 @pytest.mark.parametrize("entries", [[], [{}], [None], [{"source_text": "other", "translated_text": "x"}]])
@@ -90,11 +90,8 @@ def test_an_answer_without_any_usable_translation_is_bad_as_a_whole(entries):
 
 
 def test_warnings_stand_at_the_texts_that_they_name():
-    texts = ["a", "b", "c"]
-    entries = [{"source_text": text, "translated_text": text} for text in texts]
-    random.Random(7).shuffle(entries)
-    headers = {WARNING_HEADER: route_warning("en>pt-BR>es", [0, 2])}
-    assert [one.route for one in read(entries, texts, headers)] == ["en>pt-BR>es", None, "en>pt-BR>es"]
-    headers = {WARNING_HEADER: "already in es: texts 1-2"}
-    assert [one.told for one in read(entries, texts, headers)] == [(), ("already in es",), ("already in es",)]
-    assert read(entries, texts, {WARNING_HEADER: "slow today"})[0].told == ("slow today",)
+    said = [route_warning("en>pt-BR>es", [0, 2]), "already in es: texts 1-2", "slow today"]
+    routes, of_texts, of_all = placed_warnings(said, 3)
+    assert routes == ["en>pt-BR>es", None, "en>pt-BR>es"]
+    assert of_texts == [[], ["already in es"], ["already in es"]]
+    assert of_all == ["slow today"]

@@ -35,8 +35,8 @@ from speechframe.store.keys import KEY_BYTES, PERSON
 from speechframe.store.manifest import FILE, Manifest, TableEntry, described, read_manifest
 from speechframe.store.remote import open_folder
 from speechframe.store.schema import BASE_KEY, INPUT_COLUMNS, PREFIX, PRICE, ROW_ID, TAKE, part_schema
-from speechframe.tables.columns import Column, our_names, problem, resolve, rows
-from speechframe.tables.table_input import Table
+from speechframe.tables.columns import Column, our_names, problem, rows
+from speechframe.tables.table import Table, resolve
 
 DEFAULT_ROOT = Path("speechframe-runs")
 INPUT = "input/{:04d}.parquet"
@@ -219,8 +219,7 @@ class _Checker:
                 if places is not None:
                     kept = kept.take(pa.array(places, pa.int64()))
                 writer.write_batch(pa.RecordBatch.from_arrays([*kept.columns, *ours], schema=schema))
-        table.close()
-        if table.ids is not None:
+        if not table.is_numbered:
             self._check_ids(pq.read_table(temporary, columns=[ROW_ID])[ROW_ID])
         entry = TableEntry(
             file,

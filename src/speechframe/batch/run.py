@@ -12,13 +12,12 @@ import math
 import socket
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from speechframe.batch.backend import MAKERS, Backend, Opened
@@ -58,8 +57,7 @@ from speechframe.store.schema import (
     ROW_ID,
     StopReason,
 )
-from speechframe.store.selection import Rows
-from speechframe.tables.columns import Column, Source, problem
+from speechframe.tables.columns import Source, column_of, problem
 from speechframe.tables.table_input import Table, open_table
 
 REDO_STATUSES = ("failed", "suspect", "done", "rejected")
@@ -255,34 +253,14 @@ async def _prepare(
         raise
 
 
-class _RunTable:
-    """The rows of a run as the table of another."""
-
-    def __init__(self, rows: Rows) -> None:
-        self._rows = rows
-
-    def as_table(self, named: Iterable[str], batch_rows: int | None) -> Table:
-        """Return the rows with their ids."""
-        schema, batches = self._rows.as_batches(named, batch_rows)
-        with_ids = (batch.append_column(ROW_ID, pa.array(ids, pa.string())) for batch, ids in batches)
-        return Table(schema, with_ids, ids=ROW_ID)
-
-
 def _open_table(table: Any, backend: Backend, arguments: Mapping[str, Any], options: Options) -> Table:
     """Return the caller's table; a run, its folder or a list of runs is one too."""
     source = backend.source(table)
     if isinstance(source, str | PathLike) and open_folder(source).exists(FILE):
         source = Run.open(source)
-    if isinstance(source, Rows):
-        source = _RunTable(source)
-    elif isinstance(source, list) and source and all(isinstance(one, Rows) for one in source):
-        source = [_RunTable(one) for one in source]
     columns = {}
     for name, value in arguments.items():
-        column = value.name if isinstance(value, Column) else value
-        column = value.column if isinstance(value, Source) else column
-        is_named = isinstance(value, Column | Source) or name in backend.data_arguments
-        if is_named and isinstance(column, str):
+        if column := column_of(value, is_data=name in backend.data_arguments):
             columns[name] = column
     return open_table(
         source,

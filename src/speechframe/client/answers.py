@@ -371,7 +371,7 @@ def translated_of(raw: Raw, request: TranslateRequest) -> Translated:
     content = raw.redactor.for_content()
     source, target = request.source_language, request.target_language
     said_target = None if said.target is None else raw.redactor.clean(said.target)
-    routes, of_texts, of_all = _placed(raw.warnings(), len(request.texts))
+    routes, of_texts, of_all = placed_warnings(raw.warnings(), len(request.texts))
     if source is not None:
         # Of a text that the service has something else to say, no route is known.
         routes = [
@@ -396,7 +396,9 @@ def translated_of(raw: Raw, request: TranslateRequest) -> Translated:
     )
 
 
-def _placed(warnings: Sequence[str], count: int) -> tuple[list[str | None], list[list[str]], list[str]]:
+def placed_warnings(
+    warnings: Sequence[str], count: int
+) -> tuple[list[str | None], list[list[str]], list[str]]:
     """Return the route of each text, the warnings of each text, and those of the call as a whole."""
     routes: list[str | None] = [None] * count
     of_texts: list[list[str]] = [[] for _ in range(count)]

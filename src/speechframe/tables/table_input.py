@@ -7,35 +7,41 @@ XLSX stay texts, so that an id such as ``0007`` stays what it is. Generators are
 for.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from os import PathLike
-from typing import Any, NoReturn, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from speechframe.errors import InvalidRows
-from speechframe.tables.arrow import BATCH_ROWS, CARRIED_ROWS, Table, first_line
-from speechframe.tables.columns import problem
-from speechframe.tables.files import from_file
-from speechframe.tables.frames import from_arrow, from_columns, from_dataset, from_pandas, from_values
+from speechframe.errors import InvalidRows, SpeechframeError
+from speechframe.tables.columns import as_list, is_missing, is_per_row, problem
+from speechframe.tables.files import JSON_SUFFIXES, contents, table_file
+from speechframe.tables.table import (
+    BATCH_ROWS,
+    CARRIED_ROWS,
+    UNFIT,
+    Table,
+    check_names,
+    drained,
+    first_line,
+    not_stored,
+    unreadable,
+)
+from speechframe.tables.values import array_of, as_paths, batches_of, chunks_of, without_columns
 
-__all__ = ["BATCH_ROWS", "CARRIED_ROWS", "AsTable", "Table", "open_table"]
+__all__ = ["AsTable", "Table", "open_table"]
 
 
 @runtime_checkable
 class AsTable(Protocol):
     """A run: its rows go wherever a table goes."""
 
-    def as_table(self, named: Iterable[str], batch_rows: int | None) -> Table:
-        """Return the rows with their ids.
-
-        Parameters
-        ----------
-        named
-            Columns that arguments name: to be there even if they say how an answer came about.
-        batch_rows
-            Rows of a batch at most; None for as many as suit.
-        """
+    def as_batches(
+        self, named: Iterable[str] = (), batch_rows: int | None = None
+    ) -> tuple[pa.Schema, Iterator[tuple[pa.RecordBatch, list[str]]]]:
+        """Return the columns, those in `named` among them, and batches with the id of each row."""
 
 
 def open_table(
@@ -57,22 +63,17 @@ def open_table(
     id
         The column of row ids; by default a pandas index, the ids of a run, or the row's number.
     plain
-        What a plain list becomes as a column, and a Series whose own name no argument names.
-    carry
-        Columns that are handed over with whatever they hold.
-    named
-        Columns that arguments name.
-    sep
-        What separates the fields of a CSV or TSV file; by default what its first line shows.
-    quoting
-        ``"none"`` takes the quotes of a CSV or TSV file as characters like all others.
+        What a plain list becomes as a column, and a Series whose own name is not in `named`.
+    carry, named
+        Columns that are handed over with whatever they hold, and columns that arguments name.
+    sep, quoting
+        Of a CSV or TSV file, where the caller says them.
 
     Raises
     ------
-    InvalidRows
-        When it is no table, cannot be read, or has a column that could not come back as it is.
-    SettingsError
-        When the quotes of a CSV or TSV file may swallow lines.
+    InvalidRows, SettingsError
+        When it is no table, cannot be read, or has a column that could not come back as it is; when the
+        quotes of a CSV or TSV file may swallow lines.
 
     Examples
     --------
@@ -80,74 +81,167 @@ def open_table(
     >>> [(batch.to_pylist(), ids) for batch, ids in table.batches()]
     [([{'text': 'Good morning.'}, {'text': 'Good night.'}], ['0', '1'])]
     """
-    if isinstance(source, (str, PathLike)):
-        table = from_file(source, plain, carry, sep, quoting)
-    else:
-        table = _from_object(source, plain, carry, {*named, *carry})
-    return table.prepare(carry, id)
+    named = {*named, *carry}
+    if not isinstance(source, (str, PathLike)):
+        return _from_object(source, partial(Table, id_column=id, carry=carry), plain, carry, named)
+    path = table_file(source)
+    notes: list[str] = []
+    make, schema = partial(Table, id_column=id, carry=carry, notes=notes, name=path.name), None
+    try:
+        if path.suffix.lower() in JSON_SUFFIXES:
+            # Read twice: a column or a kind of number may come late.
+            schema = _schema_of(contents(path, []), plain, carry)
+        source = contents(path, notes, sep=sep, quoting=quoting)
+    except SpeechframeError:
+        raise
+    except Exception as error:
+        raise unreadable(path.name, error) from error
+    return _from_object(source, make, plain, carry, named, schema)
 
 
-def _from_object(source: Any, plain: str, carry: frozenset[str], named: set[str]) -> Table:
-    if isinstance(source, AsTable):
-        return source.as_table(named, CARRIED_ROWS if carry else None)
-    library = type(source).__module__.partition(".")[0]
-    if library in {"pandas", "polars"} and type(source).__name__ == "Series":
-        source = source.to_frame(source.name if source.name in named else plain)
-    if library == "pandas":
-        return from_pandas(source, carry) if type(source).__name__ == "DataFrame" else _no_table(source)
-    if library == "datasets":
-        return _no_table(source) if isinstance(source, Mapping) else from_dataset(source, carry)
+def _from_object(
+    source: Any,
+    make: Callable[..., Table],
+    plain: str,
+    carry: frozenset[str],
+    named: set[str],
+    schema: pa.Schema | None = None,
+) -> Table:
+    library, kind = type(source).__module__.partition(".")[0], type(source).__name__
+    if library in {"pandas", "polars"} and kind == "Series":
+        source, kind = source.to_frame(source.name if source.name in named else plain), "DataFrame"
     if isinstance(source, (pa.Array, pa.ChunkedArray)):
         source = pa.Table.from_arrays([source], [plain])
-    if isinstance(source, pa.RecordBatch):
-        source = pa.Table.from_batches([source])
-    return (
-        from_arrow(source)
-        if hasattr(source, "__arrow_c_stream__")
-        else _from_python(source, plain, carry, named)
-    )
-
-
-def _from_python(source: Any, plain: str, carry: frozenset[str], named: set[str]) -> Table:
+    runs = [source] if isinstance(source, AsTable) else source
+    if isinstance(runs, Sequence) and runs and all(isinstance(one, AsTable) for one in runs):
+        return _from_runs(runs, make, carry, named)
+    reader = _READERS.get((library, kind))
+    if reader is None and hasattr(source, "__arrow_c_stream__"):
+        reader = _from_arrow
+    if reader is not None:
+        return reader(source, make, carry)
     if isinstance(source, Mapping):
-        return from_columns(source, carry)
-    if isinstance(source, Sequence) and source and all(isinstance(one, AsTable) for one in source):
-        return _from_runs(source, carry, named)
-    if isinstance(source, Iterable) and not isinstance(source, bytes):
-        return from_values(source, plain, carry)
-    return _no_table(source)
+        chunks: Iterable[Any] = [_columns(source)]
+    elif isinstance(source, Iterable) and not isinstance(source, bytes):
+        # A record batch alone would count as a list of its columns.
+        chunks = [source] if isinstance(source, pa.RecordBatch) else chunks_of(source, plain, carry)
+    else:
+        allowed = "a DataFrame, Arrow table, list, generator or file path"
+        raise InvalidRows([problem("table", f"a {kind} is no table", allowed=allowed)])
+    carried: dict[str, Iterator[Any]] = {}
+    return make(batches_of(chunks, carry, carried, schema), carried=carried)
 
 
-def _no_table(source: Any) -> NoReturn:
-    words = f"a {type(source).__name__} is no table"
-    allowed = "a DataFrame, Arrow table, list, generator or file path"
-    if isinstance(source, Mapping):
-        words, allowed = "is several datasets, not one", f"one split of {', '.join(map(str, source))}"
-    raise InvalidRows([problem("table", words, allowed=allowed)])
+def _from_pandas(frame: Any, make: Callable[..., Table], carry: frozenset[str]) -> Table:
+    """Return a pandas frame as a table; its index comes back with it, and is its row ids."""
+    import pandas as pd
 
-
-def _from_runs(runs: Sequence[AsTable], carry: frozenset[str], named: set[str]) -> Table:
-    """Return the rows of runs one after the other, numbered: two runs may have equal ids."""
-    tables = [run.as_table(named, CARRIED_ROWS if carry else None) for run in runs]
+    frame = frame.set_axis(map(str, frame.columns), axis=1)
+    check_names(list(frame.columns))
+    carried = {}
+    for name, column in frame.items():
+        if name in carry:
+            paths = as_paths(list(column))
+            if paths is None:
+                carried[name] = iter(list(column))
+            frame = frame.drop(columns=name) if paths is None else frame.assign(**{name: paths})
+        elif column.dtype == object:
+            array_of(name, list(column))
+    allowed = "texts, numbers or times; reset_index(drop=True) leaves it out"
     try:
-        schema = pa.unify_schemas([table.schema.remove_metadata() for table in tables])
+        read = pa.Table.from_pandas(frame)
+    except UNFIT as error:
+        words = f"cannot be stored: {'; '.join(map(str, error.args))}"
+        raise InvalidRows([problem("table", words, allowed=f"columns and an index of {allowed}")]) from None
+    index, ids = frame.index, None
+    if not isinstance(index, pd.RangeIndex) or (index.start, index.step) != (0, 1):
+        for row, value in enumerate(index):
+            if is_missing(value):
+                raise InvalidRows([problem("id", f"the index is missing in row {row}", allowed=allowed)])
+        ids = map(str, index)
+    # Of a frame without columns Arrow makes a table without rows.
+    source = [read if read.num_columns else without_columns(len(frame))]
+    return make(source, read.schema, ids=ids, carried=carried)
+
+
+def _from_dataset(dataset: Any, make: Callable[..., Table], carry: frozenset[str]) -> Table:
+    size = CARRIED_ROWS if carry else BATCH_ROWS
+    schema = None if dataset.features is None else dataset.features.arrow_schema
+    return make(dataset.with_format("arrow").iter(size), schema)
+
+
+def _from_polars(frame: Any, make: Callable[..., Table], _: frozenset[str]) -> Table:
+    odd = [name for name, kind in frame.schema.items() if str(kind) in {"Object", "Int128", "UInt128"}]
+    if odd:  # Of objects Arrow would get the addresses, and it knows no such integers.
+        raise InvalidRows([not_stored(name, f"it is {frame.schema[name]}") for name in odd])
+    # Its stream has newer types, which not every Arrow version can filter.
+    return _from_arrow(frame.to_arrow(), make)
+
+
+def _from_arrow(table: Any, make: Callable[..., Table], _: frozenset[str] = frozenset()) -> Table:
+    try:
+        reader = pa.RecordBatchReader.from_stream(table)
+    except pa.ArrowException as error:
+        raise InvalidRows([problem("table", f"cannot be read by Arrow: {first_line(error)}")]) from None
+    return make(reader, reader.schema)
+
+
+_READERS: dict[tuple[str, str], Callable[[Any, Callable[..., Table], frozenset[str]], Table]] = {
+    ("pandas", "DataFrame"): _from_pandas,
+    ("polars", "DataFrame"): _from_polars,
+    ("datasets", "Dataset"): _from_dataset,
+    ("datasets", "IterableDataset"): _from_dataset,
+}
+
+
+def _columns(given: Mapping[Any, Any]) -> dict[str, list[Any]]:
+    """Return a dict of columns as lists of one length."""
+    columns = {}
+    for name, values in given.items():
+        if not is_per_row(values):
+            words = f"column {name!r} is a {type(values).__name__}"
+            raise InvalidRows([problem("table", words, allowed="a list of values for each column")])
+        columns[str(name)] = as_list(values)
+    if len(set(map(len, columns.values()))) > 1:
+        words = ", ".join(f"{name!r} has {len(values):,}" for name, values in columns.items())
+        raise InvalidRows([problem("table", f"has columns of different lengths: {words}")])
+    return columns
+
+
+def _schema_of(values: Iterable[Any], plain: str, carry: frozenset[str]) -> pa.Schema:
+    schema, count = pa.schema([]), 0
+    for chunk in chunks_of(values, plain, carry):
+        for batch in batches_of([chunk], carry, {}, start=count):
+            schema = pa.unify_schemas([schema, batch.schema], promote_options="permissive")
+            count += batch.num_rows
+    return schema
+
+
+def _from_runs(
+    runs: Sequence[AsTable], make: Callable[..., Table], carry: frozenset[str], named: set[str]
+) -> Table:
+    """Return a run with its row ids, or several one after the other, numbered: two may have equal ids."""
+    found = [run.as_batches(named, CARRIED_ROWS if carry else None) for run in runs]
+    ids: deque[str] = deque()
+    if len(runs) == 1:
+        [(schema, batches)] = found
+
+        def with_ids() -> Iterator[pa.RecordBatch]:
+            for batch, names in batches:
+                ids.extend(names)
+                yield batch
+
+        return make(with_ids(), schema, ids=drained(ids))
+    try:
+        schema = pa.unify_schemas([schema.remove_metadata() for schema, _ in found])
     except pa.ArrowException as error:
         words = f"is several runs whose columns differ: {first_line(error)}"
         raise InvalidRows([problem("table", words)]) from None
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        for table in tables:
-            for batch, _ in table.batches():
-                yield _widened(batch, schema)
-
-    return Table(schema, batches())
-
-
-def _widened(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return a batch with the columns of a schema; those it does not have are null."""
-    names = set(batch.schema.names)
-    columns = [
-        batch.column(f.name).cast(f.type) if f.name in names else pa.nulls(batch.num_rows, f.type)
-        for f in schema
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    # What the columns of a run lack of those of the others is null.
+    empty = schema.empty_table()
+    tables = (
+        pa.concat_tables([empty, pa.Table.from_batches([batch])], promote_options="default")
+        for _, batches in found
+        for batch, _ in batches
+    )
+    return make(tables, schema)

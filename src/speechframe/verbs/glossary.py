@@ -10,8 +10,6 @@ from speechframe.tables.columns import problem
 from speechframe.tables.table_input import open_table
 from speechframe.verbs.placeholders import Span
 
-__all__ = ["Glossary", "read_glossary"]
-
 SOURCE, LOCALE, TARGET = COLUMNS = ("source", "locale", "target")
 
 _UNSPACED = re.compile(
@@ -19,93 +17,56 @@ _UNSPACED = re.compile(
 )
 """Letters of languages without spaces between words: Thai, Lao, Burmese, Khmer, Japanese, Chinese."""
 
-Lines = Sequence[Sequence[str | None]]
-"""Source, locale (None: any) and target of each term, as run.json keeps them."""
-
 
 def read_glossary(table: Any) -> list[list[str | None]] | None:
-    """Return a glossary as plain lines; None for none.
+    """Return a glossary as plain lines of source, locale (None for every target) and target; None for none.
 
-    Parameters
-    ----------
-    table
-        A frame, list of dicts or file with the columns ``source``, ``locale`` and ``target``; without a
-        locale a line holds for every target. A dict is source to target, for every target.
-
-    Raises
-    ------
-    InvalidRows
-        For a missing column, an empty term, an unknown locale, or two targets for one term.
-
-    Examples
-    --------
-    >>> read_glossary([{"source": "account", "locale": "fr_fr", "target": "compte"}])
-    [['account', 'fr-FR', 'compte']]
+    It is a frame, list of dicts or file with these columns, or a dict of source to target. InvalidRows is
+    raised for a missing column, an empty term, an unknown locale, or two targets for one term.
     """
-    if table is None:
+    if table is None or (isinstance(table, (Mapping, list, tuple)) and not table):
         return None
-    if isinstance(table, (Mapping, list, tuple)) and not table:
-        return []
     if isinstance(table, Mapping) and not {SOURCE, TARGET} <= set(table):
         table = [{SOURCE: source, TARGET: target} for source, target in table.items()]
     try:
         rows = _rows(table)
     except InvalidRows as error:
         raise InvalidRows([{**line, "field": "glossary"} for line in error.problems]) from None
-    lines, problems = [], []
+    problems: list[tuple[str, str]] = []
     targets: dict[tuple[str, str | None], str] = {}
     for number, row in enumerate(rows, 1):
-        found = _line(row, number, targets)
-        if isinstance(found, list):
-            lines.append(found)
-        else:
-            problems.append(found)
+        source, target = (str(row[name] or "").strip() for name in (SOURCE, TARGET))
+        try:
+            locale = locales.normalise(str(row[LOCALE])) if row.get(LOCALE) else None
+        except ValueError as error:
+            problems.append((f"row {number}: {error}", "a code or locale, such as fr-FR"))
+            continue
+        known = targets.setdefault((source, locale), target)
+        if not source or not target:
+            words = f"has an empty term in row {number}"
+            problems.append((words, "a term and its translation in every row"))
+        elif known != target:
+            words = f"translates {source!r} twice for {locale or 'every target'}: {known!r} and {target!r}"
+            problems.append((words, "one translation a term and locale"))
     if problems:
-        raise InvalidRows(problems)
-    return lines
+        raise InvalidRows([problem("glossary", words, allowed=allowed) for words, allowed in problems])
+    return [[source, locale, target] for (source, locale), target in targets.items()]
 
 
 def _rows(table: Any) -> list[dict[str, Any]]:
     opened = open_table(table, named=COLUMNS)
-    try:
-        names = [name for name in COLUMNS if name in opened.schema.names]
-        missing = [name for name in (SOURCE, TARGET) if name not in names]
-        if missing:
-            columns = f"columns {SOURCE}, {LOCALE} and {TARGET}"
-            raise InvalidRows([problem("glossary", f"has no column {missing[0]!r}", allowed=columns)])
-        return [row for batch, _ in opened.batches() for row in batch.select(names).to_pylist()]
-    finally:
-        opened.close()
-
-
-def _line(
-    row: Mapping[str, Any], number: int, targets: dict[tuple[str, str | None], str]
-) -> list[str | None] | dict[str, Any]:
-    source, target = (str(row[name] or "").strip() for name in (SOURCE, TARGET))
-    if not source or not target:
-        allowed = "a term and its translation in every row"
-        return problem("glossary", f"has an empty term in row {number}", allowed=allowed)
-    try:
-        locale = locales.normalise(str(row[LOCALE])) if row.get(LOCALE) else None
-    except ValueError as error:
-        return problem("glossary", f"row {number}: {error}", value=row[LOCALE])
-    known = targets.setdefault((source, locale), target)
-    if known != target:
-        words = f"translates {source!r} twice for {locale or 'every target'}: {known!r} and {target!r}"
-        return problem("glossary", words, allowed="one translation a term and locale")
-    return [source, locale, target]
+    names = [name for name in COLUMNS if name in opened.schema.names]
+    missing = [name for name in (SOURCE, TARGET) if name not in names]
+    if missing:
+        columns = f"columns {SOURCE}, {LOCALE} and {TARGET}"
+        raise InvalidRows([problem("glossary", f"has no column {missing[0]!r}", allowed=columns)])
+    return [row for batch, _ in opened.batches() for row in batch.select(names).to_pylist()]
 
 
 class Glossary:
     """The terms of a glossary that hold for one target.
 
-    Parameters
-    ----------
-    lines
-        What :func:`read_glossary` returned.
-    target
-        The locale that is translated into. A line for just this locale is preferred to one for its language,
-        and that to one without a locale.
+    A line for just this locale is preferred to one for its language, and that to one without a locale.
 
     Examples
     --------
@@ -114,7 +75,7 @@ class Glossary:
     [(0, 7, 'Se connecter'), (11, 15, 'signe')]
     """
 
-    def __init__(self, lines: Lines, target: str) -> None:
+    def __init__(self, lines: Sequence[Sequence[str | None]], target: str) -> None:
         ranks = {None: 0, locales.language_of(target): 1, target: 2}
         best: dict[str, tuple[int, str]] = {}
         for words, locale, translation in lines:

@@ -1,19 +1,16 @@
 """Placeholders of a text: replaced by short tokens before it is sent, put back into its translation.
 
 Tokens work with any translator. Of the forms that were tried, ``PZ0`` came back whole most often (639 of 640
-texts, English and Portuguese, Firefox models); a text that contains one by itself gets the next form. Numbers
-are sent as they are, and the translation is searched for them.
+texts, English and Portuguese, Firefox models). Numbers are sent as they are, and the translation is searched
+for them.
 """
 
 import re
+import textwrap
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-
-__all__ = ["Protected", "Restored", "Span", "find", "protect"]
-
-FORMS = ("PZ", "XPH", "ZQX", "K7Q")
 
 _WITH_BRANCHES = "plural|selectordinal|select"
 _ICU = rf"{_WITH_BRANCHES}|choice|number|date|time|spellout|ordinal|duration"
@@ -33,14 +30,12 @@ _PLACEHOLDER = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-_BRACE = re.compile(r"[{}]")
 _NOT_OF_A_URL = ".,;:!?)]}\u00bb\u201d\u2019"
 """A sentence may go on after a URL: these characters at its end belong to the sentence."""
 
 _BRANCHES = re.compile(rf"[$#%]?\{{\s*\w+\s*,\s*(?:{_WITH_BRANCHES})\s*,")
-_SHOWN_BRANCHES, _SHOWN_CHARACTERS = 4, 60
+_SHOWN_CHARACTERS = 240
 
-_DIGITS = re.compile(r"\d+")
 _NUMBER = re.compile(r"\d+(?:[.,'\u2019\u00a0\u202f]\d+)*")
 _TIME_OF_DAY = re.compile(
     r"(?<![\d.,:])(\d{1,2})(?:[:h](\d\d)(?![\d:])|(?:[:.](\d\d))?\s?(?:h|uhr|[ap]\.?\s?m)\b)", re.IGNORECASE
@@ -50,83 +45,36 @@ _TIME_OF_DAY = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A part of a text that is sent as a token.
-
-    Parameters
-    ----------
-    start, end
-        Where it stands in the text.
-    replacement
-        What replaces its token in the translation: the placeholder itself, or a term in the target language.
-    is_term
-        It is a term of a glossary, not a placeholder.
-    """
+    """A part of a text that is sent as a token."""
 
     start: int
     end: int
-    replacement: str
+    replacement: str  # of the token in the translation: the placeholder itself, or a term's translation
     is_term: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """A translation in which every token was replaced.
-
-    Parameters
-    ----------
-    text
-        The translation.
-    placeholders_ok
-        Every placeholder is there once, every number is there, and no ICU message has branches that still
-        are in the source language.
-    terms_ok
-        Every term is there once; None where the text had none.
-    warnings
-        Which branches were not translated.
-    """
+    """A translation in which every token was replaced."""
 
     text: str
-    placeholders_ok: bool
-    terms_ok: bool | None
+    placeholders_ok: bool  # each is there once, each number is there, no ICU branch is left untranslated
+    terms_ok: bool | None  # each is there once; None where the text had none
     warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Protected:
-    """A text as it is sent.
-
-    Parameters
-    ----------
-    sent
-        The text with tokens.
-    form
-        The letters that tokens begin with.
-    spans
-        What the tokens replace; token n replaces span n.
-    outside
-        The text between the tokens.
-    spaced
-        Numbers of the tokens after which a space was added, because a digit follows that would be read as
-        one of the token.
-    """
+    """A text as it is sent."""
 
     sent: str
-    form: str
-    spans: tuple[Span, ...]
-    outside: str
-    spaced: frozenset[int] = frozenset()
+    form: str  # the letters that tokens begin with
+    spans: tuple[Span, ...]  # token n replaces span n
+    outside: str  # the text between the tokens
+    spaced: frozenset[int]  # tokens after which a space was added, because a digit follows
 
     def restore(self, translated: str) -> Restored:
-        """Return a translation of `sent` in which every token is replaced.
-
-        Examples
-        --------
-        >>> text = protect("Hello {name}, %d files", find("Hello {name}, %d files"))
-        >>> text.sent
-        'Hello PZ0, PZ1 files'
-        >>> text.restore("PZ1 fichiers, bonjour PZ0").text
-        '%d fichiers, bonjour {name}'
-        """
+        """Return a translation of `sent` in which every token is replaced."""
         found: Counter[int] = Counter()
 
         def replaced(token: re.Match[str]) -> str:
@@ -141,14 +89,13 @@ class Protected:
         text = token.sub(replaced, translated)
         terms = [found[number] == 1 for number, span in enumerate(self.spans) if span.is_term]
         are_there = all(found[number] == 1 for number, span in enumerate(self.spans) if not span.is_term)
-        branches = [one for span in self.spans if not span.is_term for one in _branches(span.replacement)]
-        warnings = (f"branches were not translated: {_listed(branches)}",) if branches else ()
-        has_numbers = _has_numbers(self.outside, token.sub(" ", translated))
+        left = [one for span in self.spans if not span.is_term for one in _branches(span.replacement)]
+        words = textwrap.shorten(", ".join(left), _SHOWN_CHARACTERS, placeholder=" ...")
         return Restored(
             text,
-            placeholders_ok=are_there and has_numbers and not branches,
-            terms_ok=all(terms) if terms else None,
-            warnings=warnings,
+            are_there and not left and _has_numbers(self.outside, token.sub(" ", translated)),
+            all(terms) if terms else None,
+            (f"branches were not translated: {words}",) if left else (),
         )
 
 
@@ -158,11 +105,6 @@ def find(text: str) -> list[Span]:
     Known are ``{name}``, ``{0}``, ``{{name}}``, ``${name}``, ICU messages such as ``{n, plural, one {#
     file} other {# files}}`` as a whole, ``%s``, ``%1$d``, ``%(n)d``, XML and HTML tags and entities, URLs and
     e-mail addresses.
-
-    Examples
-    --------
-    >>> [span.replacement for span in find("Dear {name}, see <b>https://example.org</b>.")]
-    ['{name}', '<b>', 'https://example.org', '</b>']
     """
     spans: list[Span] = []
     closing: dict[int, int] | None = None
@@ -185,48 +127,37 @@ def protect(text: str, spans: Iterable[Span]) -> Protected:
 
     Examples
     --------
-    >>> protect("PZ1 of {n}", find("PZ1 of {n}")).sent
-    'PZ1 of XPH0'
+    >>> text = protect("Hello {name}, %d files", find("Hello {name}, %d files"))
+    >>> text.sent, text.restore("PZ1 fichiers, bonjour PZ0").text
+    ('Hello PZ0, PZ1 files', '%d fichiers, bonjour {name}')
     """
     ordered = tuple(sorted(spans, key=lambda span: span.start))
-    folded = text.casefold()
-    form = next((form for form in FORMS if form.casefold() not in folded), None) or _unused_form(folded)
+    form, folded = "PZ", text.casefold()
+    while form.casefold() in folded:
+        form += "X"
     starts = {span.start for span in ordered}
-    spaced = frozenset(
-        number
-        for number, span in enumerate(ordered)
-        if text[span.end : span.end + 1].isdecimal() and span.end not in starts
-    )
+    spaced: set[int] = set()
     sent, outside, position = [], [], 0
     for number, span in enumerate(ordered):
+        if text[span.end : span.end + 1].isdecimal() and span.end not in starts:
+            spaced.add(number)  # the digit would be read as one of the token
         outside.append(text[position : span.start])
         sent += [outside[-1], f"{form}{number}{' ' if number in spaced else ''}"]
         position = span.end
     outside.append(text[position:])
-    sent.append(outside[-1])
-    return Protected("".join(sent), form, ordered, "\n".join(outside), spaced)
-
-
-def _unused_form(folded: str) -> str:
-    letters = 0
-    while (form := f"QX{'Z' * letters}J").casefold() in folded:
-        letters += 1
-    return form
+    return Protected("".join([*sent, outside[-1]]), form, ordered, "\n".join(outside), frozenset(spaced))
 
 
 def _closing(text: str) -> dict[int, int]:
     """Return the end of what each opening brace opens, where it is closed."""
     ends: dict[int, int] = {}
     still_open: list[int] = []
-    for brace in _BRACE.finditer(text):
+    for brace in re.finditer(r"[{}]", text):
         if brace[0] == "{":
             still_open.append(brace.start())
         elif still_open:
             ends[still_open.pop()] = brace.end()
     return ends
-
-
-# -- branches of ICU messages ---------------------------------------------------------------
 
 
 def _branches(message: str) -> Iterator[str]:
@@ -245,66 +176,30 @@ def _branches(message: str) -> Iterator[str]:
             yield f"{name} {{{branch}}}"
 
 
-def _listed(branches: Sequence[str]) -> str:
-    shown = ", ".join(_short(branch) for branch in branches[:_SHOWN_BRANCHES])
-    more = len(branches) - _SHOWN_BRANCHES
-    return f"{shown} and {more} more" if more > 0 else shown
-
-
-def _short(words: str) -> str:
-    return words if len(words) <= _SHOWN_CHARACTERS else f"{words[: _SHOWN_CHARACTERS - 1]}…"
-
-
-# -- numbers ----------------------------------------------------------------------------------
-
-
 def _has_numbers(source: str, translated: str) -> bool:
     """Return whether each number of the source is in the translation, however it is written.
 
     Digits may be grouped in another way, and the hour of a time of day may be one of 12 or of 24.
     """
-    if not _DIGITS.search(source):
-        return True
-    times, other_times = ([*map(_time, _TIME_OF_DAY.finditer(text))] for text in (source, translated))
-    hours = [(hour, _other_half(hour)) for hour, _ in times]
-    hours += [(_other_half(hour), hour) for hour, _ in other_times]
-    whole_hours = sum(is_whole for _, is_whole in times)
-    numbers, there = _NUMBER.findall(source), _NUMBER.findall(translated)
-    return any(_has_all(read(numbers), read(there), hours, whole_hours) for read in (_runs, _joined))
-
-
-def _has_all(
-    wanted: Iterable[str], there: Iterable[str], hours: Iterable[tuple[str, str]], whole_hours: int
-) -> bool:
-    asked, found = Counter(wanted), Counter(there)
-    missing, surplus = asked - found, found - asked
-    # 18:00 is 6 p.m., without the zeros.
-    missing["0"] -= whole_hours
-    for hour, other in hours:
-        if missing[hour] > 0 and surplus[other] > 0:
-            missing[hour] -= 1
-            surplus[other] -= 1
-    return all(count <= 0 for count in missing.values())
-
-
-def _time(match: re.Match[str]) -> tuple[str, bool]:
-    """Return the hour of a time of day, and whether zeros are written for its minutes."""
-    minutes = match[2] or match[3]
-    return _value(match[1]), minutes is not None and _value(minutes) == "0"
-
-
-def _other_half(hour: str) -> str:
-    return str((int(hour) + 12) % 24)
-
-
-def _runs(numbers: Iterable[str]) -> list[str]:
-    return [_value(digits) for number in numbers for digits in _DIGITS.findall(number)]
-
-
-def _joined(numbers: Iterable[str]) -> list[str]:
-    return [_value("".join(_DIGITS.findall(number))) for number in numbers]
-
-
-def _value(digits: str) -> str:
-    # Not int(): a number in a text may have more digits than Python converts.
-    return "".join(str(unicodedata.decimal(digit)) for digit in digits).lstrip("0") or "0"
+    texts = [
+        re.sub(r"\d", lambda digit: str(unicodedata.decimal(digit[0])), text) for text in (source, translated)
+    ]
+    times, other_times = ([*_TIME_OF_DAY.finditer(text)] for text in texts)
+    hours = [(int(time[1]), (int(time[1]) + 12) % 24) for time in times]
+    hours += [((int(time[1]) + 12) % 24, int(time[1])) for time in other_times]
+    for pattern in (r"\d+", _NUMBER):
+        # Not int(): a number in a text may have more digits than Python converts.
+        asked, there = (
+            Counter(re.sub(r"\D", "", number).lstrip("0") or "0" for number in re.findall(pattern, text))
+            for text in texts
+        )
+        missing, surplus = asked - there, there - asked
+        # 18:00 is 6 p.m., without the zeros.
+        missing["0"] -= sum(int(time[2] or time[3] or "1") == 0 for time in times)
+        for hour, other in hours:
+            if missing[str(hour)] > 0 and surplus[str(other)] > 0:
+                missing[str(hour)] -= 1
+                surplus[str(other)] -= 1
+        if max(missing.values()) <= 0:
+            return True
+    return False

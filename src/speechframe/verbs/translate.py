@@ -1,9 +1,10 @@
 """The verb `translate`: rows of text in, each in every language asked for out (section 2.6)."""
 
+import contextlib
 import json
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import textwrap
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from typing import Any, Unpack
 
@@ -14,6 +15,7 @@ from speechframe.batch.live import Run
 from speechframe.batch.options import RunOptions
 from speechframe.batch.run import make
 from speechframe.client import Call
+from speechframe.client.answers import placed_warnings
 from speechframe.errors import BadAnswer, InvalidRows, SpeechframeError
 from speechframe.settings import Settings
 from speechframe.spec import locales
@@ -25,10 +27,11 @@ from speechframe.store.schema import columns
 from speechframe.tables.columns import Column, problem
 from speechframe.verbs import placeholders
 from speechframe.verbs.glossary import Glossary, read_glossary
-from speechframe.verbs.packs import Said, packs, read_answer
 from speechframe.verbs.placeholders import Span
 from speechframe.verbs.service import ServiceBackend
-from speechframe.wire.translate import encode_translate
+from speechframe.wire.answers import whole_number
+from speechframe.wire.errors import warnings_of
+from speechframe.wire.translate import encode_translate, pair_translations
 
 __all__ = ["TranslateBackend", "translate"]
 
@@ -41,9 +44,10 @@ COLUMNS = columns(
     glossary_ok=pa.bool_(),
 )
 
-_TARGET = "target"
-"""What a row's own target is called, beside the argument ``targets`` of all rows."""
-_SHOWN_LANGUAGES = 40
+_OPEN_PACKS = 16
+"""The most texts that wait for their packs to be full, in full packs."""
+_SHOWN_CHARACTERS = 400
+_UNKNOWN = "is no language this service translates into"
 
 # What a translation must be to be true. Only what no translator means is doubted.
 _LEAST_CHARACTERS = 20
@@ -52,67 +56,33 @@ _SHORTEST, _LONGEST = 0.08, 8.0
 """Characters of a translation for each of the text: Chinese needs a quarter of those of English."""
 _SAME_WORDS, _SAME_CHARACTERS = 6, 30
 """Names, addresses and titles up to this length may well be the same in two languages."""
-_REPEATS = 6
-_WORD = re.compile(r"\w+")
 
 
 @dataclass(slots=True)
 class _Translation(Record):
-    """A record with what only :meth:`TranslateBackend.judge` wants to know.
+    """A record with what only :meth:`TranslateBackend.judge` wants to know."""
 
-    Parameters
-    ----------
-    said_locale
-        The language that the answer says it is in.
-    is_explained
-        Whether the service itself has something to say of the text: it has no French of that region.
-    """
-
-    said_locale: str | None = None
-    is_explained: bool = False
+    said_locale: str | None = None  # the language that the answer says it is in
+    is_explained: bool = False  # the service itself has something to say of the text
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass
 class _Text:
-    """One text with one target, as a request's body keeps it.
-
-    Parameters
-    ----------
-    text
-        As it stands in the table.
-    sent
-        With tokens for its placeholders and terms.
-    target, source_locale
-        Locales; the source may not be known.
-    glossary
-        Start, end and translation of each term in the text.
-    """
+    """One text with one target, as a request's body keeps it."""
 
     text: str
-    sent: str
+    sent: str  # with tokens for its placeholders and terms
     target: str
     source_locale: str | None
-    glossary: list[tuple[int, int, str]]
+    glossary: list[tuple[int, int, str]]  # start, end and translation of each term in the text
 
     @classmethod
     def of(cls, request: Request) -> "_Text":
         return cls(**json.loads(request.body))
 
-    def body(self) -> bytes:
-        fields = {name: getattr(self, name) for name in self.__slots__}
-        return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
-
 
 class TranslateBackend(ServiceBackend):
-    """How a text becomes a part of a translation call, and its translation a row.
-
-    Parameters
-    ----------
-    settings
-        Where the service is.
-    targets
-        The locales of the run, which the service is to know.
-    """
+    """How a text becomes a part of a translation call, and its translation a row."""
 
     operation = "translate"
     columns = COLUMNS
@@ -123,70 +93,86 @@ class TranslateBackend(ServiceBackend):
     def __init__(self, settings: Settings, targets: Sequence[str] = ()) -> None:
         super().__init__(settings)
         self._targets = targets
-        self._languages = Languages({})
-        self._most_texts, self._most_characters = MAX_TEXTS_PER_CALL, MAX_TRANSLATE_CHARACTERS
-        self._sends_source = False
+        self._sources: dict[str, list[str]] | None = None  # of each language; None where it does not say
         self._glossaries: dict[str, Glossary] = {}
 
     async def open(self) -> Opened:
-        """Return what the service offers; there are no other takes of a translation.
-
-        Raises
-        ------
-        InvalidRows
-            For a target that the service does not know.
-        """
+        """Return what the service offers; there are no other takes of a translation."""
         return replace(await super().open(), takes=False)
 
     async def look_up(self) -> Mapping[str, Any]:
-        """Read what the page of limits says of translations."""
-        self._languages = Languages(self.limits)
-        self._most_texts = _limit(self.limits, "max_texts_per_call", MAX_TEXTS_PER_CALL)
-        self._most_characters = _limit(self.limits, "max_translate_characters", MAX_TRANSLATE_CHARACTERS)
+        """Read what the page of limits says, or raise InvalidRows for a target that it does not have."""
+        self._most_texts = whole_number(self.limits, "max_texts_per_call") or MAX_TEXTS_PER_CALL
+        self._most_characters = (
+            whole_number(self.limits, "max_translate_characters") or MAX_TRANSLATE_CHARACTERS
+        )
         self._sends_source = self.limits.get("source_language") is True
-        found = [one for target in self._targets for one in self._languages.of_target(target)]
-        if found:
-            raise InvalidRows([problem(p.field, p.problem, value=p.value, allowed=p.allowed) for p in found])
+        said = self.limits.get("translation")
+        listed = said.get("pairs") if isinstance(said, Mapping) else None
+        if not isinstance(listed, list):
+            return {}
+        self._sources, known = {}, []
+        for pair in listed:
+            with contextlib.suppress(TypeError, KeyError, ValueError, AttributeError):
+                source, target = locales.normalise(pair["source"]), locales.normalise(pair["target"])
+                self._sources.setdefault(locales.language_of(target), []).append(source)
+                known.append(target)
+        # Another region of a known language is up to the service.
+        problems = [
+            problem("targets", _UNKNOWN, value=one, allowed=_listed([*locales.nearest(one, known), *known]))
+            for one in self._targets
+            if locales.language_of(one) not in self._sources
+        ]
+        if problems:
+            raise InvalidRows(problems)
         return {}
 
     def expand(self, values: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Yield the row once for each target."""
         for target in values["targets"]:
-            yield f"/{target}", {**values, _TARGET: target}
+            yield f"/{target}", {**values, "target": target}
 
     def check(self, values: Mapping[str, Any]) -> Request | list[FieldProblem]:
         """Return the request for one text and target, or everything that is wrong with it."""
-        text, target = values.get("text"), values[_TARGET]
+        text, target = values.get("text"), values["target"]
         source, problems = self._source_of(values.get("source_locale"), target)
         problems = [*_problems_of(text, target), *problems]
         if problems or not isinstance(text, str):
             return problems
+        if target not in self._glossaries:  # an argument of the whole table: a run has one
+            self._glossaries[target] = Glossary(values.get("glossary") or (), target)
         spans = placeholders.find(text)
-        terms = self._glossary(values.get("glossary") or (), target).find(text, spans)
+        terms = self._glossaries[target].find(text, spans)
         sent = placeholders.protect(text, [*spans, *terms]).sent
         if len(sent) > self._most_characters:
             words = f"is too long ({len(sent):,} characters as it is sent)"
             return [FieldProblem("text", words, "", f"at most {self._most_characters:,} characters")]
         kept = [(span.start, span.end, span.replacement) for span in terms]
-        body = _Text(text, sent, target, source, kept).body()
+        fields = asdict(_Text(text, sent, target, source, kept))
+        body = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
         price = translate_millicredits([sent])
         return Request(body, body, price, len(sent), {"locale": target}, varies=False)
 
-    def _source_of(self, source: Any, target: str) -> tuple[str | None, list[FieldProblem]]:
-        if source is None:
+    def _source_of(self, given: Any, target: str) -> tuple[str | None, list[FieldProblem]]:
+        if given is None:
             return None, []
         try:
-            normal = locales.normalise(source)
+            source = locales.normalise(given)
         except (ValueError, AttributeError):
             allowed = "a code or locale, such as en-US"
-            return None, [FieldProblem("source_locale", "is no language", shown(source), allowed)]
-        return normal, self._languages.of_pair(normal, target)
-
-    def _glossary(self, lines: Any, target: str) -> Glossary:
-        # A run has one glossary: it is an argument of the whole table.
-        if target not in self._glossaries:
-            self._glossaries[target] = Glossary(lines, target)
-        return self._glossaries[target]
+            return None, [FieldProblem("source_locale", "is no language", shown(given), allowed)]
+        if source == target:
+            words, allowed = (
+                f"is {target}, the language that is asked for",
+                "another language than the target",
+            )
+            return source, [FieldProblem("source_locale", words, source, allowed)]
+        language, into = map(locales.language_of, (source, target))
+        known = (self._sources or {}).get(into, [])
+        if self._sources is None or language == into or language in map(locales.language_of, known):
+            return source, []
+        words = f"is not translated into {target} by this service"
+        return source, [FieldProblem("source_locale", words, source, _listed(known))]
 
     def pack(self, requests: Iterator[Request]) -> Iterator[Request]:
         """Yield calls of as many texts of one language as the service takes at a time."""
@@ -217,171 +203,122 @@ class TranslateBackend(ServiceBackend):
         return tuple(name for name in super().differences(before, after) if name != "sent")
 
     def records(self, request: Request, answer: Answer) -> list[Record | SpeechframeError]:
-        """Return the translation of each text of a pack, or what is wrong with its entry of the answer.
-
-        Raises
-        ------
-        BadAnswer
-            When the answer has no usable translation at all.
-        """
+        """Return the translation of each text of a pack, or what is wrong with its entry of the answer."""
         call, raw = answer.data
-        said = read_answer(raw.body, raw.headers, call.request.texts, credits=to_credits(request.price))
-        return [_record(_Text.of(part), one) for part, one in zip(request.rows, said, strict=True)]
+        texts, price = call.request.texts, to_credits(request.price)
+        said = pair_translations(raw.body, texts)
+        routes, of_texts, of_all = placed_warnings(
+            warnings_of(raw.headers, clean=raw.redactor.clean), len(texts)
+        )
+        noted = list(said.notes)
+        if said.credits_used is not None and said.credits_used != price:
+            noted.append(f"the service says the call cost {said.credits_used:g} credits, not {price:g}")
+        parts = zip(request.rows, said.texts, routes, of_texts, strict=True)
+        return [
+            _record(_Text.of(part), translation, route, [*told, *of_all], noted, said.target)
+            for part, translation, route, told in parts
+        ]
 
     def judge(self, request: Request, record: Record, learned: dict[str, Any]) -> list[Finding]:
         """Return why a translation cannot be true; nothing as a rule."""
         del learned
         if not isinstance(record, _Translation):
             return []
-        return list(_findings(record, request.facts["locale"]))
+        text, translated = record.values["text"], record.values["translated_text"]
+        if not translated.strip():
+            return [Finding("empty", f"the text has {len(text):,} characters, its translation none")]
+        findings = []
+        said, target = record.said_locale, request.facts["locale"]
+        if not record.is_explained:
+            if said is not None and locales.is_another(said, target):
+                words = f"the answer says it is in {said}, {target} was asked for"
+                findings.append(Finding("target", words))
+            words = text.casefold().split()
+            is_long = len(words) > _SAME_WORDS or len(text) > _SAME_CHARACTERS
+            if is_long and words == translated.casefold().split():
+                words = f"the translation is the text itself, {len(words)} words long"
+                findings.append(Finding("untranslated", words))
+        if len(text) >= _LEAST_CHARACTERS and not _SHORTEST <= len(translated) / len(text) <= _LONGEST:
+            words = f"the text has {len(text):,} characters, its translation {len(translated):,}"
+            findings.append(Finding("length", words))
+        return findings
 
 
-def _record(text: _Text, said: Said) -> Record | SpeechframeError:
-    if isinstance(said.translation, BadAnswer):
-        return said.translation
+def _record(
+    text: _Text,
+    translation: str | BadAnswer,
+    route: str | None,
+    told: list[str],
+    noted: list[str],
+    said_locale: str | None,
+) -> Record | SpeechframeError:
+    if isinstance(translation, BadAnswer):
+        return translation
     terms = [Span(*term, is_term=True) for term in text.glossary]
     protected = placeholders.protect(text.text, [*placeholders.find(text.text), *terms])
-    restored = protected.restore(said.translation)
-    # A text that the service has something to say of may have been given back as it was.
-    known_route = f"{text.source_locale}>{text.target}" if text.source_locale and not said.told else None
+    restored = protected.restore(translation)
+    if route is None and text.source_locale and not told:
+        # A text that the service has something to say of may have been given back as it was.
+        route = f"{text.source_locale}>{text.target}"
     return _Translation(
         {
             "text": text.text,
             "translated_text": restored.text,
-            "route": said.route or known_route,
+            "route": route,
             "length_ratio": len(restored.text) / len(text.text),
             "placeholders_ok": restored.placeholders_ok,
             "glossary_ok": restored.terms_ok,
         },
-        warnings=[*said.told, *said.noted, *restored.warnings],
-        said_locale=said.target,
-        is_explained=bool(said.told),
+        warnings=[*told, *noted, *restored.warnings],
+        said_locale=said_locale,
+        is_explained=bool(told),
     )
 
 
-def _findings(record: _Translation, target: str) -> Iterator[Finding]:
-    text, translated = record.values["text"], record.values["translated_text"]
-    said, is_explained = record.said_locale, record.is_explained
-    if said is not None and not is_explained and locales.is_another(said, target):
-        yield Finding("target", f"the answer says it is in {said}, {target} was asked for")
-    if not translated.strip():
-        yield Finding("empty", f"the text has {len(text):,} characters, its translation none")
-        return
-    words = _WORD.findall(text)
-    is_long = len(words) > _SAME_WORDS or len(text) > _SAME_CHARACTERS
-    if is_long and not is_explained and _folded(text) == _folded(translated):
-        yield Finding("untranslated", f"the translation is the text itself, {len(words)} words long")
-    if len(text) >= _LEAST_CHARACTERS and not _SHORTEST <= len(translated) / len(text) <= _LONGEST:
-        yield Finding("length", f"the text has {len(text):,} characters, its translation {len(translated):,}")
-    repeated = _longest_repeat(translated)
-    if repeated >= _REPEATS > _longest_repeat(text):
-        yield Finding("repeating", f"the translation has the same word {repeated} times in a row")
+def packs(
+    requests: Iterable[Request],
+    kind: Callable[[Request], Hashable],
+    *,
+    most_texts: int,
+    most_characters: int,
+) -> Iterator[list[Request]]:
+    """Yield requests of one kind each as soon as a pack is full, and the last packs at the end.
 
-
-def _folded(text: str) -> str:
-    return " ".join(text.casefold().split())
-
-
-def _longest_repeat(text: str) -> int:
-    longest = repeats = 0
-    before = None
-    for found in _WORD.finditer(text):
-        word = found[0].casefold()
-        repeats = repeats + 1 if word == before else 1
-        longest, before = max(longest, repeats), word
-    return longest
+    A table whose rows have very many kinds is never held as a whole: the fullest pack is then yielded early.
+    A single text that is longer than `most_characters` is a pack of its own.
+    """
+    filling: dict[Hashable, list[Request]] = {}
+    for request in requests:
+        own = kind(request)
+        pack = filling.setdefault(own, [])
+        if pack and sum(one.characters for one in pack) + request.characters > most_characters:
+            yield pack
+            pack = filling[own] = []
+        pack.append(request)
+        if len(pack) >= most_texts:
+            yield filling.pop(own)
+        elif sum(map(len, filling.values())) >= _OPEN_PACKS * most_texts:
+            yield filling.pop(max(filling, key=lambda one: len(filling[one])))
+    yield from filling.values()
 
 
 def _problems_of(text: Any, target: str) -> list[FieldProblem]:
     """Return what is wrong with a text; the document speaks of a list of texts."""
     if isinstance(text, str) and not any(one.isprintable() and not one.isspace() for one in text):
         return [FieldProblem("text", "is empty", shown(text), "more than whitespace")]
-    fields = {"target_language": target, "texts": None if text is None else [text]}
-    return [
-        FieldProblem("text", p.problem, p.value, "text" if p.problem == "is missing" else p.allowed)
-        for p in check(TranslateRequest, fields).problems
-    ]
+    if text is None:
+        return [FieldProblem("text", "is missing", "", "text")]
+    found = check(TranslateRequest, {"target_language": target, "texts": [text]})
+    return [FieldProblem("text", one.problem, one.value, one.allowed) for one in found.problems]
 
 
-def _limit(limits: Mapping[str, Any], name: str, usual: int) -> int:
-    value = limits.get(name)
-    return value if type(value) is int and value > 0 else usual
+def _listed(tags: Iterable[str]) -> str:
+    known = textwrap.shorten(", ".join(dict.fromkeys(tags)), _SHOWN_CHARACTERS, placeholder=" ...")
+    return known or "no language at all: the service has no translations"
 
 
-class Languages:
-    """What a service says it translates, on its page of limits; one that says nothing may know any language.
-
-    Parameters
-    ----------
-    limits
-        The page.
-
-    Examples
-    --------
-    >>> languages = Languages({"translation": {"pairs": [{"source": "en", "target": "pt-BR"}]}})
-    >>> languages.of_target("pt-PT"), languages.of_target("fr")[0].allowed
-    ([], 'pt-BR')
-    >>> languages.of_pair("de", "pt-BR")[0].problem
-    'is not translated into pt-BR by this service'
-    """
-
-    def __init__(self, limits: Mapping[str, Any]) -> None:
-        said = limits.get("translation")
-        listed = said.get("pairs") if isinstance(said, Mapping) else None
-        self._is_told = isinstance(listed, list)
-        self._pairs = [pair for pair in map(_pair, listed) if pair] if isinstance(listed, list) else []
-        self._languages = {tuple(map(locales.language_of, pair)) for pair in self._pairs}
-
-    def of_target(self, target: str) -> list[FieldProblem]:
-        """Return what is wrong with a target; another region of a known language is up to the service."""
-        if not self._is_told or any(known == locales.language_of(target) for _, known in self._languages):
-            return []
-        known = [locale for _, locale in self._pairs]
-        allowed = _listed([*locales.nearest(target, known), *known])
-        return [FieldProblem("targets", "is no language this service translates into", target, allowed)]
-
-    def of_pair(self, source: str, target: str) -> list[FieldProblem]:
-        """Return what is wrong with translating from one language into another."""
-        if source == target:
-            words = f"is {target}, the language that is asked for"
-            return [FieldProblem("source_locale", words, source, "another language than the target")]
-        pair = locales.language_of(source), locales.language_of(target)
-        if not self._is_told or pair in self._languages or pair[0] == pair[1]:
-            return []
-        known = _listed([one for one, other in self._pairs if locales.language_of(other) == pair[1]])
-        words = f"is not translated into {target} by this service"
-        return [FieldProblem("source_locale", words, source, known)]
-
-
-def _pair(said: Any) -> tuple[str, str] | None:
-    """Return a pair of languages; None for anything else that a page may hold."""
-    try:
-        return locales.normalise(said["source"]), locales.normalise(said["target"])
-    except (TypeError, KeyError, ValueError, AttributeError):
-        return None
-
-
-def _listed(tags: Sequence[str]) -> str:
-    unique = list(dict.fromkeys(tags))
-    more = f" and {len(unique) - _SHOWN_LANGUAGES} more" if len(unique) > _SHOWN_LANGUAGES else ""
-    return (
-        ", ".join(unique[:_SHOWN_LANGUAGES]) + more or "no language at all: the service has no translations"
-    )
-
-
-def read_targets(given: Any) -> list[str]:
-    """Return the locales to translate into in the house spelling, each once.
-
-    Raises
-    ------
-    InvalidRows
-        When there is none, or one is no language.
-
-    Examples
-    --------
-    >>> read_targets(["fr_fr", "pt-BR", "FR-fr"]), read_targets("de")
-    (['fr-FR', 'pt-BR'], ['de'])
-    """
+def _read_targets(given: Any) -> list[str]:
+    """Return the locales to translate into in the house spelling, each once."""
     tags = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
     found: list[str] = []
     problems = []
@@ -463,11 +400,6 @@ async def translate(
     >>> run = spf.translate(["Good morning, {name}."], targets=["fr-FR", "pt-BR"])  # doctest: +SKIP
     >>> run.to_pandas()[["locale", "translated_text", "route"]]  # doctest: +SKIP
     """
-    found = read_targets(targets)
-    arguments = {
-        "text": text,
-        "targets": found,
-        "source_locale": source_locale,
-        "glossary": read_glossary(glossary),
-    }
+    found, terms = _read_targets(targets), read_glossary(glossary)
+    arguments = {"text": text, "targets": found, "source_locale": source_locale, "glossary": terms}
     return await make(TranslateBackend(options["service"], found), table, arguments, options)

@@ -1,0 +1,254 @@
+"""A table as Arrow batches with a row id each, in types that a Parquet file gives back."""
+
+import re
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from speechframe.errors import InvalidRows, SpeechframeError
+from speechframe.tables.columns import Source, as_list, column_of, holds_bytes, is_per_row, plain, problem
+
+BATCH_ROWS = 4096
+CARRIED_ROWS = 64
+"""Rows of a batch that carries audio."""
+
+HALF = "half a character (a lone surrogate)"
+
+UNFIT = (pa.ArrowException, OverflowError, TypeError, ValueError)
+"""What Arrow raises for values that it has no type for."""
+
+_VIEWS: dict[Any, pa.DataType] = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+
+
+class Table:
+    """A table that is read once, as Arrow batches.
+
+    Its source yields Arrow batches or tables with the same columns, by default those of the first batch. Row
+    ids are `ids`, one a row, or in the caller's column `id_column`; without both, rows are numbered. Columns
+    of `carry` are handed to the verb with whatever they hold; only texts among them are stored, and
+    `carried` has the values of those that the source lacks. Notes, complete once the table was read, say how
+    many rows were dropped or merged, and why. Errors call the source `name`.
+
+    Raises
+    ------
+    InvalidRows
+        When a column could not come back as it is, or there is no `id_column`.
+    """
+
+    def __init__(
+        self,
+        source: Iterable[Any],
+        schema: pa.Schema | None = None,
+        *,
+        ids: Iterator[str] | None = None,
+        id_column: str | None = None,
+        carry: frozenset[str] = frozenset(),
+        carried: dict[str, Iterator[Any]] | None = None,
+        notes: list[str] | None = None,
+        name: str = "its source",
+    ) -> None:
+        self.id_column, self._ids = id_column, None if id_column else ids
+        self.is_numbered = ids is None and id_column is None  # no two ids can be equal then
+        self.notes = [] if notes is None else notes
+        self.lengths: dict[str, int] = {}  # of the lists that are arguments, compared at the table's end
+        self._batches = _read(source, name)
+        if schema is None:
+            first = next(self._batches, None)
+            schema = pa.schema([]) if first is None else first.schema
+            self._batches = chain([] if first is None else [first], self._batches)
+        check_names(schema.names)
+        self._names = set(schema.names)
+        # Only now are the values there that the first batch carries.
+        self.carried: dict[str, Iterator[Any]] = {} if carried is None else carried
+        self._queues: dict[str, deque[Any]] = {}
+        for name_ in carry.intersection(schema.names):
+            if not is_text(schema.field(name_).type):
+                self._queues[name_] = deque()
+                self.carried[name_] = drained(self._queues[name_])
+        kept = []
+        for column in schema:
+            if column.name not in self._queues:
+                kept.append(column.with_type(_plain_type(column.type)))
+                try:
+                    pq.ParquetWriter(pa.BufferOutputStream(), pa.schema([kept[-1]])).close()
+                except pa.ArrowException as error:
+                    raise InvalidRows([not_stored(column.name, first_line(error))]) from None
+        metadata: dict[Any, Any] = dict(schema.metadata or {})
+        if b"pandas" in metadata:
+            # pandas writes down names of nested types that it cannot read.
+            odd = rb'("numpy_type": )"[^"]*[<(][^"]*\[pyarrow\]"'
+            metadata[b"pandas"] = re.sub(odd, rb'\1"object"', metadata[b"pandas"])
+        self.schema = pa.schema(kept, metadata=metadata or None)
+        if id_column is not None and id_column not in self.schema.names:
+            allowed = ", ".join(self.schema.names)
+            words = "names a column the table does not have"
+            raise InvalidRows([problem("id", words, value=id_column, allowed=allowed)])
+
+    def batches(self) -> Iterator[tuple[pa.RecordBatch, list[str]]]:
+        """Yield batches of at most 4096 rows, 64 where audio is carried, with the id of each row.
+
+        A table without rows is one empty batch. InvalidRows is raised when the source breaks off, its batches
+        differ, a row has no id, or a list has another length.
+        """
+        size, count = CARRIED_ROWS if self.carried else BATCH_ROWS, 0
+        for whole in self._batches:
+            if self._names.symmetric_difference(whole.schema.names):
+                differ = ", ".join(sorted(self._names.symmetric_difference(whole.schema.names)))
+                words = f"has batches with different columns: {differ} is not in all of them"
+                raise InvalidRows([problem("table", words, allowed="batches with the same columns")])
+            for start in range(0, whole.num_rows, size):
+                batch = whole.slice(start, size)
+                for name, queue in self._queues.items():
+                    queue.extend(batch.column(name).to_pylist())
+                batch = self._in_types(batch)
+                yield batch, self._ids_of(batch, count)
+                count += batch.num_rows
+        if not count:
+            yield pa.RecordBatch.from_pylist([], self.schema), []
+        for name, length in self.lengths.items():
+            if length != count:
+                words = f"has {length:,} values for {count:,} rows"
+                raise InvalidRows([problem(name, words, allowed="one value a row")])
+
+    def _in_types(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        batch = batch.select(self.schema.names)
+        for place, kind in enumerate(self.schema):
+            if batch.schema.field(place).type != kind.type:
+                try:
+                    batch = batch.set_column(place, kind, batch.column(place).cast(kind.type))
+                except UNFIT as error:
+                    raise InvalidRows([not_stored(kind.name, first_line(error))]) from None
+        return batch
+
+    def _ids_of(self, batch: pa.RecordBatch, start: int) -> list[str]:
+        if self._ids is not None:
+            return list(islice(self._ids, batch.num_rows))
+        if self.id_column is None:
+            return list(map(str, range(start, start + batch.num_rows)))
+        column = batch.column(self.id_column)
+        words, allowed = f"is missing: column {self.id_column!r} is empty there", "a value in every row"
+        empty: list[Any] = pc.indices_nonzero(pc.is_null(column, nan_is_null=True)).to_pylist()
+        if empty:
+            rows = [start + place for place in empty]
+            raise InvalidRows([problem("id", words, allowed=allowed, row=n, row_id=str(n)) for n in rows])
+        return list(map(str, column.to_pylist()))
+
+
+def _read(source: Iterable[Any], name: str) -> Iterator[pa.RecordBatch]:
+    """Yield what a source does as batches; where it breaks off, the error says at which row."""
+    count = 0
+    try:
+        for found in source:
+            for batch in found.to_batches() if isinstance(found, pa.Table) else (found,):
+                count += batch.num_rows
+                yield batch
+    except SpeechframeError:
+        raise
+    except Exception as error:
+        raise unreadable(name, error, count) from error
+
+
+def resolve(
+    arguments: Mapping[str, Any],
+    data_arguments: Iterable[str],
+    whole_table_arguments: Iterable[str],
+    table: Table,
+) -> dict[str, Source]:
+    """Return where the values of each argument come from; those that are None are left out.
+
+    A bare string of `data_arguments` names a column, a list of `whole_table_arguments` is one value. What
+    run.json kept (:class:`Source`) is looked up in this table. The lengths of lists are compared by the
+    table, at its end.
+
+    Raises
+    ------
+    InvalidRows
+        For a column that the table does not have, or that holds bytes.
+    """
+    sources: dict[str, Source] = {}
+    problems = []
+    for name, value in arguments.items():
+        column = column_of(value, is_data=name in data_arguments)
+        if column is not None:
+            sources[name] = Source(column=column, values=table.carried.get(column))
+            words = "names a column the table does not have"
+            if column in table.schema.names:
+                words = "names a column that holds bytes, not text"
+                if not holds_bytes(table.schema.field(column).type):
+                    continue
+            if column not in table.carried:
+                # pandas calls an index without a name __index_level_0__.
+                known = [one for one in table.schema.names if not one.startswith("__index_level_")]
+                allowed = ", ".join([*known, *table.carried])
+                problems.append(problem(name, words, value=column, allowed=allowed))
+        elif isinstance(value, Source):
+            sources[name] = value
+        elif is_per_row(value) and name not in whole_table_arguments:
+            values = as_list(value)
+            sources[name] = Source(values=iter(values))
+            table.lengths[name] = len(values)
+        elif value is not None:
+            sources[name] = Source(plain(value))
+    if problems:
+        raise InvalidRows(problems)
+    return sources
+
+
+def drained(queue: deque[Any]) -> Iterator[Any]:
+    """Yield what was put into a queue; whoever reads it takes no more values than are there."""
+    while queue:
+        yield queue.popleft()
+
+
+def unreadable(name: str, error: Exception, row: int = 0) -> InvalidRows:
+    """Return the error of a source that broke off at a row, with the way out where one is known."""
+    allowed = ""
+    if isinstance(error, UnicodeDecodeError) or "UTF8" in str(error):
+        allowed = "a file in UTF-8: save it again with that encoding"
+    elif "CSV parse error" in str(error):
+        allowed = 'as many fields in every line; sep= says what is between them, quoting="none" keeps quotes'
+    words = f"{name} cannot be read at row {row:,}: {type(error).__name__}: {first_line(error)}"
+    return InvalidRows([problem("table", words, allowed=allowed, row=row, row_id=str(row))])
+
+
+def not_stored(column: str, why: str, allowed: str = "", row: int | None = None) -> dict[str, Any]:
+    """Return the problem of a column that could not come back as it is."""
+    words = f"column {column!r} cannot be stored: {why}"
+    row_id = None if row is None else str(row)
+    allowed = allowed or "texts, numbers, times, bytes, and lists or structs of them"
+    return problem("table", words, allowed=allowed, row=row, row_id=row_id)
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Raise InvalidRows when two columns have one name, or a name is no whole text."""
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise InvalidRows([problem("table", f"has two columns named {name!r}")])
+        if name != name.encode("utf-8", "ignore").decode():
+            raise InvalidRows([problem("table", f"has a column {name!a}, whose name holds {HALF}")])
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's words."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Return whether a column of this type holds texts, or codes of texts."""
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type in which a file gives a column back with the same values."""
+    if pa.types.is_dictionary(kind):
+        value: Any = _plain_type(kind.value_type)
+        # Of anything but text a file gives back the values.
+        return pa.dictionary(kind.index_type, value, kind.ordered) if is_text(value) else value
+    # Views cannot be filtered or taken by every Arrow version: plain types can.
+    return _VIEWS.get(kind, kind)
