@@ -288,7 +288,7 @@ class Client(Caller):
         """
         token = hidden_key(token)
         secret = None if token is None else {TOKEN_HEADER: header_text(token, "the token")}
-        clean = self.redactor_of(secret).for_content().clean_value
+        clean = self.redactor_of(secret).content.clean_value
         return await self.get("voices", partial(decode_voices, clean=clean), {"model": model}, secret)
 
     async def token(self) -> AuthToken:
