@@ -8,7 +8,7 @@ from math import ceil
 from typing import Any
 
 from speechframe.audio.codec import AudioInfo, forced_shape, inspect, with_length
-from speechframe.client.exchange import Attempt
+from speechframe.client.exchange import Reply
 from speechframe.client.masking import Redactor, without_secrets
 from speechframe.errors import AudioError, BadAnswer
 from speechframe.spec import locales
@@ -54,13 +54,8 @@ class Raw:
         Time of the attempt.
     region
         The region that answered.
-    redactor
-        Masks keys in what is shown of the answer.
-    drop
-        Closes the connection that the answer came on, from any thread: on a connection with an answer too
-        many, each call would get the answer of the call before.
-    unread
-        Reads the body of a stream as it comes; `body` is empty then.
+    redactor, reply
+        Mask keys in what is shown of the answer; read a stream as it comes, and close its connection.
     """
 
     body: bytes = field(repr=False)
@@ -69,8 +64,7 @@ class Raw:
     latency_ms: float
     region: str
     redactor: Redactor = field(default_factory=Redactor, repr=False, compare=False)
-    drop: Callable[[], None] = field(default=lambda: None, repr=False, compare=False)
-    unread: Attempt | None = field(default=None, repr=False, compare=False)
+    reply: Reply = field(default_factory=Reply, repr=False, compare=False)
 
 
 def explained(error: BadAnswer, raw: Raw, load: Callable[[bytes], Any] | None = None) -> BadAnswer:
@@ -78,7 +72,8 @@ def explained(error: BadAnswer, raw: Raw, load: Callable[[bytes], Any] | None = 
 
     A body that `load` does not take is described, since it may come from another kind of server.
     """
-    raw.drop()
+    # On a connection with an answer too many, each call would get the answer of the call before.
+    raw.reply.drop()
     if load is not None:
         try:
             load(raw.body)
@@ -293,9 +288,8 @@ def translated_of(raw: Raw, request: TranslateRequest) -> Translated:
         The answer is not one translation for each text, in their order.
     """
     said = decode_translate(raw.body, request.texts)
-    source, target, clean = request.source_language, request.target_language, raw.redactor.clean
-    said_target = said.target and clean(said.target)
-    routes, of_texts, notes = _placed(warnings_of(raw.headers, clean=clean), len(request.texts))
+    source, target = request.source_language, request.target_language
+    routes, of_texts, notes = _placed(warnings_of(raw.headers), len(request.texts))
     if source is not None:
         # Of a text that the service has something else to say, no route is known.
         routes = [
@@ -306,10 +300,10 @@ def translated_of(raw: Raw, request: TranslateRequest) -> Translated:
     notes += said.notes
     if said.credits_used is not None and said.credits_used != price:
         notes.append(f"the service says the call cost {said.credits_used:g} credits, not {price:g}")
-    if said_target is not None and locales.is_another(said_target, target):
-        notes.append(f"the answer says it is in {said_target}, not in {target}")
+    if said.target is not None and locales.is_another(said.target, target):
+        notes.append(f"the answer says it is in {said.target}, not in {target}")
     return Translated(
-        translations=tuple(map(raw.redactor.content.clean, said.texts)),
+        translations=tuple(said.texts),
         routes=tuple(routes),
         text_warnings=tuple(map(tuple, of_texts)),
         billed_characters=sum(map(len, request.texts)),
@@ -318,7 +312,7 @@ def translated_of(raw: Raw, request: TranslateRequest) -> Translated:
         trace_id=raw.trace_id,
         latency_ms=raw.latency_ms,
         region=raw.region,
-        target=said_target,
+        target=said.target,
     )
 
 

@@ -115,43 +115,30 @@ class Caller:
         await self.exchange.close()
 
     async def call(self, call: Call[Any]) -> Any:
-        """Return the answer, read and with its audio, retrying within this client's :class:`Patience`.
+        """Return the :class:`Spoken` or :class:`Translated` answer of a call, sent until one attempt works.
 
-        Retried are 408, 429, 500, 503 and connections that failed before the request was sent. After a 503,
-        and after a connection that could not be made, the other regions are tried at once. What may have
-        been billed is not repeated, unless ``Patience(repeat_unknown=True)`` says so.
-
-        Parameters
-        ----------
-        call
-            What to send.
-
-        Returns
-        -------
-        Spoken | Translated
-            By the call's operation.
+        Retried, within this client's :class:`Patience`, are 408, 429, 500, 503 and connections that failed
+        before the request was sent. After a 503, and after a connection that could not be made, the other
+        regions are tried at once. What may have been billed is not repeated, unless
+        ``Patience(repeat_unknown=True)`` says so.
 
         Raises
         ------
         SpeechframeError
-            What the last attempt met, see :meth:`send_once`; a :class:`ServiceError` counts its ``attempts``.
+            What the last attempt met, see :meth:`send_raw`; a :class:`ServiceError` counts its ``attempts``.
         """
-
-        async def attempt(region: str) -> Any:
-            return await self.send_once(call, region=region)
-
-        answer, attempts = await persist(attempt, self.health, self.patience)
+        answer, attempts = await persist(
+            lambda region: self.send_once(call, region=region), self.health, self.patience
+        )
         return answer if attempts == 1 else replace(answer, attempts=attempts)
 
     async def send_once(
         self, call: Call[Any], *, region: str | None = None, timeout_s: float | None = None
     ) -> Any:
-        """Return the answer to one attempt, the download of a URL answer included.
+        """Return the answer to one attempt, read and with its audio; see :meth:`send_raw`.
 
         Parameters
         ----------
-        call
-            What to send.
         region
             One of :attr:`regions`; the first by default.
         timeout_s
@@ -164,21 +151,23 @@ class Caller:
         """
         began_s = time.perf_counter()
         raw = await self.send_raw(call, region=region, deadline_s=timeout_s)
-        url = call.audio_url(raw)
-        if url is None:
-            if len(raw.body) < _LARGE_BYTES:
-                return call.decode(raw)
-            return await asyncio.to_thread(call.decode, raw)
-        try:
+        url, audio = call.audio_url(raw), None
+        if url is not None:
             most_bytes = call.limits(self.timeouts, self.bounds)[2]
-            audio = await self.fetch(url, max_bytes=most_bytes, region=raw.region)
-        except BadAnswer as error:
-            failure = error
+            try:
+                audio = await self.fetch(url, max_bytes=most_bytes, region=raw.region)
+            except BadAnswer as error:
+                failure = error
+            if audio is None:
+                failure.remaining_characters = balance_in(raw.body)
+                raise explained(failure, raw)
+        if len(raw.body) < _LARGE_BYTES:
+            answer = call.decode(raw, audio=audio)
         else:
             answer = await asyncio.to_thread(call.decode, raw, audio=audio)
-            return replace(answer, latency_ms=(time.perf_counter() - began_s) * 1000)
-        failure.remaining_characters = balance_in(raw.body)
-        raise explained(failure, raw)
+        if audio is None:
+            return answer
+        return replace(answer, latency_ms=(time.perf_counter() - began_s) * 1000)
 
     async def send_raw(
         self,
@@ -193,33 +182,26 @@ class Caller:
 
         Parameters
         ----------
-        call
-            What to send.
         region
             One of :attr:`regions`; the first by default.
-        deadline_s
-            Limit of the attempt in seconds, instead of the one that grows with the text (:class:`Timeouts`).
-        max_bytes
-            The largest answer, instead of the one that grows with the text (:class:`Bounds`).
+        deadline_s, max_bytes
+            Limit in seconds and the largest answer, instead of :class:`Timeouts` and :class:`Bounds`.
         admit
             Awaited before so many more bytes of the answer are read.
 
         Raises
         ------
         ServiceError
-            An error status; the subclass tells which. A redirect is one too: none is followed, as the key
-            would go along.
+            An error status. A redirect is one too: none is followed, as the key would go along.
         ConnectionFailed, TimedOut
             No answer; ``sent`` is False only when it is certain that no byte of the request left.
         BadAnswer
             A 200 that is too large, truncated or wrongly encoded; most likely billed.
         AudioError
             The file of a clip cannot be read, or is another one by now; the request was not completed.
-        SettingsError
-            There is no such region.
         """
         limit_s, most_bytes, _ = call.limits(self.timeouts, self.bounds)
-        raw = await self.ask(
+        return await self.ask(
             "POST",
             call.operation,
             region or self.regions[0],
@@ -229,10 +211,6 @@ class Caller:
             max_bytes=most_bytes if max_bytes is None else max_bytes,
             admit=admit,
         )
-        if call.operation == "stream" or holds_audio(raw.body):
-            return raw
-        # A body without audio may be written down.
-        return replace(raw, body=self.redactor.content.clean_bytes(raw.body))
 
     async def ask(
         self,
@@ -245,21 +223,21 @@ class Caller:
         redactor: Redactor | None = None,
         **how: Any,
     ) -> Raw:
-        """Return a good answer to one request, its headers masked; any other is an error without secrets.
+        """Return a good answer to one request; any other is an error without secrets.
 
-        `how` are further arguments of :meth:`Exchange.ask`.
+        Its headers hold no key, nor does a body without audio, which may be written down. `how` are further
+        arguments of :meth:`Exchange.ask`.
         """
-        began_s, redactor = time.perf_counter(), redactor or self.redactor
-        url, most_bytes = self.url(region, endpoint), self.bounds.error_bytes
+        began_s, redactor, url = time.perf_counter(), redactor or self.redactor, self.url(region, endpoint)
+        how["max_error_bytes"] = self.bounds.error_bytes
         try:
-            reply = await self.exchange.ask(
-                method, url.with_query(query), headers=headers, max_error_bytes=most_bytes, **how
-            )
+            reply = await self.exchange.ask(method, url.with_query(query), headers=headers, **how)
             if reply.ok:
-                masked = redactor.clean_headers(reply.headers)
+                body, masked = reply.body, redactor.clean_headers(reply.headers)
+                if endpoint != "stream" and not holds_audio(body):
+                    body = redactor.content.clean_bytes(body)
                 spent_ms = (time.perf_counter() - began_s) * 1000
-                trace_id = trace_id_of(masked)
-                return Raw(reply.body, masked, trace_id, spent_ms, region, redactor, reply.drop, reply.unread)
+                return Raw(body, masked, trace_id_of(masked), spent_ms, region, redactor, reply)
             error: SpeechframeError = refusal(reply.status, reply.headers, reply.body, redactor)
         except CutOffError as cut:
             balance = cut.remaining_characters
@@ -284,15 +262,11 @@ class Caller:
         Parameters
         ----------
         url
-            The address; a path is one of the service.
-        deadline_s
-            Limit in seconds; ``Timeouts.download_s`` by default.
-        max_bytes
-            The largest file; ``Bounds.download_bytes`` by default.
+            The address; a path is one of the service, in the `region` that answered.
+        deadline_s, max_bytes
+            Limits; ``Timeouts.download_s`` and ``Bounds.download_bytes`` by default.
         admit
             Awaited before so many more bytes are read.
-        region
-            The region that answered, which paths are relative to.
 
         Raises
         ------
@@ -322,7 +296,7 @@ class Caller:
             When the service cannot be reached or is too busy to say.
         """
         try:
-            page: Any = self.redactor.content.clean_value(await self.get("limits", decode_object))
+            page = await self.get("limits", decode_object)
         except ServiceError as error:
             # What a service answers to an address it does not have is its own business: 404, 403, 302 ...
             # Only the code tells that a 403 is about the key.
@@ -345,30 +319,19 @@ class Caller:
         `secret` is a header that is sent instead of the key.
         """
         headers = {"Accept": JSON, "Accept-Encoding": "gzip, deflate", **(secret or self.key_header)}
-        redactor = self.redactor_of(secret)
-
-        async def attempt(region: str) -> Raw:
-            return await self.ask(
-                "GET",
-                endpoint,
-                region,
-                headers,
-                query=query,
-                redactor=redactor,
-                timeout_s=self.timeouts.base_s,
-                max_bytes=self.bounds.listing_bytes,
-            )
-
-        raw, _ = await persist(attempt, self.health, replace(self.patience, repeat_unknown=True))
+        how: dict[str, Any] = {"timeout_s": self.timeouts.base_s, "max_bytes": self.bounds.listing_bytes}
+        if secret:
+            how["redactor"] = Redactor(*self.key_header.values(), *secret.values())
+        raw, _ = await persist(
+            lambda region: self.ask("GET", endpoint, region, headers, query=query, **how),
+            self.health,
+            replace(self.patience, repeat_unknown=True),
+        )
         try:
             return decode(raw.body)
         except BadAnswer as error:
             failure = explained(error, raw, loaded)
         raise failure
-
-    def redactor_of(self, secret: Mapping[str, str] | None) -> Redactor:
-        """Return what masks the key, and a secret that is sent instead of it."""
-        return Redactor(*self.key_header.values(), *secret.values()) if secret else self.redactor
 
     def url(self, region: str, endpoint: str) -> URL:
         """Return the address of an endpoint in a region.

@@ -1,6 +1,7 @@
 """What goes into a call: a checked request, its bytes, and how the answer is read."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -25,7 +26,6 @@ from speechframe.wire.translate import encode_translate
 __all__ = ["Call", "accepted", "change_call", "generate_call", "stream_call", "translate_call"]
 
 R = TypeVar("R", bound=DocumentModel)
-M = TypeVar("M", bound=DocumentModel)
 
 _OTHER_NAMES = frozenset({"text", "voice_id", "model_version", "file", "file_url", "multi_native_locale"})
 """Fields that have an argument of another name."""
@@ -133,63 +133,38 @@ class Call(Generic[R]):
         raise failure
 
 
-def generate_call(
-    text: str,
-    *,
-    voice: str,
-    model: str = "gen2",
-    take: int = 0,
-    idempotency_key: str | None = None,
-    stacklevel: int = 2,
-    **fields: Any,
-) -> Call[GenerateRequest]:
+def generate_call(text: str, *, voice: str, model: str = "gen2", **given: Any) -> Call[GenerateRequest]:
     """Return a checked call for speech (section 2.1); see :meth:`Client.generate`.
 
     `stacklevel` says whose line a DeprecationWarning names, as in `warnings.warn`.
     """
-    given = {"text": text, "voice_id": voice, "model_version": model.upper(), **fields}
-    request = accepted(check(GenerateRequest, given), GenerateRequest, stacklevel)
-    return Call.of(request, idempotency_key=idempotency_key, take=take)
+    given = {"text": text, "voice_id": voice, "model_version": model.upper(), "stacklevel": 2, **given}
+    return _call("generate", GenerateRequest, encode_generate, **given)
 
 
-def stream_call(
-    text: str,
-    *,
-    voice: str,
-    model: str | None = None,
-    take: int = 0,
-    idempotency_key: str | None = None,
-    stacklevel: int = 2,
-    **fields: Any,
-) -> Call[StreamRequest]:
+def stream_call(text: str, *, voice: str, model: str | None = None, **given: Any) -> Call[StreamRequest]:
     """Return a checked call for a stream (section 2.2); see :meth:`Client.stream`."""
-    given = {"text": text, "voice_id": voice, "model": model, **fields}
-    request = accepted(check(StreamRequest, given), StreamRequest, stacklevel)
-    return Call("stream", request, encode_stream(request), idempotency_key, take)
+    given = {"text": text, "voice_id": voice, "model": model, "stacklevel": 2, **given}
+    return _call("stream", StreamRequest, encode_stream, **given)
 
 
-def change_call(
-    audio: Any,
-    *,
-    voice: str,
-    locale: str | None = None,
-    take: int = 0,
-    idempotency_key: str | None = None,
-    **fields: Any,
-) -> Call[ConvertRequest]:
+def change_call(audio: Any, *, voice: str, locale: str | None = None, **given: Any) -> Call[ConvertRequest]:
     """Return a checked call of the voice changer; blocks while the clip is read."""
-    given = {"voice_id": voice, "multi_native_locale": locale, **fields, "file": b""}
-    request = accepted(check(ConvertRequest, given), ConvertRequest)
-    try:
-        upload = upload_of(audio)
-    except AudioError as error:
-        line = {"field": "audio", "problem": str(error), "value": "", "allowed": "an audio file"}
-        raise InvalidRows([line]) from None
-    # Base64 comes beside the URL: the answer needs no second exchange.
-    _, form = encode_convert(
-        request, upload.sha256, name=upload.name, media_type=upload.media_type, as_base64=True
-    )
-    return Call("convert", request, Body(upload, form), idempotency_key, take)
+
+    def body(request: ConvertRequest) -> Body:
+        try:
+            clip = upload_of(audio)
+        except AudioError as error:
+            line = {"field": "audio", "problem": str(error), "value": "", "allowed": "an audio file"}
+            raise InvalidRows([line]) from None
+        # Base64 comes beside the URL: the answer needs no second exchange.
+        _, form = encode_convert(
+            request, clip.sha256, name=clip.name, media_type=clip.media_type, as_base64=True
+        )
+        return Body(clip, form)
+
+    given = {"voice_id": voice, "multi_native_locale": locale, **given, "file": b""}
+    return _call("convert", ConvertRequest, body, **given)
 
 
 def translate_call(
@@ -211,12 +186,29 @@ def translate_call(
             problems.append({"field": name, "problem": str(error), "value": str(tag)[:80], "allowed": ""})
     if problems:
         raise InvalidRows(problems)
-    request = accepted(check(TranslateRequest, fields), TranslateRequest)
-    return Call("translate", request, encode_translate(request), idempotency_key)
+    return _call("translate", TranslateRequest, encode_translate, idempotency_key=idempotency_key, **fields)
 
 
-def accepted(checked: Checked[M], model: type[M], stacklevel: int | None = None) -> M:
-    """Return the request that a check found right, and warn of deprecated fields where `stacklevel` is given.
+def _call(
+    operation: str,
+    kind: type[R],
+    encode: Callable[[R], bytes | Body],
+    /,
+    *,
+    idempotency_key: str | None = None,
+    take: int = 0,
+    stacklevel: int | None = None,
+    **fields: Any,
+) -> Call[R]:
+    checked = check(kind, fields)
+    request = accepted(checked, kind)
+    if stacklevel is not None:
+        warn_deprecated(kind, checked.deprecated, stacklevel=stacklevel + 1)
+    return Call(operation, request, encode(request), idempotency_key, take)
+
+
+def accepted(checked: Checked[R], model: type[R]) -> R:
+    """Return the request that a check found right.
 
     Raises
     ------
@@ -233,8 +225,6 @@ def accepted(checked: Checked[M], model: type[M], stacklevel: int | None = None)
     ]
     if problems or checked.value is None:
         raise InvalidRows(problems)
-    if stacklevel is not None:
-        warn_deprecated(model, checked.deprecated, stacklevel=stacklevel + 1)
     return checked.value
 
 

@@ -15,7 +15,6 @@ import select
 import ssl
 import weakref
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -34,53 +33,35 @@ from speechframe.spec.chosen import TRACE_HEADER
 from speechframe.wire.answers import balance_in
 from speechframe.wire.encoding import BadEncodingError, TooLargeError, unpack
 
-__all__ = ["Admit", "Attempt", "CutOffError", "Exchange", "Reply"]
+__all__ = ["Admit", "CutOffError", "Exchange", "Reply"]
 
 Admit = Callable[[int], Awaitable[None]]
 
+# Idle connections are closed by us after this. Common servers close theirs after 5 s, and nobody can tell
+# whether a request that was written to a connection just then was billed.
 KEEPALIVE_S = 4.0
-"""Idle connections are closed by us after this. Common servers close theirs after 5 s, and nobody can tell
-whether a request that was written to a connection just then was billed."""
-
+# Longest wait for the other end's half of closing a WebSocket.
 CLOSE_S = 2.0
-"""Longest wait for the other end's half of closing a WebSocket."""
-
+# Longest wait for the body of an error answer; its status is known by then.
 ERROR_BODY_S = 5.0
-"""Longest wait for the body of an error answer; its status is known by then."""
 
+_AGENT = f"speechframe/{__version__}"
 _READ_BUFFER_BYTES = 256 * KIB
+# What is read of a body without being admitted: most of it lies in memory before that could be asked.
 _ADMITTED_BYTES = 64 * KIB
-"""What is read of a body without being admitted: most of it lies in memory before that could be asked."""
+_DRAIN_TICK_S = 0.005
 _MOST_ORIGINS = 256
 _SWITCHING = 101
-_DRAIN_TICK_S = 0.005
 _GOOD = range(200, 300)
+# After these the other end may still be busy with the request: the connection is not used again.
 _IN_DOUBT = frozenset({_SWITCHING, 408, *range(500, 600)} - {503})
-"""After these the other end may still be busy with the request: the connection is not used again."""
 _LOST = (aiohttp.ClientError, HttpProcessingError, OSError)
+# The protocols of connections that had an exchange.
+_USED: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
 
 class CutOffError(BadAnswer):
     """The connection ended within the body of an answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """An answer of any status, its body unpacked; of an error, as much of the body as came."""
-
-    status: int
-    # Neither headers nor body are shown: they may echo what was sent.
-    headers: Mapping[str, str] = field(repr=False)
-    body: bytes = field(default=b"", repr=False)
-    # Makes sure that the connection is not used again, for an answer that turns out to be odd.
-    drop: Callable[[], None] = field(default=lambda: None, repr=False, compare=False)
-    # Reads the body of a good answer that was asked for without a `max_bytes`.
-    unread: "Attempt | None" = None
-
-    @property
-    def ok(self) -> bool:
-        """Whether the request was carried out."""
-        return self.status in _GOOD
 
 
 class Exchange:
@@ -95,16 +76,14 @@ class Exchange:
     ) -> None:
         self._connect = aiohttp.ClientTimeout(total=None, sock_connect=connect_s)
         self._max_connections = max_connections
-        self._ssl: ssl.SSLContext | bool = True
-        if ca_file is not None:
-            try:
-                self._ssl = ssl.create_default_context(cafile=ca_file)
-            except (OSError, ssl.SSLError) as error:
-                words = f"ca_file {str(ca_file)!r} cannot be used: {error.strerror or error}"
-                raise SettingsError(words) from None
-        self._targets: dict[URL, aiohttp.ClientRequest] = {}
+        try:
+            self._ssl = True if ca_file is None else ssl.create_default_context(cafile=ca_file)
+        except (OSError, ssl.SSLError) as error:
+            words = f"ca_file {str(ca_file)!r} cannot be used: {error.strerror or error}"
+            raise SettingsError(words) from None
         # Looked up once for each origin.
         self._proxy_of = functools.lru_cache(_MOST_ORIGINS)(_proxy_of if trust_env else lambda *_: None)
+        self._targets: dict[URL, aiohttp.ClientRequest] = {}
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
 
@@ -119,7 +98,7 @@ class Exchange:
         max_bytes: int | None,
         max_error_bytes: int,
         admit: Admit | None = None,
-    ) -> Reply:
+    ) -> "Reply":
         """Send one request once and return the answer, whatever its status.
 
         The URL is sent as it is spelled. A good body has at most `max_bytes`, packed or unpacked; with None
@@ -135,7 +114,7 @@ class Exchange:
         AudioError
             The file of a body cannot be read, or has changed; the request was not completed.
         """
-        session, attempt, proxy = self._opened(), Attempt(), None
+        session, reply, proxy = self._opened(), Reply(), None
         loop = asyncio.get_running_loop()
 
         async def admitted(count: int) -> None:
@@ -145,7 +124,7 @@ class Exchange:
                 await admit(count)
                 limit.reschedule(loop.time() + left_s)
 
-        # Raised after the except block: an error chained to aiohttp's would carry its URL and headers.
+        # Raised after the except blocks: an error chained to aiohttp's would carry its URL and headers.
         try:
             # A limit of our own: aiohttp's does not end every request on a connection in a bad state.
             async with asyncio.timeout(timeout_s) as limit:
@@ -153,31 +132,31 @@ class Exchange:
                 target = self._target(session, url, proxy)
                 head = _head(method, url, headers, body, target if proxy is not None else None)
                 try:
-                    await attempt.connect(session, target, self._connect)
-                    status = await attempt.send(head, body)
-                    if status not in _GOOD:
-                        data = await attempt.error_body(max_error_bytes)
+                    await reply.connect(session, target, self._connect)
+                    await reply.send(head, body)
+                    if not reply.ok:
+                        await reply.read_error(max_error_bytes)
                     elif max_bytes is None:
-                        return Reply(status, attempt.headers, unread=attempt)
+                        return reply
                     else:
-                        data = await attempt.body(max_bytes, admitted)
+                        await reply.read_good(max_bytes, admitted)
                 except BaseException:
-                    attempt.drop()
-                    attempt.close()
+                    reply.drop()
+                    reply.close()
                     raise
-                attempt.close()
-                return Reply(status, attempt.headers, data, attempt.drop)
+                reply.close()
+                return reply
         except (BadAnswer, AudioError) as error:
             failure: Exception = error
         except _LOST as error:
             early = isinstance(error, aiohttp.ServerTimeoutError)
             limit_s = self._connect.sock_connect if early else timeout_s
-            failure = _failure(error, url, proxy, limit_s, wrote=attempt.wrote)
+            failure = _failure(error, url, proxy, limit_s, wrote=reply.wrote)
         raise failure.with_traceback(None) from None
 
     async def connect(
         self, url: URL, *, headers: Mapping[str, str], timeout_s: float, max_message_bytes: int
-    ) -> aiohttp.ClientWebSocketResponse | Reply:
+    ) -> "aiohttp.ClientWebSocketResponse | Reply":
         """Open a WebSocket, or return the answer that refuses it.
 
         Nothing is compressed, since Base64 audio does not shrink, and there are no pings: a service that
@@ -202,8 +181,7 @@ class Exchange:
         except aiohttp.WSServerHandshakeError as error:
             if error.status != _SWITCHING:
                 return Reply(error.status, error.headers or {})
-            words = f"{_place(url)} answered the upgrade with what is no WebSocket"
-            failure = ConnectionFailed(words, sent=False)
+            failure = ConnectionFailed(f"{_place(url)} answered with what is no WebSocket", sent=False)
         except _LOST as error:
             failure = _failure(error, url, proxy, timeout_s, wrote=False)
         raise failure.with_traceback(None) from None
@@ -223,17 +201,12 @@ class Exchange:
             # ws_connect has no argument that refuses redirects.
             refusing = aiohttp.TraceConfig()
             refusing.on_request_redirect.append(_refuse_redirect)
+            connector = aiohttp.TCPConnector(
+                limit=self._max_connections, keepalive_timeout=KEEPALIVE_S, ssl=self._ssl, ttl_dns_cache=60
+            )
+            # Proxies are looked up here; with trust_env aiohttp would also add keys of ~/.netrc.
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(
-                    limit=self._max_connections,
-                    keepalive_timeout=KEEPALIVE_S,
-                    ssl=self._ssl,
-                    ttl_dns_cache=60,
-                ),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                # Proxies are looked up here; aiohttp would also add keys of ~/.netrc.
-                trust_env=False,
-                trace_configs=[refusing],
+                connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trace_configs=[refusing]
             )
         elif self._session._loop is not asyncio.get_running_loop():  # noqa: SLF001 - `loop` is deprecated
             raise RuntimeError("a client belongs to the event loop that first used it; make one for each")
@@ -252,20 +225,24 @@ class Exchange:
         return target
 
 
-class Attempt:
-    """One request on a connection, and its answer."""
+class Reply:
+    """One request on a connection and the answer to it; of an error, as much of the body as came."""
 
-    headers: Mapping[str, str]
-    wrote = False
-    """Whether a byte of the request may have left."""
-
-    def __init__(self) -> None:
+    def __init__(self, status: int = 0, headers: Mapping[str, str] | None = None) -> None:
+        self.status, self.headers, self.body = status, headers or {}, b""
+        self.wrote = False
+        """Whether a byte of the request may have left."""
+        self.drop: Callable[[], None] = lambda: None
+        """Makes sure that the connection is not used again, for an answer that turns out to be odd."""
         # Both are cleared at the end, so that an answer that somebody keeps does not keep the connection.
         self._connection: aiohttp.connector.Connection | None = None
         self._protocol: Any = None
         self._stream: Any = None
-        self._body = bytearray()
-        self.drop: Callable[[], None] = lambda: None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the request was carried out."""
+        return self.status in _GOOD
 
     async def connect(
         self, session: aiohttp.ClientSession, target: aiohttp.ClientRequest, limit: aiohttp.ClientTimeout
@@ -295,8 +272,8 @@ class Attempt:
         # nothing happens to another exchange that has it meanwhile, and any thread may call this.
         self.drop = protocol.force_close
 
-    async def send(self, head: bytes, body: bytes | Body | None) -> int:
-        """Write the request and return the status of the answer."""
+    async def send(self, head: bytes, body: bytes | Body | None) -> None:
+        """Write the request, and wait until the answer begins."""
         protocol, transport = self._protocol, self._protocol.transport
         protocol.set_response_params(
             read_until_eof=True, auto_decompress=False, read_bufsize=_READ_BUFFER_BYTES
@@ -304,26 +281,24 @@ class Attempt:
         if transport is None or transport.is_closing():
             raise aiohttp.ClientConnectionError
         if isinstance(body, Body):
-            message = await self._send_pieces(head, body, transport)
+            await self._send_pieces(head, body, transport)
         else:
             self.wrote = True
             transport.write(head + body if body else head)
-            message = await self._answer()
-        if message.code in _IN_DOUBT or transport.get_write_buffer_size():
+            await self._begun()
+        if self.status in _IN_DOUBT or transport.get_write_buffer_size():
             self.drop()
-        self.headers = message.headers
-        return int(message.code)
 
-    async def _answer(self) -> Any:
-        """Return how the final answer begins."""
-        while True:
+    async def _begun(self) -> None:
+        status = 0
+        while status // 100 <= 1 and status != _SWITCHING:
             message, self._stream = await self._protocol.read()
-            if message.code // 100 != 1 or message.code == _SWITCHING:
-                return message
+            status, self.headers = message.code, message.headers
+        self.status = status
 
-    async def _send_pieces(self, head: bytes, body: Body, transport: asyncio.Transport) -> Any:
+    async def _send_pieces(self, head: bytes, body: Body, transport: asyncio.Transport) -> None:
         """Write the request while the answer may come: a service may refuse a file before it has read it."""
-        reading = asyncio.create_task(self._answer())
+        reading = asyncio.create_task(self._begun())
         try:
             async for piece in body.pieces(head):
                 if reading.done():
@@ -333,14 +308,14 @@ class Attempt:
                 transport.write(piece)
                 while transport.get_write_buffer_size() and not reading.done():
                     await asyncio.wait({reading}, timeout=_DRAIN_TICK_S)
-            return await reading
+            await reading
         finally:
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
 
-    async def body(self, max_bytes: int, admit: Admit) -> bytes:
-        """Return the body of a good answer, unpacked; see :meth:`Exchange.ask`."""
-        kind = BadAnswer
+    async def read_good(self, max_bytes: int, admit: Admit) -> None:
+        """Read and unpack the body of a good answer; see :meth:`Exchange.ask`."""
+        kind, chunks, size = BadAnswer, list[bytes](), 0
         try:
             # The parser has refused a length that is no number, or more than one.
             length = int(self.headers.get("Content-Length") or 0)
@@ -349,13 +324,14 @@ class Attempt:
                 await admit(length)
             room = max(length, _ADMITTED_BYTES)
             while chunk := await self._next():
-                self._body += chunk
-                _refuse_large(len(self._body), max_bytes)
-                if len(self._body) > room:
+                chunks.append(chunk)
+                size += len(chunk)
+                _refuse_large(size, max_bytes)
+                if size > room:
                     await admit(MIB)
                     room += MIB
-            data = self._unpacked(max_bytes)
-            await admit(max(0, len(data) - len(self._body)))
+            self.body = self._unpacked(chunks, max_bytes)
+            await admit(max(0, len(self.body) - size))
         except TimeoutError:
             raise
         except (aiohttp.ClientError, OSError):
@@ -365,24 +341,23 @@ class Attempt:
         except BadEncodingError as error:
             words = str(error)
         else:
-            return data
+            return
         # What came may hold the balance all the same. The trace id is shortened by whoever masks it.
-        trace_id = self.headers.get(TRACE_HEADER)
-        raise kind(words, trace_id=trace_id, remaining_characters=balance_in(bytes(self._body)))
+        balance = balance_in(b"".join(chunks))
+        raise kind(words, trace_id=self.headers.get(TRACE_HEADER), remaining_characters=balance)
 
-    async def error_body(self, max_bytes: int) -> bytes:
-        """Return what can be read of the body of an error answer, never more than `max_bytes` of it."""
+    async def read_error(self, max_bytes: int) -> None:
+        """Read what can be read of the body of an error answer, never more than `max_bytes` of it."""
+        data = b""
         with contextlib.suppress(TimeoutError, aiohttp.ClientError, OSError):
             async with asyncio.timeout(ERROR_BODY_S):
-                while len(self._body) <= max_bytes and (chunk := await self._next()):
-                    self._body += chunk
-        del self._body[max_bytes:]
+                while len(data) < max_bytes and (chunk := await self._next()):
+                    data += chunk
         with contextlib.suppress(TooLargeError, BadEncodingError):
-            return self._unpacked(max_bytes)
-        return b""
+            self.body = self._unpacked([data[:max_bytes]], max_bytes)
 
-    def _unpacked(self, max_bytes: int) -> bytes:
-        return unpack(bytes(self._body), self.headers.get("Content-Encoding", ""), max_bytes=max_bytes)
+    def _unpacked(self, chunks: list[bytes], max_bytes: int) -> bytes:
+        return unpack(b"".join(chunks), self.headers.get("Content-Encoding", ""), max_bytes=max_bytes)
 
     async def read(self) -> bytes:
         """Return what has come of an answer that was left unread, at least a byte; nothing at the end.
@@ -424,10 +399,6 @@ class Attempt:
         connection.close()
 
 
-_USED: "weakref.WeakSet[Any]" = weakref.WeakSet()
-"""The protocols of connections that had an exchange."""
-
-
 def _is_quiet(connection: Any) -> bool:
     """Return whether nothing lies in the kernel that the loop has not seen yet, an end included."""
     socket = connection.transport and connection.transport.get_extra_info("socket")
@@ -459,18 +430,13 @@ def _head(
     return f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: {_AGENT}\r\n{lines}\r\n".encode()
 
 
-_AGENT = f"speechframe/{__version__}"
-
-
 async def _refuse_redirect(
     session: aiohttp.ClientSession,  # noqa: ARG001 - aiohttp's protocol
     context: SimpleNamespace,  # noqa: ARG001 - same
     params: aiohttp.TraceRequestRedirectParams,
 ) -> None:
-    answer = params.response
-    raise aiohttp.WSServerHandshakeError(
-        answer.request_info, (), status=answer.status, headers=answer.headers
-    )
+    status, headers = params.response.status, params.response.headers
+    raise aiohttp.WSServerHandshakeError(params.response.request_info, (), status=status, headers=headers)
 
 
 def _proxy_of(scheme: str, host: str | None, port: int | None) -> URL | None:
@@ -506,8 +472,8 @@ def _failure(
     place, gate = _place(url), _place(proxy or url)
     match error:
         case TimeoutError():
-            words = f"no answer from {place}" if wrote else f"no connection to {place}"
-            return TimedOut(f"{words} within {limit_s:g} s", sent=wrote)
+            words = "no answer from" if wrote else "no connection to"
+            return TimedOut(f"{words} {place} within {limit_s:g} s", sent=wrote)
         case aiohttp.ClientHttpProxyError():
             text = f"the proxy {gate} refused the way to {place}: status {error.status}"
             return ConnectionFailed(text, sent=wrote)

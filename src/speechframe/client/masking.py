@@ -4,7 +4,7 @@ import html
 import re
 import sys
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import unquote
 
 from multidict import CIMultiDict
@@ -18,9 +18,8 @@ __all__ = ["Redactor", "refusal", "without_secrets"]
 
 E = TypeVar("E", bound=SpeechframeError)
 
+# Characters. A shorter key may be a word that texts and names hold.
 _LEAST_IN_CONTENT = 8
-"""Characters. A shorter key may be a word that texts and names hold."""
-_DEEPEST = 16
 _MAX_LOCATION_CHARACTERS = 2000
 _MAX_HOST_CHARACTERS = 253
 
@@ -83,35 +82,15 @@ class Redactor:
             masked.add(name, self.clean(value) if hidden == plain else hidden)
         return masked
 
-    def clean_value(self, value: Any, deepest: int = _DEEPEST) -> Any:
-        """Return a JSON value with secrets masked in its texts and names; what is nested deeper is None."""
-        if isinstance(value, str):
-            return self.clean(value)
-        if not isinstance(value, (list, dict)):
-            return value
-        if not deepest:
-            return None
-        if isinstance(value, list):
-            return [self.clean_value(item, deepest - 1) for item in value]
-        return {self.clean(name): self.clean_value(item, deepest - 1) for name, item in value.items()}
-
 
 def _pattern(secret: str) -> Hidden:
-    # Atomic: with backtracking, text that is nearly the key takes time exponential in its length.
-    spelled = "".join(f"(?>{'|'.join(_spellings(character))})" for character in secret)
+    spelled = ""
+    for character in secret:
+        code, plain = ord(character), re.escape(character)
+        codes = rf"\\u{code:04x}|%{code:02x}|&#(?:x0*{code:x}|0*{code});"
+        # Atomic: with backtracking, text that is nearly the key takes time exponential in its length.
+        spelled += rf"(?>{codes}|{re.escape(html.escape(character))}|\\{plain}|{plain})"
     return Hidden(f"{re.escape(secret)}|{spelled}")
-
-
-def _spellings(character: str) -> list[str]:
-    code, plain = ord(character), re.escape(character)
-    return [
-        rf"\\u{code:04x}",
-        f"%{code:02x}",
-        f"&#(?:x0*{code:x}|0*{code});",
-        re.escape(html.escape(character)),
-        rf"\\{plain}",
-        plain,
-    ]
 
 
 def refusal(status: int, headers: Mapping[str, str], body: bytes, redactor: Redactor) -> ServiceError:

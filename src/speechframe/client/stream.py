@@ -15,7 +15,7 @@ import numpy.typing as npt
 from speechframe.audio.codec import AudioInfo
 from speechframe.client.caller import Caller
 from speechframe.client.calls import Call
-from speechframe.client.exchange import Attempt, CutOffError
+from speechframe.client.exchange import CutOffError, Reply
 from speechframe.client.masking import without_secrets
 from speechframe.client.received import Received
 from speechframe.client.retries import persist
@@ -430,7 +430,7 @@ class _HttpSource:
         self.facts = StreamFacts(region, billed_characters=billed_characters(text), text=text)
         self._caller, self._call = caller, call
         self._headers: Mapping[str, str] = {}
-        self._unread: Attempt | None = None
+        self._unread: Reply | None = None
         self._size = 0
         self._most_bytes = caller.bounds.download_bytes_for(call.request)
         self._silence_s = caller.timeouts.attempt_s(len(text))
@@ -448,7 +448,7 @@ class _HttpSource:
             timeout_s=self._silence_s,
             max_bytes=None,
         )
-        self._headers, self._unread = raw.headers, raw.unread
+        self._headers, self._unread = raw.headers, raw.reply
         self.facts.trace_id = raw.trace_id
         self.facts.warnings += warnings_of(raw.headers, clean=caller.redactor.clean)
         if raw.headers.get("Content-Encoding", "").strip().lower() not in {"", "identity"}:
