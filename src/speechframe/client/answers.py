@@ -11,19 +11,13 @@ from speechframe.audio.codec import AudioInfo, forced_shape, inspect, with_lengt
 from speechframe.client.exchange import Reply
 from speechframe.client.masking import Redactor, without_secrets
 from speechframe.errors import AudioError, BadAnswer
-from speechframe.spec import locales
-from speechframe.spec.billing import (
-    CREDIT,
-    billed_characters,
-    convert_millicredits,
-    to_credits,
-    translate_millicredits,
-)
+from speechframe.spec import billing, locales
 from speechframe.spec.changer import ConvertRequest
 from speechframe.spec.chosen import ROUTE_WARNING, read_route
 from speechframe.spec.limits import default_sample_rate_hz
 from speechframe.spec.speech import Format, GenerateRequest, Model
 from speechframe.spec.translate import TranslateRequest
+from speechframe.wire.answers import balance_in
 from speechframe.wire.bodies import Generated, decode_generate
 from speechframe.wire.changer import decode_convert
 from speechframe.wire.errors import Clean, one_line, warnings_of
@@ -46,16 +40,12 @@ class Raw:
 
     Parameters
     ----------
-    body, headers
+    body, headers, trace_id, region
         Of the answer; the body is unpacked.
-    trace_id
-        The service's id of the answer.
     latency_ms
         Time of the attempt.
-    region
-        The region that answered.
     redactor, reply
-        Mask keys in what is shown of the answer; read a stream as it comes, and close its connection.
+        What masks keys in the rest of the answer; what reads a stream, and closes the connection.
     """
 
     body: bytes = field(repr=False)
@@ -70,24 +60,22 @@ class Raw:
 def explained(error: BadAnswer, raw: Raw, load: Callable[[bytes], Any] | None = None) -> BadAnswer:
     """Return the error of an answer that cannot be used, without secrets and with the answer's trace id.
 
-    A body that `load` does not take is described, since it may come from another kind of server.
+    A body that `load` does not take is described, since it may come from another kind of server. The same
+    error is returned, so that it may be raised where it was caught without being its own context.
     """
     # On a connection with an answer too many, each call would get the answer of the call before.
     raw.reply.drop()
-    if load is not None:
-        try:
+    if error.remaining_characters is None:
+        error.remaining_characters = balance_in(raw.body)
+    try:
+        if load is not None:
             load(raw.body)
-        except BadAnswer as no_json:
-            clean = raw.redactor.clean
-            kind = one_line(
-                raw.headers.get("Content-Type", "") or "no content type", _SHOWN_CHARACTERS, clean
-            )
-            start = one_line(raw.body[:_HEAD_BYTES].decode("utf-8", "replace"), _SHOWN_CHARACTERS, clean)
-            said = f"it begins {start!r}" if start else "it is empty"
-            error = type(error)(
-                f"the answer is no JSON object: status 200, {kind}, {said}. {no_json}",
-                remaining_characters=error.remaining_characters or no_json.remaining_characters,
-            )
+    except BadAnswer as no_json:
+        kind = one_line(raw.headers.get("Content-Type") or "no content type", _SHOWN_CHARACTERS)
+        head = raw.body[:_HEAD_BYTES].decode("utf-8", "replace")
+        start = one_line(head, _SHOWN_CHARACTERS, raw.redactor.clean)
+        said = f"it begins {start!r}" if start else "it is empty"
+        error.args = (f"the answer is no JSON object: status 200, {kind}, {said}. {no_json}",)
     error.trace_id = raw.trace_id
     return without_secrets(error, raw.redactor)
 
@@ -104,21 +92,14 @@ class Spoken:
         What the audio's own headers say (for raw formats: what was asked for), not what the answer claims.
     words
         Word, start and end in milliseconds; none from the voice changer and of streams.
-    billed_characters
-        Characters this call should have cost, by the rule of `spec.billing`.
-    remaining_characters
-        The balance after the call; None when the service did not say.
+    billed_characters, remaining_characters
+        What this call should have cost, by the rule of `spec.billing`; the balance after it, if it is said.
     warnings
         The answer's ``warning``, its ``X-Speech-Warning`` headers, and what the client noticed itself
         (such as words that run backwards, or a length that is not the audio's).
-    trace_id
-        The service's id of the answer.
-    latency_ms
-        Time of the successful attempt, download included.
-    region
-        The region that answered.
-    attempts
-        How many attempts it took.
+    trace_id, region, latency_ms, attempts
+        The service's id of the answer, the region that gave it, the time of the successful attempt with its
+        download, and how many attempts it took.
     said_seconds
         The length the answer claims; None where it claims none, or what is no length.
     transcription
@@ -143,15 +124,9 @@ class Spoken:
 
 
 def spoken_of(raw: Raw, audio: bytes | None, request: Any, clip_seconds: float | None) -> Spoken:
-    """Return what an answer with audio holds.
+    """Return what an answer holds, with the `audio` behind its URL, where it has one.
 
-    `audio` is what was behind the answer's URL, where it has one; `clip_seconds` the length of a changed
-    clip.
-
-    Raises
-    ------
-    BadAnswer
-        The answer holds no audio that can be read, or nothing in a stream says that it is all there.
+    BadAnswer is raised where that is no audio, or where nothing in a stream says that it is all there.
     """
     said, clean, content = _said(raw, request, clip_seconds), raw.redactor.clean, raw.redactor.content
     rate_hz = request.sample_rate or default_sample_rate_hz(getattr(request, "model", None) or Model.FALCON_2)
@@ -159,7 +134,7 @@ def spoken_of(raw: Raw, audio: bytes | None, request: Any, clip_seconds: float |
     audio = said.audio if audio is None else audio
     found = _inspected(audio, request.format, rate_hz, asked.channels, clean)
     if isinstance(found, str):
-        raise BadAnswer(found, remaining_characters=said.remaining_characters)
+        raise BadAnswer(found)
     channels = f"{found.channels} channel{'s' if found.channels > 1 else ''}"
     shape = (
         (request.format.value, found.format.value),
@@ -172,9 +147,9 @@ def spoken_of(raw: Raw, audio: bytes | None, request: Any, clip_seconds: float |
     if off_s > max(_LENGTH_TOLERANCE_S, _LENGTH_TOLERANCE * (said_seconds or 0.0)):
         notes.append(f"the answer says {said_seconds:.2f} s of audio, it holds {seconds:.2f} s")
     if clip_seconds is None:
-        billed = billed_characters(request.text)
+        billed = billing.billed_characters(request.text)
     else:
-        billed = ceil(convert_millicredits(clip_seconds) / CREDIT)
+        billed = ceil(billing.convert_millicredits(clip_seconds) / billing.CREDIT)
     transcription = getattr(said, "transcription", None)
     return Spoken(
         audio=audio,
@@ -242,22 +217,12 @@ class Translated:
         The languages each text went through (``en>pt-BR>es``), as far as the service or the call says.
     text_warnings
         What the service says of single texts.
-    billed_characters
-        Characters this call should have cost, by the rule of `spec.billing`.
-    credits_used
-        What the answer says it cost; None when it does not.
+    billed_characters, trace_id, latency_ms, region, attempts
+        As of :class:`Spoken`.
+    credits_used, target
+        What the answer says it cost, and the language it says it is in; None when it does not.
     warnings
         What concerns the call as a whole: of the service, and what the client noticed itself.
-    trace_id
-        The service's id of the answer.
-    latency_ms
-        Time of the successful attempt.
-    region
-        The region that answered.
-    attempts
-        How many attempts it took.
-    target
-        The language that the answer says it is in; None when it does not.
 
     Examples
     --------
@@ -280,13 +245,7 @@ class Translated:
 
 
 def translated_of(raw: Raw, request: TranslateRequest) -> Translated:
-    """Return what the answer to a translation call holds, with every warning at the text it is about.
-
-    Raises
-    ------
-    BadAnswer
-        The answer is not one translation for each text, in their order.
-    """
+    """Return what the answer to a translation call holds, with every warning at the text it is about."""
     said = decode_translate(raw.body, request.texts)
     source, target = request.source_language, request.target_language
     routes, of_texts, notes = _placed(warnings_of(raw.headers), len(request.texts))
@@ -296,7 +255,7 @@ def translated_of(raw: Raw, request: TranslateRequest) -> Translated:
             way or (None if told else f"{source}>{target}")
             for way, told in zip(routes, of_texts, strict=True)
         ]
-    price = to_credits(translate_millicredits(request.texts))
+    price = billing.to_credits(billing.translate_millicredits(request.texts))
     notes += said.notes
     if said.credits_used is not None and said.credits_used != price:
         notes.append(f"the service says the call cost {said.credits_used:g} credits, not {price:g}")

@@ -25,7 +25,7 @@ from speechframe.settings.hidden import header_text, hidden_key, without_keys
 from speechframe.spec.chosen import API_KEY_HEADER, IDEMPOTENCY_HEADER, TAKE_HEADER
 from speechframe.spec.codes import HttpErrorCode
 from speechframe.spec.endpoints import by_name
-from speechframe.wire.answers import balance_in, decode_object, loaded
+from speechframe.wire.answers import decode_object, loaded
 from speechframe.wire.errors import trace_id_of
 
 __all__ = ["Caller"]
@@ -33,8 +33,8 @@ __all__ = ["Caller"]
 T = TypeVar("T")
 
 JSON = "application/json"
+# Answers from this size on are read in a thread, while other calls go on.
 _LARGE_BYTES = 4 * MIB
-"""Answers from this size on are read in a thread, while other calls go on."""
 
 
 class Caller:
@@ -79,14 +79,14 @@ class Caller:
             ca_file=settings.ca_file,
         )
         self.slots = ContextSlots()
+        # What is closed with the client.
         self.opened: weakref.WeakSet[Any] = weakref.WeakSet()
-        """What is closed with the client."""
 
     def __repr__(self) -> str:
         """Return the service and its regions, never the key."""
-        # Also of a client whose making failed: its repr stands in the traceback.
         settings = getattr(self, "_settings", None)
         if settings is None:
+            # The making of the client failed: its repr stands in the traceback.
             return "Client()"
         return f"Client(service={settings.identity()!r}, regions={tuple(settings.addresses())!r})"
 
@@ -157,10 +157,7 @@ class Caller:
             try:
                 audio = await self.fetch(url, max_bytes=most_bytes, region=raw.region)
             except BadAnswer as error:
-                failure = error
-            if audio is None:
-                failure.remaining_characters = balance_in(raw.body)
-                raise explained(failure, raw)
+                raise explained(error, raw) from None
         if len(raw.body) < _LARGE_BYTES:
             answer = call.decode(raw, audio=audio)
         else:
@@ -284,17 +281,10 @@ class Caller:
                 admit=admit,
             )
         except SpeechframeError as error:
-            failure = without_secrets(error, self.redactor)
-        raise failure
+            raise without_secrets(error, self.redactor) from None
 
     async def limits(self) -> dict[str, Any] | None:
-        """Return the page of limits of a speechframe service (our addition); None from any other service.
-
-        Raises
-        ------
-        ServiceError, ConnectionFailed
-            When the service cannot be reached or is too busy to say.
-        """
+        """Return the page of limits of a speechframe service (our addition); None from any other service."""
         try:
             page = await self.get("limits", decode_object)
         except ServiceError as error:
@@ -330,17 +320,10 @@ class Caller:
         try:
             return decode(raw.body)
         except BadAnswer as error:
-            failure = explained(error, raw, loaded)
-        raise failure
+            raise explained(error, raw, loaded) from None
 
     def url(self, region: str, endpoint: str) -> URL:
-        """Return the address of an endpoint in a region.
-
-        Raises
-        ------
-        SettingsError
-            There is no such region.
-        """
+        """Return the address of an endpoint in a region; SettingsError where there is no such region."""
         if region not in self.regions:
             raise SettingsError(f"there is no region {region!r} here, only {', '.join(self.regions)}")
         return URL(self.health.addresses[region] + by_name(endpoint).path)

@@ -27,8 +27,8 @@ __all__ = ["Call", "accepted", "change_call", "generate_call", "stream_call", "t
 
 R = TypeVar("R", bound=DocumentModel)
 
+# Fields that have an argument of another name.
 _OTHER_NAMES = frozenset({"text", "voice_id", "model_version", "file", "file_url", "multi_native_locale"})
-"""Fields that have an argument of another name."""
 _AUDIO_INSIDE = re.compile(rb'"encoded(?:Audio|_audio)"\s*:\s*"[^"]')
 
 
@@ -109,12 +109,7 @@ class Call(Generic[R]):
     def decode(self, raw: Raw, *, audio: bytes | None = None) -> Any:
         """Return what an answer holds, a :class:`Spoken` or a :class:`Translated`; any thread may do it.
 
-        Parameters
-        ----------
-        raw
-            The answer, as ``Client.send_once`` returns it.
-        audio
-            What was behind :meth:`audio_url`, where the answer has one.
+        `raw` is the answer as ``Client.send_raw`` returns it, `audio` what was behind its :meth:`audio_url`.
 
         Raises
         ------
@@ -129,8 +124,8 @@ class Call(Generic[R]):
             clip_seconds = self.body.upload.audio_seconds if isinstance(self.body, Body) else None
             return spoken_of(raw, audio, request, clip_seconds)
         except BadAnswer as error:
-            failure = explained(error, raw, None if self.operation == "stream" else decode_object)
-        raise failure
+            load = None if self.operation == "stream" else decode_object
+            raise explained(error, raw, load) from None
 
 
 def generate_call(text: str, *, voice: str, model: str = "gen2", **given: Any) -> Call[GenerateRequest]:
@@ -208,13 +203,7 @@ def _call(
 
 
 def accepted(checked: Checked[R], model: type[R]) -> R:
-    """Return the request that a check found right.
-
-    Raises
-    ------
-    InvalidRows
-        For a value out of range, or a field that does not exist; ``problems`` lists all.
-    """
+    """Return the request that a check found right; InvalidRows has every problem, unknown fields too."""
     known = ", ".join(name for name in model.model_fields if name not in _OTHER_NAMES)
     problems = [
         {"field": p.field, "problem": p.problem, "value": p.value, "allowed": p.allowed}

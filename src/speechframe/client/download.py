@@ -58,12 +58,7 @@ async def fetch(
     """Return the bytes behind an address that an answer from `base` named; `service` are its own addresses.
 
     A dropped connection, a truncated body, a 5xx, a 408 and a 429 are tried again by themselves, since
-    fetching costs nothing and the call was paid for.
-
-    Raises
-    ------
-    BadAnswer
-        They cannot be fetched within the limit, or must not be.
+    fetching costs nothing and the call was paid for. BadAnswer says why they cannot be fetched.
     """
     deadline_s = time.monotonic() + timeout_s
     problem = f"no time was left of {timeout_s:g} s"
@@ -108,13 +103,7 @@ async def fetch(
 
 
 def _checked(address: str, base: URL, service: Collection[str]) -> URL:
-    """Return the URL to fetch, spelled exactly as it was given: a signature covers the spelling.
-
-    Raises
-    ------
-    BadAnswer
-        When the rule of this module forbids it.
-    """
+    """Return the URL to fetch, spelled exactly as it was given: a signature covers the spelling."""
     stripped = address.strip()
     if len(stripped) > _MAX_URL_CHARACTERS or not stripped.isprintable() or " " in stripped:
         raise BadAnswer("the audio's address is no URL")

@@ -83,7 +83,6 @@ class Exchange:
             raise SettingsError(words) from None
         # Looked up once for each origin.
         self._proxy_of = functools.lru_cache(_MOST_ORIGINS)(_proxy_of if trust_env else lambda *_: None)
-        self._targets: dict[URL, aiohttp.ClientRequest] = {}
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
 
@@ -104,18 +103,10 @@ class Exchange:
         The URL is sent as it is spelled. A good body has at most `max_bytes`, packed or unpacked; with None
         it is left unread, and `timeout_s` ends when the answer begins. `admit` is awaited before so many more
         bytes of a good answer are read, and that time does not count.
-
-        Raises
-        ------
-        ConnectionFailed, TimedOut
-            No answer; ``sent`` is False only when it is certain that no byte of the request was written.
-        BadAnswer
-            A good status with a body that is too large or wrongly encoded; CutOffError for a truncated one.
-        AudioError
-            The file of a body cannot be read, or has changed; the request was not completed.
+        Errors are those of :meth:`Caller.send_raw`, with CutOffError for a truncated body.
         """
-        session, reply, proxy = self._opened(), Reply(), None
-        loop = asyncio.get_running_loop()
+        loop, session = asyncio.get_running_loop(), self._opened()
+        reply, proxy = Reply(), None
 
         async def admitted(count: int) -> None:
             if admit is not None and count:
@@ -129,7 +120,10 @@ class Exchange:
             # A limit of our own: aiohttp's does not end every request on a connection in a bad state.
             async with asyncio.timeout(timeout_s) as limit:
                 proxy = self._proxy_of(url.scheme, url.host, url.port)
-                target = self._target(session, url, proxy)
+                # A proxy's password is added to the target when it is connected: such a target serves once.
+                target = (
+                    self._target(url.origin()) if proxy is None else _target(session, url.origin(), proxy)
+                )
                 head = _head(method, url, headers, body, target if proxy is not None else None)
                 try:
                     await reply.connect(session, target, self._connect)
@@ -160,12 +154,7 @@ class Exchange:
         """Open a WebSocket, or return the answer that refuses it.
 
         Nothing is compressed, since Base64 audio does not shrink, and there are no pings: a service that
-        waits for its slow reader answers none.
-
-        Raises
-        ------
-        ConnectionFailed, TimedOut
-            There is no connection; nothing was asked for yet, so ``sent`` is False.
+        waits for its slow reader answers none. ConnectionFailed and TimedOut are never ``sent``.
         """
         session, proxy = self._opened(), self._proxy_of(url.scheme, url.host, url.port)
         try:
@@ -178,18 +167,15 @@ class Exchange:
                     max_msg_size=max_message_bytes,
                     timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_S),
                 )
-        except aiohttp.WSServerHandshakeError as error:
-            if error.status != _SWITCHING:
-                return Reply(error.status, error.headers or {})
-            failure = ConnectionFailed(f"{_place(url)} answered with what is no WebSocket", sent=False)
         except _LOST as error:
+            if isinstance(error, aiohttp.WSServerHandshakeError) and error.status != _SWITCHING:
+                return Reply(error.status, error.headers)
             failure = _failure(error, url, proxy, timeout_s, wrote=False)
         raise failure.with_traceback(None) from None
 
     async def close(self) -> None:
         """Close every connection; further exchanges raise RuntimeError."""
         self._closed = True
-        self._targets.clear()
         session, self._session = self._session, None
         if session is not None:
             await session.close()
@@ -208,21 +194,16 @@ class Exchange:
             self._session = aiohttp.ClientSession(
                 connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trace_configs=[refusing]
             )
+            self._target = functools.lru_cache(_MOST_ORIGINS)(functools.partial(_target, self._session))
         elif self._session._loop is not asyncio.get_running_loop():  # noqa: SLF001 - `loop` is deprecated
             raise RuntimeError("a client belongs to the event loop that first used it; make one for each")
         return self._session
 
-    def _target(self, session: aiohttp.ClientSession, url: URL, proxy: URL | None) -> aiohttp.ClientRequest:
-        """Return what the pool has to know to find a connection."""
-        origin = url.origin()
-        target = self._targets.get(origin)
-        if target is None or proxy is not None:
-            loop = asyncio.get_running_loop()
-            target = aiohttp.ClientRequest("GET", origin, loop=loop, session=session, proxy=proxy)
-            # A proxy's password is added to the target when it is connected: such a target serves once.
-            if proxy is None and len(self._targets) < _MOST_ORIGINS:
-                self._targets[origin] = target
-        return target
+
+def _target(session: aiohttp.ClientSession, origin: URL, proxy: URL | None = None) -> aiohttp.ClientRequest:
+    """Return what the pool has to know to find a connection."""
+    loop = asyncio.get_running_loop()
+    return aiohttp.ClientRequest("GET", origin, loop=loop, session=session, proxy=proxy)
 
 
 class Reply:
@@ -230,10 +211,9 @@ class Reply:
 
     def __init__(self, status: int = 0, headers: Mapping[str, str] | None = None) -> None:
         self.status, self.headers, self.body = status, headers or {}, b""
-        self.wrote = False
-        """Whether a byte of the request may have left."""
+        self.wrote = False  # whether a byte of the request may have left
+        # Makes sure that the connection is not used again, for an answer that turns out to be odd.
         self.drop: Callable[[], None] = lambda: None
-        """Makes sure that the connection is not used again, for an answer that turns out to be odd."""
         # Both are cleared at the end, so that an answer that somebody keeps does not keep the connection.
         self._connection: aiohttp.connector.Connection | None = None
         self._protocol: Any = None
@@ -330,7 +310,8 @@ class Reply:
                 if size > room:
                     await admit(MIB)
                     room += MIB
-            self.body = self._unpacked(chunks, max_bytes)
+            encoding = self.headers.get("Content-Encoding", "")
+            self.body = unpack(b"".join(chunks), encoding, max_bytes=max_bytes)
             await admit(max(0, len(self.body) - size))
         except TimeoutError:
             raise
@@ -354,19 +335,11 @@ class Reply:
                 while len(data) < max_bytes and (chunk := await self._next()):
                     data += chunk
         with contextlib.suppress(TooLargeError, BadEncodingError):
-            self.body = self._unpacked([data[:max_bytes]], max_bytes)
-
-    def _unpacked(self, chunks: list[bytes], max_bytes: int) -> bytes:
-        return unpack(b"".join(chunks), self.headers.get("Content-Encoding", ""), max_bytes=max_bytes)
+            encoding = self.headers.get("Content-Encoding", "")
+            self.body = unpack(data[:max_bytes], encoding, max_bytes=max_bytes)
 
     async def read(self) -> bytes:
-        """Return what has come of an answer that was left unread, at least a byte; nothing at the end.
-
-        Raises
-        ------
-        CutOffError
-            The connection ended within the body.
-        """
+        """Return what has come of an answer that was left unread, at least a byte; nothing at the end."""
         try:
             data = await self._next()
         except TimeoutError:
@@ -461,15 +434,11 @@ def _refuse_large(size: int, max_bytes: int) -> None:
         raise TooLargeError(f"{found} (max_answer_mb= allows more)")
 
 
-def _place(url: URL) -> str:
-    return f"{url.host}:{url.port}"
-
-
 def _failure(
     error: Exception, url: URL, proxy: URL | None, limit_s: float | None, *, wrote: bool
 ) -> ConnectionFailed:
     """Say what failed, without aiohttp's words: they show whole URLs, signatures included."""
-    place, gate = _place(url), _place(proxy or url)
+    place, gate = (f"{at.host}:{at.port}" for at in (url, proxy or url))
     match error:
         case TimeoutError():
             words = "no answer from" if wrote else "no connection to"
@@ -477,7 +446,7 @@ def _failure(
         case aiohttp.ClientHttpProxyError():
             text = f"the proxy {gate} refused the way to {place}: status {error.status}"
             return ConnectionFailed(text, sent=wrote)
-        case HttpProcessingError():
+        case HttpProcessingError() | aiohttp.WSServerHandshakeError():
             text = f"{place} sent what is no HTTP answer"
         case aiohttp.ClientProxyConnectionError():
             text = f"the proxy {gate} cannot be reached"

@@ -13,19 +13,19 @@ __all__ = ["MIB", "Bounds", "Timeouts"]
 KIB = 1024
 MIB = 1024 * KIB
 
+# Speech takes about 0.07 s a character; slowed down, of a script with a word a character, perhaps 0.6.
 _SECONDS_A_CHARACTER = 0.4
-"""Speech takes about 0.07 s a character; slowed down, of a script with a word a character, perhaps 0.6."""
 _GRACE_S = 10.0
-_FRAME_BYTES = ChannelType.STEREO.channels * 2
 _LONGEST_S = 86_400.0
-_JSON_BYTES = 1000
-"""For each character of a text: words with their times. For each second of a clip: its transcription."""
+# A changed voice at the lowest rate takes perhaps half as long again; some services are slower.
 _SLOWEST = 4.0
-"""A changed voice at the lowest rate takes perhaps half as long again; some services are slower."""
-_JSON_BYTES_A_TEXT = 200
-_JSON_BYTES_A_TRANSLATED_CHARACTER = 12
-"""A character outside the basic plane, written as two escapes."""
+_FRAME_BYTES = ChannelType.STEREO.channels * 2
 _USUAL_RATE_HZ = float(GenerateRequest.model_fields["sample_rate"].get_default())
+# For each character of a text: words with their times. For each second of a clip: its transcription.
+_JSON_BYTES = 1000
+_JSON_BYTES_A_TEXT = 200
+# A character outside the basic plane, written as two escapes.
+_JSON_BYTES_A_TRANSLATED_CHARACTER = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +84,12 @@ class Bounds:
 
     Parameters
     ----------
-    answer_bytes
-        The most of any answer with audio, Base64 audio included.
-    listing_bytes
-        Any other body with status 200.
+    answer_bytes, listing_bytes
+        Answers with audio, Base64 included, or translations; any other body with status 200.
     error_bytes
         The body of an error answer; a longer one is read no further, and its status counts.
     download_bytes
-        The most of any audio that is not in Base64.
+        Audio that is not in Base64.
     """
 
     answer_bytes: int = 384 * MIB

@@ -57,13 +57,7 @@ class Received:
         self._data += piece
 
     def info(self) -> AudioInfo:
-        """Return what came so far: by its own headers, where it has any.
-
-        Raises
-        ------
-        AudioError
-            What came is no audio of the format that was asked for, or not enough of it to tell.
-        """
+        """Return what came so far, by its own headers where it has any; AudioError while that is no audio."""
         if not self._data:
             raise AudioError("no audio: there are no bytes")
         return codec.inspect(**self._whole_samples())

@@ -15,8 +15,8 @@ __all__ = ["Patience", "Regions", "persist"]
 
 T = TypeVar("T")
 
+# How long a region that could not serve is not the first choice.
 COOL_S = 30.0
-"""How long a region that could not serve is not the first choice."""
 
 _log = logging.getLogger("speechframe")
 
@@ -92,12 +92,7 @@ async def persist(send: Callable[[str], Awaitable[T]], regions: Regions, patienc
     """Return what `send` returns for a region, and the number of attempts that took.
 
     After a 503, or a connection that failed before the request was sent, each other region is tried once
-    without a wait; then all begin anew, after a wait.
-
-    Raises
-    ------
-    SpeechframeError
-        The error of the last attempt; a :class:`ServiceError` carries the number of attempts.
+    without a wait; then all begin anew, after a wait. The error of the last attempt is raised.
     """
     began_s, order, made, rounds = time.monotonic(), regions.order(), 0, 0
     while True:

@@ -19,15 +19,14 @@ from speechframe.wire.changer import Form
 
 __all__ = ["Body", "Upload", "file_of_samples", "upload_of", "upload_of_bytes"]
 
+# How much of a file is in memory while it is sent.
 PIECE_BYTES = 256 * 1024
-"""How much of a file is in memory while it is sent."""
-
 _ENDINGS = {"mpeg": "mp3", "mp4": "m4a"}
 _MOST_CHANNELS = 8
 _RATES_HZ = range(4000, 192_001)
 _WHOLE_SCALE = {"int16": 1 << 15, "int32": 1 << 31}
+# Resampling takes peaks a little over 1; values far beyond are on another scale.
 _LOUDEST = 1.5
-"""Resampling takes peaks a little over 1; values far beyond are on another scale."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +68,7 @@ class Body:
     async def pieces(self, head: bytes) -> AsyncIterator[bytes]:
         """Yield `head` and the form; the last of it only when the file's bytes are those of the hash.
 
-        Raises
-        ------
-        AudioError
-            When the file is gone or has changed: the request stays incomplete, and no service carries it out.
+        AudioError is raised when they are not: the request stays incomplete, and no service carries it out.
         """
         clip, digest, size, held = self.upload, hashlib.sha256(), 0, head + self.form.head
         try:
@@ -97,15 +93,7 @@ class Body:
 
 
 def upload_of(audio: Any) -> Upload:
-    """Return a clip given as bytes, as a path, or as a pair of an array and its rate in Hz.
-
-    Raises
-    ------
-    AudioError
-        When it is no audio, or none that can be read here.
-    TypeError
-        For anything else.
-    """
+    """Return a clip given as bytes, as a path, or as a pair of an array and its rate in Hz."""
     if isinstance(audio, (bytes, bytearray, memoryview)):
         return upload_of_bytes(bytes(audio))
     if isinstance(audio, tuple) and len(audio) == 2:  # noqa: PLR2004 - a pair
@@ -131,13 +119,7 @@ def upload_of(audio: Any) -> Upload:
 
 
 def upload_of_bytes(data: bytes, path: Path | None = None) -> Upload:
-    """Return the clip of a file's bytes, which are kept where there is no `path` to read them from again.
-
-    Raises
-    ------
-    AudioError
-        When it is no audio, or too large to be sent.
-    """
+    """Return the clip of a file's bytes, which are kept where there is no `path` to read them from again."""
     _refuse_large(len(data))
     found, sha256 = length_of(data), hashlib.sha256(data).hexdigest()
     kept = data if path is None else b""
@@ -155,12 +137,8 @@ def file_of_samples(samples: Any, sample_rate_hz: Any) -> bytes:
     """Return samples as a WAV file of 16 bits: equal samples give equal bytes on every machine.
 
     `samples` are ``(frames,)`` or ``(frames, channels)``: floats in [-1, 1], or int16 or int32 in their full
-    range. An array of few rows and many columns is taken for ``(channels, frames)``.
-
-    Raises
-    ------
-    AudioError
-        For samples of any other kind, values that are no numbers, or no samples at all.
+    range. An array of few rows and many columns is taken for ``(channels, frames)``. Anything else is an
+    AudioError.
 
     Examples
     --------
