@@ -55,17 +55,7 @@ FAILURES = {
 }  # fmt: skip
 
 
-BODY_SHOWN = pytest.mark.xfail(
-    strict=True, reason="a traceback with locals shows the body of an answer that echoes the key"
-)
-TRACE_ID_SHOWN = pytest.mark.xfail(
-    strict=True, reason="a traceback with locals shows the trace id of a bad listing unmasked"
-)
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=BODY_SHOWN) if name == "bad answer" else name for name in FAILURES]
-)
+@pytest.mark.parametrize("name", FAILURES)
 async def test_no_failure_shows_the_key(odd, settings, call, key, name, caplog):
     caplog.set_level(logging.DEBUG)
     odd.script(FAILURES[name](odd, f"no such key {key} ({quote(key)}), you sent api-key: {key}", key))
@@ -76,7 +66,6 @@ async def test_no_failure_shows_the_key(odd, settings, call, key, name, caplog):
     assert_hidden(caplog.text, key)
 
 
-@TRACE_ID_SHOWN
 async def test_no_listing_failure_shows_key_or_token(odd, client, key):
     token, path = "tok-0123456789-abcdef", "/v1/speech/voices"
     for answer in (

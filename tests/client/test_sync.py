@@ -24,7 +24,7 @@ _TWINS = {Stream: SyncStream, StreamSession: SyncStreamSession, StreamContext: S
 
 INNER = {
     "begun", "keep", "owning", "fail", "take", "look", "next_event", "event", "facts", "silence_s", "close",
-    "get", "url", "headers_of", "redactor_of", "exchange", "health", "redactor", "timeouts", "bounds", "patience",
+    "ask", "get", "url", "headers_of", "redactor_of", "exchange", "health", "redactor", "timeouts", "bounds", "patience",
     "open", "slots", "send_raw", "fetch", "broken",
 }  # fmt: skip
 """What other modules of the room call, and no user."""

@@ -5,7 +5,7 @@ A call goes down this list:
 - `client`: a method for each endpoint; `sync`: the same without ``await``
 - `calls`: a checked request and its bytes, and how its answer is read; `upload`: the clip in a request
 - `caller`: one attempt (``send_once``), or attempts until one works (``call``); `retries`: when and where
-- `exchange`: one request over aiohttp; `reading`: the answer's body; `download`: audio that came as a URL
+- `exchange`: one request over aiohttp and its answer; `download`: audio that came as a URL
 - `answers`: what is read in an answer; `masking`: errors, and keys that show nowhere
 - `limits`: time limits and sizes
 

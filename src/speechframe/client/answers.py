@@ -4,30 +4,27 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
+from math import ceil
 from typing import Any
 
 from speechframe.audio.codec import AudioInfo, forced_shape, inspect, with_length
+from speechframe.client.exchange import Reply
 from speechframe.client.masking import Redactor, without_secrets
 from speechframe.errors import AudioError, BadAnswer
-from speechframe.spec import locales
-from speechframe.spec.billing import to_credits, translate_millicredits
+from speechframe.spec import billing, locales
 from speechframe.spec.changer import ConvertRequest
 from speechframe.spec.chosen import ROUTE_WARNING, read_route
 from speechframe.spec.limits import default_sample_rate_hz
-from speechframe.spec.speech import ChannelType, Format, GenerateRequest, Model, StreamRequest
+from speechframe.spec.speech import Format, GenerateRequest, Model
 from speechframe.spec.translate import TranslateRequest
-from speechframe.wire.answers import loaded
-from speechframe.wire.bodies import Generated
-from speechframe.wire.changer import Converted
-from speechframe.wire.errors import one_line, trace_id_of, warnings_of
+from speechframe.wire.answers import balance_in
+from speechframe.wire.bodies import Generated, decode_generate
+from speechframe.wire.changer import decode_convert
+from speechframe.wire.errors import Clean, one_line, warnings_of
 from speechframe.wire.stream import NO_END, tells_its_end, words_instead
 from speechframe.wire.translate import decode_translate
 
 __all__ = ["Raw", "Spoken", "Translated"]
-
-Asked = GenerateRequest | StreamRequest | ConvertRequest
-"""What audio may be asked for with."""
 
 _HEAD_BYTES = 4096
 _SHOWN_CHARACTERS = 80
@@ -43,19 +40,12 @@ class Raw:
 
     Parameters
     ----------
-    body, headers
+    body, headers, trace_id, region
         Of the answer; the body is unpacked.
-    trace_id
-        The service's id of the answer.
     latency_ms
         Time of the attempt.
-    region
-        The region that answered.
-    redactor
-        Masks keys in what is shown of the answer.
-    drop
-        Closes the connection that the answer came on, from any thread: on a connection with an answer too
-        many, each call would get the answer of the call before.
+    redactor, reply
+        What masks keys in the rest of the answer; what reads a stream, and closes the connection.
     """
 
     body: bytes = field(repr=False)
@@ -64,44 +54,30 @@ class Raw:
     latency_ms: float
     region: str
     redactor: Redactor = field(default_factory=Redactor, repr=False, compare=False)
-    drop: Callable[[], None] = field(default=lambda: None, repr=False, compare=False)
-
-    def warnings(self, *further: str | None) -> tuple[str, ...]:
-        """Return `further` and the answer's warning headers, each once."""
-        return warnings_of(self.headers, *further, clean=self.redactor.clean)
-
-    def facts(self) -> dict[str, Any]:
-        """Return what every answer says of its attempt."""
-        return {"trace_id": self.trace_id, "latency_ms": self.latency_ms, "region": self.region}
+    reply: Reply = field(default_factory=Reply, repr=False, compare=False)
 
 
-def refuse_no_json(status: int, body: bytes, headers: Mapping[str, str], redactor: Redactor) -> None:
-    """Raise BadAnswer for a body that does not even begin like a JSON object, such as a page of HTML."""
-    if body[:1] != b"{" and not body.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
-        raise BadAnswer(
-            _no_json(status, body, headers, redactor), trace_id=trace_id_of(headers, redactor.clean)
-        )
+def explained(error: BadAnswer, raw: Raw, load: Callable[[bytes], Any] | None = None) -> BadAnswer:
+    """Return the error of an answer that cannot be used, without secrets and with the answer's trace id.
 
-
-def explained(error: BadAnswer, raw: Raw, *, is_json: bool) -> BadAnswer:
-    """Return the error of an answer that cannot be used, without secrets and with the answer's trace id."""
-    raw.drop()
-    if is_json:
-        try:
-            loaded(raw.body)
-        except BadAnswer as no_json:
-            words = _no_json(200, raw.body, raw.headers, raw.redactor)
-            balance = error.remaining_characters or no_json.remaining_characters
-            error = type(error)(f"{words}. {no_json}", remaining_characters=balance)
+    A body that `load` does not take is described, since it may come from another kind of server. The same
+    error is returned, so that it may be raised where it was caught without being its own context.
+    """
+    # On a connection with an answer too many, each call would get the answer of the call before.
+    raw.reply.drop()
+    if error.remaining_characters is None:
+        error.remaining_characters = balance_in(raw.body)
+    try:
+        if load is not None:
+            load(raw.body)
+    except BadAnswer as no_json:
+        kind = one_line(raw.headers.get("Content-Type") or "no content type", _SHOWN_CHARACTERS)
+        head = raw.body[:_HEAD_BYTES].decode("utf-8", "replace")
+        start = one_line(head, _SHOWN_CHARACTERS, raw.redactor.clean)
+        said = f"it begins {start!r}" if start else "it is empty"
+        error.args = (f"the answer is no JSON object: status 200, {kind}, {said}. {no_json}",)
     error.trace_id = raw.trace_id
     return without_secrets(error, raw.redactor)
-
-
-def _no_json(status: int, body: bytes, headers: Mapping[str, str], redactor: Redactor) -> str:
-    kind = one_line(headers.get("Content-Type", "") or "no content type", _SHOWN_CHARACTERS, redactor.clean)
-    start = one_line(body[:_HEAD_BYTES].decode("utf-8", "replace"), _SHOWN_CHARACTERS, redactor.clean)
-    said = f"it begins {start!r}" if start else "it is empty"
-    return f"the answer is no JSON object: status {status}, {kind}, {said}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,21 +92,14 @@ class Spoken:
         What the audio's own headers say (for raw formats: what was asked for), not what the answer claims.
     words
         Word, start and end in milliseconds; none from the voice changer and of streams.
-    billed_characters
-        Characters this call should have cost, by the rule of `spec.billing`.
-    remaining_characters
-        The balance after the call; None when the service did not say.
+    billed_characters, remaining_characters
+        What this call should have cost, by the rule of `spec.billing`; the balance after it, if it is said.
     warnings
         The answer's ``warning``, its ``X-Speech-Warning`` headers, and what the client noticed itself
         (such as words that run backwards, or a length that is not the audio's).
-    trace_id
-        The service's id of the answer.
-    latency_ms
-        Time of the successful attempt, download included.
-    region
-        The region that answered.
-    attempts
-        How many attempts it took.
+    trace_id, region, latency_ms, attempts
+        The service's id of the answer, the region that gave it, the time of the successful attempt with its
+        download, and how many attempts it took.
     said_seconds
         The length the answer claims; None where it claims none, or what is no length.
     transcription
@@ -154,160 +123,86 @@ class Spoken:
     transcription: str | None = field(default=None, repr=False)
 
 
-def spoken_of(
-    raw: Raw,
-    audio: bytes | None,
-    request: Asked,
-    decode: Callable[[bytes], Generated | Converted],
-    billed_characters: int,
-) -> Spoken:
-    """Return what an answer with audio holds.
+def spoken_of(raw: Raw, audio: bytes | None, request: Any, clip_seconds: float | None) -> Spoken:
+    """Return what an answer holds, with the `audio` behind its URL, where it has one.
 
-    Parameters
-    ----------
-    raw
-        The answer.
-    audio
-        What was behind the answer's URL; None where the audio is in the answer.
-    request
-        What was asked for.
-    decode
-        Reads the body.
-    billed_characters
-        See :class:`Spoken`.
-
-    Raises
-    ------
-    BadAnswer
-        The answer holds no audio that can be read.
+    BadAnswer is raised where that is no audio, or where nothing in a stream says that it is all there.
     """
-    said = decode(raw.body)
-    try:
-        audio = said.audio if audio is None else audio
-        if audio is None:
-            raise BadAnswer("the answer names a URL for its audio, which was not fetched")  # noqa: TRY301 - as below
-        info, differences = inspected(audio, request, said.audio_seconds, raw.redactor)
-    except BadAnswer as error:
-        error.remaining_characters = said.remaining_characters
-        raise
-    content = raw.redactor.for_content()
-    transcription = said.transcription if isinstance(said, Converted) else None
-    return Spoken(
-        audio=audio,
-        format=info.format,
-        sample_rate_hz=info.sample_rate_hz,
-        channels=info.channels,
-        audio_seconds=info.audio_seconds,
-        words=content.clean_words(said.words) if isinstance(said, Generated) else [],
-        billed_characters=billed_characters,
-        remaining_characters=said.remaining_characters,
-        warnings=raw.warnings(said.warning, *said.notes, *differences),
-        said_seconds=said.audio_seconds,
-        transcription=None if transcription is None else content.clean(transcription),
-        **raw.facts(),
+    said, clean, content = _said(raw, request, clip_seconds), raw.redactor.clean, raw.redactor.content
+    rate_hz = request.sample_rate or default_sample_rate_hz(getattr(request, "model", None) or Model.FALCON_2)
+    asked, rate_hz = forced_shape(request.format, request.channel_type, int(rate_hz))
+    audio = said.audio if audio is None else audio
+    found = _inspected(audio, request.format, rate_hz, asked.channels, clean)
+    if isinstance(found, str):
+        raise BadAnswer(found)
+    channels = f"{found.channels} channel{'s' if found.channels > 1 else ''}"
+    shape = (
+        (request.format.value, found.format.value),
+        (f"{rate_hz} Hz", f"{found.sample_rate_hz} Hz"),
+        (asked.value, asked.value if found.channels == asked.channels else channels),
     )
-
-
-def streamed_of(raw: Raw, request: StreamRequest, billed_characters: int) -> Spoken:
-    """Return a stream that was read to its end as one answer.
-
-    The header of a stream cannot know how long it will be; here that is known, and WAV and FLAC are given it.
-
-    Raises
-    ------
-    BadAnswer
-        The answer is no audio, or nothing in it says that it is all there.
-    """
-    if not tells_its_end(raw.headers):
-        raise BadAnswer(NO_END)
-    if (words := words_instead(raw.headers, raw.redactor.clean)) is not None:
-        raise BadAnswer(words)
-    audio = raw.body
-    with suppress(AudioError):  # raw samples, or nothing that is read here: that is found out below
-        audio = with_length(audio)
-    info, differences = inspected(audio, request, None, raw.redactor)
-    return Spoken(
-        audio=audio,
-        format=info.format,
-        sample_rate_hz=info.sample_rate_hz,
-        channels=info.channels,
-        audio_seconds=info.audio_seconds,
-        words=[],
-        billed_characters=billed_characters,
-        remaining_characters=None,
-        warnings=raw.warnings(*differences),
-        **raw.facts(),
-    )
-
-
-def inspected(
-    data: bytes, request: Asked, said_seconds: float | None, redactor: Redactor
-) -> tuple[AudioInfo, list[str]]:
-    """Return what audio is, and in words where that differs from the request or from the answer's claim.
-
-    Raises
-    ------
-    BadAnswer
-        The bytes are no audio, or audio without a single sample.
-    """
-    try:
-        info = _looked_at_raw(data, request) if request.format in _RAW else inspect(data)
-    except AudioError as error:
-        # Its words show how the bytes begin.
-        head = data[:_HEAD_BYTES].decode("latin-1")
-        problem = str(error) if redactor.clean(head) == head else "it is text"
+    notes = [said.warning, *said.notes, *(f"asked for {a}, got {b}" for a, b in shape if a != b)]
+    seconds, said_seconds = found.audio_seconds, said.audio_seconds
+    off_s = abs(seconds - said_seconds) if said_seconds is not None else 0.0
+    if off_s > max(_LENGTH_TOLERANCE_S, _LENGTH_TOLERANCE * (said_seconds or 0.0)):
+        notes.append(f"the answer says {said_seconds:.2f} s of audio, it holds {seconds:.2f} s")
+    if clip_seconds is None:
+        billed = billing.billed_characters(request.text)
     else:
-        if info.audio_seconds > 0:
-            return info, _differences(info, request, said_seconds)
-        problem = "it holds no samples"
-    raise BadAnswer(f"the audio cannot be read: {problem}")
+        billed = ceil(billing.convert_millicredits(clip_seconds) / billing.CREDIT)
+    transcription = getattr(said, "transcription", None)
+    return Spoken(
+        audio=audio,
+        format=found.format,
+        sample_rate_hz=found.sample_rate_hz,
+        channels=found.channels,
+        audio_seconds=seconds,
+        words=content.clean_words(getattr(said, "words", [])),
+        billed_characters=billed,
+        remaining_characters=said.remaining_characters,
+        warnings=warnings_of(raw.headers, *notes, clean=clean),
+        trace_id=raw.trace_id,
+        latency_ms=raw.latency_ms,
+        region=raw.region,
+        said_seconds=said_seconds,
+        transcription=transcription and content.clean(transcription),
+    )
 
 
-def _looked_at_raw(data: bytes, request: Asked) -> AudioInfo:
-    channels, rate_hz = _asked_shape(request)
-    try:
-        return inspect(data, format=request.format, sample_rate_hz=rate_hz, channels=channels)
-    except AudioError as error:
-        refused = error
-    try:
-        # Some services wrap raw samples in a file with a header.
-        return inspect(data)
-    except AudioError:
-        raise refused from None
+def _said(raw: Raw, request: Any, clip_seconds: float | None) -> Any:
+    if isinstance(request, ConvertRequest):
+        return decode_convert(raw.body, clip_seconds=clip_seconds)
+    if isinstance(request, GenerateRequest):
+        return decode_generate(raw.body, characters=len(request.text))
+    problem = words_instead(raw.headers) if tells_its_end(raw.headers) else NO_END
+    if problem is not None:
+        raise BadAnswer(problem)
+    audio = raw.body
+    # The header of a stream cannot know how long it will be; here that is known.
+    with suppress(AudioError):
+        audio = with_length(audio)
+    return Generated(audio, None, None, None, [], None)
 
 
-def _asked_shape(request: Asked) -> tuple[int, int]:
-    rate_hz = request.sample_rate
-    if rate_hz is None:
-        rate_hz = default_sample_rate_hz(getattr(request, "model", None) or Model.FALCON_2)
-    return _shape(request.format, request.channel_type, int(rate_hz))
-
-
-@lru_cache(256)
-def _shape(format: Format, channel_type: ChannelType, rate_hz: int) -> tuple[int, int]:
-    channel_type, rate_hz = forced_shape(format, channel_type, rate_hz)
-    return channel_type.channels, rate_hz
-
-
-def _differences(info: AudioInfo, request: Asked, said_seconds: float | None) -> list[str]:
-    channels, rate_hz = _asked_shape(request)
-    found = []
-    if info.format is not request.format:
-        found.append(f"asked for {request.format.value}, got {info.format.value}")
-    if info.sample_rate_hz != rate_hz:
-        found.append(f"asked for {rate_hz} Hz, got {info.sample_rate_hz} Hz")
-    if info.channels != channels:
-        asked = forced_shape(request.format, request.channel_type)[0]
-        found.append(
-            f"asked for {asked.value}, got {info.channels} channel{'s' if info.channels > 1 else ''}"
-        )
-    if said_seconds is not None:
-        off_s = abs(info.audio_seconds - said_seconds)
-        if off_s > _LENGTH_TOLERANCE_S and off_s > _LENGTH_TOLERANCE * said_seconds:
-            found.append(
-                f"the answer says {said_seconds:.2f} s of audio, it holds {info.audio_seconds:.2f} s"
-            )
-    return found
+def _inspected(
+    data: bytes | None, format: Format, rate_hz: int, channels: int, clean: Clean
+) -> AudioInfo | str:
+    """Return what audio is, or why it cannot be used."""
+    if data is None:
+        return "the answer names a URL for its audio, which was not fetched"
+    # Some services wrap raw samples in a file with a header.
+    raw: dict[str, Any] = {"format": format, "sample_rate_hz": rate_hz, "channels": channels}
+    problem = ""
+    for how in (raw, {}) if format in _RAW else ({},):
+        try:
+            info = inspect(data, **how)
+        except AudioError as error:
+            problem = problem or str(error)
+        else:
+            return info if info.audio_seconds else "the audio cannot be read: it holds no samples"
+    # An error's words show how the bytes begin.
+    head = data[:_HEAD_BYTES].decode("latin-1")
+    return f"the audio cannot be read: {problem if clean(head) == head else 'it is text'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,22 +217,12 @@ class Translated:
         The languages each text went through (``en>pt-BR>es``), as far as the service or the call says.
     text_warnings
         What the service says of single texts.
-    billed_characters
-        Characters this call should have cost, by the rule of `spec.billing`.
-    credits_used
-        What the answer says it cost; None when it does not.
+    billed_characters, trace_id, latency_ms, region, attempts
+        As of :class:`Spoken`.
+    credits_used, target
+        What the answer says it cost, and the language it says it is in; None when it does not.
     warnings
         What concerns the call as a whole: of the service, and what the client noticed itself.
-    trace_id
-        The service's id of the answer.
-    latency_ms
-        Time of the successful attempt.
-    region
-        The region that answered.
-    attempts
-        How many attempts it took.
-    target
-        The language that the answer says it is in; None when it does not.
 
     Examples
     --------
@@ -360,39 +245,33 @@ class Translated:
 
 
 def translated_of(raw: Raw, request: TranslateRequest) -> Translated:
-    """Return what the answer to a translation call holds, with every warning at the text it is about.
-
-    Raises
-    ------
-    BadAnswer
-        The answer is not one translation for each text, in their order.
-    """
+    """Return what the answer to a translation call holds, with every warning at the text it is about."""
     said = decode_translate(raw.body, request.texts)
-    content = raw.redactor.for_content()
     source, target = request.source_language, request.target_language
-    said_target = None if said.target is None else raw.redactor.clean(said.target)
-    routes, of_texts, of_all = placed_warnings(raw.warnings(), len(request.texts))
+    routes, of_texts, notes = placed_warnings(warnings_of(raw.headers), len(request.texts))
     if source is not None:
         # Of a text that the service has something else to say, no route is known.
         routes = [
             way or (None if told else f"{source}>{target}")
             for way, told in zip(routes, of_texts, strict=True)
         ]
-    price = to_credits(translate_millicredits(request.texts))
-    notes = list(said.notes)
+    price = billing.to_credits(billing.translate_millicredits(request.texts))
+    notes += said.notes
     if said.credits_used is not None and said.credits_used != price:
         notes.append(f"the service says the call cost {said.credits_used:g} credits, not {price:g}")
-    if said_target is not None and locales.is_another(said_target, target):
-        notes.append(f"the answer says it is in {said_target}, not in {target}")
+    if said.target is not None and locales.is_another(said.target, target):
+        notes.append(f"the answer says it is in {said.target}, not in {target}")
     return Translated(
-        translations=tuple(map(content.clean, said.texts)),
+        translations=tuple(said.texts),
         routes=tuple(routes),
         text_warnings=tuple(map(tuple, of_texts)),
         billed_characters=sum(map(len, request.texts)),
         credits_used=said.credits_used,
-        warnings=(*of_all, *notes),
-        target=said_target,
-        **raw.facts(),
+        warnings=tuple(notes),
+        trace_id=raw.trace_id,
+        latency_ms=raw.latency_ms,
+        region=raw.region,
+        target=said.target,
     )
 
 
@@ -404,15 +283,15 @@ def placed_warnings(
     of_texts: list[list[str]] = [[] for _ in range(count)]
     of_all = []
     for warning in warnings:
-        if (way := read_route(warning)) is not None:
-            for place in way[1]:
-                if place < count:
-                    routes[place] = way[0]
-        elif (found := _PLACES.fullmatch(warning)) and (way := read_route(f"{ROUTE_WARNING}-; {found[2]}")):
-            # The places of any other warning are written as those of a route.
-            for place in way[1]:
-                if place < count:
-                    of_texts[place].append(found[1])
-        else:
+        way, found = read_route(warning), _PLACES.fullmatch(warning)
+        # The places of any other warning are written as those of a route.
+        placed = way or (found and read_route(f"{ROUTE_WARNING}-; {found[2]}"))
+        if not placed:
             of_all.append(warning)
+            continue
+        for place in [place for place in placed[1] if place < count]:
+            if way is not None:
+                routes[place] = way[0]
+            elif found is not None:
+                of_texts[place].append(found[1])
     return routes, of_texts, of_all

@@ -5,18 +5,17 @@ import time
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from pydantic import SecretStr
 from yarl import URL
 
-from speechframe.client.answers import Raw, explained, refuse_no_json
+from speechframe.client.answers import Raw, explained
 from speechframe.client.calls import Call, holds_audio
-from speechframe.client.download import Downloader
-from speechframe.client.exchange import Exchange, Reply
+from speechframe.client.download import fetch
+from speechframe.client.exchange import Admit, CutOffError, Exchange
 from speechframe.client.limits import MIB, Bounds, Timeouts
 from speechframe.client.masking import Redactor, refusal, without_secrets
-from speechframe.client.reading import Admit, CutOffError
 from speechframe.client.retries import Patience, Regions, persist
 from speechframe.client.slots import ContextSlots
 from speechframe.client.upload import Body
@@ -26,25 +25,16 @@ from speechframe.settings.hidden import header_text, hidden_key, without_keys
 from speechframe.spec.chosen import API_KEY_HEADER, IDEMPOTENCY_HEADER, TAKE_HEADER
 from speechframe.spec.codes import HttpErrorCode
 from speechframe.spec.endpoints import by_name
-from speechframe.wire.answers import balance_in, decode_object
+from speechframe.wire.answers import decode_object, loaded
 from speechframe.wire.errors import trace_id_of
 
-__all__ = ["Caller", "Closable"]
+__all__ = ["Caller"]
 
 T = TypeVar("T")
 
 JSON = "application/json"
-ANYTHING = "*/*"
-_LIMITS_SERVICE = "speechframe"
+# Answers from this size on are read in a thread, while other calls go on.
 _LARGE_BYTES = 4 * MIB
-"""Answers from this size on are read in a thread, while other calls go on."""
-
-
-class Closable(Protocol):
-    """What is closed with its client."""
-
-    async def close(self) -> None:
-        """Close it; doing it again is nothing."""
 
 
 class Caller:
@@ -66,14 +56,21 @@ class Caller:
         api_key, base_url = hidden_key(api_key), without_keys(base_url)
         if api_key is not None:
             header_text(api_key, "the api key")
-        settings = _settled(settings, {"api_key": api_key, "base_url": base_url, "regions": regions})
-        key = header_text(settings.api_key, "the api key")
+        given: dict[str, Any] = {"api_key": api_key, "base_url": base_url, "regions": regions}
+        given = {name: value for name, value in given.items() if value is not None}
+        settings = resolve(**given) if settings is None else replace(settings, **given)
+        addresses = settings.addresses()
+        if settings.api_key is None or not addresses:
+            raise SettingsError(
+                "a client needs an address and a key: set SPEECHFRAME_BASE_URL and SPEECHFRAME_API_KEY, or "
+                "pass base_url and api_key. speechframe.local_service() gives both without any account."
+            )
         self._settings = settings
+        key = header_text(settings.api_key, "the api key")
         self.timeouts, self.bounds = timeouts or Timeouts(), bounds or Bounds()
         self.patience = patience or Patience()
         self.redactor = Redactor(key)
         self.key_header = {API_KEY_HEADER: key}
-        addresses = settings.addresses()
         self.health = Regions(addresses)
         self.exchange = Exchange(
             connect_s=self.timeouts.connect_s,
@@ -82,22 +79,14 @@ class Caller:
             ca_file=settings.ca_file,
         )
         self.slots = ContextSlots()
-        self.opened: weakref.WeakSet[Closable] = weakref.WeakSet()
-        # Base64 audio does not shrink: packing it would cost both ends time.
-        self._headers = {
-            "Accept": JSON,
-            "Accept-Encoding": "identity",
-            "Content-Type": JSON,
-            **self.key_header,
-        }
-        self._urls: dict[tuple[str, str], URL] = {}
-        self._downloader = Downloader(self.exchange, addresses.values(), self.bounds.error_bytes)
+        # What is closed with the client.
+        self.opened: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def __repr__(self) -> str:
         """Return the service and its regions, never the key."""
-        # Also of a client whose making failed: its repr stands in the traceback.
         settings = getattr(self, "_settings", None)
         if settings is None:
+            # The making of the client failed: its repr stands in the traceback.
             return "Client()"
         return f"Client(service={settings.identity()!r}, regions={tuple(settings.addresses())!r})"
 
@@ -125,15 +114,31 @@ class Caller:
             await one.close()
         await self.exchange.close()
 
+    async def call(self, call: Call[Any]) -> Any:
+        """Return the :class:`Spoken` or :class:`Translated` answer of a call, sent until one attempt works.
+
+        Retried, within this client's :class:`Patience`, are 408, 429, 500, 503 and connections that failed
+        before the request was sent. After a 503, and after a connection that could not be made, the other
+        regions are tried at once. What may have been billed is not repeated, unless
+        ``Patience(repeat_unknown=True)`` says so.
+
+        Raises
+        ------
+        SpeechframeError
+            What the last attempt met, see :meth:`send_raw`; a :class:`ServiceError` counts its ``attempts``.
+        """
+        answer, attempts = await persist(
+            lambda region: self.send_once(call, region=region), self.health, self.patience
+        )
+        return answer if attempts == 1 else replace(answer, attempts=attempts)
+
     async def send_once(
         self, call: Call[Any], *, region: str | None = None, timeout_s: float | None = None
     ) -> Any:
-        """Return the answer to one attempt, the download of a URL answer included.
+        """Return the answer to one attempt, read and with its audio; see :meth:`send_raw`.
 
         Parameters
         ----------
-        call
-            What to send.
         region
             One of :attr:`regions`; the first by default.
         timeout_s
@@ -146,7 +151,13 @@ class Caller:
         """
         began_s = time.perf_counter()
         raw = await self.send_raw(call, region=region, deadline_s=timeout_s)
-        audio = await self._audio_of(call, raw)
+        url, audio = call.audio_url(raw), None
+        if url is not None:
+            most_bytes = call.limits(self.timeouts, self.bounds)[2]
+            try:
+                audio = await self.fetch(url, max_bytes=most_bytes, region=raw.region)
+            except BadAnswer as error:
+                raise explained(error, raw) from None
         if len(raw.body) < _LARGE_BYTES:
             answer = call.decode(raw, audio=audio)
         else:
@@ -168,62 +179,69 @@ class Caller:
 
         Parameters
         ----------
-        call
-            What to send.
         region
             One of :attr:`regions`; the first by default.
-        deadline_s
-            Limit of the attempt in seconds, instead of the one that grows with the text (:class:`Timeouts`).
-        max_bytes
-            The largest answer, instead of the one that grows with the text (:class:`Bounds`).
+        deadline_s, max_bytes
+            Limit in seconds and the largest answer, instead of :class:`Timeouts` and :class:`Bounds`.
         admit
             Awaited before so many more bytes of the answer are read.
 
         Raises
         ------
         ServiceError
-            An error status; the subclass tells which. A redirect is one too: none is followed, as the key
-            would go along.
+            An error status. A redirect is one too: none is followed, as the key would go along.
         ConnectionFailed, TimedOut
             No answer; ``sent`` is False only when it is certain that no byte of the request left.
         BadAnswer
-            A 200 that cannot be read or is no JSON; most likely billed.
+            A 200 that is too large, truncated or wrongly encoded; most likely billed.
         AudioError
             The file of a clip cannot be read, or is another one by now; the request was not completed.
-        SettingsError
-            There is no such region.
         """
-        name = region if region is not None else self.regions[0]
-        began_s = time.perf_counter()
+        limit_s, most_bytes, _ = call.limits(self.timeouts, self.bounds)
+        return await self.ask(
+            "POST",
+            call.operation,
+            region or self.regions[0],
+            self.headers_of(call),
+            body=call.body,
+            timeout_s=limit_s if deadline_s is None else deadline_s,
+            max_bytes=most_bytes if max_bytes is None else max_bytes,
+            admit=admit,
+        )
+
+    async def ask(
+        self,
+        method: str,
+        endpoint: str,
+        region: str,
+        headers: Mapping[str, str],
+        *,
+        query: Mapping[str, str] | None = None,
+        redactor: Redactor | None = None,
+        **how: Any,
+    ) -> Raw:
+        """Return a good answer to one request; any other is an error without secrets.
+
+        Its headers hold no key, nor does a body without audio, which may be written down. `how` are further
+        arguments of :meth:`Exchange.ask`.
+        """
+        began_s, redactor, url = time.perf_counter(), redactor or self.redactor, self.url(region, endpoint)
+        how["max_error_bytes"] = self.bounds.error_bytes
         try:
-            reply = await self.exchange.ask(
-                "POST",
-                self.url(name, call.operation),
-                headers=self.headers_of(call),
-                body=call.body,
-                timeout_s=call.timeout_s(self.timeouts) if deadline_s is None else deadline_s,
-                max_bytes=call.max_bytes(self.bounds)[0] if max_bytes is None else max_bytes,
-                max_error_bytes=self.bounds.error_bytes,
-                admit=admit,
-            )
-            if not reply.ok:
-                raise refusal(reply.status, reply.headers, reply.body, self.redactor)
-            return Raw(
-                self._usable_body(reply) if call.is_json else reply.body,
-                self.redactor.clean_headers(reply.headers),
-                trace_id_of(reply.headers, self.redactor.clean),
-                (time.perf_counter() - began_s) * 1000,
-                name,
-                self.redactor,
-                reply.drop,
-            )
+            reply = await self.exchange.ask(method, url.with_query(query), headers=headers, **how)
+            if reply.ok:
+                body, masked = reply.body, redactor.clean_headers(reply.headers)
+                if endpoint != "stream" and not holds_audio(body):
+                    body = redactor.content.clean_bytes(body)
+                spent_ms = (time.perf_counter() - began_s) * 1000
+                return Raw(body, masked, trace_id_of(masked), spent_ms, region, redactor, reply)
+            error: SpeechframeError = refusal(reply.status, reply.headers, reply.body, redactor)
         except CutOffError as cut:
-            error: SpeechframeError = BadAnswer(
-                str(cut), trace_id=cut.trace_id, remaining_characters=cut.remaining_characters
-            )
+            balance = cut.remaining_characters
+            error = BadAnswer(str(cut), trace_id=cut.trace_id, remaining_characters=balance)
         except SpeechframeError as raised:
             error = raised
-        raise without_secrets(error, self.redactor)
+        raise without_secrets(error, redactor)
 
     async def fetch(
         self,
@@ -241,15 +259,11 @@ class Caller:
         Parameters
         ----------
         url
-            The address; a path is one of the service.
-        deadline_s
-            Limit in seconds; ``Timeouts.download_s`` by default.
-        max_bytes
-            The largest file; ``Bounds.download_bytes`` by default.
+            The address; a path is one of the service, in the `region` that answered.
+        deadline_s, max_bytes
+            Limits; ``Timeouts.download_s`` and ``Bounds.download_bytes`` by default.
         admit
             Awaited before so many more bytes are read.
-        region
-            The region that answered, which paths are relative to.
 
         Raises
         ------
@@ -257,7 +271,9 @@ class Caller:
             It cannot be fetched, or must not: the address is in a private network, or plain http elsewhere.
         """
         try:
-            return await self._downloader.fetch(
+            return await fetch(
+                self.exchange,
+                self.health.addresses.values(),
                 url,
                 self.url(region or self.regions[0], "generate"),
                 timeout_s=self.timeouts.download_s if deadline_s is None else deadline_s,
@@ -265,60 +281,12 @@ class Caller:
                 admit=admit,
             )
         except SpeechframeError as error:
-            failure = without_secrets(error, self.redactor)
-        raise failure
-
-    async def call(self, call: Call[Any]) -> Any:
-        """Return the answer, read and with its audio, retrying within this client's :class:`Patience`.
-
-        Retried are 408, 429, 500, 503 and connections that failed before the request was sent. After a 503,
-        and after a connection that could not be made, the other regions are tried at once. What may have
-        been billed is not repeated, unless ``Patience(repeat_unknown=True)`` says so.
-
-        Parameters
-        ----------
-        call
-            What to send.
-
-        Returns
-        -------
-        Spoken | Translated
-            By the call's operation.
-
-        Raises
-        ------
-        SpeechframeError
-            What the last attempt met, see :meth:`send_once`; a :class:`ServiceError` counts its ``attempts``.
-        """
-
-        async def attempt(region: str) -> Any:
-            return await self.send_once(call, region=region)
-
-        answer, attempts = await persist(attempt, self.health, self.patience)
-        return answer if attempts == 1 else replace(answer, attempts=attempts)
-
-    async def _audio_of(self, call: Call[Any], raw: Raw) -> bytes | None:
-        url = call.audio_url(raw)
-        if url is None:
-            return None
-        try:
-            return await self.fetch(url, max_bytes=call.max_bytes(self.bounds)[1], region=raw.region)
-        except BadAnswer as error:
-            failure = error
-        failure.remaining_characters = balance_in(raw.body)
-        raise explained(failure, raw, is_json=False)
+            raise without_secrets(error, self.redactor) from None
 
     async def limits(self) -> dict[str, Any] | None:
-        """Return the page of limits of a speechframe service (our addition); None from any other service.
-
-        Raises
-        ------
-        ServiceError, ConnectionFailed
-            When the service cannot be reached or is too busy to say.
-        """
+        """Return the page of limits of a speechframe service (our addition); None from any other service."""
         try:
             page = await self.get("limits", decode_object)
-            page = self.redactor.for_content().clean_value(page)
         except ServiceError as error:
             # What a service answers to an address it does not have is its own business: 404, 403, 302 ...
             # Only the code tells that a 403 is about the key.
@@ -327,7 +295,7 @@ class Caller:
             return None
         except BadAnswer:
             return None
-        return page if page.get("service") == _LIMITS_SERVICE else None
+        return page if page.get("service") == "speechframe" else None
 
     async def get(
         self,
@@ -338,99 +306,39 @@ class Caller:
     ) -> T:
         """Return what a listing holds; asking costs nothing, so whatever failed is tried again.
 
-        Parameters
-        ----------
-        endpoint
-            Its name in `spec.endpoints`.
-        decode
-            Reads a good answer.
-        query
-            Of the address.
-        secret
-            A header that is sent instead of the key.
+        `secret` is a header that is sent instead of the key.
         """
         headers = {"Accept": JSON, "Accept-Encoding": "gzip, deflate", **(secret or self.key_header)}
-        redactor = self.redactor_of(secret)
-
-        async def attempt(region: str) -> Reply:
-            try:
-                reply = await self.exchange.ask(
-                    "GET",
-                    self.url(region, endpoint).with_query(query or {}),
-                    headers=headers,
-                    timeout_s=self.timeouts.base_s,
-                    max_bytes=self.bounds.listing_bytes,
-                    max_error_bytes=self.bounds.error_bytes,
-                )
-                if reply.ok:
-                    return reply
-                error: SpeechframeError = refusal(reply.status, reply.headers, reply.body, redactor)
-            except SpeechframeError as raised:
-                error = raised
-            raise without_secrets(error, redactor)
-
-        reply, _ = await persist(attempt, self.health, replace(self.patience, repeat_unknown=True))
+        how: dict[str, Any] = {"timeout_s": self.timeouts.base_s, "max_bytes": self.bounds.listing_bytes}
+        if secret:
+            how["redactor"] = Redactor(*self.key_header.values(), *secret.values())
+        raw, _ = await persist(
+            lambda region: self.ask("GET", endpoint, region, headers, query=query, **how),
+            self.health,
+            replace(self.patience, repeat_unknown=True),
+        )
         try:
-            return decode(reply.body)
+            return decode(raw.body)
         except BadAnswer as error:
-            reply.drop()
-            raw = Raw(
-                reply.body, reply.headers, trace_id_of(reply.headers, redactor.clean), 0.0, "", redactor
-            )
-            failure = explained(error, raw, is_json=True)
-        raise failure
-
-    def redactor_of(self, secret: Mapping[str, str] | None) -> Redactor:
-        """Return what masks the key, and a secret that is sent instead of it."""
-        return Redactor(*self.key_header.values(), *secret.values()) if secret else self.redactor
+            raise explained(error, raw, loaded) from None
 
     def url(self, region: str, endpoint: str) -> URL:
-        """Return the address of an endpoint in a region.
-
-        Raises
-        ------
-        SettingsError
-            There is no such region.
-        """
-        found = self._urls.get((region, endpoint))
-        if found is None:
-            if region not in self.regions:
-                raise SettingsError(f"there is no region {region!r} here, only {', '.join(self.regions)}")
-            found = URL(self.health.addresses[region] + by_name(endpoint).path)
-            self._urls[region, endpoint] = found
-        return found
+        """Return the address of an endpoint in a region; SettingsError where there is no such region."""
+        if region not in self.regions:
+            raise SettingsError(f"there is no region {region!r} here, only {', '.join(self.regions)}")
+        return URL(self.health.addresses[region] + by_name(endpoint).path)
 
     def headers_of(self, call: Call[Any]) -> dict[str, str]:
         """Return the headers that a call is sent with."""
-        if call.is_json and isinstance(call.body, bytes) and call.idempotency_key is None and not call.take:
-            return self._headers
-        headers = {**self._headers, "Accept": JSON if call.is_json else ANYTHING}
-        if isinstance(call.body, Body):
-            headers["Content-Type"] = call.body.form.content_type
+        headers = {
+            "Accept": "*/*" if call.operation == "stream" else JSON,
+            # Base64 audio does not shrink: packing it would cost both ends time.
+            "Accept-Encoding": "identity",
+            "Content-Type": call.body.form.content_type if isinstance(call.body, Body) else JSON,
+            **self.key_header,
+        }
         if call.idempotency_key is not None:
             headers[IDEMPOTENCY_HEADER] = call.idempotency_key
         if call.take:
             headers[TAKE_HEADER] = str(call.take)
         return headers
-
-    def _usable_body(self, reply: Reply) -> bytes:
-        """Return a body that is a JSON object; one without audio may be written down, so it holds no key."""
-        try:
-            refuse_no_json(reply.status, reply.body, reply.headers, self.redactor)
-        except BadAnswer:
-            reply.drop()
-            raise
-        if holds_audio(reply.body):
-            return reply.body
-        return self.redactor.for_content().clean_bytes(reply.body)
-
-
-def _settled(settings: Settings | None, given: dict[str, Any]) -> Settings:
-    given = {name: value for name, value in given.items() if value is not None}
-    settled = resolve(**given) if settings is None else replace(settings, **given)
-    if settled.api_key is None or not settled.addresses():
-        raise SettingsError(
-            "a client needs an address and a key: set SPEECHFRAME_BASE_URL and SPEECHFRAME_API_KEY, or pass "
-            "base_url and api_key. speechframe.local_service() gives both without any account."
-        )
-    return settled

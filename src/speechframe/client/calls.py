@@ -1,18 +1,16 @@
 """What goes into a call: a checked request, its bytes, and how the answer is read."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
-from math import ceil
 from typing import Any, Generic, TypeVar
 
-from speechframe.client.answers import Raw, explained, spoken_of, streamed_of, translated_of
+from speechframe.client.answers import Raw, explained, spoken_of, translated_of
 from speechframe.client.limits import Bounds, Timeouts
 from speechframe.client.upload import Body, upload_of
 from speechframe.errors import AudioError, BadAnswer, InvalidRows
 from speechframe.spec import locales
 from speechframe.spec._model import DocumentModel
-from speechframe.spec.billing import CREDIT, billed_characters, convert_millicredits
 from speechframe.spec.changer import ConvertRequest
 from speechframe.spec.check import Checked, check
 from speechframe.spec.chosen import MAX_IDEMPOTENCY_CHARACTERS
@@ -20,19 +18,17 @@ from speechframe.spec.deprecation import warn_deprecated
 from speechframe.spec.speech import GenerateRequest, StreamRequest
 from speechframe.spec.translate import TranslateRequest
 from speechframe.wire.answers import decode_object
-from speechframe.wire.bodies import decode_generate, encode_generate
-from speechframe.wire.changer import decode_convert, encode_convert
+from speechframe.wire.bodies import encode_generate
+from speechframe.wire.changer import encode_convert
 from speechframe.wire.stream import encode_stream
 from speechframe.wire.translate import encode_translate
 
 __all__ = ["Call", "accepted", "change_call", "generate_call", "stream_call", "translate_call"]
 
 R = TypeVar("R", bound=DocumentModel)
-M = TypeVar("M", bound=DocumentModel)
 
-_OWN_ARGUMENTS = frozenset({"text", "voice_id", "model_version"})
-_OWN_OF_CLIPS = frozenset({"voice_id", "file", "file_url", "multi_native_locale"})
-_URL_FIELDS = {"generate": "audioFile", "convert": "audio_file"}
+# Fields that have an argument of another name.
+_OTHER_NAMES = frozenset({"text", "voice_id", "model_version", "file", "file_url", "multi_native_locale"})
 _AUDIO_INSIDE = re.compile(rb'"encoded(?:Audio|_audio)"\s*:\s*"[^"]')
 
 
@@ -71,13 +67,9 @@ class Call(Generic[R]):
 
     def __post_init__(self) -> None:
         """Refuse what cannot be sent."""
-        key = self.idempotency_key
-        if key is not None and not (
-            0 < len(key) <= MAX_IDEMPOTENCY_CHARACTERS and key.isascii() and key.isprintable()
-        ):
-            raise ValueError(
-                f"an idempotency key is 1 to {MAX_IDEMPOTENCY_CHARACTERS} printable ASCII characters"
-            )
+        key, most = self.idempotency_key, MAX_IDEMPOTENCY_CHARACTERS
+        if key is not None and not (0 < len(key) <= most and key.isascii() and key.isprintable()):
+            raise ValueError(f"an idempotency key is 1 to {most} printable ASCII characters")
         if self.take < 0:
             raise ValueError(f"a take is 0 or above, not {self.take}")
 
@@ -88,38 +80,28 @@ class Call(Generic[R]):
         """Return the call of a request for speech, with its body encoded."""
         return Call("generate", request, encode_generate(request), idempotency_key, take)
 
-    @property
-    def is_json(self) -> bool:
-        """Whether a good answer is a JSON object; otherwise it is audio."""
-        return self.operation != "stream"
-
-    def timeout_s(self, timeouts: Timeouts) -> float:
-        """Return how long one attempt may take, without a download."""
+    def limits(self, timeouts: Timeouts, bounds: Bounds) -> tuple[float, int, int]:
+        """Return how long one attempt may take, the largest answer, and the largest audio behind a URL."""
         request: Any = self.request
         if isinstance(self.body, Body):
-            return timeouts.clip_s(self.body.upload.audio_seconds, self.body.upload.size_bytes)
+            clip = self.body.upload
+            limit_s = timeouts.message_s(clip.size_bytes) + timeouts.per_clip_second_s * clip.audio_seconds
+            return limit_s, *bounds.changed_bytes_for(request, clip.audio_seconds)
         if self.operation == "translate":
-            return timeouts.translation_s(sum(map(len, request.texts)))
-        return timeouts.attempt_s(len(request.text))
-
-    def max_bytes(self, bounds: Bounds) -> tuple[int, int]:
-        """Return the largest answer, and the largest audio that an answer may name a URL of."""
-        request: Any = self.request
-        if isinstance(self.body, Body):
-            return bounds.changed_bytes_for(request, self.body.upload.audio_seconds)
-        if self.operation == "translate":
-            return bounds.translated_bytes_for(request), 0
+            characters = sum(map(len, request.texts))
+            limit_s = timeouts.base_s + timeouts.per_translated_character_s * characters
+            return limit_s, bounds.translated_bytes_for(request), 0
         audio_bytes = bounds.download_bytes_for(request)
-        return (bounds.answer_bytes_for(request) if self.is_json else audio_bytes), audio_bytes
+        answer_bytes = audio_bytes if self.operation == "stream" else bounds.answer_bytes_for(request)
+        return timeouts.attempt_s(len(request.text)), answer_bytes, audio_bytes
 
     def audio_url(self, raw: Raw) -> str | None:
         """Return the URL that an answer names for its audio; None where it names none."""
-        name = _URL_FIELDS.get(self.operation)
         # Nearly always the audio is there; then nothing is parsed.
-        if name is None or holds_audio(raw.body):
+        if self.operation not in {"generate", "convert"} or holds_audio(raw.body):
             return None
         try:
-            url = decode_object(raw.body).get(name)
+            url = decode_object(raw.body).get("audioFile" if self.operation == "generate" else "audio_file")
         except BadAnswer:
             return None  # `decode` says what is wrong
         return url if isinstance(url, str) and url.strip() else None
@@ -127,12 +109,7 @@ class Call(Generic[R]):
     def decode(self, raw: Raw, *, audio: bytes | None = None) -> Any:
         """Return what an answer holds, a :class:`Spoken` or a :class:`Translated`; any thread may do it.
 
-        Parameters
-        ----------
-        raw
-            The answer, as ``Client.send_once`` returns it.
-        audio
-            What was behind :meth:`audio_url`, where the answer has one.
+        `raw` is the answer as ``Client.send_raw`` returns it, `audio` what was behind its :meth:`audio_url`.
 
         Raises
         ------
@@ -140,110 +117,55 @@ class Call(Generic[R]):
             The answer cannot be used; most likely it was billed. Carries balance and trace id where the
             answer tells them.
         """
-        try:
-            return self._decoded(raw, audio)
-        except BadAnswer as error:
-            failure = explained(error, raw, is_json=self.is_json)
-        raise failure
-
-    def _decoded(self, raw: Raw, audio: bytes | None) -> Any:
         request: Any = self.request
-        if self.operation == "translate":
-            return translated_of(raw, request)
-        if isinstance(self.body, Body):
-            seconds = self.body.upload.audio_seconds
-            billed = ceil(convert_millicredits(seconds) / CREDIT)
-            return spoken_of(raw, audio, request, partial(decode_convert, clip_seconds=seconds), billed)
-        billed = billed_characters(request.text)
-        if self.operation == "stream":
-            return streamed_of(raw, request, billed)
-        decode = partial(decode_generate, characters=len(request.text))
-        return spoken_of(raw, audio, request, decode, billed)
+        try:
+            if self.operation == "translate":
+                return translated_of(raw, request)
+            clip_seconds = self.body.upload.audio_seconds if isinstance(self.body, Body) else None
+            return spoken_of(raw, audio, request, clip_seconds)
+        except BadAnswer as error:
+            load = None if self.operation == "stream" else decode_object
+            raise explained(error, raw, load) from None
 
 
-def generate_call(
-    text: str,
-    *,
-    voice: str,
-    model: str = "gen2",
-    take: int = 0,
-    idempotency_key: str | None = None,
-    stacklevel: int = 2,
-    **fields: Any,
-) -> Call[GenerateRequest]:
+def generate_call(text: str, *, voice: str, model: str = "gen2", **given: Any) -> Call[GenerateRequest]:
     """Return a checked call for speech (section 2.1); see :meth:`Client.generate`.
 
     `stacklevel` says whose line a DeprecationWarning names, as in `warnings.warn`.
-
-    Raises
-    ------
-    InvalidRows
-        For a value out of range, an unknown field or model; ``problems`` lists all.
     """
-    checked = check(
-        GenerateRequest, {"text": text, "voice_id": voice, "model_version": model.upper(), **fields}
-    )
-    request = accepted(checked, GenerateRequest)
-    warn_deprecated(GenerateRequest, checked.deprecated, stacklevel=stacklevel)
-    return Call.of(request, idempotency_key=idempotency_key, take=take)
+    given = {"text": text, "voice_id": voice, "model_version": model.upper(), "stacklevel": 2, **given}
+    return _call("generate", GenerateRequest, encode_generate, **given)
 
 
-def stream_call(
-    text: str,
-    *,
-    voice: str,
-    model: str | None = None,
-    take: int = 0,
-    idempotency_key: str | None = None,
-    stacklevel: int = 2,
-    **fields: Any,
-) -> Call[StreamRequest]:
+def stream_call(text: str, *, voice: str, model: str | None = None, **given: Any) -> Call[StreamRequest]:
     """Return a checked call for a stream (section 2.2); see :meth:`Client.stream`."""
-    checked = check(StreamRequest, {"text": text, "voice_id": voice, "model": model, **fields})
-    request = accepted(checked, StreamRequest)
-    warn_deprecated(StreamRequest, checked.deprecated, stacklevel=stacklevel)
-    return Call("stream", request, encode_stream(request), idempotency_key, take)
+    given = {"text": text, "voice_id": voice, "model": model, "stacklevel": 2, **given}
+    return _call("stream", StreamRequest, encode_stream, **given)
 
 
-def change_call(
-    audio: Any,
-    *,
-    voice: str,
-    locale: str | None = None,
-    take: int = 0,
-    idempotency_key: str | None = None,
-    **fields: Any,
-) -> Call[ConvertRequest]:
-    """Return a checked call of the voice changer; blocks while the clip is read.
+def change_call(audio: Any, *, voice: str, locale: str | None = None, **given: Any) -> Call[ConvertRequest]:
+    """Return a checked call of the voice changer; blocks while the clip is read."""
 
-    Raises
-    ------
-    InvalidRows
-        For a value out of range, an unknown field, or a clip that is no audio; ``problems`` lists all.
-    """
-    given = {"voice_id": voice, "multi_native_locale": locale, **fields, "file": b""}
-    request = accepted(check(ConvertRequest, given), ConvertRequest, _OWN_OF_CLIPS)
-    try:
-        upload = upload_of(audio)
-    except AudioError as error:
-        line = {"field": "audio", "problem": str(error), "value": "", "allowed": "an audio file"}
-        raise InvalidRows([line]) from None
-    # Base64 comes beside the URL: the answer needs no second exchange.
-    _, form = encode_convert(
-        request, upload.sha256, name=upload.name, media_type=upload.media_type, as_base64=True
-    )
-    return Call("convert", request, Body(upload, form), idempotency_key, take)
+    def body(request: ConvertRequest) -> Body:
+        try:
+            clip = upload_of(audio)
+        except AudioError as error:
+            line = {"field": "audio", "problem": str(error), "value": "", "allowed": "an audio file"}
+            raise InvalidRows([line]) from None
+        # Base64 comes beside the URL: the answer needs no second exchange.
+        _, form = encode_convert(
+            request, clip.sha256, name=clip.name, media_type=clip.media_type, as_base64=True
+        )
+        return Body(clip, form)
+
+    given = {"voice_id": voice, "multi_native_locale": locale, **given, "file": b""}
+    return _call("convert", ConvertRequest, body, **given)
 
 
 def translate_call(
     texts: Any, *, target: str, source: str | None = None, idempotency_key: str | None = None
 ) -> Call[TranslateRequest]:
     """Return a checked call of the translation; see :meth:`Client.translate`.
-
-    Raises
-    ------
-    InvalidRows
-        For a value that cannot be sent; ``problems`` lists all.
 
     Examples
     --------
@@ -259,37 +181,37 @@ def translate_call(
             problems.append({"field": name, "problem": str(error), "value": str(tag)[:80], "allowed": ""})
     if problems:
         raise InvalidRows(problems)
-    request = accepted(check(TranslateRequest, fields), TranslateRequest)
-    return Call("translate", request, encode_translate(request), idempotency_key)
+    return _call("translate", TranslateRequest, encode_translate, idempotency_key=idempotency_key, **fields)
 
 
-def accepted(checked: Checked[M], model: type[M], own: frozenset[str] = _OWN_ARGUMENTS) -> M:
-    """Return the request that a check found right.
+def _call(
+    operation: str,
+    kind: type[R],
+    encode: Callable[[R], bytes | Body],
+    /,
+    *,
+    idempotency_key: str | None = None,
+    take: int = 0,
+    stacklevel: int | None = None,
+    **fields: Any,
+) -> Call[R]:
+    checked = check(kind, fields)
+    request = accepted(checked, kind)
+    if stacklevel is not None:
+        warn_deprecated(kind, checked.deprecated, stacklevel=stacklevel + 1)
+    return Call(operation, request, encode(request), idempotency_key, take)
 
-    Parameters
-    ----------
-    checked
-        What the check found.
-    model
-        The table of the document.
-    own
-        Fields that have an argument of another name.
 
-    Raises
-    ------
-    InvalidRows
-        For a value out of range, or a field that does not exist; ``problems`` lists all.
-    """
+def accepted(checked: Checked[R], model: type[R]) -> R:
+    """Return the request that a check found right; InvalidRows has every problem, unknown fields too."""
+    known = ", ".join(name for name in model.model_fields if name not in _OTHER_NAMES)
     problems = [
         {"field": p.field, "problem": p.problem, "value": p.value, "allowed": p.allowed}
         for p in checked.problems
+    ] + [
+        {"field": name, "problem": "is no field of a request", "value": "", "allowed": known}
+        for name in checked.unknown
     ]
-    if checked.unknown:
-        known = ", ".join(name for name in model.model_fields if name not in own)
-        problems += [
-            {"field": name, "problem": "is no field of a request", "value": "", "allowed": known}
-            for name in checked.unknown
-        ]
     if problems or checked.value is None:
         raise InvalidRows(problems)
     return checked.value

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from functools import partial
 from os import PathLike
 from typing import Any
 
@@ -27,6 +26,10 @@ AudioLike = bytes | str | PathLike[str] | tuple[Any, int]
 
 class Client(Caller):
     """Calls to one service, with one key, from one event loop.
+
+    Every method raises :class:`InvalidRows` before anything is sent where a field is unknown or out of range,
+    and else what :meth:`call` raises. `take` and `idempotency_key` are those of :class:`Call`. Methods warn
+    with a DeprecationWarning of fields that the document calls deprecated.
 
     Parameters
     ----------
@@ -77,23 +80,9 @@ class Client(Caller):
             Full voice id or bare name.
         model
             ``"gen2"``; the endpoint knows no other.
-        take, idempotency_key
-            See :class:`Call`.
         **fields
             Any other field of :class:`speechframe.spec.speech.GenerateRequest` by its Python name:
             ``locale``, ``style``, ``rate``, ``pronunciation_dictionary`` ...
-
-        Raises
-        ------
-        InvalidRows
-            A field is unknown or out of range; nothing was sent.
-        SpeechframeError
-            See :meth:`call`.
-
-        Warns
-        -----
-        DeprecationWarning
-            For a field that the document calls deprecated.
         """
         made = generate_call(
             text, voice=voice, model=model, take=take, idempotency_key=idempotency_key, stacklevel=3, **fields
@@ -114,33 +103,17 @@ class Client(Caller):
         """Return `text` as audio that is heard while it arrives (sections 2.2 and 4.1).
 
         The stream is returned when its first audio is there: until then failures are retried as
-        :meth:`call` does it, and never afterwards.
+        :meth:`call` does it, and never afterwards; then the stream raises :class:`StreamBroken`.
 
         Parameters
         ----------
-        text
-            The text; may hold pause markers such as ``[pause 1.5s]``.
-        voice
-            Full voice id or bare name, from the model's catalogue.
+        text, voice
+            As of :meth:`generate`; the voice is one of the model's catalogue.
         model
             ``"falcon-2"`` or ``"gen2"`` (deprecated here); by default what the region takes (section 2.2).
-        take, idempotency_key
-            See :class:`Call`.
         **fields
             Any other field of :class:`speechframe.spec.speech.StreamRequest` by its Python name:
             ``format``, ``sample_rate``, ``channel_type``, ``locale``, ``style``, ``rate``, ``pitch`` ...
-
-        Raises
-        ------
-        InvalidRows
-            A field is unknown or out of range; nothing was sent.
-        SpeechframeError
-            See :meth:`call`. Once audio has come, :class:`StreamBroken`, from the stream.
-
-        Warns
-        -----
-        DeprecationWarning
-            For a field that the document calls deprecated.
 
         Examples
         --------
@@ -163,19 +136,12 @@ class Client(Caller):
         voice
             Full voice id or bare name of all turns that name none; the service's default voice without.
         max_contexts
-            How many turns of this client may be active at once; by default what the service publishes for
-            the key, else the document's number for the region.
+            How many turns of this client may be active at once (at least 1, else ValueError); by default what
+            the service publishes for the key, else the document's number for the region.
         **fields
             ``model``, ``format``, ``sample_rate``, ``channel_type``; ``locale``, ``style``, ``rate``,
             ``pitch``, ``variation``, ``pronunciation_dictionary``; ``min_buffer_size``,
             ``max_buffer_delay_in_ms``, ``predictive_chunking``.
-
-        Raises
-        ------
-        InvalidRows
-            A field is unknown or out of range.
-        ValueError
-            `max_contexts` is below 1.
 
         Examples
         --------
@@ -207,20 +173,14 @@ class Client(Caller):
             Full voice id or bare name.
         locale
             Language of the output, the field ``multi_native_locale``.
-        take, idempotency_key
-            See :class:`Call`.
         **fields
             Any other field of :class:`speechframe.spec.changer.ConvertRequest` by its name: ``pitch``,
             ``retain_accent``, ``return_transcription``, ``format`` ...
 
         Raises
         ------
-        InvalidRows
-            A field is unknown or out of range, or the clip is no audio; nothing was sent.
         AudioError
             The file has changed or gone while it was to be sent.
-        SpeechframeError
-            See :meth:`call`.
         """
         asked = {"voice": voice, "locale": locale, "take": take, "idempotency_key": idempotency_key, **fields}
         changed: Spoken = await self.call(await asyncio.to_thread(change_call, audio, **asked))
@@ -245,13 +205,9 @@ class Client(Caller):
         source
             The language of the texts. The document has no such field: it is sent to a service that
             says in its limits that it takes it, and to no other.
-        idempotency_key
-            See :class:`Call`.
 
         Raises
         ------
-        InvalidRows
-            Before anything is sent, when texts or languages cannot be; ``problems`` has every one.
         SpeechframeError
             As :meth:`call`. An unknown pair of languages is a ``BadRequest``, and an answer whose texts are
             not those that were sent, in their order, is a ``BadAnswer``.
@@ -272,31 +228,15 @@ class Client(Caller):
         return found
 
     async def voices(self, model: str = "gen2", *, token: str | SecretStr | None = None) -> list[Voice]:
-        """Return the voices of a model's catalogue (sections 2.4 and 4.1).
+        """Return the voices of the catalogue of a model, ``"gen2"`` or ``"falcon-2"`` (sections 2.4 and 4.1).
 
-        Parameters
-        ----------
-        model
-            ``"gen2"`` or ``"falcon-2"``; the catalogues differ.
-        token
-            A token from :meth:`token`; it is then sent instead of the key.
-
-        Raises
-        ------
-        SpeechframeError
-            See :meth:`call`. Listing costs nothing, so that dropped connections are retried as well.
+        A `token` from :meth:`token` is sent instead of the key. Listing costs nothing, so that dropped
+        connections are retried as well.
         """
         token = hidden_key(token)
         secret = None if token is None else {TOKEN_HEADER: header_text(token, "the token")}
-        clean = self.redactor_of(secret).for_content().clean_value
-        return await self.get("voices", partial(decode_voices, clean=clean), {"model": model}, secret)
+        return await self.get("voices", decode_voices, {"model": model}, secret)
 
     async def token(self) -> AuthToken:
-        """Return a short-lived token in exchange for the key (sections 2.7 and 4.4).
-
-        Raises
-        ------
-        SpeechframeError
-            See :meth:`call`; a bad key is :class:`PermissionDenied`.
-        """
+        """Return a short-lived token in exchange for the key (2.7 and 4.4); a bad key is PermissionDenied."""
         return await self.get("token", decode_token)

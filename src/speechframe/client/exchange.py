@@ -1,141 +1,89 @@
 """One exchange of bytes over aiohttp's pool of connections, and what is known of it when it fails.
 
-aiohttp gives the pool, name lookup, TLS, proxies and the parser. What is said on a connection is said here:
-so it is known whether a byte of a request may have left, nothing is repeated behind the caller's back, no
-redirect is followed, and a connection on which anything odd happened is not used again.
+aiohttp gives the pool, name lookup, TLS, proxies and the parser. The request is written here: so it is known
+whether a byte of it may have left, nothing is repeated without the caller's knowledge, no redirect is
+followed, and a connection on which anything odd happened is not used again.
 
 Asked of aiohttp by private or little-known names are a connection's `protocol` (`set_response_params`,
 `read`, `should_close`, `force_close`) and a pool's `connect`, all of them in this file.
 """
 
 import asyncio
+import contextlib
 import functools
 import select
 import ssl
 import weakref
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
-from aiohttp.http import HttpProcessingError, StreamWriter
+from aiohttp.http import HttpProcessingError
 from yarl import URL
 
 from speechframe._version import __version__
-from speechframe.client.limits import KIB
-from speechframe.client.reading import Admit, CutOffError, read_error, read_good
+from speechframe.client.limits import KIB, MIB
 from speechframe.client.upload import Body
 from speechframe.errors import AudioError, BadAnswer, ConnectionFailed, SettingsError, TimedOut
 from speechframe.settings import is_loopback
+from speechframe.spec.chosen import TRACE_HEADER
+from speechframe.wire.answers import balance_in
+from speechframe.wire.encoding import BadEncodingError, TooLargeError, unpack
 
-__all__ = ["Exchange", "Incoming", "Reply"]
+__all__ = ["Admit", "CutOffError", "Exchange", "Reply"]
 
-T = TypeVar("T")
+Admit = Callable[[int], Awaitable[None]]
 
+# Idle connections are closed by us after this. Common servers close theirs after 5 s, and nobody can tell
+# whether a request that was written to a connection just then was billed.
 KEEPALIVE_S = 4.0
-"""Idle connections are closed by us after this. Common servers close theirs after 5 s, and nobody can tell
-whether a request that was written to a connection just then was billed."""
-
+# Longest wait for the other end's half of closing a WebSocket.
 CLOSE_S = 2.0
-"""Longest wait for the other end's half of closing a WebSocket."""
+# Longest wait for the body of an error answer; its status is known by then.
+ERROR_BODY_S = 5.0
 
+_AGENT = f"speechframe/{__version__}"
 _READ_BUFFER_BYTES = 256 * KIB
+# What is read of a body without being admitted: most of it lies in memory before that could be asked.
+_ADMITTED_BYTES = 64 * KIB
+_DRAIN_TICK_S = 0.005
 _MOST_ORIGINS = 256
 _SWITCHING = 101
+_GOOD = range(200, 300)
+# After these the other end may still be busy with the request: the connection is not used again.
 _IN_DOUBT = frozenset({_SWITCHING, 408, *range(500, 600)} - {503})
-"""After these the other end may still be busy with the request: the connection is not used again."""
+_LOST = (aiohttp.ClientError, HttpProcessingError, OSError)
+# The protocols of connections that had an exchange.
+_USED: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
 
-class _NoAnswerError(Exception):
-    """What came is no answer; the words go after the name of the other end."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """An answer of any status, its body unpacked; of an error, as much of the body as came."""
-
-    status: int
-    # Neither headers nor body are shown: they may echo what was sent.
-    headers: Mapping[str, str] = field(repr=False)
-    body: bytes = field(repr=False)
-    drop: Callable[[], None] = field(default=lambda: None, repr=False, compare=False)
-    """Makes sure that the connection it came on is not used again, for an answer that turns out to be odd."""
-
-    @property
-    def ok(self) -> bool:
-        """Whether the request was carried out."""
-        return self.status // 100 == 2  # noqa: PLR2004
-
-
-class Incoming:
-    """A good answer that is read as it comes."""
-
-    def __init__(self, headers: Mapping[str, str], stream: aiohttp.StreamReader, attempt: "_Attempt") -> None:
-        self.headers = headers
-        self._stream, self._attempt = stream, attempt
-
-    async def read(self) -> bytes:
-        """Return what has come, at least a byte; nothing at the end.
-
-        Raises
-        ------
-        CutOffError
-            The connection ended within the body.
-        """
-        try:
-            # A chunk may be empty where the body's own chunks end.
-            while not (data := await self._stream.readany()):
-                if self._stream.at_eof():
-                    self._attempt.done()
-                    break
-        except TimeoutError:
-            raise
-        except (aiohttp.ClientError, OSError, HttpProcessingError):
-            self.close()
-            raise CutOffError("the connection ended within the stream") from None
-        return data
-
-    def close(self) -> None:
-        """Close the connection at once, unless the answer was read to its end."""
-        self._attempt.leave()
+class CutOffError(BadAnswer):
+    """The connection ended within the body of an answer."""
 
 
 class Exchange:
     """One pool of connections, made on first use in the loop that uses it.
 
-    Parameters
-    ----------
-    connect_s
-        Limit for making a connection.
-    max_connections
-        Connections open at once; further requests wait for one.
-    trust_env
-        Use the proxies of the environment, except for addresses on this machine: plain http with a key in it
-        would leave the machine.
-    ca_file
-        Certificate authorities to trust instead of the system's.
+    The proxies of the environment (`trust_env`) are never used for addresses on this machine: plain http with
+    a key in it would leave the machine.
     """
 
     def __init__(
-        self,
-        *,
-        connect_s: float = 10.0,
-        max_connections: int = 256,
-        trust_env: bool = True,
-        ca_file: Path | None = None,
+        self, *, connect_s: float, max_connections: int, trust_env: bool, ca_file: Path | None
     ) -> None:
         self._connect = aiohttp.ClientTimeout(total=None, sock_connect=connect_s)
         self._max_connections = max_connections
-        self._trust_env = trust_env
-        self._ssl: ssl.SSLContext | bool = True if ca_file is None else _trusting(ca_file)
-        self._targets: dict[URL, aiohttp.ClientRequest] = {}
+        try:
+            self._ssl = True if ca_file is None else ssl.create_default_context(cafile=ca_file)
+        except (OSError, ssl.SSLError) as error:
+            words = f"ca_file {str(ca_file)!r} cannot be used: {error.strerror or error}"
+            raise SettingsError(words) from None
         # Looked up once for each origin.
-        self._proxy_of = functools.lru_cache(_MOST_ORIGINS)(_proxy_of_environment)
+        self._proxy_of = functools.lru_cache(_MOST_ORIGINS)(_proxy_of if trust_env else lambda *_: None)
         self._session: aiohttp.ClientSession | None = None
-        self._unpacking = asyncio.Lock()
         self._closed = False
 
     async def ask(
@@ -146,84 +94,69 @@ class Exchange:
         headers: Mapping[str, str],
         body: bytes | Body | None = None,
         timeout_s: float,
-        max_bytes: int,
+        max_bytes: int | None,
         max_error_bytes: int,
         admit: Admit | None = None,
-    ) -> Reply:
+    ) -> "Reply":
         """Send one request once and return the answer, whatever its status.
 
-        Parameters
-        ----------
-        method, url, headers, body
-            The request. The URL is sent as it is spelled; a :class:`Body` is read while it is sent.
-        timeout_s
-            Limit of the whole exchange.
-        max_bytes, max_error_bytes
-            The largest body of a good answer, packed or unpacked; and what is read of any other.
-        admit
-            Awaited before so many more bytes of a good answer are read.
-
-        Raises
-        ------
-        ConnectionFailed, TimedOut
-            No answer; ``sent`` is False only when it is certain that no byte of the request was written.
-        BadAnswer
-            A good status with a body that is too large or wrongly encoded; CutOffError for a truncated one.
-        AudioError
-            The file of a body cannot be read, or has changed; the request was not completed.
+        The URL is sent as it is spelled. A good body has at most `max_bytes`, packed or unpacked; with None
+        it is left unread, and `timeout_s` ends when the answer begins. `admit` is awaited before so many more
+        bytes of a good answer are read, and that time does not count.
+        Errors are those of :meth:`Caller.send_raw`, with CutOffError for a truncated body.
         """
+        loop, session = asyncio.get_running_loop(), self._opened()
+        reply, proxy = Reply(), None
 
-        async def read(attempt: _Attempt, status: int, headers: Mapping[str, str], stream: Any) -> Reply:
-            if status // 100 == 2:  # noqa: PLR2004
-                admitted = attempt.unhurried(admit)
-                data = await read_good(status, headers, stream, max_bytes, admitted, self._unpacking)
-            else:
-                data = await read_error(headers, stream, max_error_bytes)
-            (attempt.done if stream.is_eof() else attempt.leave)()
-            return Reply(status, headers, data, attempt.drop)
+        async def admitted(count: int) -> None:
+            if admit is not None and count:
+                left_s = (limit.when() or loop.time()) - loop.time()
+                limit.reschedule(None)
+                await admit(count)
+                limit.reschedule(loop.time() + left_s)
 
-        return await self._attempted(method, url, headers, body, timeout_s, read)
-
-    async def begin(
-        self,
-        method: str,
-        url: URL,
-        *,
-        headers: Mapping[str, str],
-        body: bytes,
-        timeout_s: float,
-        max_error_bytes: int,
-    ) -> Reply | Incoming:
-        """Send one request once and return a good answer as soon as it begins, or any other answer whole.
-
-        Parameters and errors are those of :meth:`ask`; `timeout_s` ends when the answer begins.
-        """
-
-        async def read(
-            attempt: _Attempt, status: int, headers: Mapping[str, str], stream: Any
-        ) -> Reply | Incoming:
-            if status // 100 == 2:  # noqa: PLR2004
-                return Incoming(headers, stream, attempt)
-            data = await read_error(headers, stream, max_error_bytes)
-            attempt.leave()
-            return Reply(status, headers, data)
-
-        return await self._attempted(method, url, headers, body, timeout_s, read)
+        # Raised after the except blocks: an error chained to aiohttp's would carry its URL and headers.
+        try:
+            # A limit of our own: aiohttp's does not end every request on a connection in a bad state.
+            async with asyncio.timeout(timeout_s) as limit:
+                proxy = self._proxy_of(url.scheme, url.host, url.port)
+                # A proxy's password is added to the target when it is connected: such a target serves once.
+                target = (
+                    self._target(url.origin()) if proxy is None else _target(session, url.origin(), proxy)
+                )
+                head = _head(method, url, headers, body, target if proxy is not None else None)
+                try:
+                    await reply.connect(session, target, self._connect)
+                    await reply.send(head, body)
+                    if not reply.ok:
+                        await reply.read_error(max_error_bytes)
+                    elif max_bytes is None:
+                        return reply
+                    else:
+                        await reply.read_good(max_bytes, admitted)
+                except BaseException:
+                    reply.drop()
+                    reply.close()
+                    raise
+                reply.close()
+                return reply
+        except (BadAnswer, AudioError) as error:
+            failure: Exception = error
+        except _LOST as error:
+            early = isinstance(error, aiohttp.ServerTimeoutError)
+            limit_s = self._connect.sock_connect if early else timeout_s
+            failure = _failure(error, url, proxy, limit_s, wrote=reply.wrote)
+        raise failure.with_traceback(None) from None
 
     async def connect(
         self, url: URL, *, headers: Mapping[str, str], timeout_s: float, max_message_bytes: int
-    ) -> aiohttp.ClientWebSocketResponse | Reply:
+    ) -> "aiohttp.ClientWebSocketResponse | Reply":
         """Open a WebSocket, or return the answer that refuses it.
 
         Nothing is compressed, since Base64 audio does not shrink, and there are no pings: a service that
-        waits for its slow reader answers none.
-
-        Raises
-        ------
-        ConnectionFailed, TimedOut
-            There is no connection; nothing was asked for yet, so ``sent`` is False.
+        waits for its slow reader answers none. ConnectionFailed and TimedOut are never ``sent``.
         """
-        session, proxy = self._opened(), self._proxy(url)
+        session, proxy = self._opened(), self._proxy_of(url.scheme, url.host, url.port)
         try:
             async with asyncio.timeout(timeout_s):
                 return await session.ws_connect(
@@ -234,116 +167,62 @@ class Exchange:
                     max_msg_size=max_message_bytes,
                     timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_S),
                 )
-        except _RedirectedError as redirected:
-            return Reply(redirected.status, redirected.headers, b"")
-        except aiohttp.WSServerHandshakeError as error:
-            if error.status != _SWITCHING:
-                return Reply(error.status, error.headers or {}, b"")
-            words = f"{_place(url)} answered the upgrade with what is no WebSocket"
-            failure = ConnectionFailed(words, sent=False)
-        except TimeoutError:
-            failure = TimedOut(f"no WebSocket to {_place(url)} within {timeout_s:g} s", sent=False)
-        except (aiohttp.ClientError, HttpProcessingError, OSError) as error:
-            failure = ConnectionFailed(_words(error, url, proxy, wrote=False), sent=False)
+        except _LOST as error:
+            if isinstance(error, aiohttp.WSServerHandshakeError) and error.status != _SWITCHING:
+                return Reply(error.status, error.headers)
+            failure = _failure(error, url, proxy, timeout_s, wrote=False)
         raise failure.with_traceback(None) from None
 
     async def close(self) -> None:
         """Close every connection; further exchanges raise RuntimeError."""
         self._closed = True
-        self._targets.clear()
         session, self._session = self._session, None
         if session is not None:
             await session.close()
-
-    async def _attempted(
-        self,
-        method: str,
-        url: URL,
-        headers: Mapping[str, str],
-        body: bytes | Body | None,
-        timeout_s: float,
-        read: "Callable[[_Attempt, int, Mapping[str, str], aiohttp.StreamReader], Awaitable[T]]",
-    ) -> T:
-        """Take a connection, send the request, have its answer read, and say of every failure what it is."""
-        session = self._opened()
-        attempt = _Attempt()
-        proxy: URL | None = None
-        # Raised after the except blocks: an error chained to aiohttp's would carry its URL and headers.
-        try:
-            # A limit of our own: aiohttp's does not end every request on a connection in a bad state.
-            async with asyncio.timeout(timeout_s) as attempt.limit:
-                proxy = self._proxy(url)
-                target = self._target(session, url, proxy)
-                head = _head_of(method, url, headers, body, target if proxy is not None else None)
-                await attempt.connect(session, target, self._connect)
-                try:
-                    return await read(attempt, *await attempt.asked(head, body))
-                except BaseException:
-                    attempt.leave()
-                    raise
-        except TimeoutError as error:
-            words = "no answer from" if attempt.wrote else "no connection to"
-            early = isinstance(error, aiohttp.ConnectionTimeoutError)
-            limit_s = self._connect.sock_connect if early else timeout_s
-            failure: Exception = TimedOut(f"{words} {_place(url)} within {limit_s:g} s", sent=attempt.wrote)
-        except (BadAnswer, AudioError) as error:
-            failure = error
-        except (aiohttp.ClientError, HttpProcessingError, _NoAnswerError, OSError) as error:
-            failure = ConnectionFailed(_words(error, url, proxy, wrote=attempt.wrote), sent=attempt.wrote)
-        raise failure.with_traceback(None) from None
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._closed:
             raise RuntimeError("the client is closed")
         if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(
-                    limit=self._max_connections,
-                    keepalive_timeout=KEEPALIVE_S,
-                    ssl=self._ssl,
-                    ttl_dns_cache=60,
-                ),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                # Proxies are looked up here; aiohttp would also add keys of ~/.netrc.
-                trust_env=False,
-                trace_configs=[_refusing_redirects()],
+            # ws_connect has no argument that refuses redirects.
+            refusing = aiohttp.TraceConfig()
+            refusing.on_request_redirect.append(_refuse_redirect)
+            connector = aiohttp.TCPConnector(
+                limit=self._max_connections, keepalive_timeout=KEEPALIVE_S, ssl=self._ssl, ttl_dns_cache=60
             )
+            # Proxies are looked up here; with trust_env aiohttp would also add keys of ~/.netrc.
+            self._session = aiohttp.ClientSession(
+                connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trace_configs=[refusing]
+            )
+            self._target = functools.lru_cache(_MOST_ORIGINS)(functools.partial(_target, self._session))
         elif self._session._loop is not asyncio.get_running_loop():  # noqa: SLF001 - `loop` is deprecated
             raise RuntimeError("a client belongs to the event loop that first used it; make one for each")
         return self._session
 
-    def _target(self, session: aiohttp.ClientSession, url: URL, proxy: URL | None) -> aiohttp.ClientRequest:
-        """Return what the pool has to know to find a connection."""
-        origin = url.origin()
-        target = self._targets.get(origin)
-        if target is None or proxy is not None:
-            loop = asyncio.get_running_loop()
-            target = aiohttp.ClientRequest("GET", origin, loop=loop, session=session, proxy=proxy)
-            # A proxy's password is added to the target when it is connected: such a target serves once.
-            if proxy is None and len(self._targets) < _MOST_ORIGINS:
-                self._targets[origin] = target
-        return target
 
-    def _proxy(self, url: URL) -> URL | None:
-        return self._proxy_of(url.scheme, url.host, url.port) if self._trust_env else None
+def _target(session: aiohttp.ClientSession, origin: URL, proxy: URL | None = None) -> aiohttp.ClientRequest:
+    """Return what the pool has to know to find a connection."""
+    loop = asyncio.get_running_loop()
+    return aiohttp.ClientRequest("GET", origin, loop=loop, session=session, proxy=proxy)
 
 
-class _Attempt:
-    """One exchange on a connection, and what is known of it while it runs."""
+class Reply:
+    """One request on a connection and the answer to it; of an error, as much of the body as came."""
 
-    __slots__ = ("_connection", "_protocol", "_transport", "drop", "limit", "wrote")
-
-    def __init__(self) -> None:
-        self.wrote = False
-        """Whether a byte of the request may have left."""
-        self._connection: aiohttp.connector.Connection | None = None
-        # Cleared at the end, so that an answer that somebody keeps does not keep the connection.
-        self._protocol: Any = None
-        self._transport: asyncio.Transport | None = None
+    def __init__(self, status: int = 0, headers: Mapping[str, str] | None = None) -> None:
+        self.status, self.headers, self.body = status, headers or {}, b""
+        self.wrote = False  # whether a byte of the request may have left
+        # Makes sure that the connection is not used again, for an answer that turns out to be odd.
         self.drop: Callable[[], None] = lambda: None
-        """Makes sure that the connection is not used again, for an answer that turns out to be odd."""
-        self.limit: asyncio.Timeout | None = None
-        """What ends it."""
+        # Both are cleared at the end, so that an answer that somebody keeps does not keep the connection.
+        self._connection: aiohttp.connector.Connection | None = None
+        self._protocol: Any = None
+        self._stream: Any = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the request was carried out."""
+        return self.status in _GOOD
 
     async def connect(
         self, session: aiohttp.ClientSession, target: aiohttp.ClientRequest, limit: aiohttp.ClientTimeout
@@ -361,123 +240,141 @@ class _Attempt:
                 connection = await connector.connect(target, traces=[], timeout=limit)
             except TimeoutError:
                 raise aiohttp.ConnectionTimeoutError from None
-            protocol = connection.protocol
-            is_new = protocol not in _USED
-            if (
-                protocol is not None
-                and not protocol.should_close
-                and (is_new or _is_quiet(connection.transport))
-            ):
+            protocol, is_new = connection.protocol, connection.protocol not in _USED
+            if protocol is not None and not protocol.should_close and (is_new or _is_quiet(connection)):
                 break
             connection.close()
             if is_new:
-                raise _NoAnswerError("spoke before it was asked")
-        self._connection, self._protocol, self._transport = connection, protocol, connection.transport
+                raise aiohttp.ClientConnectionError
+        self._connection, self._protocol = connection, protocol
         _USED.add(protocol)
         # The pool closes such a connection when it is given back, and `connect` where it lies in the pool: so
         # nothing happens to another exchange that has it meanwhile, and any thread may call this.
         self.drop = protocol.force_close
 
-    async def asked(
-        self, head: bytes, body: bytes | Body | None
-    ) -> tuple[int, Mapping[str, str], aiohttp.StreamReader]:
-        """Write the request and return how the answer begins."""
-        transport, protocol = self._transport, self._protocol
+    async def send(self, head: bytes, body: bytes | Body | None) -> None:
+        """Write the request, and wait until the answer begins."""
+        protocol, transport = self._protocol, self._protocol.transport
         protocol.set_response_params(
             read_until_eof=True, auto_decompress=False, read_bufsize=_READ_BUFFER_BYTES
         )
         if transport is None or transport.is_closing():
             raise aiohttp.ClientConnectionError
         if isinstance(body, Body):
-            message, stream = await self._asked_in_pieces(head, body, transport)
+            await self._send_pieces(head, body, transport)
         else:
             self.wrote = True
             transport.write(head + body if body else head)
-            message, stream = await self._answer()
-        if message.code in _IN_DOUBT or transport.get_write_buffer_size():
-            protocol.force_close()
-        return message.code, message.headers, stream
+            await self._begun()
+        if self.status in _IN_DOUBT or transport.get_write_buffer_size():
+            self.drop()
 
-    async def _answer(self) -> tuple[Any, aiohttp.StreamReader]:
-        """Return how the final answer begins: aiohttp's message, and the body as a stream."""
-        message, stream = await self._protocol.read()
-        while message.code // 100 == 1 and message.code != _SWITCHING:
-            message, stream = await self._protocol.read()
-        return message, stream
+    async def _begun(self) -> None:
+        status = 0
+        while status // 100 <= 1 and status != _SWITCHING:
+            message, self._stream = await self._protocol.read()
+            status, self.headers = message.code, message.headers
+        self.status = status
 
-    async def _asked_in_pieces(
-        self, head: bytes, body: Body, transport: asyncio.Transport
-    ) -> tuple[Any, aiohttp.StreamReader]:
+    async def _send_pieces(self, head: bytes, body: Body, transport: asyncio.Transport) -> None:
         """Write the request while the answer may come: a service may refuse a file before it has read it."""
-        writing = asyncio.create_task(self._write_pieces(head, body, transport))
-        reading = asyncio.create_task(self._answer())
+        reading = asyncio.create_task(self._begun())
         try:
-            await asyncio.wait({writing, reading}, return_when=asyncio.FIRST_COMPLETED)
-            if not writing.done():
-                self._protocol.force_close()
-            elif (error := writing.exception()) is not None:
-                self._protocol.force_close()
-                if not isinstance(error, OSError):
-                    raise error
-                # The other end reads no more: perhaps it has said why.
-            return await reading
+            async for piece in body.pieces(head):
+                if reading.done():
+                    self.drop()
+                    break
+                self.wrote = True
+                transport.write(piece)
+                while transport.get_write_buffer_size() and not reading.done():
+                    await asyncio.wait({reading}, timeout=_DRAIN_TICK_S)
+            await reading
         finally:
-            for task in (writing, reading):
-                task.cancel()
-            await asyncio.gather(writing, reading, return_exceptions=True)
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
 
-    async def _write_pieces(self, head: bytes, body: Body, transport: asyncio.Transport) -> None:
-        writer = StreamWriter(self._protocol, asyncio.get_running_loop())
-        pieces = body.pieces()
-        # The first pieces go with the head: a file that cannot be read is found before a byte has left.
-        waiting = head + await anext(pieces)
-        async for piece in pieces:
-            self.wrote = True
-            transport.write(waiting)
-            await writer.drain()
-            waiting = piece
-        self.wrote = True
-        transport.write(waiting)
-        await writer.drain()
+    async def read_good(self, max_bytes: int, admit: Admit) -> None:
+        """Read and unpack the body of a good answer; see :meth:`Exchange.ask`."""
+        kind, chunks, size = BadAnswer, list[bytes](), 0
+        try:
+            # The parser has refused a length that is no number, or more than one.
+            length = int(self.headers.get("Content-Length") or 0)
+            _refuse_large(length, max_bytes)
+            if length > _ADMITTED_BYTES:
+                await admit(length)
+            room = max(length, _ADMITTED_BYTES)
+            while chunk := await self._next():
+                chunks.append(chunk)
+                size += len(chunk)
+                _refuse_large(size, max_bytes)
+                if size > room:
+                    await admit(MIB)
+                    room += MIB
+            encoding = self.headers.get("Content-Encoding", "")
+            self.body = unpack(b"".join(chunks), encoding, max_bytes=max_bytes)
+            await admit(max(0, len(self.body) - size))
+        except TimeoutError:
+            raise
+        except (aiohttp.ClientError, OSError):
+            kind, words = CutOffError, "the answer is truncated: the connection ended within its body"
+        except TooLargeError as error:
+            words = f"the answer is too large: {error}"
+        except BadEncodingError as error:
+            words = str(error)
+        else:
+            return
+        # What came may hold the balance all the same. The trace id is shortened by whoever masks it.
+        balance = balance_in(b"".join(chunks))
+        raise kind(words, trace_id=self.headers.get(TRACE_HEADER), remaining_characters=balance)
 
-    def done(self) -> None:
-        """Give the connection back after an answer that was read to its end."""
+    async def read_error(self, max_bytes: int) -> None:
+        """Read what can be read of the body of an error answer, never more than `max_bytes` of it."""
+        data = b""
+        with contextlib.suppress(TimeoutError, aiohttp.ClientError, OSError):
+            async with asyncio.timeout(ERROR_BODY_S):
+                while len(data) < max_bytes and (chunk := await self._next()):
+                    data += chunk
+        with contextlib.suppress(TooLargeError, BadEncodingError):
+            encoding = self.headers.get("Content-Encoding", "")
+            self.body = unpack(data[:max_bytes], encoding, max_bytes=max_bytes)
+
+    async def read(self) -> bytes:
+        """Return what has come of an answer that was left unread, at least a byte; nothing at the end."""
+        try:
+            data = await self._next()
+        except TimeoutError:
+            raise
+        except _LOST:
+            self.close()
+            raise CutOffError("the connection ended within the stream") from None
+        if not data:
+            self.close()
+        return data
+
+    async def _next(self) -> bytes:
+        # A chunk may be empty where the body's own chunks end.
+        while not (data := await self._stream.readany()) and not self._stream.at_eof():
+            pass
+        return bytes(data)
+
+    def close(self) -> None:
+        """Give the connection back where the answer was read to its end; otherwise close it."""
         connection, self._connection, self._protocol = self._connection, None, None
-        if connection is not None:
+        if connection is None:
+            return
+        if self._stream is not None and self._stream.is_eof():
             # The pool closes it all the same when anything about it is odd.
             connection.release()
-
-    def leave(self) -> None:
-        """Close the connection, unless it was given back."""
-        connection, self._connection, self._protocol = self._connection, None, None
-        if connection is not None:
-            # Aborted, not closed politely: nobody is to wait for it.
-            if connection.transport is not None:
-                connection.transport.abort()
-            connection.close()
-
-    def unhurried(self, admit: Admit | None) -> Admit | None:
-        """Return `admit` so that its waits do not count as time of the service: they are for room of ours."""
-        limit, loop = self.limit, asyncio.get_running_loop()
-        if admit is None or limit is None:
-            return admit
-
-        async def admitted(count: int) -> None:
-            left_s = (limit.when() or loop.time()) - loop.time()
-            limit.reschedule(None)
-            await admit(count)
-            limit.reschedule(loop.time() + left_s)
-
-        return admitted
+            return
+        # Aborted, not closed politely: nobody is to wait for it.
+        if connection.transport is not None:
+            connection.transport.abort()
+        connection.close()
 
 
-_USED: "weakref.WeakSet[Any]" = weakref.WeakSet()
-"""The protocols of connections that had an exchange."""
-
-
-def _is_quiet(transport: asyncio.Transport | None) -> bool:
+def _is_quiet(connection: Any) -> bool:
     """Return whether nothing lies in the kernel that the loop has not seen yet, an end included."""
-    socket = None if transport is None else transport.get_extra_info("socket")
+    socket = connection.transport and connection.transport.get_extra_info("socket")
     if socket is None:
         return False
     poll = select.poll()
@@ -485,7 +382,7 @@ def _is_quiet(transport: asyncio.Transport | None) -> bool:
     return not poll.poll(0)
 
 
-def _head_of(
+def _head(
     method: str,
     url: URL,
     headers: Mapping[str, str],
@@ -493,52 +390,29 @@ def _head_of(
     proxied: aiohttp.ClientRequest | None,
 ) -> bytes:
     """Return the request line and headers; `proxied` is the target of a request that goes through a proxy."""
-    path, further, length = url.raw_path_qs, "", ""
-    if proxied is not None and url.scheme == "http":
-        path = str(url.with_fragment(None))
-        password = proxied.headers.get("Proxy-Authorization")
-        further = f"Proxy-Authorization: {password}\r\n" if password else ""
     # Nothing in them breaks a line: addresses, keys and idempotency keys were checked where they came in.
     lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+    path = url.raw_path_qs
+    if proxied is not None and url.scheme == "http":
+        path = str(url.with_fragment(None))
+        if password := proxied.headers.get("Proxy-Authorization"):
+            lines += f"Proxy-Authorization: {password}\r\n"
     if body is not None:
-        length = f"Content-Length: {body.size_bytes if isinstance(body, Body) else len(body)}\r\n"
-    return (
-        f"{method} {path} HTTP/1.1\r\nHost: {url.host_port_subcomponent}\r\n"
-        f"User-Agent: speechframe/{__version__}\r\n{further}{lines}{length}\r\n"
-    ).encode()
+        lines += f"Content-Length: {body.size_bytes if isinstance(body, Body) else len(body)}\r\n"
+    host = url.host_port_subcomponent
+    return f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: {_AGENT}\r\n{lines}\r\n".encode()
 
 
-class _RedirectedError(Exception):
-    """The upgrade to a WebSocket was answered with a redirect."""
-
-    def __init__(self, status: int, headers: Mapping[str, str]) -> None:
-        super().__init__(status)
-        self.status, self.headers = status, headers
-
-
-def _refusing_redirects() -> aiohttp.TraceConfig:
-    """Return what makes a session refuse redirects of WebSockets, where that is no argument."""
-
-    async def refuse(
-        session: aiohttp.ClientSession,  # noqa: ARG001 - aiohttp's protocol
-        context: SimpleNamespace,  # noqa: ARG001 - same
-        params: aiohttp.TraceRequestRedirectParams,
-    ) -> None:
-        raise _RedirectedError(params.response.status, params.response.headers)
-
-    config = aiohttp.TraceConfig()
-    config.on_request_redirect.append(refuse)
-    return config
+async def _refuse_redirect(
+    session: aiohttp.ClientSession,  # noqa: ARG001 - aiohttp's protocol
+    context: SimpleNamespace,  # noqa: ARG001 - same
+    params: aiohttp.TraceRequestRedirectParams,
+) -> None:
+    status, headers = params.response.status, params.response.headers
+    raise aiohttp.WSServerHandshakeError(params.response.request_info, (), status=status, headers=headers)
 
 
-def _trusting(ca_file: Path) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cafile=ca_file)
-    except (OSError, ssl.SSLError) as error:
-        raise SettingsError(f"ca_file {str(ca_file)!r} cannot be used: {error.strerror or error}") from None
-
-
-def _proxy_of_environment(scheme: str, host: str | None, port: int | None) -> URL | None:
+def _proxy_of(scheme: str, host: str | None, port: int | None) -> URL | None:
     address = getproxies().get(scheme)
     if not address or is_loopback(host) or proxy_bypass(f"{host}:{port}"):
         return None
@@ -554,36 +428,36 @@ def _proxy_of_environment(scheme: str, host: str | None, port: int | None) -> UR
     return proxy
 
 
-def _place(url: URL) -> str:
-    return f"{url.host}:{url.port}"
+def _refuse_large(size: int, max_bytes: int) -> None:
+    if size > max_bytes:
+        found = f"{size / 1e6:,.1f} MB, {max_bytes / 1e6:,.1f} MB are allowed for what was asked"
+        raise TooLargeError(f"{found} (max_answer_mb= allows more)")
 
 
-def _words(error: Exception, url: URL, proxy: URL | None, *, wrote: bool) -> str:
+def _failure(
+    error: Exception, url: URL, proxy: URL | None, limit_s: float | None, *, wrote: bool
+) -> ConnectionFailed:
     """Say what failed, without aiohttp's words: they show whole URLs, signatures included."""
-    place, gate = _place(url), _place(proxy or url)
+    place, gate = (f"{at.host}:{at.port}" for at in (url, proxy or url))
     match error:
+        case TimeoutError():
+            words = "no answer from" if wrote else "no connection to"
+            return TimedOut(f"{words} {place} within {limit_s:g} s", sent=wrote)
         case aiohttp.ClientHttpProxyError():
-            return f"the proxy {gate} refused the way to {place}: status {error.status}"
+            text = f"the proxy {gate} refused the way to {place}: status {error.status}"
+            return ConnectionFailed(text, sent=wrote)
+        case HttpProcessingError() | aiohttp.WSServerHandshakeError():
+            text = f"{place} sent what is no HTTP answer"
         case aiohttp.ClientProxyConnectionError():
             text = f"the proxy {gate} cannot be reached"
         case aiohttp.ClientSSLError() | ssl.SSLError():
             text = f"no trusted TLS connection to {place}"
         case aiohttp.ClientConnectorError():
             text = f"{place} cannot be reached"
-        case HttpProcessingError():
-            large = " with a header that is too large" if "more than" in error.message else ""
-            return f"{place} sent what is no HTTP answer{large}"
-        case _NoAnswerError():
-            return f"{place} {error}"
         case _ if wrote:
             text = f"{place} closed the connection before it answered"
         case _:
             text = f"the connection to {place} was lost before the request was sent"
-    return f"{text}: {_reason(error)}"
-
-
-def _reason(error: BaseException) -> str:
     inner = getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error
-    return str(
-        getattr(inner, "verify_message", None) or getattr(inner, "strerror", None) or type(inner).__name__
-    )
+    reason = getattr(inner, "verify_message", None) or getattr(inner, "strerror", None)
+    return ConnectionFailed(f"{text}: {reason or type(inner).__name__}", sent=wrote)

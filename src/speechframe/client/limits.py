@@ -13,21 +13,19 @@ __all__ = ["MIB", "Bounds", "Timeouts"]
 KIB = 1024
 MIB = 1024 * KIB
 
+# Speech takes about 0.07 s a character; slowed down, of a script with a word a character, perhaps 0.6.
 _SECONDS_A_CHARACTER = 0.4
-"""Speech takes about 0.07 s a character; slowed down, of a script with a word a character, perhaps 0.6."""
 _GRACE_S = 10.0
-_FRAME_BYTES = ChannelType.STEREO.channels * 2
 _LONGEST_S = 86_400.0
-_JSON_BYTES_A_CHARACTER = 1000
-"""Words with their times, and fields that are not read."""
-_JSON_BYTES_A_SECOND = 1000
-"""A transcription."""
+# A changed voice at the lowest rate takes perhaps half as long again; some services are slower.
 _SLOWEST = 4.0
-"""A changed voice at the lowest rate takes perhaps half as long again; some services are slower."""
-_JSON_BYTES_A_TEXT = 200
-_JSON_BYTES_A_TRANSLATED_CHARACTER = 12
-"""A character outside the basic plane, written as two escapes."""
+_FRAME_BYTES = ChannelType.STEREO.channels * 2
 _USUAL_RATE_HZ = float(GenerateRequest.model_fields["sample_rate"].get_default())
+# For each character of a text: words with their times. For each second of a clip: its transcription.
+_JSON_BYTES = 1000
+_JSON_BYTES_A_TEXT = 200
+# A character outside the basic plane, written as two escapes.
+_JSON_BYTES_A_TRANSLATED_CHARACTER = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,22 +66,13 @@ class Timeouts:
         """Return how long an attempt for a text of `characters` may take, without a download."""
         return self.base_s + self.per_character_s * characters
 
-    def clip_s(self, audio_seconds: float, size_bytes: int) -> float:
-        """Return how long an attempt with a clip of this length and size may take, without a download."""
-        upload_s = size_bytes / self.upload_bytes_a_second
-        return self.base_s + self.per_clip_second_s * audio_seconds + upload_s
-
     def message_s(self, size_bytes: int) -> float:
         """Return how long a WebSocket may take to take a message of this size."""
         return self.base_s + size_bytes / self.upload_bytes_a_second
 
     def speech_s(self, text: str) -> float:
         """Return how long all waits for the audio of a text may take together."""
-        return self.base_s + _longest_s(text)
-
-    def translation_s(self, characters: int) -> float:
-        """Return how long an attempt for texts of `characters` together may take."""
-        return self.base_s + self.per_translated_character_s * characters
+        return self.base_s + _longest_s(text, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,32 +84,18 @@ class Bounds:
 
     Parameters
     ----------
-    answer_bytes
-        The most of any answer with audio, Base64 audio included.
-    listing_bytes
-        Any other body with status 200.
+    answer_bytes, listing_bytes
+        Answers with audio, Base64 included, or translations; any other body with status 200.
     error_bytes
         The body of an error answer; a longer one is read no further, and its status counts.
     download_bytes
-        The most of any audio that is not in Base64.
-
-    Examples
-    --------
-    >>> request = GenerateRequest(text="Hello", voice_id="nora")
-    >>> Bounds().answer_bytes_for(request) < 20 * MIB
-    True
+        Audio that is not in Base64.
     """
 
     answer_bytes: int = 384 * MIB
     listing_bytes: int = 16 * MIB
     error_bytes: int = 64 * KIB
     download_bytes: int = 512 * MIB
-
-    def answer_bytes_for(self, request: GenerateRequest) -> int:
-        """Return the largest answer to a request for speech."""
-        text_bytes = _JSON_BYTES_A_CHARACTER * len(request.text)
-        audio_bytes = _speech_bytes(request.text, request.sample_rate, request.audio_duration)
-        return min(self.answer_bytes, MIB + text_bytes + audio_bytes * 4 // 3)
 
     def download_bytes_for(self, request: GenerateRequest | StreamRequest) -> int:
         """Return the most audio that can answer a request for speech."""
@@ -129,37 +104,32 @@ class Bounds:
 
     def speech_bytes_for(self, text: str, rate_hz: float | None, duration_s: float | None = None) -> int:
         """Return the most audio that the speech of a text can be."""
-        return min(self.download_bytes, MIB + _speech_bytes(text, rate_hz, duration_s))
+        return min(self.download_bytes, MIB + _pcm_bytes(_longest_s(text, duration_s), rate_hz))
+
+    def answer_bytes_for(self, request: GenerateRequest) -> int:
+        """Return the largest answer to a request for speech."""
+        longest_s = _longest_s(request.text, request.audio_duration)
+        audio_bytes = _pcm_bytes(longest_s, request.sample_rate) * 4 // 3
+        return min(self.answer_bytes, MIB + _JSON_BYTES * len(request.text) + audio_bytes)
 
     def changed_bytes_for(self, request: ConvertRequest, audio_seconds: float) -> tuple[int, int]:
         """Return the largest answer, and the most audio, that can answer a clip of this length."""
-        asked_s = min(request.audio_duration or 0.0, _LONGEST_S)
-        audio_bytes = _pcm_bytes(max(asked_s, _SLOWEST * audio_seconds) + _GRACE_S, request.sample_rate)
-        text_bytes = int(_JSON_BYTES_A_SECOND * audio_seconds)
-        return (
-            min(self.answer_bytes, MIB + text_bytes + audio_bytes * 4 // 3),
-            min(self.download_bytes, MIB + audio_bytes),
-        )
+        longest_s = max(min(request.audio_duration or 0.0, _LONGEST_S), _SLOWEST * audio_seconds) + _GRACE_S
+        audio_bytes = _pcm_bytes(longest_s, request.sample_rate)
+        answer_bytes = MIB + int(_JSON_BYTES * audio_seconds) + audio_bytes * 4 // 3
+        return min(self.answer_bytes, answer_bytes), min(self.download_bytes, MIB + audio_bytes)
 
     def translated_bytes_for(self, request: TranslateRequest) -> int:
         """Return the largest answer to texts: each text, and a translation as long as any can be."""
         characters = sum(len(text) + longest_translation(text) for text in request.texts)
         texts_bytes = _JSON_BYTES_A_TEXT * len(request.texts)
-        return min(
-            self.answer_bytes, 64 * KIB + texts_bytes + _JSON_BYTES_A_TRANSLATED_CHARACTER * characters
-        )
+        answer_bytes = 64 * KIB + texts_bytes + _JSON_BYTES_A_TRANSLATED_CHARACTER * characters
+        return min(self.answer_bytes, answer_bytes)
 
 
-def _speech_bytes(text: str, rate_hz: float | None, duration_s: float | None) -> int:
-    longest_s = _longest_s(text)
-    if duration_s:
-        longest_s += max(0.0, min(duration_s, _LONGEST_S) - _SECONDS_A_CHARACTER * len(text))
-    return _pcm_bytes(longest_s, rate_hz)
-
-
-def _longest_s(text: str) -> float:
-    pauses_s = PAUSE_SECONDS.high * text.count("[")
-    return _SECONDS_A_CHARACTER * len(text) + pauses_s + _GRACE_S
+def _longest_s(text: str, duration_s: float | None) -> float:
+    spoken_s = max(_SECONDS_A_CHARACTER * len(text), min(duration_s or 0.0, _LONGEST_S))
+    return spoken_s + PAUSE_SECONDS.high * text.count("[") + _GRACE_S
 
 
 def _pcm_bytes(seconds: float, rate_hz: float | None) -> int:

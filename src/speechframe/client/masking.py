@@ -4,8 +4,8 @@ import html
 import re
 import sys
 from collections.abc import Mapping
-from typing import Any, TypeVar
-from urllib.parse import quote, unquote
+from typing import TypeVar
+from urllib.parse import unquote
 
 from multidict import CIMultiDict
 from yarl import URL
@@ -18,9 +18,8 @@ __all__ = ["Redactor", "refusal", "without_secrets"]
 
 E = TypeVar("E", bound=SpeechframeError)
 
+# Characters. A shorter key may be a word that texts and names hold.
 _LEAST_IN_CONTENT = 8
-"""Characters. A shorter key may be a word that texts and names hold."""
-_DEEPEST = 16
 _MAX_LOCATION_CHARACTERS = 2000
 _MAX_HOST_CHARACTERS = 253
 
@@ -29,7 +28,8 @@ class Redactor:
     """Masks secrets in text of others, such as an error body that echoes the request.
 
     A secret is found in any case, and with any of its characters escaped as in JSON, URLs or HTML. Text has
-    to be masked before it is shortened, because half a secret is not found.
+    to be masked before it is shortened, because half a secret is not found. `content` is the redactor of
+    words and names, which leaves a secret as short as a word in.
 
     Examples
     --------
@@ -37,33 +37,30 @@ class Redactor:
     'no such key: ***'
     """
 
-    __slots__ = ("_content", "_pattern", "_plain", "_secrets", "_shortest")
-
     def __init__(self, *secrets: str) -> None:
-        # Longest first: a short secret may be a part of a long one.
-        self._secrets = sorted(map(Hidden, secrets), key=len, reverse=True)
-        self._pattern = _Pattern(Hidden("|".join(map(_pattern, self._secrets))))
-        self._plain = [Hidden(secret.casefold()) for secret in secrets]
+        long = [secret for secret in secrets if len(secret) >= _LEAST_IN_CONTENT]
+        self.content = self if len(long) == len(secrets) else Redactor(*long)
         self._shortest = min(map(len, secrets), default=sys.maxsize)
-        self._content: Redactor | None = None
-
-    def for_content(self) -> "Redactor":
-        """Return one for content such as words and names: a secret as short as a word is left in."""
-        if self._content is None:
-            # Kept: compiling the pattern takes longer than reading an answer.
-            self._content = Redactor(*(one for one in self._secrets if len(one) >= _LEAST_IN_CONTENT))
-        return self._content
+        self._folded = [Hidden(secret.casefold()) for secret in secrets]
+        # Longest first: a short secret may be a part of a long one.
+        patterns = map(_pattern, sorted(secrets, key=len, reverse=True))
+        # Of the pattern only its method is kept, whose repr does not show what it looks for.
+        self._mask = re.compile(Hidden("|".join(patterns)), re.IGNORECASE).sub
 
     def clean(self, text: str) -> str:
-        """Return `text` with every spelling of every secret masked."""
-        # No spelling of a secret is shorter than the secret itself.
-        if len(text) < self._shortest or not self._may_hold(text):
+        """Return `text` with every spelling of every secret masked; usually the text itself."""
+        # No spelling of a secret is shorter than the secret itself, and only with these characters is it
+        # another text: the pattern takes forty times as long as looking for them.
+        if len(text) < self._shortest:
             return text
-        return self._pattern.compiled.sub(MASK, text)
+        if any(map(text.__contains__, "\\%&")) or any(map(text.casefold().__contains__, self._folded)):
+            return self._mask(MASK, text)
+        return text
 
     def clean_words(self, words: list[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
-        """Return words with their times, every secret masked; usually the list itself."""
-        if all(len(word) < self._shortest for word, _, _ in words):
+        """Return words with their times, every secret masked; usually the list itself, after one look."""
+        joined = "\n".join([word for word, _, _ in words])
+        if self.clean(joined) is joined:
             return words
         return [(self.clean(word), start_ms, end_ms) for word, start_ms, end_ms in words]
 
@@ -73,63 +70,27 @@ class Redactor:
         cleaned = self.clean(text)
         return body if cleaned is text else cleaned.encode("utf-8", "surrogateescape")
 
-    def clean_headers(self, headers: Mapping[str, str]) -> CIMultiDict[str]:
+    def clean_headers(self, headers: Mapping[str, str]) -> Mapping[str, str]:
         """Return headers with every secret masked, also where it is percent-encoded once more."""
-        return CIMultiDict([(name, self._clean_header(value)) for name, value in headers.items()])
-
-    def _clean_header(self, value: str) -> str:
-        value = self.clean(value)
-        if "%" not in value:
-            return value
-        plain = unquote(value)
-        cleaned = self.clean(plain)
-        return value if cleaned == plain else quote(cleaned)
-
-    def clean_value(self, value: Any, deepest: int = _DEEPEST) -> Any:
-        """Return a JSON value with secrets masked in its texts and names; what is nested deeper is None."""
-        if isinstance(value, str):
-            return self.clean(value)
-        if not isinstance(value, (list, dict)):
-            return value
-        if not deepest:
-            return None
-        if isinstance(value, list):
-            return [self.clean_value(item, deepest - 1) for item in value]
-        return {self.clean(name): self.clean_value(item, deepest - 1) for name, item in value.items()}
-
-    def _may_hold(self, text: str) -> bool:
-        # The pattern takes 60 ns a character; this takes a fortieth of that.
-        if "\\" in text or "%" in text or "&" in text:
-            return True
-        folded = text.casefold()
-        return any(plain in folded for plain in self._plain)
+        joined = "\n".join(headers.values())
+        if "%" not in joined and self.clean(joined) is joined:
+            return headers
+        masked: CIMultiDict[str] = CIMultiDict()
+        for name, value in headers.items():
+            plain = unquote(value)
+            hidden = self.clean(plain)
+            masked.add(name, self.clean(value) if hidden == plain else hidden)
+        return masked
 
 
-class _Pattern:
-    """A compiled pattern that does not show what it looks for."""
-
-    __slots__ = ("compiled",)
-
-    def __init__(self, pattern: Hidden) -> None:
-        self.compiled = re.compile(pattern, re.IGNORECASE)
-
-
-def _pattern(secret: Hidden) -> str:
-    return f"{re.escape(secret)}|{''.join(_character(character) for character in secret)}"
-
-
-def _character(character: str) -> str:
-    code = ord(character)
-    spellings = [
-        rf"\\u{code:04x}",
-        f"%{code:02x}",
-        f"&#(?:x0*{code:x}|0*{code});",
-        re.escape(html.escape(character)),
-        rf"\\{re.escape(character)}",
-        re.escape(character),
-    ]
-    # Atomic: with backtracking, text that is nearly the key takes time exponential in its length.
-    return f"(?>{'|'.join(dict.fromkeys(spellings))})"
+def _pattern(secret: str) -> Hidden:
+    spelled = ""
+    for character in secret:
+        code, plain = ord(character), re.escape(character)
+        codes = rf"\\u{code:04x}|%{code:02x}|&#(?:x0*{code:x}|0*{code});"
+        # Atomic: with backtracking, text that is nearly the key takes time exponential in its length.
+        spelled += rf"(?>{codes}|{re.escape(html.escape(character))}|\\{plain}|{plain})"
+    return Hidden(f"{re.escape(secret)}|{spelled}")
 
 
 def refusal(status: int, headers: Mapping[str, str], body: bytes, redactor: Redactor) -> ServiceError:
@@ -137,7 +98,15 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes, redactor: Reda
     said = decode_error(status, body, headers, redactor.clean)
     message = said.message
     if status // 100 == 3:  # noqa: PLR2004 - a redirect
-        host = redactor.clean(_host(headers.get("Location", "")))
+        try:
+            host = URL(headers.get("Location", "")[:_MAX_LOCATION_CHARACTERS]).host or "another path"
+        except ValueError:
+            host = ""
+        host = (
+            redactor.clean(host)
+            if 0 < len(host) <= _MAX_HOST_CHARACTERS
+            else "an address that cannot be read"
+        )
         message = f"the service redirects to {host}; that is not followed. Set base_url to the final address."
     return service_error(
         message,
@@ -157,11 +126,3 @@ def without_secrets(error: E, redactor: Redactor) -> E:
     # The frames below hold whole answers, and so do errors that this one came from.
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)
-
-
-def _host(location: str) -> str:
-    try:
-        host = URL(location[:_MAX_LOCATION_CHARACTERS]).host or "another path"
-    except ValueError:
-        host = ""
-    return host if 0 < len(host) <= _MAX_HOST_CHARACTERS else "an address that cannot be read"

@@ -20,14 +20,7 @@ _SAMPLE_BYTES = {Format.PCM: 2, Format.ALAW: 1, Format.ULAW: 1}
 
 
 class Received:
-    """What was received of a stream or a turn.
-
-    Parameters
-    ----------
-    format, channel_type, sample_rate_hz
-        What was asked for; raw formats say nothing about themselves.
-    model
-        Says the rate where none was asked for.
+    """What was received of a stream or a turn, and what was asked for; raw formats do not say what they are.
 
     Examples
     --------
@@ -64,58 +57,29 @@ class Received:
         self._data += piece
 
     def info(self) -> AudioInfo:
-        """Return what came so far: by its own headers, where it has any.
-
-        Raises
-        ------
-        AudioError
-            What came is no audio of the format that was asked for, or not enough of it to tell.
-        """
+        """Return what came so far, by its own headers where it has any; AudioError while that is no audio."""
         if not self._data:
             raise AudioError("no audio: there are no bytes")
-        return codec.inspect(self._whole_samples(), **self._shape())
+        return codec.inspect(**self._whole_samples())
 
     def samples(self) -> npt.NDArray[np.float32]:
-        """Return what came as float32 in [-1, 1], shape ``(frames,)`` for mono or ``(frames, channels)``.
-
-        Raises
-        ------
-        AudioError
-            What came is no audio, or not enough of it to be decoded.
-        """
+        """Return what came as float32 in [-1, 1], shape ``(frames,)`` for mono or ``(frames, channels)``."""
         if not self._data:
             return np.zeros((0,) if self.channels == 1 else (0, self.channels), np.float32)
-        return codec.decode(self._whole_samples(), **self._shape()).samples
+        return codec.decode(**self._whole_samples()).samples
 
     def save(self, path: str | PathLike[str]) -> Path:
-        """Write what came as one proper file, and return its path; see :func:`audio.saving.save_audio`.
-
-        Raises
-        ------
-        AudioError
-            Nothing came, or the ending is that of no audio format.
-        """
+        """Write what came as one proper file, and return its path; see :func:`audio.saving.save_audio`."""
         info = self.info()
-        return save_audio(
-            path,
-            self.data,
-            format=self.format,
-            sample_rate_hz=info.sample_rate_hz,
-            channels=info.channels,
-        )
+        rate_hz, channels = info.sample_rate_hz, info.channels
+        return save_audio(path, self.data, format=self.format, sample_rate_hz=rate_hz, channels=channels)
 
-    def _whole_samples(self) -> bytes:
+    def _whole_samples(self) -> dict[str, Any]:
+        """Return what came and how it is to be read."""
         data = self.data
         if self.format in PLAYABLE:
-            return data
+            return {"data": data, "format": self.format}
         # A sample may have come in half.
-        return data[: len(data) - len(data) % (_SAMPLE_BYTES[self.format] * self.channels)]
-
-    def _shape(self) -> dict[str, Any]:
-        if self.format in PLAYABLE:
-            return {"format": self.format}
-        return {
-            "format": self.format,
-            "sample_rate_hz": self.sample_rate_hz,
-            "channels": self.channels,
-        }
+        whole = len(data) - len(data) % (_SAMPLE_BYTES[self.format] * self.channels)
+        shape = {"sample_rate_hz": self.sample_rate_hz, "channels": self.channels}
+        return {"data": data[:whole], "format": self.format, **shape}

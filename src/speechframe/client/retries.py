@@ -1,13 +1,12 @@
 """When a single call is sent again, how long it waits before that, and to which region it goes."""
 
+import asyncio
 import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
-
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_before_delay
 
 from speechframe.errors import BadAnswer, ConnectionFailed, ServiceError, SpeechframeError, Unavailable
 from speechframe.spec.codes import Status
@@ -16,8 +15,8 @@ __all__ = ["Patience", "Regions", "persist"]
 
 T = TypeVar("T")
 
+# How long a region that could not serve is not the first choice.
 COOL_S = 30.0
-"""How long a region that could not serve is not the first choice."""
 
 _log = logging.getLogger("speechframe")
 
@@ -67,24 +66,10 @@ class Patience:
 
 
 class Regions:
-    """The addresses of a service, and which of them lately could not serve.
-
-    Parameters
-    ----------
-    addresses
-        Region name to address, in order of preference.
-
-    Examples
-    --------
-    >>> regions = Regions({"us-east": "https://a.example", "global": "https://b.example"})
-    >>> regions.down("us-east", 10)
-    >>> regions.order()
-    ['global', 'us-east']
-    """
+    """The addresses of a service by the names of regions, in order of preference, and which lately failed."""
 
     def __init__(self, addresses: Mapping[str, str]) -> None:
-        self.addresses = dict(addresses)
-        self.names = tuple(addresses)
+        self.addresses, self.names = dict(addresses), tuple(addresses)
         self._down_until_s: dict[str, float] = {}
 
     def order(self) -> list[str]:
@@ -93,88 +78,44 @@ class Regions:
         self._down_until_s = {name: until for name, until in self._down_until_s.items() if until > now_s}
         return sorted(self.names, key=lambda name: self._down_until_s.get(name, 0.0))
 
-    def down(self, name: str, wait_s: float | None = None) -> None:
+    def down(self, name: str, error: SpeechframeError) -> None:
         """Note that a region cannot serve, for the time it asked for or 30 s, whichever is shorter."""
-        self._down_until_s[name] = time.monotonic() + min(COOL_S, COOL_S if wait_s is None else wait_s)
+        asked_s = getattr(error, "retry_after_s", None)
+        self._down_until_s[name] = time.monotonic() + min(COOL_S, COOL_S if asked_s is None else asked_s)
 
     def up(self, name: str) -> None:
         """Note that a region served."""
         self._down_until_s.pop(name, None)
 
 
-async def persist(  # noqa: C901 - one loop with its ways out
-    send: Callable[[str], Awaitable[T]], regions: Regions, patience: Patience
-) -> tuple[T, int]:
+async def persist(send: Callable[[str], Awaitable[T]], regions: Regions, patience: Patience) -> tuple[T, int]:
     """Return what `send` returns for a region, and the number of attempts that took.
 
-    The first attempt is made without tenacity, which costs more than all else that a good call needs.
-
-    Parameters
-    ----------
-    send
-        Makes one attempt at a region.
-    regions
-        After a 503, or a connection that failed before the request was sent, each other region is tried once
-        without a wait; then all begin anew, after a wait.
-    patience
-        What is repeated, how often and how long.
-
-    Raises
-    ------
-    SpeechframeError
-        The error of the last attempt; a :class:`ServiceError` carries the number of attempts.
+    After a 503, or a connection that failed before the request was sent, each other region is tried once
+    without a wait; then all begin anew, after a wait. The error of the last attempt is raised.
     """
-    started_s = time.monotonic()
-    order = regions.order()
-    region = order.pop(0)
-    try:
-        value = await send(region)
-    except SpeechframeError as error:
-        before = [error]
-    else:
-        regions.up(region)
-        return value, 1
-    made, moves, moved = 1, 0, False
-
-    async def attempt() -> T:
-        nonlocal made
-        if before:
-            raise before.pop()  # tenacity is told of the attempt that was made without it
-        made += 1
-        return await send(region)
-
-    def repeat(error: BaseException) -> bool:
-        nonlocal region, order, moves, moved
-        if isinstance(error, ServiceError):
-            error.attempts = made
-        if not patience.allows(error):
-            return False
-        elsewhere = isinstance(error, Unavailable) or (isinstance(error, ConnectionFailed) and not error.sent)
-        moved = elsewhere and bool(order)
-        moves += moved
-        if elsewhere:
-            regions.down(region, error.retry_after_s if isinstance(error, ServiceError) else None)
-            order = order or regions.order()
-            region = order.pop(0)
-        return True
-
-    def wait_s(state: RetryCallState) -> float:
-        error = state.outcome.exception() if state.outcome is not None else None
-        return 0.0 if moved else patience.wait_s(error, made - moves)
-
-    too_late = stop_before_delay(max(0.0, patience.patience_s - (time.monotonic() - started_s)))
-
-    def log(state: RetryCallState) -> None:
-        error = state.outcome.exception() if state.outcome is not None else None
-        _log.info("attempt %d failed, again in %.2f s at %s: %s", made, state.upcoming_sleep, region, error)
-
-    retrying = AsyncRetrying(
-        retry=retry_if_exception(repeat),
-        wait=wait_s,
-        stop=lambda state: made - moves >= patience.attempts or too_late(state),
-        before_sleep=log,
-        reraise=True,
-    )
-    value = await retrying(attempt)
-    regions.up(region)
-    return value, made
+    began_s, order, made, rounds = time.monotonic(), regions.order(), 0, 0
+    while True:
+        region, made = order[0], made + 1
+        try:
+            value = await send(region)
+        except SpeechframeError as error:
+            if isinstance(error, ServiceError):
+                error.attempts = made
+            if not patience.allows(error):
+                raise
+            wait_s, words = 0.0, str(error)
+            if elsewhere := isinstance(error, Unavailable) or not getattr(error, "sent", True):
+                regions.down(region, error)
+                order = order[1:]
+            if not elsewhere or not order:
+                rounds += 1
+                order = order or regions.order()
+                wait_s = patience.wait_s(error, rounds)
+            if rounds >= patience.attempts or time.monotonic() + wait_s >= began_s + patience.patience_s:
+                raise
+        else:
+            regions.up(region)
+            return value, made
+        _log.info("attempt %d failed, again in %.2f s at %s: %s", made, wait_s, order[0], words)
+        await asyncio.sleep(wait_s)

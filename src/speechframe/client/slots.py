@@ -2,7 +2,7 @@
 
 import weakref
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from speechframe.spec.limits import LEAST_CONCURRENCY, REGIONS, Pool
 from speechframe.wire.turns import Slots
@@ -12,13 +12,10 @@ __all__ = ["ContextSlots", "published_cap"]
 _LARGEST_CAP = 100_000
 
 
-class _Waiting(Protocol):
-    def poke(self) -> None:
-        """Look what there is to do."""
-
-
 class ContextSlots(Slots):
     """The contexts that are active with a client's key, over all of its sockets.
+
+    `waiting` are the lines that are poked when a slot is free.
 
     Examples
     --------
@@ -30,8 +27,7 @@ class ContextSlots(Slots):
 
     def __init__(self) -> None:
         super().__init__(LEAST_CONCURRENCY)
-        self.waiting: weakref.WeakSet[_Waiting] = weakref.WeakSet()
-        """Poked when a slot is free."""
+        self.waiting: weakref.WeakSet[Any] = weakref.WeakSet()
         self.is_known = False
 
     def free(self) -> None:
@@ -51,13 +47,7 @@ class ContextSlots(Slots):
 
 
 def published_cap(limits: Mapping[str, Any], pool: str) -> int | None:
-    """Return how many calls of a pool a page of limits allows at once; None where it does not say.
-
-    Examples
-    --------
-    >>> published_cap({"pools": {"streaming": 15}}, "streaming"), published_cap({"pools": [15]}, "streaming")
-    (15, None)
-    """
+    """Return how many calls of a pool a page of limits allows at once; None where it does not say."""
     pools = limits.get("pools")
     said = pools.get(pool) if isinstance(pools, Mapping) else None
     # A page may hold anything; True is an int.

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from os import PathLike
@@ -13,18 +13,17 @@ import numpy as np
 import numpy.typing as npt
 
 from speechframe.audio.codec import AudioInfo
-from speechframe.client.caller import ANYTHING, Caller
+from speechframe.client.caller import Caller
 from speechframe.client.calls import Call
-from speechframe.client.exchange import Incoming, Reply
-from speechframe.client.masking import refusal, without_secrets
-from speechframe.client.reading import CutOffError
+from speechframe.client.exchange import CutOffError, Reply
+from speechframe.client.masking import without_secrets
 from speechframe.client.received import Received
 from speechframe.client.retries import persist
 from speechframe.errors import AudioError, BadAnswer, SpeechframeError, StreamBroken
 from speechframe.spec.billing import billed_characters
 from speechframe.spec.limits import REGIONS
 from speechframe.spec.speech import Format, Model, StreamRequest
-from speechframe.wire.errors import trace_id_of, warnings_of
+from speechframe.wire.errors import warnings_of
 from speechframe.wire.stream import NO_END, tells_its_end, words_instead
 
 __all__ = ["Source", "Stream", "StreamFacts", "StreamSummary", "StreamView", "default_model", "start"]
@@ -430,7 +429,8 @@ class _HttpSource:
         text = call.request.text
         self.facts = StreamFacts(region, billed_characters=billed_characters(text), text=text)
         self._caller, self._call = caller, call
-        self._incoming: Incoming | None = None
+        self._headers: Mapping[str, str] = {}
+        self._unread: Reply | None = None
         self._size = 0
         self._most_bytes = caller.bounds.download_bytes_for(call.request)
         self._silence_s = caller.timeouts.attempt_s(len(text))
@@ -438,25 +438,22 @@ class _HttpSource:
 
     async def begin(self) -> bytes:
         """Send the request and return the first audio."""
-        caller, body = self._caller, self._call.body
-        assert isinstance(body, bytes)  # noqa: S101 - for the type: the body of this call is JSON
-        answer = await caller.exchange.begin(
+        caller, call = self._caller, self._call
+        raw = await caller.ask(
             "POST",
-            caller.url(self.facts.region, self._call.operation),
-            headers={**caller.headers_of(self._call), "Accept": ANYTHING},
-            body=body,
+            call.operation,
+            self.facts.region,
+            caller.headers_of(call),
+            body=call.body,
             timeout_s=self._silence_s,
-            max_error_bytes=caller.bounds.error_bytes,
+            max_bytes=None,
         )
-        if isinstance(answer, Reply):
-            raise refusal(answer.status, answer.headers, answer.body, caller.redactor)
-        self._incoming = answer
-        clean = caller.redactor.clean
-        self.facts.trace_id = trace_id_of(answer.headers, clean)
-        self.facts.warnings += warnings_of(answer.headers, clean=clean)
-        if answer.headers.get("Content-Encoding", "").strip().lower() not in {"", "identity"}:
+        self._headers, self._unread = raw.headers, raw.reply
+        self.facts.trace_id = raw.trace_id
+        self.facts.warnings += warnings_of(raw.headers, clean=caller.redactor.clean)
+        if raw.headers.get("Content-Encoding", "").strip().lower() not in {"", "identity"}:
             raise self._broken("the audio came with a Content-Encoding that was not asked for")
-        if (words := words_instead(answer.headers, clean)) is not None:
+        if (words := words_instead(raw.headers)) is not None:
             raise self._broken(words)
         first = await self.next()
         if first is None:
@@ -467,12 +464,12 @@ class _HttpSource:
 
     async def next(self) -> bytes | None:
         """Return the next piece; None at the end."""
-        incoming = self._incoming
-        assert incoming is not None  # noqa: S101 - for the type: `begin` comes first
+        unread = self._unread
+        assert unread is not None  # noqa: S101 - for the type: `begin` comes first
         limit_s, began_s = min(self._silence_s, self._left_s), time.perf_counter()
         try:
             async with asyncio.timeout(limit_s):
-                piece = await incoming.read()
+                piece = await unread.read()
         except TimeoutError:
             too_long = limit_s < self._silence_s
             words = "longer than any speech of its text" if too_long else f"silent for {limit_s:g} s"
@@ -484,14 +481,14 @@ class _HttpSource:
         self._size += len(piece)
         if self._size > self._most_bytes:
             raise self._broken(f"the stream is too large: more than {self._most_bytes:,} bytes")
-        if not piece and not tells_its_end(incoming.headers):
+        if not piece and not tells_its_end(self._headers):
             raise self._broken(NO_END)
         return piece or None
 
     async def close(self) -> None:
         """Close the connection, unless the answer was read to its end."""
-        if self._incoming is not None:
-            self._incoming.close()
+        if self._unread is not None:
+            self._unread.close()
 
     def _broken(self, words: str) -> StreamBroken:
         return StreamBroken(words, received_bytes=self._size, trace_id=self.facts.trace_id)

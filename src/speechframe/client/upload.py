@@ -19,35 +19,19 @@ from speechframe.wire.changer import Form
 
 __all__ = ["Body", "Upload", "file_of_samples", "upload_of", "upload_of_bytes"]
 
+# How much of a file is in memory while it is sent.
 PIECE_BYTES = 256 * 1024
-"""How much of a file is in memory while it is sent."""
-
 _ENDINGS = {"mpeg": "mp3", "mp4": "m4a"}
 _MOST_CHANNELS = 8
 _RATES_HZ = range(4000, 192_001)
 _WHOLE_SCALE = {"int16": 1 << 15, "int32": 1 << 31}
+# Resampling takes peaks a little over 1; values far beyond are on another scale.
 _LOUDEST = 1.5
-"""Resampling takes peaks a little over 1; values far beyond are on another scale."""
 
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A clip by reference.
-
-    Parameters
-    ----------
-    sha256
-        Of its bytes, 64 hex digits.
-    size_bytes
-        Their number.
-    audio_seconds
-        Its length: what is paid for.
-    media_type
-        Such as ``audio/wav``.
-    path
-        The file; None where the bytes themselves are here.
-    data
-        The bytes of a clip without a file.
+    """A clip by reference: its hash, size and length, and a file or, without a `path`, its bytes.
 
     Examples
     --------
@@ -68,41 +52,6 @@ class Upload:
         kind = self.media_type.rpartition("/")[2].removeprefix("x-")
         return f"clip.{_ENDINGS.get(kind, kind)}"
 
-    async def pieces(self) -> AsyncIterator[bytes]:
-        """Yield the bytes; the last of them only when all are those that the hash was made of.
-
-        Raises
-        ------
-        AudioError
-            When the file is gone or has changed: the request stays incomplete, and no service carries it out.
-        """
-        digest, size, held = hashlib.sha256(), 0, b""
-        async for piece in self._read():
-            if held:
-                yield held
-            digest.update(piece)
-            size += len(piece)
-            if size > self.size_bytes:
-                break
-            held = piece
-        if size != self.size_bytes or digest.hexdigest() != self.sha256:
-            raise AudioError(
-                f"{self.path or 'the clip'} has changed since it was looked at, and was not sent: give it "
-                "again, and it is taken as it is now"
-            )
-        yield held
-
-    async def _read(self) -> AsyncIterator[bytes]:
-        try:
-            opened = (
-                io.BytesIO(self.data) if self.path is None else await asyncio.to_thread(self.path.open, "rb")
-            )
-            with opened as file:
-                while piece := await asyncio.to_thread(file.read, PIECE_BYTES):
-                    yield piece
-        except OSError as error:
-            raise AudioError(f"{self.path} cannot be read: {error.strerror or error}") from None
-
 
 @dataclass(frozen=True, slots=True)
 class Body:
@@ -116,60 +65,47 @@ class Body:
         """What ``Content-Length`` says."""
         return len(self.form.head) + self.upload.size_bytes + len(self.form.tail)
 
-    async def pieces(self) -> AsyncIterator[bytes]:
-        """Yield the bytes in order; see :meth:`Upload.pieces`."""
-        yield self.form.head
-        async for piece in self.upload.pieces():
-            yield piece
-        yield self.form.tail
+    async def pieces(self, head: bytes) -> AsyncIterator[bytes]:
+        """Yield `head` and the form; the last of it only when the file's bytes are those of the hash.
+
+        AudioError is raised when they are not: the request stays incomplete, and no service carries it out.
+        """
+        clip, digest, size, held = self.upload, hashlib.sha256(), 0, head + self.form.head
+        try:
+            opened = await asyncio.to_thread(clip.path.open, "rb") if clip.path else io.BytesIO(clip.data)
+            with opened as file:
+                while size <= clip.size_bytes and (piece := await asyncio.to_thread(file.read, PIECE_BYTES)):
+                    # Behind by a piece, so that a file that cannot be read is found before a byte has left.
+                    if size:
+                        yield held
+                        held = b""
+                    digest.update(piece)
+                    size += len(piece)
+                    held += piece
+        except OSError as error:
+            raise AudioError(f"{clip.path} cannot be read: {error.strerror or error}") from None
+        if size != clip.size_bytes or digest.hexdigest() != clip.sha256:
+            raise AudioError(
+                f"{clip.path or 'the clip'} has changed since it was looked at, and was not sent: give it "
+                "again, and it is taken as it is now"
+            )
+        yield held + self.form.tail
 
 
 def upload_of(audio: Any) -> Upload:
-    """Return a clip given as bytes, as a path, or as a pair of an array and its rate in Hz.
-
-    Raises
-    ------
-    AudioError
-        When it is no audio, or none that can be read here.
-    TypeError
-        For anything else.
-    """
+    """Return a clip given as bytes, as a path, or as a pair of an array and its rate in Hz."""
     if isinstance(audio, (bytes, bytearray, memoryview)):
         return upload_of_bytes(bytes(audio))
-    if isinstance(audio, (str, PathLike)):
-        return _upload_of_path(Path(audio).expanduser().absolute())
     if isinstance(audio, tuple) and len(audio) == 2:  # noqa: PLR2004 - a pair
         return upload_of_bytes(file_of_samples(*audio))
-    raise TypeError(f"audio is bytes, a path or (array, rate in Hz), not {type(audio).__name__}")
-
-
-def upload_of_bytes(data: bytes, path: Path | None = None) -> Upload:
-    """Return the clip of a file's bytes, which are kept where there is no `path` to read them from again.
-
-    Raises
-    ------
-    AudioError
-        When it is no audio, or too large to be sent.
-    """
-    _refuse_large(len(data))
-    found = length_of(data)
-    return Upload(
-        sha256=hashlib.sha256(data).hexdigest(),
-        size_bytes=len(data),
-        audio_seconds=found.audio_seconds,
-        media_type=found.media_type,
-        path=path,
-        data=data if path is None else b"",
-    )
-
-
-def _upload_of_path(path: Path) -> Upload:
+    if not isinstance(audio, (str, PathLike)):
+        raise TypeError(f"audio is bytes, a path or (array, rate in Hz), not {type(audio).__name__}")
+    path = Path(audio).expanduser().absolute()
     try:
         # Looked at before it is opened: a pipe would be waited for, and /dev/zero never ends.
         if path.exists() and not path.is_file():
-            raise AudioError(
-                f"{path} is {'a folder' if path.is_dir() else 'no regular file'}, not an audio file"
-            )
+            kind = "a folder" if path.is_dir() else "no regular file"
+            raise AudioError(f"{path} is {kind}, not an audio file")
         _refuse_large(path.stat().st_size)
         data = path.read_bytes()
     except FileNotFoundError:
@@ -182,6 +118,14 @@ def _upload_of_path(path: Path) -> Upload:
         raise AudioError(f"{path}: {error}") from None
 
 
+def upload_of_bytes(data: bytes, path: Path | None = None) -> Upload:
+    """Return the clip of a file's bytes, which are kept where there is no `path` to read them from again."""
+    _refuse_large(len(data))
+    found, sha256 = length_of(data), hashlib.sha256(data).hexdigest()
+    kept = data if path is None else b""
+    return Upload(sha256, len(data), found.audio_seconds, found.media_type, path, kept)
+
+
 def _refuse_large(size_bytes: int) -> None:
     if size_bytes > MAX_UPLOAD_BYTES:
         raise AudioError(
@@ -192,18 +136,9 @@ def _refuse_large(size_bytes: int) -> None:
 def file_of_samples(samples: Any, sample_rate_hz: Any) -> bytes:
     """Return samples as a WAV file of 16 bits: equal samples give equal bytes on every machine.
 
-    Parameters
-    ----------
-    samples
-        ``(frames,)`` or ``(frames, channels)``; floats in [-1, 1], or int16 or int32 in their full range. An
-        array of few rows and many columns is taken for ``(channels, frames)``.
-    sample_rate_hz
-        4000 to 192000.
-
-    Raises
-    ------
-    AudioError
-        For samples of any other kind, values that are no numbers, or no samples at all.
+    `samples` are ``(frames,)`` or ``(frames, channels)``: floats in [-1, 1], or int16 or int32 in their full
+    range. An array of few rows and many columns is taken for ``(channels, frames)``. Anything else is an
+    AudioError.
 
     Examples
     --------
@@ -223,20 +158,16 @@ def file_of_samples(samples: Any, sample_rate_hz: Any) -> bytes:
             f"an array of shape {array.shape}; (frames,) or (frames, channels) is needed, not empty, with at "
             f"most {_MOST_CHANNELS} channels"
         )
+    if array.dtype != np.int16:
+        if (scale := _WHOLE_SCALE.get(array.dtype.name)) is not None:
+            array = array / scale
+        elif array.dtype.kind != "f":
+            raise AudioError(f"samples are {array.dtype}; floats in [-1, 1], int16 or int32 are needed")
+        elif not np.isfinite(array).all():
+            raise AudioError("samples hold NaN or infinite values")
+        elif (peak := float(np.abs(array).max())) > _LOUDEST:
+            raise AudioError(f"samples go up to {peak:.4g}; floats in [-1, 1] are needed")
+        array = np.rint(np.clip(array, -1.0, 1.0) * (_WHOLE_SCALE["int16"] - 1)).astype(np.int16)
     buffer = io.BytesIO()
-    soundfile.write(buffer, _as_int16(array), int(rate), format="WAV", subtype="PCM_16")
+    soundfile.write(buffer, array, int(rate), format="WAV", subtype="PCM_16")
     return buffer.getvalue()
-
-
-def _as_int16(array: Any) -> Any:
-    if array.dtype == np.int16:
-        return array
-    if (scale := _WHOLE_SCALE.get(array.dtype.name)) is not None:
-        array = array / scale
-    elif array.dtype.kind != "f":
-        raise AudioError(f"samples are {array.dtype}; floats in [-1, 1], int16 or int32 are needed")
-    elif not np.isfinite(array).all():
-        raise AudioError("samples hold NaN or infinite values")
-    elif (peak := float(np.abs(array).max())) > _LOUDEST:
-        raise AudioError(f"samples go up to {peak:.4g}; floats in [-1, 1] are needed")
-    return np.rint(np.clip(array, -1.0, 1.0) * (_WHOLE_SCALE["int16"] - 1)).astype(np.int16)

@@ -1,7 +1,7 @@
 """JSON bodies of speech calls: requests to bytes, answers to values (sections 2.1, 2.3, 2.4 and 2.7)."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -170,17 +170,10 @@ def decode_generate(body: bytes, *, characters: int | None = None) -> Generated:
     return _bounded(_generated(fields, audio, Notes(repaired)), characters)
 
 
-def decode_voices(body: bytes, clean: Callable[[Any], Any] | None = None) -> list[Voice]:
+def decode_voices(body: bytes) -> list[Voice]:
     """Return the voices of a listing, whatever single fields look like.
 
     A field that is not as the document says is left out, and so is a voice without an id.
-
-    Parameters
-    ----------
-    body
-        The answer, unpacked.
-    clean
-        Masks in a value of JSON what must not be shown.
 
     Raises
     ------
@@ -190,8 +183,7 @@ def decode_voices(body: bytes, clean: Callable[[Any], Any] | None = None) -> lis
     value = loaded(body)
     if not isinstance(value, list):
         raise BadAnswer(f"the voice listing is no array but {kind_of(value)}")
-    listed = (item for item in value if isinstance(item, dict))
-    found = (_lenient(Voice, item if clean is None else clean(item)) for item in listed)
+    found = (_lenient(Voice, item) for item in value if isinstance(item, dict))
     return [voice for voice in found if voice is not None]
 
 
