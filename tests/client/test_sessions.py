@@ -6,7 +6,7 @@ import threading
 import pytest
 from socket_desk import audio, closing, frame, speak, until
 
-from speechframe.client import Timeouts, turns
+from speechframe.client import Timeouts, session as sessions
 from speechframe.errors import ConnectionFailed, PermissionDenied, ServiceError, StreamBroken
 
 
@@ -60,7 +60,7 @@ async def test_a_turn_that_was_heard_does_not_outlive_a_close_for_being_idle(des
     await until(lambda: desk.sockets and not session.sockets)
     with pytest.raises(StreamBroken, match="before all of the audio had come"):
         await context.send("Two.")
-    assert (context.audio().audio, desk.sockets) == (b"", 1)
+    assert (context.audio().audio, desk.sockets) == (b"half", 1)
 
 
 async def test_1008_is_a_refused_key_for_every_turn(desk, session):
@@ -125,7 +125,7 @@ async def test_a_socket_that_brings_nothing_is_left_for_another(desk, session, m
 
 
 async def test_audio_that_nobody_takes_stays_with_the_service(desk, session, monkeypatch):
-    monkeypatch.setattr(turns, "MOST_WAITING_BYTES", 100_000)
+    monkeypatch.setattr(sessions, "MOST_WAITING_BYTES", 100_000)
     sent = 0
 
     async def act(desk, socket):
@@ -151,8 +151,8 @@ async def test_audio_that_nobody_takes_stays_with_the_service(desk, session, mon
 
 
 async def test_who_keeps_other_turns_waiting_for_long_is_broken_off(desk, session, monkeypatch):
-    monkeypatch.setattr(turns, "MOST_WAITING_BYTES", 100_000)
-    monkeypatch.setattr(turns, "HELD_S", 0.3)
+    monkeypatch.setattr(sessions, "MOST_WAITING_BYTES", 100_000)
+    monkeypatch.setattr(sessions, "HELD_S", 0.3)
 
     async def act(desk, socket):
         wire_id, _ = await desk.ended(socket)

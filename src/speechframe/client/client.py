@@ -59,6 +59,7 @@ class Client(Caller):
 
     async def generate(
         self,
+        /,
         text: str,
         *,
         voice: str,
@@ -103,6 +104,7 @@ class Client(Caller):
 
     async def stream(
         self,
+        /,
         text: str,
         *,
         voice: str,
