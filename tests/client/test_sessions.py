@@ -6,7 +6,8 @@ import threading
 import pytest
 from socket_desk import audio, closing, frame, speak, until
 
-from speechframe.client import Timeouts, session as sessions
+from speechframe.client import Timeouts
+from speechframe.client import session as sessions
 from speechframe.errors import ConnectionFailed, PermissionDenied, ServiceError, StreamBroken
 
 

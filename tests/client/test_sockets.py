@@ -1,6 +1,7 @@
 """Turns over sockets that fail: what is sent again, what is not, and that neighbours and memory are left alone."""
 
 import asyncio
+import threading
 
 import pytest
 from socket_desk import HALF, PATH, audio, closing, frame, speak, until
@@ -274,16 +275,28 @@ async def test_whoever_does_not_listen_stops_the_socket_and_not_the_memory(desk,
 
 
 async def test_a_turn_takes_no_more_audio_than_its_text_can_fill(settings, quick, desk):
-    async def act(desk, socket):
+    failed = threading.Event()
+
+    async def never_stop(desk, socket):
         wire_id, _ = await desk.ended(socket)
+        other, _ = await desk.ended(socket)
         while not socket.closed:
             await socket.send_str(audio(bytes(10_000), wire_id))
+            if failed.is_set() and other:
+                await socket.send_str(audio(b"other", other))
+                await socket.send_str(frame(final=True, context_id=other))
+                other = None
 
-    desk.acts = [act, speak]
+    desk.acts = [never_stop, speak]
     client = Client(settings, patience=quick, bounds=Bounds(download_bytes=95_000))
-    async with client, client.stream_session(**HALF) as session:
+    async with asyncio.timeout(60), client, client.stream_session(**HALF) as session:
+        endless, other = (asyncio.create_task(session.speak(text).read()) for text in ("Endless.", "Other."))
         with pytest.raises(StreamBroken, match="too large for its text: more than 95,000 bytes"):
-            await session.speak("Hello.").read()
+            await endless
+        failed.set()
+        # The socket is left when the turn that still needs it is over.
+        assert await other == b"other"
+        assert session.sockets == 0
         assert await session.speak("Next.").read() == b"Next."
 
 

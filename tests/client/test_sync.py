@@ -22,7 +22,18 @@ from speechframe.errors import InvalidRows, RateLimited, SettingsError
 _TWINS = {Stream: SyncStream, StreamSession: SyncStreamSession, StreamContext: SyncStreamContext}
 
 
-INNER = {"owning", "get", "url", "headers_of", "redactor_of", "open", "send_raw", "fetch"}
+INNER = {
+    "owning",
+    "get",
+    "url",
+    "headers_of",
+    "redactor_of",
+    "open",
+    "send_raw",
+    "fetch",
+    "next_audio",
+    "take",
+}
 """What other modules of the room call, and no user."""
 
 

@@ -21,11 +21,11 @@ from speechframe.client.caller import Caller
 from speechframe.client.calls import accepted
 from speechframe.client.exchange import CLOSE_S, Reply
 from speechframe.client.limits import MIB
-from speechframe.client.masking import refusal, without_secrets
+from speechframe.client.masking import refusal
 from speechframe.client.pieces import Pieces, pieces_of
 from speechframe.client.received import Received
 from speechframe.client.retries import persist
-from speechframe.client.stream import Heard, Stream, default_model
+from speechframe.client.stream import Heard, Stream, default_model, masked
 from speechframe.errors import (
     ConnectionFailed,
     InvalidRows,
@@ -55,7 +55,6 @@ _EVENT_BYTES = 64
 """What a piece of audio takes in memory beside its bytes: some services send a sample at a time."""
 _MOST_ATTEMPTS = 2
 _TICK_S = 0.05
-
 _FIELDS: Mapping[Any, list[str]] = MappingProxyType(
     {
         SocketQuery: [name for name in SocketQuery.model_fields if name != "api_key"],
@@ -64,11 +63,9 @@ _FIELDS: Mapping[Any, list[str]] = MappingProxyType(
     }
 )
 """The fields of a turn, by the message that they go in."""
-
 _STATUSES: Mapping[str, Status] = MappingProxyType(
     {
         ErrorCode.INVALID_VOICE: Status.BAD_REQUEST,
-        ErrorCode.INVALID_JSON: Status.BAD_REQUEST,
         ErrorCode.ACTIVE_CONTEXT_LIMIT_EXCEEDED: Status.TOO_MANY_REQUESTS,
         **{code.value: code.status for code in HttpErrorCode},
     }
@@ -99,7 +96,9 @@ class StreamSession:
         self, caller: Caller, *, voice: str | None = None, max_contexts: int | None = None, **fields: Any
     ) -> None:
         self._caller = caller
-        self._fields = {"voice_id": voice, **fields}
+        self._fields = {
+            name: value for name, value in {"voice_id": voice, **fields}.items() if value is not None
+        }
         self._sockets: dict[tuple[tuple[str, str], ...], _Socket] = {}
         self._closed = False
         _checked(self._fields)
@@ -134,10 +133,8 @@ class StreamSession:
 
         Parameters
         ----------
-        voice
-            Full voice id or bare name; the session's by default.
-        **fields
-            Whatever :meth:`Client.stream_session` takes, for this turn alone.
+        voice, **fields
+            Whatever :meth:`Client.stream_session` takes, for this turn alone; the session's by default.
 
         Raises
         ------
@@ -146,7 +143,7 @@ class StreamSession:
         ServiceError, ConnectionFailed
             The service cannot be asked how many turns may be active.
         """
-        context = StreamContext(self._turn({"voice_id": voice, **fields}))
+        context = self._context({"voice_id": voice, **fields})
         await self._learn_slots()
         return context
 
@@ -159,20 +156,14 @@ class StreamSession:
             An async or a sync iterable of text, or one text. What blocks in a sync one (a model's answer that
             is read from the network) is waited for in a thread. Its errors come out of the stream.
         voice, **fields
-            As of :meth:`open`.
+            As of :meth:`open`; :class:`InvalidRows` where one is unknown or out of range.
 
         Returns
         -------
         Stream
             To be iterated; the turn begins then. Leaving it ends the turn.
-
-        Raises
-        ------
-        InvalidRows
-            A field is unknown or out of range.
         """
-        turn = self._turn({"voice_id": voice, **fields})
-        context = StreamContext(turn)
+        context = self._context({"voice_id": voice, **fields})
         writing: asyncio.Task[None] | None = None
 
         async def write() -> None:
@@ -191,35 +182,33 @@ class StreamSession:
         async def pull() -> bytes | None:
             nonlocal writing
             writing = writing or asyncio.create_task(write())
-            return await turn.next_audio()
+            return await context.next_audio()
 
         async def stop() -> None:
             await _stopped(writing)
             await context.close()
 
-        return Stream(turn.heard, pull, stop)
+        return Stream(context.heard, pull, stop)
 
     async def _learn_slots(self) -> None:
         caller = self._caller
         if not caller.slots.is_known:
             caller.slots.learn(await caller.limits() or {}, caller.regions[0])
 
-    def _turn(self, given: Mapping[str, Any]) -> "_Turn":
-        fields = self._fields | {name: value for name, value in given.items() if value is not None}
-        query, frame, config = _checked(fields)
+    def _context(self, given: Mapping[str, Any]) -> "StreamContext":
         if self._closed:
             raise RuntimeError("the session is closed")
-        shape = tuple(
-            (name, str(fields[name])) for name in _FIELDS[SocketQuery] if fields.get(name) is not None
-        )
+        fields = self._fields | {name: value for name, value in given.items() if value is not None}
+        query, frame, config = _checked(fields)
+        shape = tuple((name, str(fields[name])) for name in _FIELDS[SocketQuery] if name in fields)
         socket = self._sockets.get(shape)
         if socket is None:
             socket = self._sockets[shape] = _Socket(self._caller, dict(shape))
         model = query.model or default_model(self._caller.regions[0])
         received = Received(query.format, query.channel_type, query.sample_rate, model)
         number = socket.contexts.open(config, frame.model_dump(include=frame.model_fields_set))
-        turn = socket.turns[number] = _Turn(socket, number, Heard(received))
-        return turn
+        context = socket.turns[number] = StreamContext(socket, number, Heard(received))
+        return context
 
 
 class StreamContext:
@@ -241,12 +230,21 @@ class StreamContext:
     >>> await context.audio().save("morning.wav")  # doctest: +SKIP
     """
 
-    def __init__(self, turn: "_Turn") -> None:
-        self._turn = turn
+    def __init__(self, socket: "_Socket", number: int, heard: Heard) -> None:
+        self._socket, self._number, self.heard = socket, number, heard
+        self.failure: BaseException | None = None
+        self.changed = asyncio.Event()
+        self.waiting_bytes = 0
+        """Of audio that nobody has taken yet."""
+        self._events: deque[Event] = deque()
+        self._told: Counter[type[Event]] = Counter()
+        self._most_bytes = 0
+        self._left_s = 0.0
+        self._ended = False
         self._stream: Stream | None = None
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._turn.number}, {self._turn.heard.received.size:,} bytes>"
+        return f"<{type(self).__name__} {self._number}, {self.heard.received.size:,} bytes>"
 
     async def __aenter__(self) -> Self:
         return self
@@ -259,138 +257,90 @@ class StreamContext:
 
         Raises
         ------
-        TypeError
-            For what is no text.
-        InvalidRows
-            The text cannot be sent (half a surrogate pair, NUL); the turn is as before.
-        RuntimeError
-            The turn was ended.
-        SpeechframeError
-            The turn has failed.
+        TypeError, InvalidRows
+            It is no text, or cannot be sent (half a surrogate pair, NUL); the turn is as before.
+        RuntimeError, SpeechframeError
+            The turn was ended, or has failed.
         """
-        turn, heard = self._turn, self._turn.heard
+        heard = self.heard
         if not isinstance(text, str):
             raise TypeError(f"a piece of text is a str, not {type(text).__name__}")
-        if turn.failure is not None:
-            raise turn.failure
-        if turn.is_ended:
+        if self.failure is not None:
+            raise self.failure
+        if self._ended:
             raise RuntimeError("the turn was ended; open another one")
         accepted(check(ClientFrame, {"text": text}), ClientFrame)
         if not heard.text:
             heard.started_s = time.perf_counter()
         heard.text += text
         heard.billed_characters += billed_characters(text)
-        turn.socket.contexts.send(turn.number, text)
-        turn.socket.poke()
+        self._socket.contexts.send(self._number, text)
+        self._socket.poke()
 
     async def end(self) -> None:
         """Say that there is no more text; doing it again is nothing."""
-        turn = self._turn
-        if not turn.is_ended:
-            turn.end()
-            turn.socket.deliver(turn.socket.contexts.end(turn.number))
+        if not self._ended:
+            self._ended, self._left_s = True, self._socket.caller.timeouts.speech_s(self.heard.text)
+            self._socket.deliver(self._socket.contexts.end(self._number))
 
     async def clear(self) -> None:
         """Drop the text that is not being spoken yet, as when a listener interrupts."""
-        self._turn.socket.deliver(self._turn.socket.contexts.clear(self._turn.number))
+        self._socket.deliver(self._socket.contexts.clear(self._number))
 
     async def close(self, reason: BaseException | None = None) -> None:
-        """Give the turn up, unless it is over: its text is dropped, and it is ended.
-
-        Parameters
-        ----------
-        reason
-            What its listener is told; by default that it was closed.
-        """
-        self._turn.socket.drop(self._turn, reason or "the turn was closed before its end")
+        """Give the turn up, unless it is over: its text is dropped, and its listener is told the `reason`."""
+        self._socket.drop(self._number, reason or "the turn was closed before its end")
 
     async def __aiter__(self) -> AsyncGenerator[Event, None]:
         while (event := await self.event()) is not None:
             yield event
 
     async def event(self) -> Event | None:
-        """Return what happens next; None when the turn is over.
-
-        Raises
-        ------
-        ServiceError, StreamBroken, ConnectionFailed
-            The turn has failed.
-        """
-        return await self._turn.next()
-
-    def audio(self) -> Stream:
-        """Return the audio, to be iterated, read or saved; leaving its loop gives the turn up."""
-        if self._stream is None:
-            self._stream = Stream(self._turn.heard, self._turn.next_audio, self.close)
-        return self._stream
-
-
-class _Turn:
-    """A turn of a socket: what came and is not taken yet, and how long the rest may take."""
-
-    def __init__(self, socket: "_Socket", number: int, heard: Heard) -> None:
-        self.socket, self.number, self.heard = socket, number, heard
-        self.failure: BaseException | None = None
-        self.is_ended = False
-        # Of audio that nobody has taken yet.
-        self.waiting_bytes = 0
-        # Set when there is something new, or something else to wait for.
-        self.changed = asyncio.Event()
-        self._events: deque[Event] = deque()
-        self._told: Counter[type[Event]] = Counter()
-        self._most_bytes = 0
-        self._left_s = 0.0
-
-    @property
-    def silence_s(self) -> float:
-        """How long the service may send nothing."""
-        return self.socket.caller.timeouts.attempt_s(len(self.heard.text))
-
-    def end(self) -> None:
-        self.is_ended = True
-        self._left_s = self.socket.caller.timeouts.speech_s(self.heard.text)
-        self.changed.set()
+        """Return what happens next; None when the turn is over. Raises what it has failed with."""
+        socket, silent_s = self._socket, 0.0
+        while not self._events:
+            if self.failure is not None:
+                raise self.failure
+            if self._number not in socket.turns:
+                return None
+            began_s = time.monotonic()
+            self.changed.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_TICK_S):
+                    await self.changed.wait()
+            # Only the service has a time limit, and only while it is waited for: not the writer, not other
+            # turns that hold the slots, not the listener for whom the socket is held, and not a player.
+            if self._ended and socket.contexts.is_begun(self._number) and not socket.is_held:
+                waited_s, silence_s = time.monotonic() - began_s, socket.silence_s(self)
+                silent_s, self._left_s = silent_s + waited_s, self._left_s - waited_s
+                if self._left_s <= 0:
+                    socket.leave(self._number, "the turn was longer than any speech of its text")
+                elif silent_s >= silence_s and not self._events:
+                    words = f"nothing came for {silence_s:g} s after the turn was ended"
+                    socket.leave(self._number, words)
+        event = self._events.popleft()
+        if isinstance(event, Audio):
+            self.waiting_bytes -= len(event.audio) + _EVENT_BYTES
+            socket.room.set()
+        return event
 
     async def next_audio(self) -> bytes | None:
-        while (event := await self.next()) is not None:
+        """Return the next piece of audio; None when the turn is over."""
+        while (event := await self.event()) is not None:
             if isinstance(event, Audio):
                 return event.audio
         return None
 
-    async def next(self) -> Event | None:
-        while not self._events:
-            if self.failure is not None:
-                raise self.failure
-            if self.number not in self.socket.turns:
-                return None
-            self.changed.clear()
-            await self._wait()
-        event = self._events.popleft()
-        if isinstance(event, Audio):
-            self.waiting_bytes -= len(event.audio) + _EVENT_BYTES
-            self.socket.room.set()
-        return event
-
-    async def _wait(self) -> None:
-        socket = self.socket
-        # Only the service has a time limit: not the writer, not other turns that hold the slots, and not the
-        # listener for whom the socket is held.
-        is_timed = self.is_ended and socket.contexts.is_begun(self.number) and not socket.is_held
-        limit_s, began_s = min(self.silence_s, self._left_s), time.monotonic()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(limit_s if is_timed else None):
-                await self.changed.wait()
-        if is_timed:
-            # Only waits count: a player takes its time.
-            self._left_s -= time.monotonic() - began_s
-            if not self.changed.is_set():
-                too_long = limit_s < self.silence_s
-                silent = f"nothing came for {limit_s:g} s after the turn was ended"
-                socket.leave(self, "the turn was longer than any speech of its text" if too_long else silent)
+    def audio(self) -> Stream:
+        """Return the audio, to be iterated, read or saved; leaving its loop gives the turn up."""
+        if self._stream is None:
+            self._stream = Stream(self.heard, self.next_audio, self.close)
+        return self._stream
 
     def take(self, event: Event) -> None:
-        heard, caller = self.heard, self.socket.caller
-        heard.region = self.socket.region
+        """Take what has happened to the turn, for whoever listens."""
+        heard, caller = self.heard, self._socket.caller
+        heard.region = self._socket.region
         heard.trace_id = getattr(event, "trace_id", None) or heard.trace_id
         if isinstance(event, Audio):
             heard.add(event.audio)
@@ -400,46 +350,39 @@ class _Turn:
                 self._most_bytes = caller.bounds.speech_bytes_for(heard.text, rate_hz)
             if heard.received.size > self._most_bytes:
                 words = f"the audio is too large for its text: more than {self._most_bytes:,} bytes"
-                self.socket.leave(self, words)
+                self._socket.leave(self._number, words)
                 return
             self.waiting_bytes += len(event.audio) + _EVENT_BYTES
+        elif isinstance(event, Retried):
+            heard.attempts += 1
+            self._left_s = caller.timeouts.speech_s(heard.text)
         elif isinstance(event, Warned | Odd):
             self._told[type(event)] += 1
             if self._told[type(event)] > MAX_WARNINGS:
                 return
             if isinstance(event, Warned):
                 heard.warnings.append(f"{event.code}: {event.words}" if event.code else event.words)
-        elif isinstance(event, Retried):
-            heard.attempts += 1
-            self._left_s = caller.timeouts.speech_s(heard.text)
         self._events.append(event)
+        self.changed.set()
 
 
 class _Socket:
     """A WebSocket of one shape of audio: made when there is text to send, and again after it was closed."""
 
     def __init__(self, caller: Caller, query: Mapping[str, str]) -> None:
-        self.caller, self.region = caller, caller.regions[0]
+        self.caller, self.region, self._query = caller, caller.regions[0], query
         self.contexts = ClientContexts(
             caller.slots,
             max_attempts=_MOST_ATTEMPTS,
             patience_s=caller.patience.patience_s,
             clean=caller.redactor.clean,
         )
+        self.turns: dict[int, StreamContext] = {}  # those that are not over
         self.connection: aiohttp.ClientWebSocketResponse | None = None
-        # Those that are not over.
-        self.turns: dict[int, _Turn] = {}
-        # Set when somebody has taken audio.
-        self.room = asyncio.Event()
-        # Not read, since somebody does not take what has come.
-        self.is_held = False
-        self._query = query
-        # When something came last, or the first of the turns in progress was begun.
-        self._heard_s = 0.0
-        # The service has failed a turn: the connection is left when no other turn needs it.
-        self._is_doubted = False
-        # Connections in a row that were lost before they had brought anything.
-        self._fruitless = 0
+        self.is_held = False  # not read, since somebody does not take what has come
+        self.room = asyncio.Event()  # somebody has taken audio
+        self._heard_s = 0.0  # when something came last, or when there was nothing to wait for
+        self._is_doubted = False  # the service has failed a turn on this connection
         self._logged: set[str] = set()
         self._wake = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -447,47 +390,59 @@ class _Socket:
         self._reading: asyncio.Task[None] | None = None
         caller.slots.waiting.add(self)
 
+    def silence_s(self, turn: StreamContext) -> float:
+        """Return how long the service may send nothing of a turn."""
+        return self.caller.timeouts.attempt_s(len(turn.heard.text))
+
     def poke(self) -> None:
         """Look what there is to do."""
         self._wake.set()
+        if self._is_doubted and not self.is_held:
+            # The connection is left when it brings nothing, or no other turn needs it.
+            begun = [turn for number, turn in self.turns.items() if self.contexts.is_begun(number)]
+            if time.monotonic() - self._heard_s >= max(map(self.silence_s, begun), default=0.0):
+                self._abort()
 
-    def drop(self, turn: _Turn, error: BaseException | str) -> None:
-        """Fail a turn, unless it is over, and clear and end it at the service."""
-        if self.turns.pop(turn.number, None) is not None:
-            self.contexts.abandon(turn.number)
+    def leave(self, number: int, words: str) -> None:
+        """Fail a turn by the service's fault."""
+        self._is_doubted = True
+        self.drop(number, words)
+
+    def drop(self, number: int, error: BaseException | str) -> None:
+        """Fail a turn, unless it is over, and have it ended at the service."""
+        if (turn := self.turns.pop(number, None)) is not None:
+            self.contexts.abandon(number)
             turn.failure = turn.heard.broken(error) if isinstance(error, str) else error
             turn.changed.set()
             self.room.set()
             self.poke()
 
-    def leave(self, turn: _Turn, words: str) -> None:
-        """Fail a turn by the service's fault, and leave the connection when no other turn needs it."""
-        self._is_doubted = True
-        self.drop(turn, words)
-
     def deliver(self, events: Iterable[Event], denied: SpeechframeError | None = None) -> None:
-        """Give turns what happened to them; of one that is over, nothing is left to be told."""
+        """Give turns what happened to them."""
         for event in events:
             if event.turn is None:
-                self._log(str(event))
+                # A service may say the same thousands of times a second.
+                if str(event) not in self._logged and len(self._logged) < MAX_WARNINGS:
+                    self._logged.add(str(event))
+                    _log.warning("%s: %s", self._query, event)
             elif (turn := self.turns.get(event.turn)) is not None:
                 if isinstance(event, Ended | Failed):
                     del self.turns[event.turn]
                 if isinstance(event, Failed):
                     turn.failure = denied or _error_of(event, turn.heard)
+                    turn.changed.set()
                 else:
                     turn.take(event)
-                turn.changed.set()
         self.poke()
 
     async def close(self) -> None:
-        for turn in list(self.turns.values()):
-            self.drop(turn, "the session was closed")
+        for number in list(self.turns):
+            self.drop(number, "the session was closed")
         await _stopped(self._working)
         if (connection := self.connection) is not None:
             with contextlib.suppress(TimeoutError, ConnectionError, aiohttp.ClientError):
                 async with asyncio.timeout(2 * CLOSE_S):
-                    await self._flush()
+                    await self._flush(connection)
                     await connection.close()
             _abort(connection)
         await _stopped(self._reading)
@@ -499,16 +454,13 @@ class _Socket:
         while True:
             self._wake.clear()
             try:
-                begun = [turn for number, turn in self.turns.items() if self.contexts.is_begun(number)]
-                silence_s = max((turn.silence_s for turn in begun), default=0.0)
-                if self._is_doubted and not self.is_held and time.monotonic() - self._heard_s >= silence_s:
-                    self._abort()
                 if self.connection is None and self.contexts.wants_connection:
                     await self._connect()
-                await self._flush()
+                if self.connection is not None:
+                    await self._flush(self.connection)
             except Exception as error:  # noqa: BLE001 - whatever it is, those who wait are to know
-                for turn in list(self.turns.values()):
-                    self.drop(turn, error)
+                for number in list(self.turns):
+                    self.drop(number, error)
             due_s = self.contexts.due_s
             # What is due and cannot be sent waits for a slot, which wakes us.
             limit_s = None if due_s is None else max(_TICK_S, due_s - self._loop.time())
@@ -518,49 +470,39 @@ class _Socket:
 
     async def _connect(self) -> None:
         caller = self.caller
-        if self._fruitless:
-            await asyncio.sleep(caller.patience.wait_s(None, self._fruitless))
 
         async def attempt(region: str) -> tuple[str, aiohttp.ClientWebSocketResponse]:
-            try:
-                answer = await caller.exchange.connect(
-                    caller.url(region, "stream_input").with_query(self._query),
-                    headers=caller.key_header,
-                    timeout_s=caller.timeouts.base_s,
-                    max_message_bytes=MAX_MESSAGE_BYTES,
-                )
-            except SpeechframeError as error:
-                failure = without_secrets(error, caller.redactor)
-            else:
-                if not isinstance(answer, Reply):
-                    return region, answer
-                failure = refusal(answer.status, answer.headers, answer.body, caller.redactor)
-            raise failure
+            answer = await caller.exchange.connect(
+                caller.url(region, "stream_input").with_query(self._query),
+                headers=caller.key_header,
+                timeout_s=caller.timeouts.base_s,
+                max_message_bytes=MAX_MESSAGE_BYTES,
+            )
+            if isinstance(answer, Reply):
+                raise refusal(answer.status, answer.headers, answer.body, caller.redactor)
+            return region, answer
 
-        (self.region, connection), _ = await persist(attempt, caller.health, caller.patience)
-        self.connection, self._is_doubted, self._fruitless = connection, False, self._fruitless + 1
+        (self.region, connection), _ = await persist(
+            lambda region: masked(caller, attempt(region)), caller.health, caller.patience
+        )
+        self.connection, self._is_doubted = connection, False
         self.contexts.connected()
         self._reading = self._loop.create_task(self._read(connection))
 
-    async def _flush(self) -> None:
-        if (connection := self.connection) is None:
-            return
+    async def _flush(self, connection: aiohttp.ClientWebSocketResponse) -> None:
+        if not any(map(self.contexts.is_begun, self.turns)):
+            self._heard_s = time.monotonic()
         for frame in self.contexts.frames(now_s=self._loop.time()):
-            if frame.voice_config is not None and (number := self.contexts.turn_of(frame.context_id)):
-                # The service is waited for from now on.
-                self.turns[number].changed.set()
-                if not any(self.contexts.is_begun(other) for other in self.turns if other != number):
-                    self._heard_s = time.monotonic()
-            text, began_s = encode_frame(frame), time.monotonic()
+            text = encode_frame(frame)
+            limit_s = self.caller.timeouts.message_s(len(text))
             try:
-                async with asyncio.timeout(self.caller.timeouts.message_s(len(text))):
+                async with asyncio.timeout(limit_s):
                     await connection.send_str(text)
             except TimeoutError:
                 # A service that speaks, or whose audio is not read here, may take its time: the frame is in
-                # the socket's buffer by now.
-                if not self.is_held and self._heard_s < began_s:
+                # the connection's buffer by now.
+                if not self.is_held and time.monotonic() - self._heard_s >= limit_s:
                     self._abort()
-                    return
             except (ConnectionError, aiohttp.ClientError):
                 # The reader finds that the connection is gone, and what that means for the turns.
                 return
@@ -569,10 +511,9 @@ class _Socket:
         code, reason = None, ""
         with contextlib.suppress(ConnectionError, aiohttp.ClientError):
             while (message := await connection.receive()).type in {WSMsgType.TEXT, WSMsgType.BINARY}:
-                self._heard_s, self._fruitless = time.monotonic(), 0
+                self._heard_s = time.monotonic()
                 self.deliver(self.contexts.receive(message.data, now_s=self._loop.time()))
-                if self._full():
-                    await self._hold()
+                await self._hold()
                 if self.connection is not connection:
                     return
             if message.type is WSMsgType.CLOSE:
@@ -581,13 +522,10 @@ class _Socket:
         if self.connection is connection:
             self._lost(code, reason)
 
-    def _full(self) -> list[_Turn]:
-        return [turn for turn in self.turns.values() if turn.waiting_bytes > MOST_WAITING_BYTES]
-
     async def _hold(self) -> None:
         """Read no further while somebody does not take what has come, which would fill the memory."""
-        self._set_held(is_held=True)
-        while full := self._full():
+        while full := [turn for turn, one in self.turns.items() if one.waiting_bytes > MOST_WAITING_BYTES]:
+            self.is_held = True
             self.room.clear()
             try:
                 async with asyncio.timeout(HELD_S):
@@ -598,14 +536,10 @@ class _Socket:
                     f"for {HELD_S:g} s nobody took this turn's audio, behind which that of other turns is; "
                     "read turns side by side, close those that nobody hears, or use two sessions"
                 )
-                for turn in full if len(self.turns) > 1 else ():
-                    self.drop(turn, words)
-        self._set_held(is_held=False)
-
-    def _set_held(self, *, is_held: bool) -> None:
-        self.is_held, self._heard_s = is_held, time.monotonic()
-        for turn in self.turns.values():
-            turn.changed.set()
+                for number in full if len(self.turns) > 1 else ():
+                    self.drop(number, words)
+            self._heard_s = time.monotonic()
+        self.is_held = False
 
     def _abort(self) -> None:
         """Leave the connection, as if it were lost."""
@@ -620,16 +554,9 @@ class _Socket:
             words = one_line(reason, MAX_MESSAGE_CHARACTERS, self.caller.redactor.clean)
             denied = PermissionDenied(words or CloseCode.POLICY_VIOLATION.cause, status=Status.FORBIDDEN)
         # Nobody wants to hear half of a turn twice.
-        for turn in [turn for turn in self.turns.values() if turn.heard.received.size]:
-            self.drop(turn, denied or "the connection was lost before all of the audio had come")
+        for number in [number for number, turn in self.turns.items() if turn.heard.received.size]:
+            self.drop(number, denied or "the connection was lost before all of the audio had come")
         self.deliver(self.contexts.disconnected(code, now_s=self._loop.time()), denied)
-
-    def _log(self, words: str) -> None:
-        # A service may say the same thousands of times a second.
-        if words not in self._logged and len(self._logged) < MAX_WARNINGS:
-            self._logged.add(words)
-            last = "; further ones are not logged" if len(self._logged) == MAX_WARNINGS else ""
-            _log.warning("%s: %s%s", self._query, words, last)
 
 
 def _error_of(event: Failed, heard: Heard) -> SpeechframeError:
@@ -656,15 +583,8 @@ async def _stopped(task: asyncio.Task[None] | None) -> None:
         await asyncio.gather(task, return_exceptions=True)
 
 
-def _checked(given: Mapping[str, Any]) -> list[Any]:
-    """Return the messages that the fields of a turn go in.
-
-    Raises
-    ------
-    InvalidRows
-        A field is unknown or out of range; ``problems`` lists all.
-    """
-    fields = {name: value for name, value in given.items() if value is not None}
+def _checked(fields: Mapping[str, Any]) -> list[Any]:
+    """Return the messages that the fields of a turn go in; InvalidRows where one is unknown or wrong."""
     known = [name for names in _FIELDS.values() for name in names]
     problems: list[Mapping[str, Any]] = [
         {"field": name, "problem": "is no field of a turn", "value": "", "allowed": ", ".join(known)}

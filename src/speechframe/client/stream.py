@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,9 @@ from speechframe.spec.speech import Format, Model, StreamRequest
 from speechframe.wire.errors import trace_id_of, warnings_of
 from speechframe.wire.stream import NO_END, tells_its_end, words_instead
 
-__all__ = ["Heard", "Stream", "StreamSummary", "StreamView", "default_model", "start"]
+__all__ = ["Heard", "Stream", "StreamSummary", "StreamView", "default_model", "masked", "start"]
+
+T = TypeVar("T")
 
 
 @dataclass(eq=False, slots=True)
@@ -215,12 +217,8 @@ class Stream(StreamView):
 
         Raises
         ------
-        StreamBroken
-            It ended before its end, or was closed.
-        BadAnswer
-            All of it came, and is no audio, or there is none of a text.
-        ServiceError
-            The service failed in the middle (over a WebSocket).
+        StreamBroken, BadAnswer, ServiceError
+            It ended before its end, or was closed; what came is no audio; the service failed in the middle.
         """
         if (failure := self._failure) is not None:
             raise failure
@@ -298,13 +296,7 @@ class Stream(StreamView):
         """Stop a stream that nobody holds any more: the service must not go on speaking."""
         loop = getattr(self, "_loop", None)
         if loop is not None and not self.heard.is_closed and not loop.is_closed():
-            stopping = asyncio.run_coroutine_threadsafe(_stop(self._stops), loop)
-            _STOPPING.add(stopping)
-            stopping.add_done_callback(_STOPPING.discard)
-
-
-_STOPPING: set[Future[None]] = set()
-"""The closing of streams that nobody holds any more: a loop holds its tasks weakly."""
+            asyncio.run_coroutine_threadsafe(_stop(self._stops), loop)
 
 
 async def _stop(stops: list[Callable[[], Awaitable[None] | None]]) -> None:
@@ -320,25 +312,24 @@ def default_model(region: str) -> Model:
 
 
 async def start(caller: Caller, call: Call[StreamRequest]) -> Stream:
-    """Return a stream over HTTP (section 2.2) whose first audio is there; nothing is repeated after that.
-
-    Raises
-    ------
-    SpeechframeError
-        What the last attempt met.
-    """
+    """Return a stream over HTTP (section 2.2) whose first audio is there; nothing is repeated after that."""
     attempts = itertools.count(1)
-
-    async def attempt(region: str) -> Stream:
-        try:
-            return await _begin(caller, call, region, next(attempts))
-        except SpeechframeError as error:
-            failure = without_secrets(error, caller.redactor)
-        raise failure
-
-    stream, _ = await persist(attempt, caller.health, caller.patience)
+    stream, _ = await persist(
+        lambda region: masked(caller, _begin(caller, call, region, next(attempts))),
+        caller.health,
+        caller.patience,
+    )
     caller.opened.add(stream)
     return stream
+
+
+async def masked(caller: Caller, waiting: Awaitable[T]) -> T:
+    """Return what is waited for; no error of it shows a key."""
+    try:
+        return await waiting
+    except SpeechframeError as error:
+        failure = without_secrets(error, caller.redactor)
+    raise failure
 
 
 async def _begin(caller: Caller, call: Call[StreamRequest], region: str, attempts: int) -> Stream:

@@ -82,8 +82,6 @@ class _Twin:
 class SyncStream(StreamView, _Twin):
     """Audio as it arrives: ``for chunk in stream``; otherwise as :class:`Stream`.
 
-    Leaving the loop and :meth:`close` close the connection, so that the service stops and frees the slot.
-
     Examples
     --------
     >>> with client.stream("Good morning.", voice="ivy") as stream:  # doctest: +SKIP
@@ -123,14 +121,7 @@ class SyncStream(StreamView, _Twin):
 
 
 class SyncStreamContext(_Twin):
-    """One turn of a session, as :class:`StreamContext`.
-
-    Examples
-    --------
-    >>> with session.open() as context:  # doctest: +SKIP
-    ...     context.send("Good morning.")
-    >>> context.audio().save("morning.wav")  # doctest: +SKIP
-    """
+    """One turn of a session, as :class:`StreamContext`; iterating over it gives its events."""
 
     def __init__(self, context: StreamContext) -> None:
         self._inner = context
@@ -153,8 +144,7 @@ class SyncStreamSession(_Twin):
     Examples
     --------
     >>> with client.stream_session(voice="ivy") as session:  # doctest: +SKIP
-    ...     for chunk in session.speak(tokens_of_a_model()):
-    ...         player.write(chunk)
+    ...     session.speak(tokens_of_a_model()).save("answer.wav")
     """
 
     def __init__(self, session: StreamSession) -> None:
