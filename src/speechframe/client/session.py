@@ -11,7 +11,6 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Iterable, Mapping
-from types import MappingProxyType
 from typing import Any, Self
 
 import aiohttp
@@ -55,21 +54,17 @@ _EVENT_BYTES = 64
 """What a piece of audio takes in memory beside its bytes: some services send a sample at a time."""
 _MOST_ATTEMPTS = 2
 _TICK_S = 0.05
-_FIELDS: Mapping[Any, list[str]] = MappingProxyType(
-    {
-        SocketQuery: [name for name in SocketQuery.model_fields if name != "api_key"],
-        ClientFrame: ["min_buffer_size", "max_buffer_delay_in_ms", "predictive_chunking"],
-        VoiceConfig: list(VoiceConfig.model_fields),
-    }
-)
+_FIELDS: dict[Any, list[str]] = {
+    SocketQuery: [name for name in SocketQuery.model_fields if name != "api_key"],
+    ClientFrame: ["min_buffer_size", "max_buffer_delay_in_ms", "predictive_chunking"],
+    VoiceConfig: list(VoiceConfig.model_fields),
+}
 """The fields of a turn, by the message that they go in."""
-_STATUSES: Mapping[str, Status] = MappingProxyType(
-    {
-        ErrorCode.INVALID_VOICE: Status.BAD_REQUEST,
-        ErrorCode.ACTIVE_CONTEXT_LIMIT_EXCEEDED: Status.TOO_MANY_REQUESTS,
-        **{code.value: code.status for code in HttpErrorCode},
-    }
-)
+_STATUSES: dict[str, Status] = {
+    ErrorCode.INVALID_VOICE: Status.BAD_REQUEST,
+    ErrorCode.ACTIVE_CONTEXT_LIMIT_EXCEEDED: Status.TOO_MANY_REQUESTS,
+    **{code.value: code.status for code in HttpErrorCode},
+}
 """The status of the same error over HTTP: so an error of a turn has the class that a call's has."""
 
 _log = logging.getLogger("speechframe")
@@ -96,9 +91,7 @@ class StreamSession:
         self, caller: Caller, *, voice: str | None = None, max_contexts: int | None = None, **fields: Any
     ) -> None:
         self._caller = caller
-        self._fields = {
-            name: value for name, value in {"voice_id": voice, **fields}.items() if value is not None
-        }
+        self._fields = {"voice_id": voice, **fields}
         self._sockets: dict[tuple[tuple[str, str], ...], _Socket] = {}
         self._closed = False
         _checked(self._fields)
@@ -172,11 +165,10 @@ class StreamSession:
                 async for piece in pieces_of(pieces):
                     await context.send(piece)
                 await context.end()
-            except Exception as error:  # noqa: BLE001 - the writer's error belongs to whoever listens
-                await context.close(error)
-            except asyncio.CancelledError:
-                # Also that of something the writer waited for: there will be no more text, and no end.
-                await context.close()
+            except BaseException as error:
+                # Whoever listens is told the writer's error; also a cancellation of something that the writer
+                # waited for ends the turn.
+                await context.close(error if isinstance(error, Exception) else None)
                 raise
 
         async def pull() -> bytes | None:
@@ -200,7 +192,8 @@ class StreamSession:
             raise RuntimeError("the session is closed")
         fields = self._fields | {name: value for name, value in given.items() if value is not None}
         query, frame, config = _checked(fields)
-        shape = tuple((name, str(fields[name])) for name in _FIELDS[SocketQuery] if name in fields)
+        asked = ((name, fields.get(name)) for name in _FIELDS[SocketQuery])
+        shape = tuple((name, str(value)) for name, value in asked if value is not None)
         socket = self._sockets.get(shape)
         if socket is None:
             socket = self._sockets[shape] = _Socket(self._caller, dict(shape))
@@ -385,8 +378,7 @@ class _Socket:
         self._is_doubted = False  # the service has failed a turn on this connection
         self._logged: set[str] = set()
         self._wake = asyncio.Event()
-        self._loop = asyncio.get_running_loop()
-        self._working = self._loop.create_task(self._work())
+        self._working = asyncio.create_task(self._work())
         self._reading: asyncio.Task[None] | None = None
         caller.slots.waiting.add(self)
 
@@ -439,16 +431,13 @@ class _Socket:
         for number in list(self.turns):
             self.drop(number, "the session was closed")
         await _stopped(self._working)
+        await _stopped(self._reading)
         if (connection := self.connection) is not None:
             with contextlib.suppress(TimeoutError, ConnectionError, aiohttp.ClientError):
                 async with asyncio.timeout(2 * CLOSE_S):
                     await self._flush(connection)
                     await connection.close()
-            _abort(connection)
-        await _stopped(self._reading)
-        self.connection = None
-        # What could not be sent holds no slot of the client's other sessions.
-        self.contexts.disconnected(None)
+        self._abort()
 
     async def _work(self) -> None:
         while True:
@@ -463,7 +452,7 @@ class _Socket:
                     self.drop(number, error)
             due_s = self.contexts.due_s
             # What is due and cannot be sent waits for a slot, which wakes us.
-            limit_s = None if due_s is None else max(_TICK_S, due_s - self._loop.time())
+            limit_s = None if due_s is None else max(_TICK_S, due_s - time.monotonic())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(limit_s):
                     await self._wake.wait()
@@ -487,12 +476,12 @@ class _Socket:
         )
         self.connection, self._is_doubted = connection, False
         self.contexts.connected()
-        self._reading = self._loop.create_task(self._read(connection))
+        self._reading = asyncio.create_task(self._read(connection))
 
     async def _flush(self, connection: aiohttp.ClientWebSocketResponse) -> None:
         if not any(map(self.contexts.is_begun, self.turns)):
             self._heard_s = time.monotonic()
-        for frame in self.contexts.frames(now_s=self._loop.time()):
+        for frame in self.contexts.frames(now_s=time.monotonic()):
             text = encode_frame(frame)
             limit_s = self.caller.timeouts.message_s(len(text))
             try:
@@ -512,7 +501,7 @@ class _Socket:
         with contextlib.suppress(ConnectionError, aiohttp.ClientError):
             while (message := await connection.receive()).type in {WSMsgType.TEXT, WSMsgType.BINARY}:
                 self._heard_s = time.monotonic()
-                self.deliver(self.contexts.receive(message.data, now_s=self._loop.time()))
+                self.deliver(self.contexts.receive(message.data, now_s=time.monotonic()))
                 await self._hold()
                 if self.connection is not connection:
                     return
@@ -542,9 +531,12 @@ class _Socket:
         self.is_held = False
 
     def _abort(self) -> None:
-        """Leave the connection, as if it were lost."""
+        """Leave the connection as if it were lost: aiohttp closes in order, which may take for ever."""
         if self.connection is not None:
-            _abort(self.connection)
+            response = self.connection._response  # noqa: SLF001 - there is no public way
+            if response.connection is not None and response.connection.transport is not None:
+                response.connection.transport.abort()
+            response.close()
             self._lost(None, "")
 
     def _lost(self, code: int | None, reason: str) -> None:
@@ -556,7 +548,7 @@ class _Socket:
         # Nobody wants to hear half of a turn twice.
         for number in [number for number, turn in self.turns.items() if turn.heard.received.size]:
             self.drop(number, denied or "the connection was lost before all of the audio had come")
-        self.deliver(self.contexts.disconnected(code, now_s=self._loop.time()), denied)
+        self.deliver(self.contexts.disconnected(code, now_s=time.monotonic()), denied)
 
 
 def _error_of(event: Failed, heard: Heard) -> SpeechframeError:
@@ -567,14 +559,6 @@ def _error_of(event: Failed, heard: Heard) -> SpeechframeError:
     if heard.received.size or event.is_bad:
         return StreamBroken(words, received_bytes=heard.received.size, trace_id=trace_id)
     return ConnectionFailed(words, sent=True)
-
-
-def _abort(connection: aiohttp.ClientWebSocketResponse) -> None:
-    """End a connection at once, without a word: aiohttp only closes in order, which may take for ever."""
-    response = connection._response  # noqa: SLF001 - there is no public way
-    if response.connection is not None and response.connection.transport is not None:
-        response.connection.transport.abort()
-    response.close()
 
 
 async def _stopped(task: asyncio.Task[None] | None) -> None:
@@ -588,14 +572,13 @@ def _checked(fields: Mapping[str, Any]) -> list[Any]:
     known = [name for names in _FIELDS.values() for name in names]
     problems: list[Mapping[str, Any]] = [
         {"field": name, "problem": "is no field of a turn", "value": "", "allowed": ", ".join(known)}
-        for name in fields
-        if name not in known
+        for name, value in fields.items()
+        if name not in known and value is not None
     ]
     messages: list[Any] = []
     for model, names in _FIELDS.items():
         try:
-            found = check(model, {name: fields[name] for name in names if name in fields})
-            messages.append(accepted(found, model))
+            messages.append(accepted(check(model, {name: fields.get(name) for name in names}), model))
         except InvalidRows as error:
             problems += error.problems
     if problems:

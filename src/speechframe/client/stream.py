@@ -285,7 +285,9 @@ class Stream(StreamView):
             heard.is_closed = True
             if not heard.is_complete and self._failure is None:
                 self._failure = heard.broken("the stream was closed before its end")
-            await _stop(self._stops)
+            for stop in self._stops:
+                if (stopping := stop()) is not None:
+                    await stopping
 
     def owning(self, release: Callable[[], Awaitable[None]]) -> Self:
         """Return the stream, which calls `release` when it is over."""
@@ -293,16 +295,10 @@ class Stream(StreamView):
         return self
 
     def __del__(self) -> None:
-        """Stop a stream that nobody holds any more: the service must not go on speaking."""
+        """Close a stream that nobody holds any more: the service must not go on speaking."""
         loop = getattr(self, "_loop", None)
         if loop is not None and not self.heard.is_closed and not loop.is_closed():
-            asyncio.run_coroutine_threadsafe(_stop(self._stops), loop)
-
-
-async def _stop(stops: list[Callable[[], Awaitable[None] | None]]) -> None:
-    for stop in stops:
-        if (stopping := stop()) is not None:
-            await stopping
+            asyncio.run_coroutine_threadsafe(self.close(), loop)
 
 
 def default_model(region: str) -> Model:

@@ -66,7 +66,8 @@ def blocking_as(
 class _Twin:
     """What a ``with`` block needs; what is opened in it is opened when it is needed."""
 
-    _inner: Any
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
 
     def __repr__(self) -> str:
         # Also of a client whose making failed: its repr stands in the traceback.
@@ -123,9 +124,6 @@ class SyncStream(StreamView, _Twin):
 class SyncStreamContext(_Twin):
     """One turn of a session, as :class:`StreamContext`; iterating over it gives its events."""
 
-    def __init__(self, context: StreamContext) -> None:
-        self._inner = context
-
     def __iter__(self) -> Iterator[Event]:
         while (event := self.event()) is not None:
             yield event
@@ -146,9 +144,6 @@ class SyncStreamSession(_Twin):
     >>> with client.stream_session(voice="ivy") as session:  # doctest: +SKIP
     ...     session.speak(tokens_of_a_model()).save("answer.wav")
     """
-
-    def __init__(self, session: StreamSession) -> None:
-        self._inner = session
 
     @property
     def sockets(self) -> int:
