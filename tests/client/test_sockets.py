@@ -220,60 +220,6 @@ async def test_a_service_that_says_nothing_is_not_waited_for_but_a_writer_is(des
             await session.speak("Hello.").read()
 
 
-@pytest.mark.parametrize("how", ["break", "cancel", "close", "session"])
-async def test_whoever_leaves_a_turn_ends_it(desk, client, how):
-    async def act(desk, socket):
-        found = await desk.next(socket)
-        await socket.send_str(audio(b"heard", found["context_id"]))
-        await desk.ended(socket)
-
-    desk.acts = [act]
-    async with client.stream_session(**HALF) as session:
-        context = await session.open()
-        await context.send("Hello.")
-        if how == "break":
-            async for _ in context.audio():
-                break
-        elif how == "cancel":
-            task = asyncio.create_task(context.audio().read())
-            await until(lambda: context.audio().audio)
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-        else:
-            await until(lambda: desk.frames and desk.texts())
-            await (context if how == "close" else session).close()
-        await until(desk.ends)
-    assert {"end": True, "context_id": "1.1"} in desk.frames[0]
-
-
-@pytest.mark.slow
-async def test_whoever_does_not_listen_stops_the_socket_and_not_the_memory(desk, session):
-    sent = 0
-
-    async def act(desk, socket):
-        nonlocal sent
-        wire_id, _ = await desk.ended(socket)
-        for _ in range(6000):
-            await socket.send_str(audio(bytes(10_000), wire_id))
-            sent += 1
-        await socket.send_str(frame(final=True, context_id=wire_id))
-        await desk.next(socket)
-
-    desk.acts = [act]
-    context = await session.open()
-    # Long enough for all of the audio.
-    await context.send("Hello. " * 300)
-    await context.end()
-    before = -1
-    async with asyncio.timeout(120):
-        # What the kernels and the libraries hold fills up first.
-        while sent != before or not sent:
-            before = sent
-            await asyncio.sleep(0.5)
-    assert sent < 6000
-    assert len(await context.audio().read()) == 60_000_000
-
-
 async def test_a_turn_takes_no_more_audio_than_its_text_can_fill(settings, quick, desk):
     failed = threading.Event()
 
