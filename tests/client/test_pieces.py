@@ -35,25 +35,6 @@ async def collected(pieces):
     return [piece async for piece in pieces_of(pieces)]
 
 
-def asynchronous(pieces):
-    async def written():
-        for piece in pieces:
-            yield piece
-
-    return written()
-
-
-@pytest.mark.parametrize("of", [list, tuple, iter, asynchronous, lambda pieces: (one for one in pieces)])
-async def test_pieces_are_what_was_written_whoever_writes(of):
-    assert await collected(of(["a", "", "b"])) == ["a", "", "b"]
-    assert await collected(of([])) == []
-
-
-async def test_what_is_no_text_is_an_error():
-    with pytest.raises(TypeError, match="not int"):
-        await collected(7)
-
-
 async def test_a_generator_lives_in_one_thread_and_its_error_is_told():
     seen = set()
 

@@ -4,46 +4,11 @@ import asyncio
 import threading
 
 import pytest
-from socket_desk import audio, closing, frame, speak, until
+from socket_desk import audio, frame, speak, until
 
-from speechframe.client import Timeouts, turns
-from speechframe.errors import ConnectionFailed, PermissionDenied, ServiceError, StreamBroken
-
-
-async def hang_up(desk, socket):
-    """Read a turn, and close the socket without a word of it."""
-    await desk.ended(socket)
-    await socket.close(code=1011)
-
-
-async def speak_half(desk, socket):
-    """Say half of a turn, and close the socket as for being idle."""
-    wire_id, _ = await desk.ended(socket)
-    await socket.send_str(audio(b"half", wire_id))
-    await socket.close(code=1000)
-
-
-async def test_a_turn_that_was_not_heard_is_sent_once_more(desk, session):
-    desk.acts = [hang_up, speak]
-    stream = session.speak("Hello.")
-    assert await stream.read() == b"Hello."
-    assert (stream.summary.attempts, [desk.texts(0), desk.texts(1)]) == (2, [["Hello."], ["Hello."]])
-
-
-async def test_and_not_a_third_time(desk, session):
-    desk.acts = [hang_up]
-    with pytest.raises(ConnectionFailed, match="the connection was lost"):
-        await session.speak("Hello.").read()
-    assert desk.sockets == 2
-
-
-async def test_a_turn_that_was_heard_is_broken_and_what_came_is_kept(desk, session):
-    desk.acts = [speak_half, speak]
-    stream = session.speak("Hello.")
-    with pytest.raises(StreamBroken, match="before all of the audio had come"):
-        await stream.read()
-    assert (stream.audio, stream.is_complete) == (b"half", False)
-    assert await session.speak("Next.").read() == b"Next."
+from speechframe.client import Timeouts
+from speechframe.client import session as sessions
+from speechframe.errors import StreamBroken
 
 
 async def test_a_turn_that_was_heard_does_not_outlive_a_close_for_being_idle(desk, session):
@@ -60,28 +25,7 @@ async def test_a_turn_that_was_heard_does_not_outlive_a_close_for_being_idle(des
     await until(lambda: desk.sockets and not session.sockets)
     with pytest.raises(StreamBroken, match="before all of the audio had come"):
         await context.send("Two.")
-    assert (context.audio().audio, desk.sockets) == (b"", 1)
-
-
-async def test_1008_is_a_refused_key_for_every_turn(desk, session):
-    desk.acts = [closing(1008, b"Invalid api key used.", after=3)]
-    with pytest.raises(PermissionDenied, match="Invalid api key used"):
-        await session.speak("Hello.").read()
-    assert desk.sockets == 1
-
-
-async def test_a_fatal_error_is_the_turns_own_with_the_services_code(desk, session):
-    async def act(desk, socket):
-        wire_id, _ = await desk.ended(socket)
-        await socket.send_str(frame(error="no", error_code="INVALID_VOICE", fatal=True, context_id=wire_id))
-        await speak(desk, socket)
-
-    desk.acts = [act]
-    with pytest.raises(ServiceError) as caught:
-        await session.speak("Hello.").read()
-    assert (caught.value.status, caught.value.code) == (400, "INVALID_VOICE")
-    assert await session.speak("Next.").read() == b"Next."
-    assert desk.sockets == 1
+    assert (context.audio().audio, desk.sockets) == (b"half", 1)
 
 
 @pytest.mark.parametrize("heard", [b"", b"half, "])
@@ -125,7 +69,7 @@ async def test_a_socket_that_brings_nothing_is_left_for_another(desk, session, m
 
 
 async def test_audio_that_nobody_takes_stays_with_the_service(desk, session, monkeypatch):
-    monkeypatch.setattr(turns, "MOST_WAITING_BYTES", 100_000)
+    monkeypatch.setattr(sessions, "MOST_WAITING_BYTES", 100_000)
     sent = 0
 
     async def act(desk, socket):
@@ -151,8 +95,8 @@ async def test_audio_that_nobody_takes_stays_with_the_service(desk, session, mon
 
 
 async def test_who_keeps_other_turns_waiting_for_long_is_broken_off(desk, session, monkeypatch):
-    monkeypatch.setattr(turns, "MOST_WAITING_BYTES", 100_000)
-    monkeypatch.setattr(turns, "HELD_S", 0.3)
+    monkeypatch.setattr(sessions, "MOST_WAITING_BYTES", 100_000)
+    monkeypatch.setattr(sessions, "HELD_S", 0.3)
 
     async def act(desk, socket):
         wire_id, _ = await desk.ended(socket)

@@ -2,9 +2,6 @@
 
 import asyncio
 import gc
-import logging
-import os
-import signal
 import time
 
 import numpy as np
@@ -16,7 +13,6 @@ from speechframe.audio import codec
 from speechframe.client import Client, Patience, SyncClient
 from speechframe.errors import (
     BadRequest,
-    ConnectionFailed,
     InvalidRows,
     PaymentRequired,
     PermissionDenied,
@@ -107,26 +103,6 @@ async def test_a_stream_is_one_file_and_says_at_the_end_what_it_was(client, audi
     assert soundfile.info(path).duration == pytest.approx(summary.audio_seconds, abs=0.05)
 
 
-async def test_a_late_reader_gets_a_long_stream_in_pieces(client):
-    stream = await client.stream(LONG, voice="ivy", sample_rate=16000)
-    # What is taken of a stream before it is read is bounded: so this is true however busy the machine is.
-    await asyncio.sleep(1)
-    sizes = [len(chunk) async for chunk in stream]
-    assert sum(sizes) == len(stream.audio) > 4_000_000
-    assert max(sizes) < 2_000_000
-    assert len(sizes) > 2
-
-
-async def test_a_streamed_file_is_saved_with_its_length(client, tmp_path):
-    stream = await client.stream(THREE, voice="ivy", channel_type="STEREO")
-    path = await stream.save(tmp_path / "said")
-    assert path.suffix == ".wav"
-    assert int.from_bytes(stream.audio[4:8], "little") == 0xFFFF_FFFF
-    assert path.read_bytes() == codec.with_length(stream.audio)
-    assert int.from_bytes(path.read_bytes()[4:8], "little") == path.stat().st_size - 8
-    assert stream.samples().shape == (soundfile.info(path).frames, 2)
-
-
 async def test_mistakes_are_found_before_anything_is_sent(client):
     with pytest.raises(InvalidRows) as caught:
         await client.stream("Hello", voice="ivy", sample_rate=22050, rate=99, audio_duration=3)
@@ -147,24 +123,6 @@ async def test_refusals_are_the_errors_of_every_other_call(service, client):
     async with Client(settings(service, "poor")) as poor:
         with pytest.raises(PaymentRequired):
             await poor.stream(THREE, voice="ivy")
-
-
-async def test_a_slot_that_is_taken_is_waited_for(service, narrow, caplog):
-    caplog.set_level(logging.INFO, "speechframe")
-    async with Client(
-        settings(service, "narrow"), patience=Patience(attempts=50, first_wait_s=0.05)
-    ) as patient:
-        holder = await narrow.stream(LONG, voice="ivy", **LARGE)
-        with pytest.raises(RateLimited):
-            await narrow.stream("Hello", voice="ivy")
-        waiting = asyncio.create_task(patient.stream("Hello", voice="ivy"))
-        async with asyncio.timeout(60):
-            while "attempt 1 failed" not in caplog.text:  # noqa: ASYNC110 - nothing else tells of it
-                await asyncio.sleep(0.01)
-        await holder.close()
-        stream = await waiting
-        await stream.read()
-        assert stream.summary.attempts > 1
 
 
 async def _break(stream):
@@ -327,26 +285,6 @@ async def test_a_bad_key_closes_the_socket_and_says_so(service):
                 await session.speak("Hello.").read()
 
 
-async def test_no_characters_left_is_a_payment_that_is_required(service):
-    async with Client(settings(service, "poor")) as poor, poor.stream_session(voice="ivy") as session:
-        with pytest.raises(PaymentRequired) as caught:
-            await session.speak(THREE).read()
-    assert caught.value.code == "QUOTA_EXHAUSTED"
-
-
-async def test_more_turns_than_slots_wait_for_each_other_over_all_sessions(narrow):
-    # A pause between words that is too long would cut the text elsewhere.
-    patient = {"max_buffer_delay_in_ms": 1000}
-    async with (
-        narrow.stream_session(voice="ivy", **patient) as one,
-        narrow.stream_session(voice="cole", **patient) as two,
-    ):
-        speaking = [session.speak(words_of(THREE)).read() for session in (one, two, one, two)]
-        heard = await asyncio.gather(*speaking)
-    assert heard[0] == heard[2]
-    assert heard[1] == heard[3] != heard[0]
-
-
 async def _leave_turn_by_break(session):
     async for _ in session.speak(LONG):
         break
@@ -463,15 +401,6 @@ def test_a_sync_session_speaks_tokens_and_holds_turns(service):
         assert context.audio().read()[:4] == b"RIFF"
 
 
-def test_the_verb_speaks_texts_and_tokens(service):
-    text = spf.stream(THREE, voice="ivy", service=service)
-    assert text.read()[:4] == b"RIFF"
-    tokens = spf.stream((word + " " for word in THREE.split()), voice="ivy", service=service, format="PCM")
-    assert b"".join(tokens) == tokens.audio != b""
-    with pytest.raises(InvalidRows):
-        spf.stream(["Hello"], voice="ivy", service=service, speed=3)
-
-
 async def test_the_async_verb_closes_what_it_opened(service):
     stream = await spf.aio.stream(words_of(THREE), voice="ivy", service=service)
     async for _ in stream:
@@ -482,32 +411,3 @@ async def test_the_async_verb_closes_what_it_opened(service):
         # It says so before all that it had opened is closed, too.
         if closing := asyncio.all_tasks() - {asyncio.current_task()}:
             await asyncio.wait(closing)
-
-
-@pytest.fixture
-async def doomed():
-    """A service that may be killed, and a session with it."""
-    with local_service(keys=["main"], workers=1) as running:
-        async with (
-            Client(settings(running), patience=ONCE) as client,
-            client.stream_session(voice="ivy", **LARGE) as session,
-        ):
-            yield running, client, session
-
-
-@pytest.mark.slow
-async def test_a_service_that_is_killed_leaves_what_was_heard(doomed):
-    service, client, session = doomed
-    context = await session.open()
-    await context.send(LONG)
-    turn, stream = context.audio(), await client.stream(LONG, voice="ivy", **LARGE)
-    assert await anext(turn)
-    os.kill(service.pid, signal.SIGKILL)
-    for broken in (turn, stream):
-        with pytest.raises(StreamBroken) as caught:
-            await broken.read()
-        assert caught.value.received_bytes == len(broken.audio) > 0
-        assert len(broken.samples()) > 0
-    with pytest.raises(ConnectionFailed) as refused:
-        await session.speak("Hello.").read()
-    assert not refused.value.sent

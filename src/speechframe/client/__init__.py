@@ -9,8 +9,8 @@ A call goes down this list:
 - `answers`: what is read in an answer; `masking`: errors, and keys that show nowhere
 - `limits`: time limits and sizes
 
-Speech while it is made: `stream` (over HTTP, and what all streams have in common), `session` and
-`turns` (over the WebSocket).
+Speech while it is made: `stream` (over HTTP, and what all streams have in common), `session` (over the
+WebSocket).
 """
 
 from speechframe.client.answers import Raw, Spoken, Translated
@@ -18,10 +18,9 @@ from speechframe.client.calls import Call
 from speechframe.client.client import Client
 from speechframe.client.limits import Bounds, Timeouts
 from speechframe.client.retries import Patience
-from speechframe.client.session import StreamSession
+from speechframe.client.session import StreamContext, StreamSession
 from speechframe.client.stream import Stream, StreamSummary
 from speechframe.client.sync import SyncClient, SyncStream, SyncStreamContext, SyncStreamSession
-from speechframe.client.turns import StreamContext
 
 __all__ = [
     "Bounds",

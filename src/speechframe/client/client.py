@@ -62,6 +62,7 @@ class Client(Caller):
 
     async def generate(
         self,
+        /,
         text: str,
         *,
         voice: str,
@@ -92,6 +93,7 @@ class Client(Caller):
 
     async def stream(
         self,
+        /,
         text: str,
         *,
         voice: str,

@@ -1,24 +1,73 @@
-"""Speaking over the WebSocket (sections 3 and 6): text as it is written, audio as it comes, in many turns."""
+"""Turns of speech over WebSockets (sections 3 and 6): text goes in as it is written, audio comes out.
+
+``wire.client_contexts`` has the rules of the protocol; here are its sockets, tasks and clocks. A socket has a
+task that connects and sends, and one that reads as long as listeners keep up. A socket that takes nothing or
+brings nothing is aborted, as if its connection were lost.
+"""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+import contextlib
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from typing import Any, Self
+
+import aiohttp
+from aiohttp import WSMsgType
 
 from speechframe.client.caller import Caller
 from speechframe.client.calls import accepted
+from speechframe.client.exchange import CLOSE_S, Reply
+from speechframe.client.limits import MIB
+from speechframe.client.masking import refusal
 from speechframe.client.pieces import Pieces, pieces_of
 from speechframe.client.received import Received
-from speechframe.client.stream import Stream, StreamFacts, default_model
-from speechframe.client.turns import SocketLine, StreamContext, TurnAudio
-from speechframe.errors import InvalidRows
+from speechframe.client.retries import persist
+from speechframe.client.stream import Heard, Stream, default_model, masked
+from speechframe.errors import (
+    ConnectionFailed,
+    InvalidRows,
+    PermissionDenied,
+    SpeechframeError,
+    StreamBroken,
+    service_error,
+)
+from speechframe.spec.billing import billed_characters
 from speechframe.spec.check import check
+from speechframe.spec.codes import CloseCode, ErrorCode, HttpErrorCode, Status
 from speechframe.spec.socket import ClientFrame, SocketQuery, VoiceConfig
+from speechframe.wire.client_contexts import ClientContexts
+from speechframe.wire.errors import MAX_MESSAGE_CHARACTERS, MAX_WARNINGS, NO_REASON, one_line
+from speechframe.wire.events import Audio, Ended, Event, Failed, Odd, Retried, Warned
+from speechframe.wire.frames import encode_frame
 
-__all__ = ["StreamSession"]
+__all__ = ["StreamContext", "StreamSession"]
 
-_QUERY = tuple(name for name in SocketQuery.model_fields if name != "api_key")
-_BUFFERS = ("min_buffer_size", "max_buffer_delay_in_ms", "predictive_chunking")
-_VOICE = tuple(name for name in VoiceConfig.model_fields if name != "voice_id")
+MAX_MESSAGE_BYTES = 32 * MIB
+"""More than a sentence of audio in one frame."""
+MOST_WAITING_BYTES = 16 * MIB
+"""Audio of a turn that nobody has taken yet, beyond which its socket is read no further."""
+HELD_S = 60.0
+"""How long a turn whose audio nobody takes may keep other turns of its socket waiting."""
+_EVENT_BYTES = 64
+"""What a piece of audio takes in memory beside its bytes: some services send a sample at a time."""
+_MOST_ATTEMPTS = 2
+_TICK_S = 0.05
+_FIELDS: dict[Any, list[str]] = {
+    SocketQuery: [name for name in SocketQuery.model_fields if name != "api_key"],
+    ClientFrame: ["min_buffer_size", "max_buffer_delay_in_ms", "predictive_chunking"],
+    VoiceConfig: list(VoiceConfig.model_fields),
+}
+"""The fields of a turn, by the message that they go in."""
+_STATUSES: dict[str, Status] = {
+    ErrorCode.INVALID_VOICE: Status.BAD_REQUEST,
+    ErrorCode.ACTIVE_CONTEXT_LIMIT_EXCEEDED: Status.TOO_MANY_REQUESTS,
+    **{code.value: code.status for code in HttpErrorCode},
+}
+"""The status of the same error over HTTP: so an error of a turn has the class that a call's has."""
+
+_log = logging.getLogger("speechframe")
 
 
 class StreamSession:
@@ -42,9 +91,10 @@ class StreamSession:
         self, caller: Caller, *, voice: str | None = None, max_contexts: int | None = None, **fields: Any
     ) -> None:
         self._caller = caller
-        self._fields = _checked({"voice_id": voice, **fields})
-        self._lines: dict[tuple[tuple[str, str], ...], SocketLine] = {}
+        self._fields = {"voice_id": voice, **fields}
+        self._sockets: dict[tuple[tuple[str, str], ...], _Socket] = {}
         self._closed = False
+        _checked(self._fields)
         if max_contexts is not None:
             if max_contexts < 1:
                 raise ValueError(f"max_contexts is 1 or more, not {max_contexts}")
@@ -52,37 +102,32 @@ class StreamSession:
         caller.opened.add(self)
 
     def __repr__(self) -> str:
-        """Return what it speaks and over how many sockets."""
         return f"<{type(self).__name__} {self._fields}, {self.sockets} sockets>"
 
     async def __aenter__(self) -> Self:
-        """Return the session."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close the session."""
         await self.close()
 
     @property
     def sockets(self) -> int:
         """How many sockets are open."""
-        return sum(line.is_connected for line in self._lines.values())
+        return sum(socket.connection is not None for socket in self._sockets.values())
 
     async def close(self) -> None:
         """End every turn and close the sockets; calling it again does nothing."""
         self._closed = True
-        lines, self._lines = self._lines, {}
-        await asyncio.gather(*(line.close() for line in lines.values()))
+        sockets, self._sockets = self._sockets, {}
+        await asyncio.gather(*(socket.close() for socket in sockets.values()))
 
-    async def open(self, /, *, voice: str | None = None, **fields: Any) -> StreamContext:
+    async def open(self, /, *, voice: str | None = None, **fields: Any) -> "StreamContext":
         """Return a new turn: text goes in, audio and events come out. Nothing is sent before it has text.
 
         Parameters
         ----------
-        voice
-            Full voice id or bare name; the session's by default.
-        **fields
-            Whatever :meth:`Client.stream_session` takes, for this turn alone.
+        voice, **fields
+            Whatever :meth:`Client.stream_session` takes, for this turn alone; the session's by default.
 
         Raises
         ------
@@ -91,7 +136,9 @@ class StreamSession:
         ServiceError, ConnectionFailed
             The service cannot be asked how many turns may be active.
         """
-        return await self._opened({"voice_id": voice, **fields}, StreamFacts())
+        context = self._context({"voice_id": voice, **fields})
+        await self._learn_slots()
+        return context
 
     def speak(self, /, pieces: Pieces, *, voice: str | None = None, **fields: Any) -> Stream:
         """Return the audio of a text that is still being written, such as a language model's tokens.
@@ -102,112 +149,438 @@ class StreamSession:
             An async or a sync iterable of text, or one text. What blocks in a sync one (a model's answer that
             is read from the network) is waited for in a thread. Its errors come out of the stream.
         voice, **fields
-            As of :meth:`open`.
+            As of :meth:`open`; :class:`InvalidRows` where one is unknown or out of range.
 
         Returns
         -------
         Stream
             To be iterated; the turn begins then. Leaving it ends the turn.
+        """
+        context = self._context({"voice_id": voice, **fields})
+        writing: asyncio.Task[None] | None = None
+
+        async def write() -> None:
+            try:
+                await self._learn_slots()
+                async for piece in pieces_of(pieces):
+                    await context.send(piece)
+                await context.end()
+            except BaseException as error:
+                # Whoever listens is told the writer's error; also a cancellation of something that the writer
+                # waited for ends the turn.
+                await context.close(error if isinstance(error, Exception) else None)
+                raise
+
+        async def pull() -> bytes | None:
+            nonlocal writing
+            writing = writing or asyncio.create_task(write())
+            return await context.next_audio()
+
+        async def stop() -> None:
+            await _stopped(writing)
+            await context.close()
+
+        return Stream(context.heard, pull, stop)
+
+    async def _learn_slots(self) -> None:
+        caller = self._caller
+        if not caller.slots.is_known:
+            caller.slots.learn(await caller.limits() or {}, caller.regions[0])
+
+    def _context(self, given: Mapping[str, Any]) -> "StreamContext":
+        if self._closed:
+            raise RuntimeError("the session is closed")
+        fields = self._fields | {name: value for name, value in given.items() if value is not None}
+        query, frame, config = _checked(fields)
+        asked = ((name, fields.get(name)) for name in _FIELDS[SocketQuery])
+        shape = tuple((name, str(value)) for name, value in asked if value is not None)
+        socket = self._sockets.get(shape)
+        if socket is None:
+            socket = self._sockets[shape] = _Socket(self._caller, dict(shape))
+        model = query.model or default_model(self._caller.regions[0])
+        received = Received(query.format, query.channel_type, query.sample_rate, model)
+        number = socket.contexts.open(config, frame.model_dump(include=frame.model_fields_set))
+        context = socket.turns[number] = StreamContext(socket, number, Heard(received))
+        return context
+
+
+class StreamContext:
+    """One turn of a session: ``send`` text, ``end`` it, iterate over what comes.
+
+    Iterating over the context gives events: :class:`Audio`, :class:`Warned`, :class:`Retried` (it is sent
+    again, since nothing of it was heard), :class:`Odd` (what nobody knows) and at last
+    :class:`Ended`. :meth:`audio` gives the audio alone. Errors are raised: the service's with the class that
+    the same failure of a call has, and its code. Of warnings and odd things there are 20 each at most; a turn
+    with more audio than its text can fill, or that is waited for longer than it can last, is broken off.
+
+    As an async context manager it is ended at the end of the block, and given up where the block fails.
+
+    Examples
+    --------
+    >>> async with await session.open() as context:  # doctest: +SKIP
+    ...     await context.send("Good morning. ")
+    ...     await context.send("How are you?")
+    >>> await context.audio().save("morning.wav")  # doctest: +SKIP
+    """
+
+    def __init__(self, socket: "_Socket", number: int, heard: Heard) -> None:
+        self._socket, self._number, self.heard = socket, number, heard
+        self.failure: BaseException | None = None
+        self.changed = asyncio.Event()
+        self.waiting_bytes = 0
+        """Of audio that nobody has taken yet."""
+        self._events: deque[Event] = deque()
+        self._told: Counter[type[Event]] = Counter()
+        self._most_bytes = 0
+        self._left_s = 0.0
+        self._ended = False
+        self._stream: Stream | None = None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._number}, {self.heard.received.size:,} bytes>"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        await (self.end() if error is None else self.close())
+
+    async def send(self, text: str) -> None:
+        """Add text; it is spoken when there is enough of it, or no more for a moment.
 
         Raises
         ------
-        InvalidRows
-            A field is unknown or out of range.
+        TypeError, InvalidRows
+            It is no text, or cannot be sent (half a surrogate pair, NUL); the turn is as before.
+        RuntimeError, SpeechframeError
+            The turn was ended, or has failed.
         """
-        given = {"voice_id": voice, **fields}
-        received = self._received({**self._fields, **_checked(given)})
-        return Stream(_WrittenText(self, pieces, given), received)
+        heard = self.heard
+        if not isinstance(text, str):
+            raise TypeError(f"a piece of text is a str, not {type(text).__name__}")
+        if self.failure is not None:
+            raise self.failure
+        if self._ended:
+            raise RuntimeError("the turn was ended; open another one")
+        accepted(check(ClientFrame, {"text": text}), ClientFrame)
+        if not heard.text:
+            heard.started_s = time.perf_counter()
+        heard.text += text
+        heard.billed_characters += billed_characters(text)
+        self._socket.contexts.send(self._number, text)
+        self._socket.poke()
 
-    def _received(self, fields: Mapping[str, Any]) -> Received:
-        query = accepted(check(SocketQuery, _only(fields, _QUERY)), SocketQuery)
-        model = query.model or default_model(self._caller.regions[0])
-        return Received(query.format, query.channel_type, query.sample_rate, model)
+    async def end(self) -> None:
+        """Say that there is no more text; doing it again is nothing."""
+        if not self._ended:
+            self._ended, self._left_s = True, self._socket.caller.timeouts.speech_s(self.heard.text)
+            self._socket.deliver(self._socket.contexts.end(self._number))
 
-    async def _opened(self, given: Mapping[str, Any], facts: StreamFacts) -> StreamContext:
-        caller, fields = self._caller, {**self._fields, **_checked(given)}
-        if not caller.slots.is_known:
-            caller.slots.learn(await caller.limits() or {}, caller.regions[0])
-        if self._closed:
-            raise RuntimeError("the session is closed")
-        query = {name: str(value) for name, value in _only(fields, _QUERY).items()}
-        line = self._lines.get(shape := tuple(sorted(query.items())))
-        if line is None:
-            line = self._lines[shape] = SocketLine(caller, query)
-        config = accepted(check(VoiceConfig, _only(fields, ("voice_id", *_VOICE))), VoiceConfig)
-        frame = accepted(check(ClientFrame, _only(fields, _BUFFERS)), ClientFrame)
-        settings = frame.model_dump(include=frame.model_fields_set)
-        return StreamContext(caller, line, config, settings, self._received(fields), facts)
+    async def clear(self) -> None:
+        """Drop the text that is not being spoken yet, as when a listener interrupts."""
+        self._socket.deliver(self._socket.contexts.clear(self._number))
+
+    async def close(self, reason: BaseException | None = None) -> None:
+        """Give the turn up, unless it is over: its text is dropped, and its listener is told the `reason`."""
+        self._socket.drop(self._number, reason or "the turn was closed before its end")
+
+    async def __aiter__(self) -> AsyncGenerator[Event, None]:
+        while (event := await self.event()) is not None:
+            yield event
+
+    async def event(self) -> Event | None:
+        """Return what happens next; None when the turn is over. Raises what it has failed with."""
+        socket, silent_s = self._socket, 0.0
+        while not self._events:
+            if self.failure is not None:
+                raise self.failure
+            if self._number not in socket.turns:
+                return None
+            began_s = time.monotonic()
+            self.changed.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_TICK_S):
+                    await self.changed.wait()
+            # Only the service has a time limit, and only while it is waited for: not the writer, not other
+            # turns that hold the slots, not the listener for whom the socket is held, and not a player.
+            if self._ended and socket.contexts.is_begun(self._number) and not socket.is_held:
+                waited_s, silence_s = time.monotonic() - began_s, socket.silence_s(self)
+                silent_s, self._left_s = silent_s + waited_s, self._left_s - waited_s
+                if self._left_s <= 0:
+                    socket.leave(self._number, "the turn was longer than any speech of its text")
+                elif silent_s >= silence_s and not self._events:
+                    words = f"nothing came for {silence_s:g} s after the turn was ended"
+                    socket.leave(self._number, words)
+        event = self._events.popleft()
+        if isinstance(event, Audio):
+            self.waiting_bytes -= len(event.audio) + _EVENT_BYTES
+            socket.room.set()
+        return event
+
+    async def next_audio(self) -> bytes | None:
+        """Return the next piece of audio; None when the turn is over."""
+        while (event := await self.event()) is not None:
+            if isinstance(event, Audio):
+                return event.audio
+        return None
+
+    def audio(self) -> Stream:
+        """Return the audio, to be iterated, read or saved; leaving its loop gives the turn up."""
+        if self._stream is None:
+            self._stream = Stream(self.heard, self.next_audio, self.close)
+        return self._stream
+
+    def take(self, event: Event) -> None:
+        """Take what has happened to the turn, for whoever listens."""
+        heard, caller = self.heard, self._socket.caller
+        heard.region = self._socket.region
+        heard.trace_id = getattr(event, "trace_id", None) or heard.trace_id
+        if isinstance(event, Audio):
+            heard.add(event.audio)
+            if heard.received.size > self._most_bytes:
+                # The text may have grown.
+                rate_hz = heard.received.sample_rate_hz
+                self._most_bytes = caller.bounds.speech_bytes_for(heard.text, rate_hz)
+            if heard.received.size > self._most_bytes:
+                words = f"the audio is too large for its text: more than {self._most_bytes:,} bytes"
+                self._socket.leave(self._number, words)
+                return
+            self.waiting_bytes += len(event.audio) + _EVENT_BYTES
+        elif isinstance(event, Retried):
+            heard.attempts += 1
+            self._left_s = caller.timeouts.speech_s(heard.text)
+        elif isinstance(event, Warned | Odd):
+            self._told[type(event)] += 1
+            if self._told[type(event)] > MAX_WARNINGS:
+                return
+            if isinstance(event, Warned):
+                heard.warnings.append(f"{event.code}: {event.words}" if event.code else event.words)
+        self._events.append(event)
+        self.changed.set()
 
 
-class _WrittenText:
-    """The audio of a text that is being written: the turn, and the task that gives it the text."""
+class _Socket:
+    """A WebSocket of one shape of audio: made when there is text to send, and again after it was closed."""
 
-    def __init__(self, session: StreamSession, pieces: Pieces, given: Mapping[str, Any]) -> None:
-        self.facts = StreamFacts()
-        self._session, self._pieces, self._given = session, pieces, given
-        self._turn: TurnAudio | None = None
-        self._feeding: asyncio.Task[None] | None = None
-        self._closed = False
+    def __init__(self, caller: Caller, query: Mapping[str, str]) -> None:
+        self.caller, self.region, self._query = caller, caller.regions[0], query
+        self.contexts = ClientContexts(
+            caller.slots,
+            max_attempts=_MOST_ATTEMPTS,
+            patience_s=caller.patience.patience_s,
+            clean=caller.redactor.clean,
+        )
+        self.turns: dict[int, StreamContext] = {}  # those that are not over
+        self.connection: aiohttp.ClientWebSocketResponse | None = None
+        self.is_held = False  # not read, since somebody does not take what has come
+        self.room = asyncio.Event()  # somebody has taken audio
+        self._heard_s = 0.0  # when something came last, or when there was nothing to wait for
+        self._is_doubted = False  # the service has failed a turn on this connection
+        self._logged: set[str] = set()
+        self._wake = asyncio.Event()
+        self._working = asyncio.create_task(self._work())
+        self._reading: asyncio.Task[None] | None = None
+        caller.slots.waiting.add(self)
 
-    async def next(self) -> bytes | None:
-        """Return the next piece; None at the end."""
-        if self._turn is None:
-            context = await self._session._opened(self._given, self.facts)  # noqa: SLF001 - its other half
-            self._turn = TurnAudio(context)
-            if self._closed:
-                await context.close()
-            else:
-                self._feeding = asyncio.create_task(self._feed(context))
-        return await self._turn.next()
+    def silence_s(self, turn: StreamContext) -> float:
+        """Return how long the service may send nothing of a turn."""
+        return self.caller.timeouts.attempt_s(len(turn.heard.text))
+
+    def poke(self) -> None:
+        """Look what there is to do."""
+        self._wake.set()
+        if self._is_doubted and not self.is_held:
+            # The connection is left when it brings nothing, or no other turn needs it.
+            begun = [turn for number, turn in self.turns.items() if self.contexts.is_begun(number)]
+            if time.monotonic() - self._heard_s >= max(map(self.silence_s, begun), default=0.0):
+                self._abort()
+
+    def leave(self, number: int, words: str) -> None:
+        """Fail a turn by the service's fault."""
+        self._is_doubted = True
+        self.drop(number, words)
+
+    def drop(self, number: int, error: BaseException | str) -> None:
+        """Fail a turn, unless it is over, and have it ended at the service."""
+        if (turn := self.turns.pop(number, None)) is not None:
+            self.contexts.abandon(number)
+            turn.failure = turn.heard.broken(error) if isinstance(error, str) else error
+            turn.changed.set()
+            self.room.set()
+            self.poke()
+
+    def deliver(self, events: Iterable[Event], denied: SpeechframeError | None = None) -> None:
+        """Give turns what happened to them."""
+        for event in events:
+            if event.turn is None:
+                # A service may say the same thousands of times a second.
+                if str(event) not in self._logged and len(self._logged) < MAX_WARNINGS:
+                    self._logged.add(str(event))
+                    _log.warning("%s: %s", self._query, event)
+            elif (turn := self.turns.get(event.turn)) is not None:
+                if isinstance(event, Ended | Failed):
+                    del self.turns[event.turn]
+                if isinstance(event, Failed):
+                    turn.failure = denied or _error_of(event, turn.heard)
+                    turn.changed.set()
+                else:
+                    turn.take(event)
+        self.poke()
 
     async def close(self) -> None:
-        """Stop asking for text, and give the turn up unless it is over."""
-        self._closed = True
-        if self._feeding is not None:
-            self._feeding.cancel()
-            await asyncio.gather(self._feeding, return_exceptions=True)
-        if self._turn is not None:
-            await self._turn.close()
+        for number in list(self.turns):
+            self.drop(number, "the session was closed")
+        await _stopped(self._working)
+        await _stopped(self._reading)
+        if (connection := self.connection) is not None:
+            with contextlib.suppress(TimeoutError, ConnectionError, aiohttp.ClientError):
+                async with asyncio.timeout(2 * CLOSE_S):
+                    await self._flush(connection)
+                    await connection.close()
+        self._abort()
 
-    async def _feed(self, context: StreamContext) -> None:
+    async def _work(self) -> None:
+        while True:
+            self._wake.clear()
+            try:
+                if self.connection is None and self.contexts.wants_connection:
+                    await self._connect()
+                if self.connection is not None:
+                    await self._flush(self.connection)
+            except Exception as error:  # noqa: BLE001 - whatever it is, those who wait are to know
+                for number in list(self.turns):
+                    self.drop(number, error)
+            due_s = self.contexts.due_s
+            # What is due and cannot be sent waits for a slot, which wakes us.
+            limit_s = None if due_s is None else max(_TICK_S, due_s - time.monotonic())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(limit_s):
+                    await self._wake.wait()
+
+    async def _connect(self) -> None:
+        caller = self.caller
+
+        async def attempt(region: str) -> tuple[str, aiohttp.ClientWebSocketResponse]:
+            answer = await caller.exchange.connect(
+                caller.url(region, "stream_input").with_query(self._query),
+                headers=caller.key_header,
+                timeout_s=caller.timeouts.base_s,
+                max_message_bytes=MAX_MESSAGE_BYTES,
+            )
+            if isinstance(answer, Reply):
+                raise refusal(answer.status, answer.headers, answer.body, caller.redactor)
+            return region, answer
+
+        (self.region, connection), _ = await persist(
+            lambda region: masked(caller, attempt(region)), caller.health, caller.patience
+        )
+        self.connection, self._is_doubted = connection, False
+        self.contexts.connected()
+        self._reading = asyncio.create_task(self._read(connection))
+
+    async def _flush(self, connection: aiohttp.ClientWebSocketResponse) -> None:
+        if not any(map(self.contexts.is_begun, self.turns)):
+            self._heard_s = time.monotonic()
+        for frame in self.contexts.frames(now_s=time.monotonic()):
+            text = encode_frame(frame)
+            limit_s = self.caller.timeouts.message_s(len(text))
+            try:
+                async with asyncio.timeout(limit_s):
+                    await connection.send_str(text)
+            except TimeoutError:
+                # A service that speaks, or whose audio is not read here, may take its time: the frame is in
+                # the connection's buffer by now.
+                if not self.is_held and time.monotonic() - self._heard_s >= limit_s:
+                    self._abort()
+            except (ConnectionError, aiohttp.ClientError):
+                # The reader finds that the connection is gone, and what that means for the turns.
+                return
+
+    async def _read(self, connection: aiohttp.ClientWebSocketResponse) -> None:
+        code, reason = None, ""
+        with contextlib.suppress(ConnectionError, aiohttp.ClientError):
+            while (message := await connection.receive()).type in {WSMsgType.TEXT, WSMsgType.BINARY}:
+                self._heard_s = time.monotonic()
+                self.deliver(self.contexts.receive(message.data, now_s=time.monotonic()))
+                await self._hold()
+                if self.connection is not connection:
+                    return
+            if message.type is WSMsgType.CLOSE:
+                # aiohttp would say 1000 also of a connection that just ended.
+                code, reason = message.data or None, message.extra or ""
+        if self.connection is connection:
+            self._lost(code, reason)
+
+    async def _hold(self) -> None:
+        """Read no further while somebody does not take what has come, which would fill the memory."""
+        while full := [turn for turn, one in self.turns.items() if one.waiting_bytes > MOST_WAITING_BYTES]:
+            self.is_held = True
+            self.room.clear()
+            try:
+                async with asyncio.timeout(HELD_S):
+                    await self.room.wait()
+            except TimeoutError:
+                # Perhaps the program waits for a turn whose audio lies behind theirs.
+                words = (
+                    f"for {HELD_S:g} s nobody took this turn's audio, behind which that of other turns is; "
+                    "read turns side by side, close those that nobody hears, or use two sessions"
+                )
+                for number in full if len(self.turns) > 1 else ():
+                    self.drop(number, words)
+            self._heard_s = time.monotonic()
+        self.is_held = False
+
+    def _abort(self) -> None:
+        """Leave the connection as if it were lost: aiohttp closes in order, which may take for ever."""
+        if self.connection is not None:
+            response = self.connection._response  # noqa: SLF001 - there is no public way
+            if response.connection is not None and response.connection.transport is not None:
+                response.connection.transport.abort()
+            response.close()
+            self._lost(None, "")
+
+    def _lost(self, code: int | None, reason: str) -> None:
+        self.connection = None
+        denied: SpeechframeError | None = None
+        if code == CloseCode.POLICY_VIOLATION:
+            words = one_line(reason, MAX_MESSAGE_CHARACTERS, self.caller.redactor.clean)
+            denied = PermissionDenied(words or CloseCode.POLICY_VIOLATION.cause, status=Status.FORBIDDEN)
+        # Nobody wants to hear half of a turn twice.
+        for number in [number for number, turn in self.turns.items() if turn.heard.received.size]:
+            self.drop(number, denied or "the connection was lost before all of the audio had come")
+        self.deliver(self.contexts.disconnected(code, now_s=time.monotonic()), denied)
+
+
+def _error_of(event: Failed, heard: Heard) -> SpeechframeError:
+    words, trace_id = event.words or NO_REASON, event.trace_id
+    if event.code is not None:
+        status = _STATUSES.get(event.code, Status.INTERNAL_SERVER_ERROR)
+        return service_error(words, status=status, code=event.code or None, trace_id=trace_id)
+    if heard.received.size or event.is_bad:
+        return StreamBroken(words, received_bytes=heard.received.size, trace_id=trace_id)
+    return ConnectionFailed(words, sent=True)
+
+
+async def _stopped(task: asyncio.Task[None] | None) -> None:
+    if task is not None:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def _checked(fields: Mapping[str, Any]) -> list[Any]:
+    """Return the messages that the fields of a turn go in; InvalidRows where one is unknown or wrong."""
+    known = [name for names in _FIELDS.values() for name in names]
+    problems: list[Mapping[str, Any]] = [
+        {"field": name, "problem": "is no field of a turn", "value": "", "allowed": ", ".join(known)}
+        for name, value in fields.items()
+        if name not in known and value is not None
+    ]
+    messages: list[Any] = []
+    for model, names in _FIELDS.items():
         try:
-            async for piece in pieces_of(self._pieces):
-                await context.send(piece)
-            await context.end()
-        except Exception as error:  # noqa: BLE001 - the writer's error belongs to whoever listens
-            await context.close(error)
-        except asyncio.CancelledError:
-            # Also that of something the writer waited for: there will be no more text, and no end.
-            await context.close()
-            raise
-
-
-def _only(fields: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    return {name: fields[name] for name in names if fields.get(name) is not None}
-
-
-def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that are given, when all of them are right.
-
-    Raises
-    ------
-    InvalidRows
-        A field is unknown or out of range.
-    """
-    fields = {name: value for name, value in given.items() if value is not None}
-    problems: list[Mapping[str, Any]] = []
-    tables = ((SocketQuery, _QUERY), (ClientFrame, _BUFFERS), (VoiceConfig, ("voice_id", *_VOICE)))
-    for model, names in tables:
-        try:
-            accepted(check(model, _only(fields, names)), model)
+            messages.append(accepted(check(model, {name: fields.get(name) for name in names}), model))
         except InvalidRows as error:
             problems += error.problems
-    known = (*_QUERY, *_BUFFERS, *_VOICE)
-    problems += [
-        {"field": name, "problem": "is no field of a turn", "value": "", "allowed": ", ".join(known)}
-        for name in fields
-        if name not in known and name != "voice_id"
-    ]
     if problems:
         raise InvalidRows(problems)
-    return fields
+    return messages

@@ -1,11 +1,10 @@
 """The client, streams and sessions without ``await``: every method runs its twin on the one loop."""
 
 import functools
+import inspect
 import sys
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
-from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from pydantic import SecretStr
@@ -14,9 +13,8 @@ from speechframe._loop import run_sync, submit
 from speechframe.client.answers import Spoken
 from speechframe.client.calls import generate_call, stream_call
 from speechframe.client.client import Client
-from speechframe.client.session import StreamSession
+from speechframe.client.session import StreamContext, StreamSession
 from speechframe.client.stream import Stream, StreamView, start
-from speechframe.client.turns import StreamContext
 from speechframe.settings import Settings
 from speechframe.settings.hidden import hidden_key, hide
 from speechframe.spec.speech import Voice
@@ -29,69 +27,61 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 
+def like(
+    method: Callable[Concatenate[Any, P], Any],
+) -> Callable[[Callable[..., U]], Callable[Concatenate[Any, P], U]]:
+    """Give a twin the parameters of `method`, for people and for type checkers.
+
+    `self` is positional only in a twin that takes any field (``**fields``): one might have that name.
+    """
+
+    def named(twin: Callable[..., U]) -> Callable[Concatenate[Any, P], U]:
+        first_line = (method.__doc__ or "").partition("\n")[0]
+        functools.update_wrapper(twin, method)
+        twin.__doc__ = f"{first_line}\n\nSee :meth:`{method.__qualname__}`."
+        return twin
+
+    return named
+
+
 def blocking(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Any, P], T]:
-    """Return a coroutine method as a method that waits, of a class that holds the other object as ``_inner``.
-
-    Parameters and result are typed from `method`. One that takes any field (``**fields``) has a `self` that
-    is positional only: a field might have that name.
-    """
-
-    @functools.wraps(method)
-    def twin(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return run_sync(method(self._inner, *args, **kwargs))
-
-    first_line = (method.__doc__ or "").partition("\n")[0]
-    twin.__doc__ = f"{first_line}\n\nSee :meth:`{method.__qualname__}`."
-    return twin
+    """Return a coroutine method as one that waits, of a class that holds the other object as ``_inner``."""
+    return like(method)(lambda self, /, *args, **kwargs: run_sync(method(self._inner, *args, **kwargs)))
 
 
 def blocking_as(
-    twin_of: Callable[[T], U], method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]
+    twin_of: Callable[[Any], U], method: Callable[Concatenate[Any, P], Any]
 ) -> Callable[Concatenate[Any, P], U]:
-    """Return a coroutine method as one that waits, and gives its result in its twin without ``await``."""
-    waiting = blocking(method)
+    """Return a method, async or not, as one that runs in the loop, and gives the twin of its result."""
 
-    @functools.wraps(waiting)
-    def twin(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> U:
-        return twin_of(waiting(self, *args, **kwargs))
+    async def made(*args: Any, **kwargs: Any) -> U:
+        found = method(*args, **kwargs)
+        return twin_of(await found if inspect.isawaitable(found) else found)
 
-    return twin
-
-
-def in_loop(
-    method: Callable[Concatenate[Any, P], T],
-) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
-    """Return a plain method as a coroutine method: what belongs to a loop is made in that loop."""
-
-    @functools.wraps(method)
-    async def made(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return method(self, *args, **kwargs)
-
-    return made
+    return like(method)(lambda self, /, *args, **kwargs: run_sync(made(self._inner, *args, **kwargs)))
 
 
-class _Closing(ABC):
-    """Something for a ``with`` block."""
+class _Twin:
+    """What a ``with`` block needs; what is opened in it is opened when it is needed."""
 
-    @abstractmethod
-    def close(self) -> None:
-        """Close it."""
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __repr__(self) -> str:
+        # Also of a client whose making failed: its repr stands in the traceback.
+        return f"Sync{getattr(self, '_inner', 'Client()')}"
 
     def __enter__(self) -> Self:
-        """Return it; what it needs is opened when it is needed."""
         return self
 
-    def __exit__(self, *_: object) -> None:
-        """Close it."""
-        self.close()
+    def __exit__(self, *about: object) -> None:
+        run_sync(self._inner.__aexit__(*about))
 
 
-class SyncStream(StreamView, _Closing):
+class SyncStream(StreamView, _Twin):
     """Audio as it arrives: ``for chunk in stream``; otherwise as :class:`Stream`.
-
-    Leaving the loop and :meth:`close` close the connection, so that the service stops and frees the slot.
 
     Examples
     --------
@@ -103,10 +93,10 @@ class SyncStream(StreamView, _Closing):
     """
 
     def __init__(self, stream: Stream) -> None:
-        self._inner, self._state = stream, stream._state  # noqa: SLF001 - its twin
+        super().__init__(stream.heard)
+        self._inner = stream
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield the audio that has not been handed out yet; leaving the loop closes the stream."""
         try:
             while (chunk := self.next()) is not None:
                 yield chunk
@@ -116,9 +106,7 @@ class SyncStream(StreamView, _Closing):
                 submit(self._inner.close())
 
     def __next__(self) -> bytes:
-        """Return the next piece; the stream stays open."""
-        chunk = self.next()
-        if chunk is None:
+        if (chunk := self.next()) is None:
             raise StopIteration
         return chunk
 
@@ -129,79 +117,45 @@ class SyncStream(StreamView, _Closing):
 
     def reading(self) -> Future[bytes]:
         """Begin to read in the background; see :meth:`Stream.reading`."""
-        return self._inner.reading()
+        reading: Future[bytes] = self._inner.reading()
+        return reading
 
 
-class SyncStreamContext:
-    """One turn of a session, as :class:`StreamContext`.
-
-    Examples
-    --------
-    >>> with session.open() as context:  # doctest: +SKIP
-    ...     context.send("Good morning.")
-    >>> context.audio().save("morning.wav")  # doctest: +SKIP
-    """
-
-    def __init__(self, context: StreamContext) -> None:
-        self._inner = context
-
-    def __repr__(self) -> str:
-        """Return how far it is."""
-        return f"Sync{self._inner!r}"
-
-    def __enter__(self) -> Self:
-        """Return the context."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """End the turn, or give it up where the block failed."""
-        run_sync(self._inner.__aexit__(kind, error, trace))
+class SyncStreamContext(_Twin):
+    """One turn of a session, as :class:`StreamContext`; iterating over it gives its events."""
 
     def __iter__(self) -> Iterator[Event]:
-        """Yield what happens, to the end of the turn."""
-        while (event := run_sync(self._inner.event())) is not None:
+        while (event := self.event()) is not None:
             yield event
 
+    event = blocking(StreamContext.event)
     send = blocking(StreamContext.send)
     end = blocking(StreamContext.end)
     clear = blocking(StreamContext.clear)
     close = blocking(StreamContext.close)
-
-    def audio(self) -> SyncStream:
-        """Return the audio; leaving its loop gives the turn up."""
-        return SyncStream(self._inner.audio())
+    audio = blocking_as(SyncStream, StreamContext.audio)
 
 
-class SyncStreamSession(_Closing):
+class SyncStreamSession(_Twin):
     """Turns of speech over the WebSocket, as :class:`StreamSession`.
 
     Examples
     --------
     >>> with client.stream_session(voice="ivy") as session:  # doctest: +SKIP
-    ...     for chunk in session.speak(tokens_of_a_model()):
-    ...         player.write(chunk)
+    ...     session.speak(tokens_of_a_model()).save("answer.wav")
     """
-
-    def __init__(self, session: StreamSession) -> None:
-        self._inner = session
-
-    def __repr__(self) -> str:
-        """Return what it speaks and over how many sockets."""
-        return f"Sync{self._inner!r}"
 
     @property
     def sockets(self) -> int:
         """How many sockets are open."""
-        return self._inner.sockets
+        return int(self._inner.sockets)
 
     close = blocking(StreamSession.close)
     open = blocking_as(SyncStreamContext, StreamSession.open)
-    speak = blocking_as(SyncStream, in_loop(StreamSession.speak))
+    speak = blocking_as(SyncStream, StreamSession.speak)
 
 
-class SyncClient(_Closing):
+class SyncClient(_Twin):
     """:class:`Client` for scripts and notebook cells; parameters and errors are the same.
 
     It may be shared by threads: all of them use the one loop.
@@ -218,21 +172,8 @@ class SyncClient(_Closing):
     ) -> None:
         options = hide({"api_key": api_key, **options})
         del api_key
-        self._inner = Client(settings, **options)
-
-    def __repr__(self) -> str:
-        """Return the service and its regions, never the key."""
-        return f"Sync{getattr(self, '_inner', 'Client()')!s}"
-
-    @property
-    def regions(self) -> tuple[str, ...]:
-        """Names of the regions in order of preference."""
-        return self._inner.regions
-
-    @property
-    def settings(self) -> Settings:
-        """The settings in force."""
-        return self._inner.settings
+        self._inner: Client = Client(settings, **options)
+        self.regions, self.settings = self._inner.regions, self._inner.settings
 
     close = blocking(Client.close)
     send_once = blocking(Client.send_once)
@@ -240,43 +181,22 @@ class SyncClient(_Closing):
     fetch = blocking(Client.fetch)
     change_voice = blocking(Client.change_voice)
     translate = blocking(Client.translate)
-    stream_session = blocking_as(SyncStreamSession, in_loop(Client.stream_session))
+    stream_session = blocking_as(SyncStreamSession, Client.stream_session)
     token = blocking(Client.token)
     limits = blocking(Client.limits)
 
-    def generate(
-        self,
-        text: str,
-        *,
-        voice: str,
-        model: str = "gen2",
-        take: int = 0,
-        idempotency_key: str | None = None,
-        **fields: Any,
-    ) -> Spoken:
-        """Return `text` spoken; see :meth:`Client.generate`."""
-        # Made here, in the caller's thread, so that a DeprecationWarning names the caller's line.
-        made = generate_call(
-            text, voice=voice, model=model, take=take, idempotency_key=idempotency_key, stacklevel=3, **fields
-        )
-        spoken: Spoken = self.call(made)
+    # Calls are made in the caller's thread, so that a DeprecationWarning names the caller's line.
+
+    @like(Client.generate)
+    def generate(self, /, text: str, **fields: Any) -> Spoken:
+        """Named by :meth:`Client.generate`."""
+        spoken: Spoken = self.call(generate_call(text, stacklevel=3, **fields))
         return spoken
 
-    def stream(
-        self,
-        text: str,
-        *,
-        voice: str,
-        model: str | None = None,
-        take: int = 0,
-        idempotency_key: str | None = None,
-        **fields: Any,
-    ) -> SyncStream:
-        """Return `text` as audio that is heard while it arrives; see :meth:`Client.stream`."""
-        call = stream_call(
-            text, voice=voice, model=model, take=take, idempotency_key=idempotency_key, stacklevel=3, **fields
-        )
-        return SyncStream(run_sync(start(self._inner, call)))
+    @like(Client.stream)
+    def stream(self, /, text: str, **fields: Any) -> SyncStream:
+        """Named by :meth:`Client.stream`."""
+        return SyncStream(run_sync(start(self._inner, stream_call(text, stacklevel=3, **fields))))
 
     def voices(self, model: str = "gen2", *, token: str | SecretStr | None = None) -> list[Voice]:
         """Return the voices of a model's catalogue; see :meth:`Client.voices`."""

@@ -137,8 +137,7 @@ async def stream(
         if isinstance(text, str):
             found = await client.stream(text, voice=voice, model=model, **fields)
         else:
-            session = client.stream_session(voice=voice, model=model, **fields)
-            found = session.speak(text).owning(session.close)
+            found = client.stream_session(voice=voice, model=model, **fields).speak(text)
     except BaseException:
         await client.close()
         raise
