@@ -43,14 +43,15 @@ from speechframe.slots import shared_folder
 from speechframe.store import parts
 from speechframe.store.cache import Cache, open_cache
 from speechframe.store.folder import Folder
-from speechframe.store.index import SnapshotReader
 from speechframe.store.journal import Journal
 from speechframe.store.keys import call_key
 from speechframe.store.manifest import FILE, read_manifest
 from speechframe.store.month import MonthFile
 from speechframe.store.reader import StoredRun, warning_kind
+from speechframe.store.records import read_snapshot
 from speechframe.store.remote import open_folder
 from speechframe.store.reviews import REJECT
+from speechframe.store.rows import Rows
 from speechframe.store.schema import (
     BASE_KEY,
     CHARGED_UNKNOWN,
@@ -63,7 +64,6 @@ from speechframe.store.schema import (
     Row,
     StopReason,
 )
-from speechframe.store.selection import Rows
 from speechframe.tables.columns import Column, Source, problem
 from speechframe.tables.table_input import Table, open_table
 
@@ -401,7 +401,7 @@ def _missing(
 ) -> _Missing:
     """Find out which calls of a table have no outcome yet."""
     folder, keys = prepared.folder, prepared.keys
-    finished = as_keys(SnapshotReader(folder).read().index.packed(FINISHED))
+    finished = as_keys(read_snapshot(folder).index.packed(FINISHED))
     failures = parts.failures(folder)
     unknown = {key: row for key, row in failures.items() if row["status"] == CHARGED_UNKNOWN}
     until = time.time() - REPEAT_MARGIN * opened.repeats_free_s

@@ -1,185 +1,181 @@
-"""Records of a run, from parts and from the journal alike, and the words that were found in its audio."""
+"""The records of a run, from parts and from the journal alike, and the words that were found in its audio."""
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from speechframe.store import parts
+from speechframe.store import journal, parts
 from speechframe.store.folder import Folder
-from speechframe.store.index import CODES, Index, Numbers, Snapshot, index_of, reading
-from speechframe.store.schema import AUDIO, DONE, FINISHED, WORDS, WORDS_TYPE, Row, part_schema
+from speechframe.store.index import (
+    CODES,
+    Index,
+    Note,
+    Numbers,
+    packed,
+    read_note,
+    read_while_it_is_cut,
+    reading,
+)
+from speechframe.store.schema import AUDIO, DONE, FINISHED, WORDS, WORDS_TYPE, Row
 
 KEPT_BYTES = 64 << 20
-"""Of files that were read, for the rows that follow: they are likely to be in the same ones."""
+"""Of row groups that were read, for the rows that follow: they are likely to be in the same ones."""
 
 WORDS_FOLDER = "words"
 WORDS_SCHEMA = pa.schema([("request_key", pa.string()), (WORDS, WORDS_TYPE)])
+_READERS = 8
 
 
-class Records:
-    """Reads records by their position in an index.
+@dataclass(eq=False)
+class Snapshot:
+    """The records of a run at one moment; see :func:`read_snapshot`."""
 
-    Parameters
-    ----------
-    folder
-        The run's folder.
-    index
-        Where they are.
-    schema
-        Their columns.
-    names
-        The file of a segment's records, by its number and kind (``parts`` or ``failed``).
-    journal
-        Records of segments that are no files yet.
-    """
+    folder: Folder
+    index: Index
+    notes: dict[int, Note]  # of the segments that are parts
+    sizes: dict[int, int]  # of the other segments, in bytes
+    journal: dict[int, Sequence[Row]]  # their records
+    words_files: list[str]
+    _kept: dict[Any, pa.Table] = field(default_factory=dict)
+    _starts: dict[str, Numbers] = field(default_factory=dict)
 
-    def __init__(
-        self,
-        folder: Folder,
-        index: Index,
-        schema: pa.Schema,
-        names: Callable[[int, str], str],
-        journal: dict[int, Sequence[Row]],
-    ) -> None:
-        self.index, self.schema = index, schema
-        self._folder, self._names, self._journal = folder, names, journal
-        self._kept: OrderedDict[Any, pa.Table] = OrderedDict()
-        self._kept_bytes = 0
-        self._groups: dict[str, tuple[Numbers, Numbers]] = {}
+    @cached_property
+    def words(self) -> "Words | None":
+        """The words that were found in the run's audio afterwards, if anybody looked for any."""
+        return Words(self.folder, self.words_files) if self.words_files else None
 
-    def take(self, positions: Numbers, columns: Sequence[str], *, few: bool = False) -> pa.Table:
-        """Return some columns of the records at these positions; a row of nulls for -1.
-
-        Parameters
-        ----------
-        positions
-            In the index.
-        columns
-            Of the schema.
-        few
-            Read the row groups that are needed, not whole files.
-        """
-        schema = pa.schema([self.schema.field(name) for name in columns])
+    def take(self, positions: Numbers, schema: pa.Schema) -> pa.Table:
+        """Return these columns of the records at some positions of the index; a row of nulls for -1."""
         here = np.flatnonzero(positions >= 0)
-        pieces, order = [schema.empty_table()], np.full(len(positions), -1, np.int64)
-        taken = 0
-        for (segment, kind), which in self._by_file(positions[here]):
-            rows = self.index.rows[positions[here[which]]].astype(np.int64)
-            for table, inside, chosen in self._tables(segment, kind, rows, schema, few=few):
-                pieces.append(table.take(inside))
-                order[here[which[chosen]]] = np.arange(taken, taken + len(chosen))
-                taken += len(chosen)
+        files = 2 * self.index.segments[positions[here]].astype(np.int64)
+        files += self.index.having(positions[here], FINISHED)
+        pieces, taken = [schema.empty_table()], [np.empty(0, np.int64)]
+        for file in np.unique(files).tolist():
+            which = here[files == file]
+            rows = self.index.rows[positions[which]].astype(np.int64)
+            for piece, chosen in self._rows(
+                file // 2, parts.PARTS if file % 2 else parts.FAILED, rows, schema
+            ):
+                pieces.append(piece)
+                taken.append(which[chosen])
+        order = np.full(len(positions), -1)
+        order[np.concatenate(taken)] = np.arange(len(here))
         wanted: Any = pa.array(order, mask=order < 0)
         return pa.concat_tables(pieces).take(wanted)
 
-    def audio_bytes(self, positions: Numbers) -> Numbers:
-        """Return about how many bytes of audio the record at each position has."""
-        sizes = np.zeros(len(positions), np.int64)
-        here = np.flatnonzero(positions >= 0)
-        for (segment, kind), which in self._by_file(positions[here]):
-            rows = self.index.rows[positions[here[which]]]
-            if segment in self._journal:
-                found = self._of_journal(segment, kind)
-                sizes[here[which]] = [(found[row].get(AUDIO) or (0, 0))[1] for row in rows.tolist()]
-            else:
-                starts, row_bytes = self._row_groups(self._names(segment, kind))
-                sizes[here[which]] = row_bytes[np.searchsorted(starts, rows, side="right") - 1]
-        return sizes
-
-    def _by_file(self, positions: Numbers) -> Iterator[tuple[tuple[int, str], Numbers]]:
-        files = self.index.segments[positions].astype(np.int64) * 2 + self.index.having(positions, FINISHED)
-        for file in np.unique(files).tolist():
-            yield (file // 2, parts.PARTS if file % 2 else parts.FAILED), np.flatnonzero(files == file)
-
-    def _tables(
-        self, segment: int, kind: str, rows: Numbers, schema: pa.Schema, *, few: bool
-    ) -> Iterator[tuple[pa.Table, Numbers, Numbers]]:
-        """Yield tables of one file, which rows of each are wanted, and which of `rows` they are."""
-        everything = np.arange(len(rows))
-        if segment in self._journal:
+    def _rows(
+        self, segment: int, kind: str, rows: Numbers, schema: pa.Schema
+    ) -> Iterator[tuple[pa.Table, Numbers]]:
+        """Yield some of these rows of a file, and which of them they are."""
+        if segment in self.journal:
             # Not there: it became a part meanwhile, whose records have the same order.
             with suppress(FileNotFoundError):
-                table = self._read_journal(segment, kind, rows, schema)
-                yield table, everything, everything
+                wanted = kind == parts.PARTS
+                found = [row for row in self.journal[segment] if (row["status"] in FINISHED) is wanted]
+                batches = parts.record_batches(self.folder, segment, [found[row] for row in rows], schema)
+                yield pa.Table.from_batches(list(batches), schema), np.arange(len(rows))
                 return
-        name = self._names(segment, kind)
-        if not few and AUDIO not in schema.names:
-            yield self._read(name, schema, None), rows, everything
+        name = parts.file_name(kind, segment)
+        if AUDIO not in schema.names:
+            yield self._read(name, None, schema).take(rows), np.arange(len(rows))
             return
-        starts, _ = self._row_groups(name)
-        groups = np.searchsorted(starts, rows, side="right") - 1
-        for group in np.unique(groups).tolist():
-            chosen = np.flatnonzero(groups == group)
-            yield self._read(name, schema, group), rows[chosen] - starts[group], chosen
+        # One row group at a time: audio may be large.
+        if name not in self._starts:
+            with reading(self.folder, name), pq.ParquetFile(self.folder.source(name)) as file:
+                self._starts[name] = group_starts(file)
+        for group, inside, chosen in by_group(self._starts[name], rows):
+            yield self._read(name, group, schema).take(inside), chosen
 
-    def _of_journal(self, segment: int, kind: str) -> list[Row]:
-        wanted = kind == parts.PARTS
-        return [row for row in self._journal[segment] if (row["status"] in FINISHED) is wanted]
-
-    def _read_journal(self, segment: int, kind: str, rows: Numbers, schema: pa.Schema) -> pa.Table:
-        found = self._of_journal(segment, kind)
-        wanted = [found[row] for row in rows.tolist()]
-        return pa.Table.from_batches(parts.record_batches(self._folder, segment, wanted, schema), schema)
-
-    def _read(self, name: str, schema: pa.Schema, group: int | None) -> pa.Table:
-        place = name, group, tuple(schema.names)
-        if place in self._kept:
-            self._kept.move_to_end(place)
-            return self._kept[place]
-        is_remote = self._folder.work != self._folder.path
-        with (
-            reading(self._folder, name),
-            pq.ParquetFile(self._folder.source(name), pre_buffer=is_remote) as file,
-        ):
-            table = file.read(schema.names) if group is None else file.read_row_group(group, schema.names)
-            self._kept[place] = table = table.select(schema.names).cast(schema)
-        self._kept_bytes += table.nbytes
-        while len(self._kept) > 1 and self._kept_bytes > KEPT_BYTES:
-            self._kept_bytes -= self._kept.popitem(last=False)[1].nbytes
+    def _read(self, name: str, group: int | None, schema: pa.Schema) -> pa.Table:
+        place = name, group, *schema.names
+        table = self._kept.pop(place, None)
+        if table is None:
+            is_remote = self.folder.work != self.folder.path
+            source = self.folder.source(name)
+            with reading(self.folder, name), pq.ParquetFile(source, pre_buffer=is_remote) as file:
+                names = schema.names
+                table = file.read(names) if group is None else file.read_row_group(group, names)
+                table = table.select(names).cast(schema)
+            while self._kept and table.nbytes + sum(kept.nbytes for kept in self._kept.values()) > KEPT_BYTES:
+                del self._kept[next(iter(self._kept))]
+        self._kept[place] = table  # the last: it was wanted last
         return table
 
-    def _row_groups(self, name: str) -> tuple[Numbers, Numbers]:
-        """Return the first row of each row group, and about how many bytes a row of it has."""
-        if name not in self._groups:
-            with reading(self._folder, name), pq.ParquetFile(self._folder.source(name)) as file:
-                groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
-            counts = np.array([group.num_rows for group in groups], np.int64)
-            sizes = np.array([group.total_byte_size for group in groups], np.int64)
-            self._groups[name] = np.cumsum(counts) - counts, sizes // np.maximum(counts, 1)
-        return self._groups[name]
+
+def group_starts(file: pq.ParquetFile) -> Numbers:
+    """Return the first row of each row group, and the number of rows."""
+    groups = range(file.metadata.num_row_groups)
+    return np.cumsum([0, *(file.metadata.row_group(group).num_rows for group in groups)])
 
 
-def records_of(folder: Folder, snapshot: Snapshot, columns: pa.Schema) -> Records:
-    """Return the records of a run, whose backend keeps `columns`."""
-    schema = part_schema(columns).remove_metadata()
+def by_group(starts: Numbers, rows: Numbers) -> Iterator[tuple[int, Numbers, Numbers]]:
+    """Yield row groups, which of their rows are wanted, and which of `rows` these are."""
+    group_of = np.searchsorted(starts, rows, side="right") - 1
+    for group in np.unique(group_of).tolist():
+        chosen = np.flatnonzero(group_of == group)
+        yield group, rows[chosen] - starts[group], chosen
 
-    return Records(
-        folder, snapshot.index, schema, lambda number, kind: parts.file_name(kind, number), snapshot.journal
-    )
 
+def read_snapshot(folder: Folder, before: Snapshot | None = None) -> Snapshot:
+    """Return the records of every call that has ended by now, whoever writes.
 
-def words_of(folder: Folder, files: Sequence[str]) -> Records | None:
-    """Return the words that were found in a run's audio afterwards; None without such files.
-
-    Parameters
-    ----------
-    folder
-        The run's folder.
-    files
-        Names of what is in its folder ``words``.
+    It is `before` where nothing has changed since, and what that has of parts is not read again.
     """
-    index: Index | None = None
-    for file in files:
-        name = f"{WORDS_FOLDER}/{file}"
-        with reading(folder, name):
-            keys = pq.read_table(folder.source(name), columns=["request_key"]).column(0)
-        found = index_of(int(file.partition(".")[0]), keys, [CODES[DONE]] * len(keys))
-        index = found if index is None else found.over(index)
-    if index is None:
-        return None
-    return Records(folder, index, WORDS_SCHEMA, lambda number, _: f"{WORDS_FOLDER}/{number:04d}.parquet", {})
+
+    def read() -> Snapshot:
+        # First the journal: what leaves it later is found in parts.
+        live, log = journal.segments(folder), folder.work / journal.LOG
+        cut, words = parts.cut_numbers(folder), folder.names(WORDS_FOLDER)
+        sizes = {n: (log / f"{n:06d}.jsonl").stat().st_size for n in live if n not in cut}
+        known: dict[int, Note] = {}
+        if before is not None:
+            known = before.notes
+            if ({*known}, before.sizes, before.words_files) == ({*cut}, sizes, words):
+                return before
+        notes = {number: known[number] for number in cut if number in known}
+        new = [number for number in cut if number not in known]
+        notes.update(zip(new, _notes(folder, new), strict=True))
+        recent: dict[int, Note] = {}
+        rows: dict[int, Sequence[Row]] = {}
+        for number in sizes:
+            found = rows[number] = journal.read_contents(folder, number).rows
+            codes = np.array([CODES[row["status"]] for row in found], np.uint8)
+            recent[number] = packed([row["request_key"] for row in found]), codes
+        return Snapshot(folder, Index(notes | recent), notes, sizes, rows, words)
+
+    return read_while_it_is_cut(folder, read)
+
+
+def _notes(folder: Folder, numbers: Sequence[int]) -> Iterable[Note]:
+    read = partial(read_note, folder)
+    if folder.work == folder.path:
+        # Reading a footer of this machine takes less time than to hand it from thread to thread.
+        return map(read, numbers)
+    with ThreadPoolExecutor(_READERS) as pool:
+        return list(pool.map(read, numbers))
+
+
+class Words:
+    """The words that were found in a run's audio afterwards, in one file or more."""
+
+    def __init__(self, folder: Folder, files: Sequence[str]) -> None:
+        tables = []
+        for file in files:
+            with reading(folder, name := f"{WORDS_FOLDER}/{file}"):
+                table = pq.read_table(folder.source(name)).select(WORDS_SCHEMA.names)
+                tables.append(table.cast(WORDS_SCHEMA))
+        keys, self._words = pa.concat_tables(tables).columns
+        self._index = Index({0: (packed(keys), np.full(len(keys), CODES[DONE], np.uint8))})
+
+    def of(self, keys: Any) -> Any:
+        """Return the words found in each call's audio: null where nobody looked for any."""
+        positions = self._index.find(keys)
+        wanted: Any = pa.array(positions, mask=positions < 0)
+        return self._words.take(wanted).combine_chunks()
