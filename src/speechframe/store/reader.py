@@ -19,50 +19,27 @@ from speechframe.errors import StoreError
 from speechframe.spec.speech import Format
 from speechframe.store import ledger, parts, reviews
 from speechframe.store.folder import Folder
-from speechframe.store.index import hex_keys, reading
-from speechframe.store.manifest import Manifest, TableEntry, read_manifest
-from speechframe.store.records import Snapshot, read_snapshot
+from speechframe.store.manifest import Manifest, read_manifest
+from speechframe.store.records import Snapshot, hex_keys, read_snapshot, reading
 from speechframe.store.remote import open_folder
 from speechframe.store.rows import OUR_ROW_ID, Joined, Rows, Selection
-from speechframe.store.schema import (
-    AUDIO,
-    FINISHED,
-    PENDING,
-    ROW_ID,
-    STATUSES,
-    WORDS,
-    part_schema,
-)
+from speechframe.store.schema import AUDIO, FINISHED, PENDING, STATUSES, WORDS, part_schema
 from speechframe.store.verify import Problem, verify
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow.dataset as ds
 
-_CLIP = {
-    AUDIO, "format", "sample_rate", "channels", "text", WORDS, "voice_id", "credits", "warnings",
-}  # fmt: skip
+_CLIP = {AUDIO, "format", "sample_rate", "channels", "text", WORDS, "voice_id", "credits", "warnings"}
 _VARIABLE = re.compile(r"'[^']*'|\"[^\"]*\"|\d[\d.,:]*")
 _KIND_LENGTH = 60
 
 
 class StoredRun(Rows):
-    """A run as its folder has it, while it is made or ever after.
-
-    Parameters
-    ----------
-    folder
-        The run's folder.
-
-    Raises
-    ------
-    NotARun, RunMismatch, StoreError
-        When it holds no run, one of another layout, or cannot be read.
-    """
+    """A run as its folder has it, while it is made or ever after."""
 
     def __init__(self, folder: Folder) -> None:
-        self.folder = folder
-        self.positions = None
+        self.folder, self.path = folder, folder.path
         self.manifest: Manifest = read_manifest(folder)
         self.run_id, self.operation = self.manifest.run_id, self.manifest.operation
         self.service = self.manifest.service
@@ -81,11 +58,6 @@ class StoredRun(Rows):
         """Read run.json again, which another process may have changed."""
         self.manifest = read_manifest(self.folder)
         return self
-
-    @property
-    def path(self) -> Path:
-        """The run's folder."""
-        return self.folder.path
 
     @property
     def place(self) -> str:
@@ -189,18 +161,16 @@ class StoredRun(Rows):
         return place
 
     def _row_ids(self) -> Any:
-        entry = self._entry()
-        if entry.file not in self._ids:
-            with reading(self.folder, entry.file):
-                source = self.folder.source(entry.file)
-                self._ids[entry.file] = pq.read_table(source, columns=[ROW_ID]).column(0)
-        return self._ids[entry.file]
+        joined = self.joined([self.name_of(OUR_ROW_ID)], audio=False)
+        if joined.file not in self._ids:
+            self._ids[joined.file] = pa.Table.from_batches(joined.batches(), joined.schema).column(0)
+        return self._ids[joined.file]
 
     # -- what became of it -----------------------------------------------------------
 
     def statuses(self) -> list[str]:
         """Return the status of every row, without reading any record."""
-        return [status for (status,) in self.values("status")]
+        return [status for (status,) in self._values("status")]
 
     def call_counts(self) -> dict[str, int]:
         """Return how many of the table's different calls have each status."""
@@ -225,12 +195,12 @@ class StoredRun(Rows):
 
         found = [
             (row_id, warning_kind(words), words)
-            for row_id, said in self.values(OUR_ROW_ID, "warnings")
+            for row_id, said in self._values(OUR_ROW_ID, "warnings")
             for words in said or ()
         ]
         return pd.DataFrame(found, columns=["row_id", "kind", "words"])
 
-    def values(self, *columns: str) -> Iterator[tuple[Any, ...]]:
+    def _values(self, *columns: str) -> Iterator[tuple[Any, ...]]:
         """Yield what each row has in these columns of ours."""
         for batch in self.batches([self.name_of(name) for name in columns]):
             yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
@@ -251,18 +221,14 @@ class StoredRun(Rows):
         counts = Counter(self.statuses())
         sizes: dict[str, Any] = {}
         if "audio_seconds" in self._kept.names:
-            sizes["audio_seconds"] = round(
-                sum(seconds or 0.0 for (seconds,) in self.values("audio_seconds")), 3
-            )
+            heard = self._values("audio_seconds")
+            sizes["audio_seconds"] = round(sum(seconds or 0.0 for (seconds,) in heard), 3)
         elif "translated_text" in self._kept.names:
-            sizes["translated_characters"] = sum(
-                len(text or "") for (text,) in self.values("translated_text")
-            )
-        attempts: Counter[str] = Counter()
-        credits = 0.0
-        for _, some in ledger.attempts(self.folder, ["status", "credits"]):
-            attempts.update(map(str, some.column("status").to_pylist()))
-            credits += pc.sum(some.column("credits")).as_py() or 0.0
+            texts = self._values("translated_text")
+            sizes["translated_characters"] = sum(len(text or "") for (text,) in texts)
+        spent = ledger.ledger(self.folder, ["status", "credits"])
+        states: Any = spent.column("status").value_counts()
+        attempts = Counter({state["values"]: state["counts"] for state in states.to_pylist()})
         calls = self.snapshot().index.counts()
         lost = sum(calls[status] for status in STATUSES if status not in FINISHED)
         always = {"done", "failed", "pending"}
@@ -270,8 +236,8 @@ class StoredRun(Rows):
             "rows": counts.total(),
             **{name: counts[name] for name in STATUSES if counts[name] or name in always},
             **sizes,
-            "credits": round(credits, 3),
-            "attempts": sum(n for status, n in attempts.items() if status != "settled"),
+            "credits": round(pc.sum(spent.column("credits")).as_py() or 0.0, 3),
+            "attempts": attempts.total() - attempts["settled"],
             "retries": sum(attempts[status] for status in ledger.FAILED_STATUSES) - lost,
         }
 
@@ -290,7 +256,7 @@ class StoredRun(Rows):
         the row still has that audio. All that was ever said is in ``reviews.parquet`` of the folder.
         """
         newest = reviews.last_words(self.folder)
-        now = dict(self.values(OUR_ROW_ID, "sha256")) if len(newest) else {}
+        now = dict(self._values(OUR_ROW_ID, "sha256")) if len(newest) else {}
         said = zip(newest.index, newest["sha256"], strict=True)
         newest["is_current"] = [sha256 == now.get(row_id) for row_id, sha256 in said]
         return newest.astype({"is_current": bool}).reset_index()[[*reviews.COLUMNS, "is_current"]]
@@ -335,9 +301,8 @@ class StoredRun(Rows):
             found = self.rows_at([self._place_of(row_id)], [self.name_of("sha256")])
             sha256 = found.column(0)[0].as_py()
         said = {"verdict": verdict, "comment": comment, "corrected_text": corrected_text}
-        reviews.add_review(
-            self.folder, {"row_id": str(row_id), **said, "sha256": sha256, "reviewer": reviewer}
-        )
+        said |= {"row_id": str(row_id), "sha256": sha256, "reviewer": reviewer}
+        reviews.add_review(self.folder, said)
 
     # -- some of the rows ------------------------------------------------------------
 
@@ -382,9 +347,8 @@ class StoredRun(Rows):
                 raise ValueError(f"a mask of {len(values):,} values does not fit a run of {len(ids):,} rows")
             return Selection(self, np.flatnonzero(values).tolist())
         place_of = {row_id: place for place, row_id in enumerate(ids)}
-        if unknown := [value for value in values if str(value) not in place_of]:
-            self._place_of(unknown[0])
-        return Selection(self, sorted({place_of[str(value)] for value in values}))
+        found = {place_of[str(v)] if str(v) in place_of else self._place_of(v) for v in values}
+        return Selection(self, sorted(found))
 
     def sample(self, count: int, *, seed: int = 0) -> "Selection":
         """Return rows that have an answer, drawn at random: the same for the same seed.
@@ -404,17 +368,14 @@ class StoredRun(Rows):
         self, columns: Sequence[str] | None, *, audio: bool, places: Sequence[int] | None = None
     ) -> Joined:
         """Return rows of the run's table joined to its records as they are now; all of them for None."""
-        entry, snapshot = self._entry(), self.snapshot()
+        if not self.manifest.tables:
+            raise StoreError(f"{self.path}: the run was given no table yet")
+        entry, snapshot = self.manifest.table, self.snapshot()
         if entry.file not in self._schemas:
             with reading(self.folder, entry.file):
                 self._schemas[entry.file] = pq.read_schema(self.folder.source(entry.file))
         table = self._schemas[entry.file]
         return Joined(snapshot, entry, table, self._kept, columns, audio=audio, places=places)
-
-    def _entry(self) -> TableEntry:
-        if not self.manifest.tables:
-            raise StoreError(f"{self.path}: the run was given no table yet")
-        return self.manifest.table
 
 
 def warning_kind(words: str) -> str:

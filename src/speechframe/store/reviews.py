@@ -11,8 +11,8 @@ from filelock import FileLock, Timeout
 
 from speechframe.errors import InvalidRows, StoreError
 from speechframe.store.folder import Folder, storing, user_name
-from speechframe.store.index import reading
 from speechframe.store.manifest import FILE as RUN_FILE
+from speechframe.store.records import reading
 from speechframe.store.schema import TIME, columns
 
 if TYPE_CHECKING:
@@ -23,18 +23,11 @@ KEEP, REJECT = "keep", "reject"
 VERDICTS = (KEEP, REJECT)
 _LOCK_S = 60.0
 
-SCHEMA = columns(
-    row_id=pa.string(),
-    verdict=pa.string(),
-    comment=pa.string(),
-    corrected_text=pa.string(),
-    sha256=pa.string(),
-    reviewer=pa.string(),
-    reviewed_at=TIME,
-)
+_SAID = ["verdict", "comment", "corrected_text"]
+_TEXTS = dict.fromkeys(["row_id", *_SAID, "sha256", "reviewer"], pa.string())
+SCHEMA = columns(**_TEXTS, reviewed_at=TIME)
 """One thing that somebody said of one row. Null says nothing, an empty text takes back what was said."""
 
-_SAID = ["verdict", "comment", "corrected_text"]
 COLUMNS = ["row_id", *_SAID, "reviewer", "reviewed_at", "sha256"]
 
 
@@ -42,13 +35,6 @@ def add_review(folder: Folder, said: Mapping[str, Any]) -> None:
     """Write a review, with the columns of :data:`SCHEMA`; it is on the disk when this returns.
 
     Several people and processes may review a run at once; a remote one only from one machine at a time.
-
-    Raises
-    ------
-    InvalidRows
-        For an unknown verdict.
-    StoreError
-        When the folder cannot be written.
     """
     if said["verdict"] and said["verdict"] not in VERDICTS:
         problem = {"row": None, "row_id": said["row_id"], "field": "verdict", "problem": "is not a verdict"}

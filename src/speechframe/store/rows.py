@@ -11,21 +11,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from speechframe.errors import StoreError
-from speechframe.store.index import CODES, hex_keys, of_takes, reading
 from speechframe.store.manifest import TableEntry
-from speechframe.store.records import Snapshot, by_group, group_starts
-from speechframe.store.schema import (
-    AUDIO,
-    BASE_KEY,
-    BOOKKEEPING,
-    INVALID,
-    PREFIX,
-    PROBLEM,
-    ROW_ID,
-    STATUSES,
-    TAKE,
-    WORDS,
-)
+from speechframe.store.records import Snapshot, by_group, group_starts, hex_keys, of_takes, reading
+from speechframe.store.schema import AUDIO, BASE_KEY, BOOKKEEPING, PREFIX, PROBLEM, ROW_ID, TAKE, WORDS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,7 +45,7 @@ class Joined:
     ) -> None:
         if isinstance(columns, str):
             raise StoreError(f"columns={columns!r} is text: give a list of names, [{columns!r}]")
-        self._snapshot, self._file, self.places = snapshot, entry.file, places
+        self._snapshot, self.file, self.places = snapshot, entry.file, places
         fields = {f.name: f for f in table if not f.name.startswith(PREFIX)}
         self._ours: dict[str, str] = {}
         basis = [] if snapshot.words is None else [pa.field(WORDS_BASIS, pa.string())]
@@ -97,7 +85,7 @@ class Joined:
         folder = self._snapshot.folder
         theirs = [name for name in self.schema.names if name not in self._ours]
         columns = [*theirs, ROW_ID, BASE_KEY, TAKE, PROBLEM]
-        with reading(folder, self._file), pq.ParquetFile(folder.source(self._file)) as file:
+        with reading(folder, self.file), pq.ParquetFile(folder.source(self.file)) as file:
             for rows in self._table_rows(file, columns, most):
                 start = 0
                 while start < rows.num_rows:
@@ -120,9 +108,8 @@ class Joined:
         index, base_keys = self._snapshot.index, rows.column(BASE_KEY)
         takes = rows.column(TAKE).fill_null(0).to_numpy().astype(np.int64)
         positions = index.represent(base_keys, takes)
-        is_invalid = np.asarray(base_keys.is_null())
-        codes: Any = pa.array(np.where(is_invalid, CODES[INVALID], index.codes[positions]))
-        ours: dict[str, Any] = {OUR_ROW_ID: rows.column(ROW_ID), "status": pa.array(STATUSES).take(codes)}
+        statuses = index.statuses(positions, np.asarray(base_keys.is_null()))
+        ours: dict[str, Any] = {OUR_ROW_ID: rows.column(ROW_ID), "status": statuses}
         if "request_key" in self._wanted:
             keys: Any = pa.array(hex_keys(index.keys[positions]), pa.string(), mask=positions < 0)
             ours["request_key"] = pc.coalesce(keys, of_takes(base_keys, takes))

@@ -10,9 +10,8 @@ import pyarrow.parquet as pq
 from speechframe.errors import StoreError
 from speechframe.store import journal, parts, reviews
 from speechframe.store.folder import Folder, storing
-from speechframe.store.index import hex_keys, packed, read_note, reading
 from speechframe.store.manifest import read_manifest
-from speechframe.store.records import WORDS_FOLDER
+from speechframe.store.records import WORDS_FOLDER, hex_keys, packed, read_note, reading
 from speechframe.store.schema import AUDIO, BASE_KEY, FINISHED, STATUSES, part_schema
 
 CLIPS_FOLDER = "clips"
