@@ -48,7 +48,7 @@ class Joined:
         self._snapshot, self.file, self.places = snapshot, entry.file, places
         fields = {f.name: f for f in table if not f.name.startswith(PREFIX)}
         self._ours: dict[str, str] = {}
-        basis = [] if snapshot.words is None else [pa.field(WORDS_BASIS, pa.string())]
+        basis = [pa.field(WORDS_BASIS, pa.string())] if snapshot.words_files else []
         for f in [pa.field(OUR_ROW_ID, pa.string()), *kept, *basis]:
             name = entry.names.get(f.name, f.name)
             while name in fields:
@@ -63,7 +63,7 @@ class Joined:
             )
         wanted = {self._ours.get(name) for name in columns}
         self.has_audio = AUDIO in wanted
-        if snapshot.words is not None and wanted & {WORDS, "warnings", WORDS_BASIS}:
+        if snapshot.words_files and wanted & {WORDS, "warnings", WORDS_BASIS}:
             wanted |= {WORDS, "warnings", "request_key"}
         self._wanted = wanted
         self._read = pa.schema([f for f in kept if f.name in wanted - {"status", "request_key"}])
@@ -120,7 +120,7 @@ class Joined:
                 ours[name] = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
         if "error_message" in ours:
             ours["error_message"] = pc.coalesce(ours["error_message"], rows.column(PROBLEM))
-        if self._snapshot.words is not None and WORDS in ours:
+        if WORDS in ours and self._snapshot.words is not None:
             _add_words(ours, self._snapshot.words.of(ours["request_key"]))
         names = self.schema.names
         columns = [ours[self._ours[n]] if n in self._ours else rows.column(n) for n in names]
