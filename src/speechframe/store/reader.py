@@ -193,11 +193,8 @@ class StoredRun(Rows):
         """Every warning about an answer: ``row_id``, ``kind`` (alike for warnings alike) and ``words``."""
         import pandas as pd
 
-        found = [
-            (row_id, warning_kind(words), words)
-            for row_id, said in self._values(OUR_ROW_ID, "warnings")
-            for words in said or ()
-        ]
+        rows = self._values(OUR_ROW_ID, "warnings")
+        found = [(row_id, warning_kind(words), words) for row_id, said in rows for words in said or ()]
         return pd.DataFrame(found, columns=["row_id", "kind", "words"])
 
     def _values(self, *columns: str) -> Iterator[tuple[Any, ...]]:
@@ -231,10 +228,11 @@ class StoredRun(Rows):
         attempts = Counter({state["values"]: state["counts"] for state in states.to_pylist()})
         calls = self.snapshot().index.counts()
         lost = sum(calls[status] for status in STATUSES if status not in FINISHED)
-        always = {"done", "failed", "pending"}
         return {
             "rows": counts.total(),
-            **{name: counts[name] for name in STATUSES if counts[name] or name in always},
+            **{
+                name: counts[name] for name in STATUSES if counts[name] or name in {"done", "failed", PENDING}
+            },
             **sizes,
             "credits": round(pc.sum(spent.column("credits")).as_py() or 0.0, 3),
             "attempts": attempts.total() - attempts["settled"],

@@ -6,11 +6,12 @@ up in the journal is still found when the journal has become parts meanwhile.
 """
 
 import base64
+import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -162,6 +163,7 @@ class Snapshot:
     words_files: list[str]
     _kept: dict[Any, pa.Table] = field(default_factory=dict)
     _starts: dict[str, Numbers] = field(default_factory=dict)
+    _lock: Any = field(default_factory=threading.Lock)  # widgets read in several threads
 
     @cached_property
     def words(self) -> "Words | None":
@@ -177,9 +179,7 @@ class Snapshot:
         for file in np.unique(files).tolist():
             which = here[files == file]
             rows = self.index.rows[positions[which]].astype(np.int64)
-            for piece, chosen in self._rows(
-                file // 2, parts.PARTS if file % 2 else parts.FAILED, rows, schema
-            ):
+            for piece, chosen in self._rows(file // 2, file % 2, rows, schema):
                 pieces.append(piece)
                 taken.append(which[chosen])
         order = np.full(len(positions), -1)
@@ -188,18 +188,17 @@ class Snapshot:
         return pa.concat_tables(pieces).take(wanted)
 
     def _rows(
-        self, segment: int, kind: str, rows: Numbers, schema: pa.Schema
+        self, segment: int, is_finished: int, rows: Numbers, schema: pa.Schema
     ) -> Iterator[tuple[pa.Table, Numbers]]:
         """Yield some of these rows of a file, and which of them they are."""
         if segment in self.journal:
             # Not there: it became a part meanwhile, whose records have the same order.
             with suppress(FileNotFoundError):
-                wanted = kind == parts.PARTS
-                found = [row for row in self.journal[segment] if (row["status"] in FINISHED) is wanted]
+                found = [row for row in self.journal[segment] if (row["status"] in FINISHED) == is_finished]
                 batches = parts.record_batches(self.folder, segment, [found[row] for row in rows], schema)
                 yield pa.Table.from_batches(list(batches), schema), np.arange(len(rows))
                 return
-        name = parts.file_name(kind, segment)
+        name = parts.file_name(parts.PARTS if is_finished else parts.FAILED, segment)
         if AUDIO not in schema.names:
             yield self._read(name, None, schema).take(rows), np.arange(len(rows))
             return
@@ -212,17 +211,17 @@ class Snapshot:
 
     def _read(self, name: str, group: int | None, schema: pa.Schema) -> pa.Table:
         place = name, group, *schema.names
-        table = self._kept.pop(place, None)
-        if table is None:
-            is_remote = self.folder.work != self.folder.path
-            source = self.folder.source(name)
-            with reading(self.folder, name), pq.ParquetFile(source, pre_buffer=is_remote) as file:
-                names = schema.names
-                table = file.read(names) if group is None else file.read_row_group(group, names)
-                table = table.select(names).cast(schema)
-            while self._kept and table.nbytes + sum(kept.nbytes for kept in self._kept.values()) > KEPT_BYTES:
+        with self._lock:
+            table = self._kept.pop(place, None)
+            if table is None:
+                source, names = self.folder.source(name), schema.names
+                is_remote = self.folder.work != self.folder.path
+                with reading(self.folder, name), pq.ParquetFile(source, pre_buffer=is_remote) as file:
+                    table = file.read(names) if group is None else file.read_row_group(group, names)
+                    table = table.select(names).cast(schema)
+            self._kept[place] = table  # the last: it was wanted last
+            while len(self._kept) > 1 and sum(kept.nbytes for kept in self._kept.values()) > KEPT_BYTES:
                 del self._kept[next(iter(self._kept))]
-        self._kept[place] = table  # the last: it was wanted last
         return table
 
 
@@ -256,16 +255,15 @@ def read_snapshot(folder: Folder, before: Snapshot | None = None) -> Snapshot:
             known = before.notes
             if ({*known}, before.sizes, before.words_files) == ({*cut}, sizes, words):
                 return before
-        notes = {number: known[number] for number in cut if number in known}
-        new = [number for number in cut if number not in known]
         with ThreadPoolExecutor(_READERS) as pool:
-            notes.update(zip(new, pool.map(partial(read_note, folder), new), strict=True))
+            found = pool.map(lambda number: known.get(number) or read_note(folder, number), cut)
+        notes = dict(zip(cut, found, strict=True))
         recent: dict[int, Note] = {}
         rows: dict[int, Sequence[Row]] = {}
         for number in sizes:
-            found = rows[number] = journal.read_contents(folder, number).rows
-            codes = np.array([CODES[row["status"]] for row in found], np.uint8)
-            recent[number] = packed([row["request_key"] for row in found]), codes
+            said = rows[number] = journal.read_contents(folder, number).rows
+            codes = np.array([CODES[row["status"]] for row in said], np.uint8)
+            recent[number] = packed([row["request_key"] for row in said]), codes
         return Snapshot(folder, Index(notes | recent), notes, sizes, rows, words)
 
     return read_while_it_is_cut(folder, read)

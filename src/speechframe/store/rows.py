@@ -19,14 +19,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 BATCH_ROWS, AUDIO_BATCH_ROWS, BATCH_BYTES = 4096, 64, 32 << 20
+_FIRST_AUDIO_ROWS = 8
 MOST_AUDIO_BYTES = 2 << 30
 """Audio that :meth:`Rows.to_pandas` takes into memory at most."""
 
 OUR_ROW_ID, WORDS_BASIS = "row_id", "words_basis"
 NO_WORDS = "no words were found in the audio"
-"""The warning of a row whose words were looked for in its audio."""
-
-_FIRST_AUDIO_ROWS = 8
 
 
 class Joined:
