@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -248,22 +248,26 @@ def read_snapshot(folder: Folder, before: Snapshot | None = None) -> Snapshot:
     def read() -> Snapshot:
         # First the journal: what leaves it later is found in parts.
         live, log = journal.segments(folder), folder.work / journal.LOG
-        cut, words = parts.cut_numbers(folder), folder.names(WORDS_FOLDER)
+        cut, words = {*parts.cut_numbers(folder)}, folder.names(WORDS_FOLDER)
         sizes = {n: (log / f"{n:06d}.jsonl").stat().st_size for n in live if n not in cut}
-        known: dict[int, Note] = {}
-        if before is not None:
-            known = before.notes
-            if ({*known}, before.sizes, before.words_files) == ({*cut}, sizes, words):
-                return before
-        with ThreadPoolExecutor(_READERS) as pool:
-            found = pool.map(lambda number: known.get(number) or read_note(folder, number), cut)
-        notes = dict(zip(cut, found, strict=True))
+        if before is not None and ({*before.notes}, before.sizes, before.words_files) == (
+            {*cut},
+            sizes,
+            words,
+        ):
+            return before
+        # Before the parts: these stay, while a segment may become a part at any moment.
         recent: dict[int, Note] = {}
         rows: dict[int, Sequence[Row]] = {}
         for number in sizes:
             said = rows[number] = journal.read_contents(folder, number).rows
             codes = np.array([CODES[row["status"]] for row in said], np.uint8)
             recent[number] = packed([row["request_key"] for row in said]), codes
+        known = {} if before is None else {n: note for n, note in before.notes.items() if n in cut}
+        new = [number for number in cut if number not in known]
+        with ThreadPoolExecutor(_READERS) as pool:
+            found = zip(new, pool.map(partial(read_note, folder), new), strict=True)
+        notes = known | dict(found)
         return Snapshot(folder, Index(notes | recent), notes, sizes, rows, words)
 
     return read_while_it_is_cut(folder, read)
