@@ -158,9 +158,9 @@ class Snapshot:
     folder: Folder
     index: Index
     notes: dict[int, Note]  # of the segments that are parts
-    sizes: dict[int, int]  # of the other segments, in bytes
-    journal: dict[int, Sequence[Row]]  # their records
+    journal: dict[int, Sequence[Row]]  # records of the other segments
     words_files: list[str]
+    state: Any  # equal where nothing has changed
     _kept: dict[Any, pa.Table] = field(default_factory=dict)
     _starts: dict[str, Numbers] = field(default_factory=dict)
     _lock: Any = field(default_factory=threading.Lock)  # widgets read in several threads
@@ -250,11 +250,8 @@ def read_snapshot(folder: Folder, before: Snapshot | None = None) -> Snapshot:
         live, log = journal.segments(folder), folder.work / journal.LOG
         cut, words = {*parts.cut_numbers(folder)}, folder.names(WORDS_FOLDER)
         sizes = {n: (log / f"{n:06d}.jsonl").stat().st_size for n in live if n not in cut}
-        if before is not None and ({*before.notes}, before.sizes, before.words_files) == (
-            {*cut},
-            sizes,
-            words,
-        ):
+        state = cut, sizes, words
+        if before is not None and before.state == state:
             return before
         # Before the parts: these stay, while a segment may become a part at any moment.
         recent: dict[int, Note] = {}
@@ -268,7 +265,7 @@ def read_snapshot(folder: Folder, before: Snapshot | None = None) -> Snapshot:
         with ThreadPoolExecutor(_READERS) as pool:
             found = zip(new, pool.map(partial(read_note, folder), new), strict=True)
         notes = known | dict(found)
-        return Snapshot(folder, Index(notes | recent), notes, sizes, rows, words)
+        return Snapshot(folder, Index(notes | recent), notes, rows, words, state)
 
     return read_while_it_is_cut(folder, read)
 
