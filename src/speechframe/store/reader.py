@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _CLIP = {AUDIO, "format", "sample_rate", "channels", "text", WORDS, "voice_id", "credits", "warnings"}
 _VARIABLE = re.compile(r"'[^']*'|\"[^\"]*\"|\d[\d.,:]*")
 _KIND_LENGTH = 60
+_ALWAYS_TOLD = {"done", "failed", PENDING}
 
 
 class StoredRun(Rows):
@@ -230,9 +231,7 @@ class StoredRun(Rows):
         lost = sum(calls[status] for status in STATUSES if status not in FINISHED)
         return {
             "rows": counts.total(),
-            **{
-                name: counts[name] for name in STATUSES if counts[name] or name in {"done", "failed", PENDING}
-            },
+            **{name: counts[name] for name in STATUSES if counts[name] or name in _ALWAYS_TOLD},
             **sizes,
             "credits": round(pc.sum(spent.column("credits")).as_py() or 0.0, 3),
             "attempts": attempts.total() - attempts["settled"],
@@ -273,16 +272,13 @@ class StoredRun(Rows):
 
         Parameters
         ----------
-        row_id
-            The row.
-        verdict
-            ``keep``, ``reject``, or ``""``, which takes it back.
+        row_id, verdict
+            The row, and ``keep``, ``reject``, or ``""``, which takes it back.
         comment, corrected_text
             Words; ``""`` takes them back.
-        sha256
-            Of the audio that was heard; by default of what the row has now.
-        reviewer
-            Who says it; by default who runs this process.
+        sha256, reviewer
+            Of the audio that was heard, by default of what the row has now; who says it, by default who
+            runs this process.
 
         Raises
         ------
@@ -315,10 +311,8 @@ class StoredRun(Rows):
 
         Raises
         ------
-        KeyError
-            When no row has one of the ids, or a frame does not say which rows it has.
-        ValueError
-            When a mask is not as long as the run, or a Series as a mask has not the run's index.
+        KeyError, ValueError
+            When no row has one of the ids, or a frame names none; when a mask or its index is not the run's.
 
         Examples
         --------
@@ -353,10 +347,8 @@ class StoredRun(Rows):
 
         Parameters
         ----------
-        count
-            How many; all of them when there are fewer.
-        seed
-            Of the draw.
+        count, seed
+            How many (all of them when there are fewer), and the seed of the draw.
         """
         places = [place for place, status in enumerate(self.statuses()) if status in FINISHED]
         drawn = random.Random(seed).sample(places, min(count, len(places)))  # noqa: S311 - nothing is secret

@@ -128,9 +128,7 @@ class Index:
 
 def packed(keys: Any) -> npt.NDArray[np.bytes_]:
     """Return keys of 32 hex digits as 16 bytes each; of what is no key zeros, which no call has."""
-    if isinstance(keys, pa.ChunkedArray):
-        keys = keys.combine_chunks()
-    elif not isinstance(keys, pa.Array):
+    if not isinstance(keys, pa.Array):
         keys = pa.array(keys, pa.string())
     is_key: Any = pc.fill_null(pc.match_substring_regex(keys, f"^[0-9a-f]{{{_DIGITS}}}$"), False)
     digits = pc.if_else(is_key, keys, "0" * _DIGITS).cast(pa.binary()).cast(pa.binary(_DIGITS))
@@ -280,7 +278,7 @@ class Words:
                 table = pq.read_table(folder.source(name)).select(WORDS_SCHEMA.names)
                 tables.append(table.cast(WORDS_SCHEMA))
         keys, self._words = pa.concat_tables(tables).columns
-        self._index = Index({0: (packed(keys), np.full(len(keys), CODES[DONE], np.uint8))})
+        self._index = Index({0: (packed(keys.combine_chunks()), np.full(len(keys), CODES[DONE], np.uint8))})
 
     def of(self, keys: Any) -> Any:
         """Return the words found in each call's audio: null where nobody looked for any."""

@@ -18,8 +18,7 @@ from speechframe.store.schema import AUDIO, BASE_KEY, BOOKKEEPING, PREFIX, PROBL
 if TYPE_CHECKING:
     import pandas as pd
 
-BATCH_ROWS, AUDIO_BATCH_ROWS, BATCH_BYTES = 4096, 64, 32 << 20
-_FIRST_AUDIO_ROWS = 8
+BATCH_ROWS, AUDIO_BATCH_ROWS, FIRST_AUDIO_ROWS, BATCH_BYTES = 4096, 64, 8, 32 << 20
 MOST_AUDIO_BYTES = 2 << 30
 """Audio that :meth:`Rows.to_pandas` takes into memory at most."""
 
@@ -79,7 +78,7 @@ class Joined:
     def batches(self, batch_rows: int | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows, at most so many at a time."""
         most = batch_rows or (AUDIO_BATCH_ROWS if self.has_audio else BATCH_ROWS)
-        step = _FIRST_AUDIO_ROWS if self.has_audio else most
+        step = FIRST_AUDIO_ROWS if self.has_audio else most
         folder = self._snapshot.folder
         theirs = [name for name in self.schema.names if name not in self._ours]
         columns = [*theirs, ROW_ID, BASE_KEY, TAKE, PROBLEM]
@@ -237,18 +236,10 @@ class Rows(ABC):
 
 
 class Selection(Rows):
-    """Rows of a run, in the run's order: made by :meth:`Run.select` and :meth:`Run.sample`.
-
-    Parameters
-    ----------
-    run
-        The run.
-    positions
-        Where the rows are in the run's table, counted from 0, ascending.
-    """
+    """Rows of a run, in the run's order: made by :meth:`Run.select` and :meth:`Run.sample`."""
 
     def __init__(self, run: Any, positions: Sequence[int]) -> None:
-        self.run, self.positions = run, tuple(positions)
+        self.run, self.positions = run, tuple(positions)  # in the table, ascending
 
     def __len__(self) -> int:
         return len(self.positions)
