@@ -14,8 +14,8 @@ from benchmarks.texts import SAMPLE_RATE, VOICE
 from speechframe import aio, open_run
 from speechframe.store import parts
 from speechframe.store.folder import Folder
-from speechframe.store.index import SnapshotReader
 from speechframe.store.journal import Ended, Journal
+from speechframe.store.records import read_snapshot
 from speechframe.store.schema import BASE_KEY, FINISHED
 
 
@@ -71,7 +71,7 @@ def scan(clock: Clock, path: str):
 
 
 def _finished_in(path: str) -> int:
-    return len(SnapshotReader(Folder(Path(path))).read().index.packed(FINISHED)) // 16
+    return len(read_snapshot(Folder(Path(path))).index.packed(FINISHED)) // 16
 
 
 def resume(clock: Clock, to: dict[str, str], path: str):

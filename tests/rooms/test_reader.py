@@ -218,7 +218,7 @@ def test_batches_with_audio_hold_little_of_it(folder, monkeypatch):
     sizes = [batch.nbytes for batch in StoredRun(folder).batches(["audio"])]
     assert sum(sizes) > 150_000_000
     assert max(sizes) < 35 << 20
-    monkeypatch.setattr("speechframe.store.selection.MOST_AUDIO_BYTES", 1 << 20)
+    monkeypatch.setattr("speechframe.store.rows.MOST_AUDIO_BYTES", 1 << 20)
     with pytest.raises(StoreError, match=r"batches\(\)"):
         StoredRun(folder).to_pandas(audio=True)
     writer.log.close()

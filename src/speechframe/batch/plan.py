@@ -20,10 +20,10 @@ from speechframe.batch.options import Options
 from speechframe.store import parts
 from speechframe.store.cache import Cache
 from speechframe.store.folder import Folder, storing
-from speechframe.store.index import SnapshotReader
 from speechframe.store.journal import dumps, loads
 from speechframe.store.keys import KEY_BYTES, call_key
 from speechframe.store.manifest import Manifest, TableEntry
+from speechframe.store.records import read_snapshot
 from speechframe.store.schema import (
     BASE_KEY,
     CHARGED_UNKNOWN,
@@ -150,7 +150,7 @@ def plan(
     limit
         What the run may spend, in thousandths of a credit; None for no limit.
     """
-    finished = as_keys(SnapshotReader(folder).read().index.packed(FINISHED))
+    finished = as_keys(read_snapshot(folder).index.packed(FINISHED))
     unknown = {key: row for key, row in parts.failures(folder).items() if row["status"] == CHARGED_UNKNOWN}
     until = time.time() - REPEAT_MARGIN * opened.repeats_free_s
     is_same_key = manifest.key_fingerprint == opened.key_fingerprint

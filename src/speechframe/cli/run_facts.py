@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from speechframe.batch.live import open_run
@@ -111,12 +111,12 @@ def read_facts(folder: Path) -> RunFacts:
         When it is no run, one of another version, or cannot be read.
     """
     run = open_run(folder)
-    stats, records = run.stats, run.records()
-    has_audio = "audio_seconds" in records.schema.names
+    stats, records = run.stats, run.snapshot()
+    has_audio = "audio_seconds" in run.manifest.schema.names
     seconds = 0.0
     if has_audio:
-        answers = np.flatnonzero(records.index.having(np.arange(len(records.index)), FINISHED))
-        seconds = pc.sum(records.take(answers, ["audio_seconds"]).column(0)).as_py() or 0.0
+        columns = pa.schema([("audio_seconds", pa.float64())])
+        seconds = pc.sum(records.take(records.index.with_status(FINISHED), columns).column(0)).as_py() or 0.0
     calls = records.index.counts()
     size, changed_at = _on_disk(folder)
     return RunFacts(

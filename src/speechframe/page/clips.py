@@ -14,8 +14,8 @@ from speechframe.audio.peaks import PEAK_BINS, peaks
 from speechframe.batch.live import Run
 from speechframe.errors import AudioError, SpeechframeError, StoreError
 from speechframe.store.rows import OUR_ROW_ID as ROW_ID
+from speechframe.store.rows import Selection
 from speechframe.store.schema import AUDIO, CALL_COLUMNS, FINISHED
-from speechframe.store.selection import Selection
 from speechframe.tables.columns import Column
 
 __all__ = ["Entry", "Shelf", "shelf_of"]

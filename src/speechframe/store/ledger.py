@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 
 from speechframe.store import journal, parts
 from speechframe.store.folder import Folder
-from speechframe.store.index import read_while_it_is_cut, reading
+from speechframe.store.records import read_while_it_is_cut, reading
 from speechframe.store.schema import LEDGER
 
 FAILED_STATUSES = frozenset({"failed", "charged_unknown", "retried"})

@@ -12,55 +12,43 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from speechframe.audio.clip import Clip
 from speechframe.errors import StoreError
 from speechframe.spec.speech import Format
 from speechframe.store import ledger, parts, reviews
 from speechframe.store.folder import Folder
-from speechframe.store.index import Numbers, Snapshot, SnapshotReader
 from speechframe.store.manifest import Manifest, read_manifest
-from speechframe.store.records import WORDS_FOLDER, Records, records_of, words_of
+from speechframe.store.records import Snapshot, hex_keys, read_snapshot, reading
 from speechframe.store.remote import open_folder
-from speechframe.store.rows import OUR_ROW_ID, Joined, RowRecords, table_schema
-from speechframe.store.schema import AUDIO, BASE_KEY, FINISHED, PENDING, ROW_ID, STATUSES, TAKE
-from speechframe.store.selection import Rows, Selection, in_order
+from speechframe.store.rows import OUR_ROW_ID, Joined, Rows, Selection
+from speechframe.store.schema import AUDIO, FINISHED, PENDING, STATUSES, WORDS, part_schema
 from speechframe.store.verify import Problem, verify
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow.dataset as ds
 
-_CLIP = (
-    "audio", "format", "sample_rate", "channels", "text", "word_durations", "voice_id", "credits", "warnings",
-)  # fmt: skip
+_CLIP = {AUDIO, "format", "sample_rate", "channels", "text", WORDS, "voice_id", "credits", "warnings"}
 _VARIABLE = re.compile(r"'[^']*'|\"[^\"]*\"|\d[\d.,:]*")
 _KIND_LENGTH = 60
+_ALWAYS_TOLD = {"done", "failed", PENDING}
 
 
 class StoredRun(Rows):
-    """A run as its folder has it, while it is made or ever after.
-
-    Parameters
-    ----------
-    folder
-        The run's folder.
-
-    Raises
-    ------
-    NotARun, RunMismatch, StoreError
-        When it holds no run, one of another layout, or cannot be read.
-    """
+    """A run as its folder has it, while it is made or ever after."""
 
     def __init__(self, folder: Folder) -> None:
-        self.folder = folder
+        self.folder, self.path = folder, folder.path
         self.manifest: Manifest = read_manifest(folder)
-        self._snapshots = SnapshotReader(folder)
-        self._records: Records | None = None
-        # Of the newest table and of its words, from when they are wanted first.
-        self._table: tuple[str, pa.Schema] | None = None
-        self._ids: tuple[str, pa.Array[Any]] | None = None
-        self._words: tuple[list[str], Records | None] | None = None
+        self.run_id, self.operation = self.manifest.run_id, self.manifest.operation
+        self.service = self.manifest.service
+        self._kept = part_schema(self.manifest.schema).remove_metadata()
+        self._snapshot: Snapshot | None = None
+        # By the file of a table: its columns, and the ids of its rows.
+        self._schemas: dict[str, pa.Schema] = {}
+        self._ids: dict[str, Any] = {}
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
@@ -73,31 +61,11 @@ class StoredRun(Rows):
         return self
 
     @property
-    def path(self) -> Path:
-        """The run's folder."""
-        return self.folder.path
-
-    @property
     def place(self) -> str:
         """The run's folder as people would type it in the folder they are in."""
         with suppress(ValueError, OSError):  # not below it, at an address, or in a folder that is gone
             return str(self.path.relative_to(Path.cwd()))
         return str(self.path)
-
-    @property
-    def run_id(self) -> str:
-        """What names the run in ledgers and idempotency keys."""
-        return self.manifest.run_id
-
-    @property
-    def operation(self) -> str:
-        """The verb."""
-        return self.manifest.operation
-
-    @property
-    def service(self) -> str:
-        """Identity of the service that made it."""
-        return self.manifest.service
 
     @property
     def columns(self) -> list[str]:
@@ -110,23 +78,18 @@ class StoredRun(Rows):
 
     def snapshot(self) -> Snapshot:
         """Return which calls have ended by now, and where their records are."""
-        return self._snapshots.read()
+        self._snapshot = found = read_snapshot(self.folder, self._snapshot)
+        return found
 
-    def rows_at(self, places: Sequence[int], columns: Sequence[str] | None = None) -> pa.RecordBatch:
-        """Return some rows without their audio, reading little else: for pages of a long table.
-
-        Parameters
-        ----------
-        places
-            Where they are in the run's table, counted from 0; the result has their order.
-        columns
-            Names in the result; None for all.
-        """
-        return self.joined(columns, audio=False).rows(places)
+    def rows_at(self, places: Sequence[int], columns: Sequence[str] | None = None) -> pa.Table:
+        """Return the rows at these places of the run's table, in this order, without their audio."""
+        wanted, back = np.unique(np.asarray(places, np.int64), return_inverse=True)
+        return Selection(self, wanted.tolist()).to_arrow(columns).take(back)
 
     def newest(self, count: int) -> list[str]:
         """Return the ``request_key`` of the calls whose answers came last, the newest first."""
-        return self.snapshot().index.newest(count)
+        index = self.snapshot().index
+        return hex_keys(index.keys[index.with_status(FINISHED)[::-1][:count]])
 
     @property
     def part_files(self) -> list[Path]:
@@ -158,80 +121,63 @@ class StoredRun(Rows):
         KeyError
             When no row has this id, or the row has no audio; says which.
         """
-        row = self._row(str(row_id))
-        if (clip := self._clip(row.records, row.positions)) is None:
-            raise KeyError(f"row {row_id!r} has no audio: it is {row.statuses()[0].as_py()}")
-        return clip
+        names = [self.name_of("request_key"), self.name_of("status")]
+        (key, status) = (c[0].as_py() for c in self.rows_at([self._place_of(row_id)], names).columns)
+        try:
+            return self.clip_of_call(key)
+        except KeyError:
+            raise KeyError(f"row {row_id!r} has no audio: it is {status}") from None
 
     def clip_of_call(self, request_key: str) -> Clip:
-        """Return the clip of a call: of every row whose ``request_key`` this is.
-
-        Raises
-        ------
-        KeyError
-            When there is no such call, or it has no audio.
-        """
-        records = self.records()
-        if (clip := self._clip(records, records.index.find([request_key]))) is None:
-            raise KeyError(f"the call {request_key!r} has no audio")
-        return clip
-
-    def _clip(self, records: Records, positions: Numbers) -> Clip | None:
-        columns = [name for name in _CLIP if name in records.schema.names]
-        found: dict[str, Any] = records.take(positions, columns, few=True).to_pylist()[0]
+        """Return the clip of a call, of which every row has the ``request_key``; KeyError without audio."""
+        snapshot = self.snapshot()
+        schema = pa.schema([f for f in self._kept if f.name in _CLIP])
+        (found,) = snapshot.take(snapshot.index.find([request_key]), schema).to_pylist()
         audio = found.get(AUDIO)
         if not audio or audio["bytes"] is None:
-            return None
-        words = found.get("word_durations")
-        if words is None and (aligned := words_of(self.folder, self.folder.names(WORDS_FOLDER))) is not None:
-            (key,) = records.index.keys(positions)
-            words = aligned.take(aligned.index.find([key]), ["word_durations"]).column(0)[0].as_py()
+            raise KeyError(f"the call {request_key!r} has no audio")
+        told = found.get(WORDS)
+        if told is None and snapshot.words is not None:
+            told = snapshot.words.of([request_key])[0].as_py()
         return Clip(
             audio=audio["bytes"],
             format=Format(found.get("format") or str(audio["path"]).rpartition(".")[2].upper()),
             sample_rate=found.get("sample_rate") or 0,
             channels=found.get("channels") or 1,
             text=found.get("text") or "",
-            words=tuple((w["word"], w["start_ms"], w["end_ms"]) for w in words or ()),
+            words=tuple((w["word"], w["start_ms"], w["end_ms"]) for w in told or ()),
             voice_id=found.get("voice_id"),
             credits=found.get("credits") or 0.0,
             warnings=tuple(found.get("warnings") or ()),
         )
 
-    def _row(self, row_id: str) -> RowRecords:
-        file = self.manifest.table.file
-        if self._ids is None or self._ids[0] != file:
-            ids = [some.rows.column(ROW_ID) for some in self._with_records()]
-            self._ids = file, pa.concat_arrays([pa.array([], pa.string()), *ids])
-        place = pc.index(self._ids[1], row_id).as_py()
+    def _place_of(self, row_id: str | int) -> int:
+        ids = self._row_ids()
+        place: int = pc.index(ids, str(row_id)).as_py()
         if place < 0:
             column = self.manifest.table.id_column
             where = f"the column {column!r}" if column else "the table's index"
-            such = ", ".join(map(repr, self._ids[1][:3].to_pylist()))
+            such = ", ".join(map(repr, ids[:3].to_pylist()))
             raise KeyError(f"no row has the id {row_id!r}; ids are the values of {where}, such as {such}")
-        (row,) = self._with_records([place])
-        return row
+        return place
+
+    def _row_ids(self) -> Any:
+        joined = self.joined([self.name_of(OUR_ROW_ID)], audio=False)
+        if joined.file not in self._ids:
+            self._ids[joined.file] = pa.Table.from_batches(joined.batches(), joined.schema).column(0)
+        return self._ids[joined.file]
 
     # -- what became of it -----------------------------------------------------------
 
     def statuses(self) -> list[str]:
         """Return the status of every row, without reading any record."""
-        return [status for some in self._with_records() for status in some.statuses().to_pylist()]
+        return [status for (status,) in self._values("status")]
 
     def call_counts(self) -> dict[str, int]:
         """Return how many of the table's different calls have each status."""
-        rows = [
-            pa.table(
-                [some.rows.column(BASE_KEY), some.rows.column(TAKE), some.statuses()],
-                ["key", "take", "status"],
-            )
-            for some in self._with_records()
-        ]
-        if not rows:
-            return {}
-        calls = pa.concat_tables(rows).group_by(["key", "take", "status"]).aggregate([])
-        sent = calls.filter(calls.column("key").is_valid())
-        return dict(Counter(map(str, sent.column("status").to_pylist())))
+        names = [self.name_of("request_key"), self.name_of("status")]
+        calls = self.to_arrow(names).drop_null().group_by(names).aggregate([])
+        return dict(Counter(map(str, calls.column(names[1]).to_pylist())))
 
     @property
     def failed(self) -> "pd.DataFrame":
@@ -240,21 +186,22 @@ class StoredRun(Rows):
         A suspect row has its answer: ``frame[frame["status"] == "suspect"]``.
         """
         others = {*FINISHED, PENDING}
-        return self._at([place for place, status in enumerate(self.statuses()) if status not in others])
+        places = [place for place, status in enumerate(self.statuses()) if status not in others]
+        return Selection(self, places).to_pandas()
 
     @property
     def warnings(self) -> "pd.DataFrame":
         """Every warning about an answer: ``row_id``, ``kind`` (alike for warnings alike) and ``words``."""
         import pandas as pd
 
-        names = [self.name_of(OUR_ROW_ID), self.name_of("warnings")]
-        found = [
-            (row_id, warning_kind(words), words)
-            for batch in self.batches(names)
-            for row_id, said in zip(*(column.to_pylist() for column in batch.columns), strict=True)
-            for words in said or ()
-        ]
+        rows = self._values(OUR_ROW_ID, "warnings")
+        found = [(row_id, warning_kind(words), words) for row_id, said in rows for words in said or ()]
         return pd.DataFrame(found, columns=["row_id", "kind", "words"])
+
+    def _values(self, *columns: str) -> Iterator[tuple[Any, ...]]:
+        """Yield what each row has in these columns of ours."""
+        for batch in self.batches([self.name_of(name) for name in columns]):
+            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
     @property
     def ledger(self) -> "pd.DataFrame":
@@ -271,30 +218,25 @@ class StoredRun(Rows):
         """
         counts = Counter(self.statuses())
         sizes: dict[str, Any] = {}
-        if "audio_seconds" in self.records().schema.names:
-            sizes["audio_seconds"] = round(self._sum("audio_seconds", lambda column: column), 3)
-        elif "translated_text" in self.records().schema.names:
-            sizes["translated_characters"] = int(self._sum("translated_text", pc.utf8_length))
-        attempts: Counter[str] = Counter()
-        credits = 0.0
-        for _, some in ledger.attempts(self.folder, ["status", "credits"]):
-            attempts.update(map(str, some.column("status").to_pylist()))
-            credits += pc.sum(some.column("credits")).as_py() or 0.0
-        calls = self.records().index.counts()
+        if "audio_seconds" in self._kept.names:
+            heard = self._values("audio_seconds")
+            sizes["audio_seconds"] = round(sum(seconds or 0.0 for (seconds,) in heard), 3)
+        elif "translated_text" in self._kept.names:
+            texts = self._values("translated_text")
+            sizes["translated_characters"] = sum(len(text or "") for (text,) in texts)
+        spent = ledger.ledger(self.folder, ["status", "credits"])
+        states: Any = spent.column("status").value_counts()
+        attempts = Counter({state["values"]: state["counts"] for state in states.to_pylist()})
+        calls = self.snapshot().index.counts()
         lost = sum(calls[status] for status in STATUSES if status not in FINISHED)
-        always = {"done", "failed", "pending"}
         return {
             "rows": counts.total(),
-            **{name: counts[name] for name in STATUSES if counts[name] or name in always},
+            **{name: counts[name] for name in STATUSES if counts[name] or name in _ALWAYS_TOLD},
             **sizes,
-            "credits": round(credits, 3),
-            "attempts": sum(n for status, n in attempts.items() if status != "settled"),
+            "credits": round(pc.sum(spent.column("credits")).as_py() or 0.0, 3),
+            "attempts": attempts.total() - attempts["settled"],
             "retries": sum(attempts[status] for status in ledger.FAILED_STATUSES) - lost,
         }
-
-    def _sum(self, column: str, measure: Any) -> float:
-        batches = self.batches([self.name_of(column)])
-        return sum(pc.sum(measure(batch.column(0))).as_py() or 0 for batch in batches)
 
     def verify(self) -> list[Problem]:
         """Return everything that is wrong with the folder's files; reads all of them, audio too."""
@@ -311,12 +253,9 @@ class StoredRun(Rows):
         the row still has that audio. All that was ever said is in ``reviews.parquet`` of the folder.
         """
         newest = reviews.last_words(self.folder)
-        names = [self.name_of(OUR_ROW_ID), self.name_of("sha256")]
-        batches = self.batches(names) if len(newest) else ()
-        columns = ([column.to_pylist() for column in batch.columns] for batch in batches)
-        now = {row_id: sha256 for ids, hashes in columns for row_id, sha256 in zip(ids, hashes, strict=True)}
-        pairs = zip(newest.index, newest["sha256"], strict=True)
-        newest["is_current"] = [sha256 == now.get(row_id) for row_id, sha256 in pairs]
+        now = dict(self._values(OUR_ROW_ID, "sha256")) if len(newest) else {}
+        said = zip(newest.index, newest["sha256"], strict=True)
+        newest["is_current"] = [sha256 == now.get(row_id) for row_id, sha256 in said]
         return newest.astype({"is_current": bool}).reset_index()[[*reviews.COLUMNS, "is_current"]]
 
     def review(
@@ -333,25 +272,18 @@ class StoredRun(Rows):
 
         Parameters
         ----------
-        row_id
-            The row.
-        verdict
-            ``keep``, ``reject``, or ``""``, which takes it back.
+        row_id, verdict
+            The row, and ``keep``, ``reject``, or ``""``, which takes it back.
         comment, corrected_text
             Words; ``""`` takes them back.
-        sha256
-            Of the audio that was heard; by default of what the row has now.
-        reviewer
-            Who says it; by default who runs this process.
+        sha256, reviewer
+            Of the audio that was heard, by default of what the row has now; who says it, by default who
+            runs this process.
 
         Raises
         ------
-        InvalidRows
-            For another verdict.
-        KeyError
-            When no row has the id.
-        StoreError
-            When the folder cannot be written.
+        InvalidRows, KeyError, StoreError
+            For another verdict; when no row has the id; when the folder cannot be written.
 
         Examples
         --------
@@ -360,18 +292,11 @@ class StoredRun(Rows):
         >>> resume(run, redo="rejected")  # doctest: +SKIP
         """
         if sha256 is None:
-            row = self._row(str(row_id))
-            found = row.records.take(row.positions, ["sha256"], few=True)
+            found = self.rows_at([self._place_of(row_id)], [self.name_of("sha256")])
             sha256 = found.column(0)[0].as_py()
-        reviews.add_review(
-            self.folder,
-            str(row_id),
-            verdict,
-            comment=comment,
-            corrected_text=corrected_text,
-            sha256=sha256,
-            reviewer=reviewer,
-        )
+        said = {"verdict": verdict, "comment": comment, "corrected_text": corrected_text}
+        said |= {"row_id": str(row_id), "sha256": sha256, "reviewer": reviewer}
+        reviews.add_review(self.folder, said)
 
     # -- some of the rows ------------------------------------------------------------
 
@@ -381,15 +306,13 @@ class StoredRun(Rows):
         Parameters
         ----------
         rows
-            Ids of rows, a mask with a truth value for every row (a Series with the run's index), a DataFrame
-            with the column ``row_id``, or a function that gives one of these for the run's DataFrame.
+            Ids of rows, a mask with a truth value for every row, a DataFrame with the column ``row_id``, or a
+            function that gives one of these for the run's DataFrame.
 
         Raises
         ------
-        KeyError
-            When no row has one of the ids, or a frame does not say which rows it has.
-        ValueError
-            When a mask is not as long as the run, or a Series has another index.
+        KeyError, ValueError
+            When no row has one of the ids, or a frame names none; when a mask or its index is not the run's.
 
         Examples
         --------
@@ -404,60 +327,45 @@ class StoredRun(Rows):
             name = self.name_of(OUR_ROW_ID)
             if name not in rows.columns:
                 raise KeyError(f"the frame does not say which rows of the run it has: it needs {name!r}")
-            rows = rows[name].tolist()
+            rows = rows[name]
         elif isinstance(rows, pd.Series) and pd.api.types.is_bool_dtype(rows.dtype):
-            rows = in_order(rows.fillna(value=False), self.to_pandas([self.name_of("status")]).index)
-        values = list(rows)
-        ids = [row_id for some in self._with_records() for row_id in some.rows.column(ROW_ID).to_pylist()]
+            if not rows.index.equals(self.to_pandas([self.name_of("status")]).index):
+                words = "the index of this mask is not the run's: make it of run.to_pandas(), or give a list"
+                raise ValueError(f"{words} in the run's order (mask.tolist())")
+            rows = rows.fillna(value=False)
+        values, ids = list(rows), self._row_ids().to_pylist()
         if values and all(isinstance(value, (bool, np.bool_)) for value in values):
             if len(values) != len(ids):
                 raise ValueError(f"a mask of {len(values):,} values does not fit a run of {len(ids):,} rows")
-            return Selection(self, tuple(np.flatnonzero(values).tolist()))
+            return Selection(self, np.flatnonzero(values).tolist())
         place_of = {row_id: place for place, row_id in enumerate(ids)}
-        if unknown := [value for value in values if str(value) not in place_of]:
-            such = ", ".join(map(repr, ids[:3]))
-            raise KeyError(f"no row has the id {unknown[0]!r}; ids are such as {such}")
-        return Selection(self, tuple(sorted({place_of[str(value)] for value in values})))
+        found = {place_of[str(v)] if str(v) in place_of else self._place_of(v) for v in values}
+        return Selection(self, sorted(found))
 
     def sample(self, count: int, *, seed: int = 0) -> "Selection":
         """Return rows that have an answer, drawn at random: the same for the same seed.
 
         Parameters
         ----------
-        count
-            How many; all of them when there are fewer.
-        seed
-            Of the draw.
+        count, seed
+            How many (all of them when there are fewer), and the seed of the draw.
         """
         places = [place for place, status in enumerate(self.statuses()) if status in FINISHED]
         drawn = random.Random(seed).sample(places, min(count, len(places)))  # noqa: S311 - nothing is secret
-        return Selection(self, tuple(sorted(drawn)))
+        return Selection(self, sorted(drawn))
 
-    def _at(self, places: Sequence[int]) -> "pd.DataFrame":
-        return Selection(self, tuple(places)).to_pandas()
-
-    def records(self) -> Records:
-        """Return the records of all calls that have ended by now."""
-        snapshot = self.snapshot()
-        if self._records is None or self._records.index is not snapshot.index:
-            self._records = records_of(self.folder, snapshot, self.manifest.schema)
-        return self._records
-
-    def joined(self, columns: Sequence[str] | None, *, audio: bool) -> Joined:
-        """Return the run's table joined to its records as they are now."""
+    def joined(
+        self, columns: Sequence[str] | None, *, audio: bool, places: Sequence[int] | None = None
+    ) -> Joined:
+        """Return rows of the run's table joined to its records as they are now; all of them for None."""
         if not self.manifest.tables:
             raise StoreError(f"{self.path}: the run was given no table yet")
-        entry, words = self.manifest.table, self.folder.names(WORDS_FOLDER)
-        if self._table is None or self._table[0] != entry.file:
-            self._table = entry.file, table_schema(self.folder, entry)
-        if self._words is None or self._words[0] != words:
-            self._words = words, words_of(self.folder, words)
-        return Joined(
-            self.folder, entry, self._table[1], self.records(), self._words[1], columns, audio=audio
-        )
-
-    def _with_records(self, places: Sequence[int] | None = None) -> Iterator[RowRecords]:
-        return self.joined([], audio=False).with_records([], 1 << 16, places)
+        entry, snapshot = self.manifest.table, self.snapshot()
+        if entry.file not in self._schemas:
+            with reading(self.folder, entry.file):
+                self._schemas[entry.file] = pq.read_schema(self.folder.source(entry.file))
+        table = self._schemas[entry.file]
+        return Joined(snapshot, entry, table, self._kept, columns, audio=audio, places=places)
 
 
 def warning_kind(words: str) -> str:

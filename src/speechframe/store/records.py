@@ -1,185 +1,318 @@
-"""Records of a run, from parts and from the journal alike, and the words that were found in its audio."""
+"""The records of a run, from parts and from the journal alike, and the words that were found in its audio.
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from typing import Any
+A record is found by the number of its segment, by whether it is finished, and by its place among the records
+of the segment that are, or are not. Cutting the segment into parts changes none of these, so what was looked
+up in the journal is still found when the journal has become parts meanwhile.
+"""
+
+import base64
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from speechframe.store import parts
-from speechframe.store.folder import Folder
-from speechframe.store.index import CODES, Index, Numbers, Snapshot, index_of, reading
-from speechframe.store.schema import AUDIO, DONE, FINISHED, WORDS, WORDS_TYPE, Row, part_schema
+from speechframe.errors import StoreError
+from speechframe.store import journal, parts
+from speechframe.store.folder import Folder, storing
+from speechframe.store.keys import KEY_BYTES, call_key
+from speechframe.store.schema import AUDIO, DONE, FINISHED, INVALID, STATUSES, SUSPECT, WORDS, WORDS_TYPE, Row
+
+T = TypeVar("T")
+Numbers = npt.NDArray[np.int64]
+Note = tuple[npt.NDArray[np.bytes_], npt.NDArray[np.uint8]]
+"""Key and status (its place in ``STATUSES``) of each record of a segment, the oldest first."""
+
+CODES = {status: code for code, status in enumerate(STATUSES)}
+_DIGITS = 2 * KEY_BYTES
+_KEY = f"S{KEY_BYTES}"
+_NO_RECORD: Note = np.zeros(1, _KEY), np.zeros(1, np.uint8)
+_IS_FINISHED = np.array([status in FINISHED for status in STATUSES])
 
 KEPT_BYTES = 64 << 20
-"""Of files that were read, for the rows that follow: they are likely to be in the same ones."""
+"""Of row groups that were read, for the rows that follow: they are likely to be in the same ones."""
 
 WORDS_FOLDER = "words"
 WORDS_SCHEMA = pa.schema([("request_key", pa.string()), (WORDS, WORDS_TYPE)])
+_READERS, _TRIES = 8, 20
 
 
-class Records:
-    """Reads records by their position in an index.
+class Index:
+    """Finds records by ``request_key``; of equal keys the newest record is found.
 
-    Parameters
-    ----------
-    folder
-        The run's folder.
-    index
-        Where they are.
-    schema
-        Their columns.
-    names
-        The file of a segment's records, by its number and kind (``parts`` or ``failed``).
-    journal
-        Records of segments that are no files yet.
+    The arrays have an element for each record, `rows` the places in their files. The last element stands for
+    no record, so that position -1 has the status ``pending`` and a key that no call has.
     """
 
-    def __init__(
-        self,
-        folder: Folder,
-        index: Index,
-        schema: pa.Schema,
-        names: Callable[[int, str], str],
-        journal: dict[int, Sequence[Row]],
-    ) -> None:
-        self.index, self.schema = index, schema
-        self._folder, self._names, self._journal = folder, names, journal
-        self._kept: OrderedDict[Any, pa.Table] = OrderedDict()
-        self._kept_bytes = 0
-        self._groups: dict[str, tuple[Numbers, Numbers]] = {}
+    def __init__(self, notes: Mapping[int, Note]) -> None:
+        numbers = sorted(notes)
+        keys, codes = zip(*map(notes.__getitem__, numbers), _NO_RECORD, strict=True)
+        self.keys, self.codes = np.concatenate(keys), np.concatenate(codes)
+        self.segments = np.repeat(np.array([*numbers, 0], np.uint32), list(map(len, keys)))
+        finished = [_IS_FINISHED[of_segment] for of_segment in codes]
+        places = [np.where(done, np.cumsum(done), np.cumsum(~done)) - 1 for done in finished]
+        self.rows = np.concatenate(places).astype(np.uint32)
 
-    def take(self, positions: Numbers, columns: Sequence[str], *, few: bool = False) -> pa.Table:
-        """Return some columns of the records at these positions; a row of nulls for -1.
+    def __len__(self) -> int:
+        return len(self.keys) - 1
 
-        Parameters
-        ----------
-        positions
-            In the index.
-        columns
-            Of the schema.
-        few
-            Read the row groups that are needed, not whole files.
+    @cached_property
+    def _sorted(self) -> tuple[Numbers, npt.NDArray[np.bytes_]]:
+        order = np.argsort(self.keys, kind="stable")
+        keys = self.keys[order]
+        order[0] = -1  # the key that no call has
+        return order, keys
+
+    def find(self, keys: Any) -> Numbers:
+        """Return where the record of each key is; -1 for null and for a key without a record."""
+        order, known = self._sorted
+        wanted = packed(keys)
+        # The last of equal keys is the newest: the order is stable.
+        at = np.searchsorted(known, wanted, side="right") - 1
+        return np.where(known[at] == wanted, order[at], -1)
+
+    def represent(self, base_keys: Any, takes: Numbers) -> Numbers:
+        """Return which record represents each row, -1 for a row without one.
+
+        It is the record of the row's own take; where that is missing or failed, of the nearest earlier take
+        that is finished; where it is suspect, of the first later take that is done.
         """
-        schema = pa.schema([self.schema.field(name) for name in columns])
+        positions = self.find(of_takes(base_keys, takes))
+        without = np.flatnonzero(~self.having(positions, FINISHED) & (takes > 0))
+        suspect = np.flatnonzero(self.having(positions, {SUSPECT}))
+        for left, step, wanted in ((without, -1, FINISHED), (suspect, 1, {DONE})):
+            rows, tried = left, takes.copy()
+            while len(rows):
+                tried[rows] += step
+                found = self.find(of_takes(base_keys.take(pa.array(rows)), tried[rows]))
+                hit = self.having(found, wanted)
+                positions[rows[hit]] = found[hit]
+                # Later takes are made one after the other: behind a gap there are none.
+                rows = rows[~hit & (tried[rows] > 0 if step < 0 else found >= 0)]
+        return positions
+
+    def having(self, positions: Numbers, statuses: Collection[str]) -> npt.NDArray[np.bool_]:
+        """Return which positions, as :meth:`find` returns them, are of records with these statuses."""
+        wanted = np.array([status in statuses for status in STATUSES])
+        found: npt.NDArray[np.bool_] = wanted[self.codes[positions]] & (positions >= 0)
+        return found
+
+    def statuses(self, positions: Numbers, is_invalid: npt.NDArray[np.bool_]) -> Any:
+        """Return the status of rows with records at these positions, some of which are not to be sent."""
+        codes: Any = pa.array(np.where(is_invalid, CODES[INVALID], self.codes[positions]))
+        return pa.array(STATUSES).take(codes)
+
+    def with_status(self, statuses: Collection[str]) -> Numbers:
+        """Return the positions of all records with these statuses, the oldest first."""
+        return np.flatnonzero(self.having(np.arange(len(self)), statuses))
+
+    def counts(self) -> dict[str, int]:
+        """Return how many calls have each status."""
+        order, known = self._sorted
+        newest = order[np.append(known[1:] != known[:-1], [True])][1:]
+        numbers = np.bincount(self.codes[newest], minlength=len(STATUSES)).tolist()
+        return dict(zip(STATUSES, numbers, strict=True))
+
+    def packed(self, statuses: Collection[str]) -> bytes:
+        """Return the keys of all records with these statuses, 16 bytes each."""
+        return self.keys[self.with_status(statuses)].tobytes()
+
+
+def packed(keys: Any) -> npt.NDArray[np.bytes_]:
+    """Return keys of 32 hex digits as 16 bytes each; of what is no key zeros, which no call has."""
+    if not isinstance(keys, pa.Array):
+        keys = pa.array(keys, pa.string())
+    is_key: Any = pc.fill_null(pc.match_substring_regex(keys, f"^[0-9a-f]{{{_DIGITS}}}$"), False)
+    digits = pc.if_else(is_key, keys, "0" * _DIGITS).cast(pa.binary()).cast(pa.binary(_DIGITS))
+    return np.frombuffer(bytes.fromhex(digits.buffers()[1].to_pybytes().decode()), _KEY)
+
+
+def hex_keys(keys: npt.NDArray[np.bytes_]) -> list[str]:
+    """Return packed keys as hex digits."""
+    digits = keys.tobytes().hex()
+    return [digits[start : start + _DIGITS] for start in range(0, len(digits), _DIGITS)]
+
+
+def of_takes(keys: Any, takes: Numbers) -> Any:
+    """Return the keys of these takes of calls."""
+    if not takes.any():
+        return keys
+    pairs = zip(keys.to_pylist(), takes.tolist(), strict=True)
+    return pa.array([None if key is None else call_key(key, take) for key, take in pairs], pa.string())
+
+
+@dataclass(eq=False)
+class Snapshot:
+    """The records of a run at one moment; see :func:`read_snapshot`."""
+
+    folder: Folder
+    index: Index
+    notes: dict[int, Note]  # of the segments that are parts
+    journal: dict[int, Sequence[Row]]  # records of the other segments
+    words_files: list[str]
+    state: Any  # equal where nothing has changed
+    _kept: dict[Any, pa.Table] = field(default_factory=dict)
+    _starts: dict[str, Numbers] = field(default_factory=dict)
+    _lock: Any = field(default_factory=threading.Lock)  # widgets read in several threads
+
+    @cached_property
+    def words(self) -> "Words | None":
+        """The words that were found in the run's audio afterwards, if anybody looked for any."""
+        return Words(self.folder, self.words_files) if self.words_files else None
+
+    def take(self, positions: Numbers, schema: pa.Schema) -> pa.Table:
+        """Return these columns of the records at some positions of the index; a row of nulls for -1."""
         here = np.flatnonzero(positions >= 0)
-        pieces, order = [schema.empty_table()], np.full(len(positions), -1, np.int64)
-        taken = 0
-        for (segment, kind), which in self._by_file(positions[here]):
-            rows = self.index.rows[positions[here[which]]].astype(np.int64)
-            for table, inside, chosen in self._tables(segment, kind, rows, schema, few=few):
-                pieces.append(table.take(inside))
-                order[here[which[chosen]]] = np.arange(taken, taken + len(chosen))
-                taken += len(chosen)
+        files = 2 * self.index.segments[positions[here]].astype(np.int64)
+        files += self.index.having(positions[here], FINISHED)
+        pieces, taken = [schema.empty_table()], [np.empty(0, np.int64)]
+        for file in np.unique(files).tolist():
+            which = here[files == file]
+            rows = self.index.rows[positions[which]].astype(np.int64)
+            for piece, chosen in self._rows(file // 2, file % 2, rows, schema):
+                pieces.append(piece)
+                taken.append(which[chosen])
+        order = np.full(len(positions), -1)
+        order[np.concatenate(taken)] = np.arange(len(here))
         wanted: Any = pa.array(order, mask=order < 0)
         return pa.concat_tables(pieces).take(wanted)
 
-    def audio_bytes(self, positions: Numbers) -> Numbers:
-        """Return about how many bytes of audio the record at each position has."""
-        sizes = np.zeros(len(positions), np.int64)
-        here = np.flatnonzero(positions >= 0)
-        for (segment, kind), which in self._by_file(positions[here]):
-            rows = self.index.rows[positions[here[which]]]
-            if segment in self._journal:
-                found = self._of_journal(segment, kind)
-                sizes[here[which]] = [(found[row].get(AUDIO) or (0, 0))[1] for row in rows.tolist()]
-            else:
-                starts, row_bytes = self._row_groups(self._names(segment, kind))
-                sizes[here[which]] = row_bytes[np.searchsorted(starts, rows, side="right") - 1]
-        return sizes
-
-    def _by_file(self, positions: Numbers) -> Iterator[tuple[tuple[int, str], Numbers]]:
-        files = self.index.segments[positions].astype(np.int64) * 2 + self.index.having(positions, FINISHED)
-        for file in np.unique(files).tolist():
-            yield (file // 2, parts.PARTS if file % 2 else parts.FAILED), np.flatnonzero(files == file)
-
-    def _tables(
-        self, segment: int, kind: str, rows: Numbers, schema: pa.Schema, *, few: bool
-    ) -> Iterator[tuple[pa.Table, Numbers, Numbers]]:
-        """Yield tables of one file, which rows of each are wanted, and which of `rows` they are."""
-        everything = np.arange(len(rows))
-        if segment in self._journal:
+    def _rows(
+        self, segment: int, is_finished: int, rows: Numbers, schema: pa.Schema
+    ) -> Iterator[tuple[pa.Table, Numbers]]:
+        """Yield some of these rows of a file, and which of them they are."""
+        if segment in self.journal:
             # Not there: it became a part meanwhile, whose records have the same order.
             with suppress(FileNotFoundError):
-                table = self._read_journal(segment, kind, rows, schema)
-                yield table, everything, everything
+                found = [row for row in self.journal[segment] if (row["status"] in FINISHED) == is_finished]
+                batches = parts.record_batches(self.folder, segment, [found[row] for row in rows], schema)
+                yield pa.Table.from_batches(list(batches), schema), np.arange(len(rows))
                 return
-        name = self._names(segment, kind)
-        if not few and AUDIO not in schema.names:
-            yield self._read(name, schema, None), rows, everything
+        name = parts.file_name(parts.PARTS if is_finished else parts.FAILED, segment)
+        if AUDIO not in schema.names:
+            yield self._read(name, None, schema).take(rows), np.arange(len(rows))
             return
-        starts, _ = self._row_groups(name)
-        groups = np.searchsorted(starts, rows, side="right") - 1
-        for group in np.unique(groups).tolist():
-            chosen = np.flatnonzero(groups == group)
-            yield self._read(name, schema, group), rows[chosen] - starts[group], chosen
+        # One row group at a time: audio may be large.
+        if name not in self._starts:
+            with reading(self.folder, name), pq.ParquetFile(self.folder.source(name)) as file:
+                self._starts[name] = group_starts(file)
+        for group, inside, chosen in by_group(self._starts[name], rows):
+            yield self._read(name, group, schema).take(inside), chosen
 
-    def _of_journal(self, segment: int, kind: str) -> list[Row]:
-        wanted = kind == parts.PARTS
-        return [row for row in self._journal[segment] if (row["status"] in FINISHED) is wanted]
-
-    def _read_journal(self, segment: int, kind: str, rows: Numbers, schema: pa.Schema) -> pa.Table:
-        found = self._of_journal(segment, kind)
-        wanted = [found[row] for row in rows.tolist()]
-        return pa.Table.from_batches(parts.record_batches(self._folder, segment, wanted, schema), schema)
-
-    def _read(self, name: str, schema: pa.Schema, group: int | None) -> pa.Table:
-        place = name, group, tuple(schema.names)
-        if place in self._kept:
-            self._kept.move_to_end(place)
-            return self._kept[place]
-        is_remote = self._folder.work != self._folder.path
-        with (
-            reading(self._folder, name),
-            pq.ParquetFile(self._folder.source(name), pre_buffer=is_remote) as file,
-        ):
-            table = file.read(schema.names) if group is None else file.read_row_group(group, schema.names)
-            self._kept[place] = table = table.select(schema.names).cast(schema)
-        self._kept_bytes += table.nbytes
-        while len(self._kept) > 1 and self._kept_bytes > KEPT_BYTES:
-            self._kept_bytes -= self._kept.popitem(last=False)[1].nbytes
+    def _read(self, name: str, group: int | None, schema: pa.Schema) -> pa.Table:
+        place = name, group, *schema.names
+        with self._lock:
+            table = self._kept.pop(place, None)
+            if table is None:
+                source, names = self.folder.source(name), schema.names
+                is_remote = self.folder.work != self.folder.path
+                with reading(self.folder, name), pq.ParquetFile(source, pre_buffer=is_remote) as file:
+                    table = file.read(names) if group is None else file.read_row_group(group, names)
+                    table = table.select(names).cast(schema)
+            self._kept[place] = table  # the last: it was wanted last
+            while len(self._kept) > 1 and sum(kept.nbytes for kept in self._kept.values()) > KEPT_BYTES:
+                del self._kept[next(iter(self._kept))]
         return table
 
-    def _row_groups(self, name: str) -> tuple[Numbers, Numbers]:
-        """Return the first row of each row group, and about how many bytes a row of it has."""
-        if name not in self._groups:
-            with reading(self._folder, name), pq.ParquetFile(self._folder.source(name)) as file:
-                groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
-            counts = np.array([group.num_rows for group in groups], np.int64)
-            sizes = np.array([group.total_byte_size for group in groups], np.int64)
-            self._groups[name] = np.cumsum(counts) - counts, sizes // np.maximum(counts, 1)
-        return self._groups[name]
+
+def group_starts(file: pq.ParquetFile) -> Numbers:
+    """Return the first row of each row group, and the number of rows."""
+    groups = range(file.metadata.num_row_groups)
+    return np.cumsum([0, *(file.metadata.row_group(group).num_rows for group in groups)])
 
 
-def records_of(folder: Folder, snapshot: Snapshot, columns: pa.Schema) -> Records:
-    """Return the records of a run, whose backend keeps `columns`."""
-    schema = part_schema(columns).remove_metadata()
+def by_group(starts: Numbers, rows: Numbers) -> Iterator[tuple[int, Numbers, Numbers]]:
+    """Yield row groups, which of their rows are wanted, and which of `rows` these are."""
+    group_of = np.searchsorted(starts, rows, side="right") - 1
+    for group in np.unique(group_of).tolist():
+        chosen = np.flatnonzero(group_of == group)
+        yield group, rows[chosen] - starts[group], chosen
 
-    return Records(
-        folder, snapshot.index, schema, lambda number, kind: parts.file_name(kind, number), snapshot.journal
-    )
 
+def read_snapshot(folder: Folder, before: Snapshot | None = None) -> Snapshot:
+    """Return the records of every call that has ended by now, whoever writes.
 
-def words_of(folder: Folder, files: Sequence[str]) -> Records | None:
-    """Return the words that were found in a run's audio afterwards; None without such files.
-
-    Parameters
-    ----------
-    folder
-        The run's folder.
-    files
-        Names of what is in its folder ``words``.
+    It is `before` where nothing has changed since, and what that has of parts is not read again.
     """
-    index: Index | None = None
-    for file in files:
-        name = f"{WORDS_FOLDER}/{file}"
-        with reading(folder, name):
-            keys = pq.read_table(folder.source(name), columns=["request_key"]).column(0)
-        found = index_of(int(file.partition(".")[0]), keys, [CODES[DONE]] * len(keys))
-        index = found if index is None else found.over(index)
-    if index is None:
-        return None
-    return Records(folder, index, WORDS_SCHEMA, lambda number, _: f"{WORDS_FOLDER}/{number:04d}.parquet", {})
+
+    def read() -> Snapshot:
+        # First the journal: what leaves it later is found in parts.
+        live, log = journal.segments(folder), folder.work / journal.LOG
+        cut, words = {*parts.cut_numbers(folder)}, folder.names(WORDS_FOLDER)
+        sizes = {n: (log / f"{n:06d}.jsonl").stat().st_size for n in live if n not in cut}
+        state = cut, sizes, words
+        if before is not None and before.state == state:
+            return before
+        # Before the parts: these stay, while a segment may become a part at any moment.
+        recent: dict[int, Note] = {}
+        rows: dict[int, Sequence[Row]] = {}
+        for number in sizes:
+            said = rows[number] = journal.read_contents(folder, number).rows
+            codes = np.array([CODES[row["status"]] for row in said], np.uint8)
+            recent[number] = packed([row["request_key"] for row in said]), codes
+        known = {} if before is None else {n: note for n, note in before.notes.items() if n in cut}
+        new = [number for number in cut if number not in known]
+        with ThreadPoolExecutor(_READERS) as pool:
+            found = zip(new, pool.map(partial(read_note, folder), new), strict=True)
+        notes = known | dict(found)
+        return Snapshot(folder, Index(notes | recent), notes, rows, words, state)
+
+    return read_while_it_is_cut(folder, read)
+
+
+class Words:
+    """The words that were found in a run's audio afterwards, in one file or more."""
+
+    def __init__(self, folder: Folder, files: Sequence[str]) -> None:
+        tables = []
+        for file in files:
+            with reading(folder, name := f"{WORDS_FOLDER}/{file}"):
+                table = pq.read_table(folder.source(name)).select(WORDS_SCHEMA.names)
+                tables.append(table.cast(WORDS_SCHEMA))
+        keys, self._words = pa.concat_tables(tables).columns
+        self._index = Index({0: (packed(keys.combine_chunks()), np.full(len(keys), CODES[DONE], np.uint8))})
+
+    def of(self, keys: Any) -> Any:
+        """Return the words found in each call's audio: null where nobody looked for any."""
+        positions = self._index.find(keys)
+        wanted: Any = pa.array(positions, mask=positions < 0)
+        return self._words.take(wanted).combine_chunks()
+
+
+def read_note(folder: Folder, number: int) -> Note:
+    """Return what the ``attempts/`` file of a cut segment notes of its records."""
+    name = parts.file_name(parts.ATTEMPTS, number)
+    with reading(folder, name):
+        metadata = pq.read_metadata(folder.source(name)).metadata or {}
+        content = base64.b64decode(metadata[parts.RECORDS.encode()])
+    keys = len(content) // (KEY_BYTES + 1) * KEY_BYTES
+    return np.frombuffer(content[:keys], _KEY), np.frombuffer(content[keys:], np.uint8)
+
+
+def read_while_it_is_cut(folder: Folder, read: Callable[[], T]) -> T:
+    """Return what `read` does, which is repeated when a segment became a part between two of its steps."""
+    with storing(folder, "reading the run"):
+        for _ in range(_TRIES):
+            with suppress(FileNotFoundError):
+                return read()
+    raise StoreError(f"{folder.path}: the journal changes faster than it can be read; try again")
+
+
+@contextmanager
+def reading(folder: Folder, name: str) -> Iterator[None]:
+    """Turn whatever a damaged or missing file of the run raises into a StoreError that names it."""
+    try:
+        yield
+    except (OSError, pa.ArrowException, LookupError, ValueError) as error:
+        raise StoreError(
+            f"{folder.path}/{name} cannot be read ({error}): restore it from a copy; "
+            "speechframe runs verify says what else is damaged"
+        ) from error

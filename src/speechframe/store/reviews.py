@@ -1,8 +1,9 @@
 """``reviews.parquet``: everything that people said of a run's rows, the newest last."""
 
 import io
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,8 +11,8 @@ from filelock import FileLock, Timeout
 
 from speechframe.errors import InvalidRows, StoreError
 from speechframe.store.folder import Folder, storing, user_name
-from speechframe.store.index import reading
 from speechframe.store.manifest import FILE as RUN_FILE
+from speechframe.store.records import reading
 from speechframe.store.schema import TIME, columns
 
 if TYPE_CHECKING:
@@ -22,60 +23,24 @@ KEEP, REJECT = "keep", "reject"
 VERDICTS = (KEEP, REJECT)
 _LOCK_S = 60.0
 
-SCHEMA = columns(
-    row_id=pa.string(),
-    verdict=pa.string(),
-    comment=pa.string(),
-    corrected_text=pa.string(),
-    sha256=pa.string(),
-    reviewer=pa.string(),
-    reviewed_at=TIME,
-)
+_SAID = ["verdict", "comment", "corrected_text"]
+_TEXTS = dict.fromkeys(["row_id", *_SAID, "sha256", "reviewer"], pa.string())
+SCHEMA = columns(**_TEXTS, reviewed_at=TIME)
 """One thing that somebody said of one row. Null says nothing, an empty text takes back what was said."""
 
-_SAID = ["verdict", "comment", "corrected_text"]
 COLUMNS = ["row_id", *_SAID, "reviewer", "reviewed_at", "sha256"]
 
 
-def add_review(
-    folder: Folder,
-    row_id: str,
-    verdict: str | None = None,
-    *,
-    comment: str | None = None,
-    corrected_text: str | None = None,
-    sha256: str | None = None,
-    reviewer: str | None = None,
-) -> None:
-    """Write a review of a row; it is on the disk when this returns.
+def add_review(folder: Folder, said: Mapping[str, Any]) -> None:
+    """Write a review, with the columns of :data:`SCHEMA`; it is on the disk when this returns.
 
-    Parameters
-    ----------
-    folder
-        The run's folder. Several people and processes may review it at once; a remote one only from one
-        machine at a time.
-    row_id, verdict, comment, corrected_text, sha256, reviewer
-        As :data:`SCHEMA` has them.
-
-    Raises
-    ------
-    InvalidRows
-        For an unknown verdict.
-    StoreError
-        When the folder cannot be written.
+    Several people and processes may review a run at once; a remote one only from one machine at a time.
     """
-    if verdict and verdict not in VERDICTS:
-        problem = {"row": None, "row_id": row_id, "field": "verdict", "problem": "is not a verdict"}
-        raise InvalidRows([{**problem, "value": verdict, "allowed": ", ".join(VERDICTS)}])
-    said = {
-        "row_id": row_id,
-        "verdict": verdict,
-        "comment": comment,
-        "corrected_text": corrected_text,
-        "sha256": sha256,
-        "reviewer": user_name() if reviewer is None else reviewer,
-        "reviewed_at": datetime.now(UTC),
-    }
+    if said["verdict"] and said["verdict"] not in VERDICTS:
+        problem = {"row": None, "row_id": said["row_id"], "field": "verdict", "problem": "is not a verdict"}
+        raise InvalidRows([{**problem, "value": said["verdict"], "allowed": ", ".join(VERDICTS)}])
+    reviewer = user_name() if said["reviewer"] is None else said["reviewer"]
+    line = pa.Table.from_pylist([{**said, "reviewer": reviewer, "reviewed_at": datetime.now(UTC)}], SCHEMA)
     with storing(folder, "writing a review"):
         # First, because taking the lock would make the folder.
         if not folder.exists(RUN_FILE):
@@ -85,9 +50,8 @@ def add_review(
         folder.work.mkdir(parents=True, exist_ok=True)
         try:
             with FileLock(folder.work / LOCK, timeout=_LOCK_S, thread_local=False):
-                table = pa.concat_tables([read_reviews(folder), pa.Table.from_pylist([said], SCHEMA)])
                 content = io.BytesIO()
-                pq.write_table(table, content, compression="zstd")
+                pq.write_table(pa.concat_tables([read_reviews(folder), line]), content, compression="zstd")
                 folder.write(FILE, content.getvalue())
         except Timeout:  # an OSError, but not one of the folder
             raise StoreError(f"{folder.path}/{FILE} was being written for {_LOCK_S:g} s: try again") from None

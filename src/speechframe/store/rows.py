@@ -1,9 +1,9 @@
-"""The rows of a run's table, in its order and in bounded memory, with what became of each beside them."""
+"""Rows of a run, in its table's order and in bounded memory, with what became of each beside them."""
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,89 +11,59 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from speechframe.errors import StoreError
-from speechframe.store.folder import Folder
-from speechframe.store.index import CODES, Numbers, reading
 from speechframe.store.manifest import TableEntry
-from speechframe.store.records import Records
-from speechframe.store.schema import AUDIO, BASE_KEY, INVALID, PENDING, PREFIX, PROBLEM, ROW_ID, TAKE, WORDS
+from speechframe.store.records import Snapshot, by_group, group_starts, hex_keys, of_takes, reading
+from speechframe.store.schema import AUDIO, BASE_KEY, BOOKKEEPING, PREFIX, PROBLEM, ROW_ID, TAKE, WORDS
 
-BATCH_ROWS, AUDIO_BATCH_ROWS, BATCH_BYTES = 4096, 64, 32 << 20
+if TYPE_CHECKING:
+    import pandas as pd
+
+BATCH_ROWS, AUDIO_BATCH_ROWS, FIRST_AUDIO_ROWS, BATCH_BYTES = 4096, 64, 8, 32 << 20
+MOST_AUDIO_BYTES = 2 << 30
+"""Audio that :meth:`Rows.to_pandas` takes into memory at most."""
+
 OUR_ROW_ID, WORDS_BASIS = "row_id", "words_basis"
-
-
 NO_WORDS = "no words were found in the audio"
-"""The warning of a row whose words were looked for in its audio."""
-
-
-@dataclass(frozen=True, slots=True)
-class RowRecords:
-    """Rows of the table, and where in `records` is the one that represents each."""
-
-    rows: pa.RecordBatch
-    records: Records
-    positions: Numbers
-
-    def statuses(self) -> Any:
-        """Return the status of each row."""
-        codes = np.full(len(self.positions), CODES[PENDING], np.int64)
-        codes[np.asarray(self.rows.column(BASE_KEY).is_null())] = CODES[INVALID]
-        found = self.positions >= 0
-        codes[found] = self.records.index.codes[self.positions[found]]
-        return pa.array(list(CODES)).take(codes)
 
 
 class Joined:
-    """A run's table joined to its records.
-
-    Parameters
-    ----------
-    folder
-        The run's folder.
-    entry, table
-        The table, and the columns of its file: see :func:`table_schema`.
-    records
-        Of the run.
-    words
-        See :func:`records.words_of`.
-    columns
-        Names in the result, in this order; None for all.
-    audio
-        With the audio, where `columns` is None.
-    """
+    """A run's table joined to the records of its calls: some rows and columns, in the table's order."""
 
     def __init__(
         self,
-        folder: Folder,
+        snapshot: Snapshot,
         entry: TableEntry,
-        table: pa.Schema,
-        records: Records,
-        words: Records | None = None,
-        columns: Sequence[str] | None = None,
+        table: pa.Schema,  # the columns of its file
+        kept: pa.Schema,  # the columns of records
+        columns: Sequence[str] | None,  # None for all, with or without audio
         *,
-        audio: bool = False,
+        audio: bool,
+        places: Sequence[int] | None,  # of the rows, ascending; None for all
     ) -> None:
         if isinstance(columns, str):
             raise StoreError(f"columns={columns!r} is text: give a list of names, [{columns!r}]")
-        self._folder, self._entry, self._records, self._words = folder, entry, records, words
-        self._table_names = table.names
-        theirs = [f for f in table if not f.name.startswith(PREFIX)]
-        own = [pa.field(OUR_ROW_ID, pa.string()), *records.schema]
-        if words is not None:
-            own.append(pa.field(WORDS_BASIS, pa.string()))
-        names = {f.name for f in theirs}
-        self._ours = {beside(names, entry, f.name): f.name for f in own}
-        fields = {f.name: f for f in theirs}
-        fields |= {name: f.with_name(name) for name, f in zip(self._ours, own, strict=True)}
+        self._snapshot, self.file, self.places = snapshot, entry.file, places
+        fields = {f.name: f for f in table if not f.name.startswith(PREFIX)}
+        self._ours: dict[str, str] = {}
+        basis = [pa.field(WORDS_BASIS, pa.string())] if snapshot.words_files else []
+        for f in [pa.field(OUR_ROW_ID, pa.string()), *kept, *basis]:
+            name = entry.names.get(f.name, f.name)
+            while name in fields:
+                name = f"speech_{name}"
+            self._ours[name], fields[name] = f.name, f.with_name(name)
         if columns is None:
             hidden = {*entry.hidden} if audio else {*entry.hidden, AUDIO}
             columns = [name for name in fields if self._ours.get(name) not in hidden]
         if unknown := [name for name in columns if name not in fields]:
             raise StoreError(
-                f"{folder.path}: the run has no column {unknown[0]!r}; it has {', '.join(fields)}"
+                f"{snapshot.folder.path}: the run has no column {unknown[0]!r}; it has {', '.join(fields)}"
             )
-        self._read = [name for name in columns if name not in self._ours]
-        self._wanted = {self._ours[name] for name in columns if name in self._ours}
-        self._columns = [self._ours.get(name) for name in columns]
+        wanted = {self._ours.get(name) for name in columns}
+        self.has_audio = AUDIO in wanted
+        if snapshot.words_files and wanted & {WORDS, "warnings", WORDS_BASIS}:
+            wanted |= {WORDS, "warnings", "request_key"}
+        self._wanted = wanted
+        self._read = pa.schema([f for f in kept if f.name in wanted - {"status", "request_key"}])
         metadata: dict[Any, Any] = dict(table.metadata or {})
         metadata.pop(b"ARROW:schema", None)
         if self.has_audio:
@@ -105,167 +75,183 @@ class Joined:
         """Return what our column is called beside the caller's."""
         return next((name for name, ours in self._ours.items() if ours == column), column)
 
-    @property
-    def index_columns(self) -> list[str]:
-        """The columns that pandas makes the index of: a frame without them would name other rows."""
-        levels = (self.schema.pandas_metadata or {}).get("index_columns", ())
-        return [level for level in levels if isinstance(level, str)]
+    def batches(self, batch_rows: int | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, at most so many at a time."""
+        most = batch_rows or (AUDIO_BATCH_ROWS if self.has_audio else BATCH_ROWS)
+        step = FIRST_AUDIO_ROWS if self.has_audio else most
+        folder = self._snapshot.folder
+        theirs = [name for name in self.schema.names if name not in self._ours]
+        columns = [*theirs, ROW_ID, BASE_KEY, TAKE, PROBLEM]
+        with reading(folder, self.file), pq.ParquetFile(folder.source(self.file)) as file:
+            for rows in self._table_rows(file, columns, most):
+                start = 0
+                while start < rows.num_rows:
+                    yield (batch := self._join(rows.slice(start, step)))
+                    start += step
+                    if self.has_audio:  # as many rows as have 32 MB where they are as large as these
+                        step = max(1, BATCH_BYTES * batch.num_rows // max(1, batch.nbytes))
 
-    @property
-    def has_audio(self) -> bool:
-        """Whether audio is read."""
-        return AUDIO in self._wanted
+    def _table_rows(
+        self, file: pq.ParquetFile, columns: list[str], batch_rows: int
+    ) -> Iterator[pa.RecordBatch]:
+        if self.places is None:
+            yield from file.iter_batches(batch_rows, columns=columns)
+            return
+        for group, inside, _ in by_group(group_starts(file), np.asarray(self.places, np.int64)):
+            table = file.read_row_group(group, columns=columns).take(inside).combine_chunks()
+            yield from table.to_batches(batch_rows)
+
+    def _join(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        index, base_keys = self._snapshot.index, rows.column(BASE_KEY)
+        takes = rows.column(TAKE).fill_null(0).to_numpy().astype(np.int64)
+        positions = index.represent(base_keys, takes)
+        statuses = index.statuses(positions, np.asarray(base_keys.is_null()))
+        ours: dict[str, Any] = {OUR_ROW_ID: rows.column(ROW_ID), "status": statuses}
+        if "request_key" in self._wanted:
+            keys: Any = pa.array(hex_keys(index.keys[positions]), pa.string(), mask=positions < 0)
+            ours["request_key"] = pc.coalesce(keys, of_takes(base_keys, takes))
+        if self._read.names:
+            found = self._snapshot.take(positions, self._read)
+            for name, column in zip(self._read.names, found.columns, strict=True):
+                # Batches are far below the 2 GB above which this would be several arrays.
+                ours[name] = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+        if "error_message" in ours:
+            ours["error_message"] = pc.coalesce(ours["error_message"], rows.column(PROBLEM))
+        if WORDS in ours and self._snapshot.words is not None:
+            _add_words(ours, self._snapshot.words.of(ours["request_key"]))
+        names = self.schema.names
+        columns = [ours[self._ours[n]] if n in self._ours else rows.column(n) for n in names]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+def _add_words(ours: dict[str, Any], found: Any) -> None:
+    """Add the words that were found afterwards, whose they are, and a warning where there were none."""
+    told = ours[WORDS]
+    ours[WORDS] = pc.if_else(told.is_valid(), told, found)
+    counts = [pc.fill_null(pc.list_value_length(words), -1).to_numpy() for words in (told, found)]
+    basis = np.select([counts[0] > 0, counts[1] > 0], ["service", "aligned"], "")
+    ours[WORDS_BASIS] = pa.array(basis, pa.string(), mask=basis == "")
+    warnings = ours["warnings"].to_pylist()
+    for place in np.flatnonzero(counts[1] == 0):
+        warnings[place] = [*(warnings[place] or ()), NO_WORDS]
+    ours["warnings"] = pa.array(warnings, ours["warnings"].type)
+
+
+class Rows(ABC):
+    """Rows of a run that can be read: all of them, or those that were selected."""
+
+    @abstractmethod
+    def joined(self, columns: Sequence[str] | None, *, audio: bool) -> Joined:
+        """Return the rows joined to the run's records as they are now."""
 
     def batches(
-        self, batch_rows: int | None = None, places: Sequence[int] | None = None
+        self, columns: Sequence[str] | None = None, *, audio: bool = True, batch_rows: int | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield rows in the table's order.
+        """Yield the rows in the table's order, our columns beside the caller's, in bounded memory.
 
         Parameters
         ----------
+        columns
+            Names in the result; None for all.
+        audio
+            With the column of audio, when `columns` is None.
         batch_rows
-            At most so many at a time; by default fewer with audio.
-        places
-            Where they are in the table, ascending; None for all.
+            Rows a batch at most.
         """
-        most = batch_rows or (AUDIO_BATCH_ROWS if self.has_audio else BATCH_ROWS)
-        few = places is not None and len(places) * 8 < self._entry.rows
-        for some in self.with_records(self._read, most, places):
-            for start, end in self._spans(some.positions):
-                rows = some.rows.slice(start, end - start)
-                yield self._join(RowRecords(rows, self._records, some.positions[start:end]), few=few)
+        return self.joined(columns, audio=audio).batches(batch_rows)
 
-    def rows(self, places: Sequence[int]) -> pa.RecordBatch:
-        """Return the rows at these places of the table, in this order."""
-        wanted, back = np.unique(np.asarray(places, np.int64), return_inverse=True)
-        found = list(self.batches(None, wanted.tolist()))
-        table = pa.Table.from_batches(found, self.schema).take(back).combine_chunks()
-        return pa.RecordBatch.from_arrays([_whole(column) for column in table.columns], schema=self.schema)
+    def to_arrow(self, columns: Sequence[str] | None = None, *, audio: bool = False) -> pa.Table:
+        """Return the rows as one Arrow table; see :meth:`to_pandas`."""
+        joined = self.joined(columns, audio=audio)
+        size, batches = 0, []
+        for batch in joined.batches():
+            # Rows with equal calls share one answer on disk, and have one each in a frame.
+            size += batch.nbytes if joined.has_audio else 0
+            if size > MOST_AUDIO_BYTES:
+                raise StoreError(
+                    f"these rows hold more than {MOST_AUDIO_BYTES >> 30} GB of audio, too much for one "
+                    "frame: read them with batches(), or leave audio out"
+                )
+            batches.append(batch)
+        return pa.Table.from_batches(batches, joined.schema)
 
-    def with_records(
-        self, columns: Sequence[str], batch_rows: int, places: Sequence[int] | None = None
-    ) -> Iterator[RowRecords]:
-        """Yield some columns of the table with the record of each row, without reading any record."""
-        ours = [ROW_ID, BASE_KEY, TAKE, PROBLEM]
-        with (
-            reading(self._folder, self._entry.file),
-            pq.ParquetFile(self._folder.source(self._entry.file)) as file,
-        ):
-            for batch in _table_batches(file, [*columns, *ours], batch_rows, places):
-                takes = np.nan_to_num(batch.column(TAKE).to_numpy(zero_copy_only=False)).astype(np.int64)
-                positions = self._records.index.represent(batch.column(BASE_KEY), takes)
-                yield RowRecords(batch, self._records, positions)
+    def to_pandas(self, columns: Sequence[str] | None = None, *, audio: bool = False) -> "pd.DataFrame":
+        """Return the rows as a DataFrame with the caller's index.
 
-    def _spans(self, positions: Numbers) -> Iterator[tuple[int, int]]:
-        start = held = 0
-        if self.has_audio:
-            for place, size in enumerate(self._records.audio_bytes(positions).tolist()):
-                if held and held + size > BATCH_BYTES:
-                    yield start, place
-                    start, held = place, 0
-                held += size
-        yield start, len(positions)
+        Parameters
+        ----------
+        columns
+            Names in the result, beside the index; None for all but audio.
+        audio
+            With the column ``audio`` (dicts of ``bytes`` and ``path``).
 
-    def _join(self, some: RowRecords, *, few: bool) -> pa.RecordBatch:  # noqa: C901 - a case a column
-        rows = some.rows
-        computed = {OUR_ROW_ID, WORDS_BASIS, "status", "request_key"}
-        names = [name for name in self._records.schema.names if name in self._wanted - computed]
-        if WORDS_BASIS in self._wanted and WORDS not in names:
-            names.append(WORDS)
-        found = self._records.take(some.positions, names, few=few) if names else None
-        columns = []
-        theirs = iter(self._read)
-        for ours in self._columns:
-            if ours is None:
-                columns.append(rows.column(next(theirs)))
-            elif ours == OUR_ROW_ID:
-                columns.append(rows.column(ROW_ID))
-            elif ours == "status":
-                columns.append(some.statuses())
-            elif ours == "request_key":
-                columns.append(self._keys(some))
-            elif ours == WORDS and self._words is not None:
-                columns.append(self._all_words(some, found))
-            elif ours == "warnings" and self._words is not None:
-                columns.append(self._all_warnings(some, found))
-            elif ours == WORDS_BASIS:
-                columns.append(self._words_basis(some, found))
-            else:
-                assert found is not None  # noqa: S101 - for the type
-                column = _whole(found.column(ours))
-                if ours == "error_message":
-                    column = pc.coalesce(column, rows.column(PROBLEM))
-                columns.append(column)
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        Raises
+        ------
+        StoreError
+            When that is more than 2 GB of audio: use :meth:`batches`.
+        """
+        import pandas as pd
 
-    def _keys(self, some: RowRecords) -> Any:
-        """Return the key of each row's record; of a row without one the key of its first take."""
-        has_record = some.positions >= 0
-        keys = np.full(len(has_record), None, object)
-        keys[has_record] = self._records.index.keys(some.positions[has_record])
-        return pc.coalesce(pa.array(keys, pa.string()), some.rows.column(BASE_KEY))
+        joined = self.joined(columns, audio=audio)
+        said: Any = joined.schema.pandas_metadata or {}
+        levels = said.get("index_columns") or [{"start": 0, "step": 1}]
+        if columns is not None:
+            columns = list(dict.fromkeys([*columns, *(name for name in levels if isinstance(name, str))]))
+        table = self.to_arrow(columns, audio=audio)
+        frame: pd.DataFrame = table.to_pandas()
+        kinds = {c["field_name"]: c["numpy_type"] for c in said.get("columns", ())}
+        for name in frame.columns.intersection(table.column_names):
+            is_object = kinds.get(name) == "object" and frame[name].dtype.kind in "fiu"
+            if is_object or pa.types.is_nested(table.schema.field(name).type):
+                # By itself pandas makes 1.0 of a 1 that stands in a list or beside None.
+                frame[name] = pd.Series(table[name].to_pylist(), index=frame.index, dtype=object)
+        if joined.places is not None and isinstance(levels[0], dict):
+            # An index that is only counted is in no column: Arrow would count the rows that are left.
+            places = np.asarray(joined.places, np.int64)
+            frame.index = pd.Index(levels[0]["start"] + levels[0]["step"] * places)
+        return frame
 
-    def _all_words(self, some: RowRecords, found: Any) -> Any:
-        assert self._words is not None  # noqa: S101 - for the type
-        told = _whole(found.column(WORDS))
-        positions = self._words.index.find(self._keys(some))
-        return pc.if_else(told.is_valid(), told, _whole(self._words.take(positions, [WORDS]).column(0)))
+    def as_batches(
+        self, named: Iterable[str] = (), batch_rows: int | None = None
+    ) -> tuple[pa.Schema, Iterator[tuple[pa.RecordBatch, list[Any]]]]:
+        """Return the rows as the table of another run: its schema, and batches with the ids of their rows.
 
-    def _all_warnings(self, some: RowRecords, found: Any) -> Any:
-        """Return the warnings of each row, and that no words were found where they were looked for."""
-        assert self._words is not None  # noqa: S101 - for the type
-        positions = self._words.index.find(self._keys(some))
-        looked_for = _whole(self._words.take(positions, [WORDS]).column(0))
-        lengths: Any = pc.fill_null(pc.list_value_length(looked_for), -1)
-        warnings = _whole(found.column("warnings")).to_pylist()
-        for place in np.flatnonzero(lengths.to_numpy() == 0):
-            warnings[place] = [*(warnings[place] or ()), NO_WORDS]
-        return pa.array(warnings, found.column("warnings").type)
+        Columns are the caller's and what the run made of them (``translated_text``, ``locale`` and so on),
+        not how: audio, status, credits and the like only where `named`.
+        """
+        whole = self.joined(None, audio=True)
+        own = {whole.name_of(name) for name in (*BOOKKEEPING, AUDIO, OUR_ROW_ID)} - {*named}
+        names = [name for name in whole.schema.names if name not in own]
+        row_id = whole.name_of(OUR_ROW_ID)
+        schema = self.joined(names, audio=True).schema
+        if whole.places is not None:
+            schema = schema.remove_metadata()  # pandas would count an index that has gaps now
 
-    def _words_basis(self, some: RowRecords, found: Any) -> Any:
-        told, all_words = (
-            _has_words(_whole(found.column(WORDS))),
-            _has_words(self._all_words(some, found)),
-        )
-        aligned = pc.if_else(all_words, "aligned", pa.scalar(None, pa.string()))
-        return pc.if_else(told, "service", aligned)
+        def batches() -> Iterator[tuple[pa.RecordBatch, list[Any]]]:
+            for batch in self.batches(list(dict.fromkeys([*names, row_id])), batch_rows=batch_rows):
+                columns = [batch.column(name) for name in names]
+                yield pa.RecordBatch.from_arrays(columns, schema=schema), batch.column(row_id).to_pylist()
+
+        return schema, batches()
 
 
-def table_schema(folder: Folder, entry: TableEntry) -> pa.Schema:
-    """Return the columns of the file that holds a table."""
-    with reading(folder, entry.file), pq.ParquetFile(folder.source(entry.file)) as file:
-        return file.schema_arrow
+class Selection(Rows):
+    """Rows of a run, in the run's order: made by :meth:`Run.select` and :meth:`Run.sample`."""
 
+    def __init__(self, run: Any, positions: Sequence[int]) -> None:
+        self.run, self.positions = run, tuple(positions)  # in the table, ascending
 
-def beside(theirs: "set[str] | Sequence[str]", entry: TableEntry, name: str) -> str:
-    """Return what our column `name` is called beside the caller's columns."""
-    name = entry.name_of(name)
-    while name in theirs:
-        name = f"speech_{name}"
-    return name
+    def __len__(self) -> int:
+        return len(self.positions)
 
+    def __repr__(self) -> str:
+        return f"<{len(self):,} rows of {self.run!r}>"
 
-def _table_batches(
-    file: pq.ParquetFile, columns: Sequence[str], batch_rows: int, places: Sequence[int] | None
-) -> Iterator[pa.RecordBatch]:
-    if places is None:
-        yield from file.iter_batches(batch_rows, columns=list(columns))
-        return
-    wanted, start = np.asarray(places, np.int64), 0
-    for group in range(file.metadata.num_row_groups):
-        end = start + file.metadata.row_group(group).num_rows
-        here = wanted[np.searchsorted(wanted, start) : np.searchsorted(wanted, end)] - start
-        if len(here):
-            table = file.read_row_group(group, columns=list(columns)).take(here).combine_chunks()
-            yield from table.to_batches(batch_rows)
-        start = end
+    def clip(self, row_id: str | int) -> Any:
+        """Return one row's clip; see :meth:`Run.clip`."""
+        return self.run.clip(row_id)
 
-
-def _has_words(lists: Any) -> Any:
-    lengths: Any = pc.fill_null(pc.list_value_length(lists), 0)
-    return pc.greater(lengths, pa.scalar(0, lengths.type))
-
-
-def _whole(column: "pa.ChunkedArray[Any]") -> Any:
-    # Batches are far below the 2 GB above which this would be several arrays.
-    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    def joined(self, columns: Sequence[str] | None, *, audio: bool) -> Joined:
+        """Return the rows joined to the run's records as they are now."""
+        found: Joined = self.run.joined(columns, audio=audio, places=self.positions)
+        return found

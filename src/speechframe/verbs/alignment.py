@@ -126,7 +126,7 @@ def _rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield columns of some rows, one row at a time, since a clip may be large."""
     columns = {name: run.name_of(name) for name in names}
-    for batch in run.joined(list(columns.values()), audio=True).batches(None, places):
+    for batch in run.joined(list(columns.values()), audio=True, places=places).batches():
         for place in range(batch.num_rows):
             yield {name: batch.column(column)[place].as_py() for name, column in columns.items()}
 

@@ -14,8 +14,8 @@ from speechframe.page.arguments import flag, text, whole
 from speechframe.page.clips import Entry, Shelf
 from speechframe.page.html import one_file, saved
 from speechframe.store.reviews import KEEP, REJECT
+from speechframe.store.rows import Selection
 from speechframe.store.schema import STATUSES
-from speechframe.store.selection import Selection
 from speechframe.widgets.base import ClipWidget, run_of, table
 from speechframe.widgets.rows import SORTED_BY, VERDICTS, Arranged, RowReader
 

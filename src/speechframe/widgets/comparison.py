@@ -15,8 +15,8 @@ from speechframe.errors import SpeechframeError
 from speechframe.page.arguments import text
 from speechframe.page.clips import Shelf, shelf_of
 from speechframe.page.html import one_file, saved
+from speechframe.store.rows import Selection
 from speechframe.store.schema import PENDING
-from speechframe.store.selection import Selection
 from speechframe.tables.columns import col
 from speechframe.widgets.base import ClipWidget, clips_of, held_clips, table
 
