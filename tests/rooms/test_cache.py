@@ -48,7 +48,7 @@ def test_it_holds_what_was_put_until_it_is_pruned_or_damaged(steps):
                     assert [ages[k] for k in gone] == [ages[oldest]]
                     del held[gone[0]]
             assert cache.has(KEYS) == [k in held for k in KEYS]
-        assert {entry.key for entry in cache.entries()} == set(held)
+        assert {entry["key"] for entry in cache.entries()} == set(held)
 
 
 def test_deleting_never_follows_a_link(tmp_path):

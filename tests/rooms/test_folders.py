@@ -10,7 +10,7 @@ import pytest
 from tests.rooms.run_folders import Writer, frame_of, make_run, new_folder
 
 from speechframe.errors import NotARun, RunLocked, StoreError
-from speechframe.store import remote_folder as remote
+from speechframe.store import remote
 from speechframe.store.reader import StoredRun
 from speechframe.store.remote import open_folder
 from speechframe.store.removal import remove_run

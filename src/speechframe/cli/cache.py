@@ -11,7 +11,7 @@ from speechframe.cli import exits, show
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from speechframe.store.cache import Cache, Entry
+    from speechframe.store.cache import Cache
 
 _SHOWN = 20
 _DESCRIPTION = (
@@ -96,20 +96,20 @@ def run(options: argparse.Namespace) -> int:
 def _list(cache: "Cache", options: argparse.Namespace) -> int:
     count, seconds = 0, 0.0
 
-    def counted() -> "Iterator[Entry]":
+    def counted() -> "Iterator[dict[str, Any]]":
         nonlocal count, seconds
         for entry in cache.entries():
             count += 1
-            seconds += entry.audio_seconds or 0.0
+            seconds += entry["audio_seconds"] or 0.0
             yield entry
 
     by_size = options.by == "size"
-    shown = heapq.nlargest(options.most, counted(), key=lambda e: e.bytes if by_size else e.last_used)
+    shown = heapq.nlargest(options.most, counted(), key=lambda e: e["bytes" if by_size else "last_used"])
     size = cache.size()
     if options.json:
         totals = {"entries": count, "bytes": size, "audio_seconds": round(seconds, 3)}
         limits = {"max_bytes": _or_none(cache.max_bytes), "max_age_days": _or_none(cache.max_age_days)}
-        _print_json({"cache": str(cache.folder), **totals, **limits, "shown": [asdict(e) for e in shown]})
+        _print_json({"cache": str(cache.folder), **totals, **limits, "shown": shown})
         return exits.OK
     if shown:
         print(show.table(_HEAD, map(_cells, shown), width=show.terminal_width()))
@@ -123,11 +123,9 @@ def _list(cache: "Cache", options: argparse.Namespace) -> int:
     return exits.OK
 
 
-def _cells(entry: "Entry") -> list[Any]:
-    return [
-        show.when(entry.last_used), show.size(entry.bytes), show.seconds(entry.audio_seconds), entry.format,
-        entry.voice_id, entry.locale, entry.service, entry.key,
-    ]  # fmt: skip
+def _cells(entry: "dict[str, Any]") -> list[Any]:
+    shown = [show.when(entry["last_used"]), show.size(entry["bytes"]), show.seconds(entry["audio_seconds"])]
+    return [*shown, *(entry[name] for name in ("format", "voice_id", "locale", "service", "key"))]
 
 
 def _prune(cache: "Cache", options: argparse.Namespace) -> int:

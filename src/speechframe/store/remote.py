@@ -1,26 +1,292 @@
-"""Where a run is: a folder of this machine, or an address such as ``s3://bucket/run``."""
+"""Where a run is: a folder of this machine, or an address such as ``s3://bucket/run``.
 
+At an address immutable files are put whole. The journal, the lock and unfinished files stay on this machine,
+in ``~/.local/state/speechframe/remote``: a run that crashed is resumed on the machine that wrote it, and read
+from any. Who writes says so in a small file at the address, and once a minute that it lives; one that was
+silent for ten minutes is taken for dead.
+"""
+
+import hashlib
+import io
+import json
 import os
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
-from speechframe.errors import StoreError
+from tenacity import Retrying, retry_if_not_exception_type, stop_after_attempt, wait_random_exponential
+
+from speechframe.errors import RunLocked, StoreError
 from speechframe.settings.typed import expanded, is_address
-from speechframe.store.folder import Folder
-from speechframe.store.remote_folder import BUCKETS, Address, RemoteFolder, protocols_of
+from speechframe.store.folder import Folder, storing, this_process
+from speechframe.store.manifest import FILE as RUN_FILE
+
+HOLDER = "lock.json"
+BEAT_S, SILENT_S = 60.0, 600.0
+ATTEMPTS, LONGEST_WAIT_S = 6, 8.0
+_SETTLE_S = 1.0
+
+BUCKETS = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss"})
+"""Object stores: what comes first in a path is a bucket, and a file appears when its last byte has come."""
+
+# What a filesystem says of the file, not of the way to it: another attempt would hear the same.
+_FINAL = (
+    FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError, ImportError,
+)  # fmt: skip
 
 
-def open_folder(path: "str | os.PathLike[str] | Folder", filesystem: Any = None) -> Folder:
+@dataclass(frozen=True)
+class Address:
+    """Where a run or a file of it is: for people (never with a password), and on its filesystem."""
+
+    text: str
+    on_filesystem: str
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __truediv__(self, name: str) -> "Address":
+        return Address(f"{self.text.rstrip('/')}/{name}", f"{self.on_filesystem.rstrip('/')}/{name}")
+
+    def relative_to(self, other: Any) -> Any:
+        """Raise ValueError, as a path does that is not below another."""
+        raise ValueError(f"{self} is not below {other}")
+
+    @property
+    def name(self) -> str:
+        """The last part."""
+        return self.on_filesystem.rpartition("/")[2]
+
+
+class RemoteFolder(Folder):
+    """A run's folder at an address on a filesystem of fsspec."""
+
+    def __init__(self, filesystem: Any, address: Address) -> None:
+        super().__init__(cast("Path", address))
+        self.filesystem = filesystem
+        state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+        name = hashlib.blake2b(address.text.encode(), digest_size=10).hexdigest()
+        self.work = Path(state) / "speechframe" / "remote" / name
+        self._puts_whole = not (BUCKETS | {"memory"}).isdisjoint(_protocols(filesystem))
+        self._is_held = False
+
+    def exists(self, name: str = "") -> bool:
+        """Return whether a file or folder is there."""
+        try:
+            self._ask("info", name)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def _listed(self, folder: str) -> list[str]:
+        return [path.rpartition("/")[2] for path in self._ask("ls", folder, detail=False)]
+
+    def read(self, name: str) -> bytes:
+        """Return the bytes of a file."""
+        return bytes(self._ask("cat_file", name))
+
+    def source(self, name: str) -> Any:
+        """Return what pyarrow reads a file by."""
+        size = self._ask("info", name)["size"]
+        return _RangeFile(lambda start, end: self._ask("cat_file", name, start=start, end=end), size)
+
+    def temporary(self, name: str) -> Path:
+        """Return where a file is written on this machine until :meth:`publish`."""
+        drafts = self.work / "drafts"
+        drafts.mkdir(parents=True, exist_ok=True)
+        return drafts / name.replace("/", "-")
+
+    def publish(self, name: str) -> None:
+        """Put the temporary file there whole, under its name."""
+        if self._is_held:
+            self._check_holder()
+        temporary = self.temporary(name)
+        self._again(lambda: self._put(temporary, self._on(name)))
+        temporary.unlink()
+
+    def _put(self, temporary: Path, path: str) -> None:
+        draft = path
+        if not self._puts_whole:
+            parent, _, last = path.rpartition("/")
+            draft = f"{parent}/.{last}.tmp"
+            self.filesystem.makedirs(parent, exist_ok=True)
+        self.filesystem.put_file(str(temporary), draft)
+        self.filesystem.invalidate_cache(draft)
+        found, size = self.filesystem.info(draft)["size"], temporary.stat().st_size
+        if found != size:
+            raise OSError(f"{found} bytes arrived instead of {size}")
+        if draft != path:
+            self.filesystem.mv(draft, path)
+
+    def _on(self, name: str) -> str:
+        address = cast("Address", self.path)
+        return (address / name).on_filesystem if name else address.on_filesystem
+
+    def _ask(self, method: str, name: str, *args: Any, **options: Any) -> Any:
+        """Call a method of the filesystem for a file, of which it then knows nothing from before."""
+        path = self._on(name)
+
+        def ask() -> Any:
+            self.filesystem.invalidate_cache(path)
+            return getattr(self.filesystem, method)(path, *args, **options)
+
+        return self._again(ask)
+
+    @staticmethod
+    def _again(call: Callable[[], Any]) -> Any:
+        """Make a call of the filesystem, several times if it fails on the way there."""
+        retrying = Retrying(
+            stop=stop_after_attempt(ATTEMPTS),
+            wait=wait_random_exponential(0.2, LONGEST_WAIT_S),
+            retry=retry_if_not_exception_type(_FINAL),
+            reraise=True,
+        )
+        try:
+            return retrying(call)
+        except _FINAL:
+            raise
+        except Exception as error:  # clients of stores raise what they like
+            raise OSError(f"{type(error).__name__}: {error}") from error
+
+    # -- one writer ------------------------------------------------------------------
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Be the only writer, of all machines.
+
+        Raises
+        ------
+        RunLocked
+            When another process is, here or on another machine; it says which.
+        """
+        with super().lock():
+            with storing(self, "taking the run's lock"):
+                self._take()
+                log = self.work / "log"
+                if log.exists() and not self.exists(RUN_FILE):
+                    # The run was removed at its address: no other run takes its journal up.
+                    log.rename(self.work / f"log-of-a-removed-run-{secrets.token_hex(4)}")
+            self._is_held, done = True, threading.Event()
+            beating = threading.Thread(
+                target=self._beat, args=(done,), name="speechframe-holder", daemon=True
+            )
+            beating.start()
+            try:
+                yield
+            finally:
+                done.set()
+                beating.join()
+                with suppress(OSError, StoreError):  # else the holder counts as dead after a while
+                    self._check_holder()
+                    self._ask("rm_file", HOLDER)
+                self._is_held = False
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether a living process writes to it, here or on another machine."""
+        return super().is_locked or self._is_held_elsewhere(self._holder())
+
+    def _is_held_elsewhere(self, holder: dict[str, Any]) -> bool:
+        return bool(holder) and not self._is_ours(holder) and time.time() - holder["at"] <= SILENT_S
+
+    def _is_ours(self, holder: dict[str, Any]) -> bool:
+        """Return whether a holder is or was a process of this machine."""
+        token = self._token()
+        return token != "" and {**holder, "token": token, "host": this_process()["host"]} == holder
+
+    def _token(self) -> str:
+        """Return what tells this machine's holders from others: it is made once, in the work folder."""
+        with suppress(FileNotFoundError):
+            return self.inside("token").read_text()
+        return ""
+
+    def _take(self) -> None:
+        if not self._token():
+            self.inside("token").write_text(secrets.token_hex(16))
+        if not self._puts_whole:
+            self._again(lambda: self.filesystem.makedirs(self._on(""), exist_ok=True))
+        self._said = {**this_process(), "token": self._token()}
+        # It may be there from a first attempt of ours, whose answer was lost.
+        with suppress(FileExistsError):
+            self._say(mode="create")
+        if not self._is_ours(holder := self._holder()):
+            if self._is_held_elsewhere(holder):
+                raise RunLocked(self._held_elsewhere(holder))
+            self._say()
+            time.sleep(_SETTLE_S)  # another one may be taking over, too
+        self._check_holder()
+
+    def _say(self, **options: Any) -> None:
+        self._ask("pipe_file", HOLDER, json.dumps({**self._said, "at": time.time()}).encode(), **options)
+
+    def _holder(self) -> dict[str, Any]:
+        try:
+            return cast("dict[str, Any]", json.loads(self.read(HOLDER)))
+        except (FileNotFoundError, ValueError):
+            return {}
+
+    def _check_holder(self) -> None:
+        if not self._is_ours(holder := self._holder()):
+            raise RunLocked(self._held_elsewhere(holder))
+
+    def _beat(self, done: threading.Event) -> None:
+        """Say now and then that the holder lives; at once, since it may be of a process that was killed."""
+        is_done = False
+        while not is_done:
+            with suppress(OSError, StoreError):  # the writer finds out by itself before its next file
+                self._check_holder()
+                self._say()
+            is_done = done.wait(BEAT_S)
+
+    def _held_elsewhere(self, holder: dict[str, Any]) -> str:
+        if not holder:
+            return (
+                f"{self.path}: {HOLDER} was removed while the run was written, so another machine may write "
+                "it now; nothing more is put there, and what was paid is on this machine: resume the run"
+            )
+        who = f"process {holder.get('pid')} of {holder.get('user')} on {holder.get('host')}"
+        return (
+            f"{self.path} is being written by {who} since {holder.get('since')}: wait for its end, or choose "
+            f"another run_dir; if it is dead, the run is free {SILENT_S / 60:.0f} minutes after its last sign"
+        )
+
+
+class _RangeFile(io.RawIOBase):
+    """A remote file for pyarrow: each read is one request, repeated when it fails."""
+
+    def __init__(self, read: Callable[[int, int], bytes], size: int) -> None:
+        self._read, self._size, self._position = read, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._position = offset + (0, self._position, self._size)[whence]
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        end = self._size if size < 0 else min(self._position + size, self._size)
+        content = self._read(self._position, end) if end > self._position else b""
+        self._position += len(content)
+        return content
+
+
+def open_folder(path: "str | os.PathLike[str] | Folder") -> Folder:
     """Return the folder of a run.
 
     Parameters
     ----------
     path
-        A local path, an address (``s3://bucket/run``) of any filesystem that fsspec knows, or, with
-        `filesystem`, a path on that.
-    filesystem
-        A filesystem of fsspec; without it fsspec finds options and credentials by itself.
+        A local path, or an address (``s3://bucket/run``) of any filesystem that fsspec knows.
 
     Raises
     ------
@@ -38,31 +304,34 @@ def open_folder(path: "str | os.PathLike[str] | Folder", filesystem: Any = None)
     if isinstance(path, Folder):
         return path
     given: Any = path
-    if filesystem is None and not isinstance(given, Path) and hasattr(given, "fs"):  # a UPath
-        given, filesystem = given.path, given.fs
+    if not isinstance(given, Path) and hasattr(given, "fs"):  # a UPath
+        return _remote(given.fs, _text(given.path))
     text = _text(given)
-    if filesystem is not None:
-        return _remote(filesystem, text)
     protocol, separator, rest = text.partition("://")
-    protocol = protocol.lower()
-    if not separator:
-        return Folder(_local(text))
-    if protocol in {"file", "local"}:
-        return Folder(Path(_text(rest)).absolute())
-    if _has_password(text):
+    if not separator and is_address(text):
         raise StoreError(
-            f"the address of a run ({protocol}://...) holds no password: configure it where fsspec looks for "
-            "it, or give filesystem="
+            f"{text!r} is an address without its second slash, which a Path takes away: pass it as a string, "
+            "such as 's3://bucket/run'. A folder that is called so needs its absolute path."
         )
-    return _remote(*_found(f"{protocol}://{rest}", protocol))
-
-
-def _found(address: str, protocol: str) -> tuple[Any, str]:
-    """Return the filesystem of an address, and the path on it."""
+    if not separator or protocol.lower() in {"file", "local"}:
+        try:
+            # Absolute: a run goes on when its notebook changes folders.
+            return Folder(Path(_text(rest)) if separator else Path(_text(expanded(text).absolute())))
+        except ValueError as error:
+            raise StoreError(f"{text}: {error}") from None
+    try:
+        has_password = urlsplit(text).password is not None
+    except ValueError:
+        # Not repeated: it may hold one.
+        raise StoreError("the address of a run cannot be read: write it as protocol://host/folder") from None
+    if has_password:
+        raise StoreError(
+            f"the address of a run ({protocol}://...) holds no password: configure it where fsspec looks"
+        )
     try:
         import fsspec
 
-        found: tuple[Any, str] = fsspec.url_to_fs(address)
+        found = fsspec.url_to_fs(f"{protocol.lower()}://{rest}")
     except (ImportError, ValueError) as error:
         raise StoreError(
             f"run folders at {protocol}:// need a library that is missing ({error}): "
@@ -70,13 +339,13 @@ def _found(address: str, protocol: str) -> tuple[Any, str]:
         ) from error
     except Exception as error:  # some connect or read already here, and raise what they like
         raise StoreError(
-            f"{address} cannot be used as the address of a run ({type(error).__name__}: {error}): check it"
+            f"{text} cannot be used as the address of a run ({type(error).__name__}: {error}): check it"
         ) from error
-    return found
+    return _remote(*found)
 
 
 def _remote(filesystem: Any, path: str) -> Folder:
-    protocols = protocols_of(filesystem)
+    protocols = _protocols(filesystem)
     stripped = str(filesystem._strip_protocol(path))  # noqa: SLF001 - the name under which fsspec documents it
     if "file" in protocols:
         return Folder(Path(stripped))
@@ -94,6 +363,12 @@ def _remote(filesystem: Any, path: str) -> Folder:
     return RemoteFolder(filesystem, Address(text, stripped))
 
 
+def _protocols(filesystem: Any) -> tuple[str, ...]:
+    """Return what addresses on a filesystem may begin with."""
+    said = filesystem.protocol
+    return (said,) if isinstance(said, str) else tuple(said)
+
+
 def _text(given: Any) -> str:
     text = os.fspath(given) if isinstance(given, (str, os.PathLike)) else None
     if not isinstance(text, str) or not text or "\0" in text:
@@ -107,24 +382,3 @@ def _text(given: Any) -> str:
             f"{text!r} is no folder of a run: its name is not UTF-8; choose another one"
         ) from None
     return text
-
-
-def _local(text: str) -> Path:
-    if is_address(text):
-        raise StoreError(
-            f"{text!r} is an address without its second slash, which a Path takes away: pass it as a string, "
-            "such as 's3://bucket/run'. A folder that is called so needs its absolute path."
-        )
-    try:
-        # Absolute: a run goes on when its notebook changes folders.
-        return Path(_text(expanded(text).absolute()))
-    except ValueError as error:
-        raise StoreError(f"{text}: {error}") from None
-
-
-def _has_password(text: str) -> bool:
-    try:
-        return urlsplit(text).password is not None
-    except ValueError:
-        # Not repeated: it may hold one.
-        raise StoreError("the address of a run cannot be read: write it as protocol://host/folder") from None
