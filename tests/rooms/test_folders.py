@@ -176,13 +176,26 @@ def test_another_machine_sees_what_is_there_and_is_kept_from_writing(address, mo
         assert StoredRun(other).statuses() == ["pending"]
         with pytest.raises(RunLocked, match="being written by process"), other.lock():
             pass
-        # Its holder was silent for too long: the other one takes over, and the first stops at its next file.
-        monkeypatch.setattr(remote, "SILENT_S", -1.0)
-        monkeypatch.setattr(remote, "_SETTLE_S", 0.0)
-        with other.lock():
-            with pytest.raises(RunLocked):
-                folder.write("reviews.parquet", b"x")
-            other.write("run.json", other.read("run.json"))
+    with other.lock():
+        pass
+    assert not other.is_locked
+
+
+def test_a_lock_of_a_machine_that_died_is_taken_by_that_machine_alone(address, monkeypatch, tmp_path):
+    folder = open_folder(address)
+    with folder.lock():
+        held = folder.read("lock.json")
+    folder.filesystem.pipe_file(f"{folder.path.on_filesystem}/lock.json", held)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other"))
+    other = open_folder(address)
+    assert other.is_locked
+    assert not folder.is_locked
+    with pytest.raises(RunLocked, match=r"remove lock\.json"), other.lock():
+        pass
+    with folder.lock():
+        folder.filesystem.rm_file(f"{folder.path.on_filesystem}/lock.json")
+        with other.lock(), pytest.raises(RunLocked):
+            folder.write("run.json", b"{}")
     assert not other.is_locked
 
 

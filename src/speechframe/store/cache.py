@@ -139,11 +139,10 @@ class Cache:
         content = hashlib.sha256(said).hexdigest().encode() + b"\n" + said
         try:
             path = self._path(key)
-            self.folder.parent.mkdir(parents=True, exist_ok=True)
-            self.folder.mkdir(mode=0o700, exist_ok=True)
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not (self.folder / MARKER).exists():
                 _write(self.folder / MARKER, _MARK)
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             _write(path, content)
             self._prune_sometimes(len(content))
         except (OSError, StoreError) as error:

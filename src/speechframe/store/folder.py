@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from filelock import FileLock, Timeout
 
@@ -133,12 +133,17 @@ class Folder:
             return False
         return False
 
-    def _held_by(self) -> str:
+    def _holder(self) -> dict[str, Any]:
+        """Return what the holder of the lock says of itself; nothing where that cannot be read."""
         try:
-            holder = json.loads((self.work / HOLDER).read_text())
+            return cast("dict[str, Any]", json.loads((self.work / HOLDER).read_bytes()))
+        except (OSError, ValueError):
+            return {}
+
+    def _held_by(self) -> str:
+        who = "another process"
+        if holder := self._holder():
             who = f"process {holder['pid']} of {holder['user']} on {holder['host']} since {holder['since']}"
-        except (OSError, ValueError, LookupError):
-            who = "another process"
         return f"{self.path} is being written by {who}: wait for its end, or choose another run_dir"
 
 

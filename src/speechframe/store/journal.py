@@ -53,14 +53,8 @@ class Ended:
 class Journal:
     """The segments of a run while it is written, by one thread; another one may sync and close them.
 
-    Parameters
-    ----------
-    folder
-        The run's folder, locked.
-    number
-        Of the first segment: higher than that of any earlier one.
-    header
-        Columns of the ledger that are the same for all attempts of this process.
+    The run is locked, and the number higher than any earlier one. `header` has the columns of the ledger that
+    are the same for all attempts of this process.
     """
 
     def __init__(self, folder: Folder, number: int, header: Row) -> None:
@@ -91,23 +85,10 @@ class Journal:
     def sent(
         self, call: str, attempt: int, lane: str, time: float, parts: Sequence[Row], **facts: Any
     ) -> None:
-        """Write that an attempt begins, before it does.
+        """Write that an attempt of a call (the key of its first row) begins, before it does.
 
-        Parameters
-        ----------
-        call
-            The key of the call's first row.
-        attempt
-            1 for the first of a call.
-        lane
-            Where it goes.
-        time
-            Seconds since 1970.
-        parts
-            For each row ``request_key``, ``take``, ``price``, ``millicredits`` (what the ledger is to count
-            should no end be written) and what the ledger says of it besides.
-        **facts
-            What the ledger says of the attempt besides.
+        `parts` has for each row ``request_key``, ``take``, ``price``, ``millicredits`` (what the ledger is to
+        count should no end be written) and what the ledger says of it besides, `facts` what it says of all.
         """
         line = dumps(
             {"sent": {"call": call, "attempt": attempt, "lane": lane, "time": time, **facts, "parts": parts}}
@@ -122,18 +103,10 @@ class Journal:
         self._write(self._lines, line + b"\n")
 
     def ended(self, call: str, status: str, costs: Sequence[Ended], **facts: Any) -> None:
-        """Write how an attempt ended; a row that is among `costs` counts from here on.
+        """Write how an attempt ended; a row whose record is among `costs` counts from here on.
 
-        Parameters
-        ----------
-        call
-            As in :meth:`sent`.
-        status
-            For the ledger.
-        costs
-            One for each of the call's rows.
-        **facts
-            What the ledger says of it: ``latency_ms``, ``trace_id``, ``balance_after``, ``error_code``.
+        There is one of `costs` for each row of the call. `facts` is what the ledger says besides, such as
+        ``latency_ms``, ``trace_id``, ``balance_after`` and ``error_code``.
         """
         rows, prices = [], []
         for cost in costs:

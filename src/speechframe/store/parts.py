@@ -82,16 +82,7 @@ def cut(folder: Folder, number: int, columns: pa.Schema) -> None:
 def recover(folder: Folder, columns: pa.Schema, log: journal.Journal, time: float) -> None:
     """Say of every attempt that has no end that it may have been billed, and cut what earlier writers left.
 
-    Parameters
-    ----------
-    folder
-        The run's folder, locked.
-    columns
-        What the run's backend keeps of an answer.
-    log
-        The journal of this process.
-    time
-        Seconds since 1970.
+    It is said in `log`, the journal of this process. `time` is in seconds since 1970.
     """
     with storing(folder, "reading the journal"):
         before = journal.segments(folder)[:-1]
@@ -163,14 +154,7 @@ def record_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yield records of a segment with their audio, a row group at a time.
 
-    Parameters
-    ----------
-    folder, number
-        The run's folder and the number of the segment.
-    rows
-        Of :func:`journal.read_contents`.
-    schema
-        The columns; without ``audio`` no bytes are read.
+    `rows` are those of :func:`journal.read_contents`. Without ``audio`` in the schema no bytes are read.
 
     Raises
     ------

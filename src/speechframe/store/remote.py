@@ -2,8 +2,7 @@
 
 At an address immutable files are put whole. The journal, the lock and unfinished files stay on this machine,
 in ``~/.local/state/speechframe/remote``: a run that crashed is resumed on the machine that wrote it, and read
-from any. Who writes says so in a small file at the address, and once a minute that it lives; one that was
-silent for ten minutes is taken for dead.
+from any. A small file at the address says which machine writes, or has crashed while it did: others do not.
 """
 
 import hashlib
@@ -11,8 +10,7 @@ import io
 import json
 import os
 import secrets
-import threading
-import time
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -27,10 +25,8 @@ from speechframe.settings.typed import expanded, is_address
 from speechframe.store.folder import Folder, storing, this_process
 from speechframe.store.manifest import FILE as RUN_FILE
 
-HOLDER = "lock.json"
-BEAT_S, SILENT_S = 60.0, 600.0
+HOLDER, TOKEN = "lock.json", "token"
 ATTEMPTS, LONGEST_WAIT_S = 6, 8.0
-_SETTLE_S = 1.0
 
 BUCKETS = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss"})
 """Object stores: what comes first in a path is a bucket, and a file appears when its last byte has come."""
@@ -57,11 +53,6 @@ class Address:
     def relative_to(self, other: Any) -> Any:
         """Raise ValueError, as a path does that is not below another."""
         raise ValueError(f"{self} is not below {other}")
-
-    @property
-    def name(self) -> str:
-        """The last part."""
-        return self.on_filesystem.rpartition("/")[2]
 
 
 class RemoteFolder(Folder):
@@ -104,7 +95,7 @@ class RemoteFolder(Folder):
 
     def publish(self, name: str) -> None:
         """Put the temporary file there whole, under its name."""
-        if self._is_held:
+        if self._is_held:  # has somebody removed the file that says so?
             self._check_holder()
         temporary = self.temporary(name)
         self._again(lambda: self._put(temporary, self._on(name)))
@@ -172,89 +163,50 @@ class RemoteFolder(Folder):
                 if log.exists() and not self.exists(RUN_FILE):
                     # The run was removed at its address: no other run takes its journal up.
                     log.rename(self.work / f"log-of-a-removed-run-{secrets.token_hex(4)}")
-            self._is_held, done = True, threading.Event()
-            beating = threading.Thread(
-                target=self._beat, args=(done,), name="speechframe-holder", daemon=True
-            )
-            beating.start()
+            self._is_held = True
             try:
                 yield
             finally:
-                done.set()
-                beating.join()
-                with suppress(OSError, StoreError):  # else the holder counts as dead after a while
+                self._is_held = False
+                with suppress(OSError, RunLocked):  # else this machine may take it again, and no other
                     self._check_holder()
                     self._ask("rm_file", HOLDER)
-                self._is_held = False
 
     @property
     def is_locked(self) -> bool:
-        """Whether a living process writes to it, here or on another machine."""
-        return super().is_locked or self._is_held_elsewhere(self._holder())
-
-    def _is_held_elsewhere(self, holder: dict[str, Any]) -> bool:
-        return bool(holder) and not self._is_ours(holder) and time.time() - holder["at"] <= SILENT_S
-
-    def _is_ours(self, holder: dict[str, Any]) -> bool:
-        """Return whether a holder is or was a process of this machine."""
-        token = self._token()
-        return token != "" and {**holder, "token": token, "host": this_process()["host"]} == holder
-
-    def _token(self) -> str:
-        """Return what tells this machine's holders from others: it is made once, in the work folder."""
-        with suppress(FileNotFoundError):
-            return self.inside("token").read_text()
-        return ""
+        """Whether a process writes to it, or has crashed on another machine while it did."""
+        return super().is_locked or self._holder().get("machine", self._machine) != self._machine
 
     def _take(self) -> None:
-        if not self._token():
-            self.inside("token").write_text(secrets.token_hex(16))
+        token = self.inside(TOKEN)
+        if not token.exists() or not token.read_bytes():
+            token.write_text(secrets.token_hex(16))
         if not self._puts_whole:
             self._again(lambda: self.filesystem.makedirs(self._on(""), exist_ok=True))
-        self._said = {**this_process(), "token": self._token()}
-        # It may be there from a first attempt of ours, whose answer was lost.
+        said = json.dumps({**this_process(), "machine": self._machine}).encode()
         with suppress(FileExistsError):
-            self._say(mode="create")
-        if not self._is_ours(holder := self._holder()):
-            if self._is_held_elsewhere(holder):
-                raise RunLocked(self._held_elsewhere(holder))
-            self._say()
-            time.sleep(_SETTLE_S)  # another one may be taking over, too
+            self._ask("pipe_file", HOLDER, said, mode="create")
+        # Our own may be of a process that was killed, or of a first attempt whose answer was lost.
         self._check_holder()
 
-    def _say(self, **options: Any) -> None:
-        self._ask("pipe_file", HOLDER, json.dumps({**self._said, "at": time.time()}).encode(), **options)
+    def _check_holder(self) -> None:
+        if self._holder().get("machine") != self._machine:
+            raise RunLocked(
+                f"{self._held_by()}; if it is dead and the run cannot be resumed on that machine, remove "
+                f"{HOLDER}: what was paid for and not put there yet is paid for again"
+            )
+
+    @property
+    def _machine(self) -> str:
+        """What tells this machine from others: its name, and what was made up in the work folder once."""
+        token = self.work / TOKEN
+        return f"{socket.gethostname()} {token.read_text() if token.exists() else ''}"
 
     def _holder(self) -> dict[str, Any]:
         try:
             return cast("dict[str, Any]", json.loads(self.read(HOLDER)))
         except (FileNotFoundError, ValueError):
             return {}
-
-    def _check_holder(self) -> None:
-        if not self._is_ours(holder := self._holder()):
-            raise RunLocked(self._held_elsewhere(holder))
-
-    def _beat(self, done: threading.Event) -> None:
-        """Say now and then that the holder lives; at once, since it may be of a process that was killed."""
-        is_done = False
-        while not is_done:
-            with suppress(OSError, StoreError):  # the writer finds out by itself before its next file
-                self._check_holder()
-                self._say()
-            is_done = done.wait(BEAT_S)
-
-    def _held_elsewhere(self, holder: dict[str, Any]) -> str:
-        if not holder:
-            return (
-                f"{self.path}: {HOLDER} was removed while the run was written, so another machine may write "
-                "it now; nothing more is put there, and what was paid is on this machine: resume the run"
-            )
-        who = f"process {holder.get('pid')} of {holder.get('user')} on {holder.get('host')}"
-        return (
-            f"{self.path} is being written by {who} since {holder.get('since')}: wait for its end, or choose "
-            f"another run_dir; if it is dead, the run is free {SILENT_S / 60:.0f} minutes after its last sign"
-        )
 
 
 class _RangeFile(io.RawIOBase):
@@ -281,12 +233,7 @@ class _RangeFile(io.RawIOBase):
 
 
 def open_folder(path: "str | os.PathLike[str] | Folder") -> Folder:
-    """Return the folder of a run.
-
-    Parameters
-    ----------
-    path
-        A local path, or an address (``s3://bucket/run``) of any filesystem that fsspec knows.
+    """Return the folder of a run, at a local path or at an address of any filesystem that fsspec knows.
 
     Raises
     ------
