@@ -7,12 +7,12 @@ from pathlib import Path
 
 import fsspec
 import pytest
+from tenacity import stop_after_attempt
 from tests.rooms.run_folders import Writer, frame_of, make_run, new_folder
 
 from speechframe.errors import NotARun, RunLocked, StoreError
-from speechframe.store import remote
 from speechframe.store.reader import StoredRun
-from speechframe.store.remote import open_folder
+from speechframe.store.remote import RemoteFolder, open_folder
 from speechframe.store.removal import remove_run
 
 SERVER = Path(__file__).parents[1] / "promises" / "s3_server.py"
@@ -217,7 +217,7 @@ def test_an_address_that_cannot_be_reached_says_so(monkeypatch, tmp_path):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
-    monkeypatch.setattr(remote, "ATTEMPTS", 1)
+    monkeypatch.setattr(RemoteFolder._ask.retry, "stop", stop_after_attempt(1))
     fsspec.filesystem("s3").clear_instance_cache()
     folder = open_folder("s3://runs/x")
     with pytest.raises(StoreError, match="s3://runs/x"), folder.lock():

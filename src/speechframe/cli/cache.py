@@ -3,7 +3,6 @@
 import argparse
 import heapq
 import json
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from speechframe.cli import exits, show
@@ -134,11 +133,13 @@ def _prune(cache: "Cache", options: argparse.Namespace) -> int:
     max_bytes = None if options.max_gb is None else options.max_gb * GB
     done = cache.prune(max_bytes=max_bytes, max_age_days=options.max_age_days, dry_run=options.dry_run)
     if options.json:
-        _print_json({"cache": str(cache.folder), "dry_run": options.dry_run, **asdict(done)})
+        _print_json({"cache": str(cache.folder), "dry_run": options.dry_run, **done})
         return exits.OK
     verb = "would go" if options.dry_run else "removed"
-    gone = f"{show.counted(done.entries, 'entry', 'entries')} {verb}, {show.size(done.bytes_freed)} freed"
-    left = f"{show.counted(done.entries_left, 'entry', 'entries')}, {show.size(done.bytes_left)} left"
+    gone = (
+        f"{show.counted(done['entries'], 'entry', 'entries')} {verb}, {show.size(done['bytes_freed'])} freed"
+    )
+    left = f"{show.counted(done['entries_left'], 'entry', 'entries')}, {show.size(done['bytes_left'])} left"
     print(f"{cache.folder}: {gone}; {left}")
     return exits.OK
 

@@ -19,8 +19,7 @@ import re
 import secrets
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import suppress
 from datetime import UTC, datetime
 from math import inf
 from pathlib import Path
@@ -28,6 +27,7 @@ from pathlib import Path
 from speechframe.errors import StoreError
 from speechframe.settings import default_cache_folder
 from speechframe.settings.typed import typed
+from speechframe.store.folder import storing
 from speechframe.store.schema import CALL_COLUMNS, Row
 
 log = logging.getLogger(__name__)
@@ -48,16 +48,6 @@ _NOT_KEPT = frozenset(CALL_COLUMNS.names) - {
 _SHOWN = ("voice_id", "locale", "model", "format", "audio_seconds", "service")
 _HOUR_S = 3_600.0
 _PRUNED_TO, _PUT_BETWEEN_CHECKS = 0.8, 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class Pruned:
-    """What was removed from a cache (leftovers of killed processes too), and what is still there."""
-
-    entries: int
-    bytes_freed: int
-    entries_left: int
-    bytes_left: int
 
 
 class Cache:
@@ -89,7 +79,7 @@ class Cache:
         self._bytes_between_checks = 256 * 2**20 if max_bytes is None else max_bytes * _PUT_BETWEEN_CHECKS
         # From a random point: many short processes, each of which puts a little, prune as often as one.
         self._until_check = random.random() * self._bytes_between_checks  # noqa: S311 - no secret
-        with self._using():
+        with storing(self.folder, "opening the cache"):
             # First: another process may be making the cache.
             is_empty = all(item.name.startswith(".") for item in _scan(self.folder))
             marker = self.folder / MARKER
@@ -174,8 +164,8 @@ class Cache:
 
     def prune(
         self, *, max_bytes: float | None = None, max_age_days: float | None = None, dry_run: bool = False
-    ) -> Pruned:
-        """Remove entries until the limits hold, the least recently used first.
+    ) -> dict[str, int]:
+        """Remove entries until the limits hold, least recently used first; say how many.
 
         What killed processes left goes too, once it is older than a day. Links stay, and what they lead to.
         Limits that are given count instead of the cache's own; infinity is none.
@@ -193,13 +183,18 @@ class Cache:
             # Somebody may still be writing what is no entry.
             if (is_old or is_too_much) if is_entry else days > 1:
                 if not dry_run:
-                    with self._using():
+                    with storing(self.folder, "pruning the cache"):
                         Path(item).unlink(missing_ok=True)
                 left -= said.st_size
                 removed += is_entry
             else:
                 kept += is_entry
-        return Pruned(removed, before - left, kept, left)
+        return {
+            "entries": removed,
+            "bytes_freed": before - left,
+            "entries_left": kept,
+            "bytes_left": left,
+        }
 
     def _path(self, key: str) -> Path:
         """Return the path of an entry; StoreError where a link leads elsewhere, or for another name."""
@@ -216,14 +211,6 @@ class Cache:
                     with suppress(OSError):  # somebody else prunes
                         if item.is_file(follow_symlinks=False):
                             yield item, item.stat(follow_symlinks=False)
-
-    @contextmanager
-    def _using(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            said = f"the cache {self.folder} cannot be used ({error.strerror or error})"
-            raise StoreError(f"{said}: make the folder writable, or name another as cache") from error
 
     def _prune_sometimes(self, added: int) -> None:
         """Prune to well below the limits, if so much was put that they may be passed."""

@@ -162,7 +162,7 @@ def storing(place: Folder | Path, doing: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        hint = "everything that was paid is still there; mend it and run again, or choose another run_dir"
+        hint = "everything that was paid is still there; mend it and run again, or choose another folder"
         if error.errno in _FULL:
             hint = "make room and run again: everything that was paid is still there"
         raise StoreError(f"{place}: {doing} failed ({error}); {hint}") from error

@@ -75,7 +75,7 @@ def cut(folder: Folder, number: int, columns: pa.Schema) -> None:
                 codes = [STATUSES.index(row["status"]) for row in [*others, *finished]]
                 note = base64.b64encode(bytes.fromhex(keys) + bytes(codes)).decode()
                 attempts = [table_of(contents.attempts, LEDGER)]
-                _write(folder, file_name(ATTEMPTS, number), LEDGER, attempts, {RECORDS: note})
+                _write(folder, file_name(ATTEMPTS, number), LEDGER, attempts, **{RECORDS: note})
         journal.remove_segment(folder, number)
 
 
@@ -199,11 +199,7 @@ def table_of(rows: Sequence[Row], schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _write(
-    folder: Folder,
-    name: str,
-    schema: pa.Schema,
-    batches: Iterable[pa.RecordBatch],
-    note: "dict[str, str] | None" = None,
+    folder: Folder, name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch], **note: str
 ) -> None:
     flat = [field.name for field in schema if not pa.types.is_nested(field.type)]
     with pq.ParquetWriter(
@@ -216,5 +212,5 @@ def _write(
     ) as writer:
         for batch in batches:
             writer.write_batch(batch)
-        writer.add_key_value_metadata(note or {})
+        writer.add_key_value_metadata(note)
     folder.publish(name)

@@ -10,7 +10,6 @@ import io
 import json
 import os
 import secrets
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -18,7 +17,8 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-from tenacity import Retrying, retry_if_not_exception_type, stop_after_attempt, wait_random_exponential
+from tenacity import RetryCallState, retry, retry_if_not_exception_type, stop_after_attempt
+from tenacity.wait import wait_random_exponential
 
 from speechframe.errors import RunLocked, StoreError
 from speechframe.settings.typed import expanded, is_address
@@ -26,7 +26,6 @@ from speechframe.store.folder import Folder, storing, this_process
 from speechframe.store.manifest import FILE as RUN_FILE
 
 HOLDER, TOKEN = "lock.json", "token"
-ATTEMPTS, LONGEST_WAIT_S = 6, 8.0
 
 BUCKETS = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss"})
 """Object stores: what comes first in a path is a bucket, and a file appears when its last byte has come."""
@@ -35,6 +34,19 @@ BUCKETS = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss"})
 _FINAL = (
     FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError, ImportError,
 )  # fmt: skip
+
+
+def _give_up(state: RetryCallState) -> None:
+    error = state.outcome.exception() if state.outcome else None  # clients of stores raise what they like
+    raise OSError(f"{type(error).__name__}: {error}") from error
+
+
+_again = retry(
+    stop=stop_after_attempt(6),
+    wait=wait_random_exponential(0.2, 8.0),
+    retry=retry_if_not_exception_type(_FINAL),
+    retry_error_callback=_give_up,
+)
 
 
 @dataclass(frozen=True)
@@ -97,10 +109,10 @@ class RemoteFolder(Folder):
         """Put the temporary file there whole, under its name."""
         if self._is_held:  # has somebody removed the file that says so?
             self._check_holder()
-        temporary = self.temporary(name)
-        self._again(lambda: self._put(temporary, self._on(name)))
-        temporary.unlink()
+        self._put(self.temporary(name), self._on(name))
+        self.temporary(name).unlink()
 
+    @_again
     def _put(self, temporary: Path, path: str) -> None:
         draft = path
         if not self._puts_whole:
@@ -116,34 +128,14 @@ class RemoteFolder(Folder):
             self.filesystem.mv(draft, path)
 
     def _on(self, name: str) -> str:
-        address = cast("Address", self.path)
-        return (address / name).on_filesystem if name else address.on_filesystem
+        return cast("Address", self.path / name).on_filesystem.rstrip("/")
 
+    @_again
     def _ask(self, method: str, name: str, *args: Any, **options: Any) -> Any:
         """Call a method of the filesystem for a file, of which it then knows nothing from before."""
         path = self._on(name)
-
-        def ask() -> Any:
-            self.filesystem.invalidate_cache(path)
-            return getattr(self.filesystem, method)(path, *args, **options)
-
-        return self._again(ask)
-
-    @staticmethod
-    def _again(call: Callable[[], Any]) -> Any:
-        """Make a call of the filesystem, several times if it fails on the way there."""
-        retrying = Retrying(
-            stop=stop_after_attempt(ATTEMPTS),
-            wait=wait_random_exponential(0.2, LONGEST_WAIT_S),
-            retry=retry_if_not_exception_type(_FINAL),
-            reraise=True,
-        )
-        try:
-            return retrying(call)
-        except _FINAL:
-            raise
-        except Exception as error:  # clients of stores raise what they like
-            raise OSError(f"{type(error).__name__}: {error}") from error
+        self.filesystem.invalidate_cache(path)
+        return getattr(self.filesystem, method)(path, *args, **options)
 
     # -- one writer ------------------------------------------------------------------
 
@@ -175,32 +167,31 @@ class RemoteFolder(Folder):
     @property
     def is_locked(self) -> bool:
         """Whether a process writes to it, or has crashed on another machine while it did."""
-        return super().is_locked or self._holder().get("machine", self._machine) != self._machine
+        return super().is_locked or self._holder().get("token", self._token) != self._token
 
     def _take(self) -> None:
-        token = self.inside(TOKEN)
-        if not token.exists() or not token.read_bytes():
-            token.write_text(secrets.token_hex(16))
+        if not self._token:
+            self.inside(TOKEN).write_text(secrets.token_hex(16))
         if not self._puts_whole:
-            self._again(lambda: self.filesystem.makedirs(self._on(""), exist_ok=True))
-        said = json.dumps({**this_process(), "machine": self._machine}).encode()
+            self._ask("makedirs", "", exist_ok=True)
+        said = json.dumps({**this_process(), "token": self._token}).encode()
         with suppress(FileExistsError):
             self._ask("pipe_file", HOLDER, said, mode="create")
         # Our own may be of a process that was killed, or of a first attempt whose answer was lost.
         self._check_holder()
 
     def _check_holder(self) -> None:
-        if self._holder().get("machine") != self._machine:
+        if self._holder().get("token") != self._token:
             raise RunLocked(
                 f"{self._held_by()}; if it is dead and the run cannot be resumed on that machine, remove "
                 f"{HOLDER}: what was paid for and not put there yet is paid for again"
             )
 
     @property
-    def _machine(self) -> str:
-        """What tells this machine from others: its name, and what was made up in the work folder once."""
+    def _token(self) -> str:
+        """What tells locks of this machine from those of others: made up once, beside the run's journal."""
         token = self.work / TOKEN
-        return f"{socket.gethostname()} {token.read_text() if token.exists() else ''}"
+        return token.read_text() if token.exists() else ""
 
     def _holder(self) -> dict[str, Any]:
         try:
@@ -263,30 +254,26 @@ def open_folder(path: "str | os.PathLike[str] | Folder") -> Folder:
     if not separator or protocol.lower() in {"file", "local"}:
         try:
             # Absolute: a run goes on when its notebook changes folders.
-            return Folder(Path(_text(rest)) if separator else Path(_text(expanded(text).absolute())))
+            return Folder((Path(_text(rest)) if separator else expanded(text)).absolute())
         except ValueError as error:
             raise StoreError(f"{text}: {error}") from None
     try:
-        has_password = urlsplit(text).password is not None
+        is_bad = urlsplit(text).password is not None
     except ValueError:
-        # Not repeated: it may hold one.
-        raise StoreError("the address of a run cannot be read: write it as protocol://host/folder") from None
-    if has_password:
+        is_bad = True
+    if is_bad:  # not repeated: it may hold a password
         raise StoreError(
-            f"the address of a run ({protocol}://...) holds no password: configure it where fsspec looks"
+            f"the address of a run ({protocol}://...) is protocol://host/folder and holds no password: "
+            "configure that where fsspec looks for it"
         )
     try:
         import fsspec
 
         found = fsspec.url_to_fs(f"{protocol.lower()}://{rest}")
-    except (ImportError, ValueError) as error:
-        raise StoreError(
-            f"run folders at {protocol}:// need a library that is missing ({error}): "
-            "pip install 'speechframe[s3]' for s3://, for others what fsspec names"
-        ) from error
     except Exception as error:  # some connect or read already here, and raise what they like
         raise StoreError(
-            f"{text} cannot be used as the address of a run ({type(error).__name__}: {error}): check it"
+            f"{text} cannot be used as the address of a run ({type(error).__name__}: {error}): check it; "
+            "it may need a library: pip install 'speechframe[s3]' for s3://, for others what fsspec names"
         ) from error
     return _remote(*found)
 
@@ -317,15 +304,13 @@ def _protocols(filesystem: Any) -> tuple[str, ...]:
 
 
 def _text(given: Any) -> str:
-    text = os.fspath(given) if isinstance(given, (str, os.PathLike)) else None
-    if not isinstance(text, str) or not text or "\0" in text:
-        raise StoreError(
-            f"{given!r} is no folder of a run: give a path ('.' is the current folder) or an address"
-        )
     try:
-        text.encode()
-    except UnicodeEncodeError:
+        text = os.fspath(given)
+        is_usable = isinstance(text, str) and len(text.encode()) > 0 and "\0" not in text
+    except (TypeError, UnicodeEncodeError):
+        is_usable = False
+    if not is_usable:
         raise StoreError(
-            f"{text!r} is no folder of a run: its name is not UTF-8; choose another one"
-        ) from None
-    return text
+            f"{given!r} is no folder of a run: give a path in UTF-8 ('.' is the current folder) or an address"
+        )
+    return str(text)

@@ -1,6 +1,5 @@
 """Taking a run away: what this package wrote, and nothing else that is in its folder."""
 
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,10 +71,9 @@ def remove_run(folder: Folder) -> list[str]:
 
 def _files(folder: Path) -> Iterator[str]:
     """Yield what is in a folder at any depth by its name below it; links as they are, empty folders not."""
-    for place, folders, files in os.walk(folder):
-        for path in (Path(place) / name for name in [*files, *folders]):
-            if path.is_symlink() or path.name in files:
-                yield path.relative_to(folder).as_posix()
+    for path in folder.rglob("*"):
+        if path.is_symlink() or not path.is_dir():
+            yield path.relative_to(folder).as_posix()
 
 
 def _remove_empty(folder: Path) -> None:
