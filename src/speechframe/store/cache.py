@@ -55,14 +55,8 @@ class Cache:
 
     The service's identity and the take are part of a request_key, so answers of two services never mix.
 
-    Its folder is made, for its owner only, by the first :meth:`put`. Without limits it grows.
-
-    Raises
-    ------
-    SettingsError
-        When the folder is none of this machine.
-    StoreError
-        When the folder holds something else, or a cache of another layout.
+    Its folder is made, for its owner only, by the first :meth:`put`. SettingsError when it is none of this
+    machine, StoreError when it holds something else, or a cache of another layout.
     """
 
     def __init__(

@@ -24,30 +24,18 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 class Folder:
     """A run's folder on this machine; `speechframe.store.remote` has one that lies elsewhere.
 
-    Names are relative, with ``/`` between them.
-
-    Attributes
-    ----------
-    path
-        What people call it.
-    work
-        Where the journal, the lock and unfinished files lie: on this machine.
+    Names of files are relative, with ``/`` between them.
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = self.work = path
+        self.path = path  # what people call it
+        self.work = path  # on this machine: where the journal, the lock and unfinished files lie
 
     def __str__(self) -> str:
         return str(self.path)
 
     def inside(self, name: str | Path) -> Path:
-        """Return the path of a file of the run on this machine.
-
-        Raises
-        ------
-        StoreError
-            When a link leads out of the folder: nothing is read, written or removed there.
-        """
+        """Return the path of a file on this machine; StoreError where a link leads out of the folder."""
         path = self.work / name
         if path.is_symlink() or (path.parent != self.work and path.parent.is_symlink()):
             raise StoreError(
@@ -99,13 +87,7 @@ class Folder:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Be the only writer.
-
-        Raises
-        ------
-        RunLocked
-            When another process or thread is; it says which.
-        """
+        """Be the only writer; RunLocked, which says who is, when another process or thread is."""
         with ExitStack() as stack:
             with storing(self, "taking the run's lock"):
                 self.work.mkdir(parents=True, exist_ok=True)

@@ -15,6 +15,7 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from speechframe.store.folder import Folder, storing
@@ -71,11 +72,8 @@ class Journal:
             self._lines = os.open(self._folder.inside(_lines(number)), flags, 0o644)
             self._blobs = os.open(self._folder.inside(_blobs(number)), flags, 0o644)
         self._files: tuple[int, ...] = self._blobs, self._lines  # in the order in which they are synced
-        for line in [
-            dumps({"header": self._header}),
-            *(line for lines in self._open.values() for line in lines),
-        ]:
-            self._write(self._lines, line + b"\n")
+        header = dumps({"header": self._header}) + b"\n"
+        self._write(self._lines, b"".join([header, *chain.from_iterable(self._open.values())]))
 
     @property
     def is_full(self) -> bool:
@@ -90,17 +88,16 @@ class Journal:
         `parts` has for each row ``request_key``, ``take``, ``price``, ``millicredits`` (what the ledger is to
         count should no end be written) and what the ledger says of it besides, `facts` what it says of all.
         """
-        line = dumps(
-            {"sent": {"call": call, "attempt": attempt, "lane": lane, "time": time, **facts, "parts": parts}}
-        )
+        sent = {"call": call, "attempt": attempt, "lane": lane, "time": time, **facts, "parts": parts}
+        line = dumps({"sent": sent}) + b"\n"
         self._open[call] = [line]
-        self._write(self._lines, line + b"\n")
+        self._write(self._lines, line)
 
     def noted(self, call: str, data: bytes) -> None:
         """Write what an open attempt needs to be gone on with after a crash; :meth:`sync` makes it last."""
-        line = dumps({"noted": {"call": call, "data": base64.b64encode(data).decode()}})
+        line = dumps({"noted": {"call": call, "data": base64.b64encode(data).decode()}}) + b"\n"
         self._open[call].append(line)
-        self._write(self._lines, line + b"\n")
+        self._write(self._lines, line)
 
     def ended(self, call: str, status: str, costs: Sequence[Ended], **facts: Any) -> None:
         """Write how an attempt ended; a row whose record is among `costs` counts from here on.
@@ -149,23 +146,19 @@ class Journal:
         """Begin a new segment; return what closes the one before and returns its number, in any thread."""
         number, files = self._number, self._files
         self._begin(number + 1)
-
-        def close() -> int:
-            with storing(self._folder, "writing the journal"):
-                for file in files:
-                    os.fsync(file)
-                    os.close(file)
-            return number
-
-        return close
+        return lambda: self._close(number, files)
 
     def close(self) -> int:
         """Close the last segment and return its number."""
-        self.sync()
         files, self._files = self._files, ()
-        for file in files:
-            os.close(file)
-        return self._number
+        return self._close(self._number, files)
+
+    def _close(self, number: int, files: tuple[int, ...]) -> int:
+        with storing(self._folder, "writing the journal"):
+            for file in files:
+                os.fsync(file)
+                os.close(file)
+        return number
 
 
 @dataclass(slots=True)

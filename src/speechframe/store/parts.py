@@ -130,10 +130,7 @@ def failures(folder: Folder) -> dict[str, Row]:
 def spent_by_month(folder: Folder) -> dict[str, int]:
     """Return what all attempts of a run have cost, by its ledger, in thousandths of a credit.
 
-    Raises
-    ------
-    StoreError
-        When a file of the ledger is missing: what was spent cannot be told then.
+    StoreError when a file of the ledger is missing: what was spent cannot be told then.
     """
     names, columns = folder.names(ATTEMPTS), ["time", "credits"]
     if lost := [name for name in folder.names(PARTS) if name not in names]:
@@ -154,12 +151,7 @@ def record_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yield records of a segment with their audio, a row group at a time.
 
-    `rows` are those of :func:`journal.read_contents`. Without ``audio`` in the schema no bytes are read.
-
-    Raises
-    ------
-    FileNotFoundError
-        When the segment has become a part meanwhile.
+    Without ``audio`` in the schema no bytes are read. FileNotFoundError when the segment has become a part.
     """
     group: list[Row] = []
     size = 0

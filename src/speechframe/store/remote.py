@@ -141,13 +141,7 @@ class RemoteFolder(Folder):
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Be the only writer, of all machines.
-
-        Raises
-        ------
-        RunLocked
-            When another process is, here or on another machine; it says which.
-        """
+        """Be the only writer of all machines; RunLocked, which says who is, when another process is."""
         with super().lock():
             with storing(self, "taking the run's lock"):
                 self._take()
