@@ -4,11 +4,9 @@ import os
 import tempfile
 import time
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speechframe.errors import StoreError
 from speechframe.store.cache import Cache
 
 KEYS = [f"{number:02d}" * 16 for number in range(6)]
@@ -73,16 +71,3 @@ def test_what_is_kept_is_the_answer_and_not_the_text(tmp_path):
     assert b"secret" not in next(cache.folder.glob("entries/*/*")).read_bytes()
     assert not cache.put("../../outside", ROW, b"x")
     assert cache.folder.stat().st_mode & 0o077 == 0
-
-
-def test_a_cache_that_is_too_large_prunes_itself(tmp_path):
-    cache = Cache(tmp_path / "cache", max_bytes=20_000)
-    for number in range(100):
-        cache.put(f"{number:02d}" * 16, ROW, b"x" * 1000)
-    assert cache.size() < 24_000
-
-
-def test_another_folder_is_no_cache(tmp_path):
-    (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(StoreError, match="other files"):
-        Cache(tmp_path)
