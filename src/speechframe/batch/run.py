@@ -8,7 +8,6 @@
 import asyncio
 import contextlib
 import itertools
-import logging
 import math
 import socket
 import threading
@@ -44,7 +43,6 @@ from speechframe.store.folder import Folder, user_name
 from speechframe.store.journal import Journal
 from speechframe.store.keys import KEY_BYTES, call_key
 from speechframe.store.manifest import FILE, read_manifest
-from speechframe.store.month import MonthFile
 from speechframe.store.reader import StoredRun
 from speechframe.store.remote import open_folder
 from speechframe.store.reviews import REJECT
@@ -62,8 +60,6 @@ from speechframe.store.schema import (
 from speechframe.store.selection import Rows
 from speechframe.tables.columns import Column, Source, problem
 from speechframe.tables.table_input import Table, open_table
-
-log = logging.getLogger(__name__)
 
 REDO_STATUSES = ("failed", "suspect", "done", "rejected")
 
@@ -426,7 +422,6 @@ class _Going:
         self._prepared, self._backend, self._opened, self._options = prepared, backend, opened, options
         self._manifest, self._folder = prepared.manifest, prepared.folder
         self._rules, self._cache = spending_rules(_settings(options)), _cache(options)
-        self._account = f"{prepared.manifest.service}/{opened.key_fingerprint}"
         limit = self._rules.of_run(options.max_credits)
         self._limit = None if limit is None or math.isinf(limit) else _thousandths(limit)
         self._engine: Engine | None = None
@@ -498,23 +493,13 @@ class _Going:
         if rules.max_credits_per_month is not None:
             month = Month(
                 rules.ledger,
-                self._account,
+                f"{self._manifest.service}/{self._opened.key_fingerprint}",
                 self._manifest.run_id,
                 limit=_thousandths(rules.max_credits_per_month),
                 spent=spent,
                 rule_from=rules.month_rule_from,
             )
         return Budget(self._limit, sum(spent.values()), month)
-
-    def _close_budget(self) -> None:
-        """Let the month's count say what the run has spent, with or without a limit."""
-        self._budget.close()
-        if self._rules.max_credits_per_month is None and not self._opened.is_local:
-            try:
-                spent = parts.spent_by_month(self._folder)
-                MonthFile(self._rules.ledger, self._account, self._manifest.run_id).correct(spent)
-            except SpeechframeError as error:
-                log.warning("this run is missing in the month's count: %s", error)
 
     def stop(self, drain: bool, reason: StopReason) -> None:  # noqa: FBT001 - `Live` hands both on
         """Send no more calls; those under way end, or are cancelled."""
@@ -563,7 +548,7 @@ class _Going:
             raise
         finally:
             lanes.close()
-            await asyncio.to_thread(self._close_budget)
+            await asyncio.to_thread(self._budget.close)
         self._end(queue.stopped, queue.stopped_by)
 
     def _end(self, reason: StopReason | None, error: SpeechframeError | None) -> None:
