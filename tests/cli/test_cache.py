@@ -86,7 +86,7 @@ def test_prune_takes_limits_from_its_options_and_else_from_the_settings(cli, now
     assert re.search(
         r"c: 2 entries removed, 19\d\.\d KB freed; 2 entries, 19\d\.\d KB left$", said.out.strip()
     )
-    assert sorted(entry.voice_id for entry in cache.entries()) == ["en-US-v2", "en-US-v3"]
+    assert sorted(entry["voice_id"] for entry in cache.entries()) == ["en-US-v2", "en-US-v3"]
     (tmp_path / "speechframe.toml").write_text(f"cache = '{cache.folder}'\ncache_max_gb = {gb / 2}\n")
     assert "1 entry removed" in cli("cache", "prune", env=nowhere).out
     assert cli("cache", "prune", "--max-age-days", 0, env=nowhere).out.endswith("0 entries, 0 B left\n")

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import fsspec
 import pytest
+from tenacity import stop_after_attempt
 from tests.rooms.run_folders import Writer, frame_of, make_run, new_folder
 
 from speechframe.errors import NotARun, RunLocked, StoreError
-from speechframe.store import remote_folder as remote
 from speechframe.store.reader import StoredRun
-from speechframe.store.remote import open_folder
+from speechframe.store.remote import RemoteFolder, open_folder
 from speechframe.store.removal import remove_run
 
 SERVER = Path(__file__).parents[1] / "promises" / "s3_server.py"
@@ -176,13 +176,17 @@ def test_another_machine_sees_what_is_there_and_is_kept_from_writing(address, mo
         assert StoredRun(other).statuses() == ["pending"]
         with pytest.raises(RunLocked, match="being written by process"), other.lock():
             pass
-        # Its holder was silent for too long: the other one takes over, and the first stops at its next file.
-        monkeypatch.setattr(remote, "SILENT_S", -1.0)
-        monkeypatch.setattr(remote, "_SETTLE_S", 0.0)
-        with other.lock():
-            with pytest.raises(RunLocked):
-                folder.write("reviews.parquet", b"x")
-            other.write("run.json", other.read("run.json"))
+        held = folder.read("lock.json")
+    # A machine that died leaves its file there, and takes the lock again itself.
+    folder.filesystem.pipe_file(f"{folder.path.on_filesystem}/lock.json", held)
+    assert other.is_locked
+    assert not folder.is_locked
+    with pytest.raises(RunLocked, match=r"remove lock\.json"), other.lock():
+        pass
+    with folder.lock():
+        folder.filesystem.rm_file(f"{folder.path.on_filesystem}/lock.json")
+        with other.lock(), pytest.raises(RunLocked):
+            folder.write("run.json", b"{}")
     assert not other.is_locked
 
 
@@ -204,7 +208,7 @@ def test_an_address_that_cannot_be_reached_says_so(monkeypatch, tmp_path):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
-    monkeypatch.setattr(remote, "ATTEMPTS", 1)
+    monkeypatch.setattr(RemoteFolder._ask.retry, "stop", stop_after_attempt(1))
     fsspec.filesystem("s3").clear_instance_cache()
     folder = open_folder("s3://runs/x")
     with pytest.raises(StoreError, match="s3://runs/x"), folder.lock():

@@ -595,8 +595,4 @@ def _thousandths(credits: float) -> int:
 
 def _cache(options: Options) -> Cache | None:
     """Return the cache that a run uses, if any."""
-    rules = cache_rules(_settings(options))
-    if options.cache is False or (options.cache is None and rules["folder"] is None):
-        return None
-    folder = rules["folder"] if options.cache in {None, True} else options.cache
-    return open_cache(folder, max_gb=rules["max_gb"], max_age_days=rules["max_age_days"])
+    return open_cache(options.cache, **cache_rules(_settings(options)))

@@ -3,7 +3,6 @@
 import argparse
 import heapq
 import json
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from speechframe.cli import exits, show
@@ -11,7 +10,7 @@ from speechframe.cli import exits, show
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from speechframe.store.cache import Cache, Entry
+    from speechframe.store.cache import Cache
 
 _SHOWN = 20
 _DESCRIPTION = (
@@ -96,20 +95,20 @@ def run(options: argparse.Namespace) -> int:
 def _list(cache: "Cache", options: argparse.Namespace) -> int:
     count, seconds = 0, 0.0
 
-    def counted() -> "Iterator[Entry]":
+    def counted() -> "Iterator[dict[str, Any]]":
         nonlocal count, seconds
         for entry in cache.entries():
             count += 1
-            seconds += entry.audio_seconds or 0.0
+            seconds += entry["audio_seconds"] or 0.0
             yield entry
 
     by_size = options.by == "size"
-    shown = heapq.nlargest(options.most, counted(), key=lambda e: e.bytes if by_size else e.last_used)
+    shown = heapq.nlargest(options.most, counted(), key=lambda e: e["bytes" if by_size else "last_used"])
     size = cache.size()
     if options.json:
         totals = {"entries": count, "bytes": size, "audio_seconds": round(seconds, 3)}
         limits = {"max_bytes": _or_none(cache.max_bytes), "max_age_days": _or_none(cache.max_age_days)}
-        _print_json({"cache": str(cache.folder), **totals, **limits, "shown": [asdict(e) for e in shown]})
+        _print_json({"cache": str(cache.folder), **totals, **limits, "shown": shown})
         return exits.OK
     if shown:
         print(show.table(_HEAD, map(_cells, shown), width=show.terminal_width()))
@@ -123,11 +122,9 @@ def _list(cache: "Cache", options: argparse.Namespace) -> int:
     return exits.OK
 
 
-def _cells(entry: "Entry") -> list[Any]:
-    return [
-        show.when(entry.last_used), show.size(entry.bytes), show.seconds(entry.audio_seconds), entry.format,
-        entry.voice_id, entry.locale, entry.service, entry.key,
-    ]  # fmt: skip
+def _cells(entry: "dict[str, Any]") -> list[Any]:
+    shown = [show.when(entry["last_used"]), show.size(entry["bytes"]), show.seconds(entry["audio_seconds"])]
+    return [*shown, *(entry[name] for name in ("format", "voice_id", "locale", "service", "key"))]
 
 
 def _prune(cache: "Cache", options: argparse.Namespace) -> int:
@@ -136,11 +133,13 @@ def _prune(cache: "Cache", options: argparse.Namespace) -> int:
     max_bytes = None if options.max_gb is None else options.max_gb * GB
     done = cache.prune(max_bytes=max_bytes, max_age_days=options.max_age_days, dry_run=options.dry_run)
     if options.json:
-        _print_json({"cache": str(cache.folder), "dry_run": options.dry_run, **asdict(done)})
+        _print_json({"cache": str(cache.folder), "dry_run": options.dry_run, **done})
         return exits.OK
     verb = "would go" if options.dry_run else "removed"
-    gone = f"{show.counted(done.entries, 'entry', 'entries')} {verb}, {show.size(done.bytes_freed)} freed"
-    left = f"{show.counted(done.entries_left, 'entry', 'entries')}, {show.size(done.bytes_left)} left"
+    gone = (
+        f"{show.counted(done['entries'], 'entry', 'entries')} {verb}, {show.size(done['bytes_freed'])} freed"
+    )
+    left = f"{show.counted(done['entries_left'], 'entry', 'entries')}, {show.size(done['bytes_left'])} left"
     print(f"{cache.folder}: {gone}; {left}")
     return exits.OK
 

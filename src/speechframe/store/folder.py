@@ -7,10 +7,10 @@ import json
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from filelock import FileLock, Timeout
 
@@ -24,27 +24,24 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 class Folder:
     """A run's folder on this machine; `speechframe.store.remote` has one that lies elsewhere.
 
-    Names are relative, with ``/`` between them.
-
-    Parameters
-    ----------
-    path
-        The folder.
-
-    Attributes
-    ----------
-    path
-        What people call it.
-    work
-        Where the journal, the lock and unfinished files lie: on this machine.
+    Names of files are relative, with ``/`` between them.
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.work = path
+        self.path = path  # what people call it
+        self.work = path  # on this machine: where the journal, the lock and unfinished files lie
 
     def __str__(self) -> str:
         return str(self.path)
+
+    def inside(self, name: str | Path) -> Path:
+        """Return the path of a file on this machine; StoreError where a link leads out of the folder."""
+        path = self.work / name
+        if path.is_symlink() or (path.parent != self.work and path.parent.is_symlink()):
+            raise StoreError(
+                f"{path} is a link; a run's files lie in its own folder: put the file itself there"
+            )
+        return path
 
     def exists(self, name: str = "") -> bool:
         """Return whether a file or folder is there."""
@@ -54,19 +51,16 @@ class Folder:
         """Return the names of the Parquet files in a folder, in their order; none where it is not there."""
         with storing(self, f"reading {folder}"):
             try:
-                found = [path.name for path in (self.path / folder).iterdir()]
-            except FileNotFoundError:
+                found = self._listed(folder)
+            except (FileNotFoundError, NotADirectoryError):
                 return []
         return sorted(name for name in found if name.endswith(".parquet") and not name.startswith("."))
 
-    def read(self, name: str) -> bytes:
-        """Return the bytes of a file.
+    def _listed(self, folder: str) -> list[str]:
+        return [path.name for path in self.inside(folder).iterdir()]
 
-        Raises
-        ------
-        FileNotFoundError
-            When it is not there.
-        """
+    def read(self, name: str) -> bytes:
+        """Return the bytes of a file; FileNotFoundError when it is not there."""
         return self.inside(name).read_bytes()
 
     def source(self, name: str) -> Any:
@@ -75,87 +69,63 @@ class Folder:
 
     def temporary(self, name: str) -> Path:
         """Return where a file is written until :meth:`publish`; a dot keeps it out of every glob."""
-        final = self.path / name
+        final = self.inside(name)
         final.parent.mkdir(parents=True, exist_ok=True)
-        return final.with_name(f".{final.name}.tmp")
+        return self.inside(Path(name).with_name(f".{final.name}.tmp"))
 
     def publish(self, name: str) -> None:
         """Give the temporary file its name; afterwards it survives a power cut."""
-        temporary = self.temporary(name)
+        temporary, final = self.temporary(name), self.inside(name)
         sync(temporary)
-        temporary.replace(self.path / name)
-        sync((self.path / name).parent)
+        temporary.replace(final)
+        sync(final.parent)
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file as a whole: whoever reads it sees the old or the new content."""
         self.temporary(name).write_bytes(content)
         self.publish(name)
 
-    def remove(self, name: str) -> None:
-        """Remove a file; nothing where there is none."""
-        self.inside(name).unlink(missing_ok=True)
-
-    def inside(self, name: str) -> Path:
-        """Return the path of a file of the run.
-
-        Raises
-        ------
-        StoreError
-            When a link leads out of the folder: nothing is read or removed there.
-        """
-        path = self.path / name
-        if path.is_symlink() or (path.parent != self.path and path.parent.is_symlink()):
-            raise StoreError(
-                f"{path} is a link; a run's files lie in its own folder: put the file itself there"
-            )
-        return path
-
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Be the only writer.
-
-        Raises
-        ------
-        RunLocked
-            When another process or thread is; it says which.
-        """
-        with storing(self, "taking the run's lock"):
-            self.work.mkdir(parents=True, exist_ok=True)
-            # thread_local=False: the thread that ends a run is often not the one that began it.
-            lock = FileLock(self.work / LOCK, timeout=_LOOK_S, poll_interval=_LOOK_S / 5, thread_local=False)
-            try:
-                lock.acquire()
-            except Timeout:
-                raise RunLocked(self._held_by()) from None
-        try:
+        """Be the only writer; RunLocked, which says who is, when another process or thread is."""
+        with ExitStack() as stack:
             with storing(self, "taking the run's lock"):
-                (self.work / HOLDER).write_text(json.dumps(_this_process()))
+                self.work.mkdir(parents=True, exist_ok=True)
+                # thread_local=False: the thread that ends a run is often not the one that began it.
+                lock = FileLock(
+                    self.inside(LOCK), timeout=_LOOK_S, poll_interval=_LOOK_S / 5, thread_local=False
+                )
+                try:
+                    stack.enter_context(lock)
+                except Timeout:
+                    raise RunLocked(self._held_by()) from None
+                self.inside(HOLDER).write_text(json.dumps(this_process()))
             yield
-        finally:
-            lock.release()
 
     @property
     def is_locked(self) -> bool:
         """Whether a living process of this machine writes to it."""
         try:
-            descriptor = os.open(self.work / LOCK, os.O_RDONLY)
+            with (self.work / LOCK).open("rb") as file:
+                # Shared: two that look do not see each other.
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
         except OSError:
             return False
-        try:
-            # Shared: two that look do not see each other.
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return True
-        finally:
-            os.close(descriptor)
         return False
 
-    def _held_by(self) -> str:
+    def _holder(self) -> dict[str, Any]:
+        """Return what the holder of the lock says of itself; nothing where that cannot be read."""
         try:
-            holder = json.loads((self.work / HOLDER).read_text())
+            return cast("dict[str, Any]", json.loads((self.work / HOLDER).read_bytes()))
+        except (OSError, ValueError):
+            return {}
+
+    def _held_by(self) -> str:
+        who = "another process"
+        if holder := self._holder():
             who = f"process {holder['pid']} of {holder['user']} on {holder['host']} since {holder['since']}"
-        except (OSError, ValueError, LookupError):
-            who = "another process"
         return f"{self.path} is being written by {who}: wait for its end, or choose another run_dir"
 
 
@@ -174,10 +144,9 @@ def storing(place: Folder | Path, doing: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        hint = "everything that was paid is still there; mend it and run again, or choose another folder"
         if error.errno in _FULL:
             hint = "make room and run again: everything that was paid is still there"
-        else:
-            hint = "everything that was paid is still there; mend it and run again, or choose another run_dir"
         raise StoreError(f"{place}: {doing} failed ({error}); {hint}") from error
 
 
@@ -189,6 +158,7 @@ def user_name() -> str:
         return str(os.getuid())
 
 
-def _this_process() -> dict[str, Any]:
+def this_process() -> dict[str, Any]:
+    """Return what tells others who holds a lock."""
     since = datetime.now(UTC).isoformat(timespec="seconds")
     return {"pid": os.getpid(), "user": user_name(), "host": socket.gethostname(), "since": since}

@@ -13,19 +13,27 @@ each segment tells by itself which attempts are open.
 import base64
 import json
 import os
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from speechframe.store.folder import Folder, storing
 from speechframe.store.schema import AUDIO, Row
 
-orjson: Any
+
+def _to_json(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+dumps: Callable[[Any], bytes]
+loads: Callable[[bytes | str], Any]
 try:
     import orjson
 except ImportError:  # it comes with the extra `speed`
-    orjson = None
+    dumps, loads = _to_json, json.loads
+else:
+    dumps, loads = orjson.dumps, orjson.loads
 
 MOST_ROWS, MOST_BYTES = 2048, 64 << 20
 """A segment that has so many is full."""
@@ -35,17 +43,7 @@ LOG = "log"
 
 @dataclass(slots=True)
 class Ended:
-    """How an attempt ended, for one row of its call.
-
-    Parameters
-    ----------
-    millicredits, basis
-        What the attempt cost and how that is known.
-    row
-        The row's record, if its call has ended with this attempt.
-    audio
-        The bytes of the record's audio.
-    """
+    """What the ledger says of an attempt for one row of its call, and the row's record if it has ended."""
 
     millicredits: int
     basis: str
@@ -54,266 +52,180 @@ class Ended:
 
 
 class Journal:
-    """The segments of a run while it is written, by one thread.
+    """The segments of a run while it is written, by one thread; another one may sync and close them.
 
-    Parameters
-    ----------
-    folder
-        The run's folder, locked.
-    number
-        Of the first segment: higher than that of any earlier one.
-    header
-        Columns of the ledger that are the same for all attempts of this process.
+    The run is locked, and the number higher than any earlier one. `header` has the columns of the ledger that
+    are the same for all attempts of this process.
     """
 
     def __init__(self, folder: Folder, number: int, header: Row) -> None:
         self._folder, self._header = folder, header
-        self._open: dict[str, list[Row]] = {}
-        self._files = _Files(folder, number, header)
+        self._open: dict[str, list[bytes]] = {}  # by call: lines of an attempt without an end
+        self._begin(number)
+
+    def _begin(self, number: int) -> None:
+        self._number, self._rows, self._size = number, 0, 0
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_EXCL
+        with storing(self._folder, "writing the journal"):
+            self._folder.inside(LOG).mkdir(parents=True, exist_ok=True)
+            # The lines are made first and removed last: where they are, there is a segment.
+            self._lines = os.open(self._folder.inside(_lines(number)), flags, 0o644)
+            self._blobs = os.open(self._folder.inside(_blobs(number)), flags, 0o644)
+        self._files: tuple[int, ...] = self._blobs, self._lines  # in the order in which they are synced
+        header = dumps({"header": self._header}) + b"\n"
+        self._write(self._lines, b"".join([header, *chain.from_iterable(self._open.values())]))
 
     @property
     def is_full(self) -> bool:
         """Whether the segment is to become a part."""
-        return self._files.rows >= MOST_ROWS or self._files.bytes >= MOST_BYTES
+        return self._rows >= MOST_ROWS or self._size >= MOST_BYTES
 
     def sent(
         self, call: str, attempt: int, lane: str, time: float, parts: Sequence[Row], **facts: Any
     ) -> None:
-        """Write that an attempt begins, before it does.
+        """Write that an attempt of a call (the key of its first row) begins, before it does.
 
-        Parameters
-        ----------
-        call
-            The key of the call's first row.
-        attempt
-            1 for the first of a call.
-        lane
-            Where it goes.
-        time
-            Seconds since 1970.
-        parts
-            For each row ``request_key``, ``take``, ``price``, ``millicredits`` (what the ledger is to count
-            should no end be written) and what the ledger says of it besides.
-        **facts
-            What the ledger says of the attempt besides.
+        `parts` has for each row ``request_key``, ``take``, ``price``, ``millicredits`` (what the ledger is to
+        count should no end be written) and what the ledger says of it besides, `facts` what it says of all.
         """
-        line = {
-            "sent": {"call": call, "attempt": attempt, "lane": lane, "time": time, **facts, "parts": parts}
-        }
+        sent = {"call": call, "attempt": attempt, "lane": lane, "time": time, **facts, "parts": parts}
+        line = dumps({"sent": sent}) + b"\n"
         self._open[call] = [line]
-        self._files.append(dumps(line))
+        self._write(self._lines, line)
 
     def noted(self, call: str, data: bytes) -> None:
         """Write what an open attempt needs to be gone on with after a crash; :meth:`sync` makes it last."""
-        line = {"noted": {"call": call, "data": base64.b64encode(data).decode()}}
+        line = dumps({"noted": {"call": call, "data": base64.b64encode(data).decode()}}) + b"\n"
         self._open[call].append(line)
-        self._files.append(dumps(line))
+        self._write(self._lines, line)
 
     def ended(self, call: str, status: str, costs: Sequence[Ended], **facts: Any) -> None:
-        """Write how an attempt ended; a row that is among `costs` counts from here on.
+        """Write how an attempt ended; a row whose record is among `costs` counts from here on.
 
-        Parameters
-        ----------
-        call
-            As in :meth:`sent`.
-        status
-            For the ledger.
-        costs
-            One for each of the call's rows.
-        **facts
-            What the ledger says of it: ``latency_ms``, ``trace_id``, ``balance_after``, ``error_code``.
+        There is one of `costs` for each row of the call. `facts` is what the ledger says besides, such as
+        ``latency_ms``, ``trace_id``, ``balance_after`` and ``error_code``.
         """
-        rows = [None if cost.row is None else self._placed(cost.row, cost.audio) for cost in costs]
-        ended = {"call": call, "status": status, **facts}
-        ended["costs"] = [[cost.millicredits, cost.basis] for cost in costs]
-        self._files.append(dumps({"ended": ended, "rows": rows}))
+        rows, prices = [], []
+        for cost in costs:
+            rows.append(None if cost.row is None else self._placed(cost.row, cost.audio))
+            prices.append([cost.millicredits, cost.basis])
+        ended = {"call": call, "status": status, **facts, "costs": prices}
+        self._write(self._lines, dumps({"ended": ended, "rows": rows}) + b"\n")
         self._open.pop(call, None)
 
     def kept(self, row: Row, audio: bytes | None) -> None:
         """Write the record of a row for which no attempt was made."""
-        self._files.append(dumps({"kept": self._placed(row, audio)}))
+        self._write(self._lines, dumps({"kept": self._placed(row, audio)}) + b"\n")
 
     def _placed(self, row: Row, audio: bytes | None) -> Row:
         """Return a record with the place of its audio, which is written first."""
-        self._files.rows += 1
+        self._rows += 1
         if audio is None:
             return row
-        place = [self._files.bytes, len(audio), row.get(AUDIO)]
-        self._files.append_bytes(audio)
-        return {**row, AUDIO: place}
-
-    def sync(self) -> None:
-        """Make all lines so far survive a power cut."""
-        self._files.sync()
-
-    def roll(self) -> Callable[[], int]:
-        """Begin a new segment; return what closes the one before and returns its number, in any thread."""
-        before = self._files
-        self._files = _Files(self._folder, before.number + 1, self._header)
-        for lines in self._open.values():
-            for line in lines:
-                self._files.append(dumps(line))
-        return before.close
-
-    def close(self) -> int:
-        """Close the last segment and return its number."""
-        return self._files.close()
-
-
-class _Files:
-    """The two files of one segment."""
-
-    def __init__(self, folder: Folder, number: int, header: Row) -> None:
-        self._folder, self.number = folder, number
-        self.rows = self.bytes = 0
-        self._is_closed = False
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_EXCL
-        with storing(folder, "writing the journal"):
-            (folder.work / LOG).mkdir(parents=True, exist_ok=True)
-            # The lines are made first and removed last: where they are, there is a segment.
-            self._lines = os.open(folder.work / _lines(number), flags, 0o644)
-            self._blobs = os.open(folder.work / _blobs(number), flags, 0o644)
-        self._closing = threading.Lock()
-        self.append(dumps({"header": header}))
-
-    def append(self, line: bytes) -> None:
-        self._write(self._lines, line + b"\n")
-
-    def append_bytes(self, data: bytes) -> None:
-        self._write(self._blobs, data)
-        self.bytes += len(data)
+        row = {**row, AUDIO: [self._size, len(audio), row.get(AUDIO)]}
+        self._write(self._blobs, audio)
+        self._size += len(audio)
+        return row
 
     def _write(self, file: int, data: bytes) -> None:
-        left = memoryview(data)
         try:
-            while left:
-                left = left[os.write(file, left) :]
+            while data:
+                data = data[os.write(file, data) :]
         except OSError:
             # Entered now only: most writes succeed, and there are three for each call.
             with storing(self._folder, "writing the journal"):
                 raise
 
     def sync(self) -> None:
-        with self._closing, storing(self._folder, "writing the journal"):
-            if not self._is_closed:
-                os.fsync(self._blobs)
-                os.fsync(self._lines)
+        """Make all lines so far survive a power cut."""
+        with storing(self._folder, "writing the journal"):
+            for file in self._files:
+                os.fsync(file)
+
+    def roll(self) -> Callable[[], int]:
+        """Begin a new segment; return what closes the one before and returns its number, in any thread."""
+        number, files = self._number, self._files
+        self._begin(number + 1)
+        return lambda: self._close(number, files)
 
     def close(self) -> int:
-        self.sync()
-        with self._closing:
-            if not self._is_closed:
-                self._is_closed = True
-                os.close(self._lines)
-                os.close(self._blobs)
-        return self.number
+        """Close the last segment and return its number."""
+        files, self._files = self._files, ()
+        return self._close(self._number, files)
+
+    def _close(self, number: int, files: tuple[int, ...]) -> int:
+        with storing(self._folder, "writing the journal"):
+            for file in files:
+                os.fsync(file)
+                os.close(file)
+        return number
 
 
 @dataclass(slots=True)
 class Contents:
-    """What a segment tells.
+    """What segments tell."""
 
-    Attributes
-    ----------
-    attempts
-        Rows of the ledger.
-    rows
-        Records; their audio is ``[offset, length, name]`` in the file of bytes.
-    open
-        By call: ``sent`` of an attempt without an end, and what it noted (None without).
-    closed
-        Calls of which an attempt has ended here.
-    """
-
-    attempts: list[Row] = field(default_factory=list)
-    rows: list[Row] = field(default_factory=list)
+    attempts: list[Row] = field(default_factory=list)  # rows of the ledger
+    rows: list[Row] = field(default_factory=list)  # records; `audio` is [offset, length, name] in the bytes
     open: dict[str, tuple[Row, bytes | None]] = field(default_factory=dict)
-    closed: set[str] = field(default_factory=set)
+    """By call: ``sent`` of an attempt without an end, and what it noted."""
 
 
-def read_contents(folder: Folder, number: int) -> Contents:
-    """Return what a segment tells so far, whoever writes to it.
+def read_contents(folder: Folder, *numbers: int) -> Contents:
+    """Return what segments tell so far, whoever writes to them; several are given in their order.
 
     Raises
     ------
     FileNotFoundError
-        When it has become a part meanwhile.
+        When one has become a part meanwhile.
     """
     contents, header = Contents(), {}
-    for line in _whole_lines(folder, number):
-        if "header" in line:
-            header = line["header"]
-        elif "sent" in line:
-            contents.open[line["sent"]["call"]] = (line["sent"], None)
-        elif "kept" in line:
-            contents.rows.append(line["kept"])
-        elif "noted" in line:
-            sent, _ = contents.open[line["noted"]["call"]]
-            contents.open[sent["call"]] = (sent, base64.b64decode(line["noted"]["data"]))
-        else:
-            ended = line["ended"]
-            sent, _ = contents.open.pop(ended["call"])
-            contents.closed.add(ended["call"])
-            contents.attempts += ledger_rows(header, sent, ended, line["rows"])
-            contents.rows += [row for row in line["rows"] if row is not None]
+    for number in numbers:
+        data = folder.inside(_lines(number)).read_bytes()
+        for line in map(loads, data[: data.rfind(b"\n") + 1].splitlines()):
+            if "header" in line:
+                header = line["header"]
+            elif "sent" in line:
+                contents.open[line["sent"]["call"]] = (line["sent"], None)
+            elif "kept" in line:
+                contents.rows.append(line["kept"])
+            elif "noted" in line:
+                sent, _ = contents.open[line["noted"]["call"]]
+                contents.open[sent["call"]] = (sent, base64.b64decode(line["noted"]["data"]))
+            else:
+                sent, _ = contents.open.pop(line["ended"]["call"])
+                _add_ended(contents, header, sent, line["ended"], line["rows"])
     return contents
 
 
-def open_attempts(folder: Folder) -> list[tuple[Row, bytes | None]]:
-    """Return ``sent`` of every attempt without an end, and what it noted; the run is locked."""
-    found: dict[str, tuple[Row, bytes | None]] = {}
-    for number in segments(folder):
-        contents = read_contents(folder, number)
-        for call in contents.closed - contents.open.keys():
-            found.pop(call, None)
-        found.update(contents.open)
-    return list(found.values())
-
-
-def ledger_rows(header: Row, sent: Row, ended: Row, rows: Sequence[Row | None]) -> Iterator[Row]:
-    """Yield the rows of the ledger that one attempt has: one for each row of its call."""
-    of_attempt = {name: value for name, value in sent.items() if name not in {"call", "parts"}}
-    of_end = {name: value for name, value in ended.items() if name not in {"call", "costs"}}
-    for part, (millicredits, basis), row in zip(sent["parts"], ended["costs"], rows, strict=True):
-        seconds = row.get("audio_seconds") if row is not None else None
-        cost = {"credits": millicredits / 1000, "credits_basis": basis, "audio_seconds": seconds}
-        tags = {**(header.get("tags") or {}), **(part.get("tags") or {})}
-        yield {**header, **of_attempt, **part, **of_end, **cost, "tags": tags}
+def _add_ended(contents: Contents, header: Row, sent: Row, ended: Row, rows: Sequence[Row | None]) -> None:
+    """Add an attempt that has ended: a row of the ledger for each row of its call, and their records."""
+    attempt = {**header, **sent, **ended}
+    parts, costs = sent["parts"], ended["costs"]
+    del attempt["call"], attempt["parts"], attempt["costs"]
+    for part, (millicredits, basis), row in zip(parts, costs, rows, strict=True):
+        entry = {**attempt, **part, "credits": millicredits / 1000, "credits_basis": basis}
+        entry["audio_seconds"] = None if row is None else row.get("audio_seconds")
+        entry["tags"] = [*{**(header.get("tags") or {}), **(part.get("tags") or {})}.items()]
+        contents.attempts.append(entry)
+        if row is not None:
+            contents.rows.append(row)
 
 
 def segments(folder: Folder) -> list[int]:
     """Return the numbers of the segments in the journal, the oldest first."""
-    return sorted(int(path.stem) for path in (folder.work / LOG).glob("*.jsonl"))
+    return sorted(int(path.stem) for path in folder.inside(LOG).glob("*.jsonl"))
 
 
 def blobs_of(folder: Folder, number: int) -> int:
     """Return a descriptor of a segment's bytes, to be closed."""
-    return os.open(folder.work / _blobs(number), os.O_RDONLY)
+    return os.open(folder.inside(_blobs(number)), os.O_RDONLY)
 
 
 def remove_segment(folder: Folder, number: int) -> None:
     """Remove a segment that has become a part."""
-    (folder.work / _blobs(number)).unlink(missing_ok=True)
-    (folder.work / _lines(number)).unlink(missing_ok=True)
-
-
-def dumps(value: Any) -> bytes:
-    """Return a line of the journal."""
-    if orjson is not None:
-        line: bytes = orjson.dumps(value)
-        return line
-    return json.dumps(value, separators=(",", ":")).encode()
-
-
-def loads(line: bytes | str) -> Any:
-    """Return what a line of the journal says."""
-    return json.loads(line) if orjson is None else orjson.loads(line)
-
-
-def _whole_lines(folder: Folder, number: int) -> Iterator[Mapping[str, Any]]:
-    data = (folder.work / _lines(number)).read_bytes()
-    for line in data[: data.rfind(b"\n") + 1].splitlines():
-        yield loads(line)
+    folder.inside(_blobs(number)).unlink(missing_ok=True)
+    folder.inside(_lines(number)).unlink(missing_ok=True)
 
 
 def _lines(number: int) -> str:

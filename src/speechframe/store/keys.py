@@ -7,13 +7,7 @@ PERSON = b"speechframe-call"
 
 
 def call_key(base_key: str, take: int) -> str:
-    """Return the key of a take of a call; take 0 has the call's own key.
-
-    Examples
-    --------
-    >>> call_key("00" * 16, 0) == "00" * 16
-    True
-    """
+    """Return the key of a take of a call; take 0 has the call's own key."""
     if not take:
         return base_key
     digest = hashlib.blake2b(f"{base_key} take {take}".encode(), digest_size=KEY_BYTES, person=PERSON)

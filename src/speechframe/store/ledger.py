@@ -17,21 +17,10 @@ FAILED_STATUSES = frozenset({"failed", "charged_unknown", "retried"})
 def attempts(
     folder: Folder, columns: Sequence[str] | None = None, *, known: Collection[int] = ()
 ) -> Iterator[tuple[int | None, pa.Table]]:
-    """Yield the attempts that have ended, a segment at a time, the oldest first.
+    """Yield the attempts that have ended, a segment at a time, the oldest first, in the order of their ends.
 
-    Parameters
-    ----------
-    folder
-        The run's folder.
-    columns
-        Some of :data:`LEDGER`; None for all.
-    known
-        Numbers that were yielded before and are not wanted again.
-
-    Yields
-    ------
-    tuple
-        The segment's number, None while it may still grow; its attempts in the order of their ends.
+    Each comes with the segment's number, None while it may still grow. Segments whose number is `known` are
+    left out. `columns` are some of :data:`LEDGER`.
     """
     schema = LEDGER if columns is None else pa.schema([LEDGER.field(name) for name in columns])
 
@@ -52,10 +41,6 @@ def attempts(
         yield None, pa.Table.from_batches([parts.table_of(contents.attempts, schema)], schema)
 
 
-def ledger(folder: Folder, columns: Sequence[str] | None = None) -> pa.Table:
-    """Return every attempt that has ended, by the time it was sent; see :func:`attempts`."""
-    wanted = list(LEDGER.names if columns is None else columns)
-    tables = [table for _, table in attempts(folder, [*dict.fromkeys([*wanted, "time"])])]
-    if not tables:
-        return LEDGER.empty_table().select(wanted)
-    return pa.concat_tables(tables).sort_by("time").select(wanted)
+def ledger(folder: Folder) -> pa.Table:
+    """Return every attempt that has ended, by the time it was sent."""
+    return pa.concat_tables([LEDGER.empty_table(), *(table for _, table in attempts(folder))]).sort_by("time")

@@ -18,34 +18,19 @@ FILE = "run.json"
 
 @dataclass
 class TableEntry:
-    """A table that was handed in.
+    """A table that was handed in."""
 
-    Parameters
-    ----------
-    file
-        ``input/0001.parquet`` and so on.
-    rows
-        How many.
-    id_column
-        The caller's column of row ids; None for the index or the row's number.
-    names
-        Our columns whose name the caller has too, and what they are called beside it.
-    arguments
-        Argument to where its values come from: ``{"constant": value}`` or ``{"column": name}``; of a list
-        with a value for each row, ``{"values": true}``: it is known of this table only.
-    hidden
-        Our columns that the caller's table has already, under whatever name: shown only when asked for.
-    invalid
-        Rows that cannot be sent.
-    """
-
-    file: str
+    file: str  # input/0001.parquet and so on
     rows: int
-    id_column: str | None = None
+    id_column: str | None = None  # None for the index or the row's number
     names: dict[str, str] = field(default_factory=dict)
+    """Our columns whose name the caller has too, and what they are called beside it."""
     arguments: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Argument to where its values come from: ``{"constant": value}`` or ``{"column": name}``; of a list
+    with a value for each row, ``{"values": true}``: it is known of this table only."""
     hidden: list[str] = field(default_factory=list)
-    invalid: int = 0
+    """Our columns that the caller's table has already, under whatever name: shown only when asked for."""
+    invalid: int = 0  # rows that cannot be sent
 
     def name_of(self, column: str) -> str:
         """Return what our column is called in this table."""
@@ -54,50 +39,22 @@ class TableEntry:
 
 @dataclass
 class Manifest:
-    """The content of run.json. Never a key.
+    """The content of run.json. Never a key."""
 
-    Parameters
-    ----------
-    run_id
-        Unique; stands in idempotency keys and in the ledger.
-    operation
-        What the run does.
-    service
-        Identity of the service.
-    columns
-        The backend's columns, as an Arrow schema in Base64.
-    key_fingerprint
-        What tells the key apart without being one.
-    is_local
-        It was made by an embedded local service.
-    state
-        ``planned``, ``running``, ``finished`` or ``stopped``.
-    stopped_because, stopped_words
-        Why it ended early, as a word and as a sentence.
-    max_credits
-        The run's budget over all its calls; None without one.
-    facts
-        What the backend found out about its service.
-    remark
-        What people are to know of such a run.
-    tables
-        The newest last: it is the run's table.
-    """
-
-    run_id: str
+    run_id: str  # unique; stands in idempotency keys and in the ledger
     operation: str
     service: str
-    columns: str
-    key_fingerprint: str = ""
-    is_local: bool = False
+    columns: str  # the backend's, as `described` returns them
+    key_fingerprint: str = ""  # tells the key apart without being one
+    is_local: bool = False  # made by an embedded local service
     created_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     version: str = ""
-    state: str = "planned"
-    stopped_because: str | None = None
+    state: str = "planned"  # or running, finished, stopped
+    stopped_because: str | None = None  # why it ended early, as a word and as a sentence
     stopped_words: str | None = None
-    max_credits: float | None = None
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    remark: str | None = None
+    max_credits: float | None = None  # over all its calls
+    facts: Mapping[str, Any] = field(default_factory=dict)  # what the backend found out about its service
+    remark: str | None = None  # what people are to know of such a run
     tables: list[TableEntry] = field(default_factory=list)
     layout: int = LAYOUT
 
@@ -118,7 +75,7 @@ class Manifest:
 
 
 def described(schema: pa.Schema) -> str:
-    """Return a schema as :attr:`Manifest.columns` holds it."""
+    """Return a schema as :attr:`Manifest.columns` holds it: as Arrow writes it, in Base64."""
     return base64.b64encode(schema.remove_metadata().serialize()).decode()
 
 
@@ -136,21 +93,17 @@ def read_manifest(folder: Folder) -> Manifest:
     """
     try:
         content = json.loads(folder.read(FILE))
+        layout = content.get("layout") if isinstance(content, dict) else None
+        if layout == LAYOUT:
+            content["tables"] = [TableEntry(**entry) for entry in content.get("tables", ())]
+            return Manifest(**{f.name: content[f.name] for f in fields(Manifest) if f.name in content})
     except (FileNotFoundError, NotADirectoryError):
         raise NotARun(f"{folder.path} is no run folder: it has no {FILE}; give the folder of a run") from None
     except OSError as error:
         raise StoreError(f"{folder.path}: {FILE} cannot be read ({error})") from error
-    except ValueError as error:
+    except (ValueError, TypeError, AttributeError) as error:
         raise StoreError(f"{folder.path}: {FILE} is damaged ({error}); restore it from a copy") from None
-    layout = content.get("layout") if isinstance(content, dict) else None
-    if layout != LAYOUT:
-        raise RunMismatch(
-            f"{folder.path} has layout {layout!r}, this version reads layout {LAYOUT}: open it with the "
-            "version that made it, or make the run anew in another folder"
-        )
-    known = {f.name for f in fields(Manifest)}
-    try:
-        tables = [TableEntry(**entry) for entry in content.get("tables", ())]
-        return Manifest(**{name: content[name] for name in known & content.keys()} | {"tables": tables})
-    except (TypeError, ValueError, AttributeError) as error:
-        raise StoreError(f"{folder.path}: {FILE} is damaged ({error}); restore it from a copy") from None
+    raise RunMismatch(
+        f"{folder.path} has layout {layout!r}, this version reads layout {LAYOUT}: open it with the version "
+        "that made it, or make the run anew in another folder"
+    )

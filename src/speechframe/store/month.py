@@ -14,13 +14,7 @@ BUSY_S = 10.0
 
 
 def month_of(unix_time: float) -> str:
-    """Return the calendar month of a time, in UTC.
-
-    Examples
-    --------
-    >>> month_of(1_796_083_199.0), month_of(1_796_083_200.0)
-    ('2026-11', '2026-12')
-    """
+    """Return the calendar month of a time in UTC, such as ``2026-11``."""
     return datetime.fromtimestamp(unix_time, UTC).strftime("%Y-%m")
 
 
@@ -30,37 +24,14 @@ class MonthFile:
     A running process may spend what it was allotted without asking again. One that is killed keeps all of
     its allotment, so the sum is never too low; :meth:`correct` puts that right when its run is opened again.
 
-    Parameters
-    ----------
-    folder
-        Folder of the files of all keys, made when missing.
-    account
-        What tells this key of this service from others, without being the key.
-    run
-        Id of the run.
-
-    Raises
-    ------
-    StoreError
-        When the file cannot be used. So do all methods.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     first, second = (MonthFile(Path(folder), "api.example.com/0f3a", run) for run in ("one", "two"))
-    ...     first.allot("2026-11", 900, limit=1000), second.allot("2026-11", 200, limit=1000)
-    (900, 0)
+    `account` tells this key of this service from others, without being the key; `run` is the run's id. The
+    folder has the files of all keys, and is made when missing. All methods raise StoreError when the file
+    cannot be used.
     """
 
     def __init__(self, folder: Path, account: str, run: str) -> None:
         self.path = folder / f"{blake2b(account.encode(), digest_size=16).hexdigest()}.sqlite3"
         self._run = run
-        with self._transaction(folder) as file:
-            file.execute(
-                "CREATE TABLE IF NOT EXISTS allotted (month TEXT, run TEXT, millicredits INTEGER, "
-                "PRIMARY KEY (month, run)) WITHOUT ROWID"
-            )
 
     def correct(self, spent: Mapping[str, int]) -> None:
         """Replace what the run was allotted by what it has spent, by month."""
@@ -70,18 +41,9 @@ class MonthFile:
             file.executemany("INSERT INTO allotted VALUES (?, ?, ?)", rows)
 
     def allot(self, month: str, needed: int, *, limit: int, share: int = 1) -> int:
-        """Allot the run `needed` more, or a part of what is left if that is more; return how much.
+        """Allot the run `needed` more of the month's `limit`, if so much is left; return how much.
 
-        Parameters
-        ----------
-        month
-            As :func:`month_of` has it.
-        needed
-            The least that is of use: nothing is allotted where less is left.
-        limit
-            Of all runs of the key in the month.
-        share
-            The largest part to allot is one in so many of what is left; 1 for no more than `needed`.
+        It is one part in `share` of what is left where that is more.
         """
         with self._transaction() as file:
             left = limit - self._total(file, month)
@@ -113,14 +75,17 @@ class MonthFile:
         )
 
     @contextmanager
-    def _transaction(self, folder: Path | None = None) -> Iterator[sqlite3.Connection]:
-        """Open the file for one transaction, which no other process can interrupt."""
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """Open the file, or make it, for one transaction, which no other process can interrupt."""
         try:
-            if folder is not None:
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             # A rollback journal, not WAL, which does not work on network file systems.
             with closing(sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None)) as file:
                 file.execute("BEGIN IMMEDIATE")
+                file.execute(
+                    "CREATE TABLE IF NOT EXISTS allotted (month TEXT, run TEXT, millicredits INTEGER, "
+                    "PRIMARY KEY (month, run)) WITHOUT ROWID"
+                )
                 yield file
                 file.execute("COMMIT")
         except (sqlite3.Error, OSError, OverflowError) as error:

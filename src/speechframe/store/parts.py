@@ -7,8 +7,7 @@ segment is cut.
 
 import base64
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +19,6 @@ from speechframe.store import journal
 from speechframe.store.folder import Folder, storing
 from speechframe.store.schema import (
     AUDIO,
-    AUDIO_TYPE,
     FINISHED,
     LEDGER,
     NOTED,
@@ -43,6 +41,11 @@ RECORDS = "spf:records"
 are small, so that reading a million keys from them takes over a second; from here it takes a tenth."""
 
 
+def file_name(kind: str, number: int) -> str:
+    """Return the name of a file of a segment, such as ``parts/000001.parquet``."""
+    return f"{kind}/{number:06d}.parquet"
+
+
 def cut_numbers(folder: Folder) -> list[int]:
     """Return the numbers of the segments that have become parts."""
     return [int(name.partition(".")[0]) for name in folder.names(ATTEMPTS)]
@@ -54,62 +57,54 @@ def next_number(folder: Folder) -> int:
 
 
 def cut(folder: Folder, number: int, columns: pa.Schema) -> None:
-    """Make a closed segment a part.
-
-    Parameters
-    ----------
-    folder
-        The run's folder, locked.
-    number
-        Of the segment.
-    columns
-        What the run's backend keeps of an answer.
-    """
+    """Make a closed segment a part; the run is locked, and its backend keeps `columns` of an answer."""
     with storing(folder, "writing a part"):
-        if folder.exists(file_name(ATTEMPTS, number)):
-            # An earlier process was killed while it removed the segment, which is cut.
-            journal.remove_segment(folder, number)
-            return
-        contents = journal.read_contents(folder, number)
-        if not contents.rows and not contents.attempts:
-            journal.remove_segment(folder, number)
-            return
-        finished = [row for row in contents.rows if row["status"] in FINISHED]
-        others = [row for row in contents.rows if row["status"] not in FINISHED]
-        schema = part_schema(columns)
-        if finished:
-            _write(folder, file_name(PARTS, number), schema, record_batches(folder, number, finished, schema))
-        if others:
-            failures = failed_schema(columns)
-            batches = record_batches(folder, number, others, failures)
-            _write(folder, file_name(FAILED, number), failures, batches)
-        note = {RECORDS: records_note([*others, *finished])}
-        attempts = [table_of(contents.attempts, LEDGER)]
-        _write(folder, file_name(ATTEMPTS, number), LEDGER, attempts, note)
+        # Else an earlier process cut the segment, and was killed while it removed it.
+        if not folder.exists(file_name(ATTEMPTS, number)):
+            contents = journal.read_contents(folder, number)
+            finished = [row for row in contents.rows if row["status"] in FINISHED]
+            others = [row for row in contents.rows if row["status"] not in FINISHED]
+            schema = part_schema(columns)
+            # Of a call that failed, `failed/` has what a repeat needs, too.
+            failed_schema = pa.schema([*schema, (NOTED, pa.string()), (PACK, pa.string())])
+            for kind, rows, kept in ((PARTS, finished, schema), (FAILED, others, failed_schema)):
+                if rows:
+                    _write(folder, file_name(kind, number), kept, record_batches(folder, number, rows, kept))
+            if contents.rows or contents.attempts:
+                keys = "".join([row["request_key"] for row in [*others, *finished]])
+                codes = [STATUSES.index(row["status"]) for row in [*others, *finished]]
+                note = base64.b64encode(bytes.fromhex(keys) + bytes(codes)).decode()
+                attempts = [table_of(contents.attempts, LEDGER)]
+                _write(folder, file_name(ATTEMPTS, number), LEDGER, attempts, **{RECORDS: note})
         journal.remove_segment(folder, number)
 
 
 def recover(folder: Folder, columns: pa.Schema, log: journal.Journal, time: float) -> None:
     """Say of every attempt that has no end that it may have been billed, and cut what earlier writers left.
 
-    Parameters
-    ----------
-    folder
-        The run's folder, locked.
-    columns
-        What the run's backend keeps of an answer.
-    log
-        The journal of this process.
-    time
-        Seconds since 1970.
+    It is said in `log`, the journal of this process. `time` is in seconds since 1970.
     """
     with storing(folder, "reading the journal"):
         before = journal.segments(folder)[:-1]
-        for sent, noted in journal.open_attempts(folder):
-            costs = [
-                journal.Ended(part["millicredits"], "unknown", _lost(sent, part, noted, time))
-                for part in sent["parts"]
-            ]
+        for sent, noted in journal.read_contents(folder, *before).open.values():
+            costs = []
+            for part in sent["parts"]:
+                row = {
+                    name: part.get(name) for name in ("request_key", "take", "model", "locale", "voice_id")
+                }
+                row |= {
+                    "status": "charged_unknown",
+                    "error_code": "Interrupted",
+                    "error_message": "the process that sent this call ended before an answer came",
+                    "billed_characters": part.get("characters"),
+                    "credits": part["price"] / 1000,
+                    "attempts": sent["attempt"],
+                    "lane": sent["lane"],
+                    "finished_at": time,
+                    NOTED: noted.hex() if noted is not None else None,
+                    PACK: sent["call"] if len(sent["parts"]) > 1 else None,
+                }
+                costs.append(journal.Ended(part["millicredits"], "unknown", row))
             log.sent(**sent)
             log.ended(sent["call"], "charged_unknown", costs)
         log.sync()
@@ -123,9 +118,9 @@ def failures(folder: Folder) -> dict[str, Row]:
     Each has ``status``, ``finished_at``, :data:`NOTED` and :data:`PACK`; rows of one pack are in its order.
     """
     found: dict[str, Row] = {}
+    columns = ["request_key", "status", "finished_at", NOTED, PACK]
     with storing(folder, "reading the failed calls"):
         for name in folder.names(FAILED):
-            columns = ["request_key", "status", "finished_at", NOTED, PACK]
             for row in pq.read_table(folder.source(f"{FAILED}/{name}"), columns=columns).to_pylist():
                 found.pop(row["request_key"], None)
                 found[row["request_key"]] = row
@@ -135,54 +130,20 @@ def failures(folder: Folder) -> dict[str, Row]:
 def spent_by_month(folder: Folder) -> dict[str, int]:
     """Return what all attempts of a run have cost, by its ledger, in thousandths of a credit.
 
-    Raises
-    ------
-    StoreError
-        When a file of the ledger is missing: what was spent cannot be told then.
+    StoreError when a file of the ledger is missing: what was spent cannot be told then.
     """
-    numbers = set(cut_numbers(folder))
-    lost = [name for name in folder.names(PARTS) if int(name.partition(".")[0]) not in numbers]
-    if lost:
+    names, columns = folder.names(ATTEMPTS), ["time", "credits"]
+    if lost := [name for name in folder.names(PARTS) if name not in names]:
         raise StoreError(
             f"{folder.path}: {ATTEMPTS}/{lost[0]} is missing, so what the run has spent is not known and a "
             "limit cannot be kept; put the file back, or resume with max_credits=inf where no rule forbids it"
         )
-    credits: dict[str, float] = {}
     with storing(folder, "reading the ledger"):
-        for name in folder.names(ATTEMPTS):
-            table = pq.read_table(folder.source(f"{ATTEMPTS}/{name}"), columns=["time", "credits"])
-            months = pc.strftime(table["time"], "%Y-%m")
-            sums = pa.table([months, table["credits"]], ["month", "credits"]).group_by("month")
-            for row in sums.aggregate([("credits", "sum")]).to_pylist():
-                credits[row["month"]] = credits.get(row["month"], 0.0) + (row["credits_sum"] or 0.0)
-    return {month: round(1000 * amount) for month, amount in credits.items()}
-
-
-def _lost(sent: Row, part: Row, noted: bytes | None, time: float) -> Row:
-    words = "the process that sent this call ended before an answer came"
-    return {
-        **{name: part.get(name) for name in ("request_key", "take", "model", "locale", "voice_id")},
-        "status": "charged_unknown",
-        "error_code": "Interrupted",
-        "error_message": words,
-        "billed_characters": part.get("characters"),
-        "credits": part["price"] / 1000,
-        "attempts": sent["attempt"],
-        "lane": sent["lane"],
-        "finished_at": time,
-        NOTED: noted.hex() if noted is not None else None,
-        PACK: sent["call"] if len(sent["parts"]) > 1 else None,
-    }
-
-
-def failed_schema(columns: pa.Schema) -> pa.Schema:
-    """Return the columns of ``failed/``: those of parts, and what a repeat of the call needs."""
-    return pa.schema([*part_schema(columns), (NOTED, pa.string()), (PACK, pa.string())])
-
-
-def file_name(kind: str, number: int) -> str:
-    """Return the name of a file of a segment, such as ``parts/000001.parquet``."""
-    return f"{kind}/{number:06d}.parquet"
+        tables = [pq.read_table(folder.source(f"{ATTEMPTS}/{name}"), columns=columns) for name in names]
+    spent = pa.concat_tables([LEDGER.empty_table().select(columns), *tables])
+    spent = spent.append_column("month", pc.strftime(spent["time"], "%Y-%m"))
+    sums = spent.group_by("month").aggregate([("credits", "sum")]).to_pylist()
+    return {row["month"]: round(1000 * (row["credits_sum"] or 0.0)) for row in sums}
 
 
 def record_batches(
@@ -190,21 +151,7 @@ def record_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yield records of a segment with their audio, a row group at a time.
 
-    Parameters
-    ----------
-    folder
-        The run's folder.
-    number
-        Of the segment.
-    rows
-        Of :func:`journal.read_contents`.
-    schema
-        The columns; without ``audio`` no bytes are read.
-
-    Raises
-    ------
-    FileNotFoundError
-        When the segment has become a part meanwhile.
+    Without ``audio`` in the schema no bytes are read. FileNotFoundError when the segment has become a part.
     """
     group: list[Row] = []
     size = 0
@@ -229,54 +176,33 @@ def record_batches(
 
 def table_of(rows: Sequence[Row], schema: pa.Schema) -> pa.RecordBatch:
     """Return records or rows of the ledger, as the journal holds them, as Arrow."""
-    arrays = [_array([row.get(field.name) for row in rows], field.type) for field in schema]
+    arrays: list[pa.Array[Any]] = []
+    for field in schema:
+        values: list[Any] = [row.get(field.name) for row in rows]
+        if field.type == TIME:
+            microseconds = pc.round(pc.multiply(pa.array(values, pa.float64()), 1e6))
+            arrays.append(microseconds.cast(pa.int64()).cast(TIME))
+            continue
+        if field.type == WORDS_TYPE:
+            names = [part.name for part in WORDS_TYPE.value_type]
+            values = [words and [dict(zip(names, word, strict=True)) for word in words] for words in values]
+        arrays.append(pa.array(values, field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _array(values: list[Any], kind: pa.DataType) -> "pa.Array[Any]":
-    if kind == TIME:
-        return pa.array([None if v is None else datetime.fromtimestamp(v, UTC) for v in values], kind)
-    if kind == WORDS_TYPE:
-        names = [field.name for field in WORDS_TYPE.value_type]
-        return pa.array(
-            [None if v is None else [dict(zip(names, word, strict=True)) for word in v] for v in values], kind
-        )
-    if pa.types.is_map(kind):
-        return pa.array([None if v is None else list(v.items()) for v in values], kind)
-    return pa.array(values, kind)
-
-
-def records_note(rows: Sequence[Row]) -> str:
-    """Return what :data:`RECORDS` holds, of records in this order."""
-    keys = bytes.fromhex("".join(row["request_key"] for row in rows))
-    statuses = bytes(STATUSES.index(row["status"]) for row in rows)
-    return base64.b64encode(keys + statuses).decode()
-
-
 def _write(
-    folder: Folder,
-    name: str,
-    schema: pa.Schema,
-    batches: Iterable[pa.RecordBatch],
-    note: Mapping[str, str] | None = None,
+    folder: Folder, name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch], **note: str
 ) -> None:
-    # Audio is compressed already, or is not worth the time.
-    leaves = _leaves(schema)
-    compression: dict[str, Any] = {
-        leaf: "none" if leaf.startswith(AUDIO + ".") else "zstd" for leaf in leaves
-    }
+    flat = [field.name for field in schema if not pa.types.is_nested(field.type)]
     with pq.ParquetWriter(
-        folder.temporary(name), schema, compression=compression, use_dictionary=False
+        folder.temporary(name),
+        schema,
+        # Audio is compressed already, or is not worth the time; its least and largest bytes help nobody.
+        compression=dict.fromkeys(flat, "zstd"),
+        write_statistics=flat,
+        use_dictionary=False,
     ) as writer:
         for batch in batches:
             writer.write_batch(batch)
-        writer.add_key_value_metadata(dict(note or {}))
+        writer.add_key_value_metadata(note)
     folder.publish(name)
-
-
-def _leaves(schema: pa.Schema) -> Iterator[str]:
-    for field in schema:
-        if field.type == AUDIO_TYPE:
-            yield from (f"{field.name}.{leaf.name}" for leaf in AUDIO_TYPE)
-        elif not pa.types.is_nested(field.type):
-            yield field.name

@@ -1,26 +1,224 @@
-"""Where a run is: a folder of this machine, or an address such as ``s3://bucket/run``."""
+"""Where a run is: a folder of this machine, or an address such as ``s3://bucket/run``.
 
+At an address immutable files are put whole. The journal, the lock and unfinished files stay on this machine,
+in ``~/.local/state/speechframe/remote``: a run that crashed is resumed on the machine that wrote it, and read
+from any. A small file at the address says which machine writes, or has crashed while it did: others do not.
+"""
+
+import hashlib
+import io
+import json
 import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
-from speechframe.errors import StoreError
+from tenacity import RetryCallState, retry, retry_if_not_exception_type, stop_after_attempt
+from tenacity.wait import wait_random_exponential
+
+from speechframe.errors import RunLocked, StoreError
 from speechframe.settings.typed import expanded, is_address
-from speechframe.store.folder import Folder
-from speechframe.store.remote_folder import BUCKETS, Address, RemoteFolder, protocols_of
+from speechframe.store.folder import Folder, storing, this_process
+from speechframe.store.manifest import FILE as RUN_FILE
+
+HOLDER, TOKEN = "lock.json", "token"
+
+BUCKETS = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss"})
+"""Object stores: what comes first in a path is a bucket, and a file appears when its last byte has come."""
+
+# What a filesystem says of the file, not of the way to it: another attempt would hear the same.
+_FINAL = (
+    FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError, ImportError,
+)  # fmt: skip
 
 
-def open_folder(path: "str | os.PathLike[str] | Folder", filesystem: Any = None) -> Folder:
-    """Return the folder of a run.
+def _give_up(state: RetryCallState) -> None:
+    error = state.outcome.exception() if state.outcome else None  # clients of stores raise what they like
+    raise OSError(f"{type(error).__name__}: {error}") from error
 
-    Parameters
-    ----------
-    path
-        A local path, an address (``s3://bucket/run``) of any filesystem that fsspec knows, or, with
-        `filesystem`, a path on that.
-    filesystem
-        A filesystem of fsspec; without it fsspec finds options and credentials by itself.
+
+_again = retry(
+    stop=stop_after_attempt(6),
+    wait=wait_random_exponential(0.2, 8.0),
+    retry=retry_if_not_exception_type(_FINAL),
+    retry_error_callback=_give_up,
+)
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a run or a file of it is: for people (never with a password), and on its filesystem."""
+
+    text: str
+    on_filesystem: str
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __truediv__(self, name: str) -> "Address":
+        return Address(f"{self.text.rstrip('/')}/{name}", f"{self.on_filesystem.rstrip('/')}/{name}")
+
+    def relative_to(self, other: Any) -> Any:
+        """Raise ValueError, as a path does that is not below another."""
+        raise ValueError(f"{self} is not below {other}")
+
+
+class RemoteFolder(Folder):
+    """A run's folder at an address on a filesystem of fsspec."""
+
+    def __init__(self, filesystem: Any, address: Address) -> None:
+        super().__init__(cast("Path", address))
+        self.filesystem = filesystem
+        state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+        name = hashlib.blake2b(address.text.encode(), digest_size=10).hexdigest()
+        self.work = Path(state) / "speechframe" / "remote" / name
+        self._puts_whole = not (BUCKETS | {"memory"}).isdisjoint(_protocols(filesystem))
+        self._is_held = False
+
+    def exists(self, name: str = "") -> bool:
+        """Return whether a file or folder is there."""
+        try:
+            self._ask("info", name)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def _listed(self, folder: str) -> list[str]:
+        return [path.rpartition("/")[2] for path in self._ask("ls", folder, detail=False)]
+
+    def read(self, name: str) -> bytes:
+        """Return the bytes of a file."""
+        return bytes(self._ask("cat_file", name))
+
+    def source(self, name: str) -> Any:
+        """Return what pyarrow reads a file by."""
+        size = self._ask("info", name)["size"]
+        return _RangeFile(lambda start, end: self._ask("cat_file", name, start=start, end=end), size)
+
+    def temporary(self, name: str) -> Path:
+        """Return where a file is written on this machine until :meth:`publish`."""
+        drafts = self.work / "drafts"
+        drafts.mkdir(parents=True, exist_ok=True)
+        return drafts / name.replace("/", "-")
+
+    def publish(self, name: str) -> None:
+        """Put the temporary file there whole, under its name."""
+        if self._is_held:  # has somebody removed the file that says so?
+            self._check_holder()
+        self._put(self.temporary(name), self._on(name))
+        self.temporary(name).unlink()
+
+    @_again
+    def _put(self, temporary: Path, path: str) -> None:
+        draft = path
+        if not self._puts_whole:
+            parent, _, last = path.rpartition("/")
+            draft = f"{parent}/.{last}.tmp"
+            self.filesystem.makedirs(parent, exist_ok=True)
+        self.filesystem.put_file(str(temporary), draft)
+        self.filesystem.invalidate_cache(draft)
+        found, size = self.filesystem.info(draft)["size"], temporary.stat().st_size
+        if found != size:
+            raise OSError(f"{found} bytes arrived instead of {size}")
+        if draft != path:
+            self.filesystem.mv(draft, path)
+
+    def _on(self, name: str) -> str:
+        return cast("Address", self.path / name).on_filesystem.rstrip("/")
+
+    @_again
+    def _ask(self, method: str, name: str, *args: Any, **options: Any) -> Any:
+        """Call a method of the filesystem for a file, of which it then knows nothing from before."""
+        path = self._on(name)
+        self.filesystem.invalidate_cache(path)
+        return getattr(self.filesystem, method)(path, *args, **options)
+
+    # -- one writer ------------------------------------------------------------------
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Be the only writer of all machines; RunLocked, which says who is, when another process is."""
+        with super().lock():
+            with storing(self, "taking the run's lock"):
+                self._take()
+                log = self.work / "log"
+                if log.exists() and not self.exists(RUN_FILE):
+                    # The run was removed at its address: no other run takes its journal up.
+                    log.rename(self.work / f"log-of-a-removed-run-{secrets.token_hex(4)}")
+            self._is_held = True
+            try:
+                yield
+            finally:
+                self._is_held = False
+                with suppress(OSError, RunLocked):  # else this machine may take it again, and no other
+                    self._check_holder()
+                    self._ask("rm_file", HOLDER)
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether a process writes to it, or has crashed on another machine while it did."""
+        return super().is_locked or self._holder().get("token", self._token) != self._token
+
+    def _take(self) -> None:
+        if not self._token:
+            self.inside(TOKEN).write_text(secrets.token_hex(16))
+        if not self._puts_whole:
+            self._ask("makedirs", "", exist_ok=True)
+        said = json.dumps({**this_process(), "token": self._token}).encode()
+        with suppress(FileExistsError):
+            self._ask("pipe_file", HOLDER, said, mode="create")
+        # Our own may be of a process that was killed, or of a first attempt whose answer was lost.
+        self._check_holder()
+
+    def _check_holder(self) -> None:
+        if self._holder().get("token") != self._token:
+            raise RunLocked(
+                f"{self._held_by()}; if it is dead and the run cannot be resumed on that machine, remove "
+                f"{HOLDER}: what was paid for and not put there yet is paid for again"
+            )
+
+    @property
+    def _token(self) -> str:
+        """What tells locks of this machine from those of others: made up once, beside the run's journal."""
+        token = self.work / TOKEN
+        return token.read_text() if token.exists() else ""
+
+    def _holder(self) -> dict[str, Any]:
+        try:
+            return cast("dict[str, Any]", json.loads(self.read(HOLDER)))
+        except (FileNotFoundError, ValueError):
+            return {}
+
+
+class _RangeFile(io.RawIOBase):
+    """A remote file for pyarrow: each read is one request, repeated when it fails."""
+
+    def __init__(self, read: Callable[[int, int], bytes], size: int) -> None:
+        self._read, self._size, self._position = read, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._position = offset + (0, self._position, self._size)[whence]
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        end = self._size if size < 0 else min(self._position + size, self._size)
+        content = self._read(self._position, end) if end > self._position else b""
+        self._position += len(content)
+        return content
+
+
+def open_folder(path: "str | os.PathLike[str] | Folder") -> Folder:
+    """Return the folder of a run, at a local path or at an address of any filesystem that fsspec knows.
 
     Raises
     ------
@@ -38,45 +236,44 @@ def open_folder(path: "str | os.PathLike[str] | Folder", filesystem: Any = None)
     if isinstance(path, Folder):
         return path
     given: Any = path
-    if filesystem is None and not isinstance(given, Path) and hasattr(given, "fs"):  # a UPath
-        given, filesystem = given.path, given.fs
+    if not isinstance(given, Path) and hasattr(given, "fs"):  # a UPath
+        return _remote(given.fs, _text(given.path))
     text = _text(given)
-    if filesystem is not None:
-        return _remote(filesystem, text)
     protocol, separator, rest = text.partition("://")
-    protocol = protocol.lower()
-    if not separator:
-        return Folder(_local(text))
-    if protocol in {"file", "local"}:
-        return Folder(Path(_text(rest)).absolute())
-    if _has_password(text):
+    if not separator and is_address(text):
         raise StoreError(
-            f"the address of a run ({protocol}://...) holds no password: configure it where fsspec looks for "
-            "it, or give filesystem="
+            f"{text!r} is an address without its second slash, which a Path takes away: pass it as a string, "
+            "such as 's3://bucket/run'. A folder that is called so needs its absolute path."
         )
-    return _remote(*_found(f"{protocol}://{rest}", protocol))
-
-
-def _found(address: str, protocol: str) -> tuple[Any, str]:
-    """Return the filesystem of an address, and the path on it."""
+    if not separator or protocol.lower() in {"file", "local"}:
+        try:
+            # Absolute: a run goes on when its notebook changes folders.
+            return Folder((Path(_text(rest)) if separator else expanded(text)).absolute())
+        except ValueError as error:
+            raise StoreError(f"{text}: {error}") from None
+    try:
+        is_bad = urlsplit(text).password is not None
+    except ValueError:
+        is_bad = True
+    if is_bad:  # not repeated: it may hold a password
+        raise StoreError(
+            f"the address of a run ({protocol}://...) is protocol://host/folder and holds no password: "
+            "configure that where fsspec looks for it"
+        )
     try:
         import fsspec
 
-        found: tuple[Any, str] = fsspec.url_to_fs(address)
-    except (ImportError, ValueError) as error:
-        raise StoreError(
-            f"run folders at {protocol}:// need a library that is missing ({error}): "
-            "pip install 'speechframe[s3]' for s3://, for others what fsspec names"
-        ) from error
+        found = fsspec.url_to_fs(f"{protocol.lower()}://{rest}")
     except Exception as error:  # some connect or read already here, and raise what they like
         raise StoreError(
-            f"{address} cannot be used as the address of a run ({type(error).__name__}: {error}): check it"
+            f"{text} cannot be used as the address of a run ({type(error).__name__}: {error}): check it; "
+            "it may need a library: pip install 'speechframe[s3]' for s3://, for others what fsspec names"
         ) from error
-    return found
+    return _remote(*found)
 
 
 def _remote(filesystem: Any, path: str) -> Folder:
-    protocols = protocols_of(filesystem)
+    protocols = _protocols(filesystem)
     stripped = str(filesystem._strip_protocol(path))  # noqa: SLF001 - the name under which fsspec documents it
     if "file" in protocols:
         return Folder(Path(stripped))
@@ -94,37 +291,20 @@ def _remote(filesystem: Any, path: str) -> Folder:
     return RemoteFolder(filesystem, Address(text, stripped))
 
 
+def _protocols(filesystem: Any) -> tuple[str, ...]:
+    """Return what addresses on a filesystem may begin with."""
+    said = filesystem.protocol
+    return (said,) if isinstance(said, str) else tuple(said)
+
+
 def _text(given: Any) -> str:
-    text = os.fspath(given) if isinstance(given, (str, os.PathLike)) else None
-    if not isinstance(text, str) or not text or "\0" in text:
+    try:
+        text = os.fspath(given)
+        is_usable = isinstance(text, str) and len(text.encode()) > 0 and "\0" not in text
+    except (TypeError, UnicodeEncodeError):
+        is_usable = False
+    if not is_usable:
         raise StoreError(
-            f"{given!r} is no folder of a run: give a path ('.' is the current folder) or an address"
+            f"{given!r} is no folder of a run: give a path in UTF-8 ('.' is the current folder) or an address"
         )
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise StoreError(
-            f"{text!r} is no folder of a run: its name is not UTF-8; choose another one"
-        ) from None
-    return text
-
-
-def _local(text: str) -> Path:
-    if is_address(text):
-        raise StoreError(
-            f"{text!r} is an address without its second slash, which a Path takes away: pass it as a string, "
-            "such as 's3://bucket/run'. A folder that is called so needs its absolute path."
-        )
-    try:
-        # Absolute: a run goes on when its notebook changes folders.
-        return Path(_text(expanded(text).absolute()))
-    except ValueError as error:
-        raise StoreError(f"{text}: {error}") from None
-
-
-def _has_password(text: str) -> bool:
-    try:
-        return urlsplit(text).password is not None
-    except ValueError:
-        # Not repeated: it may hold one.
-        raise StoreError("the address of a run cannot be read: write it as protocol://host/folder") from None
+    return str(text)

@@ -1,6 +1,5 @@
 """Taking a run away: what this package wrote, and nothing else that is in its folder."""
 
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,30 +14,23 @@ from speechframe.store.reviews import FILE as REVIEWS
 from speechframe.store.reviews import LOCK as REVIEWS_LOCK
 from speechframe.store.verify import CLIPS_FOLDER
 
-_LAST = (FILE, HOLDER, LOCK)
-"""Removed last, in this order: what makes a folder a run, and what keeps others from writing to it."""
-
 _TABLE_FOLDERS = ("input", PARTS, FAILED, ATTEMPTS, WORDS_FOLDER)
 _OURS = re.compile(
     rf"({'|'.join(_TABLE_FOLDERS)})/\d+\.parquet|{LOG}/\d+\.(jsonl|bytes)|{CLIPS_FOLDER}/[0-9a-f]{{64}}(\.\w+)?"
     rf"|{re.escape(REVIEWS)}|{re.escape(REVIEWS_LOCK)}|([\w/]+/)?\.[^/]+\.tmp"
 )
-_FOLDERS = (*_TABLE_FOLDERS, LOG, CLIPS_FOLDER)
 
 
 def remove_run(folder: Folder) -> list[str]:
     """Remove a run's files, and its folder when nothing else is in it.
 
-    Parameters
-    ----------
-    folder
-        The run's folder, on this machine.
+    Links are never followed, and stay. What was not removed because of an error is still a run, so it can be
+    tried again.
 
     Returns
     -------
     list of str
-        What was left, because this package did not write it: names below the folder. Links are never
-        followed, and stay.
+        What was left, because this package did not write it: names below the folder.
 
     Raises
     ------
@@ -47,8 +39,7 @@ def remove_run(folder: Folder) -> list[str]:
     RunLocked
         When another process writes to it.
     StoreError
-        When the folder is a link or an address, or a file cannot be removed. What was not removed is still
-        a run, so it can be tried again.
+        When the folder is a link or an address, or a file cannot be removed.
     """
     path = folder.path
     if folder.work != path:
@@ -65,12 +56,13 @@ def remove_run(folder: Folder) -> list[str]:
             raise
     with storing(folder, "removing the run"):
         with folder.lock():
-            for name in _files(path):
-                if _OURS.fullmatch(name) and not (path / name).is_symlink():
+            for name in filter(_OURS.fullmatch, _files(path)):
+                if not (path / name).is_symlink():
                     (path / name).unlink()
-            for name in _FOLDERS:
+            for name in (*_TABLE_FOLDERS, LOG, CLIPS_FOLDER):
                 _remove_empty(path / name)
-            for name in _LAST:
+            # Last what makes a folder a run, and then what keeps others from writing to it.
+            for name in (FILE, HOLDER, LOCK):
                 (path / name).unlink(missing_ok=True)
         left = sorted(_files(path))
         _remove_empty(path)
@@ -79,10 +71,9 @@ def remove_run(folder: Folder) -> list[str]:
 
 def _files(folder: Path) -> Iterator[str]:
     """Yield what is in a folder at any depth by its name below it; links as they are, empty folders not."""
-    for place, folders, files in os.walk(folder):
-        links = [name for name in folders if (Path(place) / name).is_symlink()]
-        for name in [*files, *links]:
-            yield (Path(place) / name).relative_to(folder).as_posix()
+    for path in folder.rglob("*"):
+        if path.is_symlink() or not path.is_dir():
+            yield path.relative_to(folder).as_posix()
 
 
 def _remove_empty(folder: Path) -> None:

@@ -1,7 +1,6 @@
 """The columns of a run's files, and what becomes of a call."""
 
 import json
-from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -25,20 +24,9 @@ def columns(**kinds: pa.DataType) -> pa.Schema:
     return pa.schema(list(kinds.items()))
 
 
-class Status(StrEnum):
-    """What became of a row's call."""
-
-    PENDING = "pending"
-    DONE = "done"
-    CACHED = "cached"
-    SUSPECT = "suspect"
-    FAILED = "failed"
-    CHARGED_UNKNOWN = "charged_unknown"
-    INVALID = "invalid"
-
-
-# As plain strings: reading an enum's value is a call of Python, and every row is compared with some.
-PENDING, DONE, CACHED, SUSPECT, FAILED, CHARGED_UNKNOWN, INVALID = (status.value for status in Status)
+# What became of a row's call. Plain strings: reading an enum's value would be a call of Python for every row.
+PENDING, DONE, CACHED, SUSPECT = "pending", "done", "cached", "suspect"
+FAILED, CHARGED_UNKNOWN, INVALID = "failed", "charged_unknown", "invalid"
 
 STATUSES = (PENDING, DONE, CACHED, SUSPECT, FAILED, INVALID, CHARGED_UNKNOWN)
 """In the order a summary lists them."""
@@ -147,14 +135,11 @@ INPUT_COLUMNS = columns(**_INPUT)
 
 # `datasets` takes the features named here from the file's schema and infers the others from Arrow types.
 _FEATURES = json.dumps({"info": {"features": {AUDIO: {"_type": "Audio"}}}})
-HUGGINGFACE_METADATA: Mapping[bytes | str, bytes | str] = {b"huggingface": _FEATURES.encode()}
 
 
 def part_schema(backend: pa.Schema) -> pa.Schema:
-    """Return the columns of a part: what a backend keeps, and :data:`CALL_COLUMNS`.
-
-    Where both have a column it stands among the backend's.
-    """
+    """Return the columns of a part: what a backend keeps, and what of :data:`CALL_COLUMNS` it has not."""
     kept = [field for field in CALL_COLUMNS if field.name not in backend.names]
-    metadata = dict(HUGGINGFACE_METADATA) if AUDIO in backend.names else None
-    return pa.schema([*backend, *kept], metadata=metadata)
+    return pa.schema(
+        [*backend, *kept], metadata={"huggingface": _FEATURES} if AUDIO in backend.names else None
+    )
