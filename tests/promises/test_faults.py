@@ -56,6 +56,12 @@ def test_what_was_refused_is_sent_again(plain, faulty_row, step):
     assert times_billed(plain, text) <= 1
 
 
+def test_refusals_by_a_cap_are_no_failed_attempts(plain, faulty_row):
+    run, text = faulty_row(plain, *["429"] * 5, "503", max_attempts=2)
+    assert statuses(run)[3] == "done"
+    assert times_billed(plain, text) == 1
+
+
 @pytest.mark.parametrize("step", ["reset_after", "hang_billed"])
 def test_what_may_have_been_billed_is_not_sent_again_until_asked(plain, faulty_row, step):
     run, text = faulty_row(plain, step)

@@ -4,6 +4,7 @@ A run knows nothing of HTTP, of speech or of any service. A backend knows nothin
 folders.
 """
 
+import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
@@ -13,13 +14,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from speechframe.batch.keys import key_of_pack
 from speechframe.errors import SpeechframeError
 from speechframe.spec.check import FieldProblem
-from speechframe.store.keys import call_key
-
-Note = Callable[[bytes], Awaitable[None]]
-Admit = Callable[[int], Awaitable[None]]
+from speechframe.store.keys import KEY_BYTES, PERSON, call_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +61,7 @@ class Request:
 
     @property
     def rows(self) -> "tuple[Request, ...]":
-        """The requests that get a record each: its parts, or itself."""
+        """The requests that get a record each: the parts, or this one."""
         return self.parts or (self,)
 
     def as_take(self, take: int) -> "Request":
@@ -73,23 +70,16 @@ class Request:
 
 
 def packed(parts: Iterable[Request], body: bytes) -> Request:
-    """Return one call for several rows.
-
-    Parameters
-    ----------
-    parts
-        One request a row.
-    body
-        What is sent for all of them.
-    """
+    """Return one call for several rows, which sends `body` for all of them."""
     parts = tuple(parts)
+    keys = "".join(part.key for part in parts).encode()  # the same for the same rows in the same order
     return Request(
         b"",
         body,
         price=sum(part.price for part in parts),
         characters=sum(part.characters for part in parts),
         parts=parts,
-        key=key_of_pack([part.key for part in parts]),
+        key=hashlib.blake2b(keys, digest_size=KEY_BYTES, person=PERSON).hexdigest(),
         row_id=parts[0].row_id,
     )
 
@@ -101,16 +91,15 @@ class Attempt:
     Attributes
     ----------
     lane
-        Which of the backend's lanes it goes to, by name.
+        Name of the lane it goes to.
     deadline_s
-        Seconds it may take, download included; None for the backend's own limit. The run ends an attempt that
-        takes longer than what is given here.
+        Seconds it may take, download included; None for the backend's own limit. The run ends it then.
     idempotency_key
         The same for every attempt of this call; None where the service promises nothing for it.
     take
         0, or the number of a later take.
     noted
-        What an earlier attempt of this call noted, even in a process that was killed; None without.
+        What an earlier attempt noted, even in a process that was killed; None without.
     note
         ``await attempt.note(data)`` returns when `data` is on disk: the address of an answer before it is
         downloaded, the id of a job before it is waited for.
@@ -124,8 +113,8 @@ class Attempt:
     idempotency_key: str | None
     take: int
     noted: bytes | None
-    note: Note
-    admit: Admit
+    note: Callable[[bytes], Awaitable[None]]
+    admit: Callable[[int], Awaitable[None]]
 
 
 @dataclass(slots=True)
@@ -136,12 +125,8 @@ class Answer:
     ----------
     data
         Whatever the backend needs to make records of it.
-    trace_id
-        The service's id of the answer.
-    latency_ms
-        Time of the attempt.
-    balance
-        Characters left on the key, where the answer says so.
+    trace_id, latency_ms, balance
+        The service's id of the answer, the time of the attempt, and the characters left on the key.
     """
 
     data: Any
@@ -158,16 +143,12 @@ class Record:
     ----------
     values
         The backend's columns, without the bytes of ``audio``.
-    audio
-        The bytes of the column ``audio``; None where there are none.
-    audio_name
-        The name that stands beside them in ``audio.path``.
+    audio, audio_name
+        The bytes of the column ``audio``, and the name that stands beside them in ``audio.path``.
     warnings
         What the service or the backend remarked about this answer.
-    millicredits
-        What it cost, where that is not the request's price.
-    basis
-        How the cost is known: ``computed``, or ``reported`` by the service.
+    millicredits, basis
+        What it cost, where that is not the request's price; ``computed``, or ``reported`` by the service.
     """
 
     values: dict[str, Any]
@@ -180,15 +161,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What speaks against an answer: its row is ``suspect``.
-
-    Parameters
-    ----------
-    code
-        A word for ``error_code``.
-    words
-        A sentence for ``error_message``, with figures.
-    """
+    """What speaks against an answer, whose row is ``suspect``: a word for ``error_code``, and a sentence."""
 
     code: str
     words: str
@@ -203,12 +176,12 @@ class LaneSpec:
     name
         What people call it, such as the name of a region.
     identity
-        What tells this lane from all others on this machine: service, address, key fingerprint and pool. Runs
-        whose lanes have one identity share its permits.
+        What tells it from all others: service, address, key fingerprint and pool. Runs whose lanes have one
+        identity share its permits on this machine.
     published
         How many calls the service says it takes at once: never passed. None where it says nothing.
     guess
-        How many to begin with where nothing is published and nothing was learned; None for the run's choice.
+        How many to begin with where nothing is published or learned; None for the run's choice.
     is_fallback
         Only used while no other lane works.
     """
@@ -229,12 +202,11 @@ class Opened:
     lanes
         Where calls may go, the preferred first.
     repeats_free_s
-        For how many seconds the service bills a repeat with the same idempotency key once; 0 where it
-        promises nothing.
+        For how many seconds the service bills a repeat with the same idempotency key once; 0: never.
     takes
-        Whether it makes other takes.
+        Whether the service makes other takes.
     balance
-        Characters left on the key, if it says.
+        Characters left on the key, if it is known.
     key_fingerprint
         What tells the key apart without giving it away.
     is_local
@@ -255,9 +227,10 @@ class Opened:
 class Backend(ABC):
     """How the rows of a run become calls of a service, and answers become rows.
 
-    A backend is opened once for each run. :meth:`check` is called in a thread, one row at a time, before
-    anything is sent; :meth:`send` in the event loop, many at a time; :meth:`records` and :meth:`judge` in a
-    thread, one answer at a time.
+    It is opened once for each run. :meth:`check` is called in a thread, one row at a time, before anything is
+    sent; :meth:`send` in the event loop, many at a time; :meth:`records` and :meth:`judge` in a thread, one
+    answer at a time. It must have `operation`, `columns`, :meth:`open`, :meth:`close`, :meth:`check`,
+    :meth:`send` and :meth:`records`; all else has a default.
 
     Attributes
     ----------
@@ -274,19 +247,16 @@ class Backend(ABC):
     carried
         Data arguments whose values may be of any kind, such as bytes or arrays, and are handed to
         :meth:`check` as they are instead of being stored with the table.
-    unit
-        What one call is to people who count them.
-    remark
-        What else people are to know of such a run before it starts.
+    unit, remark
+        What one call is to people who count them, and what else they are to know before a run starts.
     service
         Identity of the service: part of every key. Known once it is open.
     folder
-        The run's folder, set before rows are checked: what a request needs when it is sent and what is
-        nowhere else can be kept below ``folder / "clips"``. A body names such files relative to the folder,
-        which may be renamed between check and send. None while nothing is to be kept (``changes``).
+        The run's folder, set before rows are checked: what a call needs and is nowhere else can be kept in
+        ``folder / "clips"``. A body names such files relative to the folder, which may be renamed before the
+        call is sent.
     max_answer_bytes
-        The largest answer that the caller allows (``max_answer_mb``), set before anything is sent; None for
-        what the backend finds right for each request.
+        The largest answer that the caller allows (``max_answer_mb``), set before anything is sent.
 
     Examples
     --------
@@ -320,23 +290,11 @@ class Backend(ABC):
         """Give back what :meth:`open` took."""
 
     def source(self, table: Any) -> Any:
-        """Return what is opened as the table instead of what was handed in; by default just that.
-
-        Parameters
-        ----------
-        table
-            What the caller gave.
-        """
+        """Return what is opened as the table instead of what was handed in; by default just that."""
         return table
 
     def expand(self, values: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Yield the rows that one row of the table becomes, each with a suffix for its id.
-
-        Parameters
-        ----------
-        values
-            The row's arguments.
-        """
+        """Yield the rows that one row of the table becomes, each with a suffix for its id."""
         yield "", values
 
     @abstractmethod
@@ -381,14 +339,12 @@ class Backend(ABC):
         """
 
     def judge(self, request: Request, record: Record, learned: dict[str, Any]) -> list[Finding]:
-        """Return what speaks against a record of one row; nothing as a rule.
+        """Return what speaks against a record of one row; by default nothing.
 
         Parameters
         ----------
-        request
+        request, record
             Of the row.
-        record
-            What is to be kept.
         learned
             For what the backend learns from the answers of one run; empty at its start.
         """
@@ -404,15 +360,7 @@ class Backend(ABC):
             return ("request",)
 
     async def after(self, run: Any, is_stopped: Callable[[], bool]) -> None:
-        """Do what is to be done when all calls of a run have ended; the run is still locked.
-
-        Parameters
-        ----------
-        run
-            The run, to be read.
-        is_stopped
-            Whether its end was asked for.
-        """
+        """Finish a run whose calls have all ended, while it is locked, unless its end was asked for."""
         del run, is_stopped
 
     def describe(self, price: int) -> str | None:
@@ -421,9 +369,7 @@ class Backend(ABC):
         return None
 
 
-Maker = Callable[[Any, Mapping[str, Any]], Backend]
-
-MAKERS: dict[str, Maker] = {}
+MAKERS: dict[str, Callable[[Any, Mapping[str, Any]], Backend]] = {}
 """What makes the backend of an operation, so that a run finds its own by what run.json says.
 
 It gets ``service`` as the run was given it, and those arguments of the run that are constants.
