@@ -1,12 +1,9 @@
 """What a run says of itself: status, why it stopped, and a summary for people."""
 
-import asyncio
-
 from tests.rooms.run_folders import Writer, frame_of, make_run, new_folder
 
-from speechframe.batch.live import Live, Run, open_run
-from speechframe.batch.options import Options
-from speechframe.batch.progress import Progress
+from speechframe.batch.estimate import Estimate
+from speechframe.batch.live import Run, open_run
 
 
 def summary_of(run):
@@ -35,7 +32,7 @@ def test_a_summary_counts_rows_and_warnings_and_says_what_to_do(tmp_path):
     assert others[0].startswith(warned)
     assert others[1] == "max_credits=6 leaves 0; give 8"
     assert others[2].startswith("error_message says what is suspect")
-    assert "7 warnings: 5 pause of" in repr(run)
+    assert "stopped (budget): max_credits=6 leaves 0; give 8; 7 warnings: 5 pause of" in repr(run)
     assert "7 warnings: 5 pause of" in run._repr_html_()
 
 
@@ -70,26 +67,9 @@ def test_what_is_to_be_done_goes_by_what_became_of_the_rows(tmp_path):
     assert "resume(run) tries them again" in summary_of(open_run(folder.path))[-1]
 
 
-async def test_a_live_run_is_running_until_its_end_and_says_then_how_it_ended(tmp_path):
+def test_a_run_says_what_was_planned(tmp_path):
     folder = new_folder(tmp_path / "run")
-    manifest = make_run(folder, frame_of(["a"]))
-    run, others = Run(folder), Run(folder)
-    progress = Progress("call", 1, False, "a plan")
-    options = Options(max_attempts=3, max_credits=7, wait=False)
-    may_end = asyncio.Event()
-
-    async def drive():
-        await may_end.wait()
-        manifest.state = "finished"
-        manifest.write(folder)
-
-    live = Live(stop=lambda *_: may_end.set(), progress=progress, options=options)
-    run.attach(live, asyncio.create_task(drive()))
-    others.go_on_as(run)
-    assert (run.status, others.status) == ("running", "running")
-    assert others.progress is progress
-    assert run.last_options["max_attempts"] == 3
-    assert "max_credits" not in run.last_options
-    run.stop()
-    await run
-    assert (run.status, others.status) == ("finished", "finished")
+    make_run(folder, frame_of(["a"]))
+    run = Run(folder, estimate=Estimate(rows=1, unique=1, finished=0, invalid=0, calls=1, credits=1))
+    assert "planned: 1 row, 1 unique, 1 call, 1 credit" in repr(run)
+    assert "planned: 1 row, 1 unique, 1 call, 1 credit" in run._repr_html_()

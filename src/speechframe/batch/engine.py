@@ -19,8 +19,8 @@ from speechframe import errors
 from speechframe.batch.backend import Answer, Attempt, Backend, Finding, Opened, Record, Request
 from speechframe.batch.budget import Budget
 from speechframe.batch.decisions import Verdict, counts, error_columns, verdict_of
-from speechframe.batch.follow import Live
 from speechframe.batch.lanes import Lane, Lanes
+from speechframe.batch.live import Live
 from speechframe.batch.memory import Memory
 from speechframe.batch.progress import Outcome, code_of
 from speechframe.batch.queue import Call, Queue

@@ -1,15 +1,20 @@
 """A run as its caller has it: live while this process makes it, and from its folder ever after."""
 
 import asyncio
+import contextlib
 import html
-from collections import Counter
-from collections.abc import Generator, Iterator, Mapping, Sequence
+import threading
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import fields
+from itertools import islice
 from os import PathLike
 from typing import Any
 
+from speechframe._ending import hold, release, running_loop, until_terminated
+from speechframe._loop import INTERRUPT, background_loop, run_sync
 from speechframe.batch.estimate import Estimate
-from speechframe.batch.follow import Live, Outcomes
 from speechframe.batch.options import Options
 from speechframe.batch.progress import (
     Outcome,
@@ -29,10 +34,186 @@ __all__ = ["Live", "Outcome", "Outcomes", "Run", "open_run", "result_of"]
 
 RUNNING, STOPPED = "running", "stopped"
 
+MOST_KEPT = 100_000
+"""Outcomes kept for readers that are slow or come late; all of them are in the run's folder."""
+
 _OF_ONE_CALL = frozenset(
     {"run_dir", "id", "sep", "quoting", "take", "tags", "max_credits", "progress", "wait", "dry_run"}
 )
 """Run options that say nothing of the next call, or that the run's folder keeps."""
+
+
+NextOutcomes = Coroutine[Any, Any, list[Outcome]]
+
+
+class Live:
+    """A run that goes on in this process; made in its event loop.
+
+    Parameters
+    ----------
+    stop
+        Called in the run's loop, to make no further call: told whether calls in flight are to finish, and
+        why.
+    progress, options
+        The run's.
+    """
+
+    def __init__(
+        self, *, stop: Callable[[bool, StopReason], None], progress: Progress, options: Options
+    ) -> None:
+        self.progress, self.options, self._stop = progress, options, stop
+        self.loop = asyncio.get_running_loop()
+        self.ended: Future[None] = Future()
+        self.stopped_by: SpeechframeError | None = None
+        # One function to wake each of those who follow the run or wait for its end.
+        self._followers: list[Callable[[], object]] = []
+        # Nobody can follow a run whose caller waits for its end.
+        self._kept: deque[Outcome] = deque(maxlen=0 if options.wait else MOST_KEPT)
+        self._count = 0
+        self._lock = threading.Lock()
+        hold(self)
+
+    def outcome(self, outcome: Outcome) -> None:
+        """Count the outcome of one call and hand it to everybody who follows the run."""
+        self.progress.add(outcome)
+        if outcome.error is not None:
+            # The frames of a call hold its request and answer: many outcomes would keep many of them.
+            outcome.error.__traceback__ = None
+        with self._lock:
+            self._kept.append(outcome)
+            self._count += 1
+        self._wake()
+
+    def close(self, error: BaseException | None) -> None:
+        """Note the end of the run, with what its caller is to see raised; only the first call counts."""
+        release(self)
+        if self.ended.done():
+            return
+        # Cancelled with its loop, a run is like one whose process was killed: stopped, with all kept.
+        if error is None or isinstance(error, asyncio.CancelledError):
+            self.ended.set_result(None)
+        else:
+            self.ended.set_exception(error)
+        self._wake()
+
+    def _wake(self) -> None:
+        for wake in tuple(self._followers):
+            # The event loop of a reader may have been closed before its reader.
+            with contextlib.suppress(RuntimeError):
+                wake()
+
+    def end(self, *, drain: bool, because: StopReason = StopReason.INTERRUPTED) -> None:
+        """Make no further call; those in flight finish, or (no `drain`) are cancelled. From any thread."""
+        if not self.ended.done():
+            # The run's loop may have been closed before the run had ended.
+            with contextlib.suppress(RuntimeError):
+                self.loop.call_soon_threadsafe(self._stop, drain, because)
+
+    def check_loop(self, *, blocks: str = "") -> None:
+        """Raise RuntimeError where the run cannot end: its loop is closed, or waiting here `blocks` it."""
+        if self.ended.done():
+            return
+        if blocks and running_loop() is self.loop:
+            raise RuntimeError(blocks)
+        if self.loop.is_closed():
+            release(self)
+            raise RuntimeError(
+                "the event loop of this run was closed before the run had ended; resume() makes the rest. "
+                "Let the loop run until `await run` returns"
+            )
+
+    async def until_ended(
+        self, cancelled: asyncio.CancelledError | None = None, timeout_s: float | None = None
+    ) -> None:
+        """Wait for the end of the run, in any event loop, and raise what ended it.
+
+        Cancelled, the run stops and calls in flight finish; cancelled again, they are cancelled. Then the
+        cancellation is raised. `cancelled` is the first cancellation, where there was one before.
+        """
+        self.check_loop()
+        ended = asyncio.wrap_future(self.ended)
+        # Or asyncio would report an error that nobody waits for any more.
+        ended.add_done_callback(asyncio.Future.exception)
+        if cancelled is not None:
+            self.end(drain=True)
+        with self._followed(bool):
+            while not ended.done():
+                try:
+                    done, _ = await asyncio.wait({ended}, timeout=timeout_s)
+                except asyncio.CancelledError as order:
+                    self.end(drain=cancelled is None)
+                    cancelled = order
+                else:
+                    if not done and cancelled is None:
+                        raise TimeoutError(f"the run has not ended in {timeout_s:g} s; it goes on")
+        # SIGTERM ends the program next: nobody is to go on as if the run had ended by itself.
+        await until_terminated()
+        if cancelled is not None:
+            raise cancelled
+        ended.result()
+
+    @contextlib.contextmanager
+    def _followed(self, wake: Callable[[], object]) -> Iterator[None]:
+        self._followers.append(wake)
+        try:
+            yield
+        finally:
+            self._followers.remove(wake)
+
+    @contextlib.contextmanager
+    def reader(self, loop: asyncio.AbstractEventLoop) -> Iterator[Callable[[], NextOutcomes]]:
+        """Return what waits in `loop` for the next outcomes and returns them; none at the end of the run."""
+        arrived, position = asyncio.Event(), 0
+
+        async def more() -> list[Outcome]:
+            nonlocal position
+            while True:
+                arrived.clear()
+                # Asked before reading: what comes in between is read the next time.
+                has_ended = self.ended.done()
+                with self._lock:
+                    missing = min(self._count - position, len(self._kept))
+                    # From the right end: the middle of a deque is slow to reach.
+                    found = list(islice(reversed(self._kept), missing))[::-1]
+                    position = self._count
+                if found or has_ended:
+                    return found
+                self.check_loop()
+                try:
+                    await arrived.wait()
+                except asyncio.CancelledError as order:
+                    if order.args == (INTERRUPT,) or len(self._followers) == 1:
+                        await self.until_ended(order)
+                    raise
+
+        with self._followed(lambda: loop.call_soon_threadsafe(arrived.set)):
+            yield more
+
+
+class Outcomes:
+    """The outcomes of a live run, from its first call on; iterate with ``for`` or ``async for``.
+
+    Each iteration begins with the first outcome and ends with the run. The newest 100,000 outcomes are kept
+    for readers that are slow or come late; who falls further behind goes on with the oldest that is kept.
+    """
+
+    def __init__(self, live: Live) -> None:
+        self._live = live
+
+    def __iter__(self) -> Iterator[Outcome]:
+        """Yield each outcome when it comes, waiting for it."""
+        self._live.check_loop(blocks="this would block the loop that makes the run: use `async for`")
+        with self._live.reader(background_loop()) as more:
+            while found := run_sync(more()):
+                yield from found
+
+    async def __aiter__(self) -> AsyncIterator[Outcome]:
+        """Yield each outcome when it comes, on any event loop."""
+        with self._live.reader(asyncio.get_running_loop()) as more:
+            while found := await more():
+                for outcome in found:
+                    yield outcome
+        await until_terminated()
 
 
 class Run(StoredRun):
@@ -67,19 +248,12 @@ class Run(StoredRun):
         self.problems = list(problems)
         self._live: Live | None = None
         self._task: asyncio.Task[None] | None = None
-        self._has_read_end = False
 
     def attach(self, live: Live, task: "asyncio.Task[None]") -> None:
-        """Be the live run that `task` makes.
-
-        Parameters
-        ----------
-        live
-            The run.
-        task
-            Closes `live` when it ends; that is done here for one that is cancelled before it begins.
-        """
-        self._live, self._has_read_end = live, False
+        """Be the live run that `task` makes and closes; one cancelled before it begins is closed here."""
+        self._live = live
+        # Until it ends, then run.json is read anew.
+        self.manifest.state = RUNNING
         # An event loop holds its tasks by weak references only.
         self._task = task
         task.add_done_callback(lambda task: live.close(None if task.cancelled() else task.exception()))
@@ -95,7 +269,13 @@ class Run(StoredRun):
         show = dashboard(live.options.progress)
         shown = None if show is None else asyncio.create_task(asyncio.to_thread(show, self))
         if live.options.wait:
-            await live.until_ended()
+            try:
+                await live.until_ended()
+            except asyncio.CancelledError as order:
+                # A synchronous caller gets what was made before Ctrl-C.
+                if order.args != (INTERRUPT,):
+                    raise
+                live.ended.result()
         if shown is not None:
             # The cell must not end before: what it shows later would be shown nowhere. A page that cannot be
             # shown ends no run.
@@ -107,10 +287,8 @@ class Run(StoredRun):
     @property
     def status(self) -> str:
         """``planned``, ``running``, ``finished`` (every row has an outcome) or ``stopped``."""
-        if self._live is not None:
-            if not self._live.ended.done():
-                return RUNNING
-            self._read_end()
+        if self._live is not None and not self._live.ended.done():
+            return RUNNING
         if self.manifest.state == RUNNING and not self.folder.is_locked:
             # Its end may have been written since run.json was read.
             self.refresh()
@@ -119,19 +297,14 @@ class Run(StoredRun):
                 return STOPPED
         return self.manifest.state
 
-    def _read_end(self) -> None:
-        """Read once what the end of the live run has written into run.json."""
-        if not self._has_read_end:
-            self.refresh()
-            self._has_read_end = True
-
     @property
     def stopped_because(self) -> str | None:
         """Why it ended early: a :class:`~speechframe.store.schema.StopReason`, as its word, or None."""
         status = self.status
-        if self.manifest.stopped_because is None and status == STOPPED:
-            return StopReason.INTERRUPTED.value
-        return self.manifest.stopped_because
+        if status == RUNNING:
+            return None
+        because = self.manifest.stopped_because
+        return StopReason.INTERRUPTED.value if because is None and status == STOPPED else because
 
     @property
     def stopped_by(self) -> SpeechframeError | None:
@@ -222,12 +395,11 @@ class Run(StoredRun):
             At Ctrl-C and SIGTERM, when the run has stopped: calls in flight finish first. A second Ctrl-C
             cancels them, and so do 8 s after SIGTERM.
         """
-        if self._live is None:
-            return self
-        if not self._live.ended.done() and self._live.is_in_this_loop():
-            raise RuntimeError("run.wait() would block the loop that makes the run: use `await run`")
-        with self._live.in_order(), self._live.followed():
-            self._live.ended.result(timeout_s)
+        if (live := self._live) is not None:
+            live.check_loop(blocks="run.wait() would block the loop that makes the run: use `await run`")
+            if not live.ended.done():
+                run_sync(live.until_ended(timeout_s=timeout_s))
+            live.ended.result()
         return self
 
     def __await__(self) -> "Generator[Any, None, Run]":
@@ -236,12 +408,20 @@ class Run(StoredRun):
         Cancelled, it stops the run and calls in flight finish first; cancelled again, it cancels them.
         ``await asyncio.shield(run)`` only stops waiting.
         """
-        return self._until_ended().__await__()
-
-    async def _until_ended(self) -> "Run":
         if self._live is not None:
-            await self._live.until_ended()
+            yield from self._live.until_ended().__await__()
         return self
+
+    def state_in_words(self) -> str:
+        """Return the status and, of a run that ended early, why and what to do."""
+        status, because = self.status, self.stopped_because
+        if because is None:
+            return status
+        return f"{status} ({because}): {self._how_to_go_on}"
+
+    @property
+    def _how_to_go_on(self) -> str:
+        return self.manifest.stopped_words or "resume(run) goes on where it stopped"
 
     def summary(self) -> str:
         """Return what happened, in a few lines for people."""
@@ -255,11 +435,26 @@ class Run(StoredRun):
             f"{credits_in_words(s['credits'])} in {counted(s['attempts'], 'attempt')} on {self.service}",
             self.manifest.remark or "",
         ]
+        if self.estimate is not None and self.progress is None:
+            lines.append(f"planned: {self.estimate.line()}")
         if (p := self.progress) is not None and p.total:
             lines.append(f"{counted(p.ended, p.unit)} in {p.seconds:,.1f} s ({p.rate:,.1f} a second)")
             if p.balance is not None:
                 lines.append(f"{p.balance:,} characters are left on the key")
         return "\n".join(filter(None, [*lines, self._warned(), *self._advice(s)]))
+
+    def _advice(self, s: Mapping[str, Any]) -> Iterator[str]:
+        """Yield what is to be done about a run with these :attr:`stats`."""
+        if s[FAILED]:
+            yield "run.failed shows these rows; resume(run) tries them again"
+        elif s.get(CHARGED_UNKNOWN):
+            again = 'resume(run, on_unknown="retry") sends them again, where that may be billed again'
+            yield f"run.failed shows these rows; {again}"
+        elif s[PENDING]:
+            yield self._how_to_go_on
+        if s.get(SUSPECT):
+            takes = '; resume(run, redo="suspect") makes another take' if "audio_seconds" in s else ""
+            yield f"error_message says what is suspect{takes}"
 
     def _warned(self) -> str:
         """Return in words how many warnings the answers have, by kind."""
@@ -273,23 +468,10 @@ class Run(StoredRun):
                 examples.setdefault(kind, one["values"])
         return warnings_in_words(counts, examples)
 
-    def _advice(self, s: Mapping[str, Any]) -> Iterator[str]:
-        """Yield what is to be done about a run with these :attr:`stats`."""
-        if s[FAILED]:
-            yield "run.failed shows these rows; resume(run) tries them again"
-        elif s.get(CHARGED_UNKNOWN):
-            again = 'resume(run, on_unknown="retry") sends them again, where that may be billed again'
-            yield f"run.failed shows these rows; {again}"
-        elif s[PENDING]:
-            yield self.manifest.stopped_words or "resume(run) goes on where it stopped"
-        if s.get(SUSPECT):
-            takes = '; resume(run, redo="suspect") makes another take' if "audio_seconds" in s else ""
-            yield f"error_message says what is suspect{takes}"
-
     def __repr__(self) -> str:
-        because = f" ({self.stopped_because})" if self.stopped_because else ""
-        warned = self._warned()
-        return f"<Run {self.place!r}: {self.operation}, {self.status}{because}{warned and '; '}{warned}>"
+        plan = "" if self.estimate is None else f"planned: {self.estimate.line()}"
+        parts = [f"{self.operation}, {self.state_in_words()}", plan, self._warned()]
+        return f"<Run {self.place!r}: {'; '.join(filter(None, parts))}>"
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(self.summary())}</pre>"
@@ -297,11 +479,6 @@ class Run(StoredRun):
 
 def open_run(path: str | PathLike[str]) -> Run:
     """Return the run in the folder `path`, to read it; :func:`resume` goes on with it.
-
-    Parameters
-    ----------
-    path
-        The run's folder.
 
     Raises
     ------
@@ -316,8 +493,6 @@ def open_run(path: str | PathLike[str]) -> Run:
 def result_of(stats: Mapping[str, Any]) -> str:
     """Return how much came of a run with these :attr:`Run.stats`, for people; empty where nobody measures it.
 
-    Examples
-    --------
     >>> result_of({"audio_seconds": 90.0}), result_of({"translated_characters": 1200})
     ('1.5 min of audio', '1,200 characters of translation')
     """

@@ -14,7 +14,7 @@ from typing import Any, Literal, TextIO
 from speechframe.batch.options import DASHBOARD
 from speechframe.errors import SpeechframeError
 from speechframe.spec.billing import to_credits
-from speechframe.store.schema import CHARGED_UNKNOWN, FAILED
+from speechframe.store.schema import CHARGED_UNKNOWN
 
 log = logging.getLogger(__name__)
 
@@ -29,109 +29,59 @@ _KINDS_SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one call.
+    """What became of one call: ``done``, ``cached``, ``suspect``, ``failed`` or ``charged_unknown``."""
 
-    Attributes
-    ----------
-    row_id, request_key
-        The first row of the table that has the call, and the call.
-    status
-        ``done``, ``cached``, ``suspect``, ``failed`` or ``charged_unknown``.
-    attempts
-        How many were made.
-    audio_seconds
-        Length of the audio that came; None without any.
-    credits_millis
-        Thousandths of a credit that it cost.
-    reason
-        Why it is suspect.
-    error
-        Why it failed, or why nobody knows whether it was billed.
-    """
-
-    row_id: str
+    row_id: str  # of the first row that has the call
     request_key: str
     status: str
     attempts: int
     audio_seconds: float | None = None
     credits_millis: int = 0
-    reason: str | None = None
-    error: SpeechframeError | None = None
+    reason: str | None = None  # why it is suspect
+    error: SpeechframeError | None = None  # why it failed, or why nobody knows whether it was billed
 
 
 class Progress:
     """What has happened so far in a run of this process, and the line or bar that shows it.
 
-    On a terminal the plan is followed by a bar; in a notebook the bar begins with the plan as its label;
-    elsewhere (a log file, a pipe) a plain line is written every 15 seconds. All goes to standard error, in a
-    notebook to standard output, where it is not shown as an error.
-
-    Parameters
-    ----------
-    unit
-        What a call is to people who count them.
-    total
-        Calls to make, cached ones included.
-    show
-        The run option ``progress``.
-    line
-        What the run is about to do, in one line, such as ``generate on local: 3 rows, 12 credits``.
-
-    Attributes
-    ----------
-    total
-        Calls to make; may grow while retakes are added.
-    done, cached, suspect, failed, unknown
-        Calls by outcome.
-    retries
-        Attempts that were, or will be, repeated.
-    retried_by, failed_by
-        Retries, and calls that failed or may have been billed without an answer, by error code.
-    warned
-        Warnings by kind.
-    credits_millis
-        Thousandths of credits spent in this run.
-    balance
-        Characters left on the key after the newest answer; None if unknown.
-    is_watched
-        A dashboard shows the run: in the same notebook the bar is taken away.
+    On a terminal the plan is followed by a bar; in a notebook it is the label of one; elsewhere (a log file,
+    a pipe) a plain line is written every 15 seconds. All goes to standard error, in a notebook to standard
+    output, where it is not shown as an error. `line` is the plan: ``generate on local: 3 rows, 12 credits``.
     """
 
     def __init__(self, unit: str, total: int, show: bool | Literal["dashboard"], line: str) -> None:  # noqa: FBT001 - the option as it was given
-        self.unit = unit
-        self.total = total
+        self.unit = unit  # what a call is to people who count them
+        self.total = total  # calls to make, cached ones included; grows with retakes
         self.done = self.cached = self.suspect = self.failed = self.unknown = self.retries = 0
+        # By error code; calls that may have been billed without an answer are among the failed ones.
         self.retried_by: Counter[str] = Counter()
         self.failed_by: Counter[str] = Counter()
+        # Warnings, and an example, by kind.
         self.warned: Counter[str] = Counter()
         self.examples: dict[str, str] = {}
         self.credits_millis = 0
         self.audio_seconds = 0.0
-        self.balance: int | None = None
+        self.balance: int | None = None  # characters left on the key, if known
         self.started = self._drawn = time.monotonic()
         self.finished: float | None = None
-        self.is_watched = False
+        self.is_watched = False  # by a dashboard: in the same notebook the bar is taken away
         self._shown = bool(show)
         self._draws = self._shown and dashboard(show) is None
         self._name = line.partition(": ")[0]
         self._bar: Any = None
-        has_bar = self._draws and (
-            is_notebook() or (total and sys.stderr is not None and sys.stderr.isatty())
-        )
-        if not (has_bar and is_notebook()):
-            # On a terminal a label is cut off at the right edge, and that is where the price stands.
+        on_page = self._draws and is_notebook()
+        if not on_page:
+            # Not as the label of a terminal's bar: its end, the price, would be cut off at the right edge.
             say(line, shown=self._shown)
-        if has_bar:
-            label = line if is_notebook() else self._name
+        if on_page or (self._draws and total and sys.stderr is not None and sys.stderr.isatty()):
+            label = line if on_page else self._name
             self._bar = _tqdm()(total=total, desc=label, unit=f" {unit}", dynamic_ncols=True, file=_output())
-
-    # -- counting ----------------------------------------------------------------------
 
     def add(self, outcome: Outcome) -> None:
         """Count the outcome of one call."""
         name = "unknown" if outcome.status == CHARGED_UNKNOWN else outcome.status
         setattr(self, name, getattr(self, name) + 1)
-        if outcome.error is not None and outcome.status in {FAILED, CHARGED_UNKNOWN}:
+        if outcome.error is not None and name in {"failed", "unknown"}:
             self.failed_by[code_of(outcome.error)] += 1
         self.credits_millis += outcome.credits_millis
         self.audio_seconds += outcome.audio_seconds or 0.0
@@ -172,12 +122,9 @@ class Progress:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the counters as plain values."""
+        names = ("total", "done", "cached", "suspect", "failed")
         return {
-            "total": self.total,
-            "done": self.done,
-            "cached": self.cached,
-            "suspect": self.suspect,
-            "failed": self.failed,
+            **{name: getattr(self, name) for name in names},
             "charged_unknown": self.unknown,
             "retries": self.retries,
             "warnings": self.warned.total(),
@@ -188,8 +135,6 @@ class Progress:
             "rate": round(self.rate, 2),
             "eta_s": None if self.eta_s is None else round(self.eta_s, 1),
         }
-
-    # -- showing -----------------------------------------------------------------------
 
     @staticmethod
     def say(line: str, show: bool | Literal["dashboard"]) -> None:  # noqa: FBT001 - the option as it was given
@@ -211,50 +156,32 @@ class Progress:
             self.note(line)
 
     def _draw(self, *, is_last: bool = False) -> None:
-        if self.is_watched and is_notebook() and self._bar is not None:
-            self._draws = self._bar.leave = False
-            self._bar.close()
-        now = time.monotonic()
-        is_due = is_last or now - self._drawn >= (_LINE_S if self._bar is None else _REDRAW_S)
+        bar, now = self._bar, time.monotonic()
+        if bar is not None and self.is_watched and is_notebook():
+            self._draws = bar.leave = False
+            bar.close()
+        is_due = is_last or now - self._drawn >= (_LINE_S if bar is None else _REDRAW_S)
         if not (self._draws and is_due):
             return
         self._drawn = now
-        if self._bar is None:
-            say(self._line(), shown=not is_last)
-            return
-        figures = {"credits": f"{to_credits(self.credits_millis):,.10g}"}
-        if self.balance is not None:
-            figures["left"] = f"{self.balance:,}"
-        self._bar.total = self.total
-        self._bar.set_description_str(self._name, refresh=False)
-        self._bar.set_postfix(figures | {name: f"{n:,}" for name, n in self._remarkable()}, refresh=False)
-        self._bar.update(self.ended - self._bar.n)
-
-    def _line(self) -> str:
-        figures = [
-            f"{self.ended:,}/{counted(self.total, self.unit)}",
-            f"{self.rate:,.1f} a second",
-            credits_in_words(to_credits(self.credits_millis)),
-            *(f"{n:,} {name}" for name, n in self._remarkable()),
-        ]
-        figures += [f"about {self.eta_s:,.0f} s to go"] if self.eta_s is not None else []
-        return f"{self._name}: {', '.join(figures)}"
-
-    def _remarkable(self) -> list[tuple[str, int]]:
-        """Return what is not as it should be, or needs no credits, with its number."""
         names = ("retries", "cached", "suspect", "failed", "unknown")
-        counts = [(name, int(getattr(self, name))) for name in names]
-        return [(name, n) for name, n in [*counts, *self.warned.most_common(_KINDS_SHOWN)] if n]
+        counts = {name: getattr(self, name) for name in names} | dict(self.warned.most_common(_KINDS_SHOWN))
+        figures = {"credits": f"{to_credits(self.credits_millis):,.10g}"}
+        figures |= {} if self.balance is None else {"left": f"{self.balance:,}"}
+        figures |= {name: f"{n:,}" for name, n in counts.items() if n}
+        if bar is not None:
+            bar.total = self.total
+            bar.set_postfix(figures, refresh=False)
+            bar.update(self.ended - bar.n)
+        elif not is_last:
+            made = f"{self.ended:,}/{counted(self.total, self.unit)}, {self.rate:,.1f} a second"
+            to_go = "" if self.eta_s is None else f", about {self.eta_s:,.0f} s to go"
+            others = "".join(f", {name}={n}" for name, n in figures.items())
+            say(f"{self._name}: {made}{to_go}{others}", shown=True)
 
 
 def dashboard(show: bool | str) -> Callable[[Any], None] | None:  # noqa: FBT001 - the option as it was given
-    """Return what shows a run's dashboard in a notebook; None where a bar is to be shown, or nothing.
-
-    Parameters
-    ----------
-    show
-        The run option ``progress``.
-    """
+    """Return what shows a run's dashboard in a notebook; None where a bar is to be shown, or nothing."""
     if show != DASHBOARD or not is_notebook():
         return None
     try:
@@ -269,6 +196,14 @@ def is_notebook() -> bool:
     """Return whether this process is the kernel of a notebook."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     return getattr(shell, "kernel", None) is not None
+
+
+def say(line: str, *, shown: bool) -> None:
+    """Write one line beside any bar, to standard error; in a notebook to standard output."""
+    if shown:
+        # Whoever reads along may have left (`2>&1 | head`): no reason to end a run.
+        with contextlib.suppress(BrokenPipeError):
+            _tqdm().write(line, file=_output())
 
 
 def _output() -> TextIO:
@@ -286,67 +221,32 @@ def _tqdm() -> Any:
     return tqdm
 
 
-def say(line: str, *, shown: bool) -> None:
-    """Write one line beside any bar, to standard error; in a notebook to standard output."""
-    if shown:
-        # Whoever reads along may have left (`2>&1 | head`): no reason to end a run.
-        with contextlib.suppress(BrokenPipeError):
-            _tqdm().write(line, file=_output())
-
-
-# -- words -------------------------------------------------------------------------------
-
-
 def code_of(error: SpeechframeError) -> str:
     """Return the code by which an error is counted: the service's own, or its class."""
     return str(getattr(error, "code", None) or type(error).__name__)
 
 
 def warnings_in_words(counts: Counter[str], examples: dict[str, str]) -> str:
-    """Return how many warnings there were of each kind, with one example each; empty for none.
-
-    Examples
-    --------
-    >>> warnings_in_words(Counter(half_spoken=20), {"half_spoken": "row 7: 4 of 9 words were heard"})
-    '20 warnings: 20 half_spoken (row 7: 4 of 9 words were heard); run.warnings shows them'
-    """
+    """Return how many warnings there were of each kind, with one example each; empty for none."""
     if not counts:
         return ""
     kinds = counts.most_common(_KINDS_SHOWN)
     parts = [f"{n:,} {kind}" + (f" ({examples[kind]})" if kind in examples else "") for kind, n in kinds]
     if (others := len(counts) - len(kinds)) > 0:
-        parts.append(f"{counted(others, 'other kind')}")
+        parts.append(counted(others, "other kind"))
     return f"{counted(counts.total(), 'warning')}: {', '.join(parts)}; run.warnings shows them"
 
 
 def counted(number: int, thing: str) -> str:
-    """Return a number and what it counts.
-
-    Examples
-    --------
-    >>> counted(1, "row"), counted(2000, "row")
-    ('1 row', '2,000 rows')
-    """
+    """Return a number and what it counts: ``1 row``, ``2,000 rows``."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def credits_in_words(credits: float) -> str:
-    """Return a price for people.
-
-    Examples
-    --------
-    >>> credits_in_words(1), credits_in_words(1234.5)
-    ('1 credit', '1,234.5 credits')
-    """
+    """Return a price for people: ``1 credit``, ``1,234.5 credits``."""
     return f"{credits:,.10g} credit{'' if credits == 1 else 's'}"
 
 
 def duration(seconds: float) -> str:
-    """Return a length of audio for people.
-
-    Examples
-    --------
-    >>> duration(3.21), duration(90)
-    ('3.2 s', '1.5 min')
-    """
+    """Return a length of audio for people: ``3.2 s``, ``1.5 min``."""
     return f"{seconds:,.1f} s" if seconds < _MINUTE_S else f"{seconds / _MINUTE_S:,.1f} min"

@@ -24,9 +24,8 @@ from speechframe.batch.backend import MAKERS, Backend, Opened
 from speechframe.batch.budget import Budget
 from speechframe.batch.engine import Engine
 from speechframe.batch.estimate import Changes
-from speechframe.batch.follow import Live
 from speechframe.batch.lanes import Lanes
-from speechframe.batch.live import Run
+from speechframe.batch.live import Live, Run
 from speechframe.batch.options import Options
 from speechframe.batch.plan import Mask, Plan, among, as_keys_of, plan
 from speechframe.batch.prepare import Prepared, check_same, prepare, reopen

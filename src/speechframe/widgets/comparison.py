@@ -130,7 +130,8 @@ class VoiceComparison(ClipWidget):
         except SpeechframeError as error:
             self.problem = str(error)
         if self.run is not None:
-            self.problem = self.problem or self.run.stopped_because or ""
+            if not self.problem and self.run.stopped_because is not None:
+                self.problem = self.run.state_in_words()
             self.shelf = await asyncio.to_thread(shelf_of, self.run, limit=None)
             shown = await asyncio.to_thread(_grouped, self.shelf)
             self.outlines = shown["outlines"]
