@@ -4,6 +4,7 @@ A run knows nothing of HTTP, of speech or of any service. A backend knows nothin
 folders.
 """
 
+import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
@@ -13,10 +14,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from speechframe.batch.keys import key_of_pack
 from speechframe.errors import SpeechframeError
 from speechframe.spec.check import FieldProblem
-from speechframe.store.keys import call_key
+from speechframe.store.keys import KEY_BYTES, PERSON, call_key
 
 Note = Callable[[bytes], Awaitable[None]]
 Admit = Callable[[int], Awaitable[None]]
@@ -83,13 +83,14 @@ def packed(parts: Iterable[Request], body: bytes) -> Request:
         What is sent for all of them.
     """
     parts = tuple(parts)
+    keys = "".join(part.key for part in parts).encode()  # the same for the same rows in the same order
     return Request(
         b"",
         body,
         price=sum(part.price for part in parts),
         characters=sum(part.characters for part in parts),
         parts=parts,
-        key=key_of_pack([part.key for part in parts]),
+        key=hashlib.blake2b(keys, digest_size=KEY_BYTES, person=PERSON).hexdigest(),
         row_id=parts[0].row_id,
     )
 

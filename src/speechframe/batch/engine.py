@@ -11,32 +11,25 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from speechframe import errors
-from speechframe.batch.backend import Answer, Attempt, Backend, Finding, Record, Request
+from speechframe.batch.backend import Answer, Attempt, Backend, Finding, Opened, Record, Request
 from speechframe.batch.budget import Budget
-from speechframe.batch.decisions import (
-    BACKOFF_S,
-    LONGEST_BACKOFF_S,
-    Policy,
-    Verdict,
-    counts,
-    error_columns,
-    reason_of,
-    verdict_of,
-)
+from speechframe.batch.decisions import Verdict, counts, error_columns, verdict_of
+from speechframe.batch.follow import Live
 from speechframe.batch.lanes import Lane, Lanes
 from speechframe.batch.lanes import Outcome as LaneOutcome
 from speechframe.batch.memory import Memory
-from speechframe.batch.progress import Outcome, Progress, code_of
+from speechframe.batch.progress import Outcome, code_of
 from speechframe.batch.queue import Call, Queue
 from speechframe.errors import BadAnswer, ConnectionFailed, SpeechframeError, TimedOut
-from speechframe.store import journal, parts
+from speechframe.store import parts
 from speechframe.store.cache import Cache
 from speechframe.store.folder import Folder
+from speechframe.store.journal import Ended, Journal
+from speechframe.store.reader import warning_kind
 from speechframe.store.schema import CHARGED_UNKNOWN, DONE, FAILED, NOTED, PACK, SUSPECT, Row, StopReason
 
 TICK_S = 0.25
@@ -44,21 +37,26 @@ GONE_S = 60.0
 """A run stops when no lane has answered for so long, or for a row's patience if that is shorter."""
 FIRST_ANSWERS = 10
 """A run stops when so many answers came and none of them could be used."""
+BACKOFF_S, LONGEST_BACKOFF_S = 0.25, 30.0
 MOST_LOOKED_AT = 32
-SETTLED = "retried"
+RETRIED = "retried"
 
 
-@dataclass(slots=True)
-class _Looked:
-    """An answer as it was looked at: a record for each row or why it has none, and what speaks against it."""
+class _Looked(NamedTuple):
+    """What an answer holds for one row: its record or why it has none, and what speaks against it."""
 
-    records: list[Record | SpeechframeError]
-    findings: list[Sequence[Finding]]
-    digests: list[str | None] = field(default_factory=list)
+    record: Record | SpeechframeError
+    findings: Sequence[Finding] = ()
+    sha256: str | None = None
 
 
-_Sent = tuple[Call, Lane, Answer | SpeechframeError, asyncio.Event]
-"""A call, where it was sent, what came back, and what is set when that is written down."""
+class _Sent(NamedTuple):
+    """An attempt that has ended."""
+
+    call: Call
+    lane: Lane
+    outcome: Answer | SpeechframeError
+    booked: asyncio.Event  # set when it is written down
 
 
 class Engine:
@@ -66,51 +64,36 @@ class Engine:
 
     Parameters
     ----------
-    backend
-        Opened.
-    queue, lanes, budget, policy
-        What to send, where, for how much, and for how long.
-    folder, log
-        The run's folder and its journal.
-    run_id
-        For idempotency keys.
-    takes
-        The service makes other takes.
+    backend, opened
+        The service.
+    queue, lanes, budget
+        What to send, where, and for how much.
+    folder, log, run_id
+        The run's folder and its journal; its id, for idempotency keys.
     cache
         Where good answers are kept for other runs; None for nowhere.
-    judges
-        Whether answers are looked at (``truth_checks``).
-    raises
-        Whether the first row that fails ends the run (``on_error="raise"``).
-    tell
-        Told the end of every row's call once it is on disk, its warnings, and the balance of the key.
-    progress
-        Counts attempts that are made again.
+    live
+        The run's progress and options; told the end of every row's call once it is on disk.
     """
 
     def __init__(
         self,
         backend: Backend,
+        opened: Opened,
         queue: Queue,
         lanes: Lanes,
         budget: Budget,
-        policy: Policy,
         *,
         folder: Folder,
-        log: journal.Journal,
+        log: Journal,
         run_id: str,
-        takes: bool,
         cache: Cache | None,
-        judges: bool,
-        raises: bool,
-        tell: Callable[[Outcome, Sequence[str], int | None], None],
-        progress: Progress,
+        live: Live,
     ) -> None:
-        self._backend, self._queue, self._lanes = backend, queue, lanes
-        self._budget, self._policy = budget, policy
-        self._folder, self._log, self._run_id, self._takes = folder, log, run_id, takes
-        self._cache, self._judges, self._raises = cache, judges, raises
-        self._tell, self._progress = tell, progress
+        self._backend, self._queue, self._lanes, self._budget = backend, queue, lanes, budget
+        self._folder, self._log, self._run_id, self._cache = folder, log, run_id, cache
+        self._live, self._progress, self._options = live, live.progress, live.options
+        self._takes, self._repeats_are_free = opened.takes, opened.repeats_free_s > 0
         self._answers: asyncio.Queue[_Sent] = asyncio.Queue()
         self._workers: set[asyncio.Task[None]] = set()
         self._looker = ThreadPoolExecutor(1, "speechframe-look")
@@ -185,7 +168,7 @@ class Engine:
                     outcome = await self._attempt(call, lane, slot)
                     await booked.wait()
                     booked.clear()
-                    self._answers.put_nowait((call, lane, outcome, booked))
+                    self._answers.put_nowait(_Sent(call, lane, outcome, booked))
                     if not lane.keeps(slot):
                         lane.give_permit(slot)
                         slot = None
@@ -197,17 +180,29 @@ class Engine:
     async def _attempt(self, call: Call, lane: Lane, slot: int) -> Answer | SpeechframeError:
         """Make one attempt; its failure is a value."""
         now = time.monotonic()
+        request, timeout_s = call.request, self._options.timeout_s
         call.sends += 1
         call.began = call.began or now
-        repeats = self._policy.repeats_are_free
-        self._log.sent(call.request.key, call.sends, lane.name, time.time(), call.parts, idempotency=repeats)
-        left_s = call.began + self._policy.patience_s - now
-        limit_s = left_s if self._policy.timeout_s is None else min(self._policy.timeout_s, left_s)
+        rows = [
+            {
+                "request_key": row.key,
+                "take": row.take,
+                "characters": row.characters,
+                "price": row.price,
+                "millicredits": 0 if call.is_paid else row.price,
+                **row.facts,
+            }
+            for row in request.rows
+        ]
+        is_free = self._repeats_are_free
+        self._log.sent(request.key, call.sends, lane.name, time.time(), rows, idempotency=is_free)
+        left_s = call.began + self._options.patience_s - now
+        limit_s = left_s if timeout_s is None else min(timeout_s, left_s)
         attempt = Attempt(
             lane=lane.name,
-            deadline_s=self._policy.timeout_s,
-            idempotency_key=f"{self._run_id}-{call.request.key}" if repeats else None,
-            take=call.request.take if self._takes else 0,
+            deadline_s=timeout_s,
+            idempotency_key=f"{self._run_id}-{request.key}" if is_free else None,
+            take=request.take if self._takes else 0,
             noted=call.noted,
             note=lambda data: self._note(call, data),
             admit=self._memory.room_for(call),
@@ -216,7 +211,7 @@ class Engine:
         outcome: Answer | SpeechframeError
         try:
             async with asyncio.timeout(limit_s):
-                outcome = await self._backend.send(call.request, attempt)
+                outcome = await self._backend.send(request, attempt)
         except SpeechframeError as error:
             outcome = error
         except TimeoutError:
@@ -247,253 +242,238 @@ class Engine:
             while not self._answers.empty() and len(some) < MOST_LOOKED_AT:
                 some.append(self._answers.get_nowait())
             looked = await loop.run_in_executor(self._looker, self._look_at, some)
-            for (call, lane, outcome, booked), found in zip(some, looked, strict=True):
-                self._memory.release(call)
-                if isinstance(found, _Looked) and isinstance(outcome, Answer):
-                    self._keep(call, lane, outcome, found)
-                elif isinstance(found, SpeechframeError):
-                    self._react(call, lane, found)
-                booked.set()
+            for sent, found in zip(some, looked, strict=True):
+                self._memory.release(sent.call)
+                if isinstance(found, SpeechframeError):
+                    self._react(sent.call, sent.lane, found)
+                    self._count_unusable(found)
+                elif isinstance(sent.outcome, Answer):
+                    self._keep(sent.call, sent.lane, sent.outcome, found)
+                sent.booked.set()
                 self._answers.task_done()
             if self._log.is_full:
                 if self._cutting is not None:
                     await self._cutting
                 self._cutting = self._on_disk(self._cut, self._log.roll())
 
-    def _look_at(self, some: list[_Sent]) -> list[_Looked | SpeechframeError]:
-        """In a thread: decode answers and judge them."""
-        return [
-            outcome if isinstance(outcome, SpeechframeError) else self._look(call.request, outcome)
-            for call, _, outcome, _ in some
-        ]
-
-    def _look(self, request: Request, answer: Answer) -> _Looked | SpeechframeError:
-        try:
-            records = self._backend.records(request, answer)
-        except SpeechframeError as error:
-            return error
-        looked = _Looked(records, [() for _ in records])
-        for place, (row, record) in enumerate(zip(request.rows, records, strict=True)):
-            if isinstance(record, SpeechframeError):
-                looked.digests.append(None)
+    def _look_at(self, some: list[_Sent]) -> list[list[_Looked] | SpeechframeError]:
+        """In a thread: decode answers and judge them; an error where an answer is of no use for any row."""
+        found: list[list[_Looked] | SpeechframeError] = []
+        for call, _, outcome, _ in some:
+            try:
+                if isinstance(outcome, SpeechframeError):
+                    raise outcome
+                records = self._backend.records(call.request, outcome)
+            except SpeechframeError as error:
+                found.append(error)
                 continue
-            looked.digests.append(None if record.audio is None else hashlib.sha256(record.audio).hexdigest())
-            if self._judges:
-                looked.findings[place] = self._backend.judge(row, record, self._learned)
-        return looked
+            looked = []
+            for row, record in zip(call.request.rows, records, strict=True):
+                if isinstance(record, SpeechframeError):
+                    looked.append(_Looked(record))
+                    continue
+                findings = (
+                    self._backend.judge(row, record, self._learned) if self._options.truth_checks else ()
+                )
+                sha256 = None if record.audio is None else hashlib.sha256(record.audio).hexdigest()
+                looked.append(_Looked(record, findings, sha256))
+            found.append(looked)
+        return found
 
-    def _keep(self, call: Call, lane: Lane, answer: Answer, looked: _Looked) -> None:
+    def _keep(self, call: Call, lane: Lane, answer: Answer, looked: list[_Looked]) -> None:
         """Write an answer down; then its rows count."""
-        costs, ends = [], []
-        for part, record, findings, digest in zip(
-            call.request.rows, looked.records, looked.findings, looked.digests, strict=True
-        ):
+        ends: list[Ended] = []
+        for part, (record, findings, sha256) in zip(call.request.rows, looked, strict=True):
+            price, basis, audio = part.price, "computed", None
             if isinstance(record, SpeechframeError):
-                price, basis = part.price, "computed"
                 row = self._failed_row(call, part, lane, record, CHARGED_UNKNOWN)
             else:
                 price = part.price if record.millicredits is None else record.millicredits
-                basis = record.basis
-                row = self._row(call, part, lane, answer, record, findings, digest)
-            cost = price - (part.price if call.counted else 0)
-            audio = None if isinstance(record, SpeechframeError) else record.audio
-            costs.append(journal.Ended(cost, basis, row, audio))
-            ends.append(_ended(part, row, cost, record))
-        status = SUSPECT if any(looked.findings) else DONE
-        self._end(call, status, costs, ends, answer=answer)
+                basis, audio = record.basis, record.audio
+                row = {
+                    **self._row(call, part, lane, SUSPECT if findings else DONE, price),
+                    **record.values,
+                    "audio": record.audio_name,
+                    "balance_after": answer.balance,
+                    "trace_id": answer.trace_id,
+                    "latency_ms": answer.latency_ms,
+                    "warnings": record.warnings,
+                    "sha256": sha256,
+                }
+                if findings:
+                    row["error_code"] = findings[0].code
+                    row["error_message"] = "; ".join(finding.words for finding in findings)
+            ends.append(Ended(price - (part.price if call.is_paid else 0), basis, row, audio))
+        facts = {
+            "latency_ms": answer.latency_ms,
+            "trace_id": answer.trace_id,
+            "balance_after": answer.balance,
+        }
+        self._settle(call, SUSPECT if any(one.findings for one in looked) else DONE, ends, facts)
         self._usable += 1
-        for part, record, findings in zip(call.request.rows, looked.records, looked.findings, strict=True):
+        if answer.balance is not None:
+            self._progress.balance = answer.balance
+        for part, (record, findings, _), end in zip(call.request.rows, looked, ends, strict=True):
+            self._tell(part, end, record)
             if isinstance(record, SpeechframeError):
                 continue
-            if findings:
-                self._retake(call, part)
-            elif self._cache is not None and self._judges:
-                row = next(cost.row for cost in costs if cost.row and cost.row["request_key"] == part.key)
-                self._disk.submit(self._cache.put, part.key, row, record.audio)
-
-    def _retake(self, call: Call, part: Request) -> None:
-        """Have another take made of a suspect answer, if the run is to and the service can."""
-        if call.retakes < self._policy.max_retakes and part.varies and self._takes and not call.request.parts:
-            self._progress.total += 1
-            self._queue.add(Call(part.as_take(part.take + 1), retakes=call.retakes + 1))
+            if not findings:
+                if self._cache is not None and self._options.truth_checks and end.row is not None:
+                    self._disk.submit(self._cache.put, part.key, end.row, record.audio)
+            elif (
+                call.retakes < self._options.max_retakes
+                and part.varies
+                and self._takes
+                and part is call.request
+            ):
+                self._progress.total += 1
+                self._queue.add(Call(part.as_take(part.take + 1), retakes=call.retakes + 1))
+        self._queue.done()
 
     def _react(self, call: Call, lane: Lane, error: SpeechframeError) -> None:
         """Decide by the table what becomes of a call that has no answer."""
-        verdict = verdict_of(error)
-        if verdict is Verdict.UNUSABLE:
-            self._unusable += 1
+        request, options, verdict = call.request, self._options, verdict_of(error)
+        was_unknown = call.is_unknown
+        ends = self._costs_of(call, verdict)
+        facts = {name: error_columns(error)[name] for name in ("error_code", "trace_id")}
         call.failures += counts(error)
         told_s = getattr(error, "retry_after_s", None) or 0.0
-        delay_s = self._delay_s(call, verdict, told_s)
-        left_s = self._policy.patience_s - (time.monotonic() - (call.began or time.monotonic()))
-        is_again = (
-            self._policy.sends_again(verdict)
-            and call.failures < self._policy.max_attempts
-            and delay_s < left_s
-        )
-        was_counted = call.counted
-        costs = self._costs_of(call, verdict, error)
+        delay_s = told_s
+        if verdict is not Verdict.NOW:
+            longest_s = min(BACKOFF_S * 2**call.failures, LONGEST_BACKOFF_S)
+            delay_s = max(told_s, random.uniform(0, longest_s))  # noqa: S311 - a delay is no secret
+        left_s = options.patience_s - (time.monotonic() - (call.began or time.monotonic()))
+        has_time = call.failures < options.max_attempts and delay_s < left_s
         if verdict is Verdict.STOP:
-            self._log.ended(call.request.key, FAILED, costs, **_of_error(error))
-            self._put_back(call, costs)
-            self._queue.stop(reason_of(error), error)
-        elif is_again and self._queue.stopped is not None and verdict in {Verdict.NOW, Verdict.LATER}:
-            self._log.ended(call.request.key, SETTLED, costs, **_of_error(error))
-            self._put_back(call, costs)
-        elif is_again and self._queue.stopped is None:
+            self._settle(call, FAILED, ends, facts)
+            self._queue.back(call)
+            is_quota = isinstance(error, errors.PaymentRequired)
+            self._queue.stop(StopReason.QUOTA if is_quota else StopReason.REFUSED, error)
+        elif has_time and self._goes_again(verdict):
             if verdict in {Verdict.LOST, Verdict.UNUSABLE}:
                 # Until an answer is written down, the row says what a killed process would have left.
-                for part, cost in zip(call.request.rows, costs, strict=True):
-                    cost.row = self._failed_row(call, part, lane, error, CHARGED_UNKNOWN)
-                call.is_paid = self._policy.repeats_are_free
-            self._log.ended(call.request.key, SETTLED, costs, **_of_error(error))
-            self._progress.retried(code_of(error))
-            self._put_back(call, costs, delay_s)
-        elif verdict is Verdict.FAIL and call.request.parts:
-            self._split(call, costs, error)
-        elif verdict is Verdict.UNUSABLE and was_counted and self._policy.retries_unknown:
+                for part, end in zip(request.rows, ends, strict=True):
+                    end.row = self._failed_row(call, part, lane, error, CHARGED_UNKNOWN)
+            self._settle(call, RETRIED, ends, facts)
+            if self._queue.stopped is None:
+                self._progress.retried(code_of(error))
+            self._queue.back(call, delay_s)
+        elif verdict is Verdict.FAIL and request.parts:
+            # A refused pack goes as two halves, so that only what is wrong with it fails.
+            self._settle(call, RETRIED, ends, facts)
+            middle = len(request.parts) // 2
+            halves = (request.parts[:middle], request.parts[middle:])
+            self._replace([smaller for half in halves for smaller in self._backend.pack(iter(half))])
+        elif verdict is Verdict.UNUSABLE and was_unknown and options.on_unknown == "retry":
             # What an earlier answer names cannot be fetched any more: the call itself is made again, once.
-            self._log.ended(call.request.key, SETTLED, costs, **_of_error(error))
-            self._budget.settle(call.reserved, sum(cost.millicredits for cost in costs))
-            self._queue.add(Call(call.request))
-            self._queue.done()
+            self._settle(call, RETRIED, ends, facts)
+            self._replace([request])
         else:
-            self._fail(call, lane, error, verdict, costs, told_s if delay_s >= left_s else 0.0)
+            waits_s = told_s if delay_s >= left_s and verdict is not Verdict.LOST else 0.0
+            self._fail(call, lane, error, ends, facts, waits_s)
+
+    def _replace(self, requests: list[Request]) -> None:
+        """Make new calls instead of one that has ended."""
+        for request in requests:
+            self._queue.add(Call(request))
+        self._queue.done()
+
+    def _count_unusable(self, error: SpeechframeError) -> None:
+        """Stop where nothing that comes can be used."""
+        self._unusable += verdict_of(error) is Verdict.UNUSABLE
         if self._unusable >= FIRST_ANSWERS and not self._usable:
             words = f"the first {self._unusable} answers were of no use, so the run stopped: {error}"
             self._queue.stop(StopReason.UNUSABLE, BadAnswer(words))
 
-    @staticmethod
-    def _delay_s(call: Call, verdict: Verdict, told_s: float) -> float:
-        if verdict is Verdict.NOW:
-            return told_s
-        longest_s = min(BACKOFF_S * 2**call.failures, LONGEST_BACKOFF_S)
-        return max(told_s, random.uniform(0, longest_s))  # noqa: S311 - a delay is no secret
-
-    def _costs_of(self, call: Call, verdict: Verdict, error: SpeechframeError) -> list[journal.Ended]:
-        """Return what a failed attempt cost: the price once, however often a call may have been billed."""
-        del error
-        rows = call.request.rows
-        if verdict in {Verdict.LOST, Verdict.UNUSABLE}:
-            basis = "unknown" if verdict is Verdict.LOST else "computed"
-            # Where an earlier attempt noted its answer, this one has only tried to fetch the rest of it.
-            is_counted = call.counted and (self._policy.repeats_are_free or call.noted is not None)
-            call.counted, call.is_unknown = True, True
-            if self._policy.repeats_are_free:
-                # Whatever becomes of the next attempt, the ledger has its price.
-                call.parts = [{**part, "millicredits": 0} for part in call.parts]
-            return [journal.Ended(0 if is_counted else row.price, basis) for row in rows]
-        if verdict is Verdict.FAIL and call.counted and call.request.parts and self._policy.repeats_are_free:
-            # A service that bills repeats once would have sent the answer: the lost attempt was not billed. A
-            # row of its own stays in doubt, but a pack is split, and its rows are counted anew.
-            call.counted, call.is_unknown = False, False
-            return [journal.Ended(-row.price, "computed") for row in rows]
-        return [journal.Ended(0, "none") for _ in rows]
-
-    def _put_back(self, call: Call, costs: list[journal.Ended], delay_s: float = 0.0) -> None:
-        self._budget.settle(call.reserved, sum(cost.millicredits for cost in costs))
-        call.reserved = 0
-        self._queue.back(call, delay_s)
-
-    def _split(self, call: Call, costs: list[journal.Ended], error: SpeechframeError) -> None:
-        """Send a refused pack as two halves, so that only what is wrong with it fails."""
-        self._log.ended(call.request.key, SETTLED, costs, **_of_error(error))
-        self._budget.settle(call.reserved, sum(cost.millicredits for cost in costs))
-        rows = call.request.parts
-        for half in (rows[: len(rows) // 2], rows[len(rows) // 2 :]):
-            for request in self._backend.pack(iter(half)):
-                self._queue.add(Call(request))
-        self._queue.done()
+    def _goes_again(self, verdict: Verdict) -> bool:
+        """Return whether a call with this verdict is sent again, as far as attempts and patience allow."""
+        if verdict in {Verdict.NOW, Verdict.LATER}:
+            return True
+        is_asked = verdict is Verdict.LOST and self._options.on_unknown == "retry"
+        is_free = verdict in {Verdict.LOST, Verdict.UNUSABLE} and self._repeats_are_free
+        return self._queue.stopped is None and (is_asked or is_free)
 
     def _fail(
         self,
         call: Call,
         lane: Lane,
         error: SpeechframeError,
-        verdict: Verdict,
-        costs: list[journal.Ended],
-        told_s: float,
+        ends: list[Ended],
+        facts: Row,
+        waits_s: float,
     ) -> None:
         """Let a call end without an answer."""
         status = CHARGED_UNKNOWN if call.is_unknown else FAILED
-        ends = []
-        for part, cost in zip(call.request.rows, costs, strict=True):
-            cost.row = self._failed_row(call, part, lane, error, status)
-            if told_s and verdict is not Verdict.LOST:
-                words = f"the service asks to wait {told_s:,.0f} s, longer than patience_s leaves this row"
-                cost.row["error_message"] = f"{cost.row['error_message']} ({words})"
-            ends.append(_ended(part, cost.row, cost.millicredits, error))
-        self._end(call, status, costs, ends, error=error)
-        if self._raises:
+        for part, end in zip(call.request.rows, ends, strict=True):
+            end.row = self._failed_row(call, part, lane, error, status)
+            if waits_s:
+                words = f"the service asks to wait {waits_s:,.0f} s, longer than patience_s leaves this row"
+                end.row["error_message"] += f" ({words})"
+        self._settle(call, status, ends, facts)
+        for part, end in zip(call.request.rows, ends, strict=True):
+            self._tell(part, end, error)
+        self._queue.done()
+        if self._options.on_error == "raise":
             self._queue.stop(StopReason.FAILED, error)
 
-    def _end(
-        self,
-        call: Call,
-        status: str,
-        costs: list[journal.Ended],
-        ends: list[Outcome],
-        *,
-        answer: Answer | None = None,
-        error: SpeechframeError | None = None,
-    ) -> None:
-        """Write a call's last attempt and its rows, and only then let them count."""
-        facts: Row = _of_error(error) if error is not None else {}
-        if answer is not None:
-            facts = {
-                "latency_ms": answer.latency_ms,
-                "trace_id": answer.trace_id,
-                "balance_after": answer.balance,
-            }
-        self._log.ended(call.request.key, status, costs, **facts)
-        self._budget.settle(call.reserved, sum(cost.millicredits for cost in costs))
-        balance = None if answer is None else answer.balance
-        for end, cost in zip(ends, costs, strict=True):
-            self._tell(end, (cost.row or {}).get("warnings") or (), balance)
-        self._queue.done()
+    def _costs_of(self, call: Call, verdict: Verdict) -> list[Ended]:
+        """Return what a failed attempt cost: where repeats are free, the price once for all attempts."""
+        rows = call.request.rows
+        if verdict in {Verdict.LOST, Verdict.UNUSABLE}:
+            basis = "unknown" if verdict is Verdict.LOST else "computed"
+            ends = [Ended(0 if call.is_paid else row.price, basis) for row in rows]
+            # With a noted answer, the next attempt only fetches the rest of it.
+            call.is_unknown, call.is_paid = True, self._repeats_are_free or call.noted is not None
+            return ends
+        if verdict is Verdict.FAIL and call.is_paid and call.request.parts and self._repeats_are_free:
+            # A service that bills repeats once would have sent the answer: the lost attempt was not billed. A
+            # row of its own stays in doubt, but a pack is split, and its rows are counted anew.
+            call.is_unknown = call.is_paid = False
+            return [Ended(-row.price, "computed") for row in rows]
+        return [Ended(0, "none") for _ in rows]
 
-    def _row(
-        self,
-        call: Call,
-        part: Request,
-        lane: Lane,
-        answer: Answer,
-        record: Record,
-        findings: Sequence[Finding],
-        digest: str | None,
-    ) -> Row:
-        """Return the record of a row that has an answer."""
-        price = part.price if record.millicredits is None else record.millicredits
-        row = {
-            **self._of_call(call, part, lane),
-            **record.values,
-            "audio": record.audio_name,
-            "status": SUSPECT if findings else DONE,
-            "credits": price / 1000,
-            "balance_after": answer.balance,
-            "trace_id": answer.trace_id,
-            "latency_ms": answer.latency_ms,
-            "warnings": record.warnings,
-            "sha256": digest,
-        }
-        if findings:
-            row["error_code"] = findings[0].code
-            row["error_message"] = "; ".join(finding.words for finding in findings)
-        return row
+    def _settle(self, call: Call, status: str, ends: list[Ended], facts: Row) -> None:
+        """Write the end of an attempt, with the records of the rows that end by it, and what it cost."""
+        self._log.ended(call.request.key, status, ends, **facts)
+        self._budget.settle(call.reserved, sum(end.millicredits for end in ends))
+        call.reserved = 0
+
+    def _tell(self, part: Request, end: Ended, came: Record | SpeechframeError) -> None:
+        """Let everybody know what became of a row's call, now that it is on disk."""
+        row = end.row or {}
+        status = row["status"]
+        for words in row.get("warnings") or ():
+            self._progress.warn(warning_kind(words), words)
+        self._live.outcome(
+            Outcome(
+                part.row_id,
+                part.key,
+                status,
+                row["attempts"],
+                row.get("audio_seconds"),
+                end.millicredits,
+                reason=row["error_message"] if status == SUSPECT else None,
+                error=came if isinstance(came, SpeechframeError) else None,
+            )
+        )
 
     def _failed_row(self, call: Call, part: Request, lane: Lane, error: SpeechframeError, status: str) -> Row:
-        """Return the record of a row that has none."""
-        row = {**self._of_call(call, part, lane), "status": status, **error_columns(error)}
-        row["credits"] = part.price / 1000 if status == CHARGED_UNKNOWN else 0.0
-        row[NOTED] = None if call.noted is None else call.noted.hex()
-        row[PACK] = call.request.key if call.request.parts else None
-        return row
+        """Return the record of a row that has no answer."""
+        price = part.price if status == CHARGED_UNKNOWN else 0
+        return {
+            **self._row(call, part, lane, status, price),
+            **error_columns(error),
+            NOTED: None if call.noted is None else call.noted.hex(),
+            PACK: call.request.key if call.request.parts else None,
+        }
 
-    def _of_call(self, call: Call, part: Request, lane: Lane) -> Row:
+    def _row(self, call: Call, part: Request, lane: Lane, status: str, price: int) -> Row:
         return {
             **part.facts,
             "request_key": part.key,
             "take": part.take,
+            "status": status,
+            "credits": price / 1000,
             "billed_characters": part.characters,
             "attempts": call.sends,
             "lane": lane.name,
@@ -513,7 +493,7 @@ class Engine:
             self._staff()
             self._heed_waits()
             since = self._lanes.all_gone_since()
-            if since is not None and time.monotonic() - since > min(GONE_S, self._policy.patience_s):
+            if since is not None and time.monotonic() - since > min(GONE_S, self._options.patience_s):
                 words = "the service has not answered for a while; the run stopped and keeps what it has"
                 self._queue.stop(StopReason.UNREACHABLE, ConnectionFailed(words, sent=False))
 
@@ -527,7 +507,7 @@ class Engine:
         at = datetime.fromtimestamp(until).astimezone().strftime("%H:%M:%S")
         words = f"the service lets nobody call until {at}"
         self._progress.note(words)
-        if until - time.time() > self._policy.patience_s:
+        if until - time.time() > self._options.patience_s:
             words = f"{words}, longer than patience_s allows: run again then"
             self._queue.stop(StopReason.UNREACHABLE, ConnectionFailed(words, sent=False))
 
@@ -538,32 +518,11 @@ class Engine:
         return asyncio.get_running_loop().run_in_executor(self._disk, function, *args)
 
 
-def _ended(part: Request, row: Row, cost: int, outcome: Record | SpeechframeError) -> Outcome:
-    return Outcome(
-        part.row_id,
-        part.key,
-        row["status"],
-        row["attempts"],
-        row.get("audio_seconds"),
-        cost,
-        reason=row.get("error_message") if row["status"] == SUSPECT else None,
-        error=outcome if isinstance(outcome, SpeechframeError) else None,
-    )
-
-
-def _of_error(error: SpeechframeError) -> Row:
-    columns = error_columns(error)
-    return {"error_code": columns["error_code"], "trace_id": columns["trace_id"]}
-
-
 def _of_lane(outcome: Answer | SpeechframeError) -> LaneOutcome:
     """Return what an attempt says of its lane."""
     if isinstance(outcome, errors.RateLimited):
         return LaneOutcome.REFUSED
     if isinstance(outcome, (errors.Unavailable, ConnectionFailed)):
         return LaneOutcome.UNAVAILABLE
-    return (
-        LaneOutcome.PASSED
-        if isinstance(outcome, (Answer, errors.ServiceError, BadAnswer))
-        else LaneOutcome.OTHER
-    )
+    said = (Answer, errors.ServiceError, BadAnswer)
+    return LaneOutcome.PASSED if isinstance(outcome, said) else LaneOutcome.OTHER

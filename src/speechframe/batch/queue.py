@@ -6,66 +6,28 @@ import itertools
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 
 from speechframe.batch.backend import Request
 from speechframe.batch.budget import Budget
 from speechframe.errors import SpeechframeError
-from speechframe.store.schema import Row, StopReason
+from speechframe.store.schema import StopReason
 
 
 @dataclass(slots=True)
 class Call:
-    """A call on its way.
-
-    Attributes
-    ----------
-    request
-        What is asked for.
-    is_paid
-        It was billed, or perhaps, and the service bills a repeat once: nothing is reserved for it.
-    counted
-        Whether the ledger has its price already, for an attempt that may have been billed.
-    is_unknown
-        An attempt of it may have been billed, and no answer has told yet.
-    noted
-        What an earlier attempt noted.
-    reserved
-        Thousandths of a credit that are set aside for it.
-    sends
-        Attempts made; each stands in the ledger.
-    failures
-        Those among them that count against ``max_attempts``.
-    began
-        Monotonic time of the first attempt.
-    retakes
-        How many takes before this one were suspect.
-    """
+    """A call on its way."""
 
     request: Request
-    is_paid: bool = False
-    counted: bool = False
-    is_unknown: bool = False
-    noted: bytes | None = None
-    reserved: int = 0
-    sends: int = 0
-    failures: int = 0
-    began: float | None = None
-    retakes: int = 0
-    parts: list[Row] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.parts = [
-            {
-                "request_key": row.key,
-                "take": row.take,
-                "characters": row.characters,
-                "price": row.price,
-                "millicredits": 0 if self.counted else row.price,
-                **row.facts,
-            }
-            for row in self.request.rows
-        ]
+    is_unknown: bool = False  # an attempt of it may have been billed, and no answer has told yet
+    is_paid: bool = False  # ... and the service bills a repeat once: the ledger has its price already
+    noted: bytes | None = None  # what an earlier attempt noted
+    reserved: int = 0  # thousandths of a credit set aside for it
+    sends: int = 0  # attempts made; each stands in the ledger
+    failures: int = 0  # those among them that count against max_attempts
+    began: float | None = None  # monotonic time of the first attempt
+    retakes: int = 0  # how many takes before this one were suspect
 
 
 class Queue:
@@ -82,10 +44,8 @@ class Queue:
 
     Attributes
     ----------
-    stopped
-        Why no more calls are handed out; None while they are.
-    stopped_by
-        The error behind it, if there is one.
+    stopped, stopped_by
+        Why no more calls are handed out, and the error behind it; None while they are.
     """
 
     def __init__(self, calls: Iterator[Call], budget: Budget, only_free: Callable[[], None]) -> None:
@@ -93,7 +53,7 @@ class Queue:
         self._front: deque[Call] = deque()
         self._later: list[tuple[float, int, Call]] = []
         self._order = itertools.count()
-        self._out = 0
+        self._out = 0  # calls that were taken and have not ended
         self._is_read = False
         self._changed = asyncio.Event()
         self._spent: SpeechframeError | None = None
@@ -113,14 +73,10 @@ class Queue:
 
     async def take(self) -> Call | None:
         """Return the next call as soon as there is one; None when there will be none, or after a change."""
-        if self.is_over:
-            return None
         call = self._next()
         if call is None:
-            if self.is_over:
-                return None
-            until = self._later[0][0] - time.monotonic() if self._later else None
-            await self.changed(until)
+            if not self.is_over:
+                await self.changed(self._later[0][0] - time.monotonic() if self._later else None)
             return None
         price = 0 if call.is_paid else call.request.price
         if self._budget.reserve(price):
@@ -131,27 +87,22 @@ class Queue:
         if self._out:
             # A call under way may turn out to cost less than was set aside for it.
             await self.changed()
-        else:
-            self._use_up(price)
-        return None
-
-    def _use_up(self, price: int) -> None:
-        """Leave what costs something pending, now that the budget is used up; go on with what is paid."""
+            return None
+        # The budget is used up: what costs something stays pending, what is paid is still sent.
         if self._spent is None:
             self._spent = self._budget.why_not(price)
             self._only_free()
         self._front = deque(call for call in self._front if call.is_paid)
         self._later = [entry for entry in self._later if entry[2].is_paid]
         heapq.heapify(self._later)
+        return None
 
     async def changed(self, timeout_s: float | None = None) -> None:
         """Wait until a call ended or came back, or for so long."""
         event = self._changed
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await event.wait()
-        except TimeoutError:
-            pass
 
     def back(self, call: Call, delay_s: float = 0.0) -> None:
         """Put a call back that was taken: to the front, or for later."""
@@ -178,13 +129,13 @@ class Queue:
             self._wake()
 
     def _next(self) -> Call | None:
+        if self.stopped is not None:
+            return None
         if self._later and self._later[0][0] <= time.monotonic():
             return heapq.heappop(self._later)[2]
         if self._front:
             return self._front.popleft()
-        if self._is_read:
-            return None
-        call = next(self._calls, None)
+        call = None if self._is_read else next(self._calls, None)
         self._is_read = call is None
         return call
 

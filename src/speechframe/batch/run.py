@@ -7,15 +7,14 @@
 
 import asyncio
 import contextlib
-import getpass
+import itertools
 import logging
 import math
 import socket
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from os import PathLike
 from typing import Any
 
@@ -25,16 +24,15 @@ import pyarrow.parquet as pq
 
 from speechframe.batch.backend import MAKERS, Backend, Opened
 from speechframe.batch.budget import Budget, Month
-from speechframe.batch.decisions import Policy
 from speechframe.batch.engine import Engine
-from speechframe.batch.estimate import Changes, Estimate
-from speechframe.batch.keys import Mask, among, as_keys, as_keys_of, first_of_each
+from speechframe.batch.estimate import Changes
+from speechframe.batch.follow import Live
 from speechframe.batch.lanes import Lanes
-from speechframe.batch.live import Live, Outcome, Run
+from speechframe.batch.live import Run
 from speechframe.batch.options import Options
-from speechframe.batch.plan import Plan, plan_calls
+from speechframe.batch.plan import Mask, Plan, among, as_keys_of, plan
 from speechframe.batch.prepare import Prepared, check_same, prepare, reopen
-from speechframe.batch.progress import Progress
+from speechframe.batch.progress import Outcome, Progress
 from speechframe.batch.queue import Call, Queue
 from speechframe.errors import InvalidRows, RunMismatch, SettingsError, SpeechframeError
 from speechframe.settings import Settings
@@ -42,13 +40,12 @@ from speechframe.settings.rules import cache_rules, spending_rules
 from speechframe.slots import shared_folder
 from speechframe.store import parts
 from speechframe.store.cache import Cache, open_cache
-from speechframe.store.folder import Folder
-from speechframe.store.index import SnapshotReader
+from speechframe.store.folder import Folder, user_name
 from speechframe.store.journal import Journal
-from speechframe.store.keys import call_key
+from speechframe.store.keys import KEY_BYTES, call_key
 from speechframe.store.manifest import FILE, read_manifest
 from speechframe.store.month import MonthFile
-from speechframe.store.reader import StoredRun, warning_kind
+from speechframe.store.reader import StoredRun
 from speechframe.store.remote import open_folder
 from speechframe.store.reviews import REJECT
 from speechframe.store.schema import (
@@ -60,7 +57,6 @@ from speechframe.store.schema import (
     PACK,
     REQUEST,
     ROW_ID,
-    Row,
     StopReason,
 )
 from speechframe.store.selection import Rows
@@ -68,9 +64,6 @@ from speechframe.tables.columns import Column, Source, problem
 from speechframe.tables.table_input import Table, open_table
 
 log = logging.getLogger(__name__)
-
-REPEAT_MARGIN = 0.9
-"""Of the time in which repeats are free: a repeat must arrive before the service forgets."""
 
 REDO_STATUSES = ("failed", "suspect", "done", "rejected")
 
@@ -90,19 +83,13 @@ async def make(backend: Backend, table: Any, arguments: Mapping[str, Any], given
         Run options.
     """
     options = Options.of(**given)
-    rules = spending_rules(_settings(options))
-    rules.of_run(options.max_credits)
+    spending_rules(_settings(options)).of_run(options.max_credits)
     if options.max_answer_mb is not None:
         backend.max_answer_bytes = round(1e6 * options.max_answer_mb)
     async with contextlib.AsyncExitStack() as stack:
-        opened = await backend.open()
-        stack.push_async_callback(backend.close)
-        given_table = partial(_open, table, backend, arguments, options)
-        prepared = await _in_thread(
-            lambda is_stopped: prepare(
-                given_table(), arguments, backend, opened, options, is_stopped=is_stopped
-            )
-        )
+        opened = await _open_backend(backend, stack)
+        sources = {**arguments, "take": options.take}
+        prepared = await _prepare(table, sources, backend, opened, options, is_resumed=False)
         return await _carry_out(prepared, backend, opened, options, stack)
 
 
@@ -184,22 +171,17 @@ async def resume(
         options = replace(options, max_credits=manifest.max_credits)
     spending_rules(_settings(options)).of_run(options.max_credits)
     async with contextlib.AsyncExitStack() as stack:
-        opened = await backend.open()
-        stack.push_async_callback(backend.close)
+        opened = await _open_backend(backend, stack)
         check_same(folder, manifest, backend)
         if table is not None:
-            make_table = partial(_open, table, backend, sources, options)
-            prepared = await _in_thread(
-                lambda is_stopped: prepare(
-                    make_table(), {}, backend, opened, options, sources=sources, is_stopped=is_stopped
-                )
-            )
+            prepared = await _prepare(table, sources, backend, opened, options, is_resumed=True)
         else:
             takes = {} if redo is None else await asyncio.to_thread(_new_takes, folder, redo, opened)
             prepared = await asyncio.to_thread(reopen, folder, backend, takes)
-            if manifest.state == "planned" and prepared.entry.invalid and options.on_invalid == "raise":
+            invalid = prepared.table.entry.invalid
+            if manifest.state == "planned" and invalid and options.on_invalid == "raise":
                 prepared.unlock.close()
-                words = f"{prepared.entry.invalid:,} rows cannot be sent"
+                words = f"{invalid:,} rows cannot be sent"
                 raise InvalidRows([problem("table", words, allowed='on_invalid="skip" leaves them out')])
         return await _carry_out(prepared, backend, opened, options, stack)
 
@@ -228,18 +210,52 @@ async def changes(
         When the folder holds no run, one of another service, verb or version, or cannot be read.
     """
     folder, backend, sources, options = _opened_run(run, backend, given)
-    options = replace(options, dry_run=True)
     async with contextlib.AsyncExitStack() as stack:
-        opened = await backend.open()
-        stack.push_async_callback(backend.close)
-        make_table = partial(_open, table, backend, sources, options)
-        found: Changes = await _in_thread(
-            lambda is_stopped: _compare(folder, make_table(), backend, opened, options, sources, is_stopped)
-        )
-        return found
+        opened = await _open_backend(backend, stack)
+        looks = replace(options, dry_run=True)
+        prepared = await _prepare(table, sources, backend, opened, looks, is_resumed=True)
+        stack.callback(prepared.unlock.close)
+        if options.on_invalid == "raise" and prepared.problems:
+            raise InvalidRows(prepared.problems, total=prepared.problem_count)
+        return await asyncio.to_thread(_compare, folder, prepared, backend, opened, options)
 
 
 # -- from what the caller gave to a planned run ------------------------------------------
+
+
+async def _open_backend(backend: Backend, stack: contextlib.AsyncExitStack) -> Opened:
+    opened = await backend.open()
+    stack.push_async_callback(backend.close)
+    return opened
+
+
+async def _prepare(
+    table: Any,
+    sources: Mapping[str, Any],
+    backend: Backend,
+    opened: Opened,
+    options: Options,
+    *,
+    is_resumed: bool,
+) -> Prepared:
+    """Check a table in a thread, and give the lock back where this is cancelled meanwhile."""
+    told = threading.Event()
+
+    def prepared() -> Prepared:
+        found = _open_table(table, backend, sources, options)
+        return prepare(
+            found, sources, backend, opened, options, is_resumed=is_resumed, is_stopped=told.is_set
+        )
+
+    task = asyncio.ensure_future(asyncio.to_thread(prepared))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        told.set()
+        await asyncio.wait({task})
+        if not task.cancelled() and task.exception() is None:
+            task.result().unlock.close()
+        raise
 
 
 class _RunTable:
@@ -255,7 +271,7 @@ class _RunTable:
         return Table(schema, with_ids, ids=ROW_ID)
 
 
-def _open(table: Any, backend: Backend, arguments: Mapping[str, Any], options: Options) -> Table:
+def _open_table(table: Any, backend: Backend, arguments: Mapping[str, Any], options: Options) -> Table:
     """Return the caller's table; a run, its folder or a list of runs is one too."""
     source = backend.source(table)
     if isinstance(source, str | PathLike) and open_folder(source).exists(FILE):
@@ -264,26 +280,22 @@ def _open(table: Any, backend: Backend, arguments: Mapping[str, Any], options: O
         source = _RunTable(source)
     elif isinstance(source, list) and source and all(isinstance(one, Rows) for one in source):
         source = [_RunTable(one) for one in source]
-    columns = {name: _column_of(value, name in backend.data_arguments) for name, value in arguments.items()}
-    found: Table = open_table(
+    columns = {}
+    for name, value in arguments.items():
+        column = value.name if isinstance(value, Column) else value
+        column = value.column if isinstance(value, Source) else column
+        is_named = isinstance(value, Column | Source) or name in backend.data_arguments
+        if is_named and isinstance(column, str):
+            columns[name] = column
+    return open_table(
         source,
         id=options.id,
         plain=next(iter(backend.data_arguments), "text"),
-        carry=frozenset(column for name, column in columns.items() if column and name in backend.carried),
-        named={column for column in columns.values() if column},
+        carry=frozenset(column for name, column in columns.items() if name in backend.carried),
+        named=set(columns.values()),
         sep=options.sep,
         quoting=options.quoting,
     )
-    return found
-
-
-def _column_of(value: Any, is_data: bool) -> str | None:  # noqa: FBT001 - of one argument
-    """Return the column that an argument names, if it names one."""
-    if isinstance(value, Column):
-        return value.name
-    if isinstance(value, Source):
-        return value.column
-    return value if is_data and isinstance(value, str) else None
 
 
 def _opened_run(
@@ -296,13 +308,13 @@ def _opened_run(
     given_dir: Any = folder  # which knows its own filesystem
     options = replace(options, run_dir=given_dir, id=options.id or manifest.table.id_column)
     sources = {name: Source.from_json(name, kept) for name, kept in manifest.table.arguments.items()}
-    constants = {name: source.constant for name, source in sources.items() if source.column is None}
     if backend is None:
         if manifest.operation not in MAKERS:
             raise RunMismatch(
                 f"{folder.path} holds a {manifest.operation} run, which needs its backend: "
                 "resume(run, backend=...)"
             )
+        constants = {name: source.constant for name, source in sources.items() if source.column is None}
         backend = MAKERS[manifest.operation](options.service, constants)
     return folder, backend, sources, options
 
@@ -327,11 +339,7 @@ def _new_takes(folder: Folder, redo: str | Sequence[Any], opened: Opened) -> dic
         raise InvalidRows([problem("redo", words)])
     stored = StoredRun(folder)
     names = [stored.name_of(name) for name in ("row_id", "status", "take")]
-    rows = [
-        row
-        for batch in stored.batches(names, audio=False)
-        for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)
-    ]
+    rows = [tuple(row.values()) for batch in stored.batches(names, audio=False) for row in batch.to_pylist()]
     shown = {str(row_id): take or 0 for row_id, _, take in rows}
     if redo == "rejected":
         said = stored.reviews
@@ -347,111 +355,43 @@ def _new_takes(folder: Folder, redo: str | Sequence[Any], opened: Opened) -> dic
             raise InvalidRows(
                 [problem("redo", "names no row of the run", value=row_id) for row_id in unknown]
             )
-    table = pq.read_table(folder.source(stored.manifest.table.file), columns=[ROW_ID, BASE_KEY])
-    made = set(map(bytes, as_keys(stored.snapshot().index.packed({*FINISHED, FAILED, CHARGED_UNKNOWN}))))
+    packed = stored.snapshot().index.packed({*FINISHED, FAILED, CHARGED_UNKNOWN})
+    made = {packed[start : start + KEY_BYTES].hex() for start in range(0, len(packed), KEY_BYTES)}
     takes = {}
-    for row_id, base_key in zip(*(column.to_pylist() for column in table.columns), strict=True):
+    for row_id, base_key in _columns_of(folder.source(stored.manifest.table.file), BASE_KEY):
         if row_id in wanted and base_key is not None:
-            take = shown[row_id] + 1
-            while bytes.fromhex(call_key(base_key, take)) in made:
-                take += 1
-            takes[row_id] = take
+            takes[row_id] = next(
+                n for n in itertools.count(shown[row_id] + 1) if call_key(base_key, n) not in made
+            )
     return takes
 
 
-# -- what is missing, and what it costs ---------------------------------------------------
+def _columns_of(file: Any, *names: str) -> Iterator[tuple[Any, ...]]:
+    """Return row id and some columns of each row of an input file."""
+    table = pq.read_table(file, columns=[ROW_ID, *names])
+    return zip(*(column.to_pylist() for column in table.columns), strict=True)
 
 
-@dataclass(frozen=True, slots=True)
-class _Due:
-    """A row's call that may have been billed: what its last attempt noted, and the pack it was sent in."""
-
-    noted: bytes | None
-    pack: str | None
-
-
-@dataclass(frozen=True)
-class _Missing:
-    """What a run has still to make.
-
-    Attributes
-    ----------
-    plan
-        Its calls.
-    due
-        By key, calls that may have been billed and whose repeat is free.
-    cached
-        Rows whose answer the cache has.
-    estimate
-        The same for people.
-    """
-
-    plan: Plan
-    due: "Mapping[str, _Due]"
-    cached: Mask
-    estimate: Estimate
-
-
-def _missing(
-    prepared: Prepared,
-    backend: Backend,
-    opened: Opened,
-    options: Options,
-    cache: Cache | None,
-) -> _Missing:
-    """Find out which calls of a table have no outcome yet."""
-    folder, keys = prepared.folder, prepared.keys
-    finished = as_keys(SnapshotReader(folder).read().index.packed(FINISHED))
-    failures = parts.failures(folder)
-    unknown = {key: row for key, row in failures.items() if row["status"] == CHARGED_UNKNOWN}
-    until = time.time() - REPEAT_MARGIN * opened.repeats_free_s
-    same_key = prepared.manifest.key_fingerprint == opened.key_fingerprint
-    due = {
-        key: _Due(None if row[NOTED] is None else bytes.fromhex(row[NOTED]), row[PACK])
-        for key, row in unknown.items()
-        if row[NOTED] is not None or (same_key and row["finished_at"].timestamp() > until)
-    }
-    stays = [] if options.on_unknown == "retry" else [key for key in unknown if key not in due]
-    known = np.concatenate([finished, as_keys_of(stays)])
-    plan = plan_calls(folder, prepared.entry.file, keys, prepared.prices, ended=known, free=as_keys_of(due))
-    cached = np.zeros(len(keys), dtype=bool)
-    if cache is not None and plan.calls:
-        cached[plan.todo] = cache.has([bytes(key).hex() for key in keys[plan.todo]])
-    plan = replace(plan, todo=plan.todo & ~cached, free=plan.free & ~cached)
-    first = first_of_each(keys)
-    limit = _limit_of(options)
-    found = prepared.spooled
-    is_done, is_kept = among(keys, finished), among(keys, as_keys_of(stays))
-    estimate = Estimate(
-        rows=prepared.entry.rows,
-        unique=int(first.sum()),
-        finished=int((first & is_done).sum()),
-        invalid=prepared.entry.invalid,
-        calls=plan.calls,
-        credits=plan.price / 1000,
-        balance=opened.balance,
-        concurrency=sum(lane.published or 0 for lane in opened.lanes if not lane.is_fallback) or None,
-        identical_retakes=0 if found is None else found.identical_retakes,
-        cached=int(cached.sum()),
-        budget=None if limit is None else max(0, limit - sum(parts.spent_by_month(folder).values())) / 1000,
-        amount=backend.describe(plan.price) if plan.calls else None,
-        unit=backend.unit,
-        remark=backend.remark,
-        unknown=int((first & is_kept & ~is_done).sum()),
-        paid=int(plan.free.sum()),
+def _compare(
+    folder: Folder, prepared: Prepared, backend: Backend, opened: Opened, options: Options
+) -> Changes:
+    old_file = folder.source(prepared.manifest.table.file)
+    new_file = prepared.table.folder.source(prepared.table.entry.file)
+    old, new = (dict(_columns_of(file, BASE_KEY)) for file in (old_file, new_file))
+    changed = [row_id for row_id, key in new.items() if row_id in old and old[row_id] != key]
+    before, after = (
+        {row_id: (written or b"").partition(b"\n")[2] for row_id, written in _columns_of(file, REQUEST)}
+        for file in (old_file, new_file)
     )
-    return _Missing(plan, due, cached, estimate)
-
-
-def _limit_of(options: Options) -> int | None:
-    """Return the run's limit in thousandths of a credit; None without one."""
-    credits = spending_rules(_settings(options)).of_run(options.max_credits)
-    return None if credits is None or math.isinf(credits) else _thousandths(credits)
-
-
-def _thousandths(credits: float) -> int:
-    # Never more than was allowed; but 1.001 is 1000.9999999999999 thousandths to a computer.
-    return math.floor(round(credits * 1000, 6))
+    found = plan(folder, prepared.manifest, prepared.table, backend, opened, options, None, None)
+    return Changes(
+        new=tuple(row_id for row_id in new if row_id not in old),
+        changed=tuple(changed),
+        removed=tuple(row_id for row_id in old if row_id not in new),
+        unchanged=tuple(row_id for row_id, key in new.items() if row_id in old and old[row_id] == key),
+        columns={row_id: backend.differences(before[row_id], after[row_id]) for row_id in changed},
+        credits=found.estimate.credits,
+    )
 
 
 # -- the run itself ---------------------------------------------------------------------
@@ -462,84 +402,96 @@ async def _carry_out(
 ) -> Run:
     """Return a planned run as it is asked for: only planned, live, or at its end."""
     stack.callback(prepared.unlock.close)
-    found = Run(prepared.folder, problems=[] if prepared.spooled is None else prepared.spooled.problems)
-    cache = _cache(options)
+    going = _Going(prepared, backend, opened, options)
     if options.dry_run:
-        missing = await asyncio.to_thread(_missing, prepared, backend, opened, options, cache)
-        found.estimate = missing.estimate
-        if prepared.manifest.state == "planned" and options.max_credits is not None:
-            prepared.manifest.max_credits = options.max_credits
-            prepared.manifest.write(prepared.folder)
-        line = f"{backend.operation} on {backend.service}: {missing.estimate.line()}"
-        Progress.say(f"{line} (dry run: nothing was sent)", options.progress)
-        return found
-    going = _Going(prepared, backend, opened, options, cache, found)
+        await asyncio.to_thread(going.plan)
+        manifest = prepared.manifest
+        if manifest.state == "planned" and options.max_credits is not None:
+            manifest.max_credits = options.max_credits
+            manifest.write(prepared.folder)
+        Progress.say(f"{going.line} (dry run: nothing was sent)", options.progress)
+        return going.run
     await going.start()
     # From here on the run closes what it uses, whoever waits for it.
     held = stack.pop_all()
     task = asyncio.create_task(going.drive(held), name=f"speechframe-run-{prepared.manifest.run_id}")
-    found.attach(going.live, task)
-    return await found.hand_over()
+    going.run.attach(going.live, task)
+    return await going.run.hand_over()
 
 
 class _Going:
-    """A run that goes on: its engine, its budget, and whoever follows it.
+    """A run that goes on: its plan, its budget, its engine, and whoever follows it."""
 
-    Attributes
-    ----------
-    live
-        For :class:`Run`.
-    error
-        What the caller of the verb is to see raised, once everything is kept.
-    """
-
-    def __init__(
-        self,
-        prepared: Prepared,
-        backend: Backend,
-        opened: Opened,
-        options: Options,
-        cache: Cache | None,
-        run: Run,
-    ) -> None:
-        self._prepared, self._backend, self._opened = prepared, backend, opened
-        self._options, self._cache, self._run = options, cache, run
+    def __init__(self, prepared: Prepared, backend: Backend, opened: Opened, options: Options) -> None:
+        self._prepared, self._backend, self._opened, self._options = prepared, backend, opened, options
         self._manifest, self._folder = prepared.manifest, prepared.folder
+        self._rules, self._cache = spending_rules(_settings(options)), _cache(options)
+        self._account = f"{prepared.manifest.service}/{opened.key_fingerprint}"
+        limit = self._rules.of_run(options.max_credits)
+        self._limit = None if limit is None or math.isinf(limit) else _thousandths(limit)
         self._engine: Engine | None = None
         self._stopped: tuple[bool, StopReason] | None = None
-        self._wanted: Mask | None = None
-        self.error: SpeechframeError | None = None
+        self._wanted: Mask | None = None  # rows that are still to be sent; None: all of the plan
+        self._error: SpeechframeError | None = None  # what the caller of the verb is to see raised at the end
+        self.run = Run(prepared.folder, problems=prepared.problems)
+
+    @property
+    def line(self) -> str:
+        """What the run will do, in one line."""
+        return f"{self._backend.operation} on {self._backend.service}: {self._plan.estimate.line()}"
+
+    def plan(self) -> None:
+        """Find out what is to be made."""
+        self._plan: Plan = plan(
+            self._folder,
+            self._manifest,
+            self._prepared.table,
+            self._backend,
+            self._opened,
+            self._options,
+            self._cache,
+            self._limit,
+        )
+        self.run.estimate = self._plan.estimate
 
     async def start(self) -> None:
         """Recover what an earlier process left, plan, and say what the run will do."""
-        manifest, folder, options = self._manifest, self._folder, self._options
-        header = _header(manifest, options, self._opened)
-        self._log, self._missing = await asyncio.to_thread(self._recover_and_plan, header)
+        manifest, options = self._manifest, self._options
+        self._log = await asyncio.to_thread(self._recover_and_plan)
         manifest.state, manifest.stopped_because, manifest.stopped_words = "running", None, None
         manifest.max_credits = options.max_credits
-        await asyncio.to_thread(manifest.write, folder)
-        estimate = self._run.estimate = self._missing.estimate
-        line = f"{self._backend.operation} on {self._backend.service}: {estimate.line()}"
+        await asyncio.to_thread(manifest.write, self._folder)
+        estimate = self._plan.estimate
         self._progress = Progress(
-            self._backend.unit, estimate.calls + estimate.cached, options.progress, line
+            self._backend.unit, estimate.calls + estimate.cached, options.progress, self.line
         )
         self.live = Live(stop=self.stop, progress=self._progress, options=options)
-        for note in [] if self._prepared.spooled is None else self._prepared.spooled.notes:
+        for note in self._prepared.notes:
             self._progress.note(note)
         self._budget = await asyncio.to_thread(self._open_budget)
 
-    def _recover_and_plan(self, header: Row) -> tuple[Journal, _Missing]:
-        folder = self._folder
+    def _recover_and_plan(self) -> Journal:
+        folder, columns = self._folder, self._backend.columns
+        tags = {name: str(tag) for name, tag in self._options.tags.items() if not hasattr(tag, "name")}
+        header = {  # what the ledger says of every attempt of this process
+            "run_id": self._manifest.run_id,
+            "operation": self._manifest.operation,
+            "service": self._manifest.service,
+            "key_fingerprint": self._opened.key_fingerprint,
+            "user": user_name(),
+            "host": socket.gethostname(),
+            "tags": tags,
+        }
         recovered = Journal(folder, parts.next_number(folder), header)
-        parts.recover(folder, self._backend.columns, recovered, time.time())
+        parts.recover(folder, columns, recovered, time.time())
         # What was recovered becomes a part before the run is planned: one way to read what has an outcome.
-        parts.cut(folder, recovered.close(), self._backend.columns)
-        missing = _missing(self._prepared, self._backend, self._opened, self._options, self._cache)
-        return Journal(folder, parts.next_number(folder), header), missing
+        parts.cut(folder, recovered.close(), columns)
+        self.plan()
+        return Journal(folder, parts.next_number(folder), header)
 
     def _open_budget(self) -> Budget:
-        rules, limit = spending_rules(_settings(self._options)), _limit_of(self._options)
-        if limit is None and rules.max_credits_per_month is None:
+        rules = self._rules
+        if self._limit is None and rules.max_credits_per_month is None:
             return Budget(None, 0)
         spent = parts.spent_by_month(self._folder)
         month = None
@@ -552,20 +504,15 @@ class _Going:
                 spent=spent,
                 rule_from=rules.month_rule_from,
             )
-        return Budget(limit, sum(spent.values()), month)
-
-    @property
-    def _account(self) -> str:
-        return f"{self._manifest.service}/{self._opened.key_fingerprint}"
+        return Budget(self._limit, sum(spent.values()), month)
 
     def _close_budget(self) -> None:
         """Let the month's count say what the run has spent, with or without a limit."""
         self._budget.close()
-        rules = spending_rules(_settings(self._options))
-        if rules.max_credits_per_month is None and not self._opened.is_local:
+        if self._rules.max_credits_per_month is None and not self._opened.is_local:
             try:
                 spent = parts.spent_by_month(self._folder)
-                MonthFile(rules.ledger, self._account, self._manifest.run_id).correct(spent)
+                MonthFile(self._rules.ledger, self._account, self._manifest.run_id).correct(spent)
             except SpeechframeError as error:
                 log.warning("this run is missing in the month's count: %s", error)
 
@@ -586,130 +533,98 @@ class _Going:
             raise
         finally:
             self._progress.close("" if self.live.stopped_by is None else str(self.live.stopped_by))
-            self.live.close(error or self.error)
+            self.live.close(error or self._error)
 
     async def _make(self) -> None:
-        options, missing = self._options, self._missing
+        options = self._options
         lanes = Lanes(self._opened.lanes, max_concurrency=options.max_concurrency, folder=shared_folder())
         queue = Queue(self._calls(), self._budget, self._only_free)
-        policy = Policy(
-            max_attempts=options.max_attempts,
-            patience_s=options.patience_s,
-            timeout_s=options.timeout_s,
-            repeats_are_free=self._opened.repeats_free_s > 0,
-            retries_unknown=options.on_unknown == "retry",
-            max_retakes=options.max_retakes,
-        )
         self._engine = Engine(
             self._backend,
+            self._opened,
             queue,
             lanes,
             self._budget,
-            policy,
             folder=self._folder,
             log=self._log,
             run_id=self._manifest.run_id,
-            takes=self._opened.takes,
             cache=self._cache,
-            judges=options.truth_checks,
-            raises=options.on_error == "raise",
-            tell=self._tell,
-            progress=self._progress,
+            live=self.live,
         )
         if self._stopped is not None:
             self.stop(*self._stopped)
         try:
-            if self._cache is not None and missing.cached.any():
+            if self._cache is not None and self._plan.cached.any():
                 await asyncio.to_thread(self._take_from_cache, self._cache)
             await self._engine.run()
-            await self._backend.after(self._run, lambda: queue.stopped is not None)
+            await self._backend.after(self.run, lambda: queue.stopped is not None)
         except BaseException:
-            self._end("stopped", StopReason.FAILED, None)
+            self._end(StopReason.FAILED, None)
             raise
         finally:
             lanes.close()
             await asyncio.to_thread(self._close_budget)
-        self._end("finished" if queue.stopped is None else "stopped", queue.stopped, queue.stopped_by)
+        self._end(queue.stopped, queue.stopped_by)
 
-    def _end(self, state: str, reason: StopReason | None, error: SpeechframeError | None) -> None:
+    def _end(self, reason: StopReason | None, error: SpeechframeError | None) -> None:
         manifest = self._manifest
-        manifest.state = state
+        manifest.state = "finished" if reason is None else "stopped"
         manifest.stopped_because = None if reason is None else reason.value
         manifest.stopped_words = None if error is None else str(error)
         self.live.stopped_by = error
         if reason is StopReason.FAILED and self._options.on_error == "raise":
-            self.error = error
+            self._error = error
         with contextlib.suppress(SpeechframeError):  # whatever ended the run says more
             manifest.write(self._folder)
 
     def _only_free(self) -> None:
-        self._wanted = self._missing.plan.free
+        self._wanted = self._plan.free
 
     def _calls(self) -> Iterator[Call]:
         """Yield the calls to make: first those that were sent before, as they were, then all others."""
-        plan, due = self._missing.plan, self._missing.due
+        plan, due = self._plan, self._plan.due
         packs: dict[str, list[str]] = {}
-        for key, call in due.items():
-            if call.pack is not None:
-                packs.setdefault(call.pack, []).append(key)
-        in_packs = plan.todo & among(plan.keys, as_keys_of(key for keys in packs.values() for key in keys))
+        for key, row in due.items():
+            if row[PACK] is not None:
+                packs.setdefault(row[PACK], []).append(key)
+        keys_in_packs = as_keys_of(key for keys in packs.values() for key in keys)
+        in_packs = plan.todo & among(plan.table.keys, keys_in_packs)
         again = {request.key: request for request in plan.requests(in_packs)} if packs else {}
         for pack, keys in packs.items():
             rows = [again[key] for key in keys if key in again]
             for request in self._backend.pack(iter(rows)):
                 # Only the very same call is free once more; otherwise its rows stay as they are.
                 if request.key == pack:
-                    yield Call(request, is_paid=True, counted=True, is_unknown=True)
+                    yield Call(request, is_unknown=True, is_paid=True)
         for request in self._backend.pack(plan.requests(plan.todo & ~in_packs, only=lambda: self._wanted)):
-            known = due.get(request.key)
-            is_due = known is not None
-            noted = None if known is None else known.noted
-            yield Call(request, is_paid=is_due, counted=is_due, is_unknown=is_due, noted=noted)
+            if known := due.get(request.key):
+                noted = None if known[NOTED] is None else bytes.fromhex(known[NOTED])
+                yield Call(request, is_unknown=True, is_paid=True, noted=noted)
+            else:
+                yield Call(request)
 
     def _take_from_cache(self, cache: Cache) -> None:
         """Keep the answers that other runs have paid for; a damaged one is made like any other."""
-        missing = self._missing
-        places = np.flatnonzero(missing.cached)
-        for place, request in zip(places, missing.plan.requests(missing.cached), strict=True):
+        plan = self._plan
+        places = np.flatnonzero(plan.cached)
+        for place, request in zip(places, plan.requests(plan.cached), strict=True):
             found = cache.get(request.key)
             if found is None:
-                missing.plan.todo[place] = True
+                plan.todo[place] = True
                 continue
             row, audio = found
-            row |= {
-                "request_key": request.key,
-                "status": "cached",
-                "credits": 0.0,
-                "attempts": 0,
-                "finished_at": time.time(),
-            }
-            self._log.kept(row, audio)
-            self._tell(Outcome(request.row_id, request.key, "cached", 0, row.get("audio_seconds")), (), None)
-
-    def _tell(self, ended: Outcome, warnings: Sequence[str], balance: int | None) -> None:
-        if balance is not None:
-            self._progress.balance = balance
-        self.live.outcome(ended)
-        for words in warnings:
-            self._progress.warn(warning_kind(words), words)
-
-
-def _header(manifest: Any, options: Options, opened: Opened) -> Row:
-    """Return what the ledger says of every attempt of this process."""
-    tags = {name: str(value) for name, value in options.tags.items() if not hasattr(value, "name")}
-    return {
-        "run_id": manifest.run_id,
-        "operation": manifest.operation,
-        "service": manifest.service,
-        "key_fingerprint": opened.key_fingerprint,
-        "user": getpass.getuser(),
-        "host": socket.gethostname(),
-        "tags": tags,
-    }
+            own = {"request_key": request.key, "status": "cached", "credits": 0.0, "attempts": 0}
+            self._log.kept({**row, **own, "finished_at": time.time()}, audio)
+            self.live.outcome(Outcome(request.row_id, request.key, "cached", 0, row.get("audio_seconds")))
 
 
 def _settings(options: Options) -> Settings:
     return options.service if isinstance(options.service, Settings) else Settings()
+
+
+def _thousandths(credits: float) -> int:
+    # Never more than was allowed; but 1.001 is 1000.9999999999999 thousandths to a computer.
+    return math.floor(round(credits * 1000, 6))
 
 
 def _cache(options: Options) -> Cache | None:
@@ -719,61 +634,3 @@ def _cache(options: Options) -> Cache | None:
         return None
     folder = rules["folder"] if options.cache in {None, True} else options.cache
     return open_cache(folder, max_gb=rules["max_gb"], max_age_days=rules["max_age_days"])
-
-
-async def _in_thread(function: Any) -> Any:
-    """Run a function in a thread; it asks ``is_stopped()``, which is true once this is cancelled."""
-    told = threading.Event()
-    task = asyncio.ensure_future(asyncio.to_thread(function, told.is_set))
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        told.set()
-        await asyncio.wait({task})
-        if not task.cancelled() and task.exception() is None and isinstance(found := task.result(), Prepared):
-            found.unlock.close()
-        raise
-
-
-def _compare(
-    folder: Folder,
-    table: Table,
-    backend: Backend,
-    opened: Opened,
-    options: Options,
-    sources: Mapping[str, Source],
-    is_stopped: Any,
-) -> Changes:
-    old_file = folder.source(read_manifest(folder).table.file)
-    prepared = prepare(table, {}, backend, opened, options, sources=sources, is_stopped=is_stopped)
-    with prepared.unlock:
-        if prepared.spooled is not None:
-            prepared.spooled.refuse(leaves_out=options.on_invalid == "skip")
-        missing = _missing(prepared, backend, opened, options, None)
-        new_file = prepared.table_folder.source(prepared.entry.file)
-        old, new = _base_keys(old_file), _base_keys(new_file)
-        changed = [row_id for row_id, key in new.items() if row_id in old and old[row_id] != key]
-        before, after = _bodies(old_file, set(changed)), _bodies(new_file, set(changed))
-    return Changes(
-        new=tuple(row_id for row_id in new if row_id not in old),
-        changed=tuple(changed),
-        removed=tuple(row_id for row_id in old if row_id not in new),
-        unchanged=tuple(row_id for row_id, key in new.items() if row_id in old and old[row_id] == key),
-        columns={row_id: backend.differences(before[row_id], after[row_id]) for row_id in changed},
-        credits=missing.estimate.credits,
-    )
-
-
-def _base_keys(file: Any) -> dict[str, str | None]:
-    """Return the base key of each row of an input file."""
-    table = pq.read_table(file, columns=[ROW_ID, BASE_KEY])
-    return dict(zip(*(column.to_pylist() for column in table.columns), strict=True))
-
-
-def _bodies(file: Any, wanted: set[str]) -> dict[str, bytes]:
-    """Return what would be sent for some rows of an input file."""
-    if not wanted:
-        return {}
-    table = pq.read_table(file, columns=[ROW_ID, REQUEST])
-    rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
-    return {row_id: (written or b"").partition(b"\n")[2] for row_id, written in rows if row_id in wanted}
