@@ -27,25 +27,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-ALIGN = "align"
 _AT_ONCE = 64  # rows whose words are written together: what is lost when the process is killed
 _NEEDED = ("request_key", "text", "locale", "format", "sample_rate", "channels", AUDIO)
 
 
 async def aligner_for(asked: Any) -> "WordAligner | None":
-    """Return what aligns the words of a run, by its argument ``words``; None where that is not asked for.
-
-    Raises
-    ------
-    InvalidRows
-        For another value than ``"align"`` or None.
-    SettingsError
-        When nothing is installed that could listen.
-    """
+    """Return what aligns the words of a run, by its argument ``words``; None where that is not asked for."""
     if asked is None:
         return None
-    if asked != ALIGN:
-        allowed = f"{ALIGN!r} for the whole table, or nothing"
+    if asked != "align":
+        allowed = "'align' for the whole table, or nothing"
         raise InvalidRows([problem("words", "is no way to words", value=shown(asked), allowed=allowed)])
     from speechframe.analysis.alignment import WordAligner
 
@@ -54,10 +45,7 @@ async def aligner_for(asked: Any) -> "WordAligner | None":
 
 
 async def align(run: StoredRun, aligner: "WordAligner", is_stopped: Callable[[], bool]) -> None:
-    """Find the words of every row of a locked run that has audio and no words, and keep them; in a thread.
-
-    What was found is kept also where `is_stopped`, asked between two rows, ends it early.
-    """
+    """Find and keep the words of every row of a locked run that has audio and no words; in a thread."""
     is_cancelled = threading.Event()
     listening = asyncio.ensure_future(
         asyncio.to_thread(_align, run, aligner, lambda: is_cancelled.is_set() or is_stopped())

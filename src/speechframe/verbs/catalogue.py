@@ -41,12 +41,8 @@ class VoiceBook:
             for name in {voice_id.casefold(), _bare(voice_id).casefold()}:
                 self._ids.setdefault(name, []).append(voice_id)
         self.resolve = cache(self._resolve)
-
-    @property
-    def hash(self) -> str:
-        """What names this catalogue in run.json."""
-        described = [voice.model_dump_json() for _, voice in sorted(self.voices.items())]
-        return hashlib.blake2b("\n".join(described).encode(), digest_size=8).hexdigest()
+        described = "\n".join(voice.model_dump_json() for _, voice in sorted(self.voices.items()))
+        self.hash = hashlib.blake2b(described.encode(), digest_size=8).hexdigest()
 
     def _resolve(self, name: str, locale: str | None = None, style: str | None = None) -> Resolved:
         found = self._ids.get(name.casefold(), [])

@@ -37,13 +37,9 @@ _RENAMED = {
     "encode_output_as_base64": "encode_as_base64",
 }
 
-ARGUMENTS: Mapping[str, str] = MappingProxyType(
-    {
-        _RENAMED.get(name, name): wire
-        for name, wire in ConvertRequest.wire_names().items()
-        if name != "file_url"
-    }
-)
+_WIRES = {name: wire for name, wire in ConvertRequest.wire_names().items() if name != "file_url"}
+
+ARGUMENTS: Mapping[str, str] = MappingProxyType({_RENAMED.get(n, n): wire for n, wire in _WIRES.items()})
 """Argument of :func:`change_voice` to the field it fills."""
 
 AUDIO = "audio"
@@ -94,22 +90,13 @@ class ChangeVoiceBackend(SpokenBackend):
         problems += found
         if problems or request is None or clip is None:
             return problems
-        request = request.model_copy(
-            update={"audio_duration": request.audio_duration or None}
-        )  # 0 is ignored
         kept = {"path": str(clip.path), **{name: getattr(clip, name) for name in _KEPT_OF_CLIP}}
         body = request.model_dump(
             mode="json", by_alias=True, exclude_none=True, exclude_defaults=True, exclude={"file"}
         )
-        price = convert_millicredits(clip.audio_seconds)
-        return Request(
-            _encoded(request, clip)[0],
-            json.dumps({**body, _FILE: kept}).encode(),
-            price,
-            ceil(price / CREDIT),
-            facts,
-            varies=request.variation != 0,
-        )
+        content, price = _encoded(request, clip)[0], convert_millicredits(clip.audio_seconds)
+        written, varies = json.dumps({**body, _FILE: kept}).encode(), request.variation != 0
+        return Request(content, written, price, ceil(price / CREDIT), facts, varies)
 
     def _clip(self, value: Any) -> tuple[Upload | None, list[FieldProblem]]:
         """Return a row's clip and what is wrong with it."""
@@ -119,15 +106,13 @@ class ChangeVoiceBackend(SpokenBackend):
             return None, [FieldProblem(AUDIO, str(error), shown(value), "an audio file")]
         if clip is None:
             return None, [FieldProblem(AUDIO, "is missing", "", "a clip")]
-        limits = (
-            ("max_audio_seconds", clip.audio_seconds, "seconds"),
-            ("max_upload_bytes", clip.size_bytes, "bytes"),
-        )
-        return clip, [
-            FieldProblem(AUDIO, f"has {found:,.10g} {unit}, the service takes at most {most:,.10g}", "", "")
-            for name, found, unit in limits
-            if isinstance(most := self.limits.get(name), (int, float)) and found > most
-        ]
+        sizes = {"max_audio_seconds": clip.audio_seconds, "max_upload_bytes": clip.size_bytes}
+        for name, size in sizes.items():
+            most, unit = self.limits.get(name), name.rpartition("_")[2]
+            if isinstance(most, (int, float)) and size > most:
+                words = f"has {size:,.10g} {unit}, the service takes at most {most:,.10g}"
+                return None, [FieldProblem(AUDIO, words, "", "")]
+        return clip, []
 
     def call(self, request: Request) -> Call[Any]:
         """Return the call of a request's body; its clip is read, and checked by its hash, when it is sent."""

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import aiohttp
 from yarl import URL
@@ -20,12 +19,8 @@ from speechframe.errors import AudioError
 from speechframe.spec.chosen import MAX_UPLOAD_BYTES
 
 CLIPS_FOLDER = "clips"
-AUDIO_SUFFIXES = frozenset(
-    {
-        *(".wav", ".flac", ".mp3", ".ogg", ".oga", ".opus", ".aif", ".aiff", ".au", ".caf", ".w64"),
-        *(".m4a", ".mp4", ".aac", ".webm", ".mkv", ".mov", ".3gp", ".amr", ".wma"),
-    }
-)
+_SUFFIXES = "wav flac mp3 ogg oga opus aif aiff au caf w64 m4a mp4 aac webm mkv mov 3gp amr wma"
+AUDIO_SUFFIXES = frozenset(f".{suffix}" for suffix in _SUFFIXES.split())
 FETCH_S = 60.0  # how long one URL may take
 _MOST_REMEMBERED = 50_000
 
@@ -75,10 +70,7 @@ class ClipTaker:
         return found
 
     def _looked_up(self, text: str, folder: Path | None) -> Upload:
-        try:
-            scheme = urlsplit(text.strip()[:20]).scheme.lower()
-        except ValueError:
-            scheme = ""
+        scheme = text.strip().lower().partition("://")[0] if "://" in text else ""
         if scheme in {"http", "https"}:
             try:
                 # In a loop of its own, as rows are checked in a thread.
@@ -88,7 +80,7 @@ class ClipTaker:
             except (aiohttp.ClientError, ValueError, OSError) as error:
                 raise AudioError(f"cannot be fetched: {str(error) or type(error).__name__}") from None
             return _kept(data, folder)
-        if len(scheme) > 1 and "://" in text:
+        if scheme:
             raise AudioError(f"{scheme}:// is not fetched; allowed: a path, http:// or https://")
         return upload_of(self._base / Path(text).expanduser())
 
@@ -107,12 +99,10 @@ def _kept(data: bytes, folder: Path | None) -> Upload:
 
 
 async def _download(address: str) -> bytes:
-    limit = aiohttp.ClientTimeout(total=FETCH_S)
+    limit, url = aiohttp.ClientTimeout(total=FETCH_S), URL(address, encoded=address.isascii())
     async with (
         aiohttp.ClientSession(timeout=limit, trust_env=True) as session,
-        session.get(
-            URL(address, encoded=address.isascii()), max_redirects=5, headers={"Accept-Encoding": "identity"}
-        ) as reply,
+        session.get(url, max_redirects=5, headers={"Accept-Encoding": "identity"}) as reply,
     ):
         if reply.status != 200:  # noqa: PLR2004 - anything else is no whole file
             raise AudioError(f"cannot be fetched: {reply.url.host} answered {reply.status}")

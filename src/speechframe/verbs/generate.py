@@ -59,6 +59,9 @@ class GenerateBackend(SpokenBackend):
         super().__init__(settings)
         self.model, self._words = model, words
         self._is_stream = model is Model.FALCON_2
+        self._kind: type[GenerateRequest | StreamRequest] = (
+            StreamRequest if self._is_stream else GenerateRequest
+        )
         self.tells_words = not self._is_stream
         self._templates: dict[str, Template] = {}
         if self._is_stream:
@@ -97,8 +100,7 @@ class GenerateBackend(SpokenBackend):
 
     def _template(self, values: Mapping[str, Any]) -> Template | list[FieldProblem]:
         """Return what a row has in common with rows like it, or everything that is wrong with it."""
-        kind: type[GenerateRequest | StreamRequest] = StreamRequest if self._is_stream else GenerateRequest
-        wires = kind.wire_names().values()
+        wires = self._kind.wire_names().values()
         given = {name: value for name, value in values.items() if name in ARGUMENTS and name != "model"}
         problems: list[FieldProblem] = []
         if self._is_stream:
@@ -112,7 +114,7 @@ class GenerateBackend(SpokenBackend):
             allowed = f"{Model.GEN2.value}, or {Model.FALCON_2.value} for the whole table"
             problems.append(FieldProblem("model", "is not the model of this table", shown(model), allowed))
         fields = {wire: value for name, value in given.items() if (wire := ARGUMENTS[name]) in wires}
-        request, facts, found = self.checked(kind, fields, values)
+        request, facts, found = self.checked(self._kind, fields, values)
         problems += found
         text = values.get("text")
         if isinstance(text, str) and is_speakable(text) and not has_words(text):
@@ -128,17 +130,15 @@ class GenerateBackend(SpokenBackend):
             named = {"model": Model.FALCON_2, "sample_rate": rate_hz, "variation": _VARIATION}
             content = body = encode_stream(request.model_copy(update=named))
         else:
-            # A length of 0 is ignored. Base64 is one exchange less than a URL, and the service keeps no copy.
-            request = request.model_copy(update={"audio_duration": request.audio_duration or None})
+            # Base64 is one exchange less than a URL, and the service keeps no copy.
             content, body = encode_content(request, as_base64=True)
         varies = not self._is_stream and request.variation != 0
         return (*_around_text(content, request.text), *_around_text(body, request.text), facts, varies)
 
     def call(self, request: Request) -> Call[Any]:
         """Return the call of a request's body."""
-        if self._is_stream:
-            return Call("stream", StreamRequest.model_validate_json(request.body), request.body)
-        return Call("generate", GenerateRequest.model_validate_json(request.body), request.body)
+        name = "stream" if self._is_stream else "generate"
+        return Call(name, self._kind.model_validate_json(request.body), request.body)
 
     async def after(self, run: Any, is_stopped: Callable[[], bool]) -> None:
         """Find the words of rows of which the service told none, where that is asked for."""
@@ -247,8 +247,8 @@ async def generate(
     RunMismatch, RunLocked, StoreError
         When the folder cannot take this run.
     SettingsError, ServiceError, ConnectionFailed
-        When an option or a house rule forbids it, there is nothing to align words with, or the service cannot
-        be used at all. Later errors are columns of their rows.
+        When an option or a house rule forbids it, nothing is installed to align words with, or the service
+        cannot be used at all. Later errors are columns of their rows.
 
     Examples
     --------

@@ -20,12 +20,7 @@ _COLUMNS = ["voice_id", "name", "gender", "locale", "styles", "supported_locales
 
 
 async def say(
-    text: str,
-    voice: str,
-    *,
-    format: str = Format.FLAC.value,
-    service: Any = None,
-    **fields: Any,
+    text: str, voice: str, *, format: str = Format.FLAC.value, service: Any = None, **fields: Any
 ) -> Clip:
     """Return one line spoken, as a clip that plays in a notebook.
 
@@ -54,8 +49,7 @@ async def say(
     >>> clip = say("Good morning.", voice="nora")  # doctest: +SKIP
     >>> clip.save("morning.wav")  # doctest: +SKIP
     """
-    unknown = sorted(set(fields) - set(ARGUMENTS) - {"take"})
-    if unknown:
+    if unknown := sorted(set(fields) - set(ARGUMENTS) - {"take"}):
         allowed = ", ".join(sorted(ARGUMENTS))
         raise InvalidRows([problem(name, "is no argument of say()", allowed=allowed) for name in unknown])
     take = fields.pop("take", None) or 0
@@ -86,12 +80,7 @@ async def say(
 
 
 async def stream(
-    text: Pieces,
-    *,
-    voice: str,
-    model: str | None = None,
-    service: Any = None,
-    **fields: Any,
+    text: Pieces, *, voice: str, model: str | None = None, service: Any = None, **fields: Any
 ) -> Stream:
     """Return speech that is heard while it is still being made, from a text or from one still being written.
 
@@ -99,7 +88,8 @@ async def stream(
     ----------
     text
         What to say, with pause markers such as ``[pause 1s]``. Or an iterable of pieces of text, async or
-        not, such as the tokens of a language model: they are spoken as they come, over the WebSocket.
+        not, such as the tokens of a language model: they are spoken as they come, over the WebSocket. It
+        may block.
     voice
         Full voice id or bare name, of the model's catalogue: ``voices("falcon-2")`` lists it.
     model
@@ -108,9 +98,8 @@ async def stream(
         Where to say it; see :class:`Settings`.
     **fields
         ``format`` (``WAV`` by default), ``sample_rate``, ``channel_type``, ``locale``, ``style``, ``rate``,
-        ``pitch``, ``variation``, ``pronunciation_dictionary``. For pieces also ``min_buffer_size``,
-        ``max_buffer_delay_in_ms`` and ``predictive_chunking``; for a text also ``take`` and
-        ``idempotency_key``.
+        ``pitch``, ``variation``, ``pronunciation_dictionary``; for pieces ``min_buffer_size``,
+        ``max_buffer_delay_in_ms``, ``predictive_chunking``; for a text ``take``, ``idempotency_key``.
 
     Returns
     -------

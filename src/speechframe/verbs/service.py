@@ -88,9 +88,9 @@ class ServiceBackend(Backend):
 
     def _identity(self) -> str:
         """Return what names the service in keys and run.json: never an address or port."""
-        several = self.limits.get("identities")
-        said = several.get(self.operation) if isinstance(several, dict) else None
-        said = self.limits.get("identity") if said is None else said
+        several, said = self.limits.get("identities"), self.limits.get("identity")
+        if isinstance(several, dict):
+            said = several.get(self.operation, said)
         is_name = isinstance(said, str) and 0 < len(said) <= _LONGEST_IDENTITY and said.isprintable()
         return str(said) if is_name else self.settings.identity()
 

@@ -24,11 +24,7 @@ _BOUNDS = Bounds()
 
 
 class SpokenBackend(ServiceBackend):
-    """A backend of calls whose answers are audio, in a voice of :attr:`book`, the catalogue of :attr:`model`.
-
-    A subclass sets ``wire_names``, argument to the field that it fills; ``tells_words``, whether answers say
-    when each word is heard; and ``said_field``, the field of a request that says what is heard.
-    """
+    """A backend of calls whose answers are audio, in a voice of `book`, the catalogue of `model`."""
 
     columns = columns(
         audio=AUDIO_TYPE,
@@ -40,10 +36,10 @@ class SpokenBackend(ServiceBackend):
         audio_seconds=pa.float64(),
     )
     model: Model = Model.GEN2
-    wire_names: Mapping[str, str]
-    tells_words: bool = True
-    said_field: str = "text"
     book: VoiceBook
+    wire_names: Mapping[str, str]  # argument to the field that it fills
+    tells_words: bool = True  # whether answers say when each word is heard
+    said_field: str = "text"  # of a request: what is heard in its answer
 
     async def look_up(self) -> Mapping[str, Any]:
         """Ask for the voices of the model."""
@@ -67,7 +63,10 @@ class SpokenBackend(ServiceBackend):
         problems += resolved.problems
         if found.value is None:
             return None, {}, problems
-        request: Any = found.value.model_copy(update={"voice_id": resolved.voice_id, place: resolved.locale})
+        meant = {"voice_id": resolved.voice_id, place: resolved.locale}
+        if getattr(found.value, "audio_duration", None) == 0:
+            meant["audio_duration"] = None  # a length of 0 is ignored
+        request: Any = found.value.model_copy(update=meant)
         facts = {
             "model": self.model.value,
             "locale": resolved.spoken,
@@ -151,5 +150,5 @@ class SpokenBackend(ServiceBackend):
     def _of_argument(self, problem: FieldProblem) -> FieldProblem:
         """Return a problem of a field as one of the argument that fills it."""
         field, dot, rest = problem.field.partition(".")
-        argument = next((name for name, wire in self.wire_names.items() if wire == field), field)
+        argument = {wire: name for name, wire in self.wire_names.items()}.get(field, field)
         return replace(problem, field=f"{argument}{dot}{rest}")
