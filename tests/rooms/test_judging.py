@@ -1,6 +1,7 @@
 """Answers of the real service are what they must be; the same answers, spoiled, are found out."""
 
 import io
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -13,10 +14,8 @@ from tests.rooms.sending import sent
 from speechframe.audio import codec
 from speechframe.client import Spoken
 from speechframe.spec.speech import Format, GenerateRequest
-from speechframe.verbs.coverage import coverage
 from speechframe.verbs.generate import GenerateBackend
-from speechframe.verbs.judging import SpokenRecord, judge_speech
-from speechframe.verbs.pace import Pace, load_of
+from speechframe.verbs.judging import SpokenRecord, bounds_s, coverage, judge, load_of
 
 RATE_HZ = 8000
 TEXT = "The train to the harbour leaves at noon, and nobody will wait for us."
@@ -31,7 +30,7 @@ ODD = [
     "Wait. [pause 3s]",
     "www.example.com/a?b=c",
 ]
-VOICE = ("gen2", "en-US-nora", "en-US")
+FACTS = {"voice_id": "en-US-nora", "locale": "en-US"}
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +53,7 @@ def found(record, learned=None, **spoiled):
     """Return the codes of what is found in an answer that was spoiled."""
     answer = replace(record.answer, said_seconds=spoiled.pop("said_seconds", None), **spoiled)
     judged = SpokenRecord({}, answer=answer, asked=record.asked)
-    return {finding.code for finding in judge_speech(judged, VOICE, {} if learned is None else learned)}
+    return {finding.code for finding in judge(judged, FACTS, {} if learned is None else learned)}
 
 
 def written(samples, format=Format.FLAC):
@@ -140,11 +139,8 @@ def test_a_voice_that_is_known_is_held_to_its_own_pace(one):
     wrong=st.lists(st.floats(0.01, 500), max_size=4),
 )
 def test_bounds_hold_the_middle_of_what_was_heard(readings, wrong):
-    pace, load = Pace(), load_of(TEXT)
-    for seconds in [*wrong, *readings]:
-        pace.learn(load, ("voice",), seconds)
-    low_s, high_s = pace.bounds_s(load, ("voice", "locale"), rate=0)
-    kept = [*wrong, *readings][-48:]
+    load, kept = load_of(TEXT), [*wrong, *readings]
+    low_s, high_s = bounds_s(load, [math.log(seconds / load.usual) for seconds in kept], rate=0)
     assert 0 <= low_s <= max(kept) + 1e-6
     assert low_s < high_s
     assert high_s >= min(kept) - 1e-6
@@ -163,10 +159,10 @@ WORDS = st.lists(st.tuples(st.text(max_size=12), st.integers(-(2**31), 2**31), s
 
 @given(text=st.text(max_size=100), words=WORDS)
 def test_coverage_is_a_share_of_the_text_and_a_text_covers_itself(text, words):
-    share = coverage(text, words)
-    assert 0 <= share.covered <= share.letters <= 20 * len(text)
-    whole = coverage(text, [(word, 0, 1) for word in text.split()])
-    assert whole.covered == whole.letters or "[pause" in text
+    letters, covered = coverage(text, words)
+    assert 0 <= covered <= letters <= 20 * len(text)
+    letters, covered = coverage(text, [(word, 0, 1) for word in text.split()])
+    assert covered == letters or "[pause" in text
 
 
 @given(
@@ -182,5 +178,5 @@ def test_no_answer_is_too_odd_to_be_judged(text, words, audio, format, seconds, 
     answer = Spoken(
         audio, format, RATE_HZ, 1, seconds, words, 0, None, (), None, 0.0, "global", said_seconds=said
     )
-    for finding in judge_speech(SpokenRecord({}, answer=answer, asked=asked), VOICE, {}):
+    for finding in judge(SpokenRecord({}, answer=answer, asked=asked), FACTS, {}):
         assert finding.words

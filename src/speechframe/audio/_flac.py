@@ -31,6 +31,7 @@ _TRIES = 64
 _LEADS = (0xC0, 0xE0)
 """From here on the first byte of a number says that it has one more."""
 _CRC_BYTES = 2
+_LONGEST_HEAD_BYTES = 16
 _CRC_POLYNOMIAL = 0x18005
 
 
@@ -65,20 +66,14 @@ def excerpt(data: bytes) -> bytes | None:
     middle = None if middle is None else _renumbered(middle, number - 1)
     if middle is None:
         return None
-    rest = (total - 1) % frame + 1
-    return _file(info, frame + rest, middle + data[last:])
-
-
-def _file(info: bytes, frames: int, content: bytes) -> bytes:
-    head = int.from_bytes(info[10:18], "big") >> _TOTAL_BITS << _TOTAL_BITS
+    head = int.from_bytes(info[10:18], "big") - total + frame + (total - 1) % frame + 1
     # Zeros for the checksum of all samples say that there is none.
-    return b"".join((_INFO_BLOCKS[1], info[:10], (head | frames).to_bytes(8, "big"), bytes(16), content))
+    return b"".join((_INFO_BLOCKS[1], info[:10], head.to_bytes(8, "big"), bytes(16), middle, data[last:]))
 
 
 def _renumbered(frame: bytes, number: int) -> bytes | None:
     """Return a frame under another number; None when it is too short to be one."""
-    digits = 1 + sum(frame[_NUMBER_AT] >= lead for lead in _LEADS)
-    behind = _NUMBER_AT + digits
+    behind = _NUMBER_AT + 1 + (frame[_NUMBER_AT] >= _LEADS[0]) + (frame[_NUMBER_AT] >= _LEADS[1])
     end = behind + BLOCK_SIZE_BYTES.get(frame[2] >> 4, 0) + RATE_BYTES.get(frame[2] & 0x0F, 0)
     if end + 1 + _CRC_BYTES > len(frame):
         return None
@@ -86,7 +81,8 @@ def _renumbered(frame: bytes, number: int) -> bytes | None:
     head += bytes((crc_8(head),))
     samples = frame[end + 1 : -_CRC_BYTES]
     # Checksums are linear: they differ by what the headers' differ by, carried on over all that follows.
-    change = _carried(_crc_16(head) ^ _crc_16(frame[: end + 1]), len(samples))
+    difference = int.from_bytes(head, "big") ^ int.from_bytes(frame[: end + 1], "big")
+    change = _carried(_crc_16(difference.to_bytes(_LONGEST_HEAD_BYTES, "big")), len(samples))
     crc = int.from_bytes(frame[-_CRC_BYTES:], "big") ^ change
     return head + samples + crc.to_bytes(_CRC_BYTES, "big")
 

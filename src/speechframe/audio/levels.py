@@ -127,8 +127,9 @@ def levels(data: bytes, *, format: Format, channels: int = 1, most_samples: int 
 
 
 def _of_flac(data: bytes, most_samples: int | None) -> Levels:
-    # The decoder cannot read to the end of a stream whose header does not say where that is.
-    data = _headers.with_length(data, Format.FLAC)
+    if not _flac.total_frames(data):
+        # The decoder cannot read to the end of a stream whose header does not say where that is.
+        data = _headers.with_length(data, Format.FLAC)
     excerpt = _flac.excerpt(data)
     if excerpt is not None:
         try:

@@ -27,34 +27,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-ALIGN = "align"
-
-_AT_ONCE = 64
-"""Rows whose words are written together: what is lost when the process is killed."""
-_NEEDED = ("request_key", "status", WORDS, "text", "locale", "format", "sample_rate", "channels", AUDIO)
-
-Word = tuple[str, int, int]
+_AT_ONCE = 64  # rows whose words are written together: what is lost when the process is killed
+_NEEDED = ("request_key", "text", "locale", "format", "sample_rate", "channels", AUDIO)
 
 
 async def aligner_for(asked: Any) -> "WordAligner | None":
-    """Return what aligns the words of a run; None where that is not asked for.
-
-    Parameters
-    ----------
-    asked
-        The argument ``words``.
-
-    Raises
-    ------
-    InvalidRows
-        For another value than ``"align"`` or None.
-    SettingsError
-        When nothing is installed that could listen.
-    """
+    """Return what aligns the words of a run, by its argument ``words``; None where that is not asked for."""
     if asked is None:
         return None
-    if asked != ALIGN:
-        allowed = f"{ALIGN!r} for the whole table, or nothing"
+    if asked != "align":
+        allowed = "'align' for the whole table, or nothing"
         raise InvalidRows([problem("words", "is no way to words", value=shown(asked), allowed=allowed)])
     from speechframe.analysis.alignment import WordAligner
 
@@ -63,44 +45,26 @@ async def aligner_for(asked: Any) -> "WordAligner | None":
 
 
 async def align(run: StoredRun, aligner: "WordAligner", is_stopped: Callable[[], bool]) -> None:
-    """Find the words of every row of a run that has audio and no words, and keep them; in a thread.
-
-    Parameters
-    ----------
-    run
-        A run whose lock is held.
-    aligner
-        What listens.
-    is_stopped
-        Asked between two rows; what was found by then is kept.
-    """
+    """Find and keep the words of every row of a locked run that has audio and no words; in a thread."""
     is_cancelled = threading.Event()
     listening = asyncio.ensure_future(
         asyncio.to_thread(_align, run, aligner, lambda: is_cancelled.is_set() or is_stopped())
     )
     try:
-        found, failed, reason = await asyncio.shield(listening)
+        await asyncio.shield(listening)
     except asyncio.CancelledError:
         # The run's lock is held until what was found is kept.
         is_cancelled.set()
         await asyncio.wait({listening})
         raise
-    if found:
-        log.info("words of %d rows aligned by %s; run folder %s", found, aligner.name, run.path)
-    if failed:
-        log.info("%s found no words in the audio of %d rows: %s", aligner.name, failed, reason)
 
 
-def _align(run: StoredRun, aligner: "WordAligner", is_stopped: Callable[[], bool]) -> tuple[int, int, str]:
-    """Return how many rows have words now, how many were left without, and why the first of these was."""
-    places = [
-        place
-        for place, row in enumerate(_rows(run, ("status", WORDS)))
-        if row["status"] in FINISHED and row[WORDS] is None
-    ]
-    found: dict[str, Sequence[Word]] = {}
+def _align(run: StoredRun, aligner: "WordAligner", is_stopped: Callable[[], bool]) -> None:
+    rows = enumerate(_rows(run, ("status", WORDS)))
+    places = [place for place, row in rows if row["status"] in FINISHED and row[WORDS] is None]
+    found: dict[str, Sequence[tuple[str, int, int]]] = {}
     seen: set[str] = set()
-    count, failed, reason = 0, 0, ""
+    reasons: list[str] = []
     for row in _rows(run, _NEEDED, places):
         if is_stopped():
             break
@@ -109,16 +73,26 @@ def _align(run: StoredRun, aligner: "WordAligner", is_stopped: Callable[[], bool
             continue
         seen.add(key)
         try:
-            found[key] = _words_of(row, aligner)
+            found[key] = aligner.align(
+                row[AUDIO]["bytes"],
+                text=row["text"] or "",
+                locale=row["locale"],
+                format=Format(row["format"]),
+                sample_rate_hz=row["sample_rate"],
+                channels=row["channels"] or 1,
+            )
         except SpeechframeError as error:
-            failed, reason = failed + 1, reason or str(error)
             found[key] = ()
+            reasons.append(str(error))
             log.info("no words for the call %s: %s", key, error)
         if len(found) >= _AT_ONCE:
             _keep(run.folder, found)
-            count, found = count + len(found), {}
+            found = {}
     _keep(run.folder, found)
-    return count + len(found), failed, reason
+    if seen:
+        log.info("words of %d rows aligned by %s; run folder %s", len(seen), aligner.name, run.path)
+    if reasons:
+        log.info("%s found no words in the audio of %d rows: %s", aligner.name, len(reasons), reasons[0])
 
 
 def _rows(
@@ -131,18 +105,7 @@ def _rows(
             yield {name: batch.column(column)[place].as_py() for name, column in columns.items()}
 
 
-def _words_of(row: Mapping[str, Any], aligner: "WordAligner") -> Sequence[Word]:
-    return aligner.align(
-        row[AUDIO]["bytes"],
-        text=row["text"] or "",
-        locale=row["locale"],
-        format=Format(row["format"]),
-        sample_rate_hz=row["sample_rate"],
-        channels=row["channels"] or 1,
-    )
-
-
-def _keep(folder: Folder, found: Mapping[str, Sequence[Word]]) -> None:
+def _keep(folder: Folder, found: Mapping[str, Sequence[Any]]) -> None:
     """Write words to the next file of the run; files are never changed, so aligning can end at any time."""
     if not found:
         return

@@ -1,10 +1,8 @@
 """The verb `change_voice`: rows of clips in, the same in another voice out (section 2.5 of the document)."""
 
-import asyncio
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict
 from math import ceil
 from pathlib import Path
 from types import MappingProxyType
@@ -12,60 +10,47 @@ from typing import Any, Unpack
 
 import pyarrow as pa
 
-from speechframe.batch.backend import MAKERS, Answer, Attempt, Finding, Record, Request
+from speechframe.batch.backend import MAKERS, Request
 from speechframe.batch.live import Run
 from speechframe.batch.options import RunOptions
 from speechframe.batch.progress import duration
 from speechframe.batch.run import make
-from speechframe.client import Bounds, Call
-from speechframe.client.upload import Body
+from speechframe.client import Call
+from speechframe.client.upload import Body, Upload
 from speechframe.errors import AudioError, InvalidRows
 from speechframe.settings import Settings
 from speechframe.spec.billing import CREDIT, PRICES, convert_millicredits
 from speechframe.spec.changer import ConvertRequest
-from speechframe.spec.check import FieldProblem, check, shown
+from speechframe.spec.check import FieldProblem, shown
 from speechframe.spec.speech import Format
 from speechframe.store.manifest import FILE as MANIFEST_FILE
 from speechframe.tables.columns import Column, problem
-from speechframe.verbs.clips import AUDIO_SUFFIXES, ClipReference, ClipTaker
-from speechframe.verbs.judging import SpokenRecord, judge_clip
+from speechframe.verbs.clips import AUDIO_SUFFIXES, ClipTaker
 from speechframe.verbs.spoken import SpokenBackend
 from speechframe.wire.changer import encode_convert
 
-# What is called otherwise here than in the document, and what cannot be given.
+# What is called otherwise here than in the document; a file's URL cannot be given.
 _RENAMED = {
     "file": "audio",
     "voice_id": "voice",
     "multi_native_locale": "locale",
     "encode_output_as_base64": "encode_as_base64",
 }
-_NOT_GIVEN = {"file_url"}
 
-ARGUMENTS: Mapping[str, str] = MappingProxyType(
-    {
-        _RENAMED.get(name, name): wire
-        for name, wire in ConvertRequest.wire_names().items()
-        if name not in _NOT_GIVEN
-    }
-)
+_WIRES = {name: wire for name, wire in ConvertRequest.wire_names().items() if name != "file_url"}
+
+ARGUMENTS: Mapping[str, str] = MappingProxyType({_RENAMED.get(n, n): wire for n, wire in _WIRES.items()})
 """Argument of :func:`change_voice` to the field it fills."""
 
 AUDIO = "audio"
 """The argument that names clips, and the name a plain list of them gets as a column."""
 
-_FILE, _LOCALE = ARGUMENTS[AUDIO], ARGUMENTS["locale"]
+_FILE = ARGUMENTS[AUDIO]
+_KEPT_OF_CLIP = ("sha256", "size_bytes", "audio_seconds", "media_type")
 
 
 class ChangeVoiceBackend(SpokenBackend):
-    """How a clip becomes a call of the voice changer.
-
-    A request's body holds its fields, and under ``file`` the :class:`ClipReference`.
-
-    Parameters
-    ----------
-    settings
-        Where the service is.
-    """
+    """How a clip becomes a call of the voice changer: the body holds fields, and the clip's facts."""
 
     operation = "change_voice"
     columns = SpokenBackend.columns.append(pa.field("transcription", pa.string()))
@@ -74,22 +59,14 @@ class ChangeVoiceBackend(SpokenBackend):
     carried = frozenset({AUDIO})
     wire_names = ARGUMENTS
     tells_words = False
+    said_field = "transcription"
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self._clips = ClipTaker(Path.cwd())
-        self._bounds = Bounds()
 
     def source(self, table: Any) -> Any:
-        """Return the files of a folder of clips, or of one clip; of a table's file, just that.
-
-        Clips that a file names are looked for beside it.
-
-        Raises
-        ------
-        InvalidRows
-            For a folder without any.
-        """
+        """Return the files of a folder of clips; clips that a table's file names are looked for beside it."""
         if not isinstance(table, (str, os.PathLike)):
             return table
         path = Path(table).expanduser()
@@ -106,46 +83,22 @@ class ChangeVoiceBackend(SpokenBackend):
 
     def check(self, values: Mapping[str, Any]) -> Request | list[FieldProblem]:
         """Return the call of one row, or everything that is wrong with it; its clip is read for that."""
-        data = {wire: values[name] for name, wire in ARGUMENTS.items() if name in values and name != AUDIO}
-        # The clip is read again when it is sent.
-        checked = check(ConvertRequest, {**data, _FILE: b""})
         clip, problems = self._clip(values.get(AUDIO))
-        problems += map(self.by_argument, checked.problems)
-        voice = values.get("voice")
-        if not isinstance(voice, str):
+        # The clip is read again when it is sent.
+        fields = {wire: values.get(name) for name, wire in ARGUMENTS.items()} | {_FILE: b""}
+        request, facts, found = self.checked(ConvertRequest, fields, values)
+        problems += found
+        if problems or request is None or clip is None:
             return problems
-        asked = (values.get("locale"), values.get("style"))
-        resolved = self.book.resolve(voice, *(value if isinstance(value, str) else None for value in asked))
-        problems += resolved.problems
-        if problems or checked.value is None or clip is None:
-            return problems
-        request = checked.value.model_copy(
-            update={
-                "voice_id": resolved.voice_id,
-                "multi_native_locale": resolved.locale,
-                "audio_duration": checked.value.audio_duration or None,  # a length of 0 is ignored
-            }
-        )
-        fields = request.model_dump(
+        kept = {"path": str(clip.path), **{name: getattr(clip, name) for name in _KEPT_OF_CLIP}}
+        body = request.model_dump(
             mode="json", by_alias=True, exclude_none=True, exclude_defaults=True, exclude={"file"}
         )
-        content, _ = _encoded(request, clip)
-        price = convert_millicredits(clip.audio_seconds)
-        return Request(
-            content,
-            json.dumps({**fields, _FILE: asdict(clip)}).encode(),
-            price,
-            ceil(price / CREDIT),
-            {
-                "model": self.model.value,
-                "locale": resolved.spoken,
-                "voice_id": resolved.voice_id,
-                "format": request.format.value,
-            },
-            varies=request.variation != 0,
-        )
+        content, price = _encoded(request, clip)[0], convert_millicredits(clip.audio_seconds)
+        written, varies = json.dumps({**body, _FILE: kept}).encode(), request.variation != 0
+        return Request(content, written, price, ceil(price / CREDIT), facts, varies)
 
-    def _clip(self, value: Any) -> tuple[ClipReference | None, list[FieldProblem]]:
+    def _clip(self, value: Any) -> tuple[Upload | None, list[FieldProblem]]:
         """Return a row's clip and what is wrong with it."""
         try:
             clip = self._clips.take(value, self.folder)
@@ -153,49 +106,23 @@ class ChangeVoiceBackend(SpokenBackend):
             return None, [FieldProblem(AUDIO, str(error), shown(value), "an audio file")]
         if clip is None:
             return None, [FieldProblem(AUDIO, "is missing", "", "a clip")]
-        limits = (
-            ("max_audio_seconds", clip.audio_seconds, "seconds"),
-            ("max_upload_bytes", clip.size_bytes, "bytes"),
-        )
-        return clip, [
-            FieldProblem(AUDIO, f"has {found:,.10g} {unit}, the service takes at most {most:,.10g}", "", "")
-            for name, found, unit in limits
-            if isinstance(most := self.limits.get(name), (int, float)) and found > most
-        ]
+        sizes = {"max_audio_seconds": clip.audio_seconds, "max_upload_bytes": clip.size_bytes}
+        for name, size in sizes.items():
+            most, unit = self.limits.get(name), name.rpartition("_")[2]
+            if isinstance(most, (int, float)) and size > most:
+                words = f"has {size:,.10g} {unit}, the service takes at most {most:,.10g}"
+                return None, [FieldProblem(AUDIO, words, "", "")]
+        return clip, []
 
     def call(self, request: Request) -> Call[Any]:
-        """Return the call of a request's body, with its clip still to be read."""
-        fields, clip = _parts(request.body)
+        """Return the call of a request's body; its clip is read, and checked by its hash, when it is sent."""
+        fields = json.loads(request.body)
+        clip = fields.pop(_FILE)
+        # A relative path is one below the run's folder.
+        path = Path(self.folder or "", clip["path"])
+        upload = Upload(**{name: clip[name] for name in _KEPT_OF_CLIP}, path=path)
         asked = ConvertRequest.model_validate({**fields, _FILE: b""})
-        _, form = _encoded(asked, clip)
-        return Call("convert", asked, Body(clip.upload(self.folder), form))
-
-    async def send(self, request: Request, attempt: Attempt) -> Answer:
-        """Make one attempt.
-
-        Raises
-        ------
-        AudioError
-            Also when the clip's file is gone or another one by now: nothing was sent.
-        """
-        if attempt.noted is None:
-            await asyncio.to_thread(_parts(request.body)[1].check_unchanged, self.folder)
-        return await super().send(request, attempt)
-
-    def most_audio_bytes(self, call: Call[Any]) -> int:
-        """Return how large audio behind an address can be."""
-        assert isinstance(call.body, Body)  # noqa: S101 - for the type: made in `call`
-        return int(self._bounds.changed_bytes_for(call.request, call.body.upload.audio_seconds)[1])
-
-    def text_of(self, call: Call[Any]) -> str | None:
-        """Return the transcription that was handed in."""
-        return call.request.transcription or None
-
-    def judge(self, request: Request, record: Record, learned: dict[str, Any]) -> list[Finding]:
-        """Return what speaks against an answer, by the length of its clip."""
-        del learned
-        assert isinstance(record, SpokenRecord)  # noqa: S101 - for the type: made in `records`
-        return judge_clip(record, _parts(request.body)[1].audio_seconds)
+        return Call("convert", asked, Body(upload, _encoded(asked, upload)[1]))
 
     def describe(self, price: int) -> str | None:
         """Return the length of the clips that a price is paid for."""
@@ -203,25 +130,15 @@ class ChangeVoiceBackend(SpokenBackend):
 
     def differences(self, before: bytes, after: bytes) -> tuple[str, ...]:
         """Return the names of the arguments in which two bodies differ: a clip by its content alone."""
-
-        def comparable(body: bytes) -> bytes:
-            fields, clip = _parts(body)
-            return json.dumps({**fields, _FILE: clip.sha256}).encode()
-
-        return super().differences(comparable(before), comparable(after))
+        bodies = [json.loads(body) for body in (before, after)]
+        comparable = [json.dumps({**body, _FILE: body[_FILE]["sha256"]}).encode() for body in bodies]
+        return super().differences(*comparable)
 
 
-def _parts(body: bytes) -> tuple[dict[str, Any], ClipReference]:
-    """Return the fields of a request's body, and its clip."""
-    fields = json.loads(body)
-    return fields, ClipReference(**fields.pop(_FILE))
-
-
-def _encoded(request: ConvertRequest, clip: ClipReference) -> tuple[bytes, Any]:
+def _encoded(request: ConvertRequest, clip: Upload) -> tuple[bytes, Any]:
     """Return what is asked for, the clip by its hash, and the form around the clip's bytes."""
-    upload = clip.upload(None)
     # Base64 comes beside the address: the answer needs no second exchange.
-    return encode_convert(request, clip.sha256, name=upload.name, media_type=clip.media_type, as_base64=True)
+    return encode_convert(request, clip.sha256, name=clip.name, media_type=clip.media_type, as_base64=True)
 
 
 async def change_voice(
@@ -295,19 +212,15 @@ async def change_voice(
     encode_as_base64
         False asks for a URL alone instead of audio in the answer; the bytes are the same.
     **options
-        See :class:`RunOptions`: ``run_dir``, ``id``, ``max_concurrency``, ``max_credits``, ``cache``,
-        ``max_retakes``, ``truth_checks``, ``take``, ``on_invalid``, ``wait``, ``dry_run`` and more.
+        See :class:`RunOptions`: ``run_dir``, ``id``, ``max_credits``, ``dry_run``, ``wait`` and more.
 
     Raises
     ------
     InvalidRows
         Before anything is spent, when rows cannot be sent (a clip that is no audio, too); ``problems`` has
         every one.
-    RunMismatch, RunLocked, StoreError
-        When the folder cannot take this run.
-    SettingsError, ServiceError, ConnectionFailed
-        When an option or a house rule forbids it, or the service cannot be used at all. Later errors are
-        columns of their rows.
+    RunMismatch, RunLocked, StoreError, SettingsError, ServiceError, ConnectionFailed
+        As :func:`generate`.
 
     Examples
     --------

@@ -3,32 +3,27 @@
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from json import JSONEncoder
 from types import MappingProxyType
 from typing import Any, Literal, Unpack
 
-from speechframe.batch.backend import MAKERS, Finding, Opened, Record, Request
+from speechframe.batch.backend import MAKERS, Opened, Request
 from speechframe.batch.live import Run
 from speechframe.batch.options import RunOptions
 from speechframe.batch.run import make
-from speechframe.client import Bounds, Call
+from speechframe.client import Call
 from speechframe.settings import Settings
 from speechframe.spec.billing import billed_characters, speech_millicredits
-from speechframe.spec.check import FieldProblem, check, is_speakable, shown
+from speechframe.spec.check import FieldProblem, is_speakable, shown
 from speechframe.spec.limits import Pool, default_sample_rate_hz
 from speechframe.spec.pauses import strip_pauses
 from speechframe.spec.speech import Format, GenerateRequest, Model, StreamRequest
 from speechframe.tables.columns import Column
 from speechframe.verbs import alignment
-from speechframe.verbs.judging import SpokenRecord, judge_speech
-from speechframe.verbs.pace import SPOKEN_SIGNS
+from speechframe.verbs.judging import SPOKEN_SIGNS
 from speechframe.verbs.spoken import SpokenBackend
 from speechframe.wire.bodies import encode_content
 from speechframe.wire.stream import encode_stream
-
-WORDS = "words"
-"""The argument that asks for aligned words; it is no field of a request."""
 
 _GENERATE, _STREAM = GenerateRequest.wire_names(), StreamRequest.wire_names()
 
@@ -37,7 +32,7 @@ ARGUMENTS: Mapping[str, str] = MappingProxyType(
     {"voice" if name == "voice_id" else name: wire for name, wire in _GENERATE.items()}
     | {"model": _STREAM["model"]}
 )
-"""Argument of :func:`generate` to the field it fills."""
+"""Argument of :func:`generate` to the field it fills; ``words`` is no field of a request."""
 
 _VARIATION = StreamRequest.model_fields["variation"].get_default()
 _MOST_TEMPLATES = 1024
@@ -47,79 +42,28 @@ _LETTER = re.compile(r"[^\W_]")
 # Written as the whole request is, because these bytes enter request keys.
 _written = JSONEncoder(ensure_ascii=False).encode
 
-
-@dataclass(frozen=True, slots=True)
-class RequestTemplate:
-    """What the requests of rows that differ in nothing but their text have in common.
-
-    Nearly all rows of a table are alike in every option: these are checked and written once.
-
-    Parameters
-    ----------
-    content, body
-        What is asked for and what is sent, before and after the text.
-    facts, varies
-        As in :class:`Request`.
-    """
-
-    content: tuple[bytes, bytes]
-    body: tuple[bytes, bytes]
-    facts: Mapping[str, Any]
-    varies: bool
-
-    def filled(self, text: str) -> Request:
-        """Return the request for a text that has no fault of its own."""
-        written, characters = _written(text).encode(), billed_characters(text)
-        (before, after), (body_before, body_after) = self.content, self.body
-        return Request(
-            before + written + after,
-            body_before + written + body_after,
-            speech_millicredits(characters),
-            characters,
-            self.facts,
-            self.varies,
-        )
-
-
-def around_text(request: bytes, text: str) -> tuple[bytes, bytes]:
-    r"""Return what stands before and after the text of a request that is written as JSON.
-
-    Examples
-    --------
-    >>> around_text(b'{"style":"\\"text\\":","text":"Hi","voiceId":"nora"}', "Hi")
-    (b'{"style":"\\"text\\":","text":', b',"voiceId":"nora"}')
-    """
-    # JSON escapes every quote inside of values. Words of a dictionary are names too, but names are sorted, so
-    # these stand before the text.
-    before, name, after = request.rpartition(_TEXT)
-    return before + name, after[len(_written(text).encode()) :]
+# What requests that differ in their text alone have in common: what is asked for before and after the text,
+# what is sent before and after it, and the request's `facts` and `varies`.
+Template = tuple[bytes, bytes, bytes, bytes, dict[str, Any], bool]
 
 
 class GenerateBackend(SpokenBackend):
-    """How a row becomes a call for speech: a plain one for gen2, a stream that is read whole for falcon-2.
-
-    Parameters
-    ----------
-    settings
-        Where the service is.
-    model
-        One for the whole table.
-    words
-        ``"align"`` to find words in the audio where the service told none.
-    """
+    """How a row becomes a call for speech: a plain one for gen2, a stream that is read whole for falcon-2."""
 
     operation = "generate"
-    arguments = (*ARGUMENTS, WORDS)
-    table_arguments = frozenset({WORDS})
+    arguments = (*ARGUMENTS, "words")
+    table_arguments = frozenset({"words"})
     wire_names = ARGUMENTS
 
     def __init__(self, settings: Settings, model: Model = Model.GEN2, words: Any = None) -> None:
         super().__init__(settings)
         self.model, self._words = model, words
         self._is_stream = model is Model.FALCON_2
+        self._kind: type[GenerateRequest | StreamRequest] = (
+            StreamRequest if self._is_stream else GenerateRequest
+        )
         self.tells_words = not self._is_stream
-        self._templates: dict[str, RequestTemplate] = {}
-        self._bounds = Bounds()
+        self._templates: dict[str, Template] = {}
         if self._is_stream:
             self.pool = Pool.STREAMING
             self.remark = (
@@ -127,15 +71,7 @@ class GenerateBackend(SpokenBackend):
             )
 
     async def open(self) -> Opened:
-        """Open the client; and what listens, where words are to be aligned.
-
-        Raises
-        ------
-        InvalidRows
-            For words that are neither ``"align"`` nor None.
-        SettingsError
-            Also when there is nothing to align words with.
-        """
+        """Open the client; and what listens, where words are to be aligned."""
         self._aligner = await alignment.aligner_for(self._words)
         if self._aligner is not None:
             by = f"words are aligned with the audio by {self._aligner.name}"
@@ -144,97 +80,65 @@ class GenerateBackend(SpokenBackend):
 
     def check(self, values: Mapping[str, Any]) -> Request | list[FieldProblem]:
         """Return the call of one row, or everything that is wrong with it."""
-        options = dict(values)
-        text = options.pop("text", None)
-        # Equal options are written alike, and 1, 1.0 and True are not.
+        options = {name: value for name, value in values.items() if name != "text"}
+        text: Any = values.get("text")
+        # Nearly all rows of a table are alike in every option: these are checked and written once. Equal
+        # options are written alike, and 1, 1.0 and True are not.
         name = repr(options)
         template = self._templates.get(name)
-        is_sayable = type(text) is str and is_speakable(text) and has_words(text)
-        if template is None or not is_sayable:
-            found = self._template(values, options)
+        if template is None or not (type(text) is str and is_speakable(text) and has_words(text)):
+            found = self._template(values)
             if isinstance(found, list):
                 return found
-            template = found
             if len(self._templates) >= _MOST_TEMPLATES:
                 self._templates.clear()
-            self._templates[name] = template
-        assert isinstance(text, str)  # noqa: S101 - for the type: everything else is a problem
-        return template.filled(text)
+            template = self._templates[name] = found
+        before, after, body_before, body_after, facts, varies = template
+        written, characters = _written(text).encode(), billed_characters(text)
+        content, body = before + written + after, body_before + written + body_after
+        return Request(content, body, speech_millicredits(characters), characters, facts, varies)
 
-    def _template(
-        self, values: Mapping[str, Any], options: Mapping[str, Any]
-    ) -> RequestTemplate | list[FieldProblem]:
+    def _template(self, values: Mapping[str, Any]) -> Template | list[FieldProblem]:
         """Return what a row has in common with rows like it, or everything that is wrong with it."""
-        kind: type[GenerateRequest | StreamRequest] = GenerateRequest
-        problems: list[FieldProblem] = []
+        wires = self._kind.wire_names().values()
         given = {name: value for name, value in values.items() if name in ARGUMENTS and name != "model"}
+        problems: list[FieldProblem] = []
         if self._is_stream:
-            kind = StreamRequest
+            words, allowed = f"does not exist for {self.model.value}", f"model={Model.GEN2.value!r}"
             problems += [
-                FieldProblem(
-                    name,
-                    f"does not exist for {self.model.value}",
-                    shown(given[name]),
-                    f"leave it out, or model={Model.GEN2.value!r}",
-                )
-                for name in sorted(given.keys() - {"voice"} - _STREAM.keys())
+                FieldProblem(name, words, shown(given[name]), f"leave it out, or {allowed}")
+                for name in sorted(given)
+                if ARGUMENTS[name] not in wires
             ]
-        elif str(model := options.get("model", Model.GEN2)).lower() != Model.GEN2:
+        elif str(model := values.get("model", Model.GEN2)).lower() != Model.GEN2:
             allowed = f"{Model.GEN2.value}, or {Model.FALCON_2.value} for the whole table"
             problems.append(FieldProblem("model", "is not the model of this table", shown(model), allowed))
-        fields = kind.wire_names().values()
-        data = {wire: given[name] for name in given if (wire := ARGUMENTS[name]) in fields}
-        checked = check(kind, data)
-        problems += map(self.by_argument, checked.problems)
-        text, voice = values.get("text"), values.get("voice")
+        fields = {wire: value for name, value in given.items() if (wire := ARGUMENTS[name]) in wires}
+        request, facts, found = self.checked(self._kind, fields, values)
+        problems += found
+        text = values.get("text")
         if isinstance(text, str) and is_speakable(text) and not has_words(text):
             problems.append(
                 FieldProblem("text", "has nothing to say", shown(text), "letters, digits or signs")
             )
-        if not isinstance(voice, str):
+        if problems or request is None:
             return problems
-        field = "multi_native_locale" if values.get("locale") is None else "locale"
-        locale, style = (v if isinstance(v, str) else None for v in (values.get(field), values.get("style")))
-        resolved = self.book.resolve(voice, locale, style)
-        problems += resolved.problems
-        if problems or checked.value is None:
-            return problems
-        request = checked.value.model_copy(update={"voice_id": resolved.voice_id, field: resolved.locale})
-        varies = not isinstance(request, StreamRequest) and request.variation != 0
         if isinstance(request, StreamRequest):
-            content = body = encode_stream(_named(request))
+            # Model and sample rate are named, because their defaults differ between regions. What the model
+            # ignores is not sent: rows that differ in nothing else are one call.
+            rate_hz = request.sample_rate or float(default_sample_rate_hz(Model.FALCON_2))
+            named = {"model": Model.FALCON_2, "sample_rate": rate_hz, "variation": _VARIATION}
+            content = body = encode_stream(request.model_copy(update=named))
         else:
-            # A length of 0 is ignored. Base64 is one exchange less than a URL, and the service keeps no copy.
-            request = request.model_copy(update={"audio_duration": request.audio_duration or None})
+            # Base64 is one exchange less than a URL, and the service keeps no copy.
             content, body = encode_content(request, as_base64=True)
-        facts = {
-            "model": self.model.value,
-            "locale": resolved.spoken,
-            "voice_id": resolved.voice_id,
-            "format": request.format.value,
-        }
-        text = request.text
-        return RequestTemplate(around_text(content, text), around_text(body, text), facts, varies)
+        varies = not self._is_stream and request.variation != 0
+        return (*_around_text(content, request.text), *_around_text(body, request.text), facts, varies)
 
     def call(self, request: Request) -> Call[Any]:
         """Return the call of a request's body."""
-        if self._is_stream:
-            return Call("stream", StreamRequest.model_validate_json(request.body), request.body)
-        return Call("generate", GenerateRequest.model_validate_json(request.body), request.body)
-
-    def most_audio_bytes(self, call: Call[Any]) -> int:
-        """Return how large audio behind an address can be."""
-        return int(self._bounds.download_bytes_for(call.request))
-
-    def text_of(self, call: Call[Any]) -> str | None:
-        """Return the text."""
-        return str(call.request.text)
-
-    def judge(self, request: Request, record: Record, learned: dict[str, Any]) -> list[Finding]:
-        """Return what speaks against an answer, by its text and by what is usual for its voice."""
-        assert isinstance(record, SpokenRecord)  # noqa: S101 - for the type: made in `records`
-        facts = request.facts
-        return judge_speech(record, (facts["model"], facts["voice_id"], facts["locale"]), learned)
+        name = "stream" if self._is_stream else "generate"
+        return Call(name, self._kind.model_validate_json(request.body), request.body)
 
     async def after(self, run: Any, is_stopped: Callable[[], bool]) -> None:
         """Find the words of rows of which the service told none, where that is asked for."""
@@ -242,25 +146,16 @@ class GenerateBackend(SpokenBackend):
             await alignment.align(run, self._aligner, is_stopped)
 
 
-def _named(request: StreamRequest) -> StreamRequest:
-    """Return a request that names model and sample rate, whose defaults differ between regions.
-
-    What the model ignores is not sent: rows that differ in nothing else are one call.
-    """
-    rate_hz = request.sample_rate or float(default_sample_rate_hz(Model.FALCON_2))
-    return request.model_copy(
-        update={"model": Model.FALCON_2, "sample_rate": rate_hz, "variation": _VARIATION}
-    )
+def _around_text(request: bytes, text: str) -> tuple[bytes, bytes]:
+    """Return what stands before and after the text of a request that is written as JSON."""
+    # JSON escapes every quote inside of values. Words of a dictionary are names too, but names are sorted, so
+    # these stand before the text.
+    before, name, after = request.rpartition(_TEXT)
+    return before + name, after[len(_written(text).encode()) :]
 
 
 def has_words(text: str) -> bool:
-    """Return whether there is anything in a text that is read out.
-
-    Examples
-    --------
-    >>> [has_words(text) for text in ("Hi", "7", "%", "...", "\u200b\u200b", "[pause 1s] -")]
-    [True, True, True, False, False, False]
-    """
+    """Return whether there is anything in a text that is read out: not so of "..." and "[pause 1s] -"."""
     plain = strip_pauses(text) if "[" in text else text
     return bool(_LETTER.search(plain)) or any(
         character in SPOKEN_SIGNS or unicodedata.category(character)[0] == "S" for character in plain
@@ -268,22 +163,8 @@ def has_words(text: str) -> bool:
 
 
 def model_of(asked: Any) -> Model:
-    """Return the model a run is of; gen2 where that is no single model, and then every row is told so.
-
-    Parameters
-    ----------
-    asked
-        The argument ``model`` as the caller gave it, None where it was not given.
-
-    Examples
-    --------
-    >>> model_of("falcon-2"), model_of(None)
-    (<Model.FALCON_2: 'falcon-2'>, <Model.GEN2: 'gen2'>)
-    """
-    try:
-        return Model(asked) if isinstance(asked, str) else Model.GEN2
-    except ValueError:
-        return Model.GEN2
+    """Return the model a run is of; gen2 where that is no single model, and then every row is told so."""
+    return next((model for model in Model if isinstance(asked, str) and model == asked), Model.GEN2)
 
 
 async def generate(
@@ -354,11 +235,10 @@ async def generate(
     model_version, multi_native_locale
         As in the document; the latter is deprecated, use `locale`.
     words
-        ``"align"``: rows of which the service told no words get them from their audio, by the recogniser of
-        the extra ``asr``, when all calls are done. The column ``words_basis`` says which those are.
+        ``"align"``: rows without words get them from their audio when all calls are done, by the recogniser
+        of the extra ``asr``. The column ``words_basis`` says which those are.
     **options
-        See :class:`RunOptions`: ``run_dir``, ``id``, ``max_concurrency``, ``max_credits``, ``cache``,
-        ``max_retakes``, ``truth_checks``, ``take``, ``on_invalid``, ``wait``, ``dry_run`` and more.
+        See :class:`RunOptions`: ``run_dir``, ``id``, ``max_credits``, ``dry_run``, ``wait`` and more.
 
     Raises
     ------
@@ -367,8 +247,8 @@ async def generate(
     RunMismatch, RunLocked, StoreError
         When the folder cannot take this run.
     SettingsError, ServiceError, ConnectionFailed
-        When an option or a house rule forbids it, there is nothing to align words with, or the service cannot
-        be used at all. Later errors are columns of their rows.
+        When an option or a house rule forbids it, nothing is installed to align words with, or the service
+        cannot be used at all. Later errors are columns of their rows.
 
     Examples
     --------
@@ -376,11 +256,11 @@ async def generate(
     >>> run = spf.generate(["Good morning.", "See you soon."], voice="en-US-nora")  # doctest: +SKIP
     >>> run.to_pandas()[["text", "audio_seconds", "credits"]]  # doctest: +SKIP
     """
-    arguments = {name: value for name, value in locals().items() if name in {*ARGUMENTS, WORDS}}
+    arguments = {name: value for name, value in locals().items() if name in GenerateBackend.arguments}
     backend = GenerateBackend(options["service"], model_of(model), words)
     return await make(backend, table, arguments, options)
 
 
 MAKERS["generate"] = lambda service, given: GenerateBackend(
-    service, model_of(given.get("model")), given.get(WORDS)
+    service, model_of(given.get("model")), given.get("words")
 )

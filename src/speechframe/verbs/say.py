@@ -9,21 +9,18 @@ from speechframe.client.pieces import Pieces
 from speechframe.errors import InvalidRows
 from speechframe.spec.billing import to_credits
 from speechframe.spec.locales import is_within, nearest
-from speechframe.spec.speech import Format, Model, Voice
+from speechframe.spec.speech import Format, Model
 from speechframe.tables.columns import problem
 from speechframe.verbs.generate import ARGUMENTS, GenerateBackend, model_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
+_COLUMNS = ["voice_id", "name", "gender", "locale", "styles", "supported_locales", "description"]
+
 
 async def say(
-    text: str,
-    voice: str,
-    *,
-    format: str = Format.FLAC.value,
-    service: Any = None,
-    **fields: Any,
+    text: str, voice: str, *, format: str = Format.FLAC.value, service: Any = None, **fields: Any
 ) -> Clip:
     """Return one line spoken, as a clip that plays in a notebook.
 
@@ -38,8 +35,7 @@ async def say(
     service
         Where to say it; see :class:`Settings`.
     **fields
-        Any other argument of :func:`generate`: ``locale``, ``style``, ``rate``, ``pitch``, ``variation``,
-        ``take`` ...
+        Any other argument of :func:`generate`, such as ``locale`` or ``rate``, and ``take``.
 
     Raises
     ------
@@ -53,8 +49,7 @@ async def say(
     >>> clip = say("Good morning.", voice="nora")  # doctest: +SKIP
     >>> clip.save("morning.wav")  # doctest: +SKIP
     """
-    unknown = sorted(set(fields) - set(ARGUMENTS) - {"take"})
-    if unknown:
+    if unknown := sorted(set(fields) - set(ARGUMENTS) - {"take"}):
         allowed = ", ".join(sorted(ARGUMENTS))
         raise InvalidRows([problem(name, "is no argument of say()", allowed=allowed) for name in unknown])
     take = fields.pop("take", None) or 0
@@ -85,12 +80,7 @@ async def say(
 
 
 async def stream(
-    text: Pieces,
-    *,
-    voice: str,
-    model: str | None = None,
-    service: Any = None,
-    **fields: Any,
+    text: Pieces, *, voice: str, model: str | None = None, service: Any = None, **fields: Any
 ) -> Stream:
     """Return speech that is heard while it is still being made, from a text or from one still being written.
 
@@ -98,8 +88,8 @@ async def stream(
     ----------
     text
         What to say, with pause markers such as ``[pause 1s]``. Or an iterable of pieces of text, async or
-        not, such as the tokens of a language model: they are spoken as they come, over the WebSocket. An
-        iterable that blocks is waited for in a thread.
+        not, such as the tokens of a language model: they are spoken as they come, over the WebSocket. It
+        may block.
     voice
         Full voice id or bare name, of the model's catalogue: ``voices("falcon-2")`` lists it.
     model
@@ -108,15 +98,14 @@ async def stream(
         Where to say it; see :class:`Settings`.
     **fields
         ``format`` (``WAV`` by default), ``sample_rate``, ``channel_type``, ``locale``, ``style``, ``rate``,
-        ``pitch``, ``variation``, ``pronunciation_dictionary``. For pieces also ``min_buffer_size``,
-        ``max_buffer_delay_in_ms`` and ``predictive_chunking``; for a text also ``take`` and
-        ``idempotency_key``.
+        ``pitch``, ``variation``, ``pronunciation_dictionary``; for pieces ``min_buffer_size``,
+        ``max_buffer_delay_in_ms``, ``predictive_chunking``; for a text ``take``, ``idempotency_key``.
 
     Returns
     -------
     Stream
-        To be iterated, read or saved. ``speechframe.stream`` returns a :class:`SyncStream`, of which the same
-        is asked without ``await``. Leaving its loop closes the connection.
+        To be iterated, read or saved; ``speechframe.stream`` returns a :class:`SyncStream`, the same without
+        ``await``. Leaving its loop closes the connection.
 
     Raises
     ------
@@ -147,7 +136,7 @@ async def stream(
 async def voices(
     model: str = Model.GEN2.value, *, locale: str | None = None, service: Any = None
 ) -> "pd.DataFrame":
-    """Return the voices of a catalogue, one a line (sections 2.4 and 4.1 of the service document).
+    """Return the voices of a catalogue, one a line (sections 2.4 and 4.1).
 
     Parameters
     ----------
@@ -172,43 +161,30 @@ async def voices(
     """
     import pandas as pd
 
-    try:
-        Model(model)
-    except ValueError:
-        raise InvalidRows(
-            [problem("model", "is no model", value=model, allowed=", ".join(m.value for m in Model))]
-        ) from None
+    models = [each.value for each in Model]
+    if model not in models:
+        raise InvalidRows([problem("model", "is no model", value=model, allowed=", ".join(models))])
     async with Client(service) as client:
         found = await client.voices(model)
     if locale is not None:
-        found = _speaking(found, locale)
-    columns = ["voice_id", "name", "gender", "locale", "styles", "supported_locales", "description"]
-    return pd.DataFrame(map(_line, found), columns=columns)
-
-
-def _line(voice: Voice) -> tuple[Any, ...]:
-    own = voice.supported_locales.get(voice.locale or "")
-    styles = own.available_styles if own is not None else []
-    gender = None if voice.gender is None else str(voice.gender)
-    return (
-        voice.voice_id,
-        voice.display_name,
-        gender,
-        voice.locale,
-        styles,
-        list(voice.supported_locales),
-        voice.description,
-    )
-
-
-def _speaking(found: list[Voice], locale: str) -> list[Voice]:
-    speaking = [
-        v for v in found if any(is_within(tag, locale) for tag in (v.locale or "", *v.supported_locales))
-    ]
-    if not speaking:
-        spoken = sorted({v.locale for v in found if v.locale})
-        close = nearest(locale, spoken) or spoken
-        raise InvalidRows(
-            [problem("locale", "is spoken by no voice", value=locale, allowed=", ".join(close))]
+        spoken = sorted({voice.locale for voice in found if voice.locale})
+        found = [
+            v for v in found if any(is_within(t, locale) for t in (v.locale or "", *v.supported_locales))
+        ]
+        if not found:
+            allowed = ", ".join(nearest(locale, spoken) or spoken)
+            raise InvalidRows([problem("locale", "is spoken by no voice", value=locale, allowed=allowed)])
+        found.sort(key=lambda voice: not is_within(voice.locale or "", locale))
+    lines = [
+        (
+            voice.voice_id,
+            voice.display_name,
+            None if voice.gender is None else str(voice.gender),
+            voice.locale,
+            getattr(voice.supported_locales.get(voice.locale or ""), "available_styles", []),
+            list(voice.supported_locales),
+            voice.description,
         )
-    return sorted(speaking, key=lambda v: not is_within(v.locale or "", locale))
+        for voice in found
+    ]
+    return pd.DataFrame(lines, columns=_COLUMNS)

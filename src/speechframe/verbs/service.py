@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from speechframe.batch.backend import Answer, Attempt, Backend, LaneSpec, Opened, Request
-from speechframe.client import Call, Client, Raw
+from speechframe.client import Call, Client
 from speechframe.client.slots import published_cap
 from speechframe.errors import SettingsError
 from speechframe.settings import GLOBAL_REGION, Settings, fingerprint
@@ -14,11 +14,8 @@ from speechframe.settings.hidden import without_keys
 from speechframe.spec.limits import REGIONS, Pool
 from speechframe.wire.answers import whole_number
 
-LOCAL_PREFIX = "local/"
-"""How the identity of an embedded local service begins."""
-
-_MOST_CONNECTIONS = 256
-"""Of each lane. The run's permits are the real limit; no lane has more of them."""
+_LOCAL_PREFIX = "local/"  # how the identity of an embedded local service begins
+_MOST_CONNECTIONS = 256  # of each lane: the run's permits are the real limit, and no lane has more of them
 _LONGEST_IDENTITY = 200
 _LONGEST_MEMORY_S = 366 * 86_400.0
 
@@ -27,30 +24,11 @@ class ServiceBackend(Backend):
     """A backend whose calls go to the service of some settings, by a :class:`Client`.
 
     A subclass gives :meth:`call`, and :meth:`look_up` where it asks the service for more than its limits.
-
-    Parameters
-    ----------
-    settings
-        Where the service is.
-
-    Attributes
-    ----------
-    pool
-        Calls of one pool share the service's cap on calls at once.
-    client
-        Open between :meth:`open` and :meth:`close`.
-    limits
-        The service's page of limits; empty where it has none.
-
-    Raises
-    ------
-    SettingsError
-        When `settings` is something else.
     """
 
-    pool: Pool = Pool.OTHER
-    client: Client
-    limits: Mapping[str, Any]
+    pool: Pool = Pool.OTHER  # its calls share the service's cap on calls at once
+    client: Client  # while the backend is open
+    limits: Mapping[str, Any]  # the service's page of limits; empty where it has none
 
     def __init__(self, settings: Settings) -> None:
         if not isinstance(settings, Settings):
@@ -61,22 +39,15 @@ class ServiceBackend(Backend):
         self.limits = {}
 
     async def open(self) -> Opened:
-        """Ask the service for its limits, and for what :meth:`look_up` wants.
-
-        Raises
-        ------
-        ServiceError, ConnectionFailed, SettingsError
-            When the service cannot be used; nothing was spent.
-        """
+        """Ask the service for its limits, and for what :meth:`look_up` wants."""
         addresses = self.settings.addresses()
-        client = Client(self.settings, max_connections=_MOST_CONNECTIONS * max(1, len(addresses)))
+        self.client = Client(self.settings, max_connections=_MOST_CONNECTIONS * max(1, len(addresses)))
         try:
-            self.client = client
-            self.limits = await client.limits() or {}
+            self.limits = await self.client.limits() or {}
             self.service = self._identity()
             facts = await self.look_up()
         except BaseException:
-            await client.close()
+            await self.client.close()
             raise
         key = self.settings.api_key
         key_fingerprint = fingerprint(key) if key is not None else ""
@@ -86,7 +57,7 @@ class ServiceBackend(Backend):
             takes=bool(self.limits.get("take_header")),
             balance=whole_number(self.limits, "remaining_characters"),
             key_fingerprint=key_fingerprint,
-            is_local=self.service.startswith(LOCAL_PREFIX),
+            is_local=self.service.startswith(_LOCAL_PREFIX),
             facts=facts,
         )
 
@@ -96,44 +67,37 @@ class ServiceBackend(Backend):
 
     async def close(self) -> None:
         """Close the client, if it was opened."""
-        client = getattr(self, "client", None)
-        if client is not None:
-            await client.close()
+        if hasattr(self, "client"):
+            await self.client.close()
 
     @abstractmethod
     def call(self, request: Request) -> Call[Any]:
         """Return what the client sends, made of the request's body alone: a resume has nothing else."""
 
     async def send(self, request: Request, attempt: Attempt) -> Answer:
-        """Make one attempt; ``data`` of the answer is the call and the :class:`Raw` answer to it."""
+        """Make one attempt; ``data`` of its answer is the call and what came, still to be read."""
         call = self.call(request)
-        raw = await self.exchange(call, attempt)
-        return Answer((call, raw), raw.trace_id, raw.latency_ms)
-
-    async def exchange(self, call: Call[Any], attempt: Attempt) -> Raw:
-        """Return the raw answer to one attempt of a call."""
-        return await self.client.send_raw(
+        raw = await self.client.send_raw(
             replace(call, idempotency_key=attempt.idempotency_key, take=attempt.take),
             region=attempt.lane,
             deadline_s=attempt.deadline_s,
             max_bytes=self.max_answer_bytes,
             admit=attempt.admit,
         )
+        return Answer((call, raw), raw.trace_id, raw.latency_ms)
 
     def _identity(self) -> str:
         """Return what names the service in keys and run.json: never an address or port."""
-        several = self.limits.get("identities")
-        said = several.get(self.operation) if isinstance(several, dict) else None
-        said = self.limits.get("identity") if said is None else said
-        if isinstance(said, str) and 0 < len(said) <= _LONGEST_IDENTITY and said.isprintable():
-            return said
-        return self.settings.identity()
+        several, said = self.limits.get("identities"), self.limits.get("identity")
+        if isinstance(several, dict):
+            said = several.get(self.operation, said)
+        is_name = isinstance(said, str) and 0 < len(said) <= _LONGEST_IDENTITY and said.isprintable()
+        return str(said) if is_name else self.settings.identity()
 
     def _repeats_free_s(self) -> float:
-        seconds = self.limits.get("idempotency_seconds")
-        if self.limits.get("idempotency") is not True or isinstance(seconds, bool):
-            return 0.0
-        if not isinstance(seconds, (int, float)):
+        seconds: Any = self.limits.get("idempotency_seconds")
+        is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+        if self.limits.get("idempotency") is not True or not is_number:
             return 0.0
         # A page may hold anything: NaN, with which no comparison is true, and integers that are no float.
         return float(min(seconds, _LONGEST_MEMORY_S)) if seconds > 0 else 0.0
@@ -141,20 +105,16 @@ class ServiceBackend(Backend):
     def _lanes(self, addresses: Mapping[str, str], key_fingerprint: str) -> tuple[LaneSpec, ...]:
         """Return a lane for each region; the global address is the fallback where regions are named."""
         published, named = published_cap(self.limits, self.pool), self.settings.regions
+        # What the document says of regions is a guess, since a key may have another cap.
+        known = REGIONS if self.pool is Pool.STREAMING else {}
         return tuple(
             LaneSpec(
                 name=region,
                 # The address tells the embedded services of two processes apart: each has a cap of its own.
                 identity=f"{self.service} {address} {key_fingerprint} {region} {self.pool}",
                 published=published,
-                guess=_documented_cap(region, self.pool),
+                guess=known[region].streaming_concurrency if region in known else None,
                 is_fallback=bool(named) and region == GLOBAL_REGION and region not in named,
             )
             for region, address in addresses.items()
         )
-
-
-def _documented_cap(region: str, pool: Pool) -> int | None:
-    """Return what the document says of a region: a guess, since a key may have another cap."""
-    known = REGIONS.get(region) if pool is Pool.STREAMING else None
-    return None if known is None else known.streaming_concurrency

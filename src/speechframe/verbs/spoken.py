@@ -1,43 +1,30 @@
-"""What verbs have in common whose answers are audio: sending, audio behind an address, and records."""
+"""What verbs have in common whose answers are audio: checks, audio behind an address, records."""
 
-import asyncio
 import json
 import time
-from abc import abstractmethod
 from collections.abc import Mapping
-from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
-from speechframe.batch.backend import Answer, Attempt, Record, Request
-from speechframe.client import Call, Raw, Spoken
+from speechframe.batch.backend import Answer, Attempt, Finding, Record, Request
+from speechframe.client import Bounds, Call, Raw, Spoken
+from speechframe.client.upload import Body
 from speechframe.errors import BadAnswer, SpeechframeError
-from speechframe.spec.check import FieldProblem
-from speechframe.spec.speech import Format, Model, Voice
+from speechframe.spec._model import DocumentModel
+from speechframe.spec.check import FieldProblem, check
+from speechframe.spec.speech import Model
 from speechframe.store.schema import AUDIO_TYPE, WORDS_TYPE, columns
 from speechframe.verbs.catalogue import VoiceBook
-from speechframe.verbs.judging import SpokenRecord
+from speechframe.verbs.judging import SpokenRecord, judge
 from speechframe.verbs.service import ServiceBackend
 
-_FORMATS = {format: (format.value, f".{format.value.lower()}") for format in Format}
-_KEPT_HEADERS = "x-"
+_BOUNDS = Bounds()
 
 
 class SpokenBackend(ServiceBackend):
-    """A backend of calls whose answers are audio, in a voice of the catalogue of :attr:`model`.
-
-    Attributes
-    ----------
-    model
-        Whose voices are used.
-    wire_names
-        Argument to the field that it fills.
-    tells_words
-        Whether answers say when each word is heard.
-    book
-        The voices, once the backend is open.
-    """
+    """A backend of calls whose answers are audio, in a voice of `book`, the catalogue of `model`."""
 
     columns = columns(
         audio=AUDIO_TYPE,
@@ -49,28 +36,44 @@ class SpokenBackend(ServiceBackend):
         audio_seconds=pa.float64(),
     )
     model: Model = Model.GEN2
-    wire_names: Mapping[str, str]
-    tells_words: bool = True
     book: VoiceBook
+    wire_names: Mapping[str, str]  # argument to the field that it fills
+    tells_words: bool = True  # whether answers say when each word is heard
+    said_field: str = "text"  # of a request: what is heard in its answer
 
     async def look_up(self) -> Mapping[str, Any]:
-        """Ask for the voices of the model; and of the others, so that a voice of theirs is recognised."""
-        others = [model for model in Model if model is not self.model]
-        voices, *listed = await asyncio.gather(
-            self.client.voices(self.model.value), *(self._other_voices(model) for model in others)
-        )
-        self.book = VoiceBook(voices, self.model, dict(zip(others, listed, strict=True)))
+        """Ask for the voices of the model."""
+        self.book = VoiceBook(await self.client.voices(self.model.value), self.model)
         return {"voices": self.book.hash}
 
-    async def _other_voices(self, model: Model) -> list[Voice]:
-        found: list[Voice] = []
-        with suppress(SpeechframeError):  # a service need not have the model
-            found = await self.client.voices(model.value)
-        return found
-
-    @abstractmethod
-    def most_audio_bytes(self, call: Call[Any]) -> int:
-        """Return how large the audio of a call can be that is behind an address."""
+    def checked(
+        self, kind: type[DocumentModel], fields: Mapping[str, Any], values: Mapping[str, Any]
+    ) -> tuple[Any, dict[str, Any], list[FieldProblem]]:
+        """Return a row's request, its facts, and all that is wrong with its fields and its voice."""
+        found = check(kind, fields)
+        problems = [self._of_argument(problem) for problem in found.problems]
+        place = "locale"
+        if values.get(place) is None or place not in kind.model_fields:
+            place = "multi_native_locale"
+        asked = values.get("voice"), values.get("locale", values.get(place)), values.get("style")
+        voice, locale, style = (value if isinstance(value, str) else None for value in asked)
+        if voice is None:
+            return None, {}, problems
+        resolved = self.book.resolve(voice, locale, style)
+        problems += resolved.problems
+        if found.value is None:
+            return None, {}, problems
+        meant = {"voice_id": resolved.voice_id, place: resolved.locale}
+        if getattr(found.value, "audio_duration", None) == 0:
+            meant["audio_duration"] = None  # a length of 0 is ignored
+        request: Any = found.value.model_copy(update=meant)
+        facts = {
+            "model": self.model.value,
+            "locale": resolved.spoken,
+            "voice_id": resolved.voice_id,
+            "format": request.format.value,
+        }
+        return request, facts, problems
 
     async def send(self, request: Request, attempt: Attempt) -> Answer:
         """Make one attempt, the download of audio behind an address included.
@@ -78,82 +81,74 @@ class SpokenBackend(ServiceBackend):
         The address is noted before the download, and an attempt that finds one noted downloads only: the call
         is paid and not made again.
         """
-        call, began = self.call(request), time.monotonic()
+        began = time.monotonic()
         if attempt.noted is not None:
+            body, *facts = json.loads(attempt.noted)
             try:
-                raw = _raw_of(attempt.noted)
+                call, raw = self.call(request), Raw(body.encode(), *facts)
                 return await self._with_audio(call, raw, attempt, began)
             except BadAnswer:
                 # The address is gone. Where the service bills a repeat once, it is asked for another.
                 if attempt.idempotency_key is None:
                     raise
-        raw = await self.exchange(call, attempt)
+        answer = await super().send(request, attempt)
+        call, raw = answer.data
         if call.audio_url(raw) is None:
-            return Answer((call, raw, None), raw.trace_id, raw.latency_ms)
-        await attempt.note(_noted(raw))
+            return answer
+        headers = {name: value for name, value in raw.headers.items() if name.lower().startswith("x-")}
+        noted = [raw.body.decode("utf-8", "replace"), headers, raw.trace_id, raw.latency_ms, raw.region]
+        await attempt.note(json.dumps(noted).encode())
         return await self._with_audio(call, raw, attempt, began)
 
     async def _with_audio(self, call: Call[Any], raw: Raw, attempt: Attempt, began: float) -> Answer:
         """Fetch the audio behind an answer, in what is left of the attempt's time."""
-        spent_s = time.monotonic() - began
+        left_s = None if attempt.deadline_s is None else attempt.deadline_s - (time.monotonic() - began)
         audio = await self.client.fetch(
             call.audio_url(raw) or "",
-            deadline_s=None if attempt.deadline_s is None else max(0.0, attempt.deadline_s - spent_s),
-            max_bytes=self.max_answer_bytes or self.most_audio_bytes(call),
+            deadline_s=None if left_s is None else max(0.0, left_s),
+            max_bytes=self.max_answer_bytes or call.max_bytes(_BOUNDS)[1],
             admit=attempt.admit,
         )
         return Answer((call, raw, audio), raw.trace_id)
 
     def records(self, request: Request, answer: Answer) -> list[Record | SpeechframeError]:
         """Return the record of an answer; what is odd beside good audio is among its warnings."""
-        call, raw, audio = answer.data
-        spoken: Spoken = call.decode(raw) if audio is None else call.decode(raw, audio=audio)
+        call, raw, *fetched = answer.data
+        spoken: Spoken = call.decode(raw, audio=fetched[0] if fetched else None)
         answer.balance = spoken.remaining_characters
-        format, suffix = _FORMATS[spoken.format]
+        name = spoken.format.value
         values = {
-            "text": self.text_of(call),
+            "text": getattr(call.request, self.said_field) or None,
             "word_durations": spoken.words if self.tells_words else None,
-            "format": format,
+            "format": name,
             "sample_rate": spoken.sample_rate_hz,
             "channels": spoken.channels,
             "audio_seconds": spoken.audio_seconds,
         }
         if spoken.transcription is not None:
             values["transcription"] = spoken.transcription
-        return [
-            SpokenRecord(
-                values,
-                spoken.audio,
-                f"{request.key}{suffix}",
-                list(spoken.warnings),
-                answer=spoken,
-                asked=call.request,
-            )
-        ]
+        record = SpokenRecord(
+            values,
+            spoken.audio,
+            f"{request.key}.{name.lower()}",
+            list(spoken.warnings),
+            answer=spoken,
+            asked=call.request,
+            clip_seconds=call.body.upload.audio_seconds if isinstance(call.body, Body) else 0.0,
+        )
+        return [record]
 
-    @abstractmethod
-    def text_of(self, call: Call[Any]) -> str | None:
-        """Return what is said in the audio, as far as that is known before."""
-
-    def by_argument(self, problem: FieldProblem) -> FieldProblem:
-        """Return a problem of a field as one of the argument that fills it."""
-        field, dot, rest = problem.field.partition(".")
-        argument = next((name for name, wire in self.wire_names.items() if wire == field), field)
-        return FieldProblem(f"{argument}{dot}{rest}", problem.problem, problem.value, problem.allowed)
+    def judge(self, request: Request, record: Record, learned: dict[str, Any]) -> list[Finding]:
+        """Return what speaks against an answer, by its request and by what is usual for its voice."""
+        return judge(record, request.facts, learned) if isinstance(record, SpokenRecord) else []
 
     def differences(self, before: bytes, after: bytes) -> tuple[str, ...]:
         """Return the names of the arguments in which two bodies differ."""
         arguments = {wire: name for name, wire in self.wire_names.items()}
         return tuple(arguments.get(name, name) for name in super().differences(before, after))
 
-
-def _noted(raw: Raw) -> bytes:
-    """Return what an answer without its audio says, to be written down before the audio is downloaded."""
-    headers = {name: value for name, value in raw.headers.items() if name.lower().startswith(_KEPT_HEADERS)}
-    kept = [raw.body.decode("utf-8", "replace"), headers, raw.trace_id, raw.latency_ms, raw.region]
-    return json.dumps(kept).encode()
-
-
-def _raw_of(noted: bytes) -> Raw:
-    body, headers, trace_id, latency_ms, region = json.loads(noted)
-    return Raw(body.encode(), headers, trace_id, latency_ms, region)
+    def _of_argument(self, problem: FieldProblem) -> FieldProblem:
+        """Return a problem of a field as one of the argument that fills it."""
+        field, dot, rest = problem.field.partition(".")
+        argument = {wire: name for name, wire in self.wire_names.items()}.get(field, field)
+        return replace(problem, field=f"{argument}{dot}{rest}")
