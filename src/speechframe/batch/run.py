@@ -45,7 +45,6 @@ from speechframe.store.month import MonthFile
 from speechframe.store.reader import StoredRun
 from speechframe.store.remote import open_folder
 from speechframe.store.reviews import REJECT
-from speechframe.store.rows import Rows
 from speechframe.store.schema import (
     BASE_KEY,
     CHARGED_UNKNOWN,

@@ -224,7 +224,7 @@ class StoredRun(Rows):
         elif "translated_text" in self._kept.names:
             texts = self._values("translated_text")
             sizes["translated_characters"] = sum(len(text or "") for (text,) in texts)
-        spent = ledger.ledger(self.folder, ["status", "credits"])
+        spent = ledger.ledger(self.folder).select(["status", "credits"])
         states: Any = spent.column("status").value_counts()
         attempts = Counter({state["values"]: state["counts"] for state in states.to_pylist()})
         calls = self.snapshot().index.counts()

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from speechframe.batch.backend import Answer, Attempt, Finding, Record, Request
-from speechframe.client import Bounds, Call, Raw, Spoken
+from speechframe.client import Bounds, Call, Raw, Spoken, Timeouts
 from speechframe.client.upload import Body
 from speechframe.errors import BadAnswer, SpeechframeError
 from speechframe.spec._model import DocumentModel
@@ -20,7 +20,7 @@ from speechframe.verbs.catalogue import VoiceBook
 from speechframe.verbs.judging import SpokenRecord, judge
 from speechframe.verbs.service import ServiceBackend
 
-_BOUNDS = Bounds()
+_LIMITS = (Timeouts(), Bounds())
 
 
 class SpokenBackend(ServiceBackend):
@@ -106,7 +106,7 @@ class SpokenBackend(ServiceBackend):
         audio = await self.client.fetch(
             call.audio_url(raw) or "",
             deadline_s=None if left_s is None else max(0.0, left_s),
-            max_bytes=self.max_answer_bytes or call.max_bytes(_BOUNDS)[1],
+            max_bytes=self.max_answer_bytes or call.limits(*_LIMITS)[2],
             admit=attempt.admit,
         )
         return Answer((call, raw, audio), raw.trace_id)
