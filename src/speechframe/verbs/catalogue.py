@@ -2,8 +2,9 @@
 
 import difflib
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
+from types import MappingProxyType
 from typing import NamedTuple
 
 from speechframe.spec.check import FieldProblem
@@ -29,10 +30,16 @@ class VoiceBook:
     """The voices of a model, as its listing returned them (section 2.4), to look names up in.
 
     :meth:`resolve` takes a full id (``<locale>-<name>``) or bare name in any case, and the locale and style
-    asked for: a language is enough where the voice speaks one locale of it.
+    asked for: a language is enough where the voice speaks one locale of it. Of a name
+    among the `others`, the voices of other models, it says which model it needs.
     """
 
-    def __init__(self, voices: Iterable[Voice], model: Model = Model.GEN2) -> None:
+    def __init__(
+        self,
+        voices: Iterable[Voice],
+        model: Model = Model.GEN2,
+        others: Mapping[Model, Iterable[Voice]] = MappingProxyType({}),
+    ) -> None:
         self.voices = {voice.voice_id: voice for voice in voices}
         listing = "voices()" if model is Model.GEN2 else f'voices("{model.value}")'
         self._see = f"see {listing}; each model has voices of its own"
@@ -40,6 +47,12 @@ class VoiceBook:
         for voice_id in self.voices:
             for name in {voice_id.casefold(), _bare(voice_id).casefold()}:
                 self._ids.setdefault(name, []).append(voice_id)
+        self._models = {
+            name.casefold(): other.value
+            for other, listed in others.items()
+            for voice in listed
+            for name in (voice.voice_id, _bare(voice.voice_id))
+        }
         self.resolve = cache(self._resolve)
         described = "\n".join(voice.model_dump_json() for _, voice in sorted(self.voices.items()))
         self.hash = hashlib.blake2b(described.encode(), digest_size=8).hexdigest()
@@ -74,6 +87,9 @@ class VoiceBook:
     def _voice_problem(self, name: str, found: list[str]) -> FieldProblem:
         if found:
             return FieldProblem("voice", "names more than one voice", name, ", ".join(found))
+        if other := self._models.get(name.casefold()):
+            allowed = f'model="{other}", or another voice; {self._see}'
+            return FieldProblem("voice", f"is a voice of {other}", name, allowed)
         names = sorted({*self.voices, *map(_bare, self.voices)})
         close = difflib.get_close_matches(name, names, n=_SHOWN, cutoff=0.5)
         locale, dash, _ = name.rpartition("-")

@@ -1,8 +1,10 @@
 """What verbs have in common whose answers are audio: checks, audio behind an address, records."""
 
+import asyncio
 import json
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +16,7 @@ from speechframe.client.upload import Body
 from speechframe.errors import BadAnswer, SpeechframeError
 from speechframe.spec._model import DocumentModel
 from speechframe.spec.check import FieldProblem, check
-from speechframe.spec.speech import Model
+from speechframe.spec.speech import Model, Voice
 from speechframe.store.schema import AUDIO_TYPE, WORDS_TYPE, columns
 from speechframe.verbs.catalogue import VoiceBook
 from speechframe.verbs.judging import SpokenRecord, judge
@@ -43,8 +45,17 @@ class SpokenBackend(ServiceBackend):
 
     async def look_up(self) -> Mapping[str, Any]:
         """Ask for the voices of the model."""
-        self.book = VoiceBook(await self.client.voices(self.model.value), self.model)
+        models = sorted(Model, key=lambda model: model is not self.model)
+        voices, *others = await asyncio.gather(
+            self.client.voices(self.model.value), *map(self._voices_of, models[1:])
+        )
+        self.book = VoiceBook(voices, self.model, dict(zip(models[1:], others, strict=True)))
         return {"voices": self.book.hash}
+
+    async def _voices_of(self, model: Model) -> list[Voice]:
+        with suppress(SpeechframeError):  # a service need not have the model
+            return await self.client.voices(model.value)
+        return []
 
     def checked(
         self, kind: type[DocumentModel], fields: Mapping[str, Any], values: Mapping[str, Any]
