@@ -49,6 +49,14 @@ def test_files_of_two_services_are_never_mixed(services, service, speak, lines):
     assert {path: path.read_bytes() for path in before} == before
 
 
+def test_answers_of_one_service_are_not_taken_for_another_s(services, service, speak, lines, tmp_path):
+    other, texts = services(seed=1), lines(2)
+    speak(service, texts, run_dir=tmp_path / "first", cache=tmp_path / "cache")
+    run = speak(other, texts, run_dir=tmp_path / "second", cache=tmp_path / "cache")
+    assert run.estimate.cached == 0
+    assert other.books().billed_characters == sum(map(len, texts))
+
+
 def test_verify_names_what_is_damaged(service, speak, lines):
     run = speak(service, lines(6))
     code, said = command("runs", "verify", run.path)
