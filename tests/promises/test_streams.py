@@ -94,7 +94,6 @@ def test_streamed_rows_make_the_same_kind_of_run(service, tmp_path):
 
 
 def test_words_of_streamed_rows_are_found_in_their_audio(service, tmp_path):
-    pytest.importorskip("faster_whisper")
     texts = ["The train leaves at seven.", "Good morning to all of you."]
     run = spf.generate(texts, voice="ivy", model="falcon-2", words="align", run_dir=tmp_path / "run",
                        progress=False, service=service.settings)  # fmt: skip
@@ -110,7 +109,6 @@ def test_words_of_streamed_rows_are_found_in_their_audio(service, tmp_path):
 
 @pytest.mark.slow
 def test_words_that_are_not_found_are_told_by_a_warning(services, speak, lines):
-    pytest.importorskip("faster_whisper")
     run = speak(services(), lines(2), model="falcon-2", words="align", format="WAV")
     assert statuses(run) == ["done"] * 2
     assert all("words" in " ".join(warnings) for warnings in run.to_pandas()["warnings"])
