@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from speechframe.errors import BadAnswer
 from speechframe.spec.speech import ChannelType, Format, GenerateRequest
-from speechframe.wire import _base64, _json, bodies
+from speechframe.wire import bodies, decoding
 from speechframe.wire.answers import _whole_answer
 from speechframe.wire.bodies import decode_generate, encode_generate
 
@@ -82,7 +82,7 @@ def test_different_requests_have_different_bytes(one, other):
 def test_what_is_installed_does_not_change_the_bytes(monkeypatch):
     request = GenerateRequest(text="Grüße 😀", voice_id="greta", audio_duration=1e16)
     before = encode_generate(request)
-    monkeypatch.setattr(_json, "orjson", None)
+    monkeypatch.setattr(decoding, "orjson", None)
     assert encode_generate(request) == before
 
 
@@ -201,14 +201,14 @@ def _decode_whole(body):
 @example(b'{"encodedAudio":"AAAA","x":' + b"[" * 2000 + b"]" * 2000 + b"," + GOOD)
 def test_what_is_installed_changes_nothing(body):
     fast = _outcome(decode_generate, body)
-    orjson, pybase64 = _json.orjson, _base64.pybase64
+    orjson, pybase64 = decoding.orjson, decoding.pybase64
     assert orjson is not None
     assert pybase64 is not None
-    _json.orjson = _base64.pybase64 = None
+    decoding.orjson = decoding.pybase64 = None
     try:
         assert _outcome(decode_generate, body) == fast
     finally:
-        _json.orjson, _base64.pybase64 = orjson, pybase64
+        decoding.orjson, decoding.pybase64 = orjson, pybase64
 
 
 @given(st.binary(max_size=60))

@@ -6,7 +6,7 @@ Of a turn that goes on over a new connection the file before it has no end: its 
 import struct
 
 from speechframe.audio import _ogg
-from speechframe.audio._containers import wav_chunks
+from speechframe.audio._headers import wav_chunks
 from speechframe.spec.speech import Format
 
 __all__ = ["ended"]

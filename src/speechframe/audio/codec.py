@@ -14,7 +14,7 @@ import numpy as np
 import soundfile
 from numpy.typing import ArrayLike, NDArray
 
-from speechframe.audio import _containers, _headers, _ogg, _one_pass
+from speechframe.audio import _headers, _mp3, _ogg
 from speechframe.audio._rate import blocks_at
 from speechframe.audio._samples import Samples, checked, fitted, mono, seconds_to_frames
 from speechframe.errors import AudioError
@@ -86,6 +86,33 @@ class AudioInfo:
     sample_rate_hz: int
     channels: int
     audio_seconds: float
+
+
+class OnePass(soundfile.SoundFile):  # type: ignore[misc]  # the library is untyped
+    """A file that is read once, block behind block.
+
+    After every read of a file in which it can seek, the library seeks to where it is already. That takes
+    time, and MP3 does not stand it: a frame needs what the decoder knows from those before, so each block
+    began with noise and with a complaint on the error stream.
+    """
+
+    def seekable(self) -> bool:
+        """Return False, whatever the file is."""
+        return False
+
+
+def opened(data: bytes, found: Format) -> OnePass:
+    """Open a file that knows its length, and all of it, even where its header does not.
+
+    Raises
+    ------
+    AudioError
+        What can be told without decoding: MP3 that is cut off, WAV of countless chunks.
+    soundfile.LibsndfileError
+        The decoder cannot read it.
+    """
+    mp3 = _mp3.read(data) if found is Format.MP3 else None
+    return OnePass(io.BytesIO(_headers.with_length(data, found) if mp3 is None else mp3.whole(data)))
 
 
 def forced_shape(
@@ -268,7 +295,7 @@ def inspect(
     if format is not None and format in _RAW:
         rate_hz, frame_bytes = _raw_shape(data, format, sample_rate_hz, channels)
         return AudioInfo(format, rate_hz, channels, len(data) // frame_bytes / rate_hz)
-    found = _containers.recognise(data) if format is None else _recognised(data, format)
+    found = _headers.recognise(data) if format is None else _recognised(data, format)
     shape = _headers.shape_of(data, found)
     if shape is None:
         with _opened_file(data, found) as file:
@@ -297,7 +324,7 @@ def with_length(data: bytes) -> bytes:
     >>> with_length(streamed) == encode(np.zeros(800, np.float32), 8000, format=Format.WAV)
     True
     """
-    return _headers.with_length(data, _containers.recognise(data))
+    return _headers.with_length(data, _headers.recognise(data))
 
 
 def resample(samples: ArrayLike, rate_in_hz: int, rate_out_hz: int) -> Samples:
@@ -381,16 +408,16 @@ def _opened(
 
 
 def _recognised(data: bytes, asked: Format | None) -> Format:
-    found = _containers.recognise(data)
+    found = _headers.recognise(data)
     if asked is not None and asked is not found:
         raise AudioError(f"asked to read {asked}, but the bytes are {found}")
     return found
 
 
 def _opened_file(data: bytes, found: Format) -> soundfile.SoundFile:
-    _containers.refuse_truncated(data, found)
+    _headers.refuse_truncated(data, found)
     try:
-        file = _one_pass.opened(data, found)
+        file = opened(data, found)
     except soundfile.LibsndfileError as error:
         raise AudioError(f"the bytes begin like {found}, but no audio can be read from them") from error
     try:
@@ -408,7 +435,7 @@ def _refuse_odd(rate_hz: int, channels: int) -> None:
 
 def _opened_raw(data: bytes, asked: Format, sample_rate_hz: int | None, channels: int) -> soundfile.SoundFile:
     rate_hz, _ = _raw_shape(data, asked, sample_rate_hz, channels)
-    return _one_pass.OnePass(
+    return OnePass(
         io.BytesIO(data),
         samplerate=rate_hz,
         channels=channels,
@@ -420,7 +447,7 @@ def _opened_raw(data: bytes, asked: Format, sample_rate_hz: int | None, channels
 
 def _raw_shape(data: bytes, asked: Format, sample_rate_hz: int | None, channels: int) -> tuple[int, int]:
     """Return rate in Hz and bytes a frame of raw samples."""
-    _containers.refuse_container(data, asked)
+    _headers.refuse_container(data, asked)
     if sample_rate_hz is None:
         if asked is Format.PCM:
             raise AudioError("raw PCM says nothing about itself: sample_rate_hz is needed")

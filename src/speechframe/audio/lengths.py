@@ -7,7 +7,7 @@ from typing import Any
 
 import soundfile
 
-from speechframe.audio import _containers, codec
+from speechframe.audio import _headers, codec
 from speechframe.errors import AudioError
 from speechframe.spec.speech import Format
 
@@ -64,7 +64,7 @@ def length_of(data: bytes) -> Length:
     if not data:
         raise AudioError("no audio: the file is empty")
     try:
-        known = _containers.recognise(data)
+        known = _headers.recognise(data)
     except AudioError:
         found = _by_libsndfile(data) or _by_av(data)
     else:

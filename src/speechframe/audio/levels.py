@@ -16,7 +16,7 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
-from speechframe.audio import _containers, _flac, _headers, _one_pass, codec
+from speechframe.audio import _flac, _headers, codec
 from speechframe.errors import AudioError
 from speechframe.spec.speech import Format
 
@@ -115,7 +115,7 @@ def levels(data: bytes, *, format: Format, channels: int = 1, most_samples: int 
         found = _wav_samples(data)
         if found is None:
             codec.inspect(data, format=format)  # refuses what is not read here
-            _containers.refuse_truncated(data, format)
+            _headers.refuse_truncated(data, format)
             return _of_file(data, format, "float32", full=None, most_samples=most_samples)
         samples, channels = found
     elif format is Format.PCM:
@@ -143,7 +143,7 @@ def _of_flac(data: bytes, most_samples: int | None) -> Levels:
 
 
 def _of_ogg(data: bytes, most_samples: int | None) -> Levels:
-    _containers.refuse_truncated(data, Format.OGG)
+    _headers.refuse_truncated(data, Format.OGG)
     try:
         with soundfile.SoundFile(io.BytesIO(data)) as file:
             frames, channels = file.frames, file.channels
@@ -184,7 +184,7 @@ def _of_file(
     Without `full` it is the largest number that samples of the file's own kind can be.
     """
     try:
-        with _one_pass.opened(data, format) as file:
+        with codec.opened(data, format) as file:
             claimed, channels = file.frames, file.channels
             most = claimed if most_samples is None else min(claimed, max(1, most_samples // channels))
             largest = _LARGEST.get(file.subtype, _LARGEST_OF_16_BITS) if full is None else full
@@ -215,8 +215,8 @@ def _wav_samples(data: bytes) -> tuple[NDArray[np.int16], int] | None:
     if (riff, wave, first) != (b"RIFF", b"WAVE", b"fmt ") or not plain:
         return None
     found, names = None, set()
-    for name, start, size, present in _containers.wav_chunks(data):
-        is_whole = present == size or (name == b"data" and size >= _containers.UNKNOWN_LENGTH)
+    for name, start, size, present in _headers.wav_chunks(data):
+        is_whole = present == size or (name == b"data" and size >= _headers.UNKNOWN_LENGTH)
         # Of two, of half a chunk, and of what has no name, decoders make what they like, or refuse the file.
         if not is_whole or (name in names and name in _MEANT_ONCE) or min(name) < _FIRST_LETTER:
             return None

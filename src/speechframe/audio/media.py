@@ -22,10 +22,9 @@ from typing import IO, Any, cast
 import numpy as np
 import soundfile
 
-from speechframe.audio import _containers, _mp3
-from speechframe.audio._one_pass import OnePass
+from speechframe.audio import _headers, _mp3
 from speechframe.audio._samples import Samples, fitted, seconds_to_frames
-from speechframe.audio.codec import Audio
+from speechframe.audio.codec import Audio, OnePass
 from speechframe.errors import AudioError
 from speechframe.spec.speech import Format
 
@@ -146,11 +145,11 @@ def _looked_at(path: Path, max_seconds: float) -> IO[bytes]:
     """Return a file for the decoder, after what can be told without one."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
         data = cast("bytes", mapped)  # it is cut and searched as bytes are
-        if data[:4] == _containers.MATROSKA:
-            _containers.refuse_truncated_matroska(data)
-        found = _containers.container(data[: _containers.MAGIC_BYTES])
+        if data[:4] == _headers.MATROSKA:
+            _headers.refuse_truncated_matroska(data)
+        found = _headers.container(data[: _headers.MAGIC_BYTES])
         if found is not None:
-            _containers.refuse_truncated(data, found)
+            _headers.refuse_truncated(data, found)
         mp3 = _mp3.read(data) if found is Format.MP3 else None
         if mp3 is not None:
             if mp3.frames > max_seconds * mp3.kind.sample_rate_hz:

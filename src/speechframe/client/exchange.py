@@ -31,7 +31,7 @@ from speechframe.errors import AudioError, BadAnswer, ConnectionFailed, Settings
 from speechframe.settings import is_loopback
 from speechframe.spec.chosen import TRACE_HEADER
 from speechframe.wire.answers import balance_in
-from speechframe.wire.encoding import BadEncodingError, TooLargeError, unpack
+from speechframe.wire.decoding import BadEncodingError, TooLargeError, unpack
 
 __all__ = ["Admit", "CutOffError", "Exchange", "Reply"]
 

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from speechframe.errors import BadAnswer
-from speechframe.wire._base64 import decode_base64
-from speechframe.wire._json import MOST_VALUES, NotJsonError, TooManyValuesError, loads
+from speechframe.wire.decoding import MOST_VALUES, NotJsonError, TooManyValuesError, decode_base64, loads
 
 __all__ = [
     "Notes",

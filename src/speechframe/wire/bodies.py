@@ -10,7 +10,6 @@ from pydantic import ValidationError
 from speechframe.errors import BadAnswer
 from speechframe.spec.auth import AuthToken
 from speechframe.spec.speech import GenerateRequest, Voice
-from speechframe.wire._json import MOST_VALUES
 from speechframe.wire.answers import (
     Notes,
     answer_fields,
@@ -21,6 +20,7 @@ from speechframe.wire.answers import (
     said_seconds,
     whole_number,
 )
+from speechframe.wire.decoding import MOST_VALUES
 from speechframe.wire.errors import ErrorBody, decode_error, retry_after_s, warnings_of
 
 __all__ = [

@@ -8,8 +8,8 @@ from typing import Any
 from speechframe.errors import BadAnswer
 from speechframe.spec.changer import ConvertRequest
 from speechframe.spec.chosen import MAX_TEXT_CHARACTERS
-from speechframe.wire._json import MOST_VALUES
 from speechframe.wire.answers import Notes, answer_fields, said_seconds, whole_number
+from speechframe.wire.decoding import MOST_VALUES
 
 __all__ = ["Converted", "Form", "decode_convert", "encode_convert"]
 

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from speechframe.spec.chosen import TRACE_HEADER, WARNING_HEADER
 from speechframe.spec.codes import Status
-from speechframe.wire._json import NotJsonError, loads
+from speechframe.wire.decoding import NotJsonError, loads
 
 MAX_BODY_CHARACTERS = 2000
 MAX_MESSAGE_CHARACTERS = 500

@@ -28,8 +28,7 @@ from speechframe.spec.socket import (
     VoiceConfig,
     WarningFrame,
 )
-from speechframe.wire._base64 import decode_base64
-from speechframe.wire._json import NotJsonError, loads
+from speechframe.wire.decoding import NotJsonError, decode_base64, loads
 from speechframe.wire.errors import (
     MAX_CODE_CHARACTERS,
     MAX_MESSAGE_CHARACTERS,

@@ -9,7 +9,7 @@ from typing import Any
 
 from speechframe.errors import BadAnswer
 from speechframe.spec.translate import TranslateRequest
-from speechframe.wire._json import NotJsonError, loads
+from speechframe.wire.decoding import NotJsonError, loads
 
 __all__ = [
     "PairedTranslations",
