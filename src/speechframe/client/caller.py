@@ -3,7 +3,7 @@
 import asyncio
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, Self, TypeVar
 
@@ -78,6 +78,7 @@ class Caller:
             trust_env=settings.trust_env,
             ca_file=settings.ca_file,
         )
+        self._urls: dict[tuple[str, str], URL] = {}
         self.slots = ContextSlots()
         # What is closed with the client.
         self.opened: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -166,7 +167,7 @@ class Caller:
             return answer
         return replace(answer, latency_ms=(time.perf_counter() - began_s) * 1000)
 
-    async def send_raw(
+    def send_raw(
         self,
         call: Call[Any],
         *,
@@ -174,8 +175,8 @@ class Caller:
         deadline_s: float | None = None,
         max_bytes: int | None = None,
         admit: Admit | None = None,
-    ) -> Raw:
-        """Return the answer to one attempt as it came: :meth:`Call.decode` reads it.
+    ) -> Awaitable[Raw]:
+        """Await the answer to one attempt as it came: :meth:`Call.decode` reads it.
 
         Parameters
         ----------
@@ -198,7 +199,7 @@ class Caller:
             The file of a clip cannot be read, or is another one by now; the request was not completed.
         """
         limit_s, most_bytes, _ = call.limits(self.timeouts, self.bounds)
-        return await self.ask(
+        return self.ask(
             "POST",
             call.operation,
             region or self.regions[0],
@@ -227,8 +228,9 @@ class Caller:
         """
         began_s, redactor, url = time.perf_counter(), redactor or self.redactor, self.url(region, endpoint)
         how["max_error_bytes"] = self.bounds.error_bytes
+        url = url if query is None else url.with_query(query)
         try:
-            reply = await self.exchange.ask(method, url.with_query(query), headers=headers, **how)
+            reply = await self.exchange.ask(method, url, headers=headers, **how)
             if reply.ok:
                 body, masked = reply.body, redactor.clean_headers(reply.headers)
                 if endpoint != "stream" and not holds_audio(body):
@@ -326,7 +328,9 @@ class Caller:
         """Return the address of an endpoint in a region; SettingsError where there is no such region."""
         if region not in self.regions:
             raise SettingsError(f"there is no region {region!r} here, only {', '.join(self.regions)}")
-        return URL(self.health.addresses[region] + by_name(endpoint).path)
+        if (region, endpoint) not in self._urls:
+            self._urls[region, endpoint] = URL(self.health.addresses[region] + by_name(endpoint).path)
+        return self._urls[region, endpoint]
 
     def headers_of(self, call: Call[Any]) -> dict[str, str]:
         """Return the headers that a call is sent with."""

@@ -91,9 +91,9 @@ class Call(Generic[R]):
             characters = sum(map(len, request.texts))
             limit_s = timeouts.base_s + timeouts.per_translated_character_s * characters
             return limit_s, bounds.translated_bytes_for(request), 0
-        audio_bytes = bounds.download_bytes_for(request)
-        answer_bytes = audio_bytes if self.operation == "stream" else bounds.answer_bytes_for(request)
-        return timeouts.attempt_s(len(request.text)), answer_bytes, audio_bytes
+        answer_bytes, audio_bytes = bounds.spoken_bytes_for(request)
+        limit_s = timeouts.attempt_s(len(request.text))
+        return limit_s, audio_bytes if self.operation == "stream" else answer_bytes, audio_bytes
 
     def audio_url(self, raw: Raw) -> str | None:
         """Return the URL that an answer names for its audio; None where it names none."""

@@ -211,6 +211,7 @@ class Reply:
 
     def __init__(self, status: int = 0, headers: Mapping[str, str] | None = None) -> None:
         self.status, self.headers, self.body = status, headers or {}, b""
+        self.ok = status in _GOOD  # whether the request was carried out
         self.wrote = False  # whether a byte of the request may have left
         # Makes sure that the connection is not used again, for an answer that turns out to be odd.
         self.drop: Callable[[], None] = lambda: None
@@ -218,11 +219,6 @@ class Reply:
         self._connection: aiohttp.connector.Connection | None = None
         self._protocol: Any = None
         self._stream: Any = None
-
-    @property
-    def ok(self) -> bool:
-        """Whether the request was carried out."""
-        return self.status in _GOOD
 
     async def connect(
         self, session: aiohttp.ClientSession, target: aiohttp.ClientRequest, limit: aiohttp.ClientTimeout
@@ -274,7 +270,7 @@ class Reply:
         while status // 100 <= 1 and status != _SWITCHING:
             message, self._stream = await self._protocol.read()
             status, self.headers = message.code, message.headers
-        self.status = status
+        self.status, self.ok = status, status in _GOOD
 
     async def _send_pieces(self, head: bytes, body: Body, transport: asyncio.Transport) -> None:
         """Write the request while the answer may come: a service may refuse a file before it has read it."""
@@ -299,14 +295,14 @@ class Reply:
         try:
             # The parser has refused a length that is no number, or more than one.
             length = int(self.headers.get("Content-Length") or 0)
-            _refuse_large(length, max_bytes)
             if length > _ADMITTED_BYTES:
-                await admit(length)
+                await admit(min(length, max_bytes))
             room = max(length, _ADMITTED_BYTES)
             while chunk := await self._next():
                 chunks.append(chunk)
                 size += len(chunk)
-                _refuse_large(size, max_bytes)
+                if max(size, length) > max_bytes:
+                    raise _too_large(max(size, length), max_bytes)
                 if size > room:
                     await admit(MIB)
                     room += MIB
@@ -391,7 +387,9 @@ def _head(
 ) -> bytes:
     """Return the request line and headers; `proxied` is the target of a request that goes through a proxy."""
     # Nothing in them breaks a line: addresses, keys and idempotency keys were checked where they came in.
-    lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+    lines = ""
+    for name, value in headers.items():
+        lines += f"{name}: {value}\r\n"
     path = url.raw_path_qs
     if proxied is not None and url.scheme == "http":
         path = str(url.with_fragment(None))
@@ -428,10 +426,9 @@ def _proxy_of(scheme: str, host: str | None, port: int | None) -> URL | None:
     return proxy
 
 
-def _refuse_large(size: int, max_bytes: int) -> None:
-    if size > max_bytes:
-        found = f"{size / 1e6:,.1f} MB, {max_bytes / 1e6:,.1f} MB are allowed for what was asked"
-        raise TooLargeError(f"{found} (max_answer_mb= allows more)")
+def _too_large(size: int, max_bytes: int) -> TooLargeError:
+    found = f"{size / 1e6:,.1f} MB, {max_bytes / 1e6:,.1f} MB are allowed for what was asked"
+    return TooLargeError(f"{found} (max_answer_mb= allows more)")
 
 
 def _failure(

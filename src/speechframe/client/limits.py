@@ -97,20 +97,16 @@ class Bounds:
     error_bytes: int = 64 * KIB
     download_bytes: int = 512 * MIB
 
-    def download_bytes_for(self, request: GenerateRequest | StreamRequest) -> int:
-        """Return the most audio that can answer a request for speech."""
+    def spoken_bytes_for(self, request: GenerateRequest | StreamRequest) -> tuple[int, int]:
+        """Return the largest answer in JSON, and the most audio, that can answer a request for speech."""
         duration_s = getattr(request, "audio_duration", None)
-        return self.speech_bytes_for(request.text, request.sample_rate, duration_s)
+        audio_bytes = self.speech_bytes_for(request.text, request.sample_rate, duration_s)
+        answer_bytes = _JSON_BYTES * len(request.text) + audio_bytes * 4 // 3
+        return min(self.answer_bytes, answer_bytes), audio_bytes
 
     def speech_bytes_for(self, text: str, rate_hz: float | None, duration_s: float | None = None) -> int:
         """Return the most audio that the speech of a text can be."""
         return min(self.download_bytes, MIB + _pcm_bytes(_longest_s(text, duration_s), rate_hz))
-
-    def answer_bytes_for(self, request: GenerateRequest) -> int:
-        """Return the largest answer to a request for speech."""
-        longest_s = _longest_s(request.text, request.audio_duration)
-        audio_bytes = _pcm_bytes(longest_s, request.sample_rate) * 4 // 3
-        return min(self.answer_bytes, MIB + _JSON_BYTES * len(request.text) + audio_bytes)
 
     def changed_bytes_for(self, request: ConvertRequest, audio_seconds: float) -> tuple[int, int]:
         """Return the largest answer, and the most audio, that can answer a clip of this length."""

@@ -361,7 +361,7 @@ def _reader(
     caller: Caller, request: StreamRequest, answer: Reply, heard: Heard
 ) -> Callable[[], Awaitable[bytes | None]]:
     """Return what reads the next piece of an answer, within the limits of its text."""
-    most_bytes, left_s = caller.bounds.download_bytes_for(request), caller.timeouts.speech_s(request.text)
+    most_bytes, left_s = caller.bounds.spoken_bytes_for(request)[1], caller.timeouts.speech_s(request.text)
 
     async def pull() -> bytes | None:
         nonlocal left_s

@@ -114,7 +114,7 @@ class ChangeVoiceBackend(SpokenBackend):
                 return None, [FieldProblem(AUDIO, words, "", "")]
         return clip, []
 
-    def call(self, request: Request) -> Call[Any]:
+    def call(self, request: Request, **sent: Any) -> Call[Any]:
         """Return the call of a request's body; its clip is read, and checked by its hash, when it is sent."""
         fields = json.loads(request.body)
         clip = fields.pop(_FILE)
@@ -122,7 +122,7 @@ class ChangeVoiceBackend(SpokenBackend):
         path = Path(self.folder or "", clip["path"])
         upload = Upload(**{name: clip[name] for name in _KEPT_OF_CLIP}, path=path)
         asked = ConvertRequest.model_validate({**fields, _FILE: b""})
-        return Call("convert", asked, Body(upload, _encoded(asked, upload)[1]))
+        return Call("convert", asked, Body(upload, _encoded(asked, upload)[1]), **sent)
 
     def describe(self, price: int) -> str | None:
         """Return the length of the clips that a price is paid for."""

@@ -135,10 +135,10 @@ class GenerateBackend(SpokenBackend):
         varies = not self._is_stream and request.variation != 0
         return (*_around_text(content, request.text), *_around_text(body, request.text), facts, varies)
 
-    def call(self, request: Request) -> Call[Any]:
+    def call(self, request: Request, **sent: Any) -> Call[Any]:
         """Return the call of a request's body."""
         name = "stream" if self._is_stream else "generate"
-        return Call(name, self._kind.model_validate_json(request.body), request.body)
+        return Call(name, self._kind.model_validate_json(request.body), request.body, **sent)
 
     async def after(self, run: Any, is_stopped: Callable[[], bool]) -> None:
         """Find the words of rows of which the service told none, where that is asked for."""

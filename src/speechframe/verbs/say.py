@@ -1,6 +1,5 @@
 """One line at once: `say`, `stream` and the list of voices."""
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from speechframe.audio.clip import Clip
@@ -62,7 +61,7 @@ async def say(
             raise InvalidRows(
                 [problem(p.field, p.problem, value=p.value, allowed=p.allowed) for p in checked]
             )
-        call = replace(backend.call(checked), take=take if checked.varies else 0)
+        call = backend.call(checked, take=take if checked.varies else 0)
         answer: Spoken = await backend.client.call(call)
     finally:
         await backend.close()

@@ -2,7 +2,6 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from speechframe.batch.backend import Answer, Attempt, Backend, LaneSpec, Opened, Request
@@ -71,14 +70,17 @@ class ServiceBackend(Backend):
             await self.client.close()
 
     @abstractmethod
-    def call(self, request: Request) -> Call[Any]:
-        """Return what the client sends, made of the request's body alone: a resume has nothing else."""
+    def call(self, request: Request, **sent: Any) -> Call[Any]:
+        """Return what the client sends, made of the request's body alone: a resume has nothing else.
+
+        `sent` are `idempotency_key` and `take` of the :class:`Call`.
+        """
 
     async def send(self, request: Request, attempt: Attempt) -> Answer:
         """Make one attempt; ``data`` of its answer is the call and what came, still to be read."""
-        call = self.call(request)
+        call = self.call(request, idempotency_key=attempt.idempotency_key, take=attempt.take)
         raw = await self.client.send_raw(
-            replace(call, idempotency_key=attempt.idempotency_key, take=attempt.take),
+            call,
             region=attempt.lane,
             deadline_s=attempt.deadline_s,
             max_bytes=self.max_answer_bytes,

@@ -187,7 +187,7 @@ class TranslateBackend(ServiceBackend):
         text = _Text.of(request)
         return text.target, text.source_locale if self._sends_source else None
 
-    def call(self, request: Request) -> Call[TranslateRequest]:
+    def call(self, request: Request, **sent: Any) -> Call[TranslateRequest]:
         """Return the client's call of one text or of a pack."""
         target, source = self._kind(request.rows[0])
         # Each text was checked by itself, and the service says how many a call takes.
@@ -196,7 +196,7 @@ class TranslateBackend(ServiceBackend):
             texts=[_Text.of(row).sent for row in request.rows],
             source_language=source,
         )
-        return Call("translate", asked, encode_translate(asked))
+        return Call("translate", asked, encode_translate(asked), **sent)
 
     def differences(self, before: bytes, after: bytes) -> tuple[str, ...]:
         """Return the names of the arguments in which two bodies differ; tokens follow from the others."""
