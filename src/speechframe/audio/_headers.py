@@ -42,8 +42,8 @@ _FIRST_BLOCK_END = 42
 _SYNCS = frozenset({b"\xff\xf8", b"\xff\xf9"})
 _SHORTEST_FRAME_HEADER, _LONGEST_FRAME_HEADER = 6, 16
 _BLOCKS = {1: 192} | {code: 144 << code for code in range(2, 6)} | {code: 1 << code for code in range(8, 16)}
-BLOCK_SIZE_BYTES = {6: 1, 7: 2}
-RATE_BYTES = {12: 1, 13: 2, 14: 2}
+_BLOCK_SIZE_BYTES = {6: 1, 7: 2}
+_RATE_BYTES = {12: 1, 13: 2, 14: 2}
 _MOST_FLAC_FRAMES = (1 << 36) - 1
 _MAX_BLOCKS = 1000
 _MAX_CANDIDATES = 10_000
@@ -300,9 +300,9 @@ def _end_of_frame(header: bytes, block_frames: int) -> int | None:
         if byte & 0xC0 != 0x80:  # noqa: PLR2004
             return None
         number = number << 6 | byte & 0x3F
-    size_bytes = BLOCK_SIZE_BYTES.get(block_code, 0)
-    crc_at = at + size_bytes + RATE_BYTES.get(rate_code, 0)
-    if crc_at >= len(header) or crc_8(header[:crc_at]) != header[crc_at]:
+    size_bytes = _BLOCK_SIZE_BYTES.get(block_code, 0)
+    crc_at = at + size_bytes + _RATE_BYTES.get(rate_code, 0)
+    if crc_at >= len(header) or _crc_8(header[:crc_at]) != header[crc_at]:
         return None
     frames = (
         int.from_bytes(header[at : at + size_bytes], "big") + 1 if size_bytes else _BLOCKS.get(block_code)
@@ -313,7 +313,7 @@ def _end_of_frame(header: bytes, block_frames: int) -> int | None:
     return (number if is_sample_number else number * block_frames) + frames
 
 
-def crc_8(data: bytes) -> int:
+def _crc_8(data: bytes) -> int:
     """Return the checksum that ends the header of a FLAC frame."""
     crc = 0
     for byte in data:

@@ -16,7 +16,7 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
-from speechframe.audio import _flac, _headers, codec
+from speechframe.audio import _headers, codec
 from speechframe.errors import AudioError
 from speechframe.spec.speech import Format
 
@@ -73,13 +73,12 @@ class Levels:
 def levels(data: bytes, *, format: Format, channels: int = 1, most_samples: int | None = None) -> Levels:
     """Return the level of encoded audio.
 
-    WAV, PCM, ALAW, ULAW and MP3 are looked at as a whole. Of FLAC longer than four
-    of its frames (of 4096 samples as a rule) the last is decoded, and of five in
-    the middle the one with most bytes; of OGG longer than 16384 samples three
-    windows of 4096, the last at the end. Where these are silent, noise, or at full
-    scale, everything is decoded. Not seen is what lies between and shows in
-    none of them: a click, a gap, damage to a frame that was not decoded.
-    However long the audio is, no more than a block of it is held at a time.
+    WAV, PCM, ALAW, ULAW and MP3 are looked at as a whole. Of FLAC and OGG longer
+    than 16384 frames three windows of 4096 are decoded, the last at the end. Where
+    these are silent, noise, or at full scale, everything is decoded. Not seen is
+    what lies between and shows in none of them: a click, a gap, damage to a part
+    that was not decoded. However long the audio is, no more than a block of it is
+    held at a time.
 
     Parameters
     ----------
@@ -106,17 +105,19 @@ def levels(data: bytes, *, format: Format, channels: int = 1, most_samples: int 
     (-20, -23, 0.0)
     """
     if format is Format.OGG:
-        return _of_ogg(data, most_samples)
+        _headers.refuse_truncated(data, format)
+        return _in_places(data, format, _LOSSY_FULL, most_samples)
     if format is Format.MP3:
-        return _of_file(data, format, "float32", full=_LOSSY_FULL, most_samples=most_samples)
+        return _of_file(data, format, full=_LOSSY_FULL, most_samples=most_samples)
     if format is Format.FLAC:
-        return _of_flac(data, most_samples)
+        # The decoder cannot read to the end of a stream whose header does not say where that is.
+        return _in_places(_headers.with_length(data, format), format, None, most_samples)
     if format is Format.WAV:
         found = _wav_samples(data)
         if found is None:
             codec.inspect(data, format=format)  # refuses what is not read here
             _headers.refuse_truncated(data, format)
-            return _of_file(data, format, "float32", full=None, most_samples=most_samples)
+            return _of_file(data, format, full=None, most_samples=most_samples)
         samples, channels = found
     elif format is Format.PCM:
         samples = np.frombuffer(data, "<i2", count=len(data) // 2)
@@ -126,39 +127,28 @@ def levels(data: bytes, *, format: Format, channels: int = 1, most_samples: int 
     return _measured(samples, channels)
 
 
-def _of_flac(data: bytes, most_samples: int | None) -> Levels:
-    if not _flac.total_frames(data):
-        # The decoder cannot read to the end of a stream whose header does not say where that is.
-        data = _headers.with_length(data, Format.FLAC)
-    excerpt = _flac.excerpt(data)
-    if excerpt is not None:
-        try:
-            found = _of_file(excerpt, Format.FLAC, "int16")
-        except AudioError:
-            pass  # what looked like a frame may be none: only the whole can be damaged
-        else:
-            if not _looks_wrong(found):
-                return replace(found, seen_fraction=_flac.total_frames(excerpt) / _flac.total_frames(data))
-    return _of_file(data, Format.FLAC, "int16", most_samples=most_samples)
-
-
-def _of_ogg(data: bytes, most_samples: int | None) -> Levels:
-    _headers.refuse_truncated(data, Format.OGG)
+def _in_places(data: bytes, format: Format, full: float | None, most_samples: int | None) -> Levels:
+    """Return the level of three windows of a long file; where these look wrong, or it is short, of all."""
     try:
         with soundfile.SoundFile(io.BytesIO(data)) as file:
             frames, channels = file.frames, file.channels
             if frames > _WHOLE_FRAMES:
                 windows = [_window(file, place) for place in (1 / 3, 2 / 3, 1.0)]
                 samples = np.concatenate(windows)
-                # Vorbis may land a block behind where it was to seek, and so come short of the last window:
-                # whether something is missing is told by the whole.
+                # A seek may land a block behind where it was to, and so come short of the last window: the
+                # whole tells whether something is missing.
                 if len(samples) == len(windows) * _WINDOW_FRAMES:
-                    found = _measured(samples.reshape(-1), channels, full=_LOSSY_FULL, unit=1.0)
+                    found = _measured(samples.reshape(-1), channels, full=_full_of(file, full), unit=1.0)
                     if not _looks_wrong(found):
                         return replace(found, seen_fraction=len(samples) / frames)
     except soundfile.LibsndfileError as error:
         raise AudioError("the audio is damaged or truncated") from error
-    return _of_file(data, Format.OGG, "float32", full=_LOSSY_FULL, most_samples=most_samples)
+    return _of_file(data, format, full=full, most_samples=most_samples)
+
+
+def _full_of(file: soundfile.SoundFile, full: float | None) -> float:
+    """Return what counts as full scale; without `full` the largest number that the file's samples can be."""
+    return _LARGEST.get(file.subtype, _LARGEST_OF_16_BITS) if full is None else full
 
 
 def _window(file: soundfile.SoundFile, place: float) -> NDArray[np.float32]:
@@ -174,27 +164,22 @@ def _looks_wrong(found: Levels) -> bool:
 def _of_file(
     data: bytes,
     format: Format,
-    dtype: str,
     *,
-    full: float | None = _FULL_SCALE,
+    full: float | None,
     most_samples: int | None = None,
 ) -> Levels:
-    """Return the level of a file that is decoded from its beginning, to its end or as far as told.
-
-    Without `full` it is the largest number that samples of the file's own kind can be.
-    """
+    """Return the level of a file that is decoded from its beginning, to its end or as far as told."""
     try:
         with codec.opened(data, format) as file:
             claimed, channels = file.frames, file.channels
             most = claimed if most_samples is None else min(claimed, max(1, most_samples // channels))
-            largest = _LARGEST.get(file.subtype, _LARGEST_OF_16_BITS) if full is None else full
-            meter = _Meter(channels, full=largest, unit=_FULL_SCALE + 1 if dtype == "int16" else 1.0)
+            meter = _Meter(channels, full=_full_of(file, full), unit=1.0)
             at_once = max(1, _BLOCK_SAMPLES // channels)
             left = most
             # In pieces, because a header may claim more frames than memory holds, and a file unpack to more.
             while left > 0:
                 wanted = min(left, at_once)
-                block = file.read(wanted, dtype=dtype, always_2d=True)
+                block = file.read(wanted, dtype="float32", always_2d=True)
                 meter.add(block.reshape(-1))
                 left = left - wanted if len(block) == wanted else 0
     except soundfile.LibsndfileError as error:

@@ -23,10 +23,8 @@ class ChannelType(StrEnum):
     MONO = "MONO"
     STEREO = "STEREO"
 
-    @property
-    def channels(self) -> int:
-        """The number of channels, 1 or 2."""
-        return 1 if self is ChannelType.MONO else 2
+    def __init__(self, name: str) -> None:
+        self.channels = 1 if name == "MONO" else 2
 
 
 class ModelVersion(StrEnum):
