@@ -31,10 +31,8 @@ _AT_ONCE = 64  # rows whose words are written together: what is lost when the pr
 _NEEDED = ("request_key", "text", "locale", "format", "sample_rate", "channels", AUDIO)
 
 
-async def aligner_for(asked: Any) -> "WordAligner | None":
-    """Return what aligns the words of a run, by its argument ``words``; None where that is not asked for."""
-    if asked is None:
-        return None
+async def aligner_for(asked: Any) -> "WordAligner":
+    """Return what aligns the words of a run, by its argument ``words``."""
     if asked != "align":
         allowed = "'align' for the whole table, or nothing"
         raise InvalidRows([problem("words", "is no way to words", value=shown(asked), allowed=allowed)])
