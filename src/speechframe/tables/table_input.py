@@ -23,7 +23,6 @@ from speechframe.tables.files import JSON_SUFFIXES, contents, table_file
 from speechframe.tables.table import (
     BATCH_ROWS,
     CARRIED_ROWS,
-    HALF,
     UNFIT,
     Table,
     check_names,
@@ -116,8 +115,6 @@ def _from_object(
     library, kind = type(source).__module__.partition(".")[0], type(source).__name__
     if library in {"pandas", "polars"} and kind == "Series":
         source, kind = source.to_frame(source.name if source.name in named else plain), "DataFrame"
-    if isinstance(source, (pa.Array, pa.ChunkedArray)):
-        source = pa.Table.from_arrays([source], [plain])
     runs = [source] if isinstance(source, AsTable) else source
     if isinstance(runs, Sequence) and runs and all(isinstance(one, AsTable) for one in runs):
         return _from_runs(runs, make, carry, named)
@@ -228,29 +225,24 @@ def _from_runs(
 ) -> Table:
     """Return a run with its row ids, or several one after the other, numbered: two may have equal ids."""
     found = [run.as_batches(named, CARRIED_ROWS if carry else None) for run in runs]
-    ids: deque[str] = deque()
-    if len(runs) == 1:
-        [(schema, batches)] = found
-
-        def with_ids() -> Iterator[pa.RecordBatch]:
-            for batch, names in batches:
-                ids.extend(names)
-                yield batch
-
-        return make(with_ids(), schema, ids=drained(ids))
     try:
-        schema = pa.unify_schemas([schema.remove_metadata() for schema, _ in found])
+        schemas = [schema if len(found) == 1 else schema.remove_metadata() for schema, _ in found]
+        schema = pa.unify_schemas(schemas)
     except pa.ArrowException as error:
         words = f"is several runs whose columns differ: {first_line(error)}"
         raise InvalidRows([problem("table", words)]) from None
+    ids: deque[str] = deque()
     # What the columns of a run lack of those of the others is null.
     empty = schema.empty_table()
-    tables = (
-        pa.concat_tables([empty, pa.Table.from_batches([batch])], promote_options="default")
-        for _, batches in found
-        for batch, _ in batches
-    )
-    return make(tables, schema)
+
+    def tables() -> Iterator[pa.Table]:
+        for _, batches in found:
+            for batch, names in batches:
+                if len(runs) == 1:
+                    ids.extend(names)
+                yield pa.concat_tables([empty, pa.Table.from_batches([batch])], promote_options="default")
+
+    return make(tables(), schema, ids=drained(ids) if len(runs) == 1 else None)
 
 
 def _chunks_of(values: Iterable[Any], plain: str, carry: frozenset[str]) -> Iterator[Any]:
@@ -391,7 +383,7 @@ def _odd_value(values: Sequence[Any]) -> tuple[int | None, str]:
     first: Any = None
     for row, value in enumerate(values):
         if isinstance(value, str) and value != value.encode("utf-8", "ignore").decode():
-            return row, f"it holds {HALF}"
+            return row, "it holds half a character (a lone surrogate)"
         if is_missing(value):
             continue
         first = value if first is None else first
