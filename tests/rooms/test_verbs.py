@@ -20,7 +20,7 @@ from speechframe.spec.speech import GenerateRequest, Model, Voice
 from speechframe.testing import FaultyService
 from speechframe.verbs.change_voice import ChangeVoiceBackend
 from speechframe.verbs.generate import GenerateBackend, has_words
-from speechframe.verbs.spoken import VoiceBook
+from speechframe.verbs.service import VoiceBook
 from speechframe.wire.bodies import encode_content
 
 RATE_HZ = 8000

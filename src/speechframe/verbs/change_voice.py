@@ -35,7 +35,7 @@ from speechframe.spec.chosen import MAX_UPLOAD_BYTES
 from speechframe.spec.speech import Format
 from speechframe.store.manifest import FILE as MANIFEST_FILE
 from speechframe.tables.columns import Column, problem
-from speechframe.verbs.spoken import SpokenBackend
+from speechframe.verbs.service import SpokenBackend
 from speechframe.wire.changer import encode_convert
 
 # What is called otherwise here than in the document; a file's URL cannot be given.

@@ -5,7 +5,7 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from json import JSONEncoder
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import Any, Literal, Unpack
 
 from speechframe.batch.backend import MAKERS, Opened, Request
 from speechframe.batch.live import Run
@@ -21,12 +21,9 @@ from speechframe.spec.speech import Format, GenerateRequest, Model, StreamReques
 from speechframe.tables.columns import Column
 from speechframe.verbs import alignment
 from speechframe.verbs.judging import SPOKEN_SIGNS
-from speechframe.verbs.spoken import SpokenBackend
+from speechframe.verbs.service import SpokenBackend
 from speechframe.wire.bodies import encode_content
 from speechframe.wire.stream import encode_stream
-
-if TYPE_CHECKING:
-    from speechframe.analysis.alignment import WordAligner
 
 _GENERATE, _STREAM = GenerateRequest.wire_names(), StreamRequest.wire_names()
 
@@ -67,7 +64,7 @@ class GenerateBackend(SpokenBackend):
         )
         self.tells_words = not self._is_stream
         self._templates: dict[str, Template] = {}
-        self._aligner: WordAligner | None = None
+        self._aligner: Any = None  # what listens, where words are to be aligned
         if self._is_stream:
             self.pool = Pool.STREAMING
             self.remark = (
