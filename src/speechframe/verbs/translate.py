@@ -3,7 +3,7 @@
 import contextlib
 import json
 import textwrap
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from typing import Any, Unpack
@@ -33,8 +33,6 @@ from speechframe.wire.answers import whole_number
 from speechframe.wire.errors import warnings_of
 from speechframe.wire.translate import encode_translate, pair_translations
 
-__all__ = ["TranslateBackend", "translate"]
-
 COLUMNS = columns(
     text=pa.string(),
     translated_text=pa.string(),
@@ -44,8 +42,6 @@ COLUMNS = columns(
     glossary_ok=pa.bool_(),
 )
 
-_OPEN_PACKS = 16
-"""The most texts that wait for their packs to be full, in full packs."""
 _SHOWN_CHARACTERS = 400
 _UNKNOWN = "is no language this service translates into"
 
@@ -179,13 +175,22 @@ class TranslateBackend(ServiceBackend):
         return source, [FieldProblem("source_locale", words, source, allowed)]
 
     def pack(self, requests: Iterator[Request]) -> Iterator[Request]:
-        """Yield calls of as many texts of one language as the service takes at a time."""
-        gathered = packs(
-            requests, self._kind, most_texts=self._most_texts, most_characters=self._most_characters
-        )
-        for parts in gathered:
-            # In the order of their keys: the same texts are the same call again, wherever they came from.
-            yield packed(sorted(parts, key=lambda part: part.key), b"") if len(parts) > 1 else parts[0]
+        """Yield calls of as many texts of one language as the service takes at a time.
+
+        A single text that is longer than a call may be is a call of its own.
+        """
+        filling: dict[tuple[str, str | None], list[Request]] = {}
+        for request in requests:
+            kind = self._kind(request)
+            parts = filling.setdefault(kind, [])
+            characters = sum(part.characters for part in parts) + request.characters
+            if parts and characters > self._most_characters:
+                yield _packed(filling.pop(kind))
+                parts = filling[kind] = []
+            parts.append(request)
+            if len(parts) >= self._most_texts:
+                yield _packed(filling.pop(kind))
+        yield from map(_packed, filling.values())
 
     def _kind(self, request: Request) -> tuple[str, str | None]:
         text = _Text.of(request)
@@ -267,31 +272,9 @@ class TranslateBackend(ServiceBackend):
         return findings
 
 
-def packs(
-    requests: Iterable[Request],
-    kind: Callable[[Request], Hashable],
-    *,
-    most_texts: int,
-    most_characters: int,
-) -> Iterator[list[Request]]:
-    """Yield requests of one kind each as soon as a pack is full, and the last packs at the end.
-
-    A table whose rows have very many kinds is never held as a whole: the fullest pack is then yielded early.
-    A single text that is longer than `most_characters` is a pack of its own.
-    """
-    filling: dict[Hashable, list[Request]] = {}
-    for request in requests:
-        own = kind(request)
-        pack = filling.setdefault(own, [])
-        if pack and sum(one.characters for one in pack) + request.characters > most_characters:
-            yield pack
-            pack = filling[own] = []
-        pack.append(request)
-        if len(pack) >= most_texts:
-            yield filling.pop(own)
-        elif sum(map(len, filling.values())) >= _OPEN_PACKS * most_texts:
-            yield filling.pop(max(filling, key=lambda one: len(filling[one])))
-    yield from filling.values()
+def _packed(parts: list[Request]) -> Request:
+    # In the order of their keys: the same texts are the same call again, wherever they came from.
+    return packed(sorted(parts, key=lambda part: part.key), b"") if len(parts) > 1 else parts[0]
 
 
 def _listed(tags: Iterable[str]) -> str:
