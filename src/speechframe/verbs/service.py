@@ -245,10 +245,7 @@ class VoiceBook:
             return FieldProblem("voice", f"is a voice of {other}", name, allowed)
         names = sorted({*self.voices, *map(_bare, self.voices)})
         close = difflib.get_close_matches(name, names, n=_SHOWN, cutoff=0.5)
-        locale, dash, _ = name.rpartition("-")
-        siblings = [voice_id for voice_id in self.voices if dash and voice_id.startswith(f"{locale}-")]
-        offered = ", ".join(list(dict.fromkeys([*close, *siblings]))[:_SHOWN])
-        allowed = f"nearest: {offered}" if offered else f"one of {len(self.voices)} voices"
+        allowed = f"nearest: {', '.join(close)}" if close else f"one of {len(self.voices)} voices"
         return FieldProblem("voice", "is no known voice", name, f"{allowed}; {self._see}")
 
 
@@ -272,11 +269,10 @@ class SpokenBackend(ServiceBackend):
 
     async def look_up(self) -> Mapping[str, Any]:
         """Ask for the voices of the model."""
-        models = sorted(Model, key=lambda model: model is not self.model)
-        voices, *others = await asyncio.gather(
-            self.client.voices(self.model.value), *map(self._voices_of, models[1:])
-        )
-        self.book = VoiceBook(voices, self.model, dict(zip(models[1:], others, strict=True)))
+        others = [model for model in Model if model is not self.model]
+        asked = self.client.voices(self.model.value), *map(self._voices_of, others)
+        voices, *listed = await asyncio.gather(*asked)
+        self.book = VoiceBook(voices, self.model, dict(zip(others, listed, strict=True)))
         return {"voices": self.book.hash}
 
     async def _voices_of(self, model: Model) -> list[Voice]:
