@@ -1,4 +1,4 @@
-"""Packs of texts: as large as the service takes, and each answer at its own text."""
+"""Packs of texts: as large as the service takes, never the whole table, and each answer at its own text."""
 
 import json
 
@@ -15,30 +15,44 @@ from speechframe.verbs.translate import TranslateBackend
 from speechframe.wire.translate import pair_translations
 
 
-def packs(rows, most_texts, most_characters=100):
-    """Return the rows of each pack; a row has a kind and a number of characters."""
+def packer(most_texts):
+    """Return a backend whose calls take so many texts and 100 characters; a row's kind is its body."""
     backend = TranslateBackend(Settings(base_url="http://127.0.0.1:1", api_key="k"))
-    backend._most_texts, backend._most_characters = most_texts, most_characters
+    backend._most_texts, backend._most_characters = most_texts, 100
     backend._kind = lambda request: request.body
-    requests = (
-        Request(b"", b"%d" % kind, 0, characters, key=f"{number:04d}")
-        for number, (kind, characters) in enumerate(rows)
-    )
-    return [pack.rows for pack in backend.pack(requests)]
+    return backend
+
+
+def request_of(number, kind, characters=20):
+    return Request(b"", b"%d" % kind, 0, characters, key=f"{number:04d}")
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 120)), max_size=300), st.integers(1, 5))
-def test_packs_are_of_one_kind_and_hold_each_text_once(rows, most_texts):
-    found = packs(rows, most_texts)
-    for pack in found:
-        assert len({one.body for one in pack}) == 1
-        assert len(pack) <= most_texts
-        assert len(pack) == 1 or sum(one.characters for one in pack) <= 100
-    assert sorted(int(one.key) for pack in found for one in pack) == list(range(len(rows)))
+def test_packs_are_full_of_one_kind_and_never_hold_the_whole_table(rows, most_texts):
+    taken = 0
+
+    def requests():
+        nonlocal taken
+        for number, (kind, characters) in enumerate(rows):
+            taken += 1
+            yield request_of(number, kind, characters)
+
+    yielded = []
+    for pack in packer(most_texts).pack(requests()):
+        assert len({one.body for one in pack.rows}) == 1
+        assert len(pack.rows) <= most_texts
+        assert len(pack.rows) == 1 or sum(one.characters for one in pack.rows) <= 100
+        yielded += pack.rows
+        assert taken - len(yielded) <= 16 * most_texts
+    assert sorted(int(one.key) for one in yielded) == list(range(len(rows)))
 
 
-def test_packs_are_as_few_as_can_be():
-    assert [len(pack) for pack in packs([(7, 20)] * 41, 4)] == [4] * 10 + [1]
+def test_packs_are_as_few_as_can_be_and_many_kinds_do_not_pile_up():
+    found = packer(4).pack(request_of(number, 7) for number in range(41))
+    assert [len(pack.rows) for pack in found] == [4] * 10 + [1]
+    kinds = iter(range(1000))
+    next(packer(4).pack(request_of(kind, kind) for kind in kinds))
+    assert next(kinds) == 16 * 4
 
 
 def read(entries, texts):

@@ -17,6 +17,8 @@ BATCH_ROWS = 4096
 CARRIED_ROWS = 64
 """Rows of a batch that carries audio."""
 
+HALF = "half a character (a lone surrogate)"
+
 UNFIT = (pa.ArrowException, OverflowError, TypeError, ValueError)
 """What Arrow raises for values that it has no type for."""
 
@@ -223,10 +225,12 @@ def not_stored(column: str, why: str, allowed: str = "", row: int | None = None)
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Raise InvalidRows when two columns have one name."""
+    """Raise InvalidRows when two columns have one name, or a name is no whole text."""
     for name, count in Counter(names).items():
         if count > 1:
             raise InvalidRows([problem("table", f"has two columns named {name!r}")])
+        if name != name.encode("utf-8", "ignore").decode():
+            raise InvalidRows([problem("table", f"has a column {name!a}, whose name holds {HALF}")])
 
 
 def first_line(error: BaseException) -> str:

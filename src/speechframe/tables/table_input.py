@@ -23,6 +23,7 @@ from speechframe.tables.files import JSON_SUFFIXES, contents, table_file
 from speechframe.tables.table import (
     BATCH_ROWS,
     CARRIED_ROWS,
+    HALF,
     UNFIT,
     Table,
     check_names,
@@ -115,6 +116,8 @@ def _from_object(
     library, kind = type(source).__module__.partition(".")[0], type(source).__name__
     if library in {"pandas", "polars"} and kind == "Series":
         source, kind = source.to_frame(source.name if source.name in named else plain), "DataFrame"
+    if isinstance(source, (pa.Array, pa.ChunkedArray)):
+        source = pa.Table.from_arrays([source], [plain])
     runs = [source] if isinstance(source, AsTable) else source
     if isinstance(runs, Sequence) and runs and all(isinstance(one, AsTable) for one in runs):
         return _from_runs(runs, make, carry, named)
@@ -383,7 +386,7 @@ def _odd_value(values: Sequence[Any]) -> tuple[int | None, str]:
     first: Any = None
     for row, value in enumerate(values):
         if isinstance(value, str) and value != value.encode("utf-8", "ignore").decode():
-            return row, "it holds half a character (a lone surrogate)"
+            return row, f"it holds {HALF}"
         if is_missing(value):
             continue
         first = value if first is None else first
