@@ -51,6 +51,13 @@ def test_an_answer_that_cannot_be_true_is_suspect_and_its_audio_is_kept(odd_row,
     assert row["audio"]["bytes"]
 
 
+def test_audio_that_is_far_longer_than_its_text_needs_is_suspect(services, speak, lines):
+    service = services(audio_bytes=300_000)
+    run = speak(service, lines(2), format="WAV")
+    assert statuses(run) == ["suspect"] * 2
+    assert set(run.to_pandas()["error_code"]) == {"pace"}
+
+
 def test_answers_are_taken_as_they_come_where_that_is_asked_for(odd_row):
     run, _ = odd_row({"wordDurations": '[{"word":"else","startMs":0,"endMs":300}]'}, truth_checks=False)
     assert statuses(run) == ["done"] * 3

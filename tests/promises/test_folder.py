@@ -1,7 +1,9 @@
 """A run is a folder, and a cache is one: what is damaged or lost is named, and nothing outside is touched."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from accounts import billed, check_audio, price, statuses
@@ -66,6 +68,30 @@ def test_verify_names_what_is_damaged(service, speak, lines):
     code, said = command("runs", "verify", run.path)
     assert code == 1
     assert part.name in said
+
+
+def test_a_file_of_the_run_has_its_name_when_it_is_on_the_disk(service, speak, lines, monkeypatch):
+    done = []
+
+    def watch(name):
+        real = getattr(os, name)
+
+        def call(first, *rest, **options):
+            path = Path(f"/proc/self/fd/{first}").readlink() if isinstance(first, int) else first
+            real(first, *rest, **options)
+            done.append((name, *map(str, (path, *rest))))
+
+        monkeypatch.setattr(os, name, call)
+
+    watch("fsync")
+    watch("replace")
+    run = speak(service, lines(3))
+    for path in (*run.part_files, *(run.path / "attempts").glob("*.parquet")):
+        (named,) = [place for place, step in enumerate(done) if step[0] == "replace" and step[2] == str(path)]
+        _, draft, _ = done[named]
+        assert draft != str(path)
+        assert ("fsync", draft) in done[:named]
+        assert ("fsync", str(path.parent)) in done[named:]
 
 
 def test_a_lost_table_is_named_and_handed_in_again(service, speak, lines):

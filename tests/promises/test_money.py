@@ -158,6 +158,17 @@ def test_another_take_is_paid_and_the_first_one_stays(kind, speak, lines):
     assert statuses(run) == ["done"] * 3
 
 
+def test_the_first_take_is_heard_again_where_its_own_call_is_made_again(kind, speak, lines):
+    texts = lines(3)
+    run = speak(kind, texts)
+    first = run.clip(1).audio
+    again = spf.resume(run, redo=[1], service=kind.settings, progress=False).clip(1).audio
+    assert again != first
+    run = speak(kind, texts)
+    assert run.clip(1).audio == first
+    assert [times_billed(kind, text) for text in texts] == [1, 2, 1]
+
+
 def test_what_a_reviewer_rejects_is_made_anew(kind, speak, lines):
     texts = lines(3)
     run = speak(kind, texts)

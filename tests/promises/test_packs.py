@@ -133,6 +133,21 @@ def test_an_entry_whose_source_is_spelled_otherwise_is_taken(plain, translate, l
     assert {times_billed(plain, text) for text in texts} == {1}
 
 
+def test_entries_in_another_order_go_to_the_texts_that_they_name(plain, translate, lines):
+    texts = lines(6)
+    others = {texts[2]: texts[4], texts[4]: texts[2]}
+    plain.set(
+        odd={
+            text: {"source_text": json.dumps(other), "translated_text": json.dumps(turned(other))}
+            for text, other in others.items()
+        }
+    )
+    run = translate(plain, texts)
+    assert statuses(run) == ["done"] * 6
+    check_texts(run)
+    assert {times_billed(plain, text) for text in texts} == {1}
+
+
 def test_a_doubtful_translation_is_suspect(plain, translate, lines):
     texts = lines(3)
     plain.set(odd={texts[1]: {"translated_text": json.dumps(texts[1])}})

@@ -11,6 +11,7 @@ from pathlib import Path
 import fsspec
 import pytest
 from accounts import billed, check_audio, price, statuses
+from fsspec.implementations.memory import MemoryFileSystem
 
 import speechframe as spf
 
@@ -92,3 +93,30 @@ def test_a_killed_remote_run_goes_on_and_pays_nothing_twice(service, speak, line
     assert set(found) <= {"done", "charged_unknown"}
     assert found.count("charged_unknown") <= 8
     assert billed(service, texts) <= price(texts)
+
+
+@pytest.mark.parametrize("way", ["refused", "cut short"])
+def test_what_did_not_arrive_whole_is_kept_here_and_put_again(
+    service, speak, lines, tmp_path, monkeypatch, way
+):
+    put, tried = MemoryFileSystem.put_file, set()
+
+    def put_badly(files, local, remote, **options):
+        if "/parts/" in remote and way == "refused":
+            raise PermissionError("not allowed")
+        put(files, local, remote, **options)
+        if "/parts/" in remote and remote not in tried:
+            tried.add(remote)
+            files.pipe_file(remote, files.cat_file(remote)[:100])
+
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(MemoryFileSystem, "put_file", put_badly)
+    texts, address = lines(4), f"memory://runs/{uuid.uuid4().hex}"
+    if way == "refused":
+        with pytest.raises(spf.StoreError, match="not allowed"):
+            speak(service, texts, run_dir=address)
+        monkeypatch.setattr(MemoryFileSystem, "put_file", put)
+    run = speak(service, texts, run_dir=address)
+    assert statuses(run) == ["done"] * 4
+    check_audio(spf.open_run(address))
+    assert billed(service, texts) == price(texts)

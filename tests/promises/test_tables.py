@@ -95,6 +95,14 @@ def test_a_field_that_begins_with_a_quote_swallows_no_lines(service, speak, line
         assert len(run.to_pandas()) == 60
 
 
+def test_a_quote_that_nothing_closes_is_part_of_its_text(service, speak, lines, tmp_path):
+    texts = lines(6)
+    texts[2] = f'"{texts[2]}'
+    path = tmp_path / "lines.tsv"
+    path.write_text("id\ttext\n" + "".join(f"{number}\t{text}\n" for number, text in enumerate(texts)))
+    assert list(speak(service, path, id="id").to_pandas()["text"]) == texts
+
+
 def test_how_a_file_is_quoted_and_separated_can_be_said(service, speak, lines, tmp_path):
     path = tmp_path / "lines.txt.csv"
     path.write_text("text|note\n" + "".join(f'"{text}|5"\n' for text in lines(4)))

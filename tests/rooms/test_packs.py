@@ -9,9 +9,22 @@ from hypothesis import strategies as st
 from speechframe.batch.backend import Request
 from speechframe.client.answers import placed_warnings
 from speechframe.errors import BadAnswer
+from speechframe.settings import Settings
 from speechframe.spec.chosen import route_warning
-from speechframe.verbs.translate import packs
+from speechframe.verbs.translate import TranslateBackend
 from speechframe.wire.translate import pair_translations
+
+
+def packer(most_texts):
+    """Return a backend whose calls take so many texts and 100 characters; a row's kind is its body."""
+    backend = TranslateBackend(Settings(base_url="http://127.0.0.1:1", api_key="k"))
+    backend._most_texts, backend._most_characters = most_texts, 100
+    backend._kind = lambda request: request.body
+    return backend
+
+
+def request_of(number, kind, characters=20):
+    return Request(b"", b"%d" % kind, 0, characters, key=f"{number:04d}")
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 120)), max_size=300), st.integers(1, 5))
@@ -22,28 +35,23 @@ def test_packs_are_full_of_one_kind_and_never_hold_the_whole_table(rows, most_te
         nonlocal taken
         for number, (kind, characters) in enumerate(rows):
             taken += 1
-            yield Request(b"%d" % number, b"%d" % kind, 0, characters)
+            yield request_of(number, kind, characters)
 
     yielded = []
-    for pack in packs(requests(), lambda one: one.body, most_texts=most_texts, most_characters=100):
-        assert len({one.body for one in pack}) == 1
-        assert len(pack) <= most_texts
-        assert len(pack) == 1 or sum(one.characters for one in pack) <= 100
-        yielded += pack
+    for pack in packer(most_texts).pack(requests()):
+        assert len({one.body for one in pack.rows}) == 1
+        assert len(pack.rows) <= most_texts
+        assert len(pack.rows) == 1 or sum(one.characters for one in pack.rows) <= 100
+        yielded += pack.rows
         assert taken - len(yielded) <= 16 * most_texts
-    assert sorted(int(one.content) for one in yielded) == list(range(len(rows)))
+    assert sorted(int(one.key) for one in yielded) == list(range(len(rows)))
 
 
 def test_packs_are_as_few_as_can_be_and_many_kinds_do_not_pile_up():
-    def sizes(kinds):
-        requests = (Request(b"", b"%d" % kind, 0, 20) for kind in kinds)
-        found = packs(requests, lambda one: one.body, most_texts=4, most_characters=100)
-        return [len(pack) for pack in found]
-
-    assert sizes([7] * 41) == [4] * 10 + [1]
+    found = packer(4).pack(request_of(number, 7) for number in range(41))
+    assert [len(pack.rows) for pack in found] == [4] * 10 + [1]
     kinds = iter(range(1000))
-    requests = (Request(b"", b"%d" % kind, 0, 20) for kind in kinds)
-    next(packs(requests, lambda one: one.body, most_texts=4, most_characters=100))
+    next(packer(4).pack(request_of(kind, kind) for kind in kinds))
     assert next(kinds) == 16 * 4
 
 

@@ -18,9 +18,9 @@ from speechframe.errors import AudioError, BadAnswer
 from speechframe.spec.check import is_speakable
 from speechframe.spec.speech import GenerateRequest, Model, Voice
 from speechframe.testing import FaultyService
-from speechframe.verbs.catalogue import VoiceBook
 from speechframe.verbs.change_voice import ChangeVoiceBackend
 from speechframe.verbs.generate import GenerateBackend, has_words
+from speechframe.verbs.service import VoiceBook
 from speechframe.wire.bodies import encode_content
 
 RATE_HZ = 8000

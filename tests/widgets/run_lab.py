@@ -8,7 +8,7 @@ from speechframe.store import journal, parts
 from speechframe.store.folder import Folder
 from speechframe.store.manifest import Manifest, TableEntry, described
 from speechframe.store.schema import BASE_KEY, INPUT_COLUMNS, ROW_ID, TAKE
-from speechframe.verbs.spoken import SpokenBackend
+from speechframe.verbs.service import SpokenBackend
 from speechframe.verbs.translate import COLUMNS as TRANSLATED
 
 COLUMNS = {"generate": SpokenBackend.columns, "translate": TRANSLATED}

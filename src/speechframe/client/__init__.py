@@ -4,7 +4,7 @@ A call goes down this list:
 
 - `client`: a method for each endpoint; `sync`: the same without ``await``
 - `calls`: a checked request and its bytes, and how its answer is read; `upload`: the clip in a request
-- `caller`: one attempt (``send_once``), or attempts until one works (``call``); `retries`: when and where
+- `caller`: one attempt (``send_once``), or attempts until one works (``call``), where and when
 - `exchange`: one request over aiohttp and its answer; `download`: audio that came as a URL
 - `answers`: what is read in an answer; `masking`: errors, and keys that show nowhere
 - `limits`: time limits and sizes
@@ -14,10 +14,10 @@ WebSocket).
 """
 
 from speechframe.client.answers import Raw, Spoken, Translated
+from speechframe.client.caller import Patience
 from speechframe.client.calls import Call
 from speechframe.client.client import Client
 from speechframe.client.limits import Bounds, Timeouts
-from speechframe.client.retries import Patience
 from speechframe.client.session import StreamContext, StreamSession
 from speechframe.client.stream import Stream, StreamSummary
 from speechframe.client.sync import SyncClient, SyncStream, SyncStreamContext, SyncStreamSession

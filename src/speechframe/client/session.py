@@ -16,14 +16,13 @@ from typing import Any, Self
 import aiohttp
 from aiohttp import WSMsgType
 
-from speechframe.client.caller import Caller
+from speechframe.client.caller import Caller, persist
 from speechframe.client.calls import accepted
 from speechframe.client.exchange import CLOSE_S, Reply
 from speechframe.client.limits import MIB
 from speechframe.client.masking import refusal
 from speechframe.client.pieces import Pieces, pieces_of
 from speechframe.client.received import Received
-from speechframe.client.retries import persist
 from speechframe.client.stream import Heard, Stream, default_model, masked
 from speechframe.errors import (
     ConnectionFailed,

@@ -14,12 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from speechframe.audio.codec import AudioInfo
-from speechframe.client.caller import Caller
+from speechframe.client.caller import Caller, persist
 from speechframe.client.calls import Call
 from speechframe.client.exchange import CutOffError, Reply
 from speechframe.client.masking import without_secrets
 from speechframe.client.received import Received
-from speechframe.client.retries import persist
 from speechframe.errors import AudioError, BadAnswer, SpeechframeError, StreamBroken
 from speechframe.spec.billing import billed_characters
 from speechframe.spec.limits import REGIONS

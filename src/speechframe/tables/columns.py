@@ -131,13 +131,7 @@ def problem(
 
 
 def is_per_row(value: Any) -> bool:
-    """Return whether a value is a Series, list or array: one value a row.
-
-    Examples
-    --------
-    >>> is_per_row(["a", "b"]), is_per_row("ab"), is_per_row({"a": 1})
-    (True, False, False)
-    """
+    """Return whether a value is a Series, list or array: one value a row."""
     if isinstance(value, (str, bytes, Mapping)) or getattr(value, "ndim", 1) == 0:
         return False
     is_array = hasattr(value, "__array__") or hasattr(value, "to_pylist")

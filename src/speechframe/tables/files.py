@@ -1,18 +1,21 @@
-"""Tables in files: CSV, TSV, JSONL, Parquet, XLSX, and text with a line a row."""
+"""Tables in files: CSV and TSV, however they are quoted, JSONL, Parquet, XLSX, and text with a line a row."""
 
+import csv
 import json
 import stat
+from collections import deque
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyarrow import csv as arrow_csv
 
-from speechframe.errors import InvalidRows
+from speechframe.errors import InvalidRows, SettingsError
 from speechframe.settings.typed import expanded
 from speechframe.tables.columns import holds_bytes, problem
-from speechframe.tables.dialect import dialect_of
 from speechframe.tables.table import BATCH_ROWS, CARRIED_ROWS
 
 JSON_SUFFIXES = (".jsonl", ".ndjson")
@@ -23,36 +26,24 @@ _UTF8_BYTES = 4
 """Of one character, at most."""
 
 
-def regular_file(path: str | PathLike[str], most_bytes: int | None = None) -> Path:
-    """Return the path of a file that can be read to its end; nothing of it is read.
-
-    ValueError is raised when there is no such file, when it is a folder, device or pipe, or too large.
-    """
-    try:
-        found = expanded(path)
-        state = found.stat()
-    except FileNotFoundError:
-        raise ValueError(f"{path} does not exist") from None
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror}") from None
-    if not stat.S_ISREG(state.st_mode):
-        what = "a folder" if stat.S_ISDIR(state.st_mode) else "a device, pipe or socket"
-        raise ValueError(f"{path} is {what}, not a regular file")
-    if most_bytes is not None and state.st_size > most_bytes:
-        raise ValueError(f"{path} has {state.st_size:,} bytes; at most {most_bytes:,} bytes are taken")
-    return found
-
-
 def table_file(path: str | PathLike[str]) -> Path:
-    """Return the path of a file that holds a table, or raise InvalidRows."""
+    """Return the path of a regular file that holds a table, or raise InvalidRows; nothing of it is read."""
     if Path(path).suffix.lower() not in SUFFIXES:
         words = f"{str(path)[:60]!r} is no table file"
         allowed = f"a file that ends in {', '.join(SUFFIXES)}; for one line: ['a line'], say()"
         raise InvalidRows([problem("table", words, allowed=allowed)])
     try:
-        return regular_file(path)
-    except ValueError as error:
-        raise InvalidRows([problem("table", str(error), allowed="an existing file")]) from None
+        found = expanded(path)
+        mode = found.stat().st_mode
+        if stat.S_ISREG(mode):
+            return found
+        what = "a folder" if stat.S_ISDIR(mode) else "a device, pipe or socket"
+        words = f"{path} is {what}, not a regular file"
+    except FileNotFoundError:
+        words = f"{path} does not exist"
+    except (OSError, ValueError) as error:
+        words = f"{path} cannot be read: {error}"
+    raise InvalidRows([problem("table", words, allowed="an existing file")])
 
 
 def contents(path: Path, notes: list[str], *, sep: str | None = None, quoting: str | None = None) -> Any:
@@ -113,24 +104,104 @@ def _objects(path: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def _csv(path: Path, notes: list[str], sep: str | None, *, is_quoted: bool) -> pa.RecordBatchReader:
-    from pyarrow import csv
-
     usual = "\t" if path.suffix.lower() == ".tsv" else ","
-    dialect = dialect_of(path, usual, sep, is_quoted=is_quoted)
-    notes += dialect.notes
+    dialect = _dialect_of(path, notes, usual, sep, is_quoted=is_quoted)
     # Every column as text: inference would turn the id 0007 into 7.
-    return csv.open_csv(
+    return arrow_csv.open_csv(
         path,
-        read_options=csv.ReadOptions(block_size=max(_BLOCK_BYTES, 2 * _UTF8_BYTES * dialect.longest)),
-        parse_options=csv.ParseOptions(
+        read_options=arrow_csv.ReadOptions(block_size=max(_BLOCK_BYTES, 2 * _UTF8_BYTES * dialect.longest)),
+        parse_options=arrow_csv.ParseOptions(
             delimiter=dialect.sep,
             quote_char='"' if dialect.is_quoted else False,
             newlines_in_values=dialect.has_breaks,
         ),
-        convert_options=csv.ConvertOptions(
+        convert_options=arrow_csv.ConvertOptions(
             column_types=dict.fromkeys(dialect.header, pa.string()),
             strings_can_be_null=True,
             null_values=[""],
             quoted_strings_can_be_null=False,
         ),
     )
+
+
+@dataclass(frozen=True)
+class _Dialect:
+    """What a CSV file shows of how it was written."""
+
+    sep: str
+    is_quoted: bool  # Quotes around a field are no part of it.
+    has_breaks: bool  # A quoted field goes on over several lines.
+    header: list[str]
+    longest: int  # Characters of the longest row.
+
+
+def _dialect_of(path: Path, notes: list[str], usual: str, sep: str | None, *, is_quoted: bool) -> _Dialect:
+    """Return how a CSV file was written, or raise SettingsError where its quotes may swallow lines.
+
+    `usual` separates fields where neither the caller (`sep`) nor the header shows anything else; unless
+    `is_quoted`, quotes are characters like all others.
+    """
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        if sep is None:
+            first = file.readline()
+            found = max(",\t;|", key=first.count)
+            sep = usual if usual in first or found not in first else found
+            file.seek(0)
+        rows = csv.reader(file, delimiter=sep, quoting=csv.QUOTE_MINIMAL if is_quoted else csv.QUOTE_NONE)
+        header = next(rows, [])
+        file.seek(0)
+        put_back: deque[str] = deque()
+        lines = iter(lambda: put_back.popleft() if put_back else file.readline(), "")
+        number = longest = empty = breaks = broken = 0
+        is_enclosed = is_proven = False
+        rowlike = []
+        for line in lines:
+            number += 1
+            longest = max(longest, len(line))
+            if not is_quoted or '"' not in line or len(line) > csv.field_size_limit():
+                empty += not line.strip("\r\n")
+                continue
+            record = [line]
+            try:
+                fields = next(csv.reader(_recorded(record, lines), delimiter=sep, strict=True))
+            except csv.Error:
+                # Neither a separator nor the end of the line follows a closing quote, or nothing closes one.
+                broken = broken or number
+                put_back.extendleft(reversed(record[1:]))
+                continue
+            text = "".join(record)
+            if text.startswith('"') or f'{sep}"' in text:
+                is_enclosed = True
+                # Only where fields are quoted can one hold a quote or a separator.
+                is_proven |= '""' in text or (len(record) == 1 and text.count(sep) >= len(fields))
+                if len(record) > 1 and all(one.count(sep) == len(header) - 1 > 0 for one in record):
+                    rowlike.append((number, len(record)))
+            longest = max(longest, len(text))
+            breaks += len(record) - 1
+            number += len(record) - 1
+    # Two lines that both look like rows may be one text, in a file that is certainly quoted.
+    at_fault = [line for line, count in rowlike if count > 2 or not is_proven]  # noqa: PLR2004
+    if broken and is_enclosed:
+        at_fault.append(broken)
+    if at_fault:
+        raise SettingsError(
+            f"{path.name}: on line {min(at_fault)} a field begins with a quote, and its end is not clear, "
+            'so lines may be swallowed. quoting="none" takes quotes as characters like all others; '
+            "otherwise mend that line, or save the table as Parquet or XLSX. Nothing was sent."
+        )
+    said = {
+        f"{empty:,} lines of {path.name} are empty: no rows": empty,
+        f"{breaks:,} lines of {path.name} belong to a quoted field that begins on a line before: no rows of "
+        'their own (quoting="none" makes a row of each)': breaks,
+        f"quotes of {path.name} are part of its texts: nothing ends the one on line {broken}": broken,
+    }
+    notes += [words for words, is_so in said.items() if is_so]
+    return _Dialect(sep, is_quoted and not broken, breaks > 0, header, longest)
+
+
+def _recorded(record: list[str], lines: Iterator[str]) -> Iterator[str]:
+    """Yield the first line of a record and the lines after it, noting each one."""
+    yield record[0]
+    for line in lines:
+        record.append(line)
+        yield line

@@ -10,9 +10,11 @@ for.
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain, islice
 from os import PathLike
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import pyarrow as pa
 
 from speechframe.errors import InvalidRows, SpeechframeError
@@ -21,6 +23,7 @@ from speechframe.tables.files import JSON_SUFFIXES, contents, table_file
 from speechframe.tables.table import (
     BATCH_ROWS,
     CARRIED_ROWS,
+    HALF,
     UNFIT,
     Table,
     check_names,
@@ -29,9 +32,12 @@ from speechframe.tables.table import (
     not_stored,
     unreadable,
 )
-from speechframe.tables.values import array_of, as_paths, batches_of, chunks_of, without_columns
 
 __all__ = ["AsTable", "Table", "open_table"]
+
+
+_EXACT = frozenset({str, int, float, bool})
+"""What Arrow keeps as it is where a column holds nothing else."""
 
 
 @runtime_checkable
@@ -124,12 +130,12 @@ def _from_object(
         chunks: Iterable[Any] = [_columns(source)]
     elif isinstance(source, Iterable) and not isinstance(source, bytes):
         # A record batch alone would count as a list of its columns.
-        chunks = [source] if isinstance(source, pa.RecordBatch) else chunks_of(source, plain, carry)
+        chunks = [source] if isinstance(source, pa.RecordBatch) else _chunks_of(source, plain, carry)
     else:
         allowed = "a DataFrame, Arrow table, list, generator or file path"
         raise InvalidRows([problem("table", f"a {kind} is no table", allowed=allowed)])
     carried: dict[str, Iterator[Any]] = {}
-    return make(batches_of(chunks, carry, carried, schema), carried=carried)
+    return make(_batches_of(chunks, carry, carried, schema), carried=carried)
 
 
 def _from_pandas(frame: Any, make: Callable[..., Table], carry: frozenset[str]) -> Table:
@@ -141,12 +147,12 @@ def _from_pandas(frame: Any, make: Callable[..., Table], carry: frozenset[str]) 
     carried = {}
     for name, column in frame.items():
         if name in carry:
-            paths = as_paths(list(column))
+            paths = _as_paths(list(column))
             if paths is None:
                 carried[name] = iter(list(column))
             frame = frame.drop(columns=name) if paths is None else frame.assign(**{name: paths})
         elif column.dtype == object:
-            array_of(name, list(column))
+            _array_of(name, list(column))
     allowed = "texts, numbers or times; reset_index(drop=True) leaves it out"
     try:
         read = pa.Table.from_pandas(frame)
@@ -160,7 +166,7 @@ def _from_pandas(frame: Any, make: Callable[..., Table], carry: frozenset[str]) 
                 raise InvalidRows([problem("id", f"the index is missing in row {row}", allowed=allowed)])
         ids = map(str, index)
     # Of a frame without columns Arrow makes a table without rows.
-    source = [read if read.num_columns else without_columns(len(frame))]
+    source = [read if read.num_columns else _without_columns(len(frame))]
     return make(source, read.schema, ids=ids, carried=carried)
 
 
@@ -210,8 +216,8 @@ def _columns(given: Mapping[Any, Any]) -> dict[str, list[Any]]:
 
 def _schema_of(values: Iterable[Any], plain: str, carry: frozenset[str]) -> pa.Schema:
     schema, count = pa.schema([]), 0
-    for chunk in chunks_of(values, plain, carry):
-        for batch in batches_of([chunk], carry, {}, start=count):
+    for chunk in _chunks_of(values, plain, carry):
+        for batch in _batches_of([chunk], carry, {}, start=count):
             schema = pa.unify_schemas([schema, batch.schema], promote_options="permissive")
             count += batch.num_rows
     return schema
@@ -222,26 +228,174 @@ def _from_runs(
 ) -> Table:
     """Return a run with its row ids, or several one after the other, numbered: two may have equal ids."""
     found = [run.as_batches(named, CARRIED_ROWS if carry else None) for run in runs]
-    ids: deque[str] = deque()
-    if len(runs) == 1:
-        [(schema, batches)] = found
-
-        def with_ids() -> Iterator[pa.RecordBatch]:
-            for batch, names in batches:
-                ids.extend(names)
-                yield batch
-
-        return make(with_ids(), schema, ids=drained(ids))
     try:
-        schema = pa.unify_schemas([schema.remove_metadata() for schema, _ in found])
+        schemas = [schema if len(found) == 1 else schema.remove_metadata() for schema, _ in found]
+        schema = pa.unify_schemas(schemas)
     except pa.ArrowException as error:
         words = f"is several runs whose columns differ: {first_line(error)}"
         raise InvalidRows([problem("table", words)]) from None
+    ids: deque[str] = deque()
     # What the columns of a run lack of those of the others is null.
     empty = schema.empty_table()
-    tables = (
-        pa.concat_tables([empty, pa.Table.from_batches([batch])], promote_options="default")
-        for _, batches in found
-        for batch, _ in batches
+
+    def tables() -> Iterator[pa.Table]:
+        for _, batches in found:
+            for batch, names in batches:
+                if len(runs) == 1:
+                    ids.extend(names)
+                yield pa.concat_tables([empty, pa.Table.from_batches([batch])], promote_options="default")
+
+    return make(tables(), schema, ids=drained(ids) if len(runs) == 1 else None)
+
+
+def _chunks_of(values: Iterable[Any], plain: str, carry: frozenset[str]) -> Iterator[Any]:
+    """Yield a list or generator as dicts of columns, some rows at a time, or the Arrow batches it yields.
+
+    Its values are texts or clips (the column `plain`), dicts (one a row) or Arrow batches.
+    """
+    source = iter(values)
+    head = list(islice(source, 1))
+    if head and isinstance(head[0], (pa.RecordBatch, pa.Table)):
+        yield from chain(head, source)
+        return
+    is_rows = bool(head) and isinstance(head[0], Mapping)
+    if is_rows and plain in carry and plain not in head[0]:
+        # A clip as the datasets library gives it is a dict too, and no row of a table.
+        is_rows = not {"bytes", "array"} & head[0].keys()
+    # Of a list all rows at once: its types are those of all.
+    size = None if isinstance(values, Sequence) else CARRIED_ROWS if carry else BATCH_ROWS
+    source = chain(head, source)
+    while True:
+        chunk: list[Any] = []
+        try:
+            chunk.extend(islice(source, size))
+        finally:  # also where the source breaks off: whoever counts the rows knows at which one
+            if chunk or not head:
+                yield _columns_of_rows(chunk) if is_rows else {plain: chunk}
+        if not chunk or size is None:
+            return
+
+
+def _columns_of_rows(chunk: Sequence[Any]) -> dict[str, list[Any]]:
+    odd = next((type(row).__name__ for row in chunk if not isinstance(row, Mapping)), None)
+    if odd is not None:
+        raise InvalidRows([problem("table", f"holds a {odd} among rows that are dicts")])
+    names = dict.fromkeys(chain.from_iterable(chunk))
+    return {str(name): [row.get(name) for row in chunk] for name in names}
+
+
+def _batches_of(
+    chunks: Iterable[Any],
+    carry: frozenset[str],
+    carried: dict[str, Iterator[Any]],
+    schema: pa.Schema | None = None,
+    start: int = 0,  # how many rows came before
+) -> Iterator[Any]:
+    """Yield dicts of columns as Arrow batches; Arrow batches are yielded as they are.
+
+    Columns of `carry` are stored where the first values are paths; what other values they have gets into
+    `carried`, before the first batch is yielded. Types are those of `schema` or of the first rows.
+    """
+    kinds = None if schema is None else {column.name: column.type for column in schema}
+    queues: dict[str, deque[Any]] = {}
+    for columns in chunks:
+        if not isinstance(columns, dict):
+            yield columns
+            continue
+        count = len(next(iter(columns.values()), ()))
+        arrays: list[pa.Array[Any]] = []
+        for name in columns if kinds is None else {**kinds, **queues, **columns}:
+            values = columns.get(name, [None] * count)
+            if name in carry and name not in queues:
+                paths = _as_paths(values)
+                if paths is None and kinds is None:
+                    queues[name] = deque()
+                    carried[name] = drained(queues[name])
+                values = paths or values
+            if name in queues:
+                queues[name].extend(values)
+            elif kinds is not None and name not in kinds:
+                words = f"has a column {name!r} that the rows before have not"
+                raise InvalidRows([problem("table", words, allowed="the columns of the first rows")])
+            else:
+                arrays.append(_array_of(name, values, None if kinds is None else kinds[name], start))
+        if kinds is None:
+            names = [name for name in columns if name not in queues]
+            # Of a column with nothing in it so far, texts are the likeliest.
+            arrays = [array.cast(pa.string()) if pa.types.is_null(array.type) else array for array in arrays]
+            kinds = {name: array.type for name, array in zip(names, arrays, strict=True)}
+        yield pa.RecordBatch.from_arrays(arrays, list(kinds)) if arrays else _without_columns(count)
+        start += count
+
+
+def _without_columns(count: int) -> pa.RecordBatch:
+    """Return a batch of rows that have no columns."""
+    return pa.record_batch({"row": pa.nulls(count)}).select([])
+
+
+def _as_paths(values: Sequence[Any]) -> list[str | None] | None:
+    """Return texts and paths as texts; None where other values are among them."""
+    if not all(is_missing(value) or isinstance(value, (str, PathLike)) for value in values):
+        return None
+    return [None if is_missing(value) else str(value) for value in values]
+
+
+def _array_of(
+    column: str, values: Sequence[Any], kind: pa.DataType | None = None, start: int = 0
+) -> "pa.Array[Any]":
+    """Return values, the first one of row `start`, as an Arrow array that gives the same values back.
+
+    Where Arrow would give back others, InvalidRows names the column and the first such row.
+    """
+    types = set(map(type, values)) - {type(None)}
+    way_out = (
+        f"one kind of value a column; as text: table[{column!r}].map(str), or .map(json.dumps) for dicts"
     )
-    return make(tables, schema)
+    try:
+        array: pa.Array[Any] = pa.array(values, kind, from_pandas=True)
+        if len(types) <= 1 and types <= _EXACT:
+            return array
+        back = array.to_pylist()
+    except UNFIT as error:
+        row, words = _odd_value(values)
+        place = None if row is None else start + row
+        raise InvalidRows([not_stored(column, words or first_line(error), way_out, place)]) from None
+    for row, (given, kept) in enumerate(zip(values, back, strict=True), start):
+        if not _is_same(given, kept):
+            words = f"{_shown(given)} would come back as {_shown(kept)}"
+            raise InvalidRows([not_stored(column, words, way_out, row)])
+    return array
+
+
+def _is_same(given: Any, kept: Any) -> bool:
+    if isinstance(given, np.ndarray):
+        given = given.tolist()
+    if isinstance(given, Mapping):
+        is_dict = isinstance(kept, dict) and given.keys() == kept.keys()
+        return is_dict and all(_is_same(value, kept[name]) for name, value in given.items())
+    if isinstance(given, (list, tuple)):
+        is_list = isinstance(kept, list) and len(given) == len(kept)
+        return is_list and all(map(_is_same, given, kept))
+    if is_missing(given) or kept is None:
+        return is_missing(given) and is_missing(kept)
+    return bool(given == kept)
+
+
+def _odd_value(values: Sequence[Any]) -> tuple[int | None, str]:
+    """Return where and why values are no one column: a value that is no whole text, or of another kind."""
+    first: Any = None
+    for row, value in enumerate(values):
+        if isinstance(value, str) and value != value.encode("utf-8", "ignore").decode():
+            return row, f"it holds {HALF}"
+        if is_missing(value):
+            continue
+        first = value if first is None else first
+        if type(value) is not type(first):
+            kinds = f"{type(value).__name__}, the values before it are {type(first).__name__}"
+            return row, f"{_shown(value)} is {kinds}"
+    return None, ""
+
+
+def _shown(value: Any) -> str:
+    words = ascii(value)
+    return words if len(words) <= 60 else f"{words[:60]}..."  # noqa: PLR2004 - as much as tells it

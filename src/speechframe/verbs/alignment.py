@@ -31,10 +31,8 @@ _AT_ONCE = 64  # rows whose words are written together: what is lost when the pr
 _NEEDED = ("request_key", "text", "locale", "format", "sample_rate", "channels", AUDIO)
 
 
-async def aligner_for(asked: Any) -> "WordAligner | None":
-    """Return what aligns the words of a run, by its argument ``words``; None where that is not asked for."""
-    if asked is None:
-        return None
+async def aligner_for(asked: Any) -> "WordAligner":
+    """Return what aligns the words of a run, by its argument ``words``."""
     if asked != "align":
         allowed = "'align' for the whole table, or nothing"
         raise InvalidRows([problem("words", "is no way to words", value=shown(asked), allowed=allowed)])
@@ -64,7 +62,6 @@ def _align(run: StoredRun, aligner: "WordAligner", is_stopped: Callable[[], bool
     places = [place for place, row in rows if row["status"] in FINISHED and row[WORDS] is None]
     found: dict[str, Sequence[tuple[str, int, int]]] = {}
     seen: set[str] = set()
-    reasons: list[str] = []
     for row in _rows(run, _NEEDED, places):
         if is_stopped():
             break
@@ -83,7 +80,6 @@ def _align(run: StoredRun, aligner: "WordAligner", is_stopped: Callable[[], bool
             )
         except SpeechframeError as error:
             found[key] = ()
-            reasons.append(str(error))
             log.info("no words for the call %s: %s", key, error)
         if len(found) >= _AT_ONCE:
             _keep(run.folder, found)
@@ -91,8 +87,6 @@ def _align(run: StoredRun, aligner: "WordAligner", is_stopped: Callable[[], bool
     _keep(run.folder, found)
     if seen:
         log.info("words of %d rows aligned by %s; run folder %s", len(seen), aligner.name, run.path)
-    if reasons:
-        log.info("%s found no words in the audio of %d rows: %s", aligner.name, len(reasons), reasons[0])
 
 
 def _rows(

@@ -1,14 +1,23 @@
-"""The verb `change_voice`: rows of clips in, the same in another voice out (section 2.5 of the document)."""
+"""The verb `change_voice`: rows of clips in, the same in another voice out (section 2.5 of the document).
 
+Each clip is looked at before anything is spent, and read again when it is sent. A file stays where it is.
+A clip without one (bytes, an array, a URL) is kept in the run's folder as ``clips/<sha256>.<ending>``.
+"""
+
+import asyncio
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
 from math import ceil
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Unpack
 
+import aiohttp
 import pyarrow as pa
+from yarl import URL
 
 from speechframe.batch.backend import MAKERS, Request
 from speechframe.batch.live import Run
@@ -16,17 +25,17 @@ from speechframe.batch.options import RunOptions
 from speechframe.batch.progress import duration
 from speechframe.batch.run import make
 from speechframe.client import Call
-from speechframe.client.upload import Body, Upload
+from speechframe.client.upload import Body, Upload, file_of_samples, upload_of, upload_of_bytes
 from speechframe.errors import AudioError, InvalidRows
 from speechframe.settings import Settings
 from speechframe.spec.billing import CREDIT, PRICES, convert_millicredits
 from speechframe.spec.changer import ConvertRequest
 from speechframe.spec.check import FieldProblem, shown
+from speechframe.spec.chosen import MAX_UPLOAD_BYTES
 from speechframe.spec.speech import Format
 from speechframe.store.manifest import FILE as MANIFEST_FILE
 from speechframe.tables.columns import Column, problem
-from speechframe.verbs.clips import AUDIO_SUFFIXES, ClipTaker
-from speechframe.verbs.spoken import SpokenBackend
+from speechframe.verbs.service import SpokenBackend
 from speechframe.wire.changer import encode_convert
 
 # What is called otherwise here than in the document; a file's URL cannot be given.
@@ -48,6 +57,11 @@ AUDIO = "audio"
 _FILE = ARGUMENTS[AUDIO]
 _KEPT_OF_CLIP = ("sha256", "size_bytes", "audio_seconds", "media_type")
 
+_SUFFIXES = "wav flac mp3 ogg oga opus aif aiff au caf w64 m4a mp4 aac webm mkv mov 3gp amr wma"
+_AUDIO_SUFFIXES = frozenset(f".{suffix}" for suffix in _SUFFIXES.split())
+_FETCH_S = 60.0  # how long one URL may take
+_MOST_REMEMBERED = 50_000
+
 
 class ChangeVoiceBackend(SpokenBackend):
     """How a clip becomes a call of the voice changer: the body holds fields, and the clip's facts."""
@@ -63,7 +77,8 @@ class ChangeVoiceBackend(SpokenBackend):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self._clips = ClipTaker(Path.cwd())
+        self._base = Path.cwd()  # of clips whose paths are relative
+        self._looked_up = lru_cache(_MOST_REMEMBERED)(self._look_up)  # the same path or URL once
 
     def source(self, table: Any) -> Any:
         """Return the files of a folder of clips; clips that a table's file names are looked for beside it."""
@@ -71,14 +86,14 @@ class ChangeVoiceBackend(SpokenBackend):
             return table
         path = Path(table).expanduser()
         if path.is_dir() and not (path / MANIFEST_FILE).exists():
-            found = sorted(p for p in path.iterdir() if p.suffix.lower() in AUDIO_SUFFIXES and p.is_file())
+            found = sorted(p for p in path.iterdir() if p.suffix.lower() in _AUDIO_SUFFIXES and p.is_file())
             if not found:
-                allowed = f"a folder with files that end in {', '.join(sorted(AUDIO_SUFFIXES))}"
+                allowed = f"a folder with files that end in {', '.join(sorted(_AUDIO_SUFFIXES))}"
                 raise InvalidRows([problem("table", f"{path} holds no audio files", allowed=allowed)])
             return [str(each) for each in found]
-        if path.suffix.lower() in AUDIO_SUFFIXES:
+        if path.suffix.lower() in _AUDIO_SUFFIXES:
             return [str(path)]
-        self._clips = ClipTaker(path.absolute().parent)
+        self._base = path.absolute().parent
         return table
 
     def check(self, values: Mapping[str, Any]) -> Request | list[FieldProblem]:
@@ -101,7 +116,7 @@ class ChangeVoiceBackend(SpokenBackend):
     def _clip(self, value: Any) -> tuple[Upload | None, list[FieldProblem]]:
         """Return a row's clip and what is wrong with it."""
         try:
-            clip = self._clips.take(value, self.folder)
+            clip = self._taken(value)
         except AudioError as error:
             return None, [FieldProblem(AUDIO, str(error), shown(value), "an audio file")]
         if clip is None:
@@ -113,6 +128,54 @@ class ChangeVoiceBackend(SpokenBackend):
                 words = f"has {size:,.10g} {unit}, the service takes at most {most:,.10g}"
                 return None, [FieldProblem(AUDIO, words, "", "")]
         return clip, []
+
+    def _taken(self, value: Any) -> Upload | None:
+        """Return a clip to be sent, or None where there is none; AudioError for what cannot be sent.
+
+        It may be a path, a URL, bytes, a pair of an array and its rate in Hz, or a mapping with ``bytes``,
+        ``path``, or ``array`` and ``sampling_rate``, as Hugging Face datasets and earlier runs have it.
+        """
+        if isinstance(value, Mapping):
+            array = value.get("array")
+            pair = None if array is None else (array, value.get("sampling_rate"))
+            value = next((v for v in (value.get("bytes"), pair, value.get("path")) if v is not None), None)
+        if isinstance(value, (str, os.PathLike)):
+            found = self._looked_up(os.fspath(value))
+            if isinstance(found, AudioError):
+                raise found
+            return found
+        if isinstance(value, (bytes, bytearray, memoryview)):
+            return self._kept(bytes(value))
+        if isinstance(value, Sequence) and len(value) == 2:  # noqa: PLR2004 - a pair
+            return self._kept(file_of_samples(*value))
+        if value is None:
+            return None
+        raise AudioError(
+            f"is {type(value).__name__}; a path, a URL, bytes or an array with its rate is needed"
+        )
+
+    def _look_up(self, text: str) -> Upload | AudioError | None:
+        scheme = text.strip().lower().partition("://")[0] if "://" in text else ""
+        try:
+            if scheme in {"http", "https"}:
+                # In a loop of its own, as rows are checked in a thread.
+                return self._kept(asyncio.run(_download(text.strip())))
+            if scheme:
+                return AudioError(f"{scheme}:// is not fetched; allowed: a path, http:// or https://")
+            return upload_of(self._base / Path(text).expanduser()) if text.strip() else None
+        except AudioError as error:
+            return error
+
+    def _kept(self, data: bytes) -> Upload:
+        """Keep a clip in the run's folder, once, and return it with its path relative to that."""
+        found = upload_of_bytes(data)
+        name = f"clips/{found.sha256}{Path(found.name).suffix}"
+        if self.folder is not None and not (path := self.folder / name).is_file():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary = path.with_name(f".{path.name}.tmp")
+            temporary.write_bytes(data)
+            temporary.replace(path)
+        return replace(found, path=Path(name), data=b"")
 
     def call(self, request: Request, **sent: Any) -> Call[Any]:
         """Return the call of a request's body; its clip is read, and checked by its hash, when it is sent."""
@@ -139,6 +202,28 @@ def _encoded(request: ConvertRequest, clip: Upload) -> tuple[bytes, Any]:
     """Return what is asked for, the clip by its hash, and the form around the clip's bytes."""
     # Base64 comes beside the address: the answer needs no second exchange.
     return encode_convert(request, clip.sha256, name=clip.name, media_type=clip.media_type, as_base64=True)
+
+
+async def _download(address: str) -> bytes:
+    """Return what is at an address, or raise AudioError."""
+    try:
+        limit, url = aiohttp.ClientTimeout(total=_FETCH_S), URL(address, encoded=address.isascii())
+        async with (
+            aiohttp.ClientSession(timeout=limit, trust_env=True) as session,
+            session.get(url, max_redirects=5, headers={"Accept-Encoding": "identity"}) as reply,
+        ):
+            if reply.status != 200:  # noqa: PLR2004 - anything else is no whole file
+                raise AudioError(f"cannot be fetched: {reply.url.host} answered {reply.status}")
+            data = bytearray()
+            async for piece in reply.content.iter_chunked(1 << 16):
+                data += piece
+                if len(data) > MAX_UPLOAD_BYTES:
+                    raise AudioError(f"has more than {MAX_UPLOAD_BYTES:,} bytes, the most that are taken")
+            return bytes(data)
+    except TimeoutError:
+        raise AudioError(f"cannot be fetched: no whole answer within {_FETCH_S:g} s") from None
+    except (aiohttp.ClientError, ValueError, OSError) as error:
+        raise AudioError(f"cannot be fetched: {str(error) or type(error).__name__}") from None
 
 
 async def change_voice(

@@ -21,7 +21,7 @@ from speechframe.spec.speech import Format, GenerateRequest, Model, StreamReques
 from speechframe.tables.columns import Column
 from speechframe.verbs import alignment
 from speechframe.verbs.judging import SPOKEN_SIGNS
-from speechframe.verbs.spoken import SpokenBackend
+from speechframe.verbs.service import SpokenBackend
 from speechframe.wire.bodies import encode_content
 from speechframe.wire.stream import encode_stream
 
@@ -64,6 +64,7 @@ class GenerateBackend(SpokenBackend):
         )
         self.tells_words = not self._is_stream
         self._templates: dict[str, Template] = {}
+        self._aligner: Any = None  # what listens, where words are to be aligned
         if self._is_stream:
             self.pool = Pool.STREAMING
             self.remark = (
@@ -72,16 +73,16 @@ class GenerateBackend(SpokenBackend):
 
     async def open(self) -> Opened:
         """Open the client; and what listens, where words are to be aligned."""
-        self._aligner = await alignment.aligner_for(self._words)
-        if self._aligner is not None:
+        if self._words is not None:
+            self._aligner = await alignment.aligner_for(self._words)
             by = f"words are aligned with the audio by {self._aligner.name}"
             self.remark = f"{self.remark}; {by}" if self.remark else by
         return await super().open()
 
     def check(self, values: Mapping[str, Any]) -> Request | list[FieldProblem]:
         """Return the call of one row, or everything that is wrong with it."""
-        options = {name: value for name, value in values.items() if name != "text"}
-        text: Any = values.get("text")
+        options = dict(values)
+        text: Any = options.pop("text", None)
         # Nearly all rows of a table are alike in every option: these are checked and written once. Equal
         # options are written alike, and 1, 1.0 and True are not.
         name = repr(options)

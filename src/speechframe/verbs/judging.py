@@ -14,8 +14,10 @@ from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median
+from operator import itemgetter
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from speechframe.audio.levels import levels
 from speechframe.batch.backend import Finding, Record
@@ -25,6 +27,9 @@ from speechframe.spec.changer import ConvertRequest
 from speechframe.spec.chosen import read_clamped
 from speechframe.spec.pauses import Pause, split_pauses, strip_pauses
 from speechframe.spec.speech import Format, GenerateRequest, StreamRequest
+
+_WORD, _START, _END = map(itemgetter, range(3))
+"""Of a word in an answer; its times in milliseconds."""
 
 _LOSSY = frozenset({Format.MP3, Format.OGG})
 _LOSSY_S = 0.15  # lossy encoders fill up their last frame, and add the delay of their filters
@@ -129,7 +134,14 @@ def judge(record: SpokenRecord, facts: Mapping[str, Any], learned: dict[Any, Any
         learned.clear()
     voice = (facts["voice_id"], facts["locale"], asked.style, asked.rate)
     heard = learned.setdefault(voice, deque(maxlen=_KEPT))
-    found += _of_pace(answer, load, bounds_s(load, heard, asked.rate or 0))
+    last_s = max(map(_END, answer.words), default=1000 * audio_s) / 1000
+    if audio_s - last_s > _AFTER_WORDS_S + _AFTER_WORDS * audio_s + load.pause_s:
+        words = f"the last word ends at {last_s:.2f} s, the audio at {audio_s:.2f} s"
+        found.append(Finding("words_missing", words))
+    low_s, high_s = bounds_s(load, heard, asked.rate or 0)
+    if not low_s <= audio_s <= high_s:
+        usual = f"such a text takes this voice {low_s:.2f} to {high_s:.2f} s"
+        found.append(Finding("pace", f"the audio lasts {audio_s:.2f} s; {usual}"))
     found += _of_sound(answer, is_odd=bool(found))
     if not found and audio_s > load.pause_s and load.most <= _CLEAR_SPAN * load.least:
         heard.append(math.log((audio_s - load.pause_s) / load.usual))
@@ -142,7 +154,9 @@ def _of_words(asked: GenerateRequest | StreamRequest, answer: Spoken) -> Iterato
         return
     audio_ms = 1000 * answer.audio_seconds
     limit_ms = (1 + _STATED) * audio_ms + _WORD_MS
-    if outside := [word for word in answer.words if word[1] < 0 or max(word[1:]) > limit_ms]:
+    starts, ends = set(map(_START, answer.words)), set(map(_END, answer.words))
+    if min(starts) < 0 or max(starts | ends) > limit_ms:
+        outside = [word for word in answer.words if word[1] < 0 or max(word[1:]) > limit_ms]
         word, start_ms, end_ms = outside[0]
         yield Finding(
             "words_outside",
@@ -153,16 +167,6 @@ def _of_words(asked: GenerateRequest | StreamRequest, answer: Spoken) -> Iterato
     if letters - covered >= _FEWEST_MISSING and covered < _COVERED * letters:
         words = f"{letters - covered} of the text's {letters} letters are not in the answer's words"
         yield Finding("words_missing", words)
-
-
-def _of_pace(answer: Spoken, load: Load, bounds: tuple[float, float]) -> Iterator[Finding]:
-    audio_s, (low_s, high_s) = answer.audio_seconds, bounds
-    last_s = max([end_ms for _, _, end_ms in answer.words], default=1000 * audio_s) / 1000
-    if audio_s - last_s > _AFTER_WORDS_S + _AFTER_WORDS * audio_s + load.pause_s:
-        yield Finding("words_missing", f"the last word ends at {last_s:.2f} s, the audio at {audio_s:.2f} s")
-    if not low_s <= audio_s <= high_s:
-        usual = f"such a text takes this voice {low_s:.2f} to {high_s:.2f} s"
-        yield Finding("pace", f"the audio lasts {audio_s:.2f} s; {usual}")
 
 
 def _of_sound(answer: Spoken, *, is_odd: bool) -> Iterator[Finding]:
@@ -188,8 +192,9 @@ def bounds_s(load: Load, heard: Sequence[float], rate: int) -> tuple[float, floa
     """Return the least and most seconds that a text may take, by what was heard of its voice."""
     if len(heard) >= _ENOUGH:
         # By the median distance from the median, so that a few wrong answers do not count.
-        middle = median(heard)
-        deviation = _MAD_TO_DEVIATION * median([abs(reading - middle) for reading in heard])
+        readings = np.array(heard)
+        middle = float(np.median(readings))
+        deviation = _MAD_TO_DEVIATION * float(np.median(abs(readings - middle)))
         span = max(_DEVIATIONS * deviation, math.log(_LEAST_FACTOR))
         factor = math.exp(min(span, math.log(_GENERAL_FACTOR)))
         low, high = math.exp(middle) / factor, math.exp(middle) * factor
@@ -241,13 +246,13 @@ def coverage(
     >>> coverage("In 1984, 'twas cold.", [("in", 0, 90), ("nineteen", 90, 300), ("Twas", 300, 500)])
     (10, 6)
     """
-    tokens = _tokens(strip_pauses(text))
-    heard = _tokens(" ".join([word for word, _, _ in words[: 20 + 8 * len(text)]]))
-    without = {token for word in respelled for token in _tokens(word)}
-    wanted = [token for token in tokens if token.isalpha() and token not in without]
+    wanted = list(filter(str.isalpha, _tokens(strip_pauses(text))))
+    if respelled:
+        without = set(_tokens(" ".join(respelled)))
+        wanted = [token for token in wanted if token not in without]
+    heard = _tokens(" ".join(map(_WORD, words[: 20 + 8 * len(text)])))
     letters = sum(map(len, wanted))
-    # The usual case, and the cheap one.
-    if tokens == heard or wanted == list(filter(str.isalpha, heard)):
+    if wanted == list(filter(str.isalpha, heard)):  # the usual case, and the cheap one
         return letters, letters
     # The n-th occurrence of a word is paired with its n-th among the words heard; of these pairs, the longest
     # chain of rising places counts, by patience sorting.

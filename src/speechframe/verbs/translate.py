@@ -3,7 +3,7 @@
 import contextlib
 import json
 import textwrap
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from typing import Any, Unpack
@@ -33,8 +33,6 @@ from speechframe.wire.answers import whole_number
 from speechframe.wire.errors import warnings_of
 from speechframe.wire.translate import encode_translate, pair_translations
 
-__all__ = ["TranslateBackend", "translate"]
-
 COLUMNS = columns(
     text=pa.string(),
     translated_text=pa.string(),
@@ -45,7 +43,7 @@ COLUMNS = columns(
 )
 
 _OPEN_PACKS = 16
-"""The most texts that wait for their packs to be full, in full packs."""
+"""The most texts that wait for their calls to be full, in full calls."""
 _SHOWN_CHARACTERS = 400
 _UNKNOWN = "is no language this service translates into"
 
@@ -136,7 +134,14 @@ class TranslateBackend(ServiceBackend):
         """Return the request for one text and target, or everything that is wrong with it."""
         text, target = values.get("text"), values["target"]
         source, problems = self._source_of(values.get("source_locale"), target)
-        problems = [*_problems_of(text, target), *problems]
+        if text is None:
+            problems.append(FieldProblem("text", "is missing", "", "text"))
+        elif isinstance(text, str) and not any(one.isprintable() and not one.isspace() for one in text):
+            problems.append(FieldProblem("text", "is empty", shown(text), "more than whitespace"))
+        else:
+            # The document speaks of a list of texts.
+            found = check(TranslateRequest, {"target_language": target, "texts": [text]})
+            problems += [replace(one, field="text") for one in found.problems]
         if problems or not isinstance(text, str):
             return problems
         if target not in self._glossaries:  # an argument of the whole table: a run has one
@@ -161,27 +166,36 @@ class TranslateBackend(ServiceBackend):
         except (ValueError, AttributeError):
             allowed = "a code or locale, such as en-US"
             return None, [FieldProblem("source_locale", "is no language", shown(given), allowed)]
-        if source == target:
-            words, allowed = (
-                f"is {target}, the language that is asked for",
-                "another language than the target",
-            )
-            return source, [FieldProblem("source_locale", words, source, allowed)]
         language, into = map(locales.language_of, (source, target))
         known = (self._sources or {}).get(into, [])
-        if self._sources is None or language == into or language in map(locales.language_of, known):
+        if source == target:
+            words, allowed = f"is {target}, the language that is asked for", "another one than the target"
+        elif self._sources is None or language == into or language in map(locales.language_of, known):
             return source, []
-        words = f"is not translated into {target} by this service"
-        return source, [FieldProblem("source_locale", words, source, _listed(known))]
+        else:
+            words, allowed = f"is not translated into {target} by this service", _listed(known)
+        return source, [FieldProblem("source_locale", words, source, allowed)]
 
     def pack(self, requests: Iterator[Request]) -> Iterator[Request]:
-        """Yield calls of as many texts of one language as the service takes at a time."""
-        gathered = packs(
-            requests, self._kind, most_texts=self._most_texts, most_characters=self._most_characters
-        )
-        for parts in gathered:
-            # In the order of their keys: the same texts are the same call again, wherever they came from.
-            yield packed(sorted(parts, key=lambda part: part.key), b"") if len(parts) > 1 else parts[0]
+        """Yield calls of as many texts of one language as the service takes at a time.
+
+        A table of very many languages is never held as a whole: the fullest call then goes early.
+        A single text that is longer than a call may be is a call of its own.
+        """
+        filling: dict[tuple[str, str | None], list[Request]] = {}
+        for request in requests:
+            kind = self._kind(request)
+            parts = filling.setdefault(kind, [])
+            characters = sum(part.characters for part in parts) + request.characters
+            if parts and characters > self._most_characters:
+                yield _packed(filling.pop(kind))
+                parts = filling[kind] = []
+            parts.append(request)
+            if len(parts) >= self._most_texts:
+                yield _packed(filling.pop(kind))
+            elif sum(map(len, filling.values())) >= _OPEN_PACKS * self._most_texts:
+                yield _packed(filling.pop(max(filling, key=lambda one: len(filling[one]))))
+        yield from map(_packed, filling.values())
 
     def _kind(self, request: Request) -> tuple[str, str | None]:
         text = _Text.of(request)
@@ -213,11 +227,30 @@ class TranslateBackend(ServiceBackend):
         noted = list(said.notes)
         if said.credits_used is not None and said.credits_used != price:
             noted.append(f"the service says the call cost {said.credits_used:g} credits, not {price:g}")
-        parts = zip(request.rows, said.texts, routes, of_texts, strict=True)
-        return [
-            _record(_Text.of(part), translation, route, [*told, *of_all], noted, said.target)
-            for part, translation, route, told in parts
-        ]
+        found: list[Record | SpeechframeError] = []
+        for part, translation, route, told in zip(request.rows, said.texts, routes, of_texts, strict=True):
+            if isinstance(translation, BadAnswer):
+                found.append(translation)
+                continue
+            text, remarks = _Text.of(part), [*told, *of_all]
+            terms = [Span(*term, is_term=True) for term in text.glossary]
+            protected = placeholders.protect(text.text, [*placeholders.find(text.text), *terms])
+            restored = protected.restore(translation)
+            # A text that the service has something to say of may have been given back as it was.
+            is_direct = text.source_locale is not None and not remarks
+            values = {
+                "text": text.text,
+                "translated_text": restored.text,
+                "route": route or (f"{text.source_locale}>{text.target}" if is_direct else None),
+                "length_ratio": len(restored.text) / len(text.text),
+                "placeholders_ok": restored.placeholders_ok,
+                "glossary_ok": restored.terms_ok,
+            }
+            warnings = [*remarks, *noted, *restored.warnings]
+            found.append(
+                _Translation(values, warnings=warnings, said_locale=said.target, is_explained=bool(remarks))
+            )
+        return found
 
     def judge(self, request: Request, record: Record, learned: dict[str, Any]) -> list[Finding]:
         """Return why a translation cannot be true; nothing as a rule."""
@@ -244,72 +277,9 @@ class TranslateBackend(ServiceBackend):
         return findings
 
 
-def _record(
-    text: _Text,
-    translation: str | BadAnswer,
-    route: str | None,
-    told: list[str],
-    noted: list[str],
-    said_locale: str | None,
-) -> Record | SpeechframeError:
-    if isinstance(translation, BadAnswer):
-        return translation
-    terms = [Span(*term, is_term=True) for term in text.glossary]
-    protected = placeholders.protect(text.text, [*placeholders.find(text.text), *terms])
-    restored = protected.restore(translation)
-    if route is None and text.source_locale and not told:
-        # A text that the service has something to say of may have been given back as it was.
-        route = f"{text.source_locale}>{text.target}"
-    return _Translation(
-        {
-            "text": text.text,
-            "translated_text": restored.text,
-            "route": route,
-            "length_ratio": len(restored.text) / len(text.text),
-            "placeholders_ok": restored.placeholders_ok,
-            "glossary_ok": restored.terms_ok,
-        },
-        warnings=[*told, *noted, *restored.warnings],
-        said_locale=said_locale,
-        is_explained=bool(told),
-    )
-
-
-def packs(
-    requests: Iterable[Request],
-    kind: Callable[[Request], Hashable],
-    *,
-    most_texts: int,
-    most_characters: int,
-) -> Iterator[list[Request]]:
-    """Yield requests of one kind each as soon as a pack is full, and the last packs at the end.
-
-    A table whose rows have very many kinds is never held as a whole: the fullest pack is then yielded early.
-    A single text that is longer than `most_characters` is a pack of its own.
-    """
-    filling: dict[Hashable, list[Request]] = {}
-    for request in requests:
-        own = kind(request)
-        pack = filling.setdefault(own, [])
-        if pack and sum(one.characters for one in pack) + request.characters > most_characters:
-            yield pack
-            pack = filling[own] = []
-        pack.append(request)
-        if len(pack) >= most_texts:
-            yield filling.pop(own)
-        elif sum(map(len, filling.values())) >= _OPEN_PACKS * most_texts:
-            yield filling.pop(max(filling, key=lambda one: len(filling[one])))
-    yield from filling.values()
-
-
-def _problems_of(text: Any, target: str) -> list[FieldProblem]:
-    """Return what is wrong with a text; the document speaks of a list of texts."""
-    if isinstance(text, str) and not any(one.isprintable() and not one.isspace() for one in text):
-        return [FieldProblem("text", "is empty", shown(text), "more than whitespace")]
-    if text is None:
-        return [FieldProblem("text", "is missing", "", "text")]
-    found = check(TranslateRequest, {"target_language": target, "texts": [text]})
-    return [FieldProblem("text", one.problem, one.value, one.allowed) for one in found.problems]
+def _packed(parts: list[Request]) -> Request:
+    # In the order of their keys: the same texts are the same call again, wherever they came from.
+    return packed(sorted(parts, key=lambda part: part.key), b"") if len(parts) > 1 else parts[0]
 
 
 def _listed(tags: Iterable[str]) -> str:
