@@ -17,7 +17,6 @@ from speechframe.client.exchange import Admit, CutOffError, Exchange
 from speechframe.client.limits import MIB, Bounds, Timeouts
 from speechframe.client.masking import Redactor, refusal, without_secrets
 from speechframe.client.retries import Patience, Regions, persist
-from speechframe.client.slots import ContextSlots
 from speechframe.client.upload import Body
 from speechframe.errors import BadAnswer, ServiceError, SettingsError, SpeechframeError
 from speechframe.settings import Settings, resolve
@@ -78,7 +77,6 @@ class Caller:
             trust_env=settings.trust_env,
             ca_file=settings.ca_file,
         )
-        self.slots = ContextSlots()
         # What is closed with the client.
         self.opened: weakref.WeakSet[Any] = weakref.WeakSet()
 

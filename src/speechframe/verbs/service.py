@@ -7,12 +7,11 @@ from typing import Any
 
 from speechframe.batch.backend import Answer, Attempt, Backend, LaneSpec, Opened, Request
 from speechframe.client import Call, Client
-from speechframe.client.slots import published_cap
 from speechframe.errors import SettingsError
 from speechframe.settings import GLOBAL_REGION, Settings, fingerprint
 from speechframe.settings.hidden import without_keys
 from speechframe.spec.limits import REGIONS, Pool
-from speechframe.wire.answers import whole_number
+from speechframe.wire.answers import published_cap, whole_number
 
 _LOCAL_PREFIX = "local/"  # how the identity of an embedded local service begins
 _MOST_CONNECTIONS = 256  # of each lane: the run's permits are the real limit, and no lane has more of them
