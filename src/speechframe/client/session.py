@@ -26,7 +26,7 @@ from speechframe.client.masking import refusal
 from speechframe.client.pieces import Pieces, pieces_of
 from speechframe.client.received import Received
 from speechframe.client.retries import persist
-from speechframe.client.stream import Heard, Stream, default_model, masked
+from speechframe.client.stream import Heard, Stream, default_model
 from speechframe.errors import (
     ConnectionFailed,
     InvalidRows,
@@ -370,11 +370,10 @@ class StreamContext:
         heard.region = self._socket.region
         heard.trace_id = getattr(event, "trace_id", None) or heard.trace_id
         if isinstance(event, Audio):
-            heard.add(event.audio)
-            most_bytes = caller.bounds.speech_bytes_for(heard.text, heard.received.sample_rate_hz)
-            if heard.received.size > most_bytes:
-                words = f"the audio is too large for its text: more than {most_bytes:,} bytes"
-                self._socket.leave(self._number, words)
+            try:
+                heard.add(event.audio, caller.bounds)
+            except StreamBroken as error:
+                self._socket.leave(self._number, error)
                 return
             self.waiting_bytes += len(event.audio) + _EVENT_BYTES
         elif isinstance(event, Retried):
@@ -415,10 +414,10 @@ class _Socket:
         """Return how long the service may send nothing of a turn."""
         return self.caller.timeouts.attempt_s(len(turn.heard.text))
 
-    def leave(self, number: int, words: str) -> None:
+    def leave(self, number: int, error: BaseException | str) -> None:
         """Fail a turn by the service's fault."""
         self._is_doubted = True
-        self.drop(number, words)
+        self.drop(number, error)
 
     def drop(self, number: int, error: BaseException | str) -> None:
         """Fail a turn, unless it is over, and have it ended at the service."""
@@ -490,9 +489,7 @@ class _Socket:
                 raise refusal(answer.status, answer.headers, answer.body, caller.redactor)
             return region, answer
 
-        (self.region, connection), _ = await persist(
-            lambda region: masked(caller, attempt(region)), caller.health, caller.patience
-        )
+        (self.region, connection), _ = await persist(attempt, caller.health, caller.patience)
         self.connection, self._is_doubted = connection, False
         self.contexts.connected()
         self._tasks[1:] = [asyncio.create_task(self._read(connection))]
