@@ -36,7 +36,7 @@ from speechframe.errors import (
     service_error,
 )
 from speechframe.spec.billing import billed_characters
-from speechframe.spec.check import check
+from speechframe.spec.check import FieldProblem, check
 from speechframe.spec.codes import CloseCode, ErrorCode, HttpErrorCode, Status
 from speechframe.spec.limits import LEAST_CONCURRENCY, REGIONS, Pool
 from speechframe.spec.socket import ClientFrame, SocketQuery, VoiceConfig
@@ -55,7 +55,6 @@ MAX_MESSAGE_BYTES = 32 * MIB
 MOST_WAITING_BYTES = 16 * MIB
 # What a piece of audio takes in memory beside its bytes: some services send a sample at a time.
 _EVENT_BYTES = 64
-_MOST_ATTEMPTS = 2
 _TICK_S = 0.05
 # The fields of a turn, by the message that they go in.
 _FIELDS: dict[Any, list[str]] = {
@@ -126,9 +125,6 @@ class StreamSession:
                 raise ValueError(f"max_contexts is 1 or more, not {max_contexts}")
             slots.cap = max_contexts
         caller.opened.add(self)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._fields}, {self.sockets} sockets>"
 
     async def __aenter__(self) -> Self:
         return self
@@ -313,25 +309,34 @@ class StreamContext:
 
     async def event(self) -> Event | None:
         """Return what happens next; None when the turn is over. Raises what it has failed with."""
-        silent_s = 0.0
+        socket, silent_s, began_s = self._socket, 0.0, time.monotonic()
         while not self._events:
             if self.failure is not None:
                 raise self.failure
-            if self._number not in self._socket.turns:
+            if self._number not in socket.turns:
                 return None
-            silent_s = await self._wait(silent_s)
+            await self._wait()
+            now_s = time.monotonic()
+            # Only the service has a time limit, and only while it is waited for: not the writer, not other
+            # turns that hold the slots, and not a player.
+            if self._ended and socket.contexts.is_begun(self._number):
+                silent_s, self._left_s = silent_s + now_s - began_s, self._left_s - (now_s - began_s)
+                if self._left_s <= 0:
+                    socket.leave(self._number, "the turn was longer than any speech of its text")
+                elif silent_s >= (limit_s := socket.silence_s(self)) and not self._events:
+                    socket.leave(self._number, f"nothing came for {limit_s:g} s after the turn was ended")
+            began_s = now_s
         event = self._events.popleft()
         if isinstance(event, Audio):
             self.waiting_bytes -= len(event.audio) + _EVENT_BYTES
-            self._socket.room.set()
+            socket.room.set()
         return event
 
-    async def _wait(self, silent_s: float) -> float:
-        """Wait a moment for something to happen, and return how long the service has been silent by then."""
-        socket, began_s = self._socket, time.monotonic()
+    async def _wait(self) -> None:
+        """Wait for something to happen, for a moment."""
         self.changed.clear()
         self.is_awaited = True
-        socket.room.set()
+        self._socket.room.set()
         try:
             async with asyncio.timeout(_TICK_S):
                 await self.changed.wait()
@@ -339,17 +344,6 @@ class StreamContext:
             pass
         finally:
             self.is_awaited = False
-        # Only the service has a time limit, and only while it is waited for: not the writer, not other turns
-        # that hold the slots, and not a player.
-        if not self._ended or not socket.contexts.is_begun(self._number):
-            return silent_s
-        waited_s, limit_s = time.monotonic() - began_s, socket.silence_s(self)
-        silent_s, self._left_s = silent_s + waited_s, self._left_s - waited_s
-        if self._left_s <= 0:
-            socket.leave(self._number, "the turn was longer than any speech of its text")
-        elif silent_s >= limit_s and not self._events:
-            socket.leave(self._number, f"nothing came for {limit_s:g} s after the turn was ended")
-        return silent_s
 
     async def next_audio(self) -> bytes | None:
         """Return the next piece of audio; None when the turn is over."""
@@ -396,7 +390,7 @@ class _Socket:
         self.caller, self.region, self._query = caller, caller.regions[0], query
         self.contexts = ClientContexts(
             slots,
-            max_attempts=_MOST_ATTEMPTS,
+            max_attempts=2,
             patience_s=caller.patience.patience_s,
             clean=caller.redactor.clean,
         )
@@ -478,7 +472,7 @@ class _Socket:
     async def _connect(self) -> None:
         caller = self.caller
 
-        async def attempt(region: str) -> tuple[str, aiohttp.ClientWebSocketResponse]:
+        async def attempt(region: str) -> aiohttp.ClientWebSocketResponse:
             answer = await caller.exchange.connect(
                 caller.url(region, "stream_input").with_query(self._query),
                 headers=caller.key_header,
@@ -487,9 +481,10 @@ class _Socket:
             )
             if isinstance(answer, Reply):
                 raise refusal(answer.status, answer.headers, answer.body, caller.redactor)
-            return region, answer
+            self.region = region
+            return answer
 
-        (self.region, connection), _ = await persist(attempt, caller.health, caller.patience)
+        connection, _ = await persist(attempt, caller.health, caller.patience)
         self.connection, self._is_doubted = connection, False
         self.contexts.connected()
         self._tasks[1:] = [asyncio.create_task(self._read(connection))]
@@ -584,14 +579,16 @@ async def _stopped(tasks: Iterable[asyncio.Task[None]]) -> None:
 def _checked(fields: Mapping[str, Any]) -> list[Any]:
     """Return the messages that the fields of a turn go in; InvalidRows where one is unknown or wrong."""
     known = [name for names in _FIELDS.values() for name in names]
-    allowed = ", ".join(known)
-    problems: list[Mapping[str, Any]] = [
-        {"field": name, "problem": "is no field of a turn", "value": "", "allowed": allowed}
+    problems = [
+        FieldProblem(name, "is no field of a turn", "", ", ".join(known))
         for name, value in fields.items()
         if name not in known and value is not None
     ]
-    checks = [check(model, {name: fields.get(name) for name in names}) for model, names in _FIELDS.items()]
-    problems += [asdict(problem) for checked in checks for problem in checked.problems]
+    messages = []
+    for model, names in _FIELDS.items():
+        checked = check(model, {name: fields.get(name) for name in names})
+        problems += checked.problems
+        messages.append(checked.value)
     if problems:
-        raise InvalidRows(problems)
-    return [checked.value for checked in checks]
+        raise InvalidRows([asdict(problem) for problem in problems])
+    return messages
