@@ -526,6 +526,8 @@ class _Socket:
         code, reason = None, ""
         with contextlib.suppress(ConnectionError, aiohttp.ClientError):
             while (message := await connection.receive()).type in {WSMsgType.TEXT, WSMsgType.BINARY}:
+                if self.connection is not connection:
+                    return
                 self._heard_s = time.monotonic()
                 self.deliver(self.contexts.receive(message.data, now_s=self._heard_s))
                 # Audio that nobody takes stays with the service, so that it does not fill the memory.
