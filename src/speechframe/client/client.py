@@ -153,8 +153,13 @@ class Client(Caller):
         ...     async for chunk in session.speak(tokens):
         ...         player.write(chunk)
         """
-        self._slots = self._slots or ContextSlots()
-        return StreamSession(self, self._slots, voice=voice, max_contexts=max_contexts, **fields)
+        slots = self._slots = self._slots or ContextSlots()
+        session = StreamSession(self, slots, {"voice_id": voice, **fields})
+        if max_contexts is not None:
+            if max_contexts < 1:
+                raise ValueError(f"max_contexts is 1 or more, not {max_contexts}")
+            slots.cap = max_contexts
+        return session
 
     async def change_voice(
         self,

@@ -24,9 +24,8 @@ from speechframe.client.exchange import CLOSE_S, Reply
 from speechframe.client.limits import MIB
 from speechframe.client.masking import refusal
 from speechframe.client.pieces import Pieces, pieces_of
-from speechframe.client.received import Received
 from speechframe.client.retries import persist
-from speechframe.client.stream import Heard, Stream, default_model
+from speechframe.client.stream import Heard, Stream, heard_of
 from speechframe.errors import (
     ConnectionFailed,
     InvalidRows,
@@ -106,24 +105,11 @@ class StreamSession:
     ...         player.write(chunk)
     """
 
-    def __init__(
-        self,
-        caller: Caller,
-        slots: ContextSlots,
-        *,
-        voice: str | None = None,
-        max_contexts: int | None = None,
-        **fields: Any,
-    ) -> None:
-        self._caller, self._slots = caller, slots
-        self._fields = {"voice_id": voice, **fields}
+    def __init__(self, caller: Caller, slots: ContextSlots, fields: Mapping[str, Any]) -> None:
+        self._caller, self._slots, self._fields = caller, slots, dict(fields)
         self._sockets: dict[tuple[tuple[str, str], ...], _Socket] = {}
         self._closed = False
-        _checked(self._fields)
-        if max_contexts is not None:
-            if max_contexts < 1:
-                raise ValueError(f"max_contexts is 1 or more, not {max_contexts}")
-            slots.cap = max_contexts
+        _checked(fields)
         caller.opened.add(self)
 
     async def __aenter__(self) -> Self:
@@ -218,12 +204,10 @@ class StreamSession:
         query, frame, config = _checked(fields)
         asked = ((name, fields.get(name)) for name in _FIELDS[SocketQuery])
         shape = tuple((name, str(value)) for name, value in asked if value is not None)
-        if shape not in self._sockets:
-            self._sockets[shape] = _Socket(self._caller, self._slots, dict(shape))
-        socket, model = self._sockets[shape], query.model or default_model(self._caller.regions[0])
-        received = Received(query.format, query.channel_type, query.sample_rate, model)
+        if (socket := self._sockets.get(shape)) is None:
+            socket = self._sockets[shape] = _Socket(self._caller, self._slots, dict(shape))
         number = socket.contexts.open(config, frame.model_dump(include=frame.model_fields_set))
-        context = socket.turns[number] = StreamContext(socket, number, Heard(received))
+        context = socket.turns[number] = StreamContext(socket, number, heard_of(query, socket.region))
         return context
 
 

@@ -22,11 +22,12 @@ from speechframe.client.retries import persist
 from speechframe.errors import AudioError, BadAnswer, StreamBroken
 from speechframe.spec.billing import billed_characters
 from speechframe.spec.limits import REGIONS
+from speechframe.spec.socket import SocketQuery
 from speechframe.spec.speech import Format, Model, StreamRequest
 from speechframe.wire.errors import warnings_of
 from speechframe.wire.stream import NO_END, tells_its_end, words_instead
 
-__all__ = ["Heard", "Stream", "StreamSummary", "StreamView", "default_model", "start"]
+__all__ = ["Heard", "Stream", "StreamSummary", "StreamView", "heard_of", "start"]
 
 
 @dataclass(eq=False, slots=True)
@@ -300,10 +301,13 @@ class Stream(StreamView):
             asyncio.run_coroutine_threadsafe(self.close(), loop)
 
 
-def default_model(region: str) -> Model:
-    """Return the model that a region streams with where none is asked for (section 2.2)."""
+def heard_of(asked: StreamRequest | SocketQuery, region: str, text: str = "") -> Heard:
+    """Return what is known of a stream before anything of it has come."""
     known = REGIONS.get(region)
-    return known.default_stream_model if known is not None else Model.FALCON_2
+    # Without a model the region's own is meant (section 2.2).
+    model = asked.model or (known.default_stream_model if known is not None else Model.FALCON_2)
+    received = Received(asked.format, asked.channel_type, asked.sample_rate, model)
+    return Heard(received, region, text, billed_characters(text))
 
 
 async def start(caller: Caller, call: Call[StreamRequest]) -> Stream:
@@ -316,11 +320,9 @@ async def start(caller: Caller, call: Call[StreamRequest]) -> Stream:
 
 
 async def _begin(caller: Caller, call: Call[StreamRequest], region: str) -> Stream:
-    request, timeouts = call.request, caller.timeouts
-    model = request.model or default_model(region)
-    received = Received(request.format, request.channel_type, request.sample_rate, model)
-    heard = Heard(received, region, request.text, billed_characters(request.text))
-    silence_s, left_s = timeouts.attempt_s(len(request.text)), timeouts.speech_s(request.text)
+    text, timeouts = call.request.text, caller.timeouts
+    heard = heard_of(call.request, region, text)
+    silence_s, left_s = timeouts.attempt_s(len(text)), timeouts.speech_s(text)
     answer = await caller.ask(
         "POST",
         call.operation,
