@@ -94,14 +94,14 @@ async def test_audio_that_nobody_takes_stays_with_the_service(desk, session, mon
         assert len(await context.audio().read()) == 30_000_000
 
 
-async def test_who_keeps_other_turns_waiting_for_long_is_broken_off(desk, session, monkeypatch):
+async def test_a_turn_that_nobody_hears_keeps_no_other_waiting(desk, session, monkeypatch):
     monkeypatch.setattr(sessions, "MOST_WAITING_BYTES", 100_000)
-    monkeypatch.setattr(sessions, "HELD_S", 0.3)
 
     async def act(desk, socket):
         wire_id, _ = await desk.ended(socket)
         for _ in range(30):
             await socket.send_str(audio(bytes(10_000), wire_id))
+        await socket.send_str(frame(final=True, context_id=wire_id))
         await speak(desk, socket)
 
     desk.acts = [act]
@@ -110,5 +110,4 @@ async def test_who_keeps_other_turns_waiting_for_long_is_broken_off(desk, sessio
             await unheard.send("Hello. " * 20)
         await until(lambda: desk.frames and desk.ends())
         assert await session.speak("Next.").read() == b"Next."
-        with pytest.raises(StreamBroken, match="nobody took this turn's audio"):
-            await unheard.audio().read()
+        assert len(await unheard.audio().read()) == 300_000

@@ -511,20 +511,6 @@ def test_a_connection_that_is_lost_between_two_frames_is_sent_no_further():
     assert list(frames) == []
 
 
-def test_whether_anything_came_is_counted_from_when_a_turn_is_sent():
-    contexts = client()
-    turn, other = contexts.open(NORA), contexts.open(NORA)
-    contexts.send(turn, "One.")
-    sent(contexts)
-    got(contexts, hello=1)
-    contexts.send(other, "Two.")
-    sent(contexts)
-    assert (contexts.is_answered(turn), contexts.is_answered(other)) == (True, False)
-    got(contexts, audio="AAE=", context_id="1.1")
-    assert contexts.is_answered(other)
-    assert (contexts.turn_of("2.1"), contexts.turn_of("9.1"), contexts.turn_of(None)) == (other, None, None)
-
-
 HEARD = Audio(1, b"\0\1")
 
 

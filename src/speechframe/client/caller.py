@@ -18,7 +18,6 @@ from speechframe.client.download import fetch
 from speechframe.client.exchange import Admit, CutOffError, Exchange
 from speechframe.client.limits import MIB, Bounds, Timeouts
 from speechframe.client.masking import Redactor, refusal, without_secrets
-from speechframe.client.slots import ContextSlots
 from speechframe.client.upload import Body
 from speechframe.errors import (
     BadAnswer,
@@ -191,7 +190,6 @@ class Caller:
             ca_file=settings.ca_file,
         )
         self._urls: dict[tuple[str, str], URL] = {}
-        self.slots = ContextSlots()
         # What is closed with the client.
         self.opened: weakref.WeakSet[Any] = weakref.WeakSet()
 

@@ -10,7 +10,7 @@ from pydantic import SecretStr
 from speechframe.client.answers import Spoken, Translated
 from speechframe.client.caller import Caller
 from speechframe.client.calls import change_call, generate_call, stream_call, translate_call
-from speechframe.client.session import StreamSession
+from speechframe.client.session import ContextSlots, StreamSession
 from speechframe.client.stream import Stream, start
 from speechframe.settings.hidden import header_text, hidden_key
 from speechframe.spec.auth import AuthToken
@@ -59,6 +59,8 @@ class Client(Caller):
 
     _takes_source: bool | None = None
     """Whether the service takes the language of texts to translate; None until it was asked."""
+    _slots: ContextSlots | None = None
+    """The turns that are active in all sessions, from the first session on."""
 
     async def generate(
         self,
@@ -151,7 +153,13 @@ class Client(Caller):
         ...     async for chunk in session.speak(tokens):
         ...         player.write(chunk)
         """
-        return StreamSession(self, voice=voice, max_contexts=max_contexts, **fields)
+        slots = self._slots = self._slots or ContextSlots()
+        session = StreamSession(self, slots, {"voice_id": voice, **fields})
+        if max_contexts is not None:
+            if max_contexts < 1:
+                raise ValueError(f"max_contexts is 1 or more, not {max_contexts}")
+            slots.cap = max_contexts
+        return session
 
     async def change_voice(
         self,

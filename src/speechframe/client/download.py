@@ -29,8 +29,8 @@ from speechframe.spec.codes import Status
 __all__ = ["fetch"]
 
 MAX_REDIRECTS = 5
-TRIES = 3
-FIRST_WAIT_S = 0.2
+# Before each time that it is asked for.
+WAITS_S = (0.0, 0.2, 0.4)
 _MAX_URL_CHARACTERS = 8000
 _MAX_HOST_CHARACTERS = 253
 _MAX_ERROR_BYTES = 64 * 1024
@@ -39,6 +39,7 @@ _MAX_ERROR_BYTES = 64 * 1024
 _WHOLE = frozenset({200, 203})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _HEADERS = {"Accept": "*/*", "Accept-Encoding": "identity"}
+_HERE, _LINK, _PRIVATE, _PUBLIC = "here", "link", "private", "public"
 _ONE_MACHINE = frozenset({"localhost", "127.0.0.1", "::1"})
 _NUMBER = r"(?:0x[0-9a-f]*|[0-9]+)"
 # The C library reads 2130706433, 0x7f.1 and 0177.1 as addresses too.
@@ -81,10 +82,8 @@ async def fetch(
         raise BadAnswer(f"the audio could not be fetched: more than {MAX_REDIRECTS} redirects")
 
     url = _checked(address, base, service)
-    for number in range(TRIES):
-        if number:
-            wait_s = FIRST_WAIT_S * 2 ** (number - 1)
-            await asyncio.sleep(min(wait_s, max(0.0, deadline_s - time.monotonic())))
+    for wait_s in WAITS_S:
+        await asyncio.sleep(min(wait_s, max(0.0, deadline_s - time.monotonic())))
         if time.monotonic() >= deadline_s:
             break
         try:
@@ -128,18 +127,18 @@ def _forbidden(url: URL, service: Collection[str]) -> str | None:
         return " has a host with a name that is too long"
     if url.user is not None or url.password is not None:
         return f" at {host} holds a user name"
-    inner, is_here = _address_of(host), _is_this_machine(host)
-    if _DISGUISED.fullmatch(host) and inner is None:
+    if _DISGUISED.fullmatch(host) and _address_of(host) is None:
         return f" {host} is a number and no host"
-    is_plain_host = _machine(host) in {_machine(_bare(each)) for each in own if each.scheme == "http"}
+    plain = {_bare(each) for each in own if each.scheme == "http"}
+    is_plain_host = host in (plain if plain.isdisjoint(_ONE_MACHINE) else plain | _ONE_MACHINE)
     if url.scheme == "http" and not is_plain_host:
         return f" is at {host} behind plain http, and that is not the service's own host"
-    if is_here and not any(_is_this_machine(_bare(each)) for each in own):
+    place, own_places = _place(host), {_place(_bare(each)) for each in own}
+    if place == _HERE and _HERE not in own_places:
         return " points to this machine, and the service is elsewhere"
-    if _is_private(host) and not is_plain_host:
-        is_link_local = inner is not None and inner.is_link_local
-        if is_link_local or not any(_is_private(_bare(each)) for each in own):
-            return f" {host} is in a private network, and the service is not"
+    is_near = place == _PRIVATE and not own_places.isdisjoint({_PRIVATE, _LINK})
+    if place in {_PRIVATE, _LINK} and not is_plain_host and not is_near:
+        return f" {host} is in a private network, and the service is not"
     return None if url.port else " is no URL"
 
 
@@ -149,20 +148,16 @@ def _bare(url: URL) -> str:
     return (url.raw_host or "").lower().rstrip(".")
 
 
-def _machine(host: str) -> str:
-    return "localhost" if host in _ONE_MACHINE else host
-
-
-def _is_this_machine(host: str) -> bool:
+def _place(host: str) -> str:
+    """Return where a host is; of a name other than localhost that is not known."""
     address = _address_of(host)
-    if address is not None:
-        return address.is_loopback or address.is_unspecified
-    return host == "localhost" or host.endswith(".localhost")
-
-
-def _is_private(host: str) -> bool:
-    address = _address_of(host)
-    return address is not None and not is_public(address) and not _is_this_machine(host)
+    if address is None:
+        return _HERE if host == "localhost" or host.endswith(".localhost") else _PUBLIC
+    if address.is_loopback or address.is_unspecified:
+        return _HERE
+    if is_public(address):
+        return _PUBLIC
+    return _LINK if address.is_link_local else _PRIVATE
 
 
 def _address_of(host: str) -> IPv4Address | IPv6Address | None:

@@ -1,16 +1,18 @@
 """Turns of speech over WebSockets (sections 3 and 6): text goes in as it is written, audio comes out.
 
 ``wire.client_contexts`` has the rules of the protocol; here are its sockets, tasks and clocks. A socket has a
-task that connects and sends, and one that reads as long as listeners keep up. A socket that takes nothing or
-brings nothing is aborted, as if its connection were lost.
+task that connects and sends, and one that reads. A socket that takes nothing or brings nothing is aborted, as
+if its connection were lost.
 """
 
 import asyncio
 import contextlib
 import logging
 import time
+import weakref
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Iterable, Mapping
+from dataclasses import asdict
 from typing import Any, Self
 
 import aiohttp
@@ -22,8 +24,7 @@ from speechframe.client.exchange import CLOSE_S, Reply
 from speechframe.client.limits import MIB
 from speechframe.client.masking import refusal
 from speechframe.client.pieces import Pieces, pieces_of
-from speechframe.client.received import Received
-from speechframe.client.stream import Heard, Stream, default_model, masked
+from speechframe.client.stream import Heard, Stream, heard_of
 from speechframe.errors import (
     ConnectionFailed,
     InvalidRows,
@@ -33,40 +34,57 @@ from speechframe.errors import (
     service_error,
 )
 from speechframe.spec.billing import billed_characters
-from speechframe.spec.check import check
+from speechframe.spec.check import FieldProblem, check
 from speechframe.spec.codes import CloseCode, ErrorCode, HttpErrorCode, Status
+from speechframe.spec.limits import LEAST_CONCURRENCY, REGIONS, Pool
 from speechframe.spec.socket import ClientFrame, SocketQuery, VoiceConfig
+from speechframe.wire.answers import published_cap
 from speechframe.wire.client_contexts import ClientContexts
 from speechframe.wire.errors import MAX_MESSAGE_CHARACTERS, MAX_WARNINGS, NO_REASON, one_line
 from speechframe.wire.events import Audio, Ended, Event, Failed, Odd, Retried, Warned
 from speechframe.wire.frames import encode_frame
+from speechframe.wire.turns import Slots
 
-__all__ = ["StreamContext", "StreamSession"]
+__all__ = ["ContextSlots", "StreamContext", "StreamSession"]
 
+# More than a sentence of audio in one frame.
 MAX_MESSAGE_BYTES = 32 * MIB
-"""More than a sentence of audio in one frame."""
+# Audio of a socket that its listeners have not taken yet, beyond which it is read only for those who wait.
 MOST_WAITING_BYTES = 16 * MIB
-"""Audio of a turn that nobody has taken yet, beyond which its socket is read no further."""
-HELD_S = 60.0
-"""How long a turn whose audio nobody takes may keep other turns of its socket waiting."""
+# What a piece of audio takes in memory beside its bytes: some services send a sample at a time.
 _EVENT_BYTES = 64
-"""What a piece of audio takes in memory beside its bytes: some services send a sample at a time."""
-_MOST_ATTEMPTS = 2
 _TICK_S = 0.05
+# The fields of a turn, by the message that they go in.
 _FIELDS: dict[Any, list[str]] = {
     SocketQuery: [name for name in SocketQuery.model_fields if name != "api_key"],
     ClientFrame: ["min_buffer_size", "max_buffer_delay_in_ms", "predictive_chunking"],
     VoiceConfig: list(VoiceConfig.model_fields),
 }
-"""The fields of a turn, by the message that they go in."""
+# The status of the same error over HTTP: so an error of a turn has the class that a call's has.
 _STATUSES: dict[str, Status] = {
     ErrorCode.INVALID_VOICE: Status.BAD_REQUEST,
     ErrorCode.ACTIVE_CONTEXT_LIMIT_EXCEEDED: Status.TOO_MANY_REQUESTS,
     **{code.value: code.status for code in HttpErrorCode},
 }
-"""The status of the same error over HTTP: so an error of a turn has the class that a call's has."""
 
 _log = logging.getLogger("speechframe")
+
+
+class ContextSlots(Slots):
+    """The contexts that are active with a client's key, over all of its sockets; a cap of 0 is not known yet.
+
+    `waiting` are set when a slot is free: by each its socket looks what it can send.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.waiting: weakref.WeakSet[asyncio.Event] = weakref.WeakSet()
+
+    def free(self) -> None:
+        """Give a slot back."""
+        super().free()
+        for wake in self.waiting:
+            wake.set()
 
 
 class StreamSession:
@@ -86,22 +104,12 @@ class StreamSession:
     ...         player.write(chunk)
     """
 
-    def __init__(
-        self, caller: Caller, *, voice: str | None = None, max_contexts: int | None = None, **fields: Any
-    ) -> None:
-        self._caller = caller
-        self._fields = {"voice_id": voice, **fields}
+    def __init__(self, caller: Caller, slots: ContextSlots, fields: Mapping[str, Any]) -> None:
+        self._caller, self._slots, self._fields = caller, slots, dict(fields)
         self._sockets: dict[tuple[tuple[str, str], ...], _Socket] = {}
         self._closed = False
-        _checked(self._fields)
-        if max_contexts is not None:
-            if max_contexts < 1:
-                raise ValueError(f"max_contexts is 1 or more, not {max_contexts}")
-            caller.slots.set(max_contexts)
+        _checked(fields)
         caller.opened.add(self)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._fields}, {self.sockets} sockets>"
 
     async def __aenter__(self) -> Self:
         return self
@@ -136,7 +144,7 @@ class StreamSession:
             The service cannot be asked how many turns may be active.
         """
         context = self._context({"voice_id": voice, **fields})
-        await self._learn_slots()
+        await self._learn_cap()
         return context
 
     def speak(self, /, pieces: Pieces, *, voice: str | None = None, **fields: Any) -> Stream:
@@ -156,11 +164,11 @@ class StreamSession:
             To be iterated; the turn begins then. Leaving it ends the turn.
         """
         context = self._context({"voice_id": voice, **fields})
-        writing: asyncio.Task[None] | None = None
+        writing: list[asyncio.Task[None]] = []
 
         async def write() -> None:
             try:
-                await self._learn_slots()
+                await self._learn_cap()
                 async for piece in pieces_of(pieces):
                     await context.send(piece)
                 await context.end()
@@ -171,8 +179,8 @@ class StreamSession:
                 raise
 
         async def pull() -> bytes | None:
-            nonlocal writing
-            writing = writing or asyncio.create_task(write())
+            if not writing:
+                writing.append(asyncio.create_task(write()))
             return await context.next_audio()
 
         async def stop() -> None:
@@ -181,10 +189,12 @@ class StreamSession:
 
         return Stream(context.heard, pull, stop)
 
-    async def _learn_slots(self) -> None:
-        caller = self._caller
-        if not caller.slots.is_known:
-            caller.slots.learn(await caller.limits() or {}, caller.regions[0])
+    async def _learn_cap(self) -> None:
+        """Take what the service publishes for the key, else what the document says of the region."""
+        if not self._slots.cap:
+            region, limits = self._caller.regions[0], await self._caller.limits() or {}
+            documented = REGIONS[region].streaming_concurrency if region in REGIONS else None
+            self._slots.cap = published_cap(limits, Pool.STREAMING) or documented or LEAST_CONCURRENCY
 
     def _context(self, given: Mapping[str, Any]) -> "StreamContext":
         if self._closed:
@@ -193,13 +203,10 @@ class StreamSession:
         query, frame, config = _checked(fields)
         asked = ((name, fields.get(name)) for name in _FIELDS[SocketQuery])
         shape = tuple((name, str(value)) for name, value in asked if value is not None)
-        socket = self._sockets.get(shape)
-        if socket is None:
-            socket = self._sockets[shape] = _Socket(self._caller, dict(shape))
-        model = query.model or default_model(self._caller.regions[0])
-        received = Received(query.format, query.channel_type, query.sample_rate, model)
+        if (socket := self._sockets.get(shape)) is None:
+            socket = self._sockets[shape] = _Socket(self._caller, self._slots, dict(shape))
         number = socket.contexts.open(config, frame.model_dump(include=frame.model_fields_set))
-        context = socket.turns[number] = StreamContext(socket, number, Heard(received))
+        context = socket.turns[number] = StreamContext(socket, number, heard_of(query, socket.region))
         return context
 
 
@@ -226,17 +233,13 @@ class StreamContext:
         self._socket, self._number, self.heard = socket, number, heard
         self.failure: BaseException | None = None
         self.changed = asyncio.Event()
-        self.waiting_bytes = 0
-        """Of audio that nobody has taken yet."""
+        self.waiting_bytes = 0  # of audio that the listener has not taken yet
+        self.is_awaited = False  # by a listener who has taken all that came
         self._events: deque[Event] = deque()
         self._told: Counter[type[Event]] = Counter()
-        self._most_bytes = 0
         self._left_s = 0.0
         self._ended = False
         self._stream: Stream | None = None
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._number}, {self.heard.received.size:,} bytes>"
 
     async def __aenter__(self) -> Self:
         return self
@@ -267,7 +270,7 @@ class StreamContext:
         heard.text += text
         heard.billed_characters += billed_characters(text)
         self._socket.contexts.send(self._number, text)
-        self._socket.poke()
+        self._socket.wake.set()
 
     async def end(self) -> None:
         """Say that there is no more text; doing it again is nothing."""
@@ -289,32 +292,41 @@ class StreamContext:
 
     async def event(self) -> Event | None:
         """Return what happens next; None when the turn is over. Raises what it has failed with."""
-        socket, silent_s = self._socket, 0.0
+        socket, silent_s, began_s = self._socket, 0.0, time.monotonic()
         while not self._events:
             if self.failure is not None:
                 raise self.failure
             if self._number not in socket.turns:
                 return None
-            began_s = time.monotonic()
-            self.changed.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_TICK_S):
-                    await self.changed.wait()
+            await self._wait()
+            now_s = time.monotonic()
             # Only the service has a time limit, and only while it is waited for: not the writer, not other
-            # turns that hold the slots, not the listener for whom the socket is held, and not a player.
-            if self._ended and socket.contexts.is_begun(self._number) and not socket.is_held:
-                waited_s, silence_s = time.monotonic() - began_s, socket.silence_s(self)
-                silent_s, self._left_s = silent_s + waited_s, self._left_s - waited_s
+            # turns that hold the slots, and not a player.
+            if self._ended and socket.contexts.is_begun(self._number):
+                silent_s, self._left_s = silent_s + now_s - began_s, self._left_s - (now_s - began_s)
                 if self._left_s <= 0:
                     socket.leave(self._number, "the turn was longer than any speech of its text")
-                elif silent_s >= silence_s and not self._events:
-                    words = f"nothing came for {silence_s:g} s after the turn was ended"
-                    socket.leave(self._number, words)
+                elif silent_s >= (limit_s := socket.silence_s(self)) and not self._events:
+                    socket.leave(self._number, f"nothing came for {limit_s:g} s after the turn was ended")
+            began_s = now_s
         event = self._events.popleft()
         if isinstance(event, Audio):
             self.waiting_bytes -= len(event.audio) + _EVENT_BYTES
             socket.room.set()
         return event
+
+    async def _wait(self) -> None:
+        """Wait for something to happen, for a moment."""
+        self.changed.clear()
+        self.is_awaited = True
+        self._socket.room.set()
+        try:
+            async with asyncio.timeout(_TICK_S):
+                await self.changed.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self.is_awaited = False
 
     async def next_audio(self) -> bytes | None:
         """Return the next piece of audio; None when the turn is over."""
@@ -335,14 +347,10 @@ class StreamContext:
         heard.region = self._socket.region
         heard.trace_id = getattr(event, "trace_id", None) or heard.trace_id
         if isinstance(event, Audio):
-            heard.add(event.audio)
-            if heard.received.size > self._most_bytes:
-                # The text may have grown.
-                rate_hz = heard.received.sample_rate_hz
-                self._most_bytes = caller.bounds.speech_bytes_for(heard.text, rate_hz)
-            if heard.received.size > self._most_bytes:
-                words = f"the audio is too large for its text: more than {self._most_bytes:,} bytes"
-                self._socket.leave(self._number, words)
+            try:
+                heard.add(event.audio, caller.bounds)
+            except StreamBroken as error:
+                self._socket.leave(self._number, error)
                 return
             self.waiting_bytes += len(event.audio) + _EVENT_BYTES
         elif isinstance(event, Retried):
@@ -361,43 +369,32 @@ class StreamContext:
 class _Socket:
     """A WebSocket of one shape of audio: made when there is text to send, and again after it was closed."""
 
-    def __init__(self, caller: Caller, query: Mapping[str, str]) -> None:
+    def __init__(self, caller: Caller, slots: ContextSlots, query: Mapping[str, str]) -> None:
         self.caller, self.region, self._query = caller, caller.regions[0], query
         self.contexts = ClientContexts(
-            caller.slots,
-            max_attempts=_MOST_ATTEMPTS,
+            slots,
+            max_attempts=2,
             patience_s=caller.patience.patience_s,
             clean=caller.redactor.clean,
         )
         self.turns: dict[int, StreamContext] = {}  # those that are not over
         self.connection: aiohttp.ClientWebSocketResponse | None = None
-        self.is_held = False  # not read, since somebody does not take what has come
-        self.room = asyncio.Event()  # somebody has taken audio
+        self.room = asyncio.Event()  # a listener has taken audio, or waits for more
         self._heard_s = 0.0  # when something came last, or when there was nothing to wait for
         self._is_doubted = False  # the service has failed a turn on this connection
         self._logged: set[str] = set()
-        self._wake = asyncio.Event()
-        self._working = asyncio.create_task(self._work())
-        self._reading: asyncio.Task[None] | None = None
-        caller.slots.waiting.add(self)
+        self.wake = asyncio.Event()  # something may be to be sent
+        self._tasks = [asyncio.create_task(self._work())]
+        slots.waiting.add(self.wake)
 
     def silence_s(self, turn: StreamContext) -> float:
         """Return how long the service may send nothing of a turn."""
         return self.caller.timeouts.attempt_s(len(turn.heard.text))
 
-    def poke(self) -> None:
-        """Look what there is to do."""
-        self._wake.set()
-        if self._is_doubted and not self.is_held:
-            # The connection is left when it brings nothing, or no other turn needs it.
-            begun = [turn for number, turn in self.turns.items() if self.contexts.is_begun(number)]
-            if time.monotonic() - self._heard_s >= max(map(self.silence_s, begun), default=0.0):
-                self._abort()
-
-    def leave(self, number: int, words: str) -> None:
+    def leave(self, number: int, error: BaseException | str) -> None:
         """Fail a turn by the service's fault."""
         self._is_doubted = True
-        self.drop(number, words)
+        self.drop(number, error)
 
     def drop(self, number: int, error: BaseException | str) -> None:
         """Fail a turn, unless it is over, and have it ended at the service."""
@@ -406,7 +403,7 @@ class _Socket:
             turn.failure = turn.heard.broken(error) if isinstance(error, str) else error
             turn.changed.set()
             self.room.set()
-            self.poke()
+            self.wake.set()
 
     def deliver(self, events: Iterable[Event], denied: SpeechframeError | None = None) -> None:
         """Give turns what happened to them."""
@@ -424,13 +421,12 @@ class _Socket:
                     turn.changed.set()
                 else:
                     turn.take(event)
-        self.poke()
+        self.wake.set()
 
     async def close(self) -> None:
         for number in list(self.turns):
             self.drop(number, "the session was closed")
-        await _stopped(self._working)
-        await _stopped(self._reading)
+        await _stopped(self._tasks)
         if (connection := self.connection) is not None:
             with contextlib.suppress(TimeoutError, ConnectionError, aiohttp.ClientError):
                 async with asyncio.timeout(2 * CLOSE_S):
@@ -440,7 +436,7 @@ class _Socket:
 
     async def _work(self) -> None:
         while True:
-            self._wake.clear()
+            self.wake.clear()
             try:
                 if self.connection is None and self.contexts.wants_connection:
                     await self._connect()
@@ -454,12 +450,12 @@ class _Socket:
             limit_s = None if due_s is None else max(_TICK_S, due_s - time.monotonic())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(limit_s):
-                    await self._wake.wait()
+                    await self.wake.wait()
 
     async def _connect(self) -> None:
         caller = self.caller
 
-        async def attempt(region: str) -> tuple[str, aiohttp.ClientWebSocketResponse]:
+        async def attempt(region: str) -> aiohttp.ClientWebSocketResponse:
             answer = await caller.exchange.connect(
                 caller.url(region, "stream_input").with_query(self._query),
                 headers=caller.key_header,
@@ -468,18 +464,21 @@ class _Socket:
             )
             if isinstance(answer, Reply):
                 raise refusal(answer.status, answer.headers, answer.body, caller.redactor)
-            return region, answer
+            self.region = region
+            return answer
 
-        (self.region, connection), _ = await persist(
-            lambda region: masked(caller, attempt(region)), caller.health, caller.patience
-        )
+        connection, _ = await persist(attempt, caller.health, caller.patience)
         self.connection, self._is_doubted = connection, False
         self.contexts.connected()
-        self._reading = asyncio.create_task(self._read(connection))
+        self._tasks[1:] = [asyncio.create_task(self._read(connection))]
 
     async def _flush(self, connection: aiohttp.ClientWebSocketResponse) -> None:
-        if not any(map(self.contexts.is_begun, self.turns)):
+        begun = [turn for number, turn in self.turns.items() if self.contexts.is_begun(number)]
+        if not begun:
             self._heard_s = time.monotonic()
+        # A doubted connection is left when it brings nothing, or no other turn needs it.
+        if self._is_doubted and self._is_silent_for(max(map(self.silence_s, begun), default=0.0)):
+            self._abort()
         for frame in self.contexts.frames(now_s=time.monotonic()):
             text = encode_frame(frame)
             limit_s = self.caller.timeouts.message_s(len(text))
@@ -489,45 +488,41 @@ class _Socket:
             except TimeoutError:
                 # A service that speaks, or whose audio is not read here, may take its time: the frame is in
                 # the connection's buffer by now.
-                if not self.is_held and time.monotonic() - self._heard_s >= limit_s:
+                if self._is_silent_for(limit_s):
                     self._abort()
             except (ConnectionError, aiohttp.ClientError):
                 # The reader finds that the connection is gone, and what that means for the turns.
                 return
 
+    def _is_silent_for(self, limit_s: float) -> bool:
+        return not self._is_full and time.monotonic() - self._heard_s >= limit_s
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether much audio waits to be taken, and no listener waits for what comes behind it."""
+        turns = self.turns.values()
+        return sum(turn.waiting_bytes for turn in turns) > MOST_WAITING_BYTES and not any(
+            turn.is_awaited for turn in turns
+        )
+
     async def _read(self, connection: aiohttp.ClientWebSocketResponse) -> None:
         code, reason = None, ""
         with contextlib.suppress(ConnectionError, aiohttp.ClientError):
             while (message := await connection.receive()).type in {WSMsgType.TEXT, WSMsgType.BINARY}:
-                self._heard_s = time.monotonic()
-                self.deliver(self.contexts.receive(message.data, now_s=time.monotonic()))
-                await self._hold()
                 if self.connection is not connection:
                     return
+                self._heard_s = time.monotonic()
+                self.deliver(self.contexts.receive(message.data, now_s=self._heard_s))
+                # Audio that nobody takes stays with the service, so that it does not fill the memory.
+                while self._is_full:
+                    self.room.clear()
+                    await self.room.wait()
+                    self._heard_s = time.monotonic()
             if message.type is WSMsgType.CLOSE:
                 # aiohttp would say 1000 also of a connection that just ended.
                 code, reason = message.data or None, message.extra or ""
         if self.connection is connection:
             self._lost(code, reason)
-
-    async def _hold(self) -> None:
-        """Read no further while somebody does not take what has come, which would fill the memory."""
-        while full := [turn for turn, one in self.turns.items() if one.waiting_bytes > MOST_WAITING_BYTES]:
-            self.is_held = True
-            self.room.clear()
-            try:
-                async with asyncio.timeout(HELD_S):
-                    await self.room.wait()
-            except TimeoutError:
-                # Perhaps the program waits for a turn whose audio lies behind theirs.
-                words = (
-                    f"for {HELD_S:g} s nobody took this turn's audio, behind which that of other turns is; "
-                    "read turns side by side, close those that nobody hears, or use two sessions"
-                )
-                for number in full if len(self.turns) > 1 else ():
-                    self.drop(number, words)
-            self._heard_s = time.monotonic()
-        self.is_held = False
 
     def _abort(self) -> None:
         """Leave the connection as if it were lost: aiohttp closes in order, which may take for ever."""
@@ -560,26 +555,25 @@ def _error_of(event: Failed, heard: Heard) -> SpeechframeError:
     return ConnectionFailed(words, sent=True)
 
 
-async def _stopped(task: asyncio.Task[None] | None) -> None:
-    if task is not None:
+async def _stopped(tasks: Iterable[asyncio.Task[None]]) -> None:
+    for task in tasks:
         task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _checked(fields: Mapping[str, Any]) -> list[Any]:
     """Return the messages that the fields of a turn go in; InvalidRows where one is unknown or wrong."""
     known = [name for names in _FIELDS.values() for name in names]
-    problems: list[Mapping[str, Any]] = [
-        {"field": name, "problem": "is no field of a turn", "value": "", "allowed": ", ".join(known)}
+    problems = [
+        FieldProblem(name, "is no field of a turn", "", ", ".join(known))
         for name, value in fields.items()
         if name not in known and value is not None
     ]
-    messages: list[Any] = []
+    messages = []
     for model, names in _FIELDS.items():
-        try:
-            messages.append(accepted(check(model, {name: fields.get(name) for name in names}), model))
-        except InvalidRows as error:
-            problems += error.problems
+        checked = check(model, {name: fields.get(name) for name in names})
+        problems += checked.problems
+        messages.append(checked.value)
     if problems:
-        raise InvalidRows(problems)
+        raise InvalidRows([asdict(problem) for problem in problems])
     return messages

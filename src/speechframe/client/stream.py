@@ -1,14 +1,13 @@
 """Audio that is heard while it arrives: one kind of stream, whether it comes over HTTP or a WebSocket."""
 
 import asyncio
-import itertools
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -16,19 +15,18 @@ import numpy.typing as npt
 from speechframe.audio.codec import AudioInfo
 from speechframe.client.caller import Caller, persist
 from speechframe.client.calls import Call
-from speechframe.client.exchange import CutOffError, Reply
-from speechframe.client.masking import without_secrets
+from speechframe.client.exchange import CutOffError
+from speechframe.client.limits import Bounds
 from speechframe.client.received import Received
-from speechframe.errors import AudioError, BadAnswer, SpeechframeError, StreamBroken
+from speechframe.errors import AudioError, BadAnswer, StreamBroken
 from speechframe.spec.billing import billed_characters
 from speechframe.spec.limits import REGIONS
+from speechframe.spec.socket import SocketQuery
 from speechframe.spec.speech import Format, Model, StreamRequest
 from speechframe.wire.errors import warnings_of
 from speechframe.wire.stream import NO_END, tells_its_end, words_instead
 
-__all__ = ["Heard", "Stream", "StreamSummary", "StreamView", "default_model", "masked", "start"]
-
-T = TypeVar("T")
+__all__ = ["Heard", "Stream", "StreamSummary", "StreamView", "heard_of", "start"]
 
 
 @dataclass(eq=False, slots=True)
@@ -49,11 +47,21 @@ class Heard:
     is_complete: bool = False
     is_closed: bool = False
 
-    def add(self, piece: bytes) -> None:
-        """Take a piece of audio."""
+    def add(self, piece: bytes, bounds: Bounds) -> None:
+        """Take a piece of audio; StreamBroken where there is more than speech of the text can be."""
         self.last_s = time.perf_counter()
         self.first_s = self.first_s or self.last_s
         self.received.add(piece)
+        most_bytes = bounds.speech_bytes_for(self.text, self.received.sample_rate_hz)
+        if self.received.size > most_bytes:
+            raise self.broken(f"the audio is too large for its text: more than {most_bytes:,} bytes")
+
+    async def complete(self) -> None:
+        """Take that there is no more audio; BadAnswer where what came is none."""
+        if self.received.size and await asyncio.to_thread(self.info) is None:
+            words = f"the audio cannot be read: it is no {self.received.format.value}"
+            raise BadAnswer(words, trace_id=self.trace_id)
+        self.is_complete = True
 
     def info(self) -> AudioInfo | None:
         """Return what the audio is by its own headers; None while too little of it has come."""
@@ -185,10 +193,10 @@ class Stream(StreamView):
         heard: Heard,
         pull: Callable[[], Awaitable[bytes | None]],
         stop: Callable[[], Awaitable[None] | None],
-        first: bytes | None = None,
     ) -> None:
         super().__init__(heard)
-        self._pull, self._stops, self._first = pull, [stop], first
+        self._pull, self._stops = pull, [stop]
+        self.first: bytes | None = None  # was asked for already, to see that audio comes
         self._failure: BaseException | None = None
         self._loop = asyncio.get_running_loop()
 
@@ -220,15 +228,15 @@ class Stream(StreamView):
         """
         if (failure := self._failure) is not None:
             raise failure
-        if self._first is not None:
-            first, self._first = self._first, None
+        if (first := self.first) is not None:
+            self.first = None
             return first
         if self.is_complete:
             return None
         try:
-            chunk = await self._pull()
-            if chunk is None:
-                await self._complete()
+            if (chunk := await self._pull()) is not None:
+                return chunk
+            await self.heard.complete()
         except Exception as error:
             # Set already where somebody closed the stream meanwhile.
             closed, self._failure = self._failure, self._failure or error
@@ -236,15 +244,8 @@ class Stream(StreamView):
             if closed is None:
                 raise
             raise closed from None
-        return chunk
-
-    async def _complete(self) -> None:
-        heard = self.heard
-        if heard.received.size and await asyncio.to_thread(heard.info) is None:
-            words = f"the audio cannot be read: it is no {self.format.value}"
-            raise BadAnswer(words, trace_id=heard.trace_id)
-        heard.is_complete = True
         await self.close()
+        return None
 
     async def read(self) -> bytes:
         """Return all of the audio, when the rest of it has come; errors are those of :meth:`next`."""
@@ -299,89 +300,63 @@ class Stream(StreamView):
             asyncio.run_coroutine_threadsafe(self.close(), loop)
 
 
-def default_model(region: str) -> Model:
-    """Return the model that a region streams with where none is asked for (section 2.2)."""
+def heard_of(asked: StreamRequest | SocketQuery, region: str, text: str = "") -> Heard:
+    """Return what is known of a stream before anything of it has come."""
     known = REGIONS.get(region)
-    return known.default_stream_model if known is not None else Model.FALCON_2
+    # Without a model the region's own is meant (section 2.2).
+    model = asked.model or (known.default_stream_model if known is not None else Model.FALCON_2)
+    received = Received(asked.format, asked.channel_type, asked.sample_rate, model)
+    return Heard(received, region, text, billed_characters(text))
 
 
 async def start(caller: Caller, call: Call[StreamRequest]) -> Stream:
     """Return a stream over HTTP (section 2.2) whose first audio is there; nothing is repeated after that."""
-    attempts = itertools.count(1)
-    stream, _ = await persist(
-        lambda region: masked(caller, _begin(caller, call, region, next(attempts))),
-        caller.health,
-        caller.patience,
-    )
+    begun = persist(lambda region: _begin(caller, call, region), caller.health, caller.patience)
+    stream, attempts = await begun
+    stream.heard.attempts = attempts
     caller.opened.add(stream)
     return stream
 
 
-async def masked(caller: Caller, waiting: Awaitable[T]) -> T:
-    """Return what is waited for; no error of it shows a key."""
-    try:
-        return await waiting
-    except SpeechframeError as error:
-        failure = without_secrets(error, caller.redactor)
-    raise failure
-
-
-async def _begin(caller: Caller, call: Call[StreamRequest], region: str, attempts: int) -> Stream:
-    request = call.request
-    model = request.model or default_model(region)
-    received = Received(request.format, request.channel_type, request.sample_rate, model)
-    heard = Heard(received, region, request.text, billed_characters(request.text), attempts=attempts)
+async def _begin(caller: Caller, call: Call[StreamRequest], region: str) -> Stream:
+    text, timeouts = call.request.text, caller.timeouts
+    heard = heard_of(call.request, region, text)
+    silence_s, left_s = timeouts.attempt_s(len(text)), timeouts.speech_s(text)
     answer = await caller.ask(
         "POST",
         call.operation,
         region,
         caller.headers_of(call),
         body=call.body,
-        timeout_s=caller.timeouts.attempt_s(len(request.text)),
+        timeout_s=silence_s,
         max_bytes=None,
     )
     heard.trace_id = answer.trace_id
     heard.warnings += warnings_of(answer.headers, clean=caller.redactor.clean)
+
     words = words_instead(answer.headers)
     if answer.headers.get("Content-Encoding", "").strip().lower() not in {"", "identity"}:
         words = "the audio came with a Content-Encoding that was not asked for"
-    if words is not None:
-        answer.reply.close()
-        raise heard.broken(words)
-    pull = _reader(caller, request, answer.reply, heard)
-    try:
-        return Stream(heard, pull, answer.reply.close, await pull())
-    except BaseException:
-        answer.reply.close()
-        raise
-
-
-def _reader(
-    caller: Caller, request: StreamRequest, answer: Reply, heard: Heard
-) -> Callable[[], Awaitable[bytes | None]]:
-    """Return what reads the next piece of an answer, within the limits of its text."""
-    most_bytes, left_s = caller.bounds.spoken_bytes_for(request)[1], caller.timeouts.speech_s(request.text)
 
     async def pull() -> bytes | None:
-        nonlocal left_s
-        # Between two pieces there is at most a sentence.
-        silence_s = caller.timeouts.attempt_s(0 if heard.first_s else len(request.text))
-        limit_s, began_s = min(silence_s, left_s), time.perf_counter()
+        nonlocal silence_s, left_s
+        if words is not None:
+            raise heard.broken(words)
+        began_s = time.perf_counter()
         try:
-            async with asyncio.timeout(limit_s):
-                piece = await answer.read()
+            async with asyncio.timeout(min(silence_s, left_s)):
+                piece = await answer.reply.read()
         except TimeoutError:
-            too_long = limit_s < silence_s
-            words = "longer than any speech of its text" if too_long else f"silent for {limit_s:g} s"
-            raise heard.broken(f"the stream was {words}") from None
+            limit = (
+                "longer than any speech of its text" if left_s < silence_s else f"silent for {silence_s:g} s"
+            )
+            raise heard.broken(f"the stream was {limit}") from None
         except CutOffError as error:
             raise heard.broken(str(error)) from None
-        # Only waits count: a player takes its time.
-        left_s -= time.perf_counter() - began_s
+        # Only waits count: a player takes its time. Between two pieces there is at most a sentence.
+        silence_s, left_s = timeouts.attempt_s(0), left_s - (time.perf_counter() - began_s)
         if piece:
-            heard.add(piece)
-            if heard.received.size > most_bytes:
-                raise heard.broken(f"the stream is too large: more than {most_bytes:,} bytes")
+            heard.add(piece, caller.bounds)
             return piece
         if not tells_its_end(answer.headers):
             raise heard.broken(NO_END)
@@ -389,4 +364,10 @@ def _reader(
             raise heard.broken("the answer holds no audio")
         return None
 
-    return pull
+    stream = Stream(heard, pull, answer.reply.close)
+    try:
+        stream.first = await stream.next()
+    except BaseException:
+        await stream.close()
+        raise
+    return stream

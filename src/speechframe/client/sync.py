@@ -44,23 +44,26 @@ def like(
     return named
 
 
-def blocking(
-    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[Any, P], T]:
-    """Return a coroutine method as one that waits, of a class that holds the other object as ``_inner``."""
-    return like(method)(lambda self, /, *args, **kwargs: run_sync(method(self._inner, *args, **kwargs)))
-
-
 def blocking_as(
     twin_of: Callable[[Any], U], method: Callable[Concatenate[Any, P], Any]
 ) -> Callable[Concatenate[Any, P], U]:
-    """Return a method, async or not, as one that runs in the loop, and gives the twin of its result."""
+    """Return a method, async or not, as one that runs in the loop, and gives the twin of its result.
+
+    It belongs to a class that holds the other object as ``_inner``.
+    """
 
     async def made(*args: Any, **kwargs: Any) -> U:
         found = method(*args, **kwargs)
         return twin_of(await found if inspect.isawaitable(found) else found)
 
     return like(method)(lambda self, /, *args, **kwargs: run_sync(made(self._inner, *args, **kwargs)))
+
+
+def blocking(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Any, P], T]:
+    """Return a coroutine method as one that waits."""
+    return blocking_as(lambda result: result, method)
 
 
 class _Twin:

@@ -3,11 +3,12 @@
 import asyncio
 import hashlib
 import io
+import mmap
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import soundfile
@@ -24,9 +25,9 @@ PIECE_BYTES = 256 * 1024
 _ENDINGS = {"mpeg": "mp3", "mp4": "m4a"}
 _MOST_CHANNELS = 8
 _RATES_HZ = range(4000, 192_001)
-_WHOLE_SCALE = {"int16": 1 << 15, "int32": 1 << 31}
 # Resampling takes peaks a little over 1; values far beyond are on another scale.
 _LOUDEST = 1.5
+_FULL_SCALE = 32767
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,28 +103,36 @@ def upload_of(audio: Any) -> Upload:
         raise TypeError(f"audio is bytes, a path or (array, rate in Hz), not {type(audio).__name__}")
     path = Path(audio).expanduser().absolute()
     try:
-        # Looked at before it is opened: a pipe would be waited for, and /dev/zero never ends.
-        if path.exists() and not path.is_file():
-            kind = "a folder" if path.is_dir() else "no regular file"
-            raise AudioError(f"{path} is {kind}, not an audio file")
-        _refuse_large(path.stat().st_size)
-        data = path.read_bytes()
+        return _upload_of_file(path)
     except FileNotFoundError:
         raise AudioError(f"{path} does not exist") from None
     except (OSError, ValueError) as error:
         raise AudioError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    try:
-        return upload_of_bytes(data, path)
     except AudioError as error:
         raise AudioError(f"{path}: {error}") from None
 
 
-def upload_of_bytes(data: bytes, path: Path | None = None) -> Upload:
-    """Return the clip of a file's bytes, which are kept where there is no `path` to read them from again."""
+def _upload_of_file(path: Path) -> Upload:
+    """Look at a file of which only pieces are in memory at once."""
+    # Before it is opened: a pipe would be waited for, and /dev/zero never ends.
+    if path.exists() and not path.is_file():
+        raise AudioError("a folder, not an audio file" if path.is_dir() else "no regular file")
+    size_bytes = path.stat().st_size
+    _refuse_large(size_bytes)
+    if not size_bytes:
+        raise AudioError("no audio: the file is empty")
+    with path.open("rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        with mmap.mmap(file.fileno(), size_bytes, access=mmap.ACCESS_READ) as mapped:
+            found = length_of(cast("bytes", mapped))  # it is cut and searched as bytes are
+    return Upload(sha256, size_bytes, found.audio_seconds, found.media_type, path)
+
+
+def upload_of_bytes(data: bytes) -> Upload:
+    """Return the clip of a file's bytes."""
     _refuse_large(len(data))
     found, sha256 = length_of(data), hashlib.sha256(data).hexdigest()
-    kept = data if path is None else b""
-    return Upload(sha256, len(data), found.audio_seconds, found.media_type, path, kept)
+    return Upload(sha256, len(data), found.audio_seconds, found.media_type, data=data)
 
 
 def _refuse_large(size_bytes: int) -> None:
@@ -145,12 +154,11 @@ def file_of_samples(samples: Any, sample_rate_hz: Any) -> bytes:
     >>> len(file_of_samples(np.zeros(800), 8000))
     1644
     """
-    rate = np.asarray(sample_rate_hz)
+    rate, array = np.asarray(sample_rate_hz), np.asarray(samples)
     if rate.ndim or rate.dtype.kind not in "iuf" or rate not in _RATES_HZ:
         raise AudioError(
             f"a sample rate of {str(sample_rate_hz)[:40]}; allowed is {_RATES_HZ[0]} to {_RATES_HZ[-1]} Hz"
         )
-    array: Any = np.asarray(samples)
     if array.ndim == 2 and array.shape[0] <= _MOST_CHANNELS < array.shape[1]:  # noqa: PLR2004
         array = array.T
     if array.ndim not in {1, 2} or not array.size or array.shape[1:] > (_MOST_CHANNELS,):
@@ -158,16 +166,15 @@ def file_of_samples(samples: Any, sample_rate_hz: Any) -> bytes:
             f"an array of shape {array.shape}; (frames,) or (frames, channels) is needed, not empty, with at "
             f"most {_MOST_CHANNELS} channels"
         )
+    if array.dtype == np.int32:
+        array = array / (1 << 31)
     if array.dtype != np.int16:
-        if (scale := _WHOLE_SCALE.get(array.dtype.name)) is not None:
-            array = array / scale
-        elif array.dtype.kind != "f":
+        if array.dtype.kind != "f":
             raise AudioError(f"samples are {array.dtype}; floats in [-1, 1], int16 or int32 are needed")
-        elif not np.isfinite(array).all():
-            raise AudioError("samples hold NaN or infinite values")
-        elif (peak := float(np.abs(array).max())) > _LOUDEST:
+        # NaN is no number up to which samples may go either.
+        if not (peak := float(np.abs(array).max())) <= _LOUDEST:
             raise AudioError(f"samples go up to {peak:.4g}; floats in [-1, 1] are needed")
-        array = np.rint(np.clip(array, -1.0, 1.0) * (_WHOLE_SCALE["int16"] - 1)).astype(np.int16)
+        array = np.rint(np.clip(array, -1.0, 1.0) * _FULL_SCALE).astype(np.int16)
     buffer = io.BytesIO()
     soundfile.write(buffer, array, int(rate), format="WAV", subtype="PCM_16")
     return buffer.getvalue()

@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from speechframe.batch.backend import Answer, Attempt, Backend, Finding, LaneSpec, Opened, Record, Request
 from speechframe.client import Bounds, Call, Client, Raw, Spoken, Timeouts
-from speechframe.client.slots import published_cap
 from speechframe.client.upload import Body
 from speechframe.errors import BadAnswer, SettingsError, SpeechframeError
 from speechframe.settings import GLOBAL_REGION, Settings, fingerprint
@@ -29,7 +28,7 @@ from speechframe.spec.locales import is_within, language_of, nearest, normalise
 from speechframe.spec.speech import Model, Voice
 from speechframe.store.schema import AUDIO_TYPE, WORDS_TYPE, columns
 from speechframe.verbs.judging import SpokenRecord, judge
-from speechframe.wire.answers import whole_number
+from speechframe.wire.answers import published_cap, whole_number
 
 _LOCAL_PREFIX = "local/"  # how the identity of an embedded local service begins
 _MOST_CONNECTIONS = 256  # of each lane: the run's permits are the real limit, and no lane has more of them

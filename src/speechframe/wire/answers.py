@@ -15,6 +15,7 @@ __all__ = [
     "decode_object",
     "kind_of",
     "loaded",
+    "published_cap",
     "said_seconds",
     "whole_number",
 ]
@@ -28,6 +29,7 @@ _BALANCE = re.compile(
 )
 _MAX_INT64 = 2**63 - 1
 _MAX_SECONDS = 10**9
+_LARGEST_CAP = 100_000
 _MAX_SHOWN = 40
 
 
@@ -209,3 +211,11 @@ def kind_of(value: Any) -> str:
     """Return what kind of JSON value it is, in words."""
     names = {dict: "an object", list: "an array", str: "text", bool: "a truth value", type(None): "null"}
     return names.get(type(value), "a number")
+
+
+def published_cap(limits: Mapping[str, Any], pool: str) -> int | None:
+    """Return how many calls of a pool a page of limits allows at once; None where it does not say."""
+    pools = limits.get("pools")
+    said = pools.get(pool) if isinstance(pools, Mapping) else None
+    # A page may hold anything; True is an int.
+    return min(said, _LARGEST_CAP) if type(said) is int and said >= 1 else None

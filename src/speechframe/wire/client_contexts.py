@@ -79,7 +79,7 @@ class ClientContexts:
         self._clean = clean
         self._max_attempts = max_attempts
         self._patience_s = patience_s
-        self._numbers = self._messages = 0
+        self._numbers = 0
         self._turns: dict[int, ClientTurn] = {}
         self._by_wire_id: dict[str, ClientTurn] = {}
         # Attempts that were given up and are still to be ended, with whether they hold a slot till then.
@@ -171,16 +171,6 @@ class ClientContexts:
         found = self._turns.get(turn)
         return found is not None and found.wire_id is not None
 
-    def is_answered(self, turn: int) -> bool:
-        """Whether the service said anything, of any turn, since it knows of this one."""
-        found = self._turns.get(turn)
-        return found is not None and self._messages > found.messages_before
-
-    def turn_of(self, context_id: str | None) -> int | None:
-        """Return the turn whose attempt has an id on the wire."""
-        found = self._by_wire_id.get(context_id or "")
-        return found.number if found is not None else None
-
     def connected(self) -> None:
         """Take that there is a connection."""
         self._connected = True
@@ -226,7 +216,6 @@ class ClientContexts:
 
     def receive(self, message: str | bytes, *, now_s: float) -> list[Event]:
         """Take a message of the service and return what it means."""
-        self._messages += 1
         frame = parse_server_frame(message, self._clean)
         said = frame.said if isinstance(frame, AudioReceived) else None
         # What rides on audio comes first: where it ends the turn, nobody waits for the audio any more.
@@ -266,7 +255,6 @@ class ClientContexts:
             return False
         turn.begin()
         turn.has_slot = True
-        turn.messages_before = self._messages
         turn.wire_id = f"{turn.number}.{turn.attempts}"
         self._by_wire_id[turn.wire_id] = turn
         return True

@@ -24,7 +24,6 @@ class ClientTurn:
     wire_id: str | None = None
     attempts: int = 0
     failures: int = 0
-    messages_before: int = 0
     has_slot: bool = False
     ended: bool = False
     heard: bool = False
