@@ -44,7 +44,7 @@ AGAIN = frozenset({Verdict.NOW, Verdict.LATER})
 """Surely not billed: sent again as far as attempts and patience allow."""
 
 
-_Looked = list[tuple[Ended, SpeechframeError | None]]
+_Looked = list[tuple[Request, Ended, SpeechframeError | None]]
 """What is to be written of each row of an answer, and why one has no record."""
 
 
@@ -166,8 +166,9 @@ class Engine:
         request, timeout_s, is_free = call.request, self._options.timeout_s, self._repeats_are_free
         call.sends += 1
         call.began = call.began or now
-        rows = [
-            {
+        rows = []
+        for row in request.rows:
+            row_facts = {
                 "request_key": row.key,
                 "take": row.take,
                 "characters": row.characters,
@@ -175,8 +176,7 @@ class Engine:
                 "millicredits": 0 if call.is_paid else row.price,
                 **row.facts,
             }
-            for row in request.rows
-        ]
+            rows.append(row_facts)
         self._log.sent(request.key, call.sends, lane.name, time.time(), rows, idempotency=is_free)
         left_s = call.began + self._options.patience_s - now
         limit_s = left_s if timeout_s is None else min(timeout_s, left_s)
@@ -237,13 +237,13 @@ class Engine:
             some = [await self._answers.get()]
             while not self._answers.empty() and len(some) < MOST_LOOKED_AT:
                 some.append(self._answers.get_nowait())
-            looked = await loop.run_in_executor(self._looker, self._look_at, some)
-            for sent, found in zip(some, looked, strict=True):
+            found = await loop.run_in_executor(self._looker, self._look_at, some)
+            for sent, looked in zip(some, found, strict=True):
                 self._held_bytes.pop(id(sent.call), None)
-                if isinstance(found, SpeechframeError):
-                    self._react(sent.call, sent.lane, found)
+                if isinstance(looked, SpeechframeError):
+                    self._react(sent.call, sent.lane, looked)
                 elif isinstance(sent.outcome, Answer):
-                    self._keep(sent.call, sent.outcome, found)
+                    self._keep(sent.call, sent.outcome, looked)
                 sent.booked.set()
                 self._answers.task_done()
             if self._log.is_full:
@@ -264,12 +264,12 @@ class Engine:
             records = self._backend.records(call.request, answer)
         except SpeechframeError as error:
             return error
-        ends: _Looked = []
+        looked: _Looked = []
         for part, record in zip(call.request.rows, records, strict=True):
             paid = part.price if call.is_paid else 0
             if isinstance(record, SpeechframeError):
                 row = self._failed_row(call, part, lane, record, CHARGED_UNKNOWN)
-                ends.append((Ended(part.price - paid, "computed", row), record))
+                looked.append((part, Ended(part.price - paid, "computed", row), record))
                 continue
             findings = self._backend.judge(part, record, self._learned) if self._options.truth_checks else ()
             price = part.price if record.millicredits is None else record.millicredits
@@ -286,26 +286,29 @@ class Engine:
             if findings:
                 row["error_code"] = findings[0].code
                 row["error_message"] = "; ".join([finding.words for finding in findings])
-            ends.append((Ended(price - paid, record.basis, row, record.audio), None))
-        return ends
+            looked.append((part, Ended(price - paid, record.basis, row, record.audio), None))
+        return looked
 
-    def _keep(self, call: Call, answer: Answer, found: _Looked) -> None:
+    def _keep(self, call: Call, answer: Answer, looked: _Looked) -> None:
         """Write an answer down; then its rows count."""
+        ends, status = [], DONE
+        for _, end, _ in looked:
+            ends.append(end)
+            if end.row is not None and end.row["status"] == SUSPECT:
+                status = SUSPECT
         facts = {
             "latency_ms": answer.latency_ms,
             "trace_id": answer.trace_id,
             "balance_after": answer.balance,
         }
-        ends = [end for end, _ in found]
-        is_suspect = SUSPECT in [end.row["status"] for end in ends if end.row is not None]
-        self._settle(call, SUSPECT if is_suspect else DONE, ends, facts)
+        self._settle(call, status, ends, facts)
         self._usable += 1
         if answer.balance is not None:
             self._progress.balance = answer.balance
         retakes: list[Call] = []
         may_retake = self._takes and call.retakes < self._options.max_retakes
         may_retake = may_retake and call.request.varies and not call.request.parts
-        for part, (end, error) in zip(call.request.rows, found, strict=True):
+        for part, end, error in looked:
             row = self._tell(part, end, error)
             if row["status"] == DONE and self._cache is not None and self._options.truth_checks:
                 self._disk.submit(self._cache.put, part.key, row, end.audio)
@@ -355,8 +358,7 @@ class Engine:
             self._settle(call, RETRIED, ends, facts)
             self._queue.done([Call(request)])
         else:
-            waits_s = told_s if delay_s >= left_s and verdict is not Verdict.LOST else 0.0
-            self._fail(call, lane, error, ends, facts, waits_s)
+            self._fail(call, lane, error, ends, facts, told_s if delay_s >= left_s else 0.0)
         self._unusable += verdict is Verdict.UNUSABLE
         if self._unusable >= FIRST_ANSWERS and not self._usable:
             words = f"the first {self._unusable} answers were of no use, so the run stopped: {error}"
@@ -379,15 +381,9 @@ class Engine:
         return [Ended(0, "none") for _ in rows]
 
     def _fail(
-        self,
-        call: Call,
-        lane: Lane,
-        error: SpeechframeError,
-        ends: list[Ended],
-        facts: Row,
-        waits_s: float,
+        self, call: Call, lane: Lane, error: SpeechframeError, ends: list[Ended], facts: Row, waits_s: float
     ) -> None:
-        """Let a call end without an answer."""
+        """Let a call end without an answer, perhaps as the service asks to wait for too long."""
         status = CHARGED_UNKNOWN if call.is_unknown else FAILED
         words = f" (the service asks to wait {waits_s:,.0f} s, longer than patience_s leaves this row)"
         for part, end in zip(call.request.rows, ends, strict=True):
@@ -403,7 +399,10 @@ class Engine:
     def _settle(self, call: Call, status: str, ends: list[Ended], facts: Row) -> None:
         """Write the end of an attempt, with the records of the rows that end by it, and what it cost."""
         self._log.ended(call.request.key, status, ends, **facts)
-        self._budget.settle(call.reserved, sum([end.millicredits for end in ends]))
+        cost = 0
+        for end in ends:
+            cost += end.millicredits
+        self._budget.settle(call.reserved, cost)
         call.reserved = 0
 
     def _tell(self, part: Request, end: Ended, error: SpeechframeError | None) -> Row:
