@@ -18,20 +18,9 @@ SHARE = 20
 class Budget:
     """The limits of a run. StoreError is raised where the month's file cannot be used: nothing must be sent.
 
-    Parameters
-    ----------
-    limit
-        Of all calls of the run so far; None for no limit.
-    spent_before
-        What they have cost.
-    month
-        The month's count, corrected by what the run has spent; None without such a limit.
-    month_limit
-        Of the month.
-    month_rule_from
-        Where it was set, in words.
-    clock
-        Unix time.
+    `limit` is of all calls of the run, those before it went on included (`spent_before`); None for none. The
+    count of the month has been corrected by what the run has spent; `month_rule_from` says in words where its
+    limit was set.
     """
 
     def __init__(

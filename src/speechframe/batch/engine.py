@@ -1,4 +1,4 @@
-"""Calls become answers in the journal: workers over one lazy queue, one booker, one table of decisions.
+"""Calls become answers in the journal: workers over one lazy queue, one booker, one table of verdicts.
 
 A worker only sends. It hands what came back to the booker and takes the next call at once; it is at most one
 answer ahead of the booker. The booker looks at answers in a thread, writes one after the other, and only then
@@ -9,21 +9,19 @@ import asyncio
 import hashlib
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple
 
 from speechframe import errors
-from speechframe.batch.backend import Answer, Attempt, Backend, Finding, Opened, Record, Request
+from speechframe.batch.backend import Answer, Attempt, Backend, Opened, Request
 from speechframe.batch.budget import Budget
-from speechframe.batch.decisions import Verdict, counts, error_columns, verdict_of
 from speechframe.batch.lanes import Lane, Lanes
 from speechframe.batch.live import Live
-from speechframe.batch.memory import Memory
 from speechframe.batch.progress import Outcome, code_of
-from speechframe.batch.queue import Call, Queue
+from speechframe.batch.queue import Call, Queue, Verdict, verdict_of
 from speechframe.errors import BadAnswer, ConnectionFailed, SpeechframeError, TimedOut
 from speechframe.store import parts
 from speechframe.store.cache import Cache
@@ -39,15 +37,15 @@ FIRST_ANSWERS = 10
 """A run stops when so many answers came and none of them could be used."""
 BACKOFF_S, LONGEST_BACKOFF_S = 0.25, 30.0
 MOST_LOOKED_AT = 32
+MOST_BYTES = 256 << 20
+"""What all answers together may take in memory until they are written down."""
 RETRIED = "retried"
+AGAIN = frozenset({Verdict.NOW, Verdict.LATER})
+"""Surely not billed: sent again as far as attempts and patience allow."""
 
 
-class _Looked(NamedTuple):
-    """What an answer holds for one row: its record or why it has none, and what speaks against it."""
-
-    record: Record | SpeechframeError
-    findings: Sequence[Finding] = ()
-    sha256: str | None = None
+_Looked = list[tuple[Request, Ended, SpeechframeError | None]]
+"""What is to be written of each row of an answer, and why one has no record."""
 
 
 class _Sent(NamedTuple):
@@ -60,21 +58,7 @@ class _Sent(NamedTuple):
 
 
 class Engine:
-    """Makes the calls of a queue and keeps what comes of them.
-
-    Parameters
-    ----------
-    backend, opened
-        The service.
-    queue, lanes, budget
-        What to send, where, and for how much.
-    folder, log, run_id
-        The run's folder and its journal; its id, for idempotency keys.
-    cache
-        Where good answers are kept for other runs; None for nowhere.
-    live
-        The run's progress and options; told the end of every row's call once it is on disk.
-    """
+    """Makes the calls of a queue and keeps what comes of them."""
 
     def __init__(
         self,
@@ -99,7 +83,7 @@ class Engine:
         self._looker = ThreadPoolExecutor(1, "speechframe-look")
         self._disk = ThreadPoolExecutor(1, "speechframe-disk")
         self._cutting: asyncio.Future[None] | None = None
-        self._memory = Memory()
+        self._held_bytes: dict[int, int] = {}  # of answers that are not written down yet, by call
         self._learned: dict[str, Any] = {}
         self._is_cancelled = False
         self._usable = self._unusable = 0
@@ -179,11 +163,12 @@ class Engine:
     async def _attempt(self, call: Call, lane: Lane, slot: int) -> Answer | SpeechframeError:
         """Make one attempt; its failure is a value."""
         now = time.monotonic()
-        request, timeout_s = call.request, self._options.timeout_s
+        request, timeout_s, is_free = call.request, self._options.timeout_s, self._repeats_are_free
         call.sends += 1
         call.began = call.began or now
-        rows = [
-            {
+        rows = []
+        for row in request.rows:
+            row_facts = {
                 "request_key": row.key,
                 "take": row.take,
                 "characters": row.characters,
@@ -191,9 +176,7 @@ class Engine:
                 "millicredits": 0 if call.is_paid else row.price,
                 **row.facts,
             }
-            for row in request.rows
-        ]
-        is_free = self._repeats_are_free
+            rows.append(row_facts)
         self._log.sent(request.key, call.sends, lane.name, time.time(), rows, idempotency=is_free)
         left_s = call.began + self._options.patience_s - now
         limit_s = left_s if timeout_s is None else min(timeout_s, left_s)
@@ -203,8 +186,8 @@ class Engine:
             idempotency_key=f"{self._run_id}-{request.key}" if is_free else None,
             take=request.take if self._takes else 0,
             noted=call.noted,
-            note=lambda data: self._note(call, data),
-            admit=partial(self._memory.admit, call),
+            note=partial(self._note, call),
+            admit=partial(self._admit, call),
         )
         ticket = lane.begin(slot)
         outcome: Answer | SpeechframeError
@@ -229,6 +212,22 @@ class Engine:
         self._log.noted(call.request.key, data)
         await self._on_disk(self._log.sync)
 
+    async def _admit(self, call: Call, count: int) -> None:
+        """Wait until there is room for so many more bytes of an answer.
+
+        An answer that has part of its room already does not wait for more: two such answers could wait for
+        each other.
+        """
+        held = self._held_bytes.get(id(call), 0)
+        while sum(self._held_bytes.values()) + count > MOST_BYTES:
+            if held or count > MOST_BYTES:
+                raise BadAnswer(
+                    f"there is no room for {count / 1e6:,.0f} MB more of an answer: all under way may "
+                    f"have {MOST_BYTES / 1e6:,.0f} MB together; a lower max_concurrency helps"
+                )
+            await self._queue.changed()  # each answer that is written down changes the queue
+        self._held_bytes[id(call)] = held + count
+
     # -- booking ---------------------------------------------------------------------
 
     async def _book(self) -> None:
@@ -238,14 +237,13 @@ class Engine:
             some = [await self._answers.get()]
             while not self._answers.empty() and len(some) < MOST_LOOKED_AT:
                 some.append(self._answers.get_nowait())
-            looked = await loop.run_in_executor(self._looker, self._look_at, some)
-            for sent, found in zip(some, looked, strict=True):
-                self._memory.release(sent.call)
-                if isinstance(found, SpeechframeError):
-                    self._react(sent.call, sent.lane, found)
-                    self._count_unusable(found)
+            found = await loop.run_in_executor(self._looker, self._look_at, some)
+            for sent, looked in zip(some, found, strict=True):
+                self._held_bytes.pop(id(sent.call), None)
+                if isinstance(looked, SpeechframeError):
+                    self._react(sent.call, sent.lane, looked)
                 elif isinstance(sent.outcome, Answer):
-                    self._keep(sent.call, sent.lane, sent.outcome, found)
+                    self._keep(sent.call, sent.outcome, looked)
                 sent.booked.set()
                 self._answers.task_done()
             if self._log.is_full:
@@ -253,101 +251,94 @@ class Engine:
                     await self._cutting
                 self._cutting = self._on_disk(self._cut, self._log.roll())
 
-    def _look_at(self, some: list[_Sent]) -> list[list[_Looked] | SpeechframeError]:
+    def _look_at(self, some: list[_Sent]) -> list[_Looked | SpeechframeError]:
         """In a thread: decode answers and judge them; an error where an answer is of no use for any row."""
-        found: list[list[_Looked] | SpeechframeError] = []
-        for call, _, outcome, _ in some:
-            try:
-                if isinstance(outcome, SpeechframeError):
-                    raise outcome
-                records = self._backend.records(call.request, outcome)
-            except SpeechframeError as error:
-                found.append(error)
-                continue
-            looked = []
-            for row, record in zip(call.request.rows, records, strict=True):
-                if isinstance(record, SpeechframeError):
-                    looked.append(_Looked(record))
-                    continue
-                findings = (
-                    self._backend.judge(row, record, self._learned) if self._options.truth_checks else ()
-                )
-                sha256 = None if record.audio is None else hashlib.sha256(record.audio).hexdigest()
-                looked.append(_Looked(record, findings, sha256))
-            found.append(looked)
-        return found
+        return [self._ends_of(call, lane, outcome) for call, lane, outcome, _ in some]
 
-    def _keep(self, call: Call, lane: Lane, answer: Answer, looked: list[_Looked]) -> None:
-        """Write an answer down; then its rows count."""
-        ends: list[Ended] = []
-        for part, (record, findings, sha256) in zip(call.request.rows, looked, strict=True):
-            price, basis, audio = part.price, "computed", None
+    def _ends_of(
+        self, call: Call, lane: Lane, answer: Answer | SpeechframeError
+    ) -> _Looked | SpeechframeError:
+        if isinstance(answer, SpeechframeError):
+            return answer
+        try:
+            records = self._backend.records(call.request, answer)
+        except SpeechframeError as error:
+            return error
+        looked: _Looked = []
+        for part, record in zip(call.request.rows, records, strict=True):
+            paid = part.price if call.is_paid else 0
             if isinstance(record, SpeechframeError):
                 row = self._failed_row(call, part, lane, record, CHARGED_UNKNOWN)
-            else:
-                price = part.price if record.millicredits is None else record.millicredits
-                basis, audio = record.basis, record.audio
-                row = {
-                    **self._row(call, part, lane, SUSPECT if findings else DONE, price),
-                    **record.values,
-                    "audio": record.audio_name,
-                    "balance_after": answer.balance,
-                    "trace_id": answer.trace_id,
-                    "latency_ms": answer.latency_ms,
-                    "warnings": record.warnings,
-                    "sha256": sha256,
-                }
-                if findings:
-                    row["error_code"] = findings[0].code
-                    row["error_message"] = "; ".join(finding.words for finding in findings)
-            ends.append(Ended(price - (part.price if call.is_paid else 0), basis, row, audio))
+                looked.append((part, Ended(part.price - paid, "computed", row), record))
+                continue
+            findings = self._backend.judge(part, record, self._learned) if self._options.truth_checks else ()
+            price = part.price if record.millicredits is None else record.millicredits
+            row = {
+                **self._row(call, part, lane, SUSPECT if findings else DONE, price),
+                **record.values,
+                "audio": record.audio_name,
+                "balance_after": answer.balance,
+                "trace_id": answer.trace_id,
+                "latency_ms": answer.latency_ms,
+                "warnings": record.warnings,
+                "sha256": None if record.audio is None else hashlib.sha256(record.audio).hexdigest(),
+            }
+            if findings:
+                row["error_code"] = findings[0].code
+                row["error_message"] = "; ".join([finding.words for finding in findings])
+            looked.append((part, Ended(price - paid, record.basis, row, record.audio), None))
+        return looked
+
+    def _keep(self, call: Call, answer: Answer, looked: _Looked) -> None:
+        """Write an answer down; then its rows count."""
+        ends, status = [], DONE
+        for _, end, _ in looked:
+            ends.append(end)
+            if end.row is not None and end.row["status"] == SUSPECT:
+                status = SUSPECT
         facts = {
             "latency_ms": answer.latency_ms,
             "trace_id": answer.trace_id,
             "balance_after": answer.balance,
         }
-        self._settle(call, SUSPECT if any(one.findings for one in looked) else DONE, ends, facts)
+        self._settle(call, status, ends, facts)
         self._usable += 1
         if answer.balance is not None:
             self._progress.balance = answer.balance
-        for part, (record, findings, _), end in zip(call.request.rows, looked, ends, strict=True):
-            self._tell(part, end, record)
-            if isinstance(record, SpeechframeError):
-                continue
-            if not findings:
-                if self._cache is not None and self._options.truth_checks and end.row is not None:
-                    self._disk.submit(self._cache.put, part.key, end.row, record.audio)
-            elif (
-                call.retakes < self._options.max_retakes
-                and part.varies
-                and self._takes
-                and part is call.request
-            ):
+        retakes: list[Call] = []
+        may_retake = self._takes and call.retakes < self._options.max_retakes
+        may_retake = may_retake and call.request.varies and not call.request.parts
+        for part, end, error in looked:
+            row = self._tell(part, end, error)
+            if row["status"] == DONE and self._cache is not None and self._options.truth_checks:
+                self._disk.submit(self._cache.put, part.key, row, end.audio)
+            elif row["status"] == SUSPECT and may_retake:
                 self._progress.total += 1
-                self._queue.add(Call(part.as_take(part.take + 1), retakes=call.retakes + 1))
-        self._queue.done()
+                retakes.append(Call(part.as_take(part.take + 1), retakes=call.retakes + 1))
+        self._queue.done(retakes)
 
     def _react(self, call: Call, lane: Lane, error: SpeechframeError) -> None:
         """Decide by the table what becomes of a call that has no answer."""
         request, options, verdict = call.request, self._options, verdict_of(error)
-        was_unknown = call.is_unknown
+        was_unknown, is_unsent = call.is_unknown, isinstance(error, ConnectionFailed) and not error.sent
+        is_billed = verdict in {Verdict.LOST, Verdict.UNUSABLE}  # or may be
         ends = self._costs_of(call, verdict)
-        facts = {name: error_columns(error)[name] for name in ("error_code", "trace_id")}
-        call.failures += counts(error)
-        told_s = getattr(error, "retry_after_s", None) or 0.0
-        delay_s = told_s
+        facts = {"error_code": code_of(error), "trace_id": getattr(error, "trace_id", None)}
+        call.failures += verdict is not Verdict.NOW and not is_unsent
+        delay_s = told_s = getattr(error, "retry_after_s", None) or 0.0
         if verdict is not Verdict.NOW:
             longest_s = min(BACKOFF_S * 2**call.failures, LONGEST_BACKOFF_S)
             delay_s = max(told_s, random.uniform(0, longest_s))  # noqa: S311 - a delay is no secret
-        left_s = options.patience_s - (time.monotonic() - (call.began or time.monotonic()))
-        has_time = call.failures < options.max_attempts and delay_s < left_s
+        left_s = call.began + options.patience_s - time.monotonic()
+        is_asked = self._repeats_are_free or (verdict is Verdict.LOST and options.on_unknown == "retry")
+        may_repeat = self._queue.stopped is None and is_asked if is_billed else verdict in AGAIN
         if verdict is Verdict.STOP:
             self._settle(call, FAILED, ends, facts)
             self._queue.back(call)
             is_quota = isinstance(error, errors.PaymentRequired)
             self._queue.stop(StopReason.QUOTA if is_quota else StopReason.REFUSED, error)
-        elif has_time and self._goes_again(verdict):
-            if verdict in {Verdict.LOST, Verdict.UNUSABLE}:
+        elif may_repeat and call.failures < options.max_attempts and delay_s < left_s:
+            if is_billed:
                 # Until an answer is written down, the row says what a killed process would have left.
                 for part, end in zip(request.rows, ends, strict=True):
                     end.row = self._failed_row(call, part, lane, error, CHARGED_UNKNOWN)
@@ -357,61 +348,21 @@ class Engine:
             self._queue.back(call, delay_s)
         elif verdict is Verdict.FAIL and request.parts:
             # A refused pack goes as two halves, so that only what is wrong with it fails.
-            self._settle(call, RETRIED, ends, facts)
             middle = len(request.parts) // 2
             halves = (request.parts[:middle], request.parts[middle:])
-            self._replace([smaller for half in halves for smaller in self._backend.pack(iter(half))])
+            self._settle(call, RETRIED, ends, facts)
+            smaller = [part for half in halves for part in self._backend.pack(iter(half))]
+            self._queue.done(map(Call, smaller))
         elif verdict is Verdict.UNUSABLE and was_unknown and options.on_unknown == "retry":
             # What an earlier answer names cannot be fetched any more: the call itself is made again, once.
             self._settle(call, RETRIED, ends, facts)
-            self._replace([request])
+            self._queue.done([Call(request)])
         else:
-            waits_s = told_s if delay_s >= left_s and verdict is not Verdict.LOST else 0.0
-            self._fail(call, lane, error, ends, facts, waits_s)
-
-    def _replace(self, requests: list[Request]) -> None:
-        """Make new calls instead of one that has ended."""
-        for request in requests:
-            self._queue.add(Call(request))
-        self._queue.done()
-
-    def _count_unusable(self, error: SpeechframeError) -> None:
-        """Stop where nothing that comes can be used."""
-        self._unusable += verdict_of(error) is Verdict.UNUSABLE
+            self._fail(call, lane, error, ends, facts, told_s if delay_s >= left_s else 0.0)
+        self._unusable += verdict is Verdict.UNUSABLE
         if self._unusable >= FIRST_ANSWERS and not self._usable:
             words = f"the first {self._unusable} answers were of no use, so the run stopped: {error}"
             self._queue.stop(StopReason.UNUSABLE, BadAnswer(words))
-
-    def _goes_again(self, verdict: Verdict) -> bool:
-        """Return whether a call with this verdict is sent again, as far as attempts and patience allow."""
-        if verdict in {Verdict.NOW, Verdict.LATER}:
-            return True
-        is_asked = verdict is Verdict.LOST and self._options.on_unknown == "retry"
-        is_free = verdict in {Verdict.LOST, Verdict.UNUSABLE} and self._repeats_are_free
-        return self._queue.stopped is None and (is_asked or is_free)
-
-    def _fail(
-        self,
-        call: Call,
-        lane: Lane,
-        error: SpeechframeError,
-        ends: list[Ended],
-        facts: Row,
-        waits_s: float,
-    ) -> None:
-        """Let a call end without an answer."""
-        status = CHARGED_UNKNOWN if call.is_unknown else FAILED
-        for part, end in zip(call.request.rows, ends, strict=True):
-            end.row = self._failed_row(call, part, lane, error, status)
-            if waits_s:
-                words = f"the service asks to wait {waits_s:,.0f} s, longer than patience_s leaves this row"
-                end.row["error_message"] += f" ({words})"
-        self._settle(call, status, ends, facts)
-        for part, end in zip(call.request.rows, ends, strict=True):
-            self._tell(part, end, error)
-        self._queue.done()
-        if self._options.on_error == "raise":
-            self._queue.stop(StopReason.FAILED, error)
 
     def _costs_of(self, call: Call, verdict: Verdict) -> list[Ended]:
         """Return what a failed attempt cost: where repeats are free, the price once for all attempts."""
@@ -429,14 +380,33 @@ class Engine:
             return [Ended(-row.price, "computed") for row in rows]
         return [Ended(0, "none") for _ in rows]
 
+    def _fail(
+        self, call: Call, lane: Lane, error: SpeechframeError, ends: list[Ended], facts: Row, waits_s: float
+    ) -> None:
+        """Let a call end without an answer, perhaps as the service asks to wait for too long."""
+        status = CHARGED_UNKNOWN if call.is_unknown else FAILED
+        words = f" (the service asks to wait {waits_s:,.0f} s, longer than patience_s leaves this row)"
+        for part, end in zip(call.request.rows, ends, strict=True):
+            end.row = self._failed_row(call, part, lane, error, status)
+            end.row["error_message"] += words if waits_s else ""
+        self._settle(call, status, ends, facts)
+        for part, end in zip(call.request.rows, ends, strict=True):
+            self._tell(part, end, error)
+        self._queue.done()
+        if self._options.on_error == "raise":
+            self._queue.stop(StopReason.FAILED, error)
+
     def _settle(self, call: Call, status: str, ends: list[Ended], facts: Row) -> None:
         """Write the end of an attempt, with the records of the rows that end by it, and what it cost."""
         self._log.ended(call.request.key, status, ends, **facts)
-        self._budget.settle(call.reserved, sum(end.millicredits for end in ends))
+        cost = 0
+        for end in ends:
+            cost += end.millicredits
+        self._budget.settle(call.reserved, cost)
         call.reserved = 0
 
-    def _tell(self, part: Request, end: Ended, came: Record | SpeechframeError) -> None:
-        """Let everybody know what became of a row's call, now that it is on disk."""
+    def _tell(self, part: Request, end: Ended, error: SpeechframeError | None) -> Row:
+        """Let everybody know what became of a row's call, now that its record is on disk; return that."""
         row = end.row or {}
         status = row["status"]
         for words in row.get("warnings") or ():
@@ -450,16 +420,20 @@ class Engine:
                 row.get("audio_seconds"),
                 end.millicredits,
                 reason=row["error_message"] if status == SUSPECT else None,
-                error=came if isinstance(came, SpeechframeError) else None,
+                error=error,
             )
         )
+        return row
 
     def _failed_row(self, call: Call, part: Request, lane: Lane, error: SpeechframeError, status: str) -> Row:
         """Return the record of a row that has no answer."""
         price = part.price if status == CHARGED_UNKNOWN else 0
         return {
             **self._row(call, part, lane, status, price),
-            **error_columns(error),
+            "error_code": code_of(error),
+            "error_message": getattr(error, "message", None) or str(error),
+            "error_status": getattr(error, "status", None),
+            "trace_id": getattr(error, "trace_id", None),
             NOTED: None if call.noted is None else call.noted.hex(),
             PACK: call.request.key if call.request.parts else None,
         }

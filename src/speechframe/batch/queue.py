@@ -1,17 +1,19 @@
-"""The calls of a run: those put back, those whose delay is over, then the plan's, read as needed."""
+"""The calls of a run: which is next, and what becomes of one whose attempt failed."""
 
 import asyncio
 import heapq
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import Enum
 
+from speechframe import errors
 from speechframe.batch.backend import Request
 from speechframe.batch.budget import Budget
-from speechframe.errors import SpeechframeError
+from speechframe.errors import ConnectionFailed, ServiceError, SpeechframeError
 from speechframe.store.schema import StopReason
 
 
@@ -26,26 +28,59 @@ class Call:
     reserved: int = 0  # thousandths of a credit set aside for it
     sends: int = 0  # attempts made; each stands in the ledger
     failures: int = 0  # those among them that count against max_attempts
-    began: float | None = None  # monotonic time of the first attempt
+    began: float = 0.0  # monotonic time of the first attempt
     retakes: int = 0  # how many takes before this one were suspect
 
 
+class Verdict(Enum):
+    """What becomes of a call."""
+
+    NOW = "refused by a cap: to the front of the queue"
+    LATER = "failed for now, and surely not billed: again after a delay"
+    FAIL = "refused for good: its row fails, the others go on"
+    LOST = "sent without an answer: it may have been billed"
+    UNUSABLE = "billed, and its answer is of no use"
+    STOP = "would fail every row: the run stops and keeps what it has"
+
+
+VERDICTS: tuple[tuple[type[SpeechframeError], Verdict], ...] = (
+    (errors.RateLimited, Verdict.NOW),
+    (errors.RequestTimeout, Verdict.LATER),
+    (errors.ServerError, Verdict.LATER),
+    (errors.Unavailable, Verdict.LATER),
+    (errors.PaymentRequired, Verdict.STOP),
+    (errors.PermissionDenied, Verdict.STOP),
+    (errors.ServiceError, Verdict.FAIL),
+    (errors.BadAnswer, Verdict.UNUSABLE),
+    (errors.SpeechframeError, Verdict.FAIL),
+)
+
+GATEWAYS = frozenset({502, 504, 520, 522, 524})
+"""Whoever answers with one of these does not know what the service behind it did."""
+
+
+def verdict_of(error: SpeechframeError) -> Verdict:
+    """Return what becomes of a call whose attempt ended with `error`.
+
+    Examples
+    --------
+    >>> verdict_of(errors.service_error("busy", status=503)).name
+    'LATER'
+    >>> verdict_of(ConnectionFailed("reset", sent=True)).name
+    'LOST'
+    """
+    if isinstance(error, ConnectionFailed):
+        return Verdict.LOST if error.sent else Verdict.LATER
+    if isinstance(error, ServiceError) and error.status in GATEWAYS:
+        return Verdict.LOST
+    return next(verdict for kind, verdict in VERDICTS if isinstance(error, kind))
+
+
 class Queue:
-    """Hands out calls one at a time, each with its price reserved.
+    """Hands out calls one at a time, each with its price reserved: those put back, then the plan's.
 
-    Parameters
-    ----------
-    calls
-        The plan's, read one by one.
-    budget
-        What may be spent.
-    only_free
-        Told once when the budget is used up: the plan then gives only calls that cost nothing.
-
-    Attributes
-    ----------
-    stopped, stopped_by
-        Why no more calls are handed out, and the error behind it; None while they are.
+    `only_free` is told once when the budget is used up: the plan then gives only calls that cost nothing.
+    `stopped` and `stopped_by` are why no more calls are handed out, and the error behind it.
     """
 
     def __init__(self, calls: Iterator[Call], budget: Budget, only_free: Callable[[], None]) -> None:
@@ -73,7 +108,14 @@ class Queue:
 
     async def take(self) -> Call | None:
         """Return the next call as soon as there is one; None when there will be none, or after a change."""
-        call = self._next()
+        call: Call | None = None
+        if self._later and self._later[0][0] <= time.monotonic():
+            call = heapq.heappop(self._later)[2]
+        elif self._front:
+            call = self._front.popleft()
+        elif not self._is_read:
+            call = next(self._calls, None)
+            self._is_read = call is None
         if call is None:
             if not self.is_over:
                 await self.changed(self._later[0][0] - time.monotonic() if self._later else None)
@@ -99,10 +141,9 @@ class Queue:
 
     async def changed(self, timeout_s: float | None = None) -> None:
         """Wait until a call ended or came back, or for so long."""
-        event = self._changed
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                await event.wait()
+                await self._changed.wait()
 
     def back(self, call: Call, delay_s: float = 0.0) -> None:
         """Put a call back that was taken: to the front, or for later."""
@@ -112,33 +153,16 @@ class Queue:
             self._front.append(call)
         self.done()
 
-    def add(self, call: Call) -> None:
-        """Put a call that is not in the plan to the front."""
-        self._front.append(call)
-        self._wake()
-
-    def done(self) -> None:
-        """Note that a call that was taken is not under way any more."""
+    def done(self, instead: Iterable[Call] = ()) -> None:
+        """Note that a call that was taken is not under way any more; new ones may come instead."""
+        self._front.extend(instead)
         self._out -= 1
-        self._wake()
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     def stop(self, reason: StopReason, error: SpeechframeError | None = None) -> None:
         """Hand out no more calls; what is under way ends."""
         if self.stopped is None:
             self.stopped, self.stopped_by = reason, error
-            self._wake()
-
-    def _next(self) -> Call | None:
-        if self.stopped is not None:
-            return None
-        if self._later and self._later[0][0] <= time.monotonic():
-            return heapq.heappop(self._later)[2]
-        if self._front:
-            return self._front.popleft()
-        call = None if self._is_read else next(self._calls, None)
-        self._is_read = call is None
-        return call
-
-    def _wake(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
+            self._changed.set()
+            self._changed = asyncio.Event()
