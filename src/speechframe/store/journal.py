@@ -181,20 +181,23 @@ def read_contents(folder: Folder, *numbers: int) -> Contents:
     """
     contents, header = Contents(), {}
     for number in numbers:
-        data = folder.inside(_lines(number)).read_bytes()
-        for line in map(loads, data[: data.rfind(b"\n") + 1].splitlines()):
-            if "header" in line:
-                header = line["header"]
-            elif "sent" in line:
-                contents.open[line["sent"]["call"]] = (line["sent"], None)
-            elif "kept" in line:
-                contents.rows.append(line["kept"])
-            elif "noted" in line:
-                sent, _ = contents.open[line["noted"]["call"]]
-                contents.open[sent["call"]] = (sent, base64.b64decode(line["noted"]["data"]))
-            else:
-                sent, _ = contents.open.pop(line["ended"]["call"])
-                _add_ended(contents, header, sent, line["ended"], line["rows"])
+        with folder.inside(_lines(number)).open("rb") as file:
+            for text in file:
+                if not text.endswith(b"\n"):
+                    break  # torn, or still being written
+                line = loads(text)
+                if "header" in line:
+                    header = line["header"]
+                elif "sent" in line:
+                    contents.open[line["sent"]["call"]] = (line["sent"], None)
+                elif "kept" in line:
+                    contents.rows.append(line["kept"])
+                elif "noted" in line:
+                    sent, _ = contents.open[line["noted"]["call"]]
+                    contents.open[sent["call"]] = (sent, base64.b64decode(line["noted"]["data"]))
+                else:
+                    sent, _ = contents.open.pop(line["ended"]["call"])
+                    _add_ended(contents, header, sent, line["ended"], line["rows"])
     return contents
 
 

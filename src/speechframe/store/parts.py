@@ -30,8 +30,8 @@ from speechframe.store.schema import (
     part_schema,
 )
 
-GROUP_ROWS, GROUP_BYTES = 64, 32 << 20
-"""Of a row group: what has to be read to hear one clip."""
+GROUP_ROWS, GROUP_BYTES = 64, 2 << 20
+"""Of a row group: what has to be read to hear one clip. Writing one takes three times its memory."""
 
 PARTS, FAILED, ATTEMPTS = "parts", "failed", "attempts"
 
@@ -62,6 +62,8 @@ def cut(folder: Folder, number: int, columns: pa.Schema) -> None:
         # Else an earlier process cut the segment, and was killed while it removed it.
         if not folder.exists(file_name(ATTEMPTS, number)):
             contents = journal.read_contents(folder, number)
+            attempts = table_of(contents.attempts, LEDGER)
+            contents.attempts.clear()  # what is written then needs the memory
             finished = [row for row in contents.rows if row["status"] in FINISHED]
             others = [row for row in contents.rows if row["status"] not in FINISHED]
             schema = part_schema(columns)
@@ -70,12 +72,11 @@ def cut(folder: Folder, number: int, columns: pa.Schema) -> None:
             for kind, rows, kept in ((PARTS, finished, schema), (FAILED, others, failed_schema)):
                 if rows:
                     _write(folder, file_name(kind, number), kept, record_batches(folder, number, rows, kept))
-            if contents.rows or contents.attempts:
+            if contents.rows or attempts.num_rows:
                 keys = "".join([row["request_key"] for row in [*others, *finished]])
                 codes = [STATUSES.index(row["status"]) for row in [*others, *finished]]
                 note = base64.b64encode(bytes.fromhex(keys) + bytes(codes)).decode()
-                attempts = [table_of(contents.attempts, LEDGER)]
-                _write(folder, file_name(ATTEMPTS, number), LEDGER, attempts, **{RECORDS: note})
+                _write(folder, file_name(ATTEMPTS, number), LEDGER, [attempts], **{RECORDS: note})
         journal.remove_segment(folder, number)
     # What writing took stays with Arrow's pool otherwise: 30 MB of 60 KB answers.
     pa.default_memory_pool().release_unused()
