@@ -19,15 +19,14 @@ from speechframe.batch.estimate import Estimate
 from speechframe.batch.options import Options
 from speechframe.store import parts
 from speechframe.store.cache import Cache
-from speechframe.store.folder import Folder, storing
+from speechframe.store.folder import Folder, Manifest, TableEntry, storing
 from speechframe.store.journal import dumps, loads
-from speechframe.store.keys import KEY_BYTES, call_key
-from speechframe.store.manifest import Manifest, TableEntry
 from speechframe.store.records import read_snapshot
 from speechframe.store.schema import (
     BASE_KEY,
     CHARGED_UNKNOWN,
     FINISHED,
+    KEY_BYTES,
     NOTED,
     PRICE,
     REQUEST,
@@ -35,6 +34,7 @@ from speechframe.store.schema import (
     TAGS,
     TAKE,
     Row,
+    call_key,
 )
 
 Keys = Any

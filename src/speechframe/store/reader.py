@@ -17,9 +17,8 @@ import pyarrow.parquet as pq
 from speechframe.audio.clip import Clip
 from speechframe.errors import StoreError
 from speechframe.spec.speech import Format
-from speechframe.store import ledger, parts, reviews
-from speechframe.store.folder import Folder
-from speechframe.store.manifest import Manifest, read_manifest
+from speechframe.store import parts, records, reviews
+from speechframe.store.folder import Folder, Manifest, read_manifest
 from speechframe.store.records import Snapshot, hex_keys, read_snapshot, reading
 from speechframe.store.remote import open_folder
 from speechframe.store.rows import OUR_ROW_ID, Joined, Rows, Selection
@@ -206,7 +205,7 @@ class StoredRun(Rows):
     @property
     def ledger(self) -> "pd.DataFrame":
         """Every attempt and what it cost, by time; never text."""
-        frame: pd.DataFrame = ledger.ledger(self.folder).to_pandas(maps_as_pydicts="strict")
+        frame: pd.DataFrame = records.ledger(self.folder).to_pandas(maps_as_pydicts="strict")
         return frame
 
     @property
@@ -224,7 +223,7 @@ class StoredRun(Rows):
         elif "translated_text" in self._kept.names:
             texts = self._values("translated_text")
             sizes["translated_characters"] = sum(len(text or "") for (text,) in texts)
-        spent = ledger.ledger(self.folder).select(["status", "credits"])
+        spent = records.ledger(self.folder).select(["status", "credits"])
         states: Any = spent.column("status").value_counts()
         attempts = Counter({state["values"]: state["counts"] for state in states.to_pylist()})
         calls = self.snapshot().index.counts()
@@ -235,7 +234,7 @@ class StoredRun(Rows):
             **sizes,
             "credits": round(pc.sum(spent.column("credits")).as_py() or 0.0, 3),
             "attempts": attempts.total() - attempts["settled"],
-            "retries": sum(attempts[status] for status in ledger.FAILED_STATUSES) - lost,
+            "retries": sum(attempts[status] for status in records.FAILED_STATUSES) - lost,
         }
 
     def verify(self) -> list[Problem]:

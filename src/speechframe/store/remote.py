@@ -22,8 +22,7 @@ from tenacity.wait import wait_random_exponential
 
 from speechframe.errors import RunLocked, StoreError
 from speechframe.settings.typed import expanded, is_address
-from speechframe.store.folder import Folder, storing, this_process
-from speechframe.store.manifest import FILE as RUN_FILE
+from speechframe.store.folder import RUN_FILE, Folder, storing, this_process
 
 HOLDER, TOKEN = "lock.json", "token"
 

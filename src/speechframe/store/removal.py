@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from speechframe.errors import NotARun, RunMismatch, StoreError
-from speechframe.store.folder import HOLDER, LOCK, Folder, storing
+from speechframe.store.folder import HOLDER, LOCK, RUN_FILE, Folder, read_manifest, storing
 from speechframe.store.journal import LOG
-from speechframe.store.manifest import FILE, read_manifest
 from speechframe.store.parts import ATTEMPTS, FAILED, PARTS
 from speechframe.store.records import WORDS_FOLDER
 from speechframe.store.reviews import FILE as REVIEWS
@@ -62,7 +61,7 @@ def remove_run(folder: Folder) -> list[str]:
             for name in (*_TABLE_FOLDERS, LOG, CLIPS_FOLDER):
                 _remove_empty(path / name)
             # Last what makes a folder a run, and then what keeps others from writing to it.
-            for name in (FILE, HOLDER, LOCK):
+            for name in (RUN_FILE, HOLDER, LOCK):
                 (path / name).unlink(missing_ok=True)
         left = sorted(_files(path))
         _remove_empty(path)

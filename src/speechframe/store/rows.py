@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from speechframe.errors import StoreError
-from speechframe.store.manifest import TableEntry
+from speechframe.store.folder import TableEntry
 from speechframe.store.records import Snapshot, by_group, group_starts, hex_keys, of_takes, reading
 from speechframe.store.schema import AUDIO, BASE_KEY, BOOKKEEPING, PREFIX, PROBLEM, ROW_ID, TAKE, WORDS
 

@@ -23,7 +23,7 @@ from speechframe.spec.billing import CREDIT, PRICES, convert_millicredits
 from speechframe.spec.changer import ConvertRequest
 from speechframe.spec.check import FieldProblem, shown
 from speechframe.spec.speech import Format
-from speechframe.store.manifest import FILE as MANIFEST_FILE
+from speechframe.store.folder import RUN_FILE as MANIFEST_FILE
 from speechframe.tables.columns import Column, problem
 from speechframe.verbs.clips import AUDIO_SUFFIXES, ClipTaker
 from speechframe.verbs.spoken import SpokenBackend
