@@ -184,10 +184,6 @@ class TableEntry:
     """Our columns that the caller's table has already, under whatever name: shown only when asked for."""
     invalid: int = 0  # rows that cannot be sent
 
-    def name_of(self, column: str) -> str:
-        """Return what our column is called in this table."""
-        return self.names.get(column, column)
-
 
 @dataclass
 class Manifest:

@@ -158,7 +158,9 @@ def record_batches(
     """
     group: list[Row] = []
     size = 0
-    blobs = journal.blobs_of(folder, number) if AUDIO in schema.names else None
+    blobs = None
+    if AUDIO in schema.names:
+        blobs = os.open(journal.file_of(folder, number, journal.BYTES), os.O_RDONLY)
     try:
         for row in rows:
             place = row.get(AUDIO)

@@ -62,7 +62,8 @@ class StoredRun(Rows):
     @property
     def place(self) -> str:
         """The run's folder as people would type it in the folder they are in."""
-        with suppress(ValueError, OSError):  # not below it, at an address, or in a folder that is gone
+        # It is not below that one, at an address, or this process is in a folder that is gone.
+        with suppress(ValueError, AttributeError, OSError):
             return str(self.path.relative_to(Path.cwd()))
         return str(self.path)
 
@@ -136,8 +137,8 @@ class StoredRun(Rows):
         if not audio or audio["bytes"] is None:
             raise KeyError(f"the call {request_key!r} has no audio")
         told = found.get(WORDS)
-        if told is None and snapshot.words is not None:
-            told = snapshot.words.of([request_key])[0].as_py()
+        if told is None:
+            told = snapshot.words_of([request_key])[0].as_py()
         return Clip(
             audio=audio["bytes"],
             format=Format(found.get("format") or str(audio["path"]).rpartition(".")[2].upper()),

@@ -176,9 +176,22 @@ class Snapshot:
     _lock: Any = field(default_factory=threading.Lock)  # widgets read in several threads
 
     @cached_property
-    def words(self) -> "Words | None":
-        """The words that were found in the run's audio afterwards, if anybody looked for any."""
-        return Words(self.folder, self.words_files) if self.words_files else None
+    def _words(self) -> tuple[Index, Any]:
+        tables = [WORDS_SCHEMA.empty_table()]
+        for file in self.words_files:
+            with reading(self.folder, name := f"{WORDS_FOLDER}/{file}"):
+                table = pq.read_table(self.folder.source(name)).select(WORDS_SCHEMA.names)
+                tables.append(table.cast(WORDS_SCHEMA))
+        keys, words = pa.concat_tables(tables).columns
+        codes = np.full(len(keys), CODES[DONE], np.uint8)
+        return Index({0: (packed(keys.combine_chunks()), codes)}), words
+
+    def words_of(self, keys: Any) -> Any:
+        """Return the words found afterwards in each call's audio: null where nobody looked for any."""
+        index, words = self._words
+        positions = index.find(keys)
+        wanted: Any = pa.array(positions, mask=positions < 0)
+        return words.take(wanted).combine_chunks()
 
     def take(self, positions: Numbers, schema: pa.Schema) -> pa.Table:
         """Return these columns of the records at some positions of the index; a row of nulls for -1."""
@@ -257,9 +270,9 @@ def read_snapshot(folder: Folder, before: Snapshot | None = None) -> Snapshot:
 
     def read() -> Snapshot:
         # First the journal: what leaves it later is found in parts.
-        live, log = journal.segments(folder), folder.work / journal.LOG
+        live = journal.segments(folder)
         cut, words = {*parts.cut_numbers(folder)}, folder.names(WORDS_FOLDER)
-        sizes = {n: (log / f"{n:06d}.jsonl").stat().st_size for n in live if n not in cut}
+        sizes = {n: journal.file_of(folder, n, journal.LINES).stat().st_size for n in live if n not in cut}
         state = cut, sizes, words
         if before is not None and before.state == state:
             return before
@@ -278,25 +291,6 @@ def read_snapshot(folder: Folder, before: Snapshot | None = None) -> Snapshot:
         return Snapshot(folder, Index(notes | recent), notes, rows, words, state)
 
     return read_while_it_is_cut(folder, read)
-
-
-class Words:
-    """The words that were found in a run's audio afterwards, in one file or more."""
-
-    def __init__(self, folder: Folder, files: Sequence[str]) -> None:
-        tables = []
-        for file in files:
-            with reading(folder, name := f"{WORDS_FOLDER}/{file}"):
-                table = pq.read_table(folder.source(name)).select(WORDS_SCHEMA.names)
-                tables.append(table.cast(WORDS_SCHEMA))
-        keys, self._words = pa.concat_tables(tables).columns
-        self._index = Index({0: (packed(keys.combine_chunks()), np.full(len(keys), CODES[DONE], np.uint8))})
-
-    def of(self, keys: Any) -> Any:
-        """Return the words found in each call's audio: null where nobody looked for any."""
-        positions = self._index.find(keys)
-        wanted: Any = pa.array(positions, mask=positions < 0)
-        return self._words.take(wanted).combine_chunks()
 
 
 def read_note(folder: Folder, number: int) -> Note:

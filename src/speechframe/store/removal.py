@@ -21,24 +21,9 @@ _OURS = re.compile(
 
 
 def remove_run(folder: Folder) -> list[str]:
-    """Remove a run's files, and its folder when nothing else is in it.
+    """Remove a run's files, and its folder when nothing else is in it; return what others wrote, and is left.
 
-    Links are never followed, and stay. What was not removed because of an error is still a run, so it can be
-    tried again.
-
-    Returns
-    -------
-    list of str
-        What was left, because this package did not write it: names below the folder.
-
-    Raises
-    ------
-    NotARun, RunMismatch
-        When it is no run, or one of another layout.
-    RunLocked
-        When another process writes to it.
-    StoreError
-        When the folder is a link or an address, or a file cannot be removed.
+    Links are never followed, and stay. After an error it is still a run, so that it can be tried again.
     """
     path = folder.path
     if folder.work != path:

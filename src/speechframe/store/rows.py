@@ -117,8 +117,8 @@ class Joined:
                 ours[name] = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
         if "error_message" in ours:
             ours["error_message"] = pc.coalesce(ours["error_message"], rows.column(PROBLEM))
-        if WORDS in ours and self._snapshot.words is not None:
-            _add_words(ours, self._snapshot.words.of(ours["request_key"]))
+        if WORDS in ours and self._snapshot.words_files:
+            _add_words(ours, self._snapshot.words_of(ours["request_key"]))
         names = self.schema.names
         columns = [ours[self._ours[n]] if n in self._ours else rows.column(n) for n in names]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
