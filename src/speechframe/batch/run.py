@@ -42,6 +42,7 @@ from speechframe.store.folder import Folder, read_manifest, user_name
 from speechframe.store.journal import Journal
 from speechframe.store.month import MonthFile
 from speechframe.store.reader import StoredRun
+from speechframe.store.records import spent_by_month
 from speechframe.store.remote import open_folder
 from speechframe.store.reviews import REJECT
 from speechframe.store.schema import (
@@ -467,7 +468,7 @@ class _Going:
         rules = self._rules
         if self._limit is None and rules.max_credits_per_month is None:
             return Budget(None, 0)
-        spent = parts.spent_by_month(self._folder)
+        spent = spent_by_month(self._folder)
         month = None
         if rules.max_credits_per_month is not None:
             account = f"{self._manifest.service}/{self._opened.key_fingerprint}"

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from speechframe.errors import StoreError
 from speechframe.store import journal
 from speechframe.store.folder import Folder, storing
 from speechframe.store.schema import (
@@ -128,25 +127,6 @@ def failures(folder: Folder) -> dict[str, Row]:
                 found.pop(row["request_key"], None)
                 found[row["request_key"]] = row
     return found
-
-
-def spent_by_month(folder: Folder) -> dict[str, int]:
-    """Return what all attempts of a run have cost, by its ledger, in thousandths of a credit.
-
-    StoreError when a file of the ledger is missing: what was spent cannot be told then.
-    """
-    names, columns = folder.names(ATTEMPTS), ["time", "credits"]
-    if lost := [name for name in folder.names(PARTS) if name not in names]:
-        raise StoreError(
-            f"{folder.path}: {ATTEMPTS}/{lost[0]} is missing, so what the run has spent is not known and a "
-            "limit cannot be kept; put the file back, or resume with max_credits=inf where no rule forbids it"
-        )
-    with storing(folder, "reading the ledger"):
-        tables = [pq.read_table(folder.source(f"{ATTEMPTS}/{name}"), columns=columns) for name in names]
-    spent = pa.concat_tables([LEDGER.empty_table().select(columns), *tables])
-    spent = spent.append_column("month", pc.strftime(spent["time"], "%Y-%m"))
-    sums = spent.group_by("month").aggregate([("credits", "sum")]).to_pylist()
-    return {row["month"]: round(1000 * (row["credits_sum"] or 0.0)) for row in sums}
 
 
 def record_batches(

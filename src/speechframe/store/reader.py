@@ -224,7 +224,7 @@ class StoredRun(Rows):
         elif "translated_text" in self._kept.names:
             texts = self._values("translated_text")
             sizes["translated_characters"] = sum(len(text or "") for (text,) in texts)
-        spent = records.ledger(self.folder).select(["status", "credits"])
+        spent = records.ledger(self.folder, ["time", "status", "credits"])
         states: Any = spent.column("status").value_counts()
         attempts = Counter({state["values"]: state["counts"] for state in states.to_pylist()})
         calls = self.snapshot().index.counts()

@@ -331,14 +331,14 @@ FAILED_STATUSES = frozenset({"failed", "charged_unknown", "retried"})
 
 
 def attempts(
-    folder: Folder, columns: Sequence[str] | None = None, *, known: Collection[int] = ()
+    folder: Folder, columns: Sequence[str], *, known: Collection[int] = ()
 ) -> Iterator[tuple[int | None, pa.Table]]:
     """Yield the attempts that have ended, a segment at a time, the oldest first, in the order of their ends.
 
     Each comes with the segment's number, None while it may still grow. Segments whose number is `known` are
     left out. `columns` are some of :data:`LEDGER`.
     """
-    schema = LEDGER if columns is None else pa.schema([LEDGER.field(name) for name in columns])
+    schema = pa.schema([LEDGER.field(name) for name in columns])
 
     def segments() -> tuple[list[int], list[journal.Contents]]:
         # First the journal: what leaves it later is found in parts.
@@ -357,6 +357,25 @@ def attempts(
         yield None, pa.Table.from_batches([parts.table_of(contents.attempts, schema)], schema)
 
 
-def ledger(folder: Folder) -> pa.Table:
+def ledger(folder: Folder, columns: Sequence[str] = LEDGER.names) -> pa.Table:
     """Return every attempt that has ended, by the time it was sent."""
-    return pa.concat_tables([LEDGER.empty_table(), *(table for _, table in attempts(folder))]).sort_by("time")
+    tables = [LEDGER.empty_table().select(columns), *(table for _, table in attempts(folder, columns))]
+    return pa.concat_tables(tables).sort_by("time")
+
+
+def spent_by_month(folder: Folder) -> dict[str, int]:
+    """Return what all attempts of a run have cost, in thousandths of a credit.
+
+    StoreError when a file of the ledger is missing: what was spent cannot be told then.
+    """
+    names, columns = folder.names(parts.ATTEMPTS), ["time", "credits"]
+    if lost := [name for name in folder.names(parts.PARTS) if name not in names]:
+        raise StoreError(
+            f"{folder.path}: {parts.ATTEMPTS}/{lost[0]} is missing, so what the run has spent is not known "
+            "and a limit cannot be kept; put the file back, or resume with max_credits=inf where no rule "
+            "forbids it"
+        )
+    spent = ledger(folder, columns)
+    spent = spent.append_column("month", pc.strftime(spent["time"], "%Y-%m"))
+    sums = spent.group_by("month").aggregate([("credits", "sum")]).to_pylist()
+    return {row["month"]: round(1000 * (row["credits_sum"] or 0.0)) for row in sums}
