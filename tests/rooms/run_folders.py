@@ -8,10 +8,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from speechframe.store import journal, parts
-from speechframe.store.folder import Folder
-from speechframe.store.keys import call_key
-from speechframe.store.manifest import Manifest, TableEntry, described
-from speechframe.store.schema import AUDIO_TYPE, BASE_KEY, INPUT_COLUMNS, ROW_ID, TAKE, WORDS_TYPE, columns
+from speechframe.store.folder import Folder, Manifest, TableEntry, described
+from speechframe.store.schema import (
+    AUDIO_TYPE,
+    BASE_KEY,
+    INPUT_COLUMNS,
+    ROW_ID,
+    TAKE,
+    WORDS_TYPE,
+    call_key,
+    columns,
+)
 
 COLUMNS = columns(
     text=pa.string(),

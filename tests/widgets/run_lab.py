@@ -5,8 +5,7 @@ import pyarrow.parquet as pq
 
 from speechframe.batch.live import Run
 from speechframe.store import journal, parts
-from speechframe.store.folder import Folder
-from speechframe.store.manifest import Manifest, TableEntry, described
+from speechframe.store.folder import Folder, Manifest, TableEntry, described
 from speechframe.store.schema import BASE_KEY, INPUT_COLUMNS, ROW_ID, TAKE
 from speechframe.verbs.service import SpokenBackend
 from speechframe.verbs.translate import COLUMNS as TRANSLATED

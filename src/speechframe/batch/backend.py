@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from speechframe.errors import SpeechframeError
 from speechframe.spec.check import FieldProblem
-from speechframe.store.keys import KEY_BYTES, PERSON, call_key
+from speechframe.store.schema import KEY_BYTES, PERSON, call_key
 
 
 @dataclass(frozen=True, slots=True)

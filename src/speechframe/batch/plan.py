@@ -19,15 +19,14 @@ from speechframe.batch.estimate import Estimate
 from speechframe.batch.options import Options
 from speechframe.store import parts
 from speechframe.store.cache import Cache
-from speechframe.store.folder import Folder, storing
+from speechframe.store.folder import Folder, Manifest, TableEntry, storing
 from speechframe.store.journal import dumps, loads
-from speechframe.store.keys import KEY_BYTES, call_key
-from speechframe.store.manifest import Manifest, TableEntry
-from speechframe.store.records import read_snapshot
+from speechframe.store.records import read_snapshot, spent_by_month
 from speechframe.store.schema import (
     BASE_KEY,
     CHARGED_UNKNOWN,
     FINISHED,
+    KEY_BYTES,
     NOTED,
     PRICE,
     REQUEST,
@@ -35,6 +34,7 @@ from speechframe.store.schema import (
     TAGS,
     TAKE,
     Row,
+    call_key,
 )
 
 Keys = Any
@@ -169,7 +169,7 @@ def plan(
     todo &= ~cached
     free = todo & among(table.keys, as_keys_of(due))
     price = int(table.prices[todo & ~free].sum())
-    spent = 0 if limit is None else sum(parts.spent_by_month(folder).values())
+    spent = 0 if limit is None else sum(spent_by_month(folder).values())
     estimate = Estimate(
         rows=table.entry.rows,
         unique=int(first.sum()),

@@ -29,12 +29,21 @@ from speechframe.batch.backend import Backend, Opened
 from speechframe.batch.options import Options
 from speechframe.batch.plan import NO_KEY, CheckedTable, keys_of_takes, written
 from speechframe.errors import InvalidRows, RunMismatch, StoreError
-from speechframe.store.folder import Folder, storing
+from speechframe.store.folder import RUN_FILE as FILE
+from speechframe.store.folder import Folder, Manifest, TableEntry, described, read_manifest, storing
 from speechframe.store.journal import dumps
-from speechframe.store.keys import KEY_BYTES, PERSON
-from speechframe.store.manifest import FILE, Manifest, TableEntry, described, read_manifest
 from speechframe.store.remote import open_folder
-from speechframe.store.schema import BASE_KEY, INPUT_COLUMNS, PREFIX, PRICE, ROW_ID, TAKE, part_schema
+from speechframe.store.schema import (
+    BASE_KEY,
+    INPUT_COLUMNS,
+    KEY_BYTES,
+    PERSON,
+    PREFIX,
+    PRICE,
+    ROW_ID,
+    TAKE,
+    part_schema,
+)
 from speechframe.tables.columns import Column, our_names, problem, rows
 from speechframe.tables.table import Table, resolve
 

@@ -37,12 +37,12 @@ from speechframe.settings.rules import cache_rules, spending_rules
 from speechframe.slots import shared_folder
 from speechframe.store import parts
 from speechframe.store.cache import Cache, open_cache
-from speechframe.store.folder import Folder, user_name
+from speechframe.store.folder import RUN_FILE as FILE
+from speechframe.store.folder import Folder, read_manifest, user_name
 from speechframe.store.journal import Journal
-from speechframe.store.keys import KEY_BYTES, call_key
-from speechframe.store.manifest import FILE, read_manifest
 from speechframe.store.month import MonthFile
 from speechframe.store.reader import StoredRun
+from speechframe.store.records import spent_by_month
 from speechframe.store.remote import open_folder
 from speechframe.store.reviews import REJECT
 from speechframe.store.schema import (
@@ -50,11 +50,13 @@ from speechframe.store.schema import (
     CHARGED_UNKNOWN,
     FAILED,
     FINISHED,
+    KEY_BYTES,
     NOTED,
     PACK,
     REQUEST,
     ROW_ID,
     StopReason,
+    call_key,
 )
 from speechframe.tables.columns import Source, column_of, problem
 from speechframe.tables.table_input import Table, open_table
@@ -466,7 +468,7 @@ class _Going:
         rules = self._rules
         if self._limit is None and rules.max_credits_per_month is None:
             return Budget(None, 0)
-        spent = parts.spent_by_month(self._folder)
+        spent = spent_by_month(self._folder)
         month = None
         if rules.max_credits_per_month is not None:
             account = f"{self._manifest.service}/{self._opened.key_fingerprint}"

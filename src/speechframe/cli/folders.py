@@ -180,7 +180,7 @@ def _problems(folder: str) -> "tuple[str, list[Problem]]":
 
 
 def _unreadable(error: SpeechframeError) -> "Problem":
-    from speechframe.store.manifest import FILE
+    from speechframe.store.folder import RUN_FILE as FILE
     from speechframe.store.verify import Problem
 
     return Problem(FILE, None, str(error))

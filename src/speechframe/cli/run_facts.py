@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from speechframe.batch.live import open_run
 from speechframe.errors import StoreError
-from speechframe.store.manifest import FILE
+from speechframe.store.folder import RUN_FILE as FILE
 from speechframe.store.schema import FINISHED
 
 DAMAGED = "damaged"

@@ -183,12 +183,7 @@ class Cache:
                 removed += is_entry
             else:
                 kept += is_entry
-        return {
-            "entries": removed,
-            "bytes_freed": before - left,
-            "entries_left": kept,
-            "bytes_left": left,
-        }
+        return {"entries": removed, "bytes_freed": before - left, "entries_left": kept, "bytes_left": left}
 
     def _path(self, key: str) -> Path:
         """Return the path of an entry; StoreError where a link leads elsewhere, or for another name."""
@@ -225,15 +220,10 @@ def open_cache(
     max_gb: float | None = None,
     max_age_days: float | None = None,
 ) -> Cache | None:
-    """Return the cache a run is to use, or None.
+    """Return the cache that a run uses by its option ``cache``; the other arguments are of the settings.
 
-    Parameters
-    ----------
-    option
-        The run option ``cache``: a folder; True for the one of the settings, else the user's own; False for
-        none; None for the one of the settings, if they name one.
-    folder, max_gb, max_age_days
-        ``cache``, ``cache_max_gb`` and ``cache_max_age_days`` of the settings.
+    It is a folder; True for the one of the settings, else the user's own; False for none; None for the one of
+    the settings, if they name one.
     """
     if option is None or option is True:
         option = folder or (default_cache_folder() if option else None)

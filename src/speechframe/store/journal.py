@@ -16,6 +16,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from speechframe.store.folder import Folder, storing
@@ -38,7 +39,7 @@ else:
 MOST_ROWS, MOST_BYTES = 2048, 64 << 20
 """A segment that has so many is full."""
 
-LOG = "log"
+LOG, LINES, BYTES = "log", "jsonl", "bytes"
 
 
 @dataclass(slots=True)
@@ -69,8 +70,8 @@ class Journal:
         with storing(self._folder, "writing the journal"):
             self._folder.inside(LOG).mkdir(parents=True, exist_ok=True)
             # The lines are made first and removed last: where they are, there is a segment.
-            self._lines = os.open(self._folder.inside(_lines(number)), flags, 0o644)
-            self._blobs = os.open(self._folder.inside(_blobs(number)), flags, 0o644)
+            self._lines = os.open(file_of(self._folder, number, LINES), flags, 0o644)
+            self._blobs = os.open(file_of(self._folder, number, BYTES), flags, 0o644)
         self._files: tuple[int, ...] = self._blobs, self._lines  # in the order in which they are synced
         header = dumps({"header": self._header}) + b"\n"
         self._write(self._lines, b"".join([header, *chain.from_iterable(self._open.values())]))
@@ -172,29 +173,26 @@ class Contents:
 
 
 def read_contents(folder: Folder, *numbers: int) -> Contents:
-    """Return what segments tell so far, whoever writes to them; several are given in their order.
-
-    Raises
-    ------
-    FileNotFoundError
-        When one has become a part meanwhile.
-    """
+    """Return what segments, in their order, tell so far; FileNotFoundError when one has become a part."""
     contents, header = Contents(), {}
     for number in numbers:
-        data = folder.inside(_lines(number)).read_bytes()
-        for line in map(loads, data[: data.rfind(b"\n") + 1].splitlines()):
-            if "header" in line:
-                header = line["header"]
-            elif "sent" in line:
-                contents.open[line["sent"]["call"]] = (line["sent"], None)
-            elif "kept" in line:
-                contents.rows.append(line["kept"])
-            elif "noted" in line:
-                sent, _ = contents.open[line["noted"]["call"]]
-                contents.open[sent["call"]] = (sent, base64.b64decode(line["noted"]["data"]))
-            else:
-                sent, _ = contents.open.pop(line["ended"]["call"])
-                _add_ended(contents, header, sent, line["ended"], line["rows"])
+        with file_of(folder, number, LINES).open("rb") as file:
+            for text in file:
+                if not text.endswith(b"\n"):
+                    break  # torn, or still being written
+                line = loads(text)
+                if "header" in line:
+                    header = line["header"]
+                elif "sent" in line:
+                    contents.open[line["sent"]["call"]] = (line["sent"], None)
+                elif "kept" in line:
+                    contents.rows.append(line["kept"])
+                elif "noted" in line:
+                    sent, _ = contents.open[line["noted"]["call"]]
+                    contents.open[sent["call"]] = (sent, base64.b64decode(line["noted"]["data"]))
+                else:
+                    sent, _ = contents.open.pop(line["ended"]["call"])
+                    _add_ended(contents, header, sent, line["ended"], line["rows"])
     return contents
 
 
@@ -214,23 +212,15 @@ def _add_ended(contents: Contents, header: Row, sent: Row, ended: Row, rows: Seq
 
 def segments(folder: Folder) -> list[int]:
     """Return the numbers of the segments in the journal, the oldest first."""
-    return sorted(int(path.stem) for path in folder.inside(LOG).glob("*.jsonl"))
-
-
-def blobs_of(folder: Folder, number: int) -> int:
-    """Return a descriptor of a segment's bytes, to be closed."""
-    return os.open(folder.inside(_blobs(number)), os.O_RDONLY)
+    return sorted(int(path.stem) for path in folder.inside(LOG).glob(f"*.{LINES}"))
 
 
 def remove_segment(folder: Folder, number: int) -> None:
     """Remove a segment that has become a part."""
-    folder.inside(_blobs(number)).unlink(missing_ok=True)
-    folder.inside(_lines(number)).unlink(missing_ok=True)
+    for kind in (BYTES, LINES):
+        file_of(folder, number, kind).unlink(missing_ok=True)
 
 
-def _lines(number: int) -> str:
-    return f"{LOG}/{number:06d}.jsonl"
-
-
-def _blobs(number: int) -> str:
-    return f"{LOG}/{number:06d}.bytes"
+def file_of(folder: Folder, number: int, kind: str) -> Path:
+    """Return the path of a file of a segment."""
+    return folder.inside(f"{LOG}/{number:06d}.{kind}")

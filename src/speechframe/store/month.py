@@ -23,10 +23,7 @@ class MonthFile:
 
     A running process may spend what it was allotted without asking again. One that is killed keeps all of
     its allotment, so the sum is never too low; :meth:`correct` puts that right when its run is opened again.
-
-    `account` tells this key of this service from others, without being the key; `run` is the run's id. The
-    folder has the files of all keys, and is made when missing. All methods raise StoreError when the file
-    cannot be used.
+    `account` tells this key of this service from others, without being the key; `run` is the run's id.
     """
 
     def __init__(self, folder: Path, account: str, run: str) -> None:

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from speechframe.errors import StoreError
 from speechframe.store import journal
 from speechframe.store.folder import Folder, storing
 from speechframe.store.schema import (
@@ -30,8 +29,8 @@ from speechframe.store.schema import (
     part_schema,
 )
 
-GROUP_ROWS, GROUP_BYTES = 64, 32 << 20
-"""Of a row group: what has to be read to hear one clip."""
+GROUP_ROWS, GROUP_BYTES = 64, 2 << 20
+"""Of a row group: what has to be read to hear one clip. Writing one takes three times its memory."""
 
 PARTS, FAILED, ATTEMPTS = "parts", "failed", "attempts"
 
@@ -62,6 +61,8 @@ def cut(folder: Folder, number: int, columns: pa.Schema) -> None:
         # Else an earlier process cut the segment, and was killed while it removed it.
         if not folder.exists(file_name(ATTEMPTS, number)):
             contents = journal.read_contents(folder, number)
+            attempts = table_of(contents.attempts, LEDGER)
+            contents.attempts.clear()  # what is written then needs the memory
             finished = [row for row in contents.rows if row["status"] in FINISHED]
             others = [row for row in contents.rows if row["status"] not in FINISHED]
             schema = part_schema(columns)
@@ -70,12 +71,11 @@ def cut(folder: Folder, number: int, columns: pa.Schema) -> None:
             for kind, rows, kept in ((PARTS, finished, schema), (FAILED, others, failed_schema)):
                 if rows:
                     _write(folder, file_name(kind, number), kept, record_batches(folder, number, rows, kept))
-            if contents.rows or contents.attempts:
+            if contents.rows or attempts.num_rows:
                 keys = "".join([row["request_key"] for row in [*others, *finished]])
                 codes = [STATUSES.index(row["status"]) for row in [*others, *finished]]
                 note = base64.b64encode(bytes.fromhex(keys) + bytes(codes)).decode()
-                attempts = [table_of(contents.attempts, LEDGER)]
-                _write(folder, file_name(ATTEMPTS, number), LEDGER, attempts, **{RECORDS: note})
+                _write(folder, file_name(ATTEMPTS, number), LEDGER, [attempts], **{RECORDS: note})
         journal.remove_segment(folder, number)
     # What writing took stays with Arrow's pool otherwise: 30 MB of 60 KB answers.
     pa.default_memory_pool().release_unused()
@@ -129,25 +129,6 @@ def failures(folder: Folder) -> dict[str, Row]:
     return found
 
 
-def spent_by_month(folder: Folder) -> dict[str, int]:
-    """Return what all attempts of a run have cost, by its ledger, in thousandths of a credit.
-
-    StoreError when a file of the ledger is missing: what was spent cannot be told then.
-    """
-    names, columns = folder.names(ATTEMPTS), ["time", "credits"]
-    if lost := [name for name in folder.names(PARTS) if name not in names]:
-        raise StoreError(
-            f"{folder.path}: {ATTEMPTS}/{lost[0]} is missing, so what the run has spent is not known and a "
-            "limit cannot be kept; put the file back, or resume with max_credits=inf where no rule forbids it"
-        )
-    with storing(folder, "reading the ledger"):
-        tables = [pq.read_table(folder.source(f"{ATTEMPTS}/{name}"), columns=columns) for name in names]
-    spent = pa.concat_tables([LEDGER.empty_table().select(columns), *tables])
-    spent = spent.append_column("month", pc.strftime(spent["time"], "%Y-%m"))
-    sums = spent.group_by("month").aggregate([("credits", "sum")]).to_pylist()
-    return {row["month"]: round(1000 * (row["credits_sum"] or 0.0)) for row in sums}
-
-
 def record_batches(
     folder: Folder, number: int, rows: Sequence[Row], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
@@ -157,7 +138,9 @@ def record_batches(
     """
     group: list[Row] = []
     size = 0
-    blobs = journal.blobs_of(folder, number) if AUDIO in schema.names else None
+    blobs = None
+    if AUDIO in schema.names:
+        blobs = os.open(journal.file_of(folder, number, journal.BYTES), os.O_RDONLY)
     try:
         for row in rows:
             place = row.get(AUDIO)

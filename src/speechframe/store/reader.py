@@ -17,9 +17,8 @@ import pyarrow.parquet as pq
 from speechframe.audio.clip import Clip
 from speechframe.errors import StoreError
 from speechframe.spec.speech import Format
-from speechframe.store import ledger, parts, reviews
-from speechframe.store.folder import Folder
-from speechframe.store.manifest import Manifest, read_manifest
+from speechframe.store import parts, records, reviews
+from speechframe.store.folder import Folder, Manifest, read_manifest
 from speechframe.store.records import Snapshot, hex_keys, read_snapshot, reading
 from speechframe.store.remote import open_folder
 from speechframe.store.rows import OUR_ROW_ID, Joined, Rows, Selection
@@ -63,7 +62,8 @@ class StoredRun(Rows):
     @property
     def place(self) -> str:
         """The run's folder as people would type it in the folder they are in."""
-        with suppress(ValueError, OSError):  # not below it, at an address, or in a folder that is gone
+        # It is not below that one, at an address, or this process is in a folder that is gone.
+        with suppress(ValueError, AttributeError, OSError):
             return str(self.path.relative_to(Path.cwd()))
         return str(self.path)
 
@@ -137,8 +137,8 @@ class StoredRun(Rows):
         if not audio or audio["bytes"] is None:
             raise KeyError(f"the call {request_key!r} has no audio")
         told = found.get(WORDS)
-        if told is None and snapshot.words is not None:
-            told = snapshot.words.of([request_key])[0].as_py()
+        if told is None:
+            told = snapshot.words_of([request_key])[0].as_py()
         return Clip(
             audio=audio["bytes"],
             format=Format(found.get("format") or str(audio["path"]).rpartition(".")[2].upper()),
@@ -206,7 +206,7 @@ class StoredRun(Rows):
     @property
     def ledger(self) -> "pd.DataFrame":
         """Every attempt and what it cost, by time; never text."""
-        frame: pd.DataFrame = ledger.ledger(self.folder).to_pandas(maps_as_pydicts="strict")
+        frame: pd.DataFrame = records.ledger(self.folder).to_pandas(maps_as_pydicts="strict")
         return frame
 
     @property
@@ -224,7 +224,7 @@ class StoredRun(Rows):
         elif "translated_text" in self._kept.names:
             texts = self._values("translated_text")
             sizes["translated_characters"] = sum(len(text or "") for (text,) in texts)
-        spent = ledger.ledger(self.folder).select(["status", "credits"])
+        spent = records.ledger(self.folder, ["time", "status", "credits"])
         states: Any = spent.column("status").value_counts()
         attempts = Counter({state["values"]: state["counts"] for state in states.to_pylist()})
         calls = self.snapshot().index.counts()
@@ -235,7 +235,7 @@ class StoredRun(Rows):
             **sizes,
             "credits": round(pc.sum(spent.column("credits")).as_py() or 0.0, 3),
             "attempts": attempts.total() - attempts["settled"],
-            "retries": sum(attempts[status] for status in ledger.FAILED_STATUSES) - lost,
+            "retries": sum(attempts[status] for status in records.FAILED_STATUSES) - lost,
         }
 
     def verify(self) -> list[Problem]:

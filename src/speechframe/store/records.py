@@ -23,8 +23,20 @@ import pyarrow.parquet as pq
 from speechframe.errors import StoreError
 from speechframe.store import journal, parts
 from speechframe.store.folder import Folder, storing
-from speechframe.store.keys import KEY_BYTES, call_key
-from speechframe.store.schema import AUDIO, DONE, FINISHED, INVALID, STATUSES, SUSPECT, WORDS, WORDS_TYPE, Row
+from speechframe.store.schema import (
+    AUDIO,
+    DONE,
+    FINISHED,
+    INVALID,
+    KEY_BYTES,
+    LEDGER,
+    STATUSES,
+    SUSPECT,
+    WORDS,
+    WORDS_TYPE,
+    Row,
+    call_key,
+)
 
 T = TypeVar("T")
 Numbers = npt.NDArray[np.int64]
@@ -164,9 +176,22 @@ class Snapshot:
     _lock: Any = field(default_factory=threading.Lock)  # widgets read in several threads
 
     @cached_property
-    def words(self) -> "Words | None":
-        """The words that were found in the run's audio afterwards, if anybody looked for any."""
-        return Words(self.folder, self.words_files) if self.words_files else None
+    def _words(self) -> tuple[Index, Any]:
+        tables = [WORDS_SCHEMA.empty_table()]
+        for file in self.words_files:
+            with reading(self.folder, name := f"{WORDS_FOLDER}/{file}"):
+                table = pq.read_table(self.folder.source(name)).select(WORDS_SCHEMA.names)
+                tables.append(table.cast(WORDS_SCHEMA))
+        keys, words = pa.concat_tables(tables).columns
+        codes = np.full(len(keys), CODES[DONE], np.uint8)
+        return Index({0: (packed(keys.combine_chunks()), codes)}), words
+
+    def words_of(self, keys: Any) -> Any:
+        """Return the words found afterwards in each call's audio: null where nobody looked for any."""
+        index, words = self._words
+        positions = index.find(keys)
+        wanted: Any = pa.array(positions, mask=positions < 0)
+        return words.take(wanted).combine_chunks()
 
     def take(self, positions: Numbers, schema: pa.Schema) -> pa.Table:
         """Return these columns of the records at some positions of the index; a row of nulls for -1."""
@@ -245,9 +270,9 @@ def read_snapshot(folder: Folder, before: Snapshot | None = None) -> Snapshot:
 
     def read() -> Snapshot:
         # First the journal: what leaves it later is found in parts.
-        live, log = journal.segments(folder), folder.work / journal.LOG
+        live = journal.segments(folder)
         cut, words = {*parts.cut_numbers(folder)}, folder.names(WORDS_FOLDER)
-        sizes = {n: (log / f"{n:06d}.jsonl").stat().st_size for n in live if n not in cut}
+        sizes = {n: journal.file_of(folder, n, journal.LINES).stat().st_size for n in live if n not in cut}
         state = cut, sizes, words
         if before is not None and before.state == state:
             return before
@@ -266,25 +291,6 @@ def read_snapshot(folder: Folder, before: Snapshot | None = None) -> Snapshot:
         return Snapshot(folder, Index(notes | recent), notes, rows, words, state)
 
     return read_while_it_is_cut(folder, read)
-
-
-class Words:
-    """The words that were found in a run's audio afterwards, in one file or more."""
-
-    def __init__(self, folder: Folder, files: Sequence[str]) -> None:
-        tables = []
-        for file in files:
-            with reading(folder, name := f"{WORDS_FOLDER}/{file}"):
-                table = pq.read_table(folder.source(name)).select(WORDS_SCHEMA.names)
-                tables.append(table.cast(WORDS_SCHEMA))
-        keys, self._words = pa.concat_tables(tables).columns
-        self._index = Index({0: (packed(keys.combine_chunks()), np.full(len(keys), CODES[DONE], np.uint8))})
-
-    def of(self, keys: Any) -> Any:
-        """Return the words found in each call's audio: null where nobody looked for any."""
-        positions = self._index.find(keys)
-        wanted: Any = pa.array(positions, mask=positions < 0)
-        return self._words.take(wanted).combine_chunks()
 
 
 def read_note(folder: Folder, number: int) -> Note:
@@ -316,3 +322,60 @@ def reading(folder: Folder, name: str) -> Iterator[None]:
             f"{folder.path}/{name} cannot be read ({error}): restore it from a copy; "
             "speechframe runs verify says what else is damaged"
         ) from error
+
+
+# -- the ledger: a row for each attempt of each row's call ----------------------------
+
+FAILED_STATUSES = frozenset({"failed", "charged_unknown", "retried"})
+"""Statuses of attempts that brought no answer."""
+
+
+def attempts(
+    folder: Folder, columns: Sequence[str], *, known: Collection[int] = ()
+) -> Iterator[tuple[int | None, pa.Table]]:
+    """Yield the attempts that have ended, a segment at a time, the oldest first, in the order of their ends.
+
+    Each comes with the segment's number, None while it may still grow. Segments whose number is `known` are
+    left out. `columns` are some of :data:`LEDGER`.
+    """
+    schema = pa.schema([LEDGER.field(name) for name in columns])
+
+    def segments() -> tuple[list[int], list[journal.Contents]]:
+        # First the journal: what leaves it later is found in parts.
+        numbers = journal.segments(folder)
+        cut = parts.cut_numbers(folder)
+        return cut, [journal.read_contents(folder, number) for number in numbers if number not in cut]
+
+    cut, live = read_while_it_is_cut(folder, segments)
+    for number in cut:
+        if number not in known:
+            name = parts.file_name(parts.ATTEMPTS, number)
+            with reading(folder, name), pq.ParquetFile(folder.source(name)) as file:
+                table = file.read(schema.names).select(schema.names)
+            yield number, table
+    for contents in live:
+        yield None, pa.Table.from_batches([parts.table_of(contents.attempts, schema)], schema)
+
+
+def ledger(folder: Folder, columns: Sequence[str] = LEDGER.names) -> pa.Table:
+    """Return every attempt that has ended, by the time it was sent."""
+    tables = [LEDGER.empty_table().select(columns), *(table for _, table in attempts(folder, columns))]
+    return pa.concat_tables(tables).sort_by("time")
+
+
+def spent_by_month(folder: Folder) -> dict[str, int]:
+    """Return what all attempts of a run have cost, in thousandths of a credit.
+
+    StoreError when a file of the ledger is missing: what was spent cannot be told then.
+    """
+    names, columns = folder.names(parts.ATTEMPTS), ["time", "credits"]
+    if lost := [name for name in folder.names(parts.PARTS) if name not in names]:
+        raise StoreError(
+            f"{folder.path}: {parts.ATTEMPTS}/{lost[0]} is missing, so what the run has spent is not known "
+            "and a limit cannot be kept; put the file back, or resume with max_credits=inf where no rule "
+            "forbids it"
+        )
+    spent = ledger(folder, columns)
+    spent = spent.append_column("month", pc.strftime(spent["time"], "%Y-%m"))
+    sums = spent.group_by("month").aggregate([("credits", "sum")]).to_pylist()
+    return {row["month"]: round(1000 * (row["credits_sum"] or 0.0)) for row in sums}

@@ -22,8 +22,7 @@ from tenacity.wait import wait_random_exponential
 
 from speechframe.errors import RunLocked, StoreError
 from speechframe.settings.typed import expanded, is_address
-from speechframe.store.folder import Folder, storing, this_process
-from speechframe.store.manifest import FILE as RUN_FILE
+from speechframe.store.folder import RUN_FILE, Folder, storing, this_process
 
 HOLDER, TOKEN = "lock.json", "token"
 
@@ -61,10 +60,6 @@ class Address:
 
     def __truediv__(self, name: str) -> "Address":
         return Address(f"{self.text.rstrip('/')}/{name}", f"{self.on_filesystem.rstrip('/')}/{name}")
-
-    def relative_to(self, other: Any) -> Any:
-        """Raise ValueError, as a path does that is not below another."""
-        raise ValueError(f"{self} is not below {other}")
 
 
 class RemoteFolder(Folder):
@@ -220,11 +215,7 @@ class _RangeFile(io.RawIOBase):
 def open_folder(path: "str | os.PathLike[str] | Folder") -> Folder:
     """Return the folder of a run, at a local path or at an address of any filesystem that fsspec knows.
 
-    Raises
-    ------
-    StoreError
-        When it is no path or no address, or one that a `Path` has shortened; when the library for an address
-        is missing, it cannot be reached, or the address holds a password.
+    StoreError when it is neither, or cannot be used, or holds a password.
 
     Examples
     --------

@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from speechframe.errors import NotARun, RunMismatch, StoreError
-from speechframe.store.folder import HOLDER, LOCK, Folder, storing
+from speechframe.store.folder import HOLDER, LOCK, RUN_FILE, Folder, read_manifest, storing
 from speechframe.store.journal import LOG
-from speechframe.store.manifest import FILE, read_manifest
 from speechframe.store.parts import ATTEMPTS, FAILED, PARTS
 from speechframe.store.records import WORDS_FOLDER
 from speechframe.store.reviews import FILE as REVIEWS
@@ -22,24 +21,9 @@ _OURS = re.compile(
 
 
 def remove_run(folder: Folder) -> list[str]:
-    """Remove a run's files, and its folder when nothing else is in it.
+    """Remove a run's files, and its folder when nothing else is in it; return what others wrote, and is left.
 
-    Links are never followed, and stay. What was not removed because of an error is still a run, so it can be
-    tried again.
-
-    Returns
-    -------
-    list of str
-        What was left, because this package did not write it: names below the folder.
-
-    Raises
-    ------
-    NotARun, RunMismatch
-        When it is no run, or one of another layout.
-    RunLocked
-        When another process writes to it.
-    StoreError
-        When the folder is a link or an address, or a file cannot be removed.
+    Links are never followed, and stay. After an error it is still a run, so that it can be tried again.
     """
     path = folder.path
     if folder.work != path:
@@ -62,7 +46,7 @@ def remove_run(folder: Folder) -> list[str]:
             for name in (*_TABLE_FOLDERS, LOG, CLIPS_FOLDER):
                 _remove_empty(path / name)
             # Last what makes a folder a run, and then what keeps others from writing to it.
-            for name in (FILE, HOLDER, LOCK):
+            for name in (RUN_FILE, HOLDER, LOCK):
                 (path / name).unlink(missing_ok=True)
         left = sorted(_files(path))
         _remove_empty(path)

@@ -10,8 +10,7 @@ import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
 from speechframe.errors import InvalidRows, StoreError
-from speechframe.store.folder import Folder, storing, user_name
-from speechframe.store.manifest import FILE as RUN_FILE
+from speechframe.store.folder import RUN_FILE, Folder, storing, user_name
 from speechframe.store.records import reading
 from speechframe.store.schema import TIME, columns
 

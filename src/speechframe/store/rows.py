@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from speechframe.errors import StoreError
-from speechframe.store.manifest import TableEntry
+from speechframe.store.folder import TableEntry
 from speechframe.store.records import Snapshot, by_group, group_starts, hex_keys, of_takes, reading
 from speechframe.store.schema import AUDIO, BASE_KEY, BOOKKEEPING, PREFIX, PROBLEM, ROW_ID, TAKE, WORDS
 
@@ -117,8 +117,8 @@ class Joined:
                 ours[name] = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
         if "error_message" in ours:
             ours["error_message"] = pc.coalesce(ours["error_message"], rows.column(PROBLEM))
-        if WORDS in ours and self._snapshot.words is not None:
-            _add_words(ours, self._snapshot.words.of(ours["request_key"]))
+        if WORDS in ours and self._snapshot.words_files:
+            _add_words(ours, self._snapshot.words_of(ours["request_key"]))
         names = self.schema.names
         columns = [ours[self._ours[n]] if n in self._ours else rows.column(n) for n in names]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)

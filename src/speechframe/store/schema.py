@@ -1,5 +1,6 @@
-"""The columns of a run's files, and what becomes of a call."""
+"""The columns of a run's files, the keys of its calls, and what becomes of a call."""
 
+import hashlib
 import json
 from enum import StrEnum
 from typing import Any
@@ -17,6 +18,17 @@ WORDS_TYPE = pa.list_(pa.struct([("word", pa.string()), ("start_ms", pa.int32())
 TIME = pa.timestamp("us", tz="UTC")
 
 Row = dict[str, Any]
+
+KEY_BYTES, PERSON = 16, b"speechframe-call"
+"""Keys of calls are 32 hex digits of a hash of so many bytes, one for each take of a call."""
+
+
+def call_key(base_key: str, take: int) -> str:
+    """Return the key of a take of a call; take 0 has the call's own key."""
+    if not take:
+        return base_key
+    digest = hashlib.blake2b(f"{base_key} take {take}".encode(), digest_size=KEY_BYTES, person=PERSON)
+    return digest.hexdigest()
 
 
 def columns(**kinds: pa.DataType) -> pa.Schema:

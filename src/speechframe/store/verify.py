@@ -9,8 +9,7 @@ import pyarrow.parquet as pq
 
 from speechframe.errors import StoreError
 from speechframe.store import journal, parts, reviews
-from speechframe.store.folder import Folder, storing
-from speechframe.store.manifest import read_manifest
+from speechframe.store.folder import Folder, read_manifest, storing
 from speechframe.store.records import WORDS_FOLDER, hex_keys, packed, read_note, reading
 from speechframe.store.schema import AUDIO, BASE_KEY, FINISHED, STATUSES, part_schema
 

@@ -33,7 +33,7 @@ from speechframe.spec.changer import ConvertRequest
 from speechframe.spec.check import FieldProblem, shown
 from speechframe.spec.chosen import MAX_UPLOAD_BYTES
 from speechframe.spec.speech import Format
-from speechframe.store.manifest import FILE as MANIFEST_FILE
+from speechframe.store.folder import RUN_FILE as MANIFEST_FILE
 from speechframe.tables.columns import Column, problem
 from speechframe.verbs.service import SpokenBackend
 from speechframe.wire.changer import encode_convert

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from speechframe.batch.live import Run
 from speechframe.spec.billing import CREDIT
-from speechframe.store.ledger import FAILED_STATUSES, attempts
+from speechframe.store.records import FAILED_STATUSES, attempts
 from speechframe.store.schema import CHARGED_UNKNOWN, FAILED
 from speechframe.widgets.figures import POINTS
 
