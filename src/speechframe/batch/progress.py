@@ -136,11 +136,6 @@ class Progress:
             "eta_s": None if self.eta_s is None else round(self.eta_s, 1),
         }
 
-    @staticmethod
-    def say(line: str, show: bool | Literal["dashboard"]) -> None:  # noqa: FBT001 - the option as it was given
-        """Write the line of a run that is only planned; in a notebook the run itself says it."""
-        say(line, shown=bool(show) and not is_notebook())
-
     def note(self, line: str) -> None:
         """Write one line beside the bar, unless nothing is to be shown; the log has it either way."""
         log.info("%s", line)
