@@ -4,8 +4,8 @@
 
     open the table -> lock the folder -> _Checker (every row) -> _adopt (it becomes the run's) -> Prepared
 
-A run without ``run_dir`` is planned in a folder under a temporary name, which then gets the name of its
-calls: the same calls find the same folder.
+A run without ``run_dir`` is planned in a folder under a temporary name, and then handed over to the one with
+the name of its calls: the same calls find the same folder.
 """
 
 import asyncio
@@ -13,12 +13,12 @@ import contextlib
 import filecmp
 import hashlib
 import itertools
+import os
 import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +66,6 @@ class Prepared:
     prices: npt.NDArray[np.int64]  # of each row's call, in thousandths of a credit
     identical_retakes: int = 0  # rows of which another take was asked that would be the same
     problems: list[dict[str, Any]] = field(default_factory=list)  # the first ones that were found
-    problem_count: int = 0
     notes: list[str] = field(default_factory=list)  # rows of the source that were dropped or merged, and why
 
 
@@ -114,8 +113,7 @@ def prepare(
         undo.callback(temporary.unlink, missing_ok=True)
         with storing(place, "writing the table"):
             entry = checker.write(temporary, file, is_stopped)
-        if checker.problem_count and (checker.is_hopeless or not leaves_out):
-            raise InvalidRows(checker.problems, total=checker.problem_count)
+        checker.refuse(leaves_out=leaves_out)
         keys, prices = _calls_of(temporary)
         if is_look:
             place.publish(file)
@@ -125,18 +123,8 @@ def prepare(
                 folder, backend.folder = place, place.work
             entry = _adopt(folder, manifest, entry)
         undo.pop_all()
-    return Prepared(
-        folder,
-        manifest,
-        place,
-        entry,
-        keys,
-        prices,
-        checker.identical_retakes,
-        checker.problems,
-        checker.problem_count,
-        table.notes,
-    )
+    takes, problems = checker.identical_retakes, checker.problems
+    return Prepared(folder, manifest, place, entry, keys, prices, takes, problems, table.notes)
 
 
 def reopen(
@@ -166,7 +154,7 @@ def reopen(
 def _open_table(given: Any, backend: Backend, arguments: Mapping[str, Any], options: Options) -> Table:
     """Return the caller's table; a run, its folder or a list of runs is one too."""
     source = backend.source(given)
-    if isinstance(source, str | PathLike) and open_folder(source).exists(FILE):
+    if isinstance(source, str | os.PathLike) and open_folder(source).exists(FILE):
         source = StoredRun.open(source)
     columns = {}
     for name, value in arguments.items():
@@ -213,14 +201,15 @@ class _Checker:
         for part in (backend.operation.encode(), backend.service.encode("utf-8", "replace")):
             # The length keeps ("ab", "c") and ("a", "bc") apart.
             self._digest.update(len(part).to_bytes(8, "big") + part)
-        self._rows = self._invalid = self.identical_retakes = self.problem_count = 0
+        self._rows = self._invalid = self.identical_retakes = self._problem_count = 0
         self.problems: list[dict[str, Any]] = []
         self.standing: Mapping[str, int] = {}  # base key to the take its rows have had, unless the first
 
-    @property
-    def is_hopeless(self) -> bool:
-        """Whether nothing could be sent without the bad rows, or rows cannot be told apart."""
-        return self._invalid >= self._rows or any(one["field"] == "id" for one in self.problems)
+    def refuse(self, *, leaves_out: bool) -> None:
+        """Raise InvalidRows for bad rows, unless they are left out and the others can be told apart."""
+        is_hopeless = self._invalid >= self._rows or any(one["field"] == "id" for one in self.problems)
+        if self._problem_count and (is_hopeless or not leaves_out):
+            raise InvalidRows(self.problems, total=self._problem_count)
 
     def write(self, path: Path, file: str, is_stopped: Callable[[], bool]) -> TableEntry:
         """Write the table to `path` and return what run.json says of it as `file`."""
@@ -314,7 +303,7 @@ class _Checker:
             self._note("id", words, value=twice["values"], allowed="one id a row", row_id=twice["values"])
 
     def _note(self, *words: str, **facts: Any) -> None:
-        self.problem_count += 1
+        self._problem_count += 1
         if len(self.problems) < _MOST_PROBLEMS:
             self.problems.append(problem(*words, **facts))
 
@@ -400,25 +389,20 @@ def _named_by_calls(
     backend: Backend,
     stack: contextlib.AsyncExitStack,
 ) -> tuple[Folder, Manifest]:
-    """Give a draft the name of its calls; where such a run is already, hand the table over to it."""
+    """Hand the table of a draft over to the folder with the name of its calls, a run or a new one."""
     name = hashlib.blake2b(keys, digest_size=5).hexdigest()
     target = Folder((DEFAULT_ROOT / f"{backend.operation}-{name}").absolute())
-    if not target.exists(FILE):
-        with storing(target, "naming the run's folder"):
-            _remove_unplanned(target)
-            draft.path.rename(target.path)
-        draft.path = draft.work = target.path
-        return draft, manifest
     stack.enter_context(target.lock())
-    kept = read_manifest(target)
-    check_same(target, kept, backend)
-    mine, entry.file = entry.file, _next_input(kept)
+    if target.exists(FILE):
+        manifest = read_manifest(target)
+        check_same(target, manifest, backend)
+    mine, entry.file = entry.file, _next_input(manifest)
     with storing(target, "handing the table over"):
         draft.temporary(mine).rename(target.temporary(entry.file))
-        if (draft.path / "clips").is_dir():
-            shutil.copytree(draft.path / "clips", target.path / "clips", dirs_exist_ok=True)
+        if (clips := draft.path / "clips").is_dir():
+            shutil.copytree(clips, target.path / "clips", copy_function=os.replace, dirs_exist_ok=True)
         shutil.rmtree(draft.path)
-    return target, kept
+    return target, manifest
 
 
 def _adopt(folder: Folder, manifest: Manifest, entry: TableEntry) -> TableEntry:

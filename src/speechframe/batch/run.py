@@ -23,11 +23,10 @@ from speechframe._loop import INTERRUPT
 from speechframe.batch.backend import MAKERS, Backend, Opened
 from speechframe.batch.budget import Budget
 from speechframe.batch.engine import Engine
-from speechframe.batch.estimate import Changes
 from speechframe.batch.lanes import Lanes
 from speechframe.batch.live import Live, Run
 from speechframe.batch.options import Options
-from speechframe.batch.plan import Plan, plan
+from speechframe.batch.plan import Changes, Plan, plan
 from speechframe.batch.prepare import Prepared, check_same, prepare, reopen
 from speechframe.batch.progress import Outcome, Progress, dashboard, is_notebook, say
 from speechframe.batch.queue import Queue
