@@ -42,19 +42,10 @@ _OF_ONE_CALL = frozenset(
 """Run options that say nothing of the next call, or that the run's folder keeps."""
 
 
-NextOutcomes = Coroutine[Any, Any, list[Outcome]]
-
-
 class Live:
     """A run that goes on in this process; made in its event loop.
 
-    Parameters
-    ----------
-    stop
-        Called in the run's loop, to make no further call: told whether calls in flight are to finish, and
-        why.
-    progress, options
-        The run's.
+    `stop` is called there, to make no further call: told whether calls in flight are to finish, and why.
     """
 
     def __init__(
@@ -164,7 +155,9 @@ class Live:
             self._followers.remove(wake)
 
     @contextlib.contextmanager
-    def reader(self, loop: asyncio.AbstractEventLoop) -> Iterator[Callable[[], NextOutcomes]]:
+    def reader(
+        self, loop: asyncio.AbstractEventLoop
+    ) -> Iterator[Callable[[], Coroutine[Any, Any, list[Outcome]]]]:
         """Return what waits in `loop` for the next outcomes and returns them; none at the end of the run."""
         arrived, position = asyncio.Event(), 0
 

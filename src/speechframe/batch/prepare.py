@@ -354,17 +354,15 @@ def _standing_takes(folder: Folder, manifest: Manifest) -> dict[str, int]:
 
 def _check_free(folder: Folder) -> None:
     """Raise StoreError where something lies that is no run of ours."""
-    path = folder.path
-    if folder.work != path or folder.exists(FILE):
+    if folder.work != folder.path or folder.exists(FILE):
         return
-    if path.is_dir():
-        others = [name.name for name in path.iterdir() if name.name not in _OWN]
-        if others:
-            raise StoreError(
-                f"{path} holds other files and no run ({others[0]!r}): name an empty or a new folder"
-            )
-    elif path.exists():
-        raise StoreError(f"{path} is a file: name a folder as run_dir")
+    if folder.path.is_file():
+        raise StoreError(f"{folder} is a file: name a folder as run_dir")
+    others = [path.name for path in folder.path.glob("*") if path.name not in _OWN]
+    if others:
+        raise StoreError(
+            f"{folder} holds other files and no run ({others[0]!r}): name an empty or a new folder"
+        )
 
 
 def _remove_unplanned(folder: Folder) -> None:
@@ -428,12 +426,10 @@ def _retaken(folder: Folder, manifest: Manifest, redo: str | Sequence[Any], open
         words = "makes other takes, which this service does not offer: they would be the same, billed again"
         raise InvalidRows([problem("redo", words)])
     stored = StoredRun(folder)
-    names = [stored.name_of(name) for name in ("row_id", "status", "take")]
-    shown = {
-        str(row_id): (status, take or 0)
-        for batch in stored.batches(names, audio=False)
-        for row_id, status, take in zip(*(column.to_pylist() for column in batch.columns), strict=True)
-    }
+    with storing(folder, "reading the table"):
+        table = pq.read_table(folder.source(manifest.table.file))
+    columns: list[list[Any]] = [table[name].to_pylist() for name in (ROW_ID, BASE_KEY, TAKE)]
+    ids, keys, takes = columns
     if redo == "rejected":
         said = stored.reviews
         wanted = set(said.loc[(said["verdict"] == REJECT) & said["is_current"], "row_id"])
@@ -441,25 +437,23 @@ def _retaken(folder: Folder, manifest: Manifest, redo: str | Sequence[Any], open
         if redo not in REDO_STATUSES:
             allowed = f"{', '.join(REDO_STATUSES)}, or a list of row ids"
             raise InvalidRows([problem("redo", "is no status", value=redo, allowed=allowed)])
-        wanted = {row_id for row_id, (status, _) in shown.items() if status == redo}
+        wanted = {row_id for row_id, status in zip(ids, stored.statuses(), strict=True) if status == redo}
     else:
         wanted = {str(row_id) for row_id in redo}
-        if unknown := sorted(wanted - shown.keys()):
+        if unknown := sorted(wanted.difference(ids)):
             words = "names no row of the run"
             raise InvalidRows([problem("redo", words, value=row_id) for row_id in unknown])
+    places = [place for place, key in enumerate(keys) if key is not None and ids[place] in wanted]
+    if not places:
+        return manifest.table
     made = set(hex_keys(stored.snapshot().index.keys))
+    for place in places:
+        # A take that was asked for and never made is still the next one.
+        later = itertools.count(max(1, takes[place]))
+        takes[place] = next(take for take in later if call_key(keys[place], take) not in made)
+    column = table.schema.get_field_index(TAKE)
+    table = table.set_column(column, table.schema.field(column), pa.array(takes, pa.int32()))
     entry = replace(manifest.table, file=_next_input(manifest))
     with storing(folder, "writing the table"):
-        table = pq.read_table(folder.source(manifest.table.file))
-        columns: list[list[Any]] = [table[name].to_pylist() for name in (ROW_ID, BASE_KEY, TAKE)]
-        ids, keys, takes = columns
-        places = [n for n, key in enumerate(keys) if key is not None and ids[n] in wanted]
-        if not places:
-            return manifest.table
-        for place in places:
-            later = itertools.count(shown[ids[place]][1] + 1)
-            takes[place] = next(take for take in later if call_key(keys[place], take) not in made)
-        column = table.schema.get_field_index(TAKE)
-        table = table.set_column(column, table.schema.field(column), pa.array(takes, pa.int32()))
         pq.write_table(table, folder.temporary(entry.file), compression="zstd", use_dictionary=False)
     return _adopt(folder, manifest, entry)

@@ -27,7 +27,7 @@ from speechframe.batch.lanes import Lanes
 from speechframe.batch.live import Live, Run
 from speechframe.batch.options import Options
 from speechframe.batch.plan import Changes, Plan, plan
-from speechframe.batch.prepare import Prepared, check_same, prepare, reopen
+from speechframe.batch.prepare import Prepared, prepare, reopen
 from speechframe.batch.progress import Outcome, Progress, dashboard, is_notebook, say
 from speechframe.batch.queue import Queue
 from speechframe.errors import InvalidRows, RunMismatch, SettingsError, SpeechframeError
@@ -135,19 +135,22 @@ async def resume(
         raise InvalidRows(
             [problem("redo", "is for the run's own table", allowed="redo= or table=, one at a time")]
         )
-    _refuse_idle(given, has_table=table is not None)
+    instead = {
+        "run_dir": "a run goes on in its own folder",
+        "take": "the takes are the run's own; redo= makes another one of some rows",
+        "id": "rows are named when a table is given",
+    }
+    for name, words in instead.items():
+        if given.get(name) is not None and not (name == "id" and table is not None):
+            raise SettingsError(f"resume() takes no {name}: {words}")
     folder, backend, sources, options = _opened_run(run, backend, given)
-    manifest = read_manifest(folder)
-    if options.max_credits is None:
-        options = replace(options, max_credits=manifest.max_credits)
     _spending(options)
     async with contextlib.AsyncExitStack() as stack:
         opened = await _open_backend(backend, options, stack)
-        check_same(folder, manifest, backend)
         if table is None:
             prepared = await _in_thread(lambda _: reopen(folder, backend, opened, redo, stack))
             invalid = prepared.entry.invalid
-            if manifest.state == "planned" and invalid and options.on_invalid == "raise":
+            if prepared.manifest.state == "planned" and invalid and options.on_invalid == "raise":
                 words = f"{invalid:,} rows cannot be sent"
                 raise InvalidRows([problem("table", words, allowed='on_invalid="skip" leaves them out')])
         else:
@@ -246,7 +249,12 @@ def _opened_run(
     manifest = read_manifest(folder)
     options = Options.of(**given)
     given_dir: Any = folder  # which knows its own filesystem
-    options = replace(options, run_dir=given_dir, id=options.id or manifest.table.id_column)
+    options = replace(
+        options,
+        run_dir=given_dir,
+        id=options.id or manifest.table.id_column,
+        max_credits=manifest.max_credits if options.max_credits is None else options.max_credits,
+    )
     sources = {name: Source.from_json(name, kept) for name, kept in manifest.table.arguments.items()}
     if backend is None:
         if manifest.operation not in MAKERS:
@@ -257,19 +265,6 @@ def _opened_run(
         constants = {name: source.constant for name, source in sources.items() if source.column is None}
         backend = MAKERS[manifest.operation](options.service, constants)
     return folder, backend, sources, options
-
-
-def _refuse_idle(given: Mapping[str, Any], *, has_table: bool) -> None:
-    """Raise SettingsError for an option that a resume has no use for."""
-    instead = {
-        "run_dir": "a run goes on in its own folder",
-        "take": "the takes are the run's own; redo= makes another one of some rows",
-    }
-    if not has_table:
-        instead["id"] = "rows are named when a table is given"
-    for name, words in instead.items():
-        if given.get(name) is not None:
-            raise SettingsError(f"resume() takes no {name}: {words}")
 
 
 # -- the run itself ---------------------------------------------------------------------
