@@ -29,8 +29,6 @@ from speechframe.store.folder import Folder
 from speechframe.store.reader import StoredRun, warning_kind
 from speechframe.store.schema import CHARGED_UNKNOWN, FAILED, PENDING, STATUSES, SUSPECT, StopReason
 
-__all__ = ["Live", "Outcome", "Outcomes", "Run", "open_run", "result_of"]
-
 RUNNING, STOPPED = "running", "stopped"
 
 MOST_KEPT = 100_000
