@@ -299,7 +299,7 @@ def plan(
 # -- keys ----------------------------------------------------------------------------
 
 
-def as_keys(packed: bytes) -> Keys:
+def as_keys(packed: bytes | bytearray) -> Keys:
     """Return keys that lie one after the other as an array."""
     count, kind = len(packed) // KEY_BYTES, pa.binary(KEY_BYTES)
     return pa.FixedSizeBinaryArray.from_buffers(kind, count, [None, pa.py_buffer(packed)])

@@ -52,6 +52,7 @@ REDO_STATUSES = ("failed", "suspect", "done", "rejected")
 _OWN = frozenset({"lock", "holder.json", "input", "clips", "log", f".{FILE}.tmp"})
 """What a process that was killed while it planned leaves in a folder that holds no run yet."""
 _MOST_PROBLEMS = 1000
+_BATCH_ROWS = 4096
 
 
 @dataclass
@@ -62,7 +63,7 @@ class Prepared:
     manifest: Manifest
     place: Folder  # where the table's file lies
     entry: TableEntry
-    keys: bytes  # 16 bytes for each row's call, its take included; zeros for a row that cannot be sent
+    keys: bytearray  # 16 bytes for each row's call, its take included; zeros for a row that cannot be sent
     prices: npt.NDArray[np.int64]  # of each row's call, in thousandths of a credit
     identical_retakes: int = 0  # rows of which another take was asked that would be the same
     problems: list[dict[str, Any]] = field(default_factory=list)  # the first ones that were found
@@ -171,15 +172,16 @@ def _open_table(given: Any, backend: Backend, arguments: Mapping[str, Any], opti
     )
 
 
-def _calls_of(file: Any) -> tuple[bytes, npt.NDArray[np.int64]]:
+def _calls_of(file: Any) -> tuple[bytearray, npt.NDArray[np.int64]]:
     """Return key and price of each row's call in an input file, as :class:`Prepared` has them."""
-    keys, prices = [b""], [np.empty(0, np.int64)]
+    keys = bytearray()
     with pq.ParquetFile(file) as opened:
-        for batch in opened.iter_batches(columns=[BASE_KEY, TAKE, PRICE]):
+        prices = np.empty(opened.metadata.num_rows, np.int64)
+        for batch in opened.iter_batches(_BATCH_ROWS, columns=[BASE_KEY, TAKE, PRICE]):
             base_keys, takes, price = batch.columns
-            keys.append(packed(of_takes(base_keys, takes.to_numpy())).tobytes())
-            prices.append(price.to_numpy())
-    return b"".join(keys), np.concatenate(prices)
+            prices[len(keys) // KEY_BYTES :][: len(price)] = price.to_numpy()
+            keys += packed(of_takes(base_keys, takes.to_numpy())).tobytes()
+    return keys, prices
 
 
 # -- every row is checked once, keyed, priced, and written down with its request -----------
@@ -225,6 +227,7 @@ class _Checker:
                 if is_stopped():
                     raise asyncio.CancelledError
                 writer.write_batch(self._checked(batch, ids, schema))
+        pa.default_memory_pool().release_unused()  # what writing took stays with Arrow's pool otherwise
         if not table.is_numbered:
             self._check_ids(pq.read_table(path, columns=[ROW_ID])[ROW_ID])
         return TableEntry(
@@ -383,7 +386,7 @@ def _named_by_calls(
     draft: Folder,
     manifest: Manifest,
     entry: TableEntry,
-    keys: bytes,
+    keys: bytearray,
     backend: Backend,
     stack: contextlib.AsyncExitStack,
 ) -> tuple[Folder, Manifest]:
