@@ -181,6 +181,7 @@ def _calls_of(file: Any) -> tuple[bytearray, npt.NDArray[np.int64]]:
             base_keys, takes, price = batch.columns
             prices[len(keys) // KEY_BYTES :][: len(price)] = price.to_numpy()
             keys += packed(of_takes(base_keys, takes.to_numpy())).tobytes()
+    pa.default_memory_pool().release_unused()  # before the plan needs more
     return keys, prices
 
 
