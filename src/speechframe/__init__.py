@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     )
     from speechframe.audio.clip import Clip
     from speechframe.batch.backend import Answer, Attempt, Backend, LaneSpec, Opened, Record, Request
-    from speechframe.batch.estimate import Changes, Estimate
     from speechframe.batch.live import Run
     from speechframe.batch.options import RunOptions
+    from speechframe.batch.plan import Changes, Estimate
     from speechframe.client import (
         Client,
         Stream,
@@ -99,7 +99,7 @@ _MODULES = {
     "speechframe.tables.columns": ("col",),
     "speechframe._allocator": ("tune_allocator",),
     "speechframe.batch.backend": ("Answer", "Attempt", "Backend", "LaneSpec", "Opened", "Record", "Request"),
-    "speechframe.batch.estimate": ("Changes", "Estimate"),
+    "speechframe.batch.plan": ("Changes", "Estimate"),
     "speechframe.batch.live": ("Run",),
     "speechframe.batch.options": ("RunOptions",),
     "speechframe.client": (

@@ -90,6 +90,21 @@ def test_its_budget_is_kept_and_a_resume_goes_on(whistle):
     run = spf.resume(run, redo=[0], backend=whistle.backend(), max_credits=70, progress=False)
     assert whistle.bills()["line 0"] == 2
     assert run.ledger["credits"].sum() == 66
+    backend = whistle.backend()
+    spf.resume(run, backend=backend, max_answer_mb=3, progress=False)
+    assert backend.max_answer_bytes == 3_000_000
+
+
+def test_who_is_locked_out_of_a_folder_takes_nothing_from_the_run_that_is_planned_in_it(whistle):
+    def table():
+        yield from ["one"] * 10_000
+        with pytest.raises(spf.RunLocked):
+            whistle(["another"])
+        yield "two"
+
+    run = whistle(table())
+    assert statuses(run) == ["done"] * 10_001
+    assert whistle.bills() == {"one": 1, "two": 1}
 
 
 def test_its_killed_run_goes_on_and_pays_nothing_twice(whistle, tmp_path):

@@ -2,8 +2,8 @@
 
 from tests.rooms.run_folders import Writer, frame_of, make_run, new_folder
 
-from speechframe.batch.estimate import Estimate
 from speechframe.batch.live import Run, open_run
+from speechframe.batch.plan import Estimate
 
 
 def summary_of(run):

@@ -14,14 +14,13 @@ from typing import Any
 
 from speechframe._ending import hold, release, running_loop, until_terminated
 from speechframe._loop import INTERRUPT, background_loop, run_sync
-from speechframe.batch.estimate import Estimate
 from speechframe.batch.options import Options
+from speechframe.batch.plan import Estimate
 from speechframe.batch.progress import (
     Outcome,
     Progress,
     counted,
     credits_in_words,
-    dashboard,
     duration,
     warnings_in_words,
 )
@@ -29,8 +28,6 @@ from speechframe.errors import SpeechframeError
 from speechframe.store.folder import Folder
 from speechframe.store.reader import StoredRun, warning_kind
 from speechframe.store.schema import CHARGED_UNKNOWN, FAILED, PENDING, STATUSES, SUSPECT, StopReason
-
-__all__ = ["Live", "Outcome", "Outcomes", "Run", "open_run", "result_of"]
 
 RUNNING, STOPPED = "running", "stopped"
 
@@ -43,19 +40,10 @@ _OF_ONE_CALL = frozenset(
 """Run options that say nothing of the next call, or that the run's folder keeps."""
 
 
-NextOutcomes = Coroutine[Any, Any, list[Outcome]]
-
-
 class Live:
     """A run that goes on in this process; made in its event loop.
 
-    Parameters
-    ----------
-    stop
-        Called in the run's loop, to make no further call: told whether calls in flight are to finish, and
-        why.
-    progress, options
-        The run's.
+    `stop` is called there, to make no further call: told whether calls in flight are to finish, and why.
     """
 
     def __init__(
@@ -71,7 +59,13 @@ class Live:
         self._kept: deque[Outcome] = deque(maxlen=0 if options.wait else MOST_KEPT)
         self._count = 0
         self._lock = threading.Lock()
+
+    def start(self, making: Coroutine[Any, Any, None], name: str) -> None:
+        """Let the run be made, and note its end."""
         hold(self)
+        # An event loop holds its tasks by weak references only.
+        self._task = asyncio.create_task(making, name=f"speechframe-run-{name}")
+        self._task.add_done_callback(self._close)
 
     def outcome(self, outcome: Outcome) -> None:
         """Count the outcome of one call and hand it to everybody who follows the run."""
@@ -84,13 +78,11 @@ class Live:
             self._count += 1
         self._wake()
 
-    def close(self, error: BaseException | None) -> None:
-        """Note the end of the run, with what its caller is to see raised; only the first call counts."""
+    def _close(self, task: "asyncio.Task[None]") -> None:
         release(self)
-        if self.ended.done():
-            return
         # Cancelled with its loop, a run is like one whose process was killed: stopped, with all kept.
-        if error is None or isinstance(error, asyncio.CancelledError):
+        error = None if task.cancelled() else task.exception()
+        if error is None:
             self.ended.set_result(None)
         else:
             self.ended.set_exception(error)
@@ -161,7 +153,9 @@ class Live:
             self._followers.remove(wake)
 
     @contextlib.contextmanager
-    def reader(self, loop: asyncio.AbstractEventLoop) -> Iterator[Callable[[], NextOutcomes]]:
+    def reader(
+        self, loop: asyncio.AbstractEventLoop
+    ) -> Iterator[Callable[[], Coroutine[Any, Any, list[Outcome]]]]:
         """Return what waits in `loop` for the next outcomes and returns them; none at the end of the run."""
         arrived, position = asyncio.Event(), 0
 
@@ -241,48 +235,15 @@ class Run(StoredRun):
     """
 
     def __init__(
-        self, folder: Folder, *, estimate: Estimate | None = None, problems: Sequence[dict[str, Any]] = ()
+        self,
+        folder: Folder,
+        *,
+        estimate: Estimate | None = None,
+        problems: Sequence[dict[str, Any]] = (),
+        live: Live | None = None,
     ) -> None:
         super().__init__(folder)
-        self.estimate = estimate
-        self.problems = list(problems)
-        self._live: Live | None = None
-        self._task: asyncio.Task[None] | None = None
-
-    def attach(self, live: Live, task: "asyncio.Task[None]") -> None:
-        """Be the live run that `task` makes and closes; one cancelled before it begins is closed here."""
-        self._live = live
-        # Until it ends, then run.json is read anew.
-        self.manifest.state = RUNNING
-        # An event loop holds its tasks by weak references only.
-        self._task = task
-        task.add_done_callback(lambda task: live.close(None if task.cancelled() else task.exception()))
-
-    async def hand_over(self) -> "Run":
-        """Return the live run to its caller: at its end, or at once with ``wait=False``.
-
-        With ``progress="dashboard"`` the dashboard is shown meanwhile in the notebook's cell.
-        """
-        live = self._live
-        if live is None:
-            return self
-        show = dashboard(live.options.progress)
-        shown = None if show is None else asyncio.create_task(asyncio.to_thread(show, self))
-        if live.options.wait:
-            try:
-                await live.until_ended()
-            except asyncio.CancelledError as order:
-                # A synchronous caller gets what was made before Ctrl-C.
-                if order.args != (INTERRUPT,):
-                    raise
-                live.ended.result()
-        if shown is not None:
-            # The cell must not end before: what it shows later would be shown nowhere. A page that cannot be
-            # shown ends no run.
-            await asyncio.wait({shown})
-            if (error := shown.exception()) is not None:
-                live.progress.note(f"the dashboard of this run cannot be shown: {error}")
-        return self
+        self.estimate, self.problems, self._live = estimate, list(problems), live
 
     @property
     def status(self) -> str:

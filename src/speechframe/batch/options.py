@@ -130,13 +130,7 @@ class Options:
 
     @classmethod
     def of(cls, **given: Any) -> "Options":
-        """Return the options in force: given ones, then :func:`configure_options`'s, then defaults.
-
-        Raises
-        ------
-        SettingsError
-            For an unknown option or a value that is not allowed.
-        """
+        """Return the options in force (given, configured, or by default), or raise SettingsError."""
         check_names(given)
         values = {**_configured, **{name: value for name, value in given.items() if value is not None}}
         options = replace(cls(), **{name: plain_number(value) for name, value in values.items()})
@@ -165,10 +159,7 @@ def check_names(given: Iterable[str], further: Iterable[str] = (), *, what: str 
 def configure_options(**values: Any) -> None:
     """Set run options for every later call in this process; ``None`` takes one back.
 
-    Raises
-    ------
-    SettingsError
-        For an unknown option or a value that is not allowed; then nothing is set.
+    Nothing is set where SettingsError is raised, for an unknown option or a value that is not allowed.
     """
     Options.of(**values)
     _configured.update(values)

@@ -1,12 +1,12 @@
-"""Which calls of a run's table are still to be made, and what they cost.
+"""Which calls of a run's table are still to be made, what they cost, and how a table differs from it.
 
 Everything is read from the run's own files, so a resume needs nothing from the caller.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +15,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from speechframe.batch.backend import Backend, Opened, Request
-from speechframe.batch.estimate import Estimate
 from speechframe.batch.options import Options
+from speechframe.batch.prepare import Prepared
+from speechframe.batch.progress import counted, credits_in_words
+from speechframe.batch.queue import Call
 from speechframe.store import parts
 from speechframe.store.cache import Cache
-from speechframe.store.folder import Folder, Manifest, TableEntry, storing
-from speechframe.store.journal import dumps, loads
+from speechframe.store.folder import storing
+from speechframe.store.journal import loads
 from speechframe.store.records import read_snapshot, spent_by_month
 from speechframe.store.schema import (
     BASE_KEY,
@@ -28,6 +30,7 @@ from speechframe.store.schema import (
     FINISHED,
     KEY_BYTES,
     NOTED,
+    PACK,
     PRICE,
     REQUEST,
     ROW_ID,
@@ -37,149 +40,252 @@ from speechframe.store.schema import (
     call_key,
 )
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 Keys = Any
 """Keys of calls as an Arrow array, 16 bytes each: whatever the number of rows, they fit into memory."""
 Mask = npt.NDArray[np.bool_]
-Prices = npt.NDArray[np.int64]
-
-NO_KEY = bytes(KEY_BYTES)
-"""The key of a row without a call."""
 
 REPEAT_MARGIN = 0.9
 """Of the time in which repeats are free: a repeat must arrive before the service forgets."""
 
 _GROUP_ROWS = 8192
 _AT_ONCE = 64
+_LEAST_PERCENT = 0.01
 
 
-@dataclass
-class CheckedTable:
-    """A table in which every row was checked; its file lies in `folder`."""
+@dataclass(frozen=True)
+class Estimate:
+    """What a run would do and cost.
 
-    folder: Folder
-    entry: TableEntry
-    keys: Keys  # of each row's call, its take included; NO_KEY of a row that cannot be sent
-    prices: Prices  # thousandths of a credit, a row each
-    identical_retakes: int = 0  # rows of which another take was asked that would be the same
+    Attributes
+    ----------
+    rows, unique, invalid
+        Rows of the table, different calls among them, and rows that cannot be sent.
+    finished, cached
+        Calls that an earlier run of this folder has made, or that are in the cache: they cost nothing.
+    calls, credits
+        Calls still to make, and the price of those that were not paid before.
+    paid
+        Calls still to make that were billed, or perhaps, and whose repeat is free.
+    unknown
+        Calls that may have been billed without an answer, and are not sent again unasked.
+    identical_retakes
+        Rows whose further take would be the same as the first: they are not billed again.
+    balance, budget
+        Characters left on the key, and credits that the run's limit leaves; None where nothing is said.
+    concurrency
+        Calls in flight at most, as far as it is known before the first call.
+    amount
+        What the credits are paid for, in words, where they do not say it themselves.
+    unit
+        What a call is to people who count them: a text, where several go in one request.
+    remark
+        What else people are to know of the run, if anything.
+    """
+
+    rows: int
+    unique: int
+    finished: int
+    invalid: int
+    calls: int
+    credits: float
+    balance: int | None = None
+    concurrency: int | None = None
+    identical_retakes: int = 0
+    cached: int = 0
+    budget: float | None = None
+    amount: str | None = None
+    unit: str = "call"
+    remark: str | None = None
+    unknown: int = 0
+    paid: int = 0
+
+    def line(self) -> str:
+        """Return the one line a run begins with."""
+        share, left = "", 0.0 if self.budget is None else self.budget
+        if self.balance and self.credits:
+            percent = 100 * self.credits / self.balance
+            share = f" ({percent:,.3g} %)" if percent >= _LEAST_PERCENT else f" (under {_LEAST_PERCENT} %)"
+        identical = f"{self.identical_retakes:,} rows cannot vary: retake_identical, not billed again"
+        passes_budget = self.budget is not None and self.credits > left
+        parts = (
+            (True, counted(self.rows, "row")),
+            (True, f"{self.unique:,} unique"),
+            (self.finished, f"{self.finished:,} done before"),
+            (self.unknown, f"{self.unknown:,} perhaps billed and not sent again"),
+            (self.cached, f"{self.cached:,} cached"),
+            (self.invalid, f"{self.invalid:,} invalid"),
+            (True, counted(self.calls, self.unit)),
+            (self.paid, f"{self.paid:,} of them paid before"),
+            (self.amount and self.calls, self.amount or ""),
+            (True, credits_in_words(self.credits)),
+            (self.balance is not None, f"of {self.balance or 0:,} left{share}"),
+            (passes_budget, f"more than the {left:,.10g} that its budget leaves: it would stop there"),
+            (self.concurrency and self.calls, f"{self.concurrency} at a time"),
+            (self.identical_retakes, identical),
+        )
+        remark = f"; {self.remark}" if self.remark else ""
+        return ", ".join(words for is_said, words in parts if is_said) + remark
+
+
+@dataclass(frozen=True)
+class Changes:
+    """How a table differs from a run's own.
+
+    Attributes
+    ----------
+    new, changed, removed, unchanged
+        Row ids by what became of them.
+    columns
+        For each changed row id, the arguments that differ.
+    credits
+        What resuming the run with the table would cost.
+    """
+
+    new: tuple[str, ...]
+    changed: tuple[str, ...]
+    removed: tuple[str, ...]
+    unchanged: tuple[str, ...]
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    credits: float = 0.0
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return one line a row: ``row_id``, ``change`` and, where it changed, ``columns``."""
+        import pandas as pd
+
+        lines = [
+            (row_id, change, ", ".join(self.columns.get(row_id, ())))
+            for change in ("new", "changed", "removed", "unchanged")
+            for row_id in getattr(self, change)
+        ]
+        return pd.DataFrame(lines, columns=["row_id", "change", "columns"])
+
+    def __str__(self) -> str:
+        """Return the counts and the price on one line."""
+        return (
+            f"{len(self.new):,} new, {len(self.changed):,} changed, {len(self.removed):,} removed, "
+            f"{len(self.unchanged):,} unchanged: {credits_in_words(self.credits)}"
+        )
 
 
 @dataclass
 class Plan:
     """The calls of a run's table, and which of them are still to be made."""
 
-    table: CheckedTable
+    prepared: Prepared
+    keys: Keys  # of each row's call
     estimate: Estimate
     todo: Mask  # rows whose call is to be made
     free: Mask  # those among them that cost nothing: they are paid already
     cached: Mask  # rows whose answer the cache has
     due: dict[str, Row]  # by key, the failed records of calls that may have been billed and are sent again
 
-    def requests(self, wanted: Mask, *, only: Callable[[], Mask | None] = lambda: None) -> Iterator[Request]:
-        """Yield the requests of some rows, reading the table as far as they are asked for.
+    def only_free(self) -> None:
+        """Leave out what costs something, also where :meth:`calls` has begun."""
+        self.todo &= self.free
 
-        Parameters
-        ----------
-        wanted
-            Which rows.
-        only
-            Asked now and then: rows that are still wanted, or None for all of them.
-        """
+    def calls(self, backend: Backend) -> Iterator[Call]:
+        """Yield the calls to make: first those that went in packs before, as they were, then all others."""
+        packs: dict[str, list[str]] = {}
+        for key, row in self.due.items():
+            if row[PACK] is not None:
+                packs.setdefault(row[PACK], []).append(key)
+        if packs:
+            in_packs = self.todo & among(
+                self.keys, as_keys_of(key for keys in packs.values() for key in keys)
+            )
+            again = {request.key: request for request in self.requests(in_packs)}
+            for pack, keys in packs.items():
+                for request in backend.pack(iter([again[key] for key in keys if key in again])):
+                    # Only the very same call is free once more; otherwise its rows stay as they are.
+                    if request.key == pack:
+                        yield Call(request, is_unknown=True, is_paid=True)
+            self.todo &= ~in_packs
+        for request in backend.pack(self.requests(self.todo)):
+            if known := self.due.get(request.key):
+                noted = None if known[NOTED] is None else bytes.fromhex(known[NOTED])
+                yield Call(request, is_unknown=True, is_paid=True, noted=noted)
+            else:
+                yield Call(request)
+
+    def requests(self, wanted: Mask) -> Iterator[Request]:
+        """Yield the requests of rows that are wanted by then, reading the table as far as it is asked."""
         columns = [ROW_ID, BASE_KEY, TAKE, PRICE, REQUEST, TAGS]
-        folder, start = self.table.folder, 0
-        source = folder.source(self.table.entry.file)
+        folder, start = self.prepared.place, 0
+        source = folder.source(self.prepared.entry.file)
         with storing(folder, "reading the table"), pq.ParquetFile(source) as file:
             for batch in file.iter_batches(_GROUP_ROWS, columns=columns):
+                if not wanted[start:].any():
+                    return
                 places = np.flatnonzero(wanted[start : start + batch.num_rows])
                 for first in range(0, len(places), _AT_ONCE):
                     some = places[first : first + _AT_ONCE]
-                    if (mask := only()) is not None:
-                        some = some[mask[start + some]]
+                    some = some[wanted[start + some]]
                     for row in batch.take(pa.array(some, pa.int64())).to_pylist():
-                        yield _request_of(row)
+                        known, _, body = row[REQUEST].partition(b"\n")
+                        characters, varies, facts = loads(known)
+                        if row[TAGS] is not None:
+                            facts["tags"] = loads(row[TAGS])
+                        yield Request(
+                            b"",
+                            body,
+                            row[PRICE],
+                            characters,
+                            facts,
+                            varies,
+                            base_key=row[BASE_KEY],
+                            take=row[TAKE],
+                            key=call_key(row[BASE_KEY], row[TAKE]),
+                            row_id=row[ROW_ID],
+                        )
                 start += batch.num_rows
-                if (mask := only()) is not None and not (mask & wanted)[start:].any():
-                    return
-
-
-def written(request: Request) -> bytes:
-    """Return a request as the input file holds it: what is known of it as a line of JSON, then its body."""
-    return dumps([request.characters, request.varies, request.facts]) + b"\n" + request.body
-
-
-def _request_of(row: Row) -> Request:
-    known, _, body = row[REQUEST].partition(b"\n")
-    characters, varies, facts = loads(known)
-    if row[TAGS] is not None:
-        facts["tags"] = loads(row[TAGS])
-    return Request(
-        b"",
-        body,
-        row[PRICE],
-        characters,
-        facts,
-        varies,
-        base_key=row[BASE_KEY],
-        take=row[TAKE],
-        key=call_key(row[BASE_KEY], row[TAKE]),
-        row_id=row[ROW_ID],
-    )
 
 
 def plan(
-    folder: Folder,
-    manifest: Manifest,
-    table: CheckedTable,
+    prepared: Prepared,
     backend: Backend,
     opened: Opened,
     options: Options,
-    cache: Cache | None,
-    limit: int | None,
+    cache: Cache | None = None,
+    limit: int | None = None,
 ) -> Plan:
     """Find out which calls of a table have no outcome yet.
 
-    Parameters
-    ----------
-    folder, manifest
-        The run.
-    table
-        Its table, or one that is only looked at.
-    backend, opened, options
-        The service and the run options.
-    cache
-        Answers of other runs; None for none.
-    limit
-        What the run may spend, in thousandths of a credit; None for no limit.
+    `cache` has answers of other runs, `limit` is what the run may spend, in thousandths of a credit.
     """
+    folder, keys = prepared.folder, as_keys(prepared.keys)
     finished = as_keys(read_snapshot(folder).index.packed(FINISHED))
     unknown = {key: row for key, row in parts.failures(folder).items() if row["status"] == CHARGED_UNKNOWN}
     until = time.time() - REPEAT_MARGIN * opened.repeats_free_s
-    is_same_key = manifest.key_fingerprint == opened.key_fingerprint
+    is_same_key = prepared.manifest.key_fingerprint == opened.key_fingerprint
     due = {
         key: row
         for key, row in unknown.items()
         if row[NOTED] is not None or (is_same_key and row["finished_at"].timestamp() > until)
     }
     stays = as_keys_of([] if options.on_unknown == "retry" else unknown.keys() - due.keys())
-    first = first_of_each(table.keys)
-    is_done, is_kept = among(table.keys, finished), among(table.keys, stays)
+    first = first_of_each(keys)
+    is_done, is_kept = among(keys, finished), among(keys, stays)
     todo = first & ~is_done & ~is_kept
     cached = np.zeros(len(first), dtype=bool)
     if cache is not None and todo.any():
-        cached[todo] = cache.has([key.hex() for key in table.keys.filter(pa.array(todo)).to_pylist()])
+        cached[todo] = cache.has([key.hex() for key in keys.filter(pa.array(todo)).to_pylist()])
     todo &= ~cached
-    free = todo & among(table.keys, as_keys_of(due))
-    price = int(table.prices[todo & ~free].sum())
+    free = todo & among(keys, as_keys_of(due))
+    price = int(prepared.prices[todo & ~free].sum())
     spent = 0 if limit is None else sum(spent_by_month(folder).values())
     estimate = Estimate(
-        rows=table.entry.rows,
+        rows=prepared.entry.rows,
         unique=int(first.sum()),
         finished=int((first & is_done).sum()),
-        invalid=table.entry.invalid,
+        invalid=prepared.entry.invalid,
         calls=int(todo.sum()),
         credits=price / 1000,
         balance=opened.balance,
         concurrency=sum(lane.published or 0 for lane in opened.lanes if not lane.is_fallback) or None,
-        identical_retakes=table.identical_retakes,
+        identical_retakes=prepared.identical_retakes,
         cached=int(cached.sum()),
         budget=None if limit is None else max(0, limit - spent) / 1000,
         amount=backend.describe(price) if todo.any() else None,
@@ -188,7 +294,7 @@ def plan(
         unknown=int((first & is_kept & ~is_done).sum()),
         paid=int(free.sum()),
     )
-    return Plan(table, estimate, todo, free, cached, due)
+    return Plan(prepared, keys, estimate, todo, free, cached, due)
 
 
 # -- keys ----------------------------------------------------------------------------
@@ -196,10 +302,8 @@ def plan(
 
 def as_keys(packed: bytes | bytearray) -> Keys:
     """Return keys that lie one after the other as an array."""
-    count = len(packed) // KEY_BYTES
-    return pa.FixedSizeBinaryArray.from_buffers(
-        pa.binary(KEY_BYTES), count, [None, pa.py_buffer(bytes(packed))]
-    )
+    count, kind = len(packed) // KEY_BYTES, pa.binary(KEY_BYTES)
+    return pa.FixedSizeBinaryArray.from_buffers(kind, count, [None, pa.py_buffer(packed)])
 
 
 def as_keys_of(hex_keys: Iterable[str]) -> Keys:
@@ -207,16 +311,8 @@ def as_keys_of(hex_keys: Iterable[str]) -> Keys:
     return as_keys(bytes.fromhex("".join(hex_keys)))
 
 
-def keys_of_takes(base_keys: bytearray, takes: "npt.NDArray[np.int32]") -> Keys:
-    """Return the keys of calls from the keys of their first takes."""
-    for place in np.flatnonzero(takes):
-        at = slice(KEY_BYTES * place, KEY_BYTES * (place + 1))
-        base_keys[at] = bytes.fromhex(call_key(base_keys[at].hex(), int(takes[place])))
-    return as_keys(base_keys)
-
-
 def first_of_each(keys: Keys) -> Mask:
-    """Return True where a key stands for the first time; never for :data:`NO_KEY`.
+    """Return True where a key stands for the first time; never for the zeros of a row without a call.
 
     Examples
     --------
@@ -227,7 +323,7 @@ def first_of_each(keys: Keys) -> Mask:
     codes = keys.dictionary_encode().indices.to_numpy()
     first = np.ones(len(keys), dtype=bool)
     first[1:] = codes[1:] > np.maximum.accumulate(codes)[:-1]
-    return first & ~among(keys, as_keys(NO_KEY))
+    return first & ~among(keys, as_keys(bytes(KEY_BYTES)))
 
 
 def among(keys: Keys, known: Keys) -> Mask:

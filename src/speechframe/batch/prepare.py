@@ -1,25 +1,29 @@
-"""From a caller's table to a planned run: in its folder, under its lock, with nothing sent.
+"""From a caller's table to a run in its folder, under its lock, with nothing sent.
 
 ::
 
-    open_folder, lock -> check_table (every row) -> _adopt (the table becomes the run's) -> Prepared
+    open the table -> lock the folder -> _Checker (every row) -> _adopt (it becomes the run's) -> Prepared
 
-A run without ``run_dir`` is planned in a folder under a temporary name, which then gets the name of its
-calls: the same calls find the same folder.
+A run without ``run_dir`` is planned in a folder under a temporary name, and then handed over to the one with
+the name of its calls: the same calls find the same folder.
 """
 
+import asyncio
 import contextlib
 import filecmp
 import hashlib
+import itertools
+import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -27,12 +31,14 @@ import pyarrow.parquet as pq
 from speechframe._version import __version__
 from speechframe.batch.backend import Backend, Opened
 from speechframe.batch.options import Options
-from speechframe.batch.plan import NO_KEY, CheckedTable, keys_of_takes, written
 from speechframe.errors import InvalidRows, RunMismatch, StoreError
-from speechframe.store.folder import RUN_FILE as FILE
-from speechframe.store.folder import Folder, Manifest, TableEntry, described, read_manifest, storing
+from speechframe.spec.check import FieldProblem
+from speechframe.store.folder import RUN_FILE, Folder, Manifest, TableEntry, described, read_manifest, storing
 from speechframe.store.journal import dumps
+from speechframe.store.reader import StoredRun
+from speechframe.store.records import hex_keys, of_takes, packed
 from speechframe.store.remote import open_folder
+from speechframe.store.reviews import REJECT
 from speechframe.store.schema import (
     BASE_KEY,
     INPUT_COLUMNS,
@@ -42,146 +48,150 @@ from speechframe.store.schema import (
     PRICE,
     ROW_ID,
     TAKE,
+    call_key,
     part_schema,
 )
-from speechframe.tables.columns import Column, our_names, problem, rows
+from speechframe.tables.columns import Column, column_of, our_names, problem, rows
 from speechframe.tables.table import Table, resolve
+from speechframe.tables.table_input import open_table
 
 DEFAULT_ROOT = Path("speechframe-runs")
 INPUT = "input/{:04d}.parquet"
-_OWN = frozenset({"lock", "holder.json", "input", "clips", "log", f".{FILE}.tmp"})
+REDO_STATUSES = ("failed", "suspect", "done", "rejected")
+_OWN = frozenset({"lock", "holder.json", "input", "clips", "log", f".{RUN_FILE}.tmp"})
 """What a process that was killed while it planned leaves in a folder that holds no run yet."""
 _MOST_PROBLEMS = 1000
-
-
-class PlanningStopped(Exception):
-    """Somebody asked for the end of the run while its table was read."""
+_BATCH_ROWS = 4096
 
 
 @dataclass
 class Prepared:
-    """A planned run, its folder locked until `unlock` is closed."""
+    """A run, and a table in which every row was checked: the run's own, or one that is only looked at."""
 
     folder: Folder
     manifest: Manifest
-    table: CheckedTable
-    unlock: contextlib.ExitStack
+    place: Folder  # where the table's file lies
+    entry: TableEntry
+    keys: bytearray  # 16 bytes for each row's call, its take included; zeros for a row that cannot be sent
+    prices: npt.NDArray[np.int64]  # of each row's call, in thousandths of a credit
+    identical_retakes: int = 0  # rows of which another take was asked that would be the same
     problems: list[dict[str, Any]] = field(default_factory=list)  # the first ones that were found
-    problem_count: int = 0
     notes: list[str] = field(default_factory=list)  # rows of the source that were dropped or merged, and why
 
 
 def prepare(
-    table: Table,
-    given: Mapping[str, Any],
+    given: Any,
+    arguments: Mapping[str, Any],
     backend: Backend,
     opened: Opened,
     options: Options,
+    stack: contextlib.AsyncExitStack,
+    is_stopped: Callable[[], bool],
     *,
     is_resumed: bool = False,
-    is_stopped: Callable[[], bool],
+    is_look: bool = False,
 ) -> Prepared:
-    """Check a table and make it the table of a run.
+    """Check what the caller gave as a table and make it the table of a run, which `stack` then keeps locked.
 
-    Parameters
-    ----------
-    table
-        The caller's, to be read once.
-    given
-        The arguments of its rows: as the caller gave them, or those of the run that goes on.
-    backend, opened, options
-        The verb, what its service offers, and the run options.
-    is_resumed
-        Rows keep the take that they had in the run's table.
-    is_stopped
-        Asked now and then; planning ends then with :class:`PlanningStopped`.
-
-    Raises
-    ------
-    InvalidRows
-        When rows cannot be sent.
-    RunLocked, RunMismatch, StoreError
-        When the folder cannot take this run.
+    Resumed, rows keep the take that they had in the run's table. A look leaves the run as it is; a dry run of
+    a run that exists is one. `is_stopped` is asked now and then, and ends it with CancelledError.
     """
-    if not backend.arguments or not given.keys() - {"take"}:
+    table = _open_table(given, backend, arguments, options)
+    if not backend.arguments or not arguments.keys() - {"take"}:
         # Of `run`, whose caller names no arguments: they are columns.
         names = [name for name in table.schema.names if name in backend.arguments or not backend.arguments]
-        given = {**{name: Column(name) for name in names}, **given}
-    checker = _Checker(table, given, backend, options.tags)
-
-    def check(folder: Folder, file: str, manifest: Manifest) -> CheckedTable:
-        backend.folder = folder.work
-        checker.standing = _standing_takes(folder_of_run, manifest) if is_resumed else {}
-        checked = checker.write(folder, file, is_stopped)
-        checker.refuse(leaves_out=options.on_invalid == "skip" or options.dry_run)
-        return checked
-
-    with contextlib.ExitStack() as stack:
-        draft = None if options.run_dir is not None else DEFAULT_ROOT / f".{uuid.uuid4().hex}.draft"
-        folder = folder_of_run = open_folder(draft or options.run_dir or DEFAULT_ROOT)
-        if options.dry_run and folder.exists(FILE):
-            # A look at what another table would cost changes nothing in the run's folder.
-            manifest = read_manifest(folder)
-            check_same(folder, manifest, backend)
-            scratch = Folder(Path(stack.enter_context(tempfile.TemporaryDirectory())))
-            checked = check(scratch, INPUT.format(1), manifest)
-            scratch.publish(checked.entry.file)
-            return checker.prepared(folder, manifest, checked, stack.pop_all())
-        if not folder.exists(FILE):
+        arguments = {**{name: Column(name) for name in names}, **arguments}
+    checker = _Checker(table, arguments, backend, options.tags)
+    leaves_out = options.on_invalid == "skip" or (options.dry_run and not is_look)
+    folder = open_folder(options.run_dir or DEFAULT_ROOT / f".{uuid.uuid4().hex}.draft")
+    is_look = (is_look or options.dry_run) and folder.exists(RUN_FILE)
+    with contextlib.ExitStack() as undo:
+        if is_look:
+            place = Folder(Path(stack.enter_context(tempfile.TemporaryDirectory())))
+        else:
+            place = folder
             _check_free(folder)
-            stack.callback(_remove_unplanned, folder)
-        unlock = stack.enter_context(contextlib.ExitStack())
-        unlock.enter_context(folder.lock())
-        manifest = read_manifest(folder) if folder.exists(FILE) else _manifest(backend, opened)
+            stack.enter_context(folder.lock())
+            if not folder.exists(RUN_FILE):
+                undo.callback(_remove_unplanned, folder)
+        manifest = read_manifest(folder) if folder.exists(RUN_FILE) else _manifest(backend, opened)
         check_same(folder, manifest, backend)
-        file = _next_input(manifest)
-        stack.callback(lambda: folder_of_run.temporary(file).unlink(missing_ok=True))
-        checked = check(folder, file, manifest)
-        if draft is not None:
-            folder, manifest = _named_by_calls(folder, manifest, checked, backend, unlock)
-            checked.folder, backend.folder = folder, folder.work
-        checked.entry = _adopt(folder, manifest, checked.entry)
-        held = unlock.pop_all()
-        stack.pop_all()
-        return checker.prepared(folder, manifest, checked, held)
+        if is_resumed:
+            checker.standing = _standing_takes(folder, manifest)
+        backend.folder, file = place.work, _next_input(manifest)
+        temporary = place.temporary(file)
+        undo.callback(temporary.unlink, missing_ok=True)
+        with storing(place, "writing the table"):
+            entry = checker.write(temporary, file, is_stopped)
+        checker.refuse(leaves_out=leaves_out)
+        keys, prices = _calls_of(temporary)
+        if is_look:
+            place.publish(file)
+        else:
+            if not options.run_dir:
+                place, manifest = _named_by_calls(folder, manifest, entry, keys, backend, stack)
+                folder, backend.folder = place, place.work
+            entry = _adopt(folder, manifest, entry)
+        undo.pop_all()
+    takes, problems = checker.identical_retakes, checker.problems
+    return Prepared(folder, manifest, place, entry, keys, prices, takes, problems, table.notes)
 
 
-def reopen(folder: Folder, backend: Backend, redo: Mapping[str, int]) -> Prepared:
-    """Lock a run and return it with its own table.
+def reopen(
+    folder: Folder,
+    backend: Backend,
+    opened: Opened,
+    redo: str | Sequence[Any] | None,
+    stack: contextlib.AsyncExitStack,
+) -> Prepared:
+    """Return a run with its own table, rows to `redo` in their next take, and let `stack` keep it locked."""
+    stack.enter_context(folder.lock())
+    manifest = read_manifest(folder)
+    check_same(folder, manifest, backend)
+    backend.folder = folder.work
+    entry = manifest.table
+    if not folder.exists(entry.file):
+        raise StoreError(
+            f"{folder.path}: {entry.file} is missing, which is the run's table: hand the table in again, "
+            "as resume(run, table=...)"
+        )
+    if redo is not None:
+        entry = _retaken(folder, manifest, redo, opened)
+    with storing(folder, "reading the table"):
+        return Prepared(folder, manifest, folder, entry, *_calls_of(folder.source(entry.file)))
 
-    Parameters
-    ----------
-    folder
-        The run's.
-    backend
-        Opened.
-    redo
-        Row id to the take it is to have from now on.
 
-    Raises
-    ------
-    StoreError
-        When the table is lost: it is to be handed in again.
-    """
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(folder.lock())
-        manifest = read_manifest(folder)
-        check_same(folder, manifest, backend)
-        backend.folder = folder.work
-        entry = manifest.table
-        if not folder.exists(entry.file):
-            raise StoreError(
-                f"{folder.path}: {entry.file} is missing, which is the run's table: hand the table in again, "
-                "as resume(run, table=...)"
-            )
-        if redo:
-            entry = _with_takes(folder, manifest, redo)
-        with storing(folder, "reading the table"):
-            columns = pq.read_table(folder.source(entry.file), columns=[BASE_KEY, TAKE, PRICE])
-        base_keys = bytearray(_packed(columns[BASE_KEY].to_pylist()))
-        keys = keys_of_takes(base_keys, columns[TAKE].to_numpy())
-        checked = CheckedTable(folder, entry, keys, columns[PRICE].to_numpy())
-        return Prepared(folder, manifest, checked, stack.pop_all())
+def _open_table(given: Any, backend: Backend, arguments: Mapping[str, Any], options: Options) -> Table:
+    """Return the caller's table; a run, its folder or a list of runs is one too."""
+    source = backend.source(given)
+    if isinstance(source, str | os.PathLike) and open_folder(source).exists(RUN_FILE):
+        source = StoredRun.open(source)
+    columns = {}
+    for name, value in arguments.items():
+        if column := column_of(value, is_data=name in backend.data_arguments):
+            columns[name] = column
+    return open_table(
+        source,
+        id=options.id,
+        plain=next(iter(backend.data_arguments), "text"),
+        carry=frozenset(column for name, column in columns.items() if name in backend.carried),
+        named=set(columns.values()),
+        sep=options.sep,
+        quoting=options.quoting,
+    )
+
+
+def _calls_of(file: Any) -> tuple[bytearray, npt.NDArray[np.int64]]:
+    """Return key and price of each row's call in an input file, as :class:`Prepared` has them."""
+    keys = bytearray()
+    with pq.ParquetFile(file) as opened:
+        prices = np.empty(opened.metadata.num_rows, np.int64)
+        for batch in opened.iter_batches(_BATCH_ROWS, columns=[BASE_KEY, TAKE, PRICE]):
+            base_keys, takes, price = batch.columns
+            prices[len(keys) // KEY_BYTES :][: len(price)] = price.to_numpy()
+            keys += packed(of_takes(base_keys, takes.to_numpy())).tobytes()
+    pa.default_memory_pool().release_unused()  # before the plan needs more
+    return keys, prices
 
 
 # -- every row is checked once, keyed, priced, and written down with its request -----------
@@ -191,138 +201,110 @@ class _Checker:
     """Checks the rows of a table and writes them, with columns of ours beside the caller's."""
 
     def __init__(
-        self, table: Table, given: Mapping[str, Any], backend: Backend, tags: Mapping[str, Any]
+        self, table: Table, arguments: Mapping[str, Any], backend: Backend, tags: Mapping[str, Any]
     ) -> None:
         self._table, self._backend = table, backend
-        self._sources = resolve(given, backend.data_arguments, backend.table_arguments, table)
+        self._sources = resolve(arguments, backend.data_arguments, backend.table_arguments, table)
         in_tags = resolve(dict(tags), frozenset(), frozenset(), table)
         self._tags = {name: source for name, source in in_tags.items() if source.column or source.values}
-        self._key_of = key_maker(backend.operation, backend.service)
         self._expands = type(backend).expand is not Backend.expand
-        self._rows = self._invalid = self._identical_retakes = self._problem_count = 0
-        self._base_keys = bytearray()
-        self._takes: list[np.ndarray[Any, np.dtype[np.int32]]] = []
-        self._prices: list[np.ndarray[Any, np.dtype[np.int64]]] = []
+        # Of a key: equal calls of one operation and service have equal keys, in whatever run they are.
+        self._digest = hashlib.blake2b(digest_size=KEY_BYTES, person=PERSON)
+        for part in (backend.operation.encode(), backend.service.encode("utf-8", "replace")):
+            # The length keeps ("ab", "c") and ("a", "bc") apart.
+            self._digest.update(len(part).to_bytes(8, "big") + part)
+        self._rows = self._invalid = self.identical_retakes = self._problem_count = 0
         self.problems: list[dict[str, Any]] = []
         self.standing: Mapping[str, int] = {}  # base key to the take its rows have had, unless the first
 
-    def write(self, folder: Folder, file: str, is_stopped: Callable[[], bool]) -> CheckedTable:
-        """Write the table to the temporary of `file`."""
-        table, columns = self._table, self._backend.columns
-        caller_names = table.schema.names
-        if reserved := [name for name in caller_names if name.startswith(PREFIX)]:
+    def refuse(self, *, leaves_out: bool) -> None:
+        """Raise InvalidRows for bad rows, unless they are left out and the others can be told apart."""
+        is_hopeless = self._invalid >= self._rows or any(one["field"] == "id" for one in self.problems)
+        if self._problem_count and (is_hopeless or not leaves_out):
+            raise InvalidRows(self.problems, total=self._problem_count)
+
+    def write(self, path: Path, file: str, is_stopped: Callable[[], bool]) -> TableEntry:
+        """Write the table to `path` and return what run.json says of it as `file`."""
+        table, ours = self._table, self._backend.columns
+        names = table.schema.names
+        if reserved := [name for name in names if name.startswith(PREFIX)]:
             words = f"has a column {reserved[0]!r}"
             raise InvalidRows([problem("table", words, allowed="names that do not begin with spf:")])
         metadata: Any = table.schema.metadata
         schema = pa.schema([*table.schema, *INPUT_COLUMNS], metadata=metadata)
-        temporary = folder.temporary(file)
-        with (
-            storing(folder, "writing the table"),
-            pq.ParquetWriter(temporary, schema, compression="zstd", use_dictionary=False) as writer,
-        ):
+        with pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=False) as writer:
             for batch, ids in table.batches():
                 if is_stopped():
-                    raise PlanningStopped
-                places, ours = self._columns(batch, ids)
-                kept = batch.select(caller_names)
-                if places is not None:
-                    kept = kept.take(pa.array(places, pa.int64()))
-                writer.write_batch(pa.RecordBatch.from_arrays([*kept.columns, *ours], schema=schema))
+                    raise asyncio.CancelledError
+                writer.write_batch(self._checked(batch, ids, schema))
+        pa.default_memory_pool().release_unused()  # what writing took stays with Arrow's pool otherwise
         if not table.is_numbered:
-            self._check_ids(pq.read_table(temporary, columns=[ROW_ID])[ROW_ID])
-        entry = TableEntry(
+            self._check_ids(pq.read_table(path, columns=[ROW_ID])[ROW_ID])
+        return TableEntry(
             file,
             self._rows,
             table.id_column,
-            our_names(table.schema, [*part_schema(columns).names, "row_id"]),
+            our_names(table.schema, [*part_schema(ours).names, "row_id"]),
             {name: source.to_json() for name, source in self._sources.items()},
             [
                 name
-                for name in sorted(self._backend.data_arguments & {*columns.names})
-                if name in self._sources and self._sources[name].column in caller_names
+                for name in sorted(self._backend.data_arguments & {*ours.names})
+                if name in self._sources and self._sources[name].column in names
             ],
             self._invalid,
         )
-        keys = keys_of_takes(self._base_keys, np.concatenate(self._takes))
-        return CheckedTable(folder, entry, keys, np.concatenate(self._prices), self._identical_retakes)
 
-    def prepared(
-        self, folder: Folder, manifest: Manifest, checked: CheckedTable, unlock: contextlib.ExitStack
-    ) -> Prepared:
-        """Return the run with what was found in its table."""
-        notes = self._table.notes
-        return Prepared(folder, manifest, checked, unlock, self.problems, self._problem_count, notes)
-
-    def refuse(self, *, leaves_out: bool) -> None:
-        """Raise InvalidRows where the table must not be sent.
-
-        Parameters
-        ----------
-        leaves_out
-            Bad rows are left out, unless nothing is left then or rows cannot be told apart.
-        """
-        is_hopeless = self._invalid >= self._rows or any(p["field"] == "id" for p in self.problems)
-        if self._problem_count and (is_hopeless or not leaves_out):
-            raise InvalidRows(self.problems, total=self._problem_count)
-
-    def _columns(
-        self, batch: pa.RecordBatch, ids: list[str]
-    ) -> "tuple[list[int] | None, list[pa.Array[Any]]]":
-        """Return from which row of the batch each row comes (None: they are the same), and our columns."""
-        values = rows(batch, self._sources)
-        places: list[int] | None = None
-        if self._expands:
-            spread = [
-                (place, f"{row_id}{suffix}", dict(more))
-                for place, (row_id, row) in enumerate(zip(ids, values, strict=True))
-                for suffix, more in self._backend.expand(row)
-            ]
-            places, ids = [s[0] for s in spread], [s[1] for s in spread]
-            values = iter([s[2] for s in spread])
+    def _checked(self, batch: pa.RecordBatch, ids: list[str], schema: pa.Schema) -> pa.RecordBatch:
+        """Return the rows of a batch with our columns beside them."""
         tags: list[str | None] = [None] * len(ids)
         if self._tags:
-            texts = [
-                dumps({name: str(tag) for name, tag in row.items()}).decode()
-                for row in rows(batch, self._tags)
+            tagged = rows(batch, self._tags)
+            tags = [dumps({name: str(tag) for name, tag in row.items()}).decode() for row in tagged]
+        lines: Iterable[tuple[str, dict[str, Any], str | None]]
+        lines = zip(ids, rows(batch, self._sources), tags, strict=True)
+        if self._expands:
+            spread = [
+                (place, f"{row_id}{suffix}", dict(more), tag)
+                for place, (row_id, row, tag) in enumerate(lines)
+                for suffix, more in self._backend.expand(row)
             ]
-            tags = list(texts) if places is None else [texts[place] for place in places]
-        ours = [
-            self._row(row_id, row, tag, self._rows + number)
-            for number, (row_id, row, tag) in enumerate(zip(ids, values, tags, strict=True))
+            batch = batch.take(pa.array([place for place, *_ in spread], pa.int64()))
+            lines = [(row_id, row, tag) for _, row_id, row, tag in spread]
+        ours: list[tuple[Any, ...]] = []
+        for row_id, row, tag in lines:
+            take = row.pop("take", None)
+            request = self._backend.check(row)
+            if isinstance(request, list):
+                ours.append((row_id, None, 0, 0, None, tag, self._refused(row_id, request)))
+            else:
+                digest = self._digest.copy()
+                digest.update(request.content)
+                key = digest.hexdigest()
+                take = self.standing.get(key, 0) if take is None else int(take)
+                if take and not request.varies:
+                    self.identical_retakes += 1
+                    take = 0
+                # As `Plan.requests` reads it: what is known of the request as a line of JSON, then its body.
+                known = dumps([request.characters, request.varies, request.facts]) + b"\n" + request.body
+                ours.append((row_id, key, take, request.price, known, tag, None))
+            self._rows += 1
+        columns = [
+            pa.array([row[place] for row in ours], kind) for place, kind in enumerate(INPUT_COLUMNS.types)
         ]
-        self._rows += len(ids)
-        columns = [list(column) for column in zip(*ours, strict=True)] or [[] for _ in INPUT_COLUMNS]
-        arrays: list[Any] = [
-            pa.array(column, kind) for column, kind in zip(columns, INPUT_COLUMNS.types, strict=True)
-        ]
-        self._base_keys += _packed(columns[1])
-        self._takes.append(arrays[2].to_numpy())
-        self._prices.append(arrays[3].to_numpy())
-        return places, arrays
+        return pa.RecordBatch.from_arrays([*batch.columns, *columns], schema=schema)
 
-    def _row(self, row_id: str, row: dict[str, Any], tag: str | None, number: int) -> tuple[Any, ...]:
-        """Return our columns of one row."""
-        take = row.pop("take", None)
-        request = self._backend.check(row)
-        if isinstance(request, list):
-            self._invalid += 1
-            for one in request:
-                allowed, source = one.allowed, self._sources.get(one.field)
-                constant = None if source is None else source.constant
-                if isinstance(constant, str) and constant in self._table.schema.names:
-                    hint = f"did you mean {one.field}=col({constant!r})?"
-                    allowed = f"{allowed}; {hint}" if allowed else hint
-                self._note(
-                    one.field, one.problem, value=one.value, allowed=allowed, row=number, row_id=row_id
-                )
-            words = "; ".join(f"{one.field} {one.problem}" for one in request)
-            return row_id, None, 0, 0, None, tag, words
-        key = self._key_of(request.content)
-        take = self.standing.get(key, 0) if take is None else int(take)
-        if take and not request.varies:
-            self._identical_retakes += 1
-            take = 0
-        return row_id, key, take, request.price, written(request), tag, None
+    def _refused(self, row_id: str, problems: list[FieldProblem]) -> str:
+        """Note what is wrong with a row, and return it in words."""
+        self._invalid += 1
+        for one in problems:
+            allowed, source = one.allowed, self._sources.get(one.field)
+            constant = None if source is None else source.constant
+            if isinstance(constant, str) and constant in self._table.schema.names:
+                hint = f"did you mean {one.field}=col({constant!r})?"
+                allowed = f"{allowed}; {hint}" if allowed else hint
+            facts = {"value": one.value, "allowed": allowed, "row": self._rows, "row_id": row_id}
+            self._note(one.field, one.problem, **facts)
+        return "; ".join(f"{one.field} {one.problem}" for one in problems)
 
     def _check_ids(self, ids: "pa.ChunkedArray[Any]") -> None:
         """Note every row id that more than one row has: such rows could not be told apart."""
@@ -337,38 +319,6 @@ class _Checker:
         self._problem_count += 1
         if len(self.problems) < _MOST_PROBLEMS:
             self.problems.append(problem(*words, **facts))
-
-
-def key_maker(operation: str, service: str) -> Callable[[bytes], str]:
-    """Return what makes the key of a call of its content: 32 hex digits, equal for equal calls of any run.
-
-    Parameters
-    ----------
-    operation
-        The run's operation.
-    service
-        Identity of the service: never an address or port.
-
-    Examples
-    --------
-    >>> key_maker("generate", "local/espeak")(b"a") == key_maker("generate", "api.example.com")(b"a")
-    False
-    """
-    begun = hashlib.blake2b(digest_size=KEY_BYTES, person=PERSON)
-    for part in (operation.encode(), service.encode("utf-8", "replace")):
-        # The length keeps ("ab", "c") and ("a", "bc") apart.
-        begun.update(len(part).to_bytes(8, "big") + part)
-
-    def key_of(content: bytes) -> str:
-        digest = begun.copy()
-        digest.update(content)
-        return digest.hexdigest()
-
-    return key_of
-
-
-def _packed(hex_keys: "list[str | None]") -> bytes:
-    return b"".join(NO_KEY if key is None else bytes.fromhex(key) for key in hex_keys)
 
 
 # -- the run's folder --------------------------------------------------------------------
@@ -417,22 +367,20 @@ def _standing_takes(folder: Folder, manifest: Manifest) -> dict[str, int]:
 
 def _check_free(folder: Folder) -> None:
     """Raise StoreError where something lies that is no run of ours."""
-    path = folder.path
-    if folder.work != path:
+    if folder.work != folder.path or folder.exists(RUN_FILE):
         return
-    if path.is_dir():
-        others = [name.name for name in path.iterdir() if name.name not in _OWN]
-        if others:
-            raise StoreError(
-                f"{path} holds other files and no run ({others[0]!r}): name an empty or a new folder"
-            )
-    elif path.exists():
-        raise StoreError(f"{path} is a file: name a folder as run_dir")
+    if folder.path.is_file():
+        raise StoreError(f"{folder} is a file: name a folder as run_dir")
+    others = [path.name for path in folder.path.glob("*") if path.name not in _OWN]
+    if others:
+        raise StoreError(
+            f"{folder} holds other files and no run ({others[0]!r}): name an empty or a new folder"
+        )
 
 
 def _remove_unplanned(folder: Folder) -> None:
     """Remove what planning left in a folder that holds no run."""
-    if folder.exists(FILE) or not folder.work.is_dir():
+    if folder.exists(RUN_FILE) or not folder.work.is_dir():
         return
     for name in _OWN:
         path = folder.work / name
@@ -445,27 +393,27 @@ def _remove_unplanned(folder: Folder) -> None:
 
 
 def _named_by_calls(
-    draft: Folder, manifest: Manifest, checked: CheckedTable, backend: Backend, unlock: contextlib.ExitStack
+    draft: Folder,
+    manifest: Manifest,
+    entry: TableEntry,
+    keys: bytearray,
+    backend: Backend,
+    stack: contextlib.AsyncExitStack,
 ) -> tuple[Folder, Manifest]:
-    """Give a draft the name of its calls; where such a run is already, hand the table over to it."""
-    name = hashlib.blake2b(b"".join(checked.keys.to_pylist()), digest_size=5).hexdigest()
+    """Hand the table of a draft over to the folder with the name of its calls, a run or a new one."""
+    name = hashlib.blake2b(keys, digest_size=5).hexdigest()
     target = Folder((DEFAULT_ROOT / f"{backend.operation}-{name}").absolute())
-    if not target.exists(FILE):
-        with storing(target, "naming the run's folder"):
-            _remove_unplanned(target)
-            draft.path.rename(target.path)
-        draft.path = draft.work = target.path
-        return draft, manifest
-    unlock.enter_context(target.lock())
-    kept = read_manifest(target)
-    check_same(target, kept, backend)
-    mine, checked.entry.file = checked.entry.file, _next_input(kept)
+    stack.enter_context(target.lock())
+    if target.exists(RUN_FILE):
+        manifest = read_manifest(target)
+        check_same(target, manifest, backend)
+    mine, entry.file = entry.file, _next_input(manifest)
     with storing(target, "handing the table over"):
-        draft.temporary(mine).rename(target.temporary(checked.entry.file))
-        if (draft.path / "clips").is_dir():
-            shutil.copytree(draft.path / "clips", target.path / "clips", dirs_exist_ok=True)
+        draft.temporary(mine).rename(target.temporary(entry.file))
+        if (clips := draft.path / "clips").is_dir():
+            shutil.copytree(clips, target.path / "clips", copy_function=os.replace, dirs_exist_ok=True)
         shutil.rmtree(draft.path)
-    return target, kept
+    return target, manifest
 
 
 def _adopt(folder: Folder, manifest: Manifest, entry: TableEntry) -> TableEntry:
@@ -485,15 +433,40 @@ def _adopt(folder: Folder, manifest: Manifest, entry: TableEntry) -> TableEntry:
     return entry
 
 
-def _with_takes(folder: Folder, manifest: Manifest, redo: Mapping[str, int]) -> TableEntry:
-    """Write the run's table once more, with other takes for some rows."""
+def _retaken(folder: Folder, manifest: Manifest, redo: str | Sequence[Any], opened: Opened) -> TableEntry:
+    """Write the run's table once more, with the next take of each row that is to be made anew."""
+    if not opened.takes:
+        words = "makes other takes, which this service does not offer: they would be the same, billed again"
+        raise InvalidRows([problem("redo", words)])
+    stored = StoredRun(folder)
+    with storing(folder, "reading the table"):
+        table = pq.read_table(folder.source(manifest.table.file))
+    columns: list[list[Any]] = [table[name].to_pylist() for name in (ROW_ID, BASE_KEY, TAKE)]
+    ids, keys, takes = columns
+    if redo == "rejected":
+        said = stored.reviews
+        wanted = set(said.loc[(said["verdict"] == REJECT) & said["is_current"], "row_id"])
+    elif isinstance(redo, str):
+        if redo not in REDO_STATUSES:
+            allowed = f"{', '.join(REDO_STATUSES)}, or a list of row ids"
+            raise InvalidRows([problem("redo", "is no status", value=redo, allowed=allowed)])
+        wanted = {row_id for row_id, status in zip(ids, stored.statuses(), strict=True) if status == redo}
+    else:
+        wanted = {str(row_id) for row_id in redo}
+        if unknown := sorted(wanted.difference(ids)):
+            words = "names no row of the run"
+            raise InvalidRows([problem("redo", words, value=row_id) for row_id in unknown])
+    places = [place for place, key in enumerate(keys) if key is not None and ids[place] in wanted]
+    if not places:
+        return manifest.table
+    made = set(hex_keys(stored.snapshot().index.keys))
+    for place in places:
+        # A take that was asked for and never made is still the next one.
+        later = itertools.count(max(1, takes[place]))
+        takes[place] = next(take for take in later if call_key(keys[place], take) not in made)
+    column = table.schema.get_field_index(TAKE)
+    table = table.set_column(column, table.schema.field(column), pa.array(takes, pa.int32()))
     entry = replace(manifest.table, file=_next_input(manifest))
     with storing(folder, "writing the table"):
-        table = pq.read_table(folder.source(manifest.table.file))
-        rows: Any = zip(table[ROW_ID].to_pylist(), table[TAKE].to_pylist(), strict=True)
-        takes = [redo.get(row_id, take) for row_id, take in rows]
-        place = table.schema.get_field_index(TAKE)
-        table = table.set_column(place, table.schema.field(place), pa.array(takes, pa.int32()))
-        temporary = folder.temporary(entry.file)
-        pq.write_table(table, temporary, compression="zstd", use_dictionary=False)
+        pq.write_table(table, folder.temporary(entry.file), compression="zstd", use_dictionary=False)
     return _adopt(folder, manifest, entry)

@@ -76,6 +76,7 @@ class Progress:
         if on_page or (self._draws and total and sys.stderr is not None and sys.stderr.isatty()):
             label = line if on_page else self._name
             self._bar = _tqdm()(total=total, desc=label, unit=f" {unit}", dynamic_ncols=True, file=_output())
+        self._every_s = _LINE_S if self._bar is None else _REDRAW_S
 
     def add(self, outcome: Outcome) -> None:
         """Count the outcome of one call."""
@@ -85,7 +86,8 @@ class Progress:
             self.failed_by[code_of(outcome.error)] += 1
         self.credits_millis += outcome.credits_millis
         self.audio_seconds += outcome.audio_seconds or 0.0
-        self._draw()
+        if self._draws and time.monotonic() - self._drawn >= self._every_s:
+            self._draw()
 
     def retried(self, code: str) -> None:
         """Count an attempt that will be repeated, by its error code."""
@@ -136,11 +138,6 @@ class Progress:
             "eta_s": None if self.eta_s is None else round(self.eta_s, 1),
         }
 
-    @staticmethod
-    def say(line: str, show: bool | Literal["dashboard"]) -> None:  # noqa: FBT001 - the option as it was given
-        """Write the line of a run that is only planned; in a notebook the run itself says it."""
-        say(line, shown=bool(show) and not is_notebook())
-
     def note(self, line: str) -> None:
         """Write one line beside the bar, unless nothing is to be shown; the log has it either way."""
         log.info("%s", line)
@@ -149,21 +146,19 @@ class Progress:
     def close(self, end_line: str = "") -> None:
         """Show the last state, then what is said of the end, or how many warnings there were."""
         self.finished = time.monotonic()
-        self._draw(is_last=True)
         if self._bar is not None:
+            self._draw()
             self._bar.close()
         if line := end_line or warnings_in_words(self.warned, self.examples):
             self.note(line)
 
-    def _draw(self, *, is_last: bool = False) -> None:
-        bar, now = self._bar, time.monotonic()
+    def _draw(self) -> None:
+        bar, self._drawn = self._bar, time.monotonic()
         if bar is not None and self.is_watched and is_notebook():
             self._draws = bar.leave = False
             bar.close()
-        is_due = is_last or now - self._drawn >= (_LINE_S if bar is None else _REDRAW_S)
-        if not (self._draws and is_due):
+        if not self._draws:
             return
-        self._drawn = now
         names = ("retries", "cached", "suspect", "failed", "unknown")
         counts = {name: getattr(self, name) for name in names} | dict(self.warned.most_common(_KINDS_SHOWN))
         figures = {"credits": f"{to_credits(self.credits_millis):,.10g}"}
@@ -173,7 +168,7 @@ class Progress:
             bar.total = self.total
             bar.set_postfix(figures, refresh=False)
             bar.update(self.ended - bar.n)
-        elif not is_last:
+        else:
             made = f"{self.ended:,}/{counted(self.total, self.unit)}, {self.rate:,.1f} a second"
             to_go = "" if self.eta_s is None else f", about {self.eta_s:,.0f} s to go"
             others = "".join(f", {name}={n}" for name, n in figures.items())

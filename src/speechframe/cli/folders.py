@@ -180,10 +180,10 @@ def _problems(folder: str) -> "tuple[str, list[Problem]]":
 
 
 def _unreadable(error: SpeechframeError) -> "Problem":
-    from speechframe.store.folder import RUN_FILE as FILE
+    from speechframe.store.folder import RUN_FILE
     from speechframe.store.verify import Problem
 
-    return Problem(FILE, None, str(error))
+    return Problem(RUN_FILE, None, str(error))
 
 
 # -- rm ------------------------------------------------------------------------------

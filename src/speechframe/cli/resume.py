@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _redo(words: list[str] | None) -> Any:
-    from speechframe.batch.run import REDO_STATUSES
+    from speechframe.batch.prepare import REDO_STATUSES
 
     if words is not None and len(words) == 1 and words[0] in REDO_STATUSES:
         return words[0]

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from speechframe.batch.live import open_run
 from speechframe.errors import StoreError
-from speechframe.store.folder import RUN_FILE as FILE
+from speechframe.store.folder import RUN_FILE
 from speechframe.store.schema import FINISHED
 
 DAMAGED = "damaged"
@@ -92,7 +92,7 @@ def run_folders(roots: Iterable[Path]) -> Iterator[Path]:
     seen: set[Path] = set()
     for root in roots:
         for name, below, files in os.walk(root):
-            if FILE in files:
+            if RUN_FILE in files:
                 # One root may lie within another, or be named twice.
                 if (place := Path(name).resolve()) not in seen:
                     seen.add(place)
