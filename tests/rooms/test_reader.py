@@ -61,7 +61,9 @@ def test_rows_that_were_found_in_the_journal_are_read_after_it_became_a_part(tmp
     live.stop(drain=False)
     live.wait()
     assert list(live.path.glob("parts/*"))
-    audio = [row["audio"] and row["audio"]["bytes"] for batch in [*batches, *reader] for row in batch.to_pylist()]
+    audio = [
+        row["audio"] and row["audio"]["bytes"] for batch in [*batches, *reader] for row in batch.to_pylist()
+    ]
     assert audio == [None, *map(heard, texts[1:-1]), None]
 
 
