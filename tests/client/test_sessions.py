@@ -7,7 +7,6 @@ import pytest
 from socket_desk import audio, frame, speak, until
 
 from speechframe.client import Timeouts
-from speechframe.client import session as sessions
 from speechframe.errors import StreamBroken
 
 
@@ -68,8 +67,7 @@ async def test_a_socket_that_brings_nothing_is_left_for_another(desk, session, m
         assert await session.speak("Next.").read() == b"Next."
 
 
-async def test_audio_that_nobody_takes_stays_with_the_service(desk, session, monkeypatch):
-    monkeypatch.setattr(sessions, "MOST_WAITING_BYTES", 100_000)
+async def test_audio_that_nobody_takes_stays_with_the_service(desk, session):
     sent = 0
 
     async def act(desk, socket):
@@ -95,19 +93,18 @@ async def test_audio_that_nobody_takes_stays_with_the_service(desk, session, mon
 
 
 async def test_who_keeps_other_turns_waiting_for_long_is_broken_off(desk, session, monkeypatch):
-    monkeypatch.setattr(sessions, "MOST_WAITING_BYTES", 100_000)
-    monkeypatch.setattr(sessions, "HELD_S", 0.3)
+    monkeypatch.setattr("speechframe.client.session.HELD_S", 0.3)  # a minute
 
     async def act(desk, socket):
         wire_id, _ = await desk.ended(socket)
-        for _ in range(30):
+        for _ in range(1800):
             await socket.send_str(audio(bytes(10_000), wire_id))
         await speak(desk, socket)
 
     desk.acts = [act]
     async with asyncio.timeout(60):
         async with await session.open() as unheard:
-            await unheard.send("Hello. " * 20)
+            await unheard.send("Hello. " * 200)
         await until(lambda: desk.frames and desk.ends())
         assert await session.speak("Next.").read() == b"Next."
         with pytest.raises(StreamBroken, match="nobody took this turn's audio"):
