@@ -203,8 +203,11 @@ def program(folder, way, seconds=2.0):
 
 
 def test_a_run_whose_loop_was_closed_is_not_waited_for_for_ever(tmp_path):
-    out, _ = program(tmp_path, "closed loop").communicate(timeout=30)
-    assert out.count("was closed before the run had ended; resume() makes the rest") == 2
+    process = program(tmp_path, "closed loop", seconds=60)
+    # Not communicate(): the lines may have come together with the first one, which was read.
+    said = process.stdout.read()
+    process.communicate(timeout=30)
+    assert said.count("was closed before the run had ended; resume() makes the rest") == 2
 
 
 @pytest.mark.parametrize("way", ["wait", "for", "await", "async for"])

@@ -68,7 +68,7 @@ def test_rows_that_were_found_in_the_journal_are_read_after_it_became_a_part(tmp
 
 
 def test_readers_see_every_call_that_has_ended_while_parts_are_written(tmp_path):
-    texts = [f"{'failed' if number % 7 == 0 else 'line'} {number}" for number in range(5000)]
+    texts = [f"{'failed' if number % 7 == 0 else 'line'} {number}" for number in range(2600)]
     live, seen = begun(tmp_path / "run", texts, 1), 0
     while seen < len(texts):
         ended = live.progress.ended
