@@ -6,15 +6,14 @@ import itertools
 import os
 import subprocess
 import sys
+import tempfile
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
 from hypothesis import settings as hypothesis_settings
 
-from speechframe import settings as settings_module
-from speechframe.batch import options as options_module
-from speechframe.batch import run as run_module
+import speechframe as spf
 from speechframe.local import local_service
 
 sys.path.insert(0, str(Path(__file__).parent))  # what all tests share lies beside this
@@ -74,6 +73,7 @@ def pytest_runtest_setup(item):
             os.environ["PYTHONPATH"] = PYTHONPATH
 
 
+CONFIGURED = {*spf.RunOptions.__annotations__, *spf.Settings.__dataclass_fields__}
 numbers = itertools.count()
 """Of folders: to find the next free number, pytest would look at thousands of them for each test."""
 
@@ -87,9 +87,8 @@ def _own_settings(monkeypatch, tmp_path_factory):
     monkeypatch.setenv("SPEECHFRAME_LEDGER", str(tmp_path_factory.getbasetemp() / "ledger"))
     # Ports come again within the hour: what a test learned of one is nothing for the next test.
     permits = tmp_path_factory.mktemp(f"permits{next(numbers)}", numbered=False)
-    monkeypatch.setattr(run_module, "shared_folder", lambda: permits)
-    monkeypatch.setattr(settings_module, "_configured", {})
-    monkeypatch.setattr(options_module, "_configured", {})
+    monkeypatch.setattr(tempfile, "tempdir", str(permits))
+    spf.configure(**dict.fromkeys(CONFIGURED))
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 from pydantic import SecretStr
-from served import Served
 
+from served import Served
 from speechframe.settings import Settings
 
 KEY = "sk-babel"

@@ -8,7 +8,6 @@ import gzip
 import json
 import ssl
 import sys
-import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from socket_desk import HALF, PATH, Desk, speak
 
+from served import LoopThread
 from speechframe.audio import codec
 from speechframe.client import Call, Client, Patience
 from speechframe.settings import Settings
@@ -160,65 +160,30 @@ class OddServer:
     def bomb(status=200):
         return OddServer.answer(status, _bomb(), {"Content-Encoding": "gzip"})
 
-
-@functools.cache
-def _bomb(megabytes=64):
-    return gzip.compress(bytes(megabytes << 20))
-
-
-class _Thread:
-    """The servers' own loop in its own thread: it answers whatever the client's loop is doing."""
-
-    def __init__(self, server):
-        self.server = server
-        self.loop = asyncio.new_event_loop()
-        self.ready = threading.Event()
-        self.thread = threading.Thread(target=self._run, daemon=True)
-        self.thread.start()
-        assert self.ready.wait(60)
-
-    def _run(self):
-        asyncio.set_event_loop(self.loop)
-        self.runner = self.loop.run_until_complete(self._start())
-        self.ready.set()
-        self.loop.run_forever()
-        self.loop.run_until_complete(self.runner.cleanup())
-        self.loop.close()
-
-    def stop(self):
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join(10)
-
-    async def _start(self):
-        server = self.server
+    async def start(self):
         app = web.Application(client_max_size=1 << 26)
-        app.router.add_route("*", "/{path:.*}", self._handle)
+        app.router.add_route("*", "/{path:.*}", self.handle)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
-        server.port = runner.addresses[0][1]
-        await web.TCPSite(runner, "127.0.0.2", server.port).start()
+        self.port = runner.addresses[0][1]
+        await web.TCPSite(runner, "127.0.0.2", self.port).start()
         ca = trustme.CA()
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         ca.issue_cert("localhost", "127.0.0.1", NAME).configure_cert(context)
         await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
-        server.tls_port = runner.addresses[-1][1]
-        server.ca = ca
+        self.tls_port = runner.addresses[-1][1]
+        self.ca = ca
         return runner
 
-    async def _handle(self, request):
-        server = self.server
+    async def handle(self, request):
         path = request.rel_url.raw_path
-        script = server.scripts.get(path)
+        script = self.scripts.get(path)
         step = (
-            script[0]
-            if script and len(script) == 1
-            else script.pop(0)
-            if script
-            else server.answer(404, b"{}")
+            script[0] if script and len(script) == 1 else script.pop(0) if script else self.answer(404, b"{}")
         )
         body = b"" if getattr(step, "unread", False) else await request.read()
-        server.seen.append(
+        self.seen.append(
             Seen(
                 request.method,
                 str(request.raw_path),
@@ -231,15 +196,19 @@ class _Thread:
         return await step(request)
 
 
+@functools.cache
+def _bomb(megabytes=64):
+    return gzip.compress(bytes(megabytes << 20))
+
+
 @pytest.fixture(scope="session")
 def _server(tmp_path_factory):
     samples = (0.3 * np.sin(np.arange(22050) * 2 * np.pi * 220 / 44100)).astype(np.float32)
     server = OddServer(audio=codec.encode(samples, 44100, format=Format.WAV))
-    thread = _Thread(server)
+    thread = LoopThread(server.start)
     ca_file = tmp_path_factory.mktemp("ca") / "ca.pem"
     server.ca.cert_pem.write_to_path(ca_file)
     server.ca_file = ca_file
-    server.thread = thread
     yield server
     thread.stop()
 

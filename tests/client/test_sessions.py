@@ -7,7 +7,6 @@ import pytest
 from socket_desk import audio, frame, speak, until
 
 from speechframe.client import Timeouts
-from speechframe.client import session as sessions
 from speechframe.errors import StreamBroken
 
 
@@ -68,8 +67,7 @@ async def test_a_socket_that_brings_nothing_is_left_for_another(desk, session, m
         assert await session.speak("Next.").read() == b"Next."
 
 
-async def test_audio_that_nobody_takes_stays_with_the_service(desk, session, monkeypatch):
-    monkeypatch.setattr(sessions, "MOST_WAITING_BYTES", 100_000)
+async def test_audio_that_nobody_takes_stays_with_the_service(desk, session):
     sent = 0
 
     async def act(desk, socket):
@@ -94,12 +92,11 @@ async def test_audio_that_nobody_takes_stays_with_the_service(desk, session, mon
         assert len(await context.audio().read()) == 30_000_000
 
 
-async def test_a_turn_that_nobody_hears_keeps_no_other_waiting(desk, session, monkeypatch):
-    monkeypatch.setattr(sessions, "MOST_WAITING_BYTES", 100_000)
+async def test_a_turn_that_nobody_hears_keeps_no_other_waiting(desk, session):
 
     async def act(desk, socket):
         wire_id, _ = await desk.ended(socket)
-        for _ in range(30):
+        for _ in range(1800):
             await socket.send_str(audio(bytes(10_000), wire_id))
         await socket.send_str(frame(final=True, context_id=wire_id))
         await speak(desk, socket)
@@ -107,7 +104,7 @@ async def test_a_turn_that_nobody_hears_keeps_no_other_waiting(desk, session, mo
     desk.acts = [act]
     async with asyncio.timeout(60):
         async with await session.open() as unheard:
-            await unheard.send("Hello. " * 20)
+            await unheard.send("Hello. " * 200)
         await until(lambda: desk.frames and desk.ends())
         assert await session.speak("Next.").read() == b"Next."
-        assert len(await unheard.audio().read()) == 300_000
+        assert len(await unheard.audio().read()) == 18_000_000

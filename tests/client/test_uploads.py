@@ -12,6 +12,7 @@ import pytest
 from speechframe.audio import codec
 from speechframe.client import Client, Timeouts
 from speechframe.errors import AudioError, BadAnswer, BadRequest, InvalidRows, TimedOut
+from speechframe.spec.chosen import route_warning
 from speechframe.spec.speech import Format
 
 CONVERT, TRANSLATE = "/v1/voice-changer/convert", "/v1/text/translate"
@@ -155,7 +156,8 @@ def translated(*texts, **metadata):
 
 async def test_texts_come_back_in_their_order_with_what_was_said_of_each(odd, client, key):
     heads = [("X-Trace-Id", "trace-7"), ("X-Speech-Warning", "already in fr and returned as they are: texts 1"),
-             ("X-Speech-Warning", "the moon is full: texts and all")]  # fmt: skip
+             ("X-Speech-Warning", "the moon is full: texts and all"),
+             ("X-Speech-Warning", route_warning("en>de>fr", [1]))]  # fmt: skip
     odd.script(odd.answer(200, translated("Salut", "Bonjour"), heads), path=TRANSLATE)
     found = await client.translate(["Hello", "Good morning"], target="fr_fr", idempotency_key="k-1")
     assert (found.translations, found.billed_characters, found.trace_id) == (
@@ -164,6 +166,7 @@ async def test_texts_come_back_in_their_order_with_what_was_said_of_each(odd, cl
         "trace-7",
     )
     assert found.text_warnings == ((), ("already in fr and returned as they are",))
+    assert found.routes == (None, "en>de>fr")
     assert found.warnings == ("the moon is full: texts and all",)
     (seen,) = odd.posts()
     assert json.loads(seen.body) == {"targetLanguage": "fr-FR", "texts": ["Hello", "Good morning"]}

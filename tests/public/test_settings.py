@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pydantic import SecretStr
+from tests.rooms import scripted
 
 import speechframe as spf
-from speechframe.batch.options import Options, configure_options
 from speechframe.settings import (
     ENVIRONMENT,
     Settings,
@@ -182,29 +182,18 @@ def test_configure_takes_settings_and_run_options_and_nothing_else():
         {"profile": "other", "speed": 3},
         {"profile": "other", "max_credits_per_month": "many"},
         {"profile": "other", "base_url": 5},
-        {"profile": "other", "max_concurrency": 0},
-        {"profile": "other", "max_attempts": 3, "on_error": "cry"},
-        {"max_concurrency": None, "profile": None, "max_attempts": 0},
-        {"max_attempts": 3, "regions": 5},
+        {"profile": "other", "max_credits": -1},
+        {"profile": "other", "max_credits": 9, "on_error": "cry"},
+        {"max_credits": None, "profile": None, "max_attempts": 0},
+        {"max_credits": 9, "regions": 5},
     ],
 )
-def test_what_configure_refuses_changes_nothing(values):
-    spf.configure(max_concurrency=3, profile="team")
+def test_what_configure_refuses_changes_nothing(values, tmp_path):
+    spf.configure(max_credits=3, profile="team")
     with pytest.raises(spf.SettingsError):
         spf.configure(**values)
     assert (configured("profile"), configured("base_url"), configured("regions")) == ("team", None, None)
-    options = Options.of()
-    assert (options.max_concurrency, options.max_attempts) == (3, Options().max_attempts)
-
-
-def test_options_are_all_set_or_none():
-    configure_options(max_concurrency=3)
-    for values in ({"max_attempts": 2, "patience_s": -1}, {"max_attempts": 2, "max_concurrency": 0}):
-        with pytest.raises(spf.SettingsError):
-            configure_options(**values)
-        assert Options.of() == Options(max_concurrency=3)
-    configure_options(max_concurrency=None, max_attempts=2)
-    assert Options.of() == Options(max_attempts=2)
+    assert scripted.make(tmp_path / "run", ["a", "b", "c", "d"]).stats["done"] == 3
 
 
 def test_regions_and_their_order():
@@ -312,14 +301,13 @@ def test_a_limit_may_be_any_kind_of_number(value):
             assert type(found) in {int, float}
 
 
-def test_options_may_be_any_kind_of_number():
-    for given, plain in {Decimal("12.5"): 12.5, Decimal("Infinity"): math.inf, Fraction(50): 50.0}.items():
-        values = dict.fromkeys(("max_credits", "patience_s", "timeout_s"), given)
-        configure_options(**values)
-        for options in (Options.of(), Options.of(**values)):
-            found = {name: getattr(options, name) for name in values}
-            assert found == dict.fromkeys(values, plain)
-            assert {type(value) for value in found.values()} == {float}
+def test_options_may_be_any_kind_of_number(tmp_path):
+    lines = list("abcdef")
+    for number, done in {Decimal("2.5"): 2, Decimal("Infinity"): 6, Fraction(7, 2): 3}.items():
+        given = dict.fromkeys(("max_credits", "patience_s", "timeout_s"), number)
+        assert scripted.make(tmp_path / f"given {done}", lines, **given).stats["done"] == done
+        spf.configure(**given)
+        assert scripted.make(tmp_path / f"configured {done}", lines).stats["done"] == done
 
 
 @pytest.mark.parametrize(

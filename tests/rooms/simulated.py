@@ -4,7 +4,7 @@ import heapq
 import itertools
 import random
 
-from speechframe.batch.backend import Answer
+from speechframe import Answer
 from speechframe.batch.lanes import SHARE_S
 from speechframe.errors import service_error
 

@@ -1,5 +1,6 @@
-"""Run folders that are damaged, removed, or on another machine."""
+"""Run folders that are damaged, or on another machine."""
 
+import shutil
 import subprocess
 import sys
 import uuid
@@ -7,39 +8,20 @@ from pathlib import Path
 
 import fsspec
 import pytest
-from tenacity import stop_after_attempt
-from tests.rooms.run_folders import Writer, frame_of, make_run, new_folder
+from tests.rooms.scripted import begun, heard, make
 
-from speechframe.errors import NotARun, RunLocked, StoreError
-from speechframe.store.reader import StoredRun
-from speechframe.store.remote import RemoteFolder, open_folder
-from speechframe.store.removal import remove_run
+import speechframe as spf
 
 SERVER = Path(__file__).parents[1] / "promises" / "s3_server.py"
 
 
 @pytest.fixture
-def folder(tmp_path):
-    folder = new_folder(tmp_path / "run")
-    make_run(folder, frame_of(["a", "b", "c"]))
-    writer = Writer(folder)
-    writer.answer("a", audio=b"heard" * 1000)
-    writer.answer("b", "failed")
-    writer.cut()
-    writer.answer("c")
-    writer.cut()
-    writer.log.close()
-    (folder.path / "log" / "000003.jsonl").unlink()
-    (folder.path / "log" / "000003.bytes").unlink()
-    return folder
+def run(tmp_path):
+    return make(tmp_path / "run", ["line " * 1000, "failed"])
 
 
 def files_of(run):
-    return sorted(problem.file for problem in run.verify())
-
-
-def test_a_run_that_is_whole_has_no_problems(folder):
-    assert StoredRun(folder).verify() == []
+    return [problem.file for problem in run.verify()]
 
 
 @pytest.mark.parametrize(
@@ -51,49 +33,25 @@ def test_a_run_that_is_whole_has_no_problems(folder):
         ("input/0001.parquet", "cannot be read"),
     ],
 )
-def test_a_file_that_is_missing_is_found(folder, name, words):
-    (folder.path / name).unlink()
-    problems = StoredRun(folder).verify()
+def test_a_file_that_is_torn_or_missing_is_found(run, name, words):
+    assert files_of(run) == []
+    path = run.path / name
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    assert files_of(run) == [name]
+    path.unlink()
+    problems = run.verify()
     assert {problem.file for problem in problems} == {name}
     assert words in problems[0].words
 
 
-@pytest.mark.parametrize("kind", ["parts", "failed", "attempts", "input"])
-def test_a_file_that_is_torn_is_found(folder, kind):
-    path = next((folder.path / kind).glob("*.parquet"))
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    assert files_of(StoredRun(folder)) == [f"{kind}/{path.name}"]
-
-
-def test_audio_that_changed_is_found_with_its_call(folder):
-    path = folder.path / "parts" / "000001.parquet"
+def test_audio_that_changed_is_found_with_its_call(run):
+    path, audio = run.path / "parts" / "000001.parquet", run.clip(0).audio
     content = path.read_bytes()
-    assert content.count(b"heard" * 1000) == 1
-    path.write_bytes(content.replace(b"heard" * 1000, b"other" * 1000))
-    (problem,) = StoredRun(folder).verify()
-    assert problem.request_key is not None
+    assert content.count(audio) == 1
+    path.write_bytes(content.replace(audio, audio[::-1]))
+    (problem,) = run.verify()
+    assert problem.request_key == run.to_pandas()["request_key"][0]
     assert "sha256" in problem.words
-
-
-def test_removing_a_run_leaves_what_is_not_of_it(folder, tmp_path):
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    (outside / "000009.parquet").write_text("mine")
-    (folder.path / "notes.txt").write_text("mine")
-    (folder.path / "words").symlink_to(outside)
-    (folder.path / "parts" / "000008.parquet").symlink_to(outside / "000009.parquet")
-    with folder.lock(), pytest.raises(RunLocked):
-        remove_run(open_folder(folder.path))
-    assert remove_run(folder) == ["notes.txt", "parts/000008.parquet", "words"]
-    assert not (folder.path / "run.json").exists()
-    assert (outside / "000009.parquet").read_text() == "mine"
-    with pytest.raises(NotARun):
-        remove_run(folder)
-
-
-def test_a_run_alone_in_its_folder_takes_the_folder_with_it(folder):
-    assert remove_run(folder) == []
-    assert not folder.path.exists()
 
 
 @pytest.mark.parametrize(
@@ -108,8 +66,8 @@ def test_a_run_alone_in_its_folder_takes_the_folder_with_it(folder):
     ],
 )
 def test_an_address_of_no_use_is_refused_in_words(address, words):
-    with pytest.raises(StoreError, match=words) as refused:
-        open_folder(address)
+    with pytest.raises(spf.StoreError, match=words) as refused:
+        spf.open_run(address)
     assert "secret" not in str(refused.value)
 
 
@@ -141,75 +99,72 @@ def address(request, monkeypatch, tmp_path):
     return f"s3://runs/{uuid.uuid4().hex}"
 
 
-def test_a_remote_run_is_written_read_reviewed_and_verified(address, tmp_path):
-    folder = open_folder(address)
-    with folder.lock():
-        make_run(folder, frame_of(["a", "b", "c"]))
-        writer = Writer(folder)
-        writer.answer("a")
-        assert StoredRun.open(address).statuses() == ["done", "pending", "pending"]
-        writer.cut()
-        writer.answer("b")
-        writer.log.close()
-    run = StoredRun.open(address)
-    assert str(run.path) == run.place == address
-    assert run.clip("0").audio == b"audio of a 0"
-    assert [row["status"] for row in run.to_arrow(audio=True).to_pylist()] == ["done", "done", "pending"]
-    assert run.dataset.to_table().num_rows == 1
+@pytest.fixture
+def files(address):
+    return fsspec.filesystem(address.partition(":")[0])
+
+
+def cut_off(live):
+    live.stop(drain=False)
+    live.wait()
+
+
+def test_a_remote_run_is_written_read_reviewed_and_verified(address, files):
+    live = begun(address, ["line", "slow"], 1)
+    assert list(spf.open_run(address).to_pandas()["status"]) == ["done", "pending"]
+    # Nothing but whole files is there, and no journal.
+    there = files.find(address)
+    assert not [name for name in there if "log/" in name or "tmp" in name]
+    cut_off(live)
+    run = spf.open_run(address)
+    assert str(run.path) == address
+    assert run.clip("0").audio == heard("line")
+    assert run.dataset.count_rows() == 1
     run.review("0", "keep")
     assert run.reviews["is_current"].tolist() == [True]
-    assert [problem.file for problem in run.verify()] == ["log/000002.jsonl"]
-    # Nothing but whole files is there, and no journal.
-    there = folder.filesystem.find(folder.path.on_filesystem)
-    assert not [name for name in there if "log/" in name or "tmp" in name or "lock" in name]
-    with pytest.raises(StoreError, match="not on this machine"):
-        remove_run(folder)
+    assert run.verify() == []
 
 
-def test_another_machine_sees_what_is_there_and_is_kept_from_writing(address, monkeypatch, tmp_path):
-    folder = open_folder(address)
-    with folder.lock():
-        make_run(folder, frame_of(["a"]))
-        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other"))
-        other = open_folder(address)
-        assert other.is_locked
-        assert StoredRun(other).statuses() == ["pending"]
-        with pytest.raises(RunLocked, match="being written by process"), other.lock():
-            pass
-        held = folder.read("lock.json")
+def test_another_machine_sees_what_is_there_and_is_kept_from_writing(address, files, monkeypatch, tmp_path):
+    live = begun(address, ["line", "slow"], 1)
+    held = files.cat_file(f"{address}/lock.json")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other"))
+    assert list(spf.open_run(address).to_pandas()["status"]) == ["pending"] * 2
+    with pytest.raises(spf.RunLocked, match="being written by process"):
+        make(address, ["line"])
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    cut_off(live)
     # A machine that died leaves its file there, and takes the lock again itself.
-    folder.filesystem.pipe_file(f"{folder.path.on_filesystem}/lock.json", held)
-    assert other.is_locked
-    assert not folder.is_locked
-    with pytest.raises(RunLocked, match=r"remove lock\.json"), other.lock():
-        pass
-    with folder.lock():
-        folder.filesystem.rm_file(f"{folder.path.on_filesystem}/lock.json")
-        with other.lock(), pytest.raises(RunLocked):
-            folder.write("run.json", b"{}")
-    assert not other.is_locked
+    files.pipe_file(f"{address}/lock.json", held)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other"))
+    with pytest.raises(spf.RunLocked, match=r"remove lock\.json"):
+        make(address, ["line"])
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    assert make(address, ["line"]).estimate.calls == 0
 
 
-def test_a_journal_of_a_run_that_was_removed_is_not_taken_up_by_the_next(address):
-    folder = open_folder(address)
-    with folder.lock():
-        make_run(folder, frame_of(["a"]))
-        writer = Writer(folder)
-        writer.answer("a")
-        writer.log.close()
-    folder.filesystem.rm(folder.path.on_filesystem, recursive=True)
-    with folder.lock():
-        make_run(folder, frame_of(["a"]))
-    assert StoredRun(folder).statuses() == ["pending"]
+def test_a_journal_is_taken_up_by_its_run_and_not_by_the_next_one_there(address, files, tmp_path):
+    state, copy = tmp_path / "state", tmp_path / "copy"
+    live = begun(address, ["line", "slow"], 1)
+    shutil.copytree(state, copy)
+    there = {name: files.cat_file(name) for name in files.find(address)}
+    cut_off(live)
+    for is_same, calls in ((True, 0), (False, 1)):
+        # As a kill would leave it.
+        files.rm(address, recursive=True)
+        shutil.rmtree(state)
+        shutil.copytree(copy, state)
+        for name, content in there.items() if is_same else ():
+            files.pipe_file(name, content)
+        assert make(address, ["line"]).estimate.calls == calls
 
 
 def test_an_address_that_cannot_be_reached_says_so(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
-    monkeypatch.setattr(RemoteFolder._ask.retry, "stop", stop_after_attempt(1))
+    for name, value in {
+        "ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "b", "ENDPOINT_URL": "http://127.0.0.1:9", "MAX_ATTEMPTS": "1",
+    }.items():  # fmt: skip
+        monkeypatch.setenv(f"AWS_{name}", value)
     fsspec.filesystem("s3").clear_instance_cache()
-    folder = open_folder("s3://runs/x")
-    with pytest.raises(StoreError, match="s3://runs/x"), folder.lock():
-        pass
+    with pytest.raises(spf.StoreError, match="s3://runs/x"):
+        spf.open_run("s3://runs/x")

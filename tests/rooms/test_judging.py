@@ -1,24 +1,25 @@
 """Answers of the real service are what they must be; the same answers, spoiled, are found out."""
 
+import base64
 import io
+import json
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import soundfile
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.rooms.sending import sent
 
-from speechframe.audio import codec
+import speechframe as spf
 from speechframe.client import Spoken
 from speechframe.spec.speech import Format, GenerateRequest
-from speechframe.verbs.generate import GenerateBackend
+from speechframe.testing import FaultyService
 from speechframe.verbs.judging import SpokenRecord, bounds_s, coverage, judge, load_of
 
 RATE_HZ = 8000
-TEXT = "The train to the harbour leaves at noon, and nobody will wait for us."
+TEXT = "The train to the harbour leaves at noon, and nobody will wait for us"
+OTHER = "Somebody has eaten all of the cherries in my grandmother's garden."
 ODD = [
     "Hi.",
     "12",
@@ -33,105 +34,121 @@ ODD = [
 FACTS = {"voice_id": "en-US-nora", "locale": "en-US"}
 
 
-@pytest.fixture(scope="module")
-def speak(service):
-    def call(text, **options):
-        row = {"voice": "nora", "format": "FLAC", "sample_rate": RATE_HZ, "text": text, **options}
-        return sent(lambda: GenerateBackend(service.settings), row)
-
-    return call
+def codes_of(run):
+    return [code and set(code.split(", ")) for code in run.to_arrow(["error_code"])["error_code"].to_pylist()]
 
 
 @pytest.fixture(scope="module")
-def one(speak):
-    record, findings = speak(TEXT)
-    assert findings == []
-    return record
+def real(service, tmp_path_factory):
+    """Return a run of the real service: odd texts, all formats, an asked length."""
+    formats = [format.value for format in Format]
+    texts = [*ODD, *[TEXT] * len(formats), f"{TEXT}...", f"{TEXT}.", OTHER]
+    return spf.generate(
+        texts, voice="nora", format=["FLAC"] * len(ODD) + formats + ["FLAC"] * 3, service=service.settings,
+        sample_rate=RATE_HZ, audio_duration=[0.0] * (len(texts) - 3) + [9.0, 0.0, 0.0], progress=False,
+        run_dir=tmp_path_factory.mktemp("real") / "run",
+    )  # fmt: skip
 
 
-def found(record, learned=None, **spoiled):
-    """Return the codes of what is found in an answer that was spoiled."""
-    answer = replace(record.answer, said_seconds=spoiled.pop("said_seconds", None), **spoiled)
-    judged = SpokenRecord({}, answer=answer, asked=record.asked)
-    return {finding.code for finding in judge(judged, FACTS, {} if learned is None else learned)}
+def test_nothing_is_found_in_answers_to_odd_texts_in_any_format_or_of_an_asked_length(real):
+    assert set(real.to_pandas()["status"]) == {"done"}
+    assert real.clip(len(real.to_pandas()) - 3).audio_seconds == pytest.approx(9.0, abs=0.5)
 
 
-def written(samples, format=Format.FLAC):
+def written(samples):
     buffer = io.BytesIO()
-    soundfile.write(buffer, samples, RATE_HZ, format=format.value, subtype="PCM_16")
+    soundfile.write(buffer, samples, RATE_HZ, format="FLAC", subtype="PCM_16")
     return buffer.getvalue()
 
 
-def sounding(samples, **fields):
-    return {"audio": written(samples), "audio_seconds": len(samples) / RATE_HZ, **fields}
+@pytest.fixture(scope="module")
+def faulty():
+    with FaultyService() as running:
+        yield running
 
 
-def samples_of(record):
-    return codec.decode(record.audio).samples
+@pytest.fixture
+def judged(real, faulty, tmp_path):
+    """Make a run of answers as they are given, one after the other; return what was found in each."""
+    good = real.clip(len(ODD) + len(Format) + 1)
+
+    def run(*answers):
+        texts = [f"{TEXT}{'!' * (number + 1)}" for number in range(len(answers))]
+        odd = {}
+        for text, changes in zip(texts, answers, strict=True):
+            audio = changes.get("audio", good.audio)
+            if "samples" in changes:
+                audio = written(changes["samples"])
+            seconds = changes.get("seconds", len(changes.get("samples", good.samples)) / RATE_HZ)
+            words = [
+                {"word": word, "startMs": start, "endMs": end}
+                for word, start, end in changes.get("words", good.words)
+            ]
+            odd[text] = {"encodedAudio": json.dumps(base64.b64encode(audio).decode()),
+                         "audioLengthInSeconds": json.dumps(seconds), "wordDurations": json.dumps(words)}  # fmt: skip
+        faulty.set(odd=odd)
+        made = spf.generate(texts, voice="nora", format="FLAC", sample_rate=RATE_HZ, max_concurrency=1,
+                            service=faulty.settings, run_dir=tmp_path / "run", max_attempts=1, progress=False)  # fmt: skip
+        return codes_of(made)
+
+    run.good = good
+    return run
 
 
-@pytest.mark.parametrize("text", ODD)
-def test_nothing_is_found_in_answers_to_odd_texts(speak, text):
-    assert speak(text)[1] == []
-
-
-@pytest.mark.parametrize("format", Format)
-def test_nothing_is_found_in_any_format(speak, format):
-    assert speak(TEXT, format=format.value, sample_rate=24000)[1] == []
-
-
-def test_an_asked_length_is_what_counts(speak):
-    record, findings = speak(TEXT, audio_duration=9.0)
-    assert findings == []
-    assert found(record, **sounding(samples_of(record)[: 5 * RATE_HZ], words=[])) == {"pace"}
-
-
-def test_half_double_and_tenfold_audio_is_not_the_answer(one):
-    samples = samples_of(one)
-    half = sounding(samples[: len(samples) // 2], said_seconds=one.answer.audio_seconds)
-    assert found(one, **half) == {"length", "words_outside"}
-    assert found(one, audio=one.audio[: len(one.audio) // 2]) == {"undecodable"}
-    assert "words_missing" in found(one, **sounding(np.tile(samples, 2)))
-    assert "pace" in found(one, **sounding(np.tile(samples, 10)))
-
-
-def test_silence_hiss_noise_and_clipped_audio_are_found(one):
-    samples, random = samples_of(one), np.random.default_rng(5)
-    frames = len(samples)
-    assert found(one, audio=written(np.zeros(frames, np.int16))) == {"silent"}
-    assert found(one, audio=written((random.standard_normal(frames) * 20).astype(np.int16))) == {"silent"}
-    assert found(one, audio=random.bytes(2 * frames), format=Format.PCM) == {"noise"}
+def test_what_is_spoiled_is_found(judged, real):
+    good, random = judged.good, np.random.default_rng(5)
+    samples, words = good.samples, list(good.words)
+    frames, half, seconds = len(samples), len(words) // 2, good.audio_seconds
+    hiss = (random.standard_normal(frames) * 20).astype(np.int16)
     normal = samples / np.abs(samples).max()
-    assert found(one, audio=written(normal)) == set()
-    assert found(one, audio=written(np.clip(normal * 4, -1, 1))) == {"clipped"}
+    spoiled = [
+        ({}, None),
+        ({"samples": samples[: frames // 2], "seconds": seconds}, {"length"}),
+        ({"audio": good.audio[: len(good.audio) // 2]}, {"BadAnswer"}),
+        ({"samples": np.tile(samples, 2)}, {"words_missing"}),
+        ({"samples": np.tile(samples, 10), "words": []}, {"pace"}),
+        ({"samples": np.zeros(frames, np.int16)}, {"silent"}),
+        ({"samples": hiss}, {"silent"}),
+        ({"samples": random.uniform(-0.9, 0.9, frames)}, {"noise"}),
+        ({"samples": normal}, None),
+        ({"samples": np.clip(normal * 4, -1, 1)}, {"clipped"}),
+        ({"words": list(real.clip(len(real.to_pandas()) - 1).words)}, {"words_missing"}),
+        ({"words": words[:half]}, {"words_missing"}),
+        ({"words": [(word, start + 3000, end + 3000) for word, start, end in words]}, {"words_outside"}),
+        ({"words": []}, None),
+        *(({"seconds": factor * seconds}, {"length"}) for factor in (0.8, 1.2, 0.0)),
+    ]
+    found = judged(*(changes for changes, _ in spoiled))
+    for (changes, wanted), codes in zip(spoiled, found, strict=True):
+        assert (codes is None) if wanted is None else (codes and wanted <= codes), (
+            wanted,
+            codes,
+            changes.keys(),
+        )
 
 
-def test_words_of_another_text_or_outside_the_audio_are_found(one, speak):
-    words, half = one.answer.words, len(one.answer.words) // 2
-    other, _ = speak("Somebody has eaten all of the cherries in my grandmother's garden.")
-    assert "words_missing" in found(one, words=other.answer.words)
-    assert "words_missing" in found(one, words=words[:half])
-    assert "words_outside" in found(
-        one, words=[(word, start + 3000, end + 3000) for word, start, end in words]
+def test_a_voice_that_is_known_is_held_to_its_own_pace(real):
+    good = real.clip(len(ODD) + len(Format) + 1)
+    samples, words = good.samples.repeat(2), [(word, 2 * start, 2 * end) for word, start, end in good.words]
+    as_it_is, slow = (
+        Spoken(audio, Format.FLAC, RATE_HZ, 1, seconds, said, 0, None, (), None, 0.0, "global")
+        for audio, seconds, said in (
+            (good.audio, good.audio_seconds, list(good.words)),
+            (written(samples), len(samples) / RATE_HZ, words),
+        )
     )
-    assert found(one, words=[]) == set()
+    asked, learned = GenerateRequest(text=f"{TEXT}.", voice_id="en-US-nora"), {}
 
+    def found(answer):
+        return [
+            finding.code for finding in judge(SpokenRecord({}, answer=answer, asked=asked), FACTS, learned)
+        ]
 
-@pytest.mark.parametrize("factor", [0.8, 1.2, 0.0, float("nan"), float("inf"), -1.0])
-def test_a_wrong_length_is_found(one, factor):
-    assert found(one, said_seconds=one.answer.audio_seconds * factor) == {"length"}
-
-
-def test_a_voice_that_is_known_is_held_to_its_own_pace(one):
-    words = [(word, 2 * start, 2 * end) for word, start, end in one.answer.words]
-    slow = sounding(samples_of(one).repeat(2), words=words)
-    assert found(one, **slow) == set()
-    learned = {}
-    for _ in range(20):
-        assert found(one, learned) == set()
-    for _ in range(60):  # suspect answers teach nothing
-        assert found(one, learned, **slow) == {"pace"}
-    assert found(one, learned) == set()
+    assert found(slow) == []
+    assert [found(as_it_is) for _ in range(20)] == [[]] * 20
+    # Suspect answers teach nothing.
+    assert [found(slow) for _ in range(60)] == [["pace"]] * 60
+    assert found(as_it_is) == []
 
 
 @given(

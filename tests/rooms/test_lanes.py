@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.rooms.simulated import PASSED, REFUSED, UNAVAILABLE, Run, Service, World, refused
 
-from speechframe.batch.backend import LaneSpec
+from speechframe import LaneSpec
 from speechframe.batch.lanes import Cap, Lanes, Ticket
 
 

@@ -1,15 +1,10 @@
 """Run options: what is refused, and how the error helps."""
 
 import pytest
+from tests.rooms.scripted import make
 
-from speechframe.api import configure
-from speechframe.batch.options import Options, configure_options, option_names
+import speechframe as spf
 from speechframe.cli.app import main
-from speechframe.errors import SettingsError
-
-
-class Column:
-    name = "speaker"
 
 
 @pytest.mark.parametrize(
@@ -33,27 +28,31 @@ class Column:
     ],
 )
 def test_what_is_not_allowed_is_refused_in_words_that_help(given, words):
-    with pytest.raises(SettingsError) as refused:
-        Options.of(**given)
+    with pytest.raises(spf.SettingsError) as refused:
+        spf.generate(["Hello."], voice="nora", **given)
     assert str(refused.value).startswith(words)
 
 
-def test_given_options_go_before_configured_ones_and_none_takes_one_back():
-    configure_options(max_credits=5, tags={"team": "ads", "character": Column()})
-    try:
-        assert Options.of(max_credits=7).max_credits == 7
-        assert Options.of(max_credits=None).max_credits == 5
-        assert Options.of().tags["team"] == "ads"
-        with pytest.raises(SettingsError):
-            Options.of(max_credits=3, sep="")
-    finally:
-        configure_options(**dict.fromkeys(option_names()))
-    assert Options.of() == Options()
+def test_given_options_go_before_configured_ones_and_none_takes_one_back(tmp_path):
+    lines = [f"line {number}" for number in range(9)]
+
+    def done(name, **given):
+        run = make(tmp_path / name, lines, **given)
+        return run.stats["done"], {str(dict(tags)) for tags in run.ledger["tags"]}
+
+    spf.configure(max_credits=5, tags={"team": "ads", "character": spf.col("text")})
+    assert done("given", max_credits=7, tags={}) == (7, {"{}"})
+    found, tags = done("configured", max_credits=None)
+    assert (found, len(tags)) == (5, 5)
+    assert all("'team': 'ads'" in said for said in tags)
+    with pytest.raises(spf.SettingsError):
+        spf.configure(max_credits=3, sep="")
+    assert done("refused")[0] == 5
+    spf.configure(max_credits=None, tags=None)
+    assert done("taken back")[0] == 9
 
 
-def test_configure_and_the_command_name_the_nearest_option_too(tmp_path, capsys):
-    with pytest.raises(SettingsError, match=r"did you mean 'max_credits'\?"):
-        configure(max_credit=3)
+def test_the_command_names_the_nearest_option_too(tmp_path, capsys):
     table = tmp_path / "lines.csv"
     table.write_text("text\nhello\n")
     with pytest.raises(SystemExit):

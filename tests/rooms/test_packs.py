@@ -6,11 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechframe.batch.backend import Request
-from speechframe.client.answers import placed_warnings
+from speechframe import Request
 from speechframe.errors import BadAnswer
 from speechframe.settings import Settings
-from speechframe.spec.chosen import route_warning
 from speechframe.verbs.translate import TranslateBackend
 from speechframe.wire.translate import pair_translations
 
@@ -95,11 +93,3 @@ def test_an_entry_whose_quotes_are_spelled_otherwise_is_taken_by_its_place():
 def test_an_answer_without_any_usable_translation_is_bad_as_a_whole(entries):
     with pytest.raises(BadAnswer):
         read(entries, ["a"])
-
-
-def test_warnings_stand_at_the_texts_that_they_name():
-    said = [route_warning("en>pt-BR>es", [0, 2]), "already in es: texts 1-2", "slow today"]
-    routes, of_texts, of_all = placed_warnings(said, 3)
-    assert routes == ["en>pt-BR>es", None, "en>pt-BR>es"]
-    assert of_texts == [[], ["already in es"], ["already in es"]]
-    assert of_all == ["slow today"]

@@ -1,65 +1,61 @@
-"""Slots that processes share."""
+"""Permits of a key that the runs of a machine share."""
 
-import multiprocessing
-import os
-import signal
-import tempfile
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
 
-from speechframe.slots import Slots, shared_folder
+import pytest
+from tests.rooms.scripted import Scripted, make
 
-_processes = multiprocessing.get_context("spawn")
+import speechframe as spf
 
-
-def _hold(path, count, pipe):
-    slots = Slots(path)
-    pipe.send([slots.take(5) for _ in range(count)])
-    pipe.recv()
-
-
-def test_a_killed_process_holds_no_slots(tmp_path):
-    ours, theirs = _processes.Pipe()
-    process = _processes.Process(target=_hold, args=(tmp_path / "lane", 3, theirs), daemon=True)
-    process.start()
-    assert ours.recv() == [0, 1, 2]
-    slots = Slots(tmp_path / "lane")
-    assert (slots.others(), slots.held_by_others()) == (1, 3)
-    assert [slots.take(5) for _ in range(3)] == [3, 4, None]
-    os.kill(process.pid, signal.SIGKILL)
-    process.join()
-    assert (slots.others(), slots.held_by_others()) == (0, 0)
-    slots.give(4)
-    assert [slots.take(5) for _ in range(4)] == [0, 1, 2, 4]
-    slots.close()
+ALONE = """
+import logging, sys
+sys.path.insert(0, sys.argv[1])
+logging.basicConfig()
+from rooms.scripted import make
+print(make(sys.argv[2], ["line"]).status)
+"""
 
 
-def test_runs_of_one_process_share_too_and_the_lowest_free_slot_comes_first(tmp_path):
-    first, second = Slots(tmp_path / "lane"), Slots(tmp_path / "lane")
-    assert [first.take(4), second.take(4), first.take(4), second.take(4), first.take(4)] == [0, 1, 2, 3, None]
-    second.give(1)
-    assert (first.take(2), first.held_by_others(), second.held_by_others()) == (1, 1, 3)
-    first.close()
-    assert (second.others(), second.held_by_others(), second.take(4)) == (0, 0, 0)
+class Counted(Scripted):
+    """Counts its calls in flight, over all backends of one list."""
+
+    def __init__(self, in_flight, most):
+        super().__init__(spf.LaneSpec("here", f"counted {id(in_flight)}", published=2))
+        self.in_flight, self.most = in_flight, most
+
+    async def send(self, request, attempt):
+        self.in_flight.append(request)
+        self.most.append(len(self.in_flight))
+        await asyncio.sleep(0.02)
+        self.in_flight.remove(request)
+        return await super().send(request, attempt)
 
 
-def test_a_forked_child_keeps_no_slot_that_its_parent_gave_back(tmp_path):
-    slots = Slots(tmp_path / "lane")
-    slots.take(1)
-    ours, theirs = multiprocessing.Pipe()
-    child = multiprocessing.get_context("fork").Process(target=theirs.recv, daemon=True)
-    child.start()
-    slots.close()
-    other = Slots(tmp_path / "lane")
-    assert (other.others(), other.take(1)) == (0, 0)
-    ours.send(None)
-    child.join()
-    other.close()
+@pytest.mark.parametrize("runs", [1, 3])
+def test_runs_of_one_process_share_too(tmp_path, runs):
+    in_flight, most = [], []
+    lines = [f"line {number}" for number in range(20)]
+    live = [
+        make(tmp_path / str(number), lines, backend=Counted(in_flight, most), wait=False)
+        for number in range(runs)
+    ]
+    assert [run.wait().stats["done"] for run in live] == [20] * runs
+    assert max(most) == 2
 
 
-def test_a_folder_that_is_a_link_is_not_shared(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    folder = shared_folder()
+def test_a_folder_that_is_a_link_is_not_shared_and_the_run_goes_on_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    command = [sys.executable, "-c", ALONE, Path(__file__).parents[1], tmp_path / "run"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (said.stdout, said.stderr) == ("finished\n", "")
+    (folder,) = tmp_path.glob("speechframe-[0-9]*")
     assert folder.stat().st_mode & 0o777 == 0o700
-    folder.rmdir()
-    folder.symlink_to(tmp_path)
-    assert shared_folder() is None
-    assert "link" in caplog.text
+    folder.rename(tmp_path / "another")
+    folder.symlink_to(tmp_path / "another")
+    command[-1] = tmp_path / "again"
+    said = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert said.stdout == "finished\n"
+    assert f"{folder} is a link" in said.stderr

@@ -7,7 +7,6 @@ import pytest
 from jupyter_client import KernelManager
 
 import speechframe as spf
-from speechframe.batch.progress import dashboard
 from speechframe.errors import SettingsError
 from speechframe.testing import FaultyService
 
@@ -121,7 +120,6 @@ def test_a_run_that_is_watched_has_no_bar_beside_its_dashboard(kernel, service, 
 
 
 def test_outside_a_notebook_it_is_the_bar(service, tmp_path, capsys):
-    assert dashboard("dashboard") is None
     run = spf.generate(
         ["One.", "Two."],
         voice="nora",
