@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from speechframe.store.keys import call_key
 from tests.rooms.scripted import Scripted, begun, heard, make
 
 import speechframe as spf
 from speechframe.store.records import CODES, Index, packed
+from speechframe.store.schema import call_key
 
 FINISHED = {"done", "suspect", "cached"}
 BASE_KEYS = [hashlib.blake2b(text, digest_size=16).hexdigest() for text in (b"a", b"b", b"c")]
