@@ -29,7 +29,7 @@ from speechframe.store.schema import (
     part_schema,
 )
 
-GROUP_ROWS, GROUP_BYTES = 64, 2 << 20
+GROUP_ROWS, GROUP_BYTES = 64, 4 << 20
 """Of a row group: what has to be read to hear one clip. Writing one takes three times its memory."""
 
 PARTS, FAILED, ATTEMPTS = "parts", "failed", "attempts"
