@@ -10,7 +10,7 @@ import pyarrow as pa
 import soundfile as sf
 
 import speechframe as spf
-from speechframe.batch.backend import Answer, LaneSpec, Opened, Record, Request
+from speechframe import Answer, LaneSpec, Opened, Record, Request
 from speechframe.spec.check import FieldProblem
 
 RATE_HZ = 8000
