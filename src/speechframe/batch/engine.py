@@ -41,7 +41,7 @@ MOST_ANSWER_BYTES = 256 << 20
 """How much memory all answers together may take until they are written down."""
 RETRIED = "retried"
 RETRYABLE = frozenset({Verdict.NOW, Verdict.LATER})
-"""Verdicts on calls that were certainly not billed: repeat them as far as attempts and patience allow."""
+"""Verdicts on calls that were certainly not billed: repeat these as far as attempts and patience allow."""
 
 
 _Judged = list[tuple[Request, Ended, SpeechframeError | None]]
@@ -375,7 +375,8 @@ class Engine:
             return ends
         if verdict is Verdict.FAIL and call.is_paid and call.request.parts and self._repeats_are_free:
             # Take back the price of the lost attempt: had it been billed, this free repeat would have brought
-            # its answer. Only a pack needs this, since it is split and its halves are billed anew.
+            # its answer. A pack needs this, since its halves are billed anew; a call of one row keeps the
+            # price and ends as `charged_unknown`.
             call.is_unknown = call.is_paid = False
             return [Ended(-row.price, "computed") for row in rows]
         return [Ended(0, "none") for _ in rows]
@@ -468,7 +469,7 @@ class Engine:
                 self._queue.stop(StopReason.UNREACHABLE, ConnectionFailed(words, sent=False))
 
     def _heed_waits(self) -> None:
-        """Report until when the service accepts no calls; stop the run if that exceeds ``patience_s``."""
+        """Report until when the service accepts no calls; stop the run if the wait exceeds ``patience_s``."""
         times = [lane.waits_until for lane in self._lanes]
         until = None if None in times else min(at for at in times if at is not None)
         if until is None or until == self._announced_until:

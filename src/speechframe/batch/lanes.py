@@ -40,7 +40,8 @@ FALLS, FALLS_WITHIN, FALLS_APART = 4, 100, 10
 """The service limits calls per second if the lane's limit falls FALLS times within FALLS_WITHIN passed calls,
 with at least FALLS_APART of them between two falls."""
 LONE_WITHIN = 2
-"""The same if two calls are refused with no other in flight, and at most so many passed between them."""
+"""The service limits calls per second, too, if two calls are refused with no other in flight, and at most so
+many calls passed between them."""
 GROWTH, FASTEST_GROWTH, LEAD = 3e-6, 0.1, 100
 """Each passed call raises the pace by GROWTH times the square of the calls passed since the last cut, and by
 FASTEST_GROWTH at most. The first pace is measured on calls that waited for each other, so it is too low and
@@ -148,7 +149,7 @@ class Cap:
         return is_limited
 
     def adopt(self, limit: int, *, is_least: bool) -> None:
-        """Take over the limit of another process; `is_least` if nothing was refused there."""
+        """Take over the limit of another process; `is_least`: nothing was refused there."""
         limit = max(1, min(limit, self.most))
         if not is_least:
             self.limit, self.is_growing, self.is_probing, self._is_falling = limit, False, False, False
@@ -187,7 +188,8 @@ class Pace:
 
     def begin(self, now_s: float) -> None:
         """Note that a call begins at this pace."""
-        # The gap counts from now, not from when this call was due: some services refuse an earlier one.
+        # Count the gap from now, not from when this call was due: if it came late, some services would refuse
+        # a next one that came sooner.
         gap_s = self.processes / (self.per_second or math.inf)
         self._is_used = now_s - self.next_s < gap_s / 4
         self.next_s = now_s + gap_s

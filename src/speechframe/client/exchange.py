@@ -319,7 +319,7 @@ class Reply:
             words = str(error)
         else:
             return
-        # Even a truncated or oversized body may hold the balance. Masking the error shortens the trace id.
+        # Even such a body may hold the balance. The trace id goes in full: masking the error shortens it.
         balance = balance_in(b"".join(chunks))
         raise error_type(words, trace_id=self.headers.get(TRACE_HEADER), remaining_characters=balance)
 

@@ -1,6 +1,6 @@
 r"""What survives ``kill -9``: numbered segments, each a file of JSON lines and a file of bytes beside it.
 
-Each line is written at once. ``{"sent": ...}`` stands before every attempt, ``{"ended": ..., "rows": [...]}``
+A line is one write. ``{"sent": ...}`` stands before every attempt, ``{"ended": ..., "rows": [...]}``
 after it, and ``{"noted": ...}`` in between where an attempt saves what a later one needs to go on. The bytes
 of a row (its audio) are appended to the other file before its line, which says where they are. So a line that
 is whole has all its bytes, and a torn last line tells of nothing that has counted yet.

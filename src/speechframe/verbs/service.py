@@ -99,7 +99,7 @@ class ServiceBackend(Backend):
         """Make one attempt; ``data`` of its answer is the call, what came, and audio from behind an address.
 
         The address is noted before the download. An attempt that finds one noted only downloads, since the
-        call is paid; it makes the call again only if that fails and repeats are free.
+        call is paid; it makes the call again only if the download fails and repeats are free.
         """
         began = time.monotonic()
         call = self.call(request, idempotency_key=attempt.idempotency_key, take=attempt.take)
@@ -173,7 +173,8 @@ class ServiceBackend(Backend):
 class Resolved(NamedTuple):
     """What a row's voice, locale and style mean, and what is wrong with them.
 
-    `locale` is the one asked for, as the catalogue spells it; `spoken_locale` is the voice's own without one.
+    `locale` is the one asked for, as the catalogue spells it; `spoken_locale` is the same, or the voice's own
+    where none was asked for.
     """
 
     voice_id: str
@@ -271,7 +272,7 @@ class SpokenBackend(ServiceBackend):
     said_field: str = "text"  # the field of a request with the text that its answer speaks
 
     async def look_up(self) -> Mapping[str, Any]:
-        """Ask for the voices of all models, to tell in which one a voice is."""
+        """Ask for the voices of all models: `book` also tells which other model has a voice."""
         others = [model for model in Model if model is not self.model]
         asked = self.client.voices(self.model.value), *map(self._voices_of, others)
         voices, *listed = await asyncio.gather(*asked)
