@@ -117,17 +117,17 @@ def test_a_limit_of_calls_per_second_is_paced(tmp_path, rate, burst, latency_s, 
 def test_a_cap_stays_between_one_and_the_most(most, events):
     cap, in_flight = Cap(min(2, most), most), []
     for what, number in events:
-        if what == "b" and len(in_flight) < cap.held + cap.probes:
+        if what == "b" and len(in_flight) < cap.limit + cap.is_probing:
             in_flight.append(Ticket(0.0, len(in_flight), cap.passes, cap.cuts))
         elif in_flight:
             ticket = in_flight.pop(number % len(in_flight))
-            held = cap.held
+            limit = cap.limit
             if what == "p":
                 cap.passed(ticket)
             else:
                 cap.refused(ticket, len(in_flight), is_lone=False)
-                assert cap.held <= held
-        assert 1 <= cap.held <= cap.held + cap.probes <= most
+                assert cap.limit <= limit
+        assert 1 <= cap.limit <= cap.limit + cap.is_probing <= most
 
 
 # -- waits that the service asks for ------------------------------------------------------

@@ -1,8 +1,8 @@
-"""Calls become answers in the journal: workers over one lazy queue, one booker, one table of verdicts.
+"""Makes the calls of a run: workers send them, and one booker writes their answers to the journal.
 
-A worker only sends. It hands what came back to the booker and takes the next call at once; it is at most one
-answer ahead of the booker. The booker looks at answers in a thread, writes one after the other, and only then
-does a row count. So a burst of answers is followed by a burst of calls, not by bookkeeping.
+A worker sends a call, hands its answer or error to the booker, and takes the next call at once; it is at most
+one answer ahead of the booker. So a burst of answers is followed by a burst of calls, not by bookkeeping. The
+booker judges answers in a thread and writes one after the other; a row counts once it is written.
 """
 
 import asyncio
@@ -32,23 +32,23 @@ from speechframe.store.schema import CHARGED_UNKNOWN, DONE, FAILED, NOTED, PACK,
 
 TICK_S = 0.25
 GONE_S = 60.0
-"""A run stops when no lane has answered for so long, or for a row's patience if that is shorter."""
+"""A run stops when no lane has answered for so long, or for ``patience_s`` if that is shorter."""
 FIRST_ANSWERS = 10
-"""A run stops when so many answers came and none of them could be used."""
+"""A run stops when so many answers were of no use and none has been usable."""
 BACKOFF_S, LONGEST_BACKOFF_S = 0.25, 30.0
-MOST_LOOKED_AT = 32
-MOST_BYTES = 256 << 20
-"""What all answers together may take in memory until they are written down."""
+MOST_JUDGED_AT_ONCE = 32
+MOST_ANSWER_BYTES = 256 << 20
+"""How much memory all answers together may take until they are written down."""
 RETRIED = "retried"
-AGAIN = frozenset({Verdict.NOW, Verdict.LATER})
-"""Surely not billed: sent again as far as attempts and patience allow."""
+RETRYABLE = frozenset({Verdict.NOW, Verdict.LATER})
+"""Verdicts on calls that were certainly not billed: repeat these as far as attempts and patience allow."""
 
 
-_Looked = list[tuple[Request, Ended, SpeechframeError | None]]
-"""What is to be written of each row of an answer, and why one has no record."""
+_Judged = list[tuple[Request, Ended, SpeechframeError | None]]
+"""For each row of an answer: its request, what to write, and the error if it gets no usable answer."""
 
 
-class _Sent(NamedTuple):
+class _EndedAttempt(NamedTuple):
     """An attempt that has ended."""
 
     call: Call
@@ -58,7 +58,7 @@ class _Sent(NamedTuple):
 
 
 class Engine:
-    """Makes the calls of a queue and keeps what comes of them."""
+    """Makes the calls of a queue, and writes their answers and errors to the journal."""
 
     def __init__(
         self,
@@ -69,25 +69,25 @@ class Engine:
         budget: Budget,
         *,
         folder: Folder,
-        log: Journal,
+        journal: Journal,
         run_id: str,
         cache: Cache | None,
         live: Live,
     ) -> None:
         self._backend, self._queue, self._lanes, self._budget = backend, queue, lanes, budget
-        self._folder, self._log, self._run_id, self._cache = folder, log, run_id, cache
+        self._folder, self._journal, self._run_id, self._cache = folder, journal, run_id, cache
         self._live, self._progress, self._options = live, live.progress, live.options
-        self._takes, self._repeats_are_free = opened.takes, opened.repeats_free_s > 0
-        self._answers: asyncio.Queue[_Sent] = asyncio.Queue()
+        self._has_takes, self._repeats_are_free = opened.takes, opened.repeats_free_s > 0
+        self._answers: asyncio.Queue[_EndedAttempt] = asyncio.Queue()
         self._workers: set[asyncio.Task[None]] = set()
-        self._looker = ThreadPoolExecutor(1, "speechframe-look")
-        self._disk = ThreadPoolExecutor(1, "speechframe-disk")
+        self._judge_thread = ThreadPoolExecutor(1, "speechframe-judge")
+        self._disk_thread = ThreadPoolExecutor(1, "speechframe-disk")
         self._cutting: asyncio.Future[None] | None = None
-        self._held_bytes: dict[int, int] = {}  # of answers that are not written down yet, by call
+        self._held_bytes: dict[int, int] = {}  # memory of answers not written down yet, by id of the call
         self._learned: dict[str, Any] = {}
         self._is_cancelled = False
         self._usable = self._unusable = 0
-        self._said_until: float | None = None
+        self._announced_until: float | None = None
 
     async def run(self) -> None:
         """Return when every call has ended, or the queue was stopped and what was under way has ended.
@@ -105,14 +105,14 @@ class Engine:
                 await self._first_of({booked} | helpers)
             if self._cutting is not None:
                 await self._cutting
-            await self._on_disk(self._cut, self._log.close)
+            await self._on_disk(self._cut, self._journal.close)
         finally:
             for task in self._workers | helpers:
                 task.cancel()
             await asyncio.gather(*self._workers, *helpers, return_exceptions=True)
-            self._looker.shutdown()
-            self._disk.shutdown()
-            self._log.close()
+            self._judge_thread.shutdown()
+            self._disk_thread.shutdown()
+            self._journal.close()
 
     def stop(self, *, drain: bool, reason: StopReason) -> None:
         """Send no more calls; those under way end, or (no `drain`) are cancelled and may have been billed."""
@@ -129,10 +129,10 @@ class Engine:
         self._workers -= done
         for task in done:
             if not (task.cancelled() and self._is_cancelled):
-                task.result()  # errors of calls are values; what is raised here ends the run
+                task.result()  # a call's error is returned, not raised: what a task raises ends the run
 
     def _staff(self) -> None:
-        """Give each lane as many workers as it has room for."""
+        """Start as many workers for each lane as it has room for."""
         for lane in self._lanes.usable():
             while lane.room > 0 and not self._queue.is_over:
                 lane.workers += 1
@@ -140,7 +140,7 @@ class Engine:
 
     async def _work(self, lane: Lane) -> None:
         slot: int | None = None
-        booked = asyncio.Event()  # of the worker's last answer
+        booked = asyncio.Event()  # whether the worker's last answer is written down
         booked.set()
         try:
             while not self._queue.is_over and (room := lane.room) >= 0:
@@ -154,16 +154,16 @@ class Engine:
                     outcome = await self._attempt(call, lane, slot)
                     await booked.wait()
                     booked.clear()
-                    self._answers.put_nowait(_Sent(call, lane, outcome, booked))
+                    self._answers.put_nowait(_EndedAttempt(call, lane, outcome, booked))
         finally:
             lane.workers -= 1
             if slot is not None:
                 lane.give_permit(slot)
 
     async def _attempt(self, call: Call, lane: Lane, slot: int) -> Answer | SpeechframeError:
-        """Make one attempt; its failure is a value."""
+        """Make one attempt, and return its answer or its error."""
         now = time.monotonic()
-        request, timeout_s, is_free = call.request, self._options.timeout_s, self._repeats_are_free
+        request, timeout_s, is_idempotent = call.request, self._options.timeout_s, self._repeats_are_free
         call.sends += 1
         call.began = call.began or now
         rows = []
@@ -177,14 +177,14 @@ class Engine:
                 **row.facts,
             }
             rows.append(row_facts)
-        self._log.sent(request.key, call.sends, lane.name, time.time(), rows, idempotency=is_free)
+        self._journal.sent(request.key, call.sends, lane.name, time.time(), rows, idempotency=is_idempotent)
         left_s = call.began + self._options.patience_s - now
         limit_s = left_s if timeout_s is None else min(timeout_s, left_s)
         attempt = Attempt(
             lane=lane.name,
             deadline_s=timeout_s,
-            idempotency_key=f"{self._run_id}-{request.key}" if is_free else None,
-            take=request.take if self._takes else 0,
+            idempotency_key=f"{self._run_id}-{request.key}" if is_idempotent else None,
+            take=request.take if self._has_takes else 0,
             noted=call.noted,
             note=partial(self._note, call),
             admit=partial(self._admit, call),
@@ -209,67 +209,67 @@ class Engine:
 
     async def _note(self, call: Call, data: bytes) -> None:
         call.noted = data
-        self._log.noted(call.request.key, data)
-        await self._on_disk(self._log.sync)
+        self._journal.noted(call.request.key, data)
+        await self._on_disk(self._journal.sync)
 
     async def _admit(self, call: Call, count: int) -> None:
-        """Wait until there is room for so many more bytes of an answer.
+        """Wait until there is room for `count` more bytes of an answer.
 
-        An answer that has part of its room already does not wait for more: two such answers could wait for
-        each other.
+        An answer that has some room already fails instead of waiting: two such answers could wait for each
+        other.
         """
         held = self._held_bytes.get(id(call), 0)
-        while sum(self._held_bytes.values()) + count > MOST_BYTES:
-            if held or count > MOST_BYTES:
+        while sum(self._held_bytes.values()) + count > MOST_ANSWER_BYTES:
+            if held or count > MOST_ANSWER_BYTES:
                 raise BadAnswer(
                     f"there is no room for {count / 1e6:,.0f} MB more of an answer: all under way may "
-                    f"have {MOST_BYTES / 1e6:,.0f} MB together; a lower max_concurrency helps"
+                    f"have {MOST_ANSWER_BYTES / 1e6:,.0f} MB together; a lower max_concurrency helps"
                 )
-            await self._queue.changed()  # each answer that is written down changes the queue
+            await self._queue.changed()  # the queue changes when an answer is written down
         self._held_bytes[id(call)] = held + count
 
     # -- booking ---------------------------------------------------------------------
 
     async def _book(self) -> None:
-        """Look at answers as they come, write them down, and let their rows count."""
+        """Judge answers as they come, and write them down."""
         loop = asyncio.get_running_loop()
         while True:
-            some = [await self._answers.get()]
-            while not self._answers.empty() and len(some) < MOST_LOOKED_AT:
-                some.append(self._answers.get_nowait())
-            found = await loop.run_in_executor(self._looker, self._look_at, some)
-            for sent, looked in zip(some, found, strict=True):
-                self._held_bytes.pop(id(sent.call), None)
-                if isinstance(looked, SpeechframeError):
-                    self._react(sent.call, sent.lane, looked)
-                elif isinstance(sent.outcome, Answer):
-                    self._keep(sent.call, sent.outcome, looked)
-                sent.booked.set()
+            batch = [await self._answers.get()]
+            while not self._answers.empty() and len(batch) < MOST_JUDGED_AT_ONCE:
+                batch.append(self._answers.get_nowait())
+            results = await loop.run_in_executor(self._judge_thread, self._judge_all, batch)
+            for ended, judged in zip(batch, results, strict=True):
+                self._held_bytes.pop(id(ended.call), None)
+                if isinstance(judged, SpeechframeError):
+                    self._react(ended.call, ended.lane, judged)
+                elif isinstance(ended.outcome, Answer):
+                    self._keep(ended.call, ended.outcome, judged)
+                ended.booked.set()
                 self._answers.task_done()
-            if self._log.is_full:
+            if self._journal.is_full:
                 if self._cutting is not None:
                     await self._cutting
-                self._cutting = self._on_disk(self._cut, self._log.roll())
+                self._cutting = self._on_disk(self._cut, self._journal.roll())
 
-    def _look_at(self, some: list[_Sent]) -> list[_Looked | SpeechframeError]:
-        """In a thread: decode answers and judge them; an error where an answer is of no use for any row."""
-        return [self._ends_of(call, lane, outcome) for call, lane, outcome, _ in some]
+    def _judge_all(self, batch: list[_EndedAttempt]) -> list[_Judged | SpeechframeError]:
+        """Decode and judge answers, in a thread; return an error for each that is of no use for any row."""
+        return [self._ends_of(call, lane, outcome) for call, lane, outcome, _ in batch]
 
     def _ends_of(
         self, call: Call, lane: Lane, answer: Answer | SpeechframeError
-    ) -> _Looked | SpeechframeError:
+    ) -> _Judged | SpeechframeError:
         if isinstance(answer, SpeechframeError):
             return answer
         try:
             records = self._backend.records(call.request, answer)
         except SpeechframeError as error:
             return error
-        looked: _Looked = []
+        judged: _Judged = []
         for part, record in zip(call.request.rows, records, strict=True):
             paid = part.price if call.is_paid else 0
             if isinstance(record, SpeechframeError):
                 row = self._failed_row(call, part, lane, record, CHARGED_UNKNOWN)
-                looked.append((part, Ended(part.price - paid, "computed", row), record))
+                judged.append((part, Ended(part.price - paid, "computed", row), record))
                 continue
             findings = self._backend.judge(part, record, self._learned) if self._options.truth_checks else ()
             price = part.price if record.millicredits is None else record.millicredits
@@ -286,13 +286,13 @@ class Engine:
             if findings:
                 row["error_code"] = findings[0].code
                 row["error_message"] = "; ".join([finding.words for finding in findings])
-            looked.append((part, Ended(price - paid, record.basis, row, record.audio), None))
-        return looked
+            judged.append((part, Ended(price - paid, record.basis, row, record.audio), None))
+        return judged
 
-    def _keep(self, call: Call, answer: Answer, looked: _Looked) -> None:
-        """Write an answer down; then its rows count."""
+    def _keep(self, call: Call, answer: Answer, judged: _Judged) -> None:
+        """Write an answer down, report its rows, and queue the retakes that its findings ask for."""
         ends, status = [], DONE
-        for _, end, _ in looked:
+        for _, end, _ in judged:
             ends.append(end)
             if end.row is not None and end.row["status"] == SUSPECT:
                 status = SUSPECT
@@ -306,22 +306,22 @@ class Engine:
         if answer.balance is not None:
             self._progress.balance = answer.balance
         retakes: list[Call] = []
-        may_retake = self._takes and call.retakes < self._options.max_retakes
+        may_retake = self._has_takes and call.retakes < self._options.max_retakes
         may_retake = may_retake and call.request.varies and not call.request.parts
-        for part, end, error in looked:
+        for part, end, error in judged:
             row = self._tell(part, end, error)
             if row["status"] == DONE and self._cache is not None and self._options.truth_checks:
-                self._disk.submit(self._cache.put, part.key, row, end.audio)
+                self._disk_thread.submit(self._cache.put, part.key, row, end.audio)
             elif row["status"] == SUSPECT and may_retake:
                 self._progress.total += 1
                 retakes.append(Call(part.as_take(part.take + 1), retakes=call.retakes + 1))
         self._queue.done(retakes)
 
     def _react(self, call: Call, lane: Lane, error: SpeechframeError) -> None:
-        """Decide by the table what becomes of a call that has no answer."""
+        """Write down a failed attempt; repeat, split, fail or put back its call, as the verdict says."""
         request, options, verdict = call.request, self._options, verdict_of(error)
         was_unknown, is_unsent = call.is_unknown, isinstance(error, ConnectionFailed) and not error.sent
-        is_billed = verdict in {Verdict.LOST, Verdict.UNUSABLE}  # or may be
+        may_be_billed = verdict in {Verdict.LOST, Verdict.UNUSABLE}
         ends = self._costs_of(call, verdict)
         facts = {"error_code": code_of(error), "trace_id": getattr(error, "trace_id", None)}
         call.failures += verdict is not Verdict.NOW and not is_unsent
@@ -330,16 +330,16 @@ class Engine:
             longest_s = min(BACKOFF_S * 2**call.failures, LONGEST_BACKOFF_S)
             delay_s = max(told_s, random.uniform(0, longest_s))  # noqa: S311 - a delay is no secret
         left_s = call.began + options.patience_s - time.monotonic()
-        is_asked = self._repeats_are_free or (verdict is Verdict.LOST and options.on_unknown == "retry")
-        may_repeat = self._queue.stopped is None and is_asked if is_billed else verdict in AGAIN
+        may_resend = self._repeats_are_free or (verdict is Verdict.LOST and options.on_unknown == "retry")
+        may_repeat = self._queue.stopped is None and may_resend if may_be_billed else verdict in RETRYABLE
         if verdict is Verdict.STOP:
             self._settle(call, FAILED, ends, facts)
             self._queue.back(call)
             is_quota = isinstance(error, errors.PaymentRequired)
             self._queue.stop(StopReason.QUOTA if is_quota else StopReason.REFUSED, error)
         elif may_repeat and call.failures < options.max_attempts and delay_s < left_s:
-            if is_billed:
-                # Until an answer is written down, the row says what a killed process would have left.
+            if may_be_billed:
+                # Unless an answer is written later, this record stands: the row may have been billed.
                 for part, end in zip(request.rows, ends, strict=True):
                     end.row = self._failed_row(call, part, lane, error, CHARGED_UNKNOWN)
             self._settle(call, RETRIED, ends, facts)
@@ -347,14 +347,14 @@ class Engine:
                 self._progress.retried(code_of(error))
             self._queue.back(call, delay_s)
         elif verdict is Verdict.FAIL and request.parts:
-            # A refused pack goes as two halves, so that only what is wrong with it fails.
+            # Send a refused pack as two halves, so that only its faulty rows fail.
             middle = len(request.parts) // 2
             halves = (request.parts[:middle], request.parts[middle:])
             self._settle(call, RETRIED, ends, facts)
             smaller = [part for half in halves for part in self._backend.pack(iter(half))]
             self._queue.done(map(Call, smaller))
         elif verdict is Verdict.UNUSABLE and was_unknown and options.on_unknown == "retry":
-            # What an earlier answer names cannot be fetched any more: the call itself is made again, once.
+            # An earlier attempt may have been billed, but its answer is lost: make the call anew, once.
             self._settle(call, RETRIED, ends, facts)
             self._queue.done([Call(request)])
         else:
@@ -365,17 +365,18 @@ class Engine:
             self._queue.stop(StopReason.UNUSABLE, BadAnswer(words))
 
     def _costs_of(self, call: Call, verdict: Verdict) -> list[Ended]:
-        """Return what a failed attempt cost: where repeats are free, the price once for all attempts."""
+        """Return what a failed attempt cost each row: nothing if an earlier one has the price already."""
         rows = call.request.rows
         if verdict in {Verdict.LOST, Verdict.UNUSABLE}:
             basis = "unknown" if verdict is Verdict.LOST else "computed"
             ends = [Ended(0 if call.is_paid else row.price, basis) for row in rows]
-            # With a noted answer, the next attempt only fetches the rest of it.
+            # Further attempts cost nothing where repeats are free, or a noted answer is only fetched.
             call.is_unknown, call.is_paid = True, self._repeats_are_free or call.noted is not None
             return ends
         if verdict is Verdict.FAIL and call.is_paid and call.request.parts and self._repeats_are_free:
-            # A service that bills repeats once would have sent the answer: the lost attempt was not billed. A
-            # row of its own stays in doubt, but a pack is split, and its rows are counted anew.
+            # Take back the price of the lost attempt: had it been billed, this free repeat would have brought
+            # its answer. A pack needs this, since its halves are billed anew; a call of one row keeps the
+            # price and ends as `charged_unknown`.
             call.is_unknown = call.is_paid = False
             return [Ended(-row.price, "computed") for row in rows]
         return [Ended(0, "none") for _ in rows]
@@ -383,7 +384,7 @@ class Engine:
     def _fail(
         self, call: Call, lane: Lane, error: SpeechframeError, ends: list[Ended], facts: Row, waits_s: float
     ) -> None:
-        """Let a call end without an answer, perhaps as the service asks to wait for too long."""
+        """Fail the rows of a call; `waits_s` is the wait that the service asks for, if too long, else 0."""
         status = CHARGED_UNKNOWN if call.is_unknown else FAILED
         words = f" (the service asks to wait {waits_s:,.0f} s, longer than patience_s leaves this row)"
         for part, end in zip(call.request.rows, ends, strict=True):
@@ -397,8 +398,8 @@ class Engine:
             self._queue.stop(StopReason.FAILED, error)
 
     def _settle(self, call: Call, status: str, ends: list[Ended], facts: Row) -> None:
-        """Write the end of an attempt, with the records of the rows that end by it, and what it cost."""
-        self._log.ended(call.request.key, status, ends, **facts)
+        """Write how an attempt ended, the records of the rows that end with it, and what it cost."""
+        self._journal.ended(call.request.key, status, ends, **facts)
         cost = 0
         for end in ends:
             cost += end.millicredits
@@ -406,7 +407,7 @@ class Engine:
         call.reserved = 0
 
     def _tell(self, part: Request, end: Ended, error: SpeechframeError | None) -> Row:
-        """Let everybody know what became of a row's call, now that its record is on disk; return that."""
+        """Report a row whose record has been written, and return the record."""
         row = end.row or {}
         status = row["status"]
         for words in row.get("warnings") or ():
@@ -426,7 +427,7 @@ class Engine:
         return row
 
     def _failed_row(self, call: Call, part: Request, lane: Lane, error: SpeechframeError, status: str) -> Row:
-        """Return the record of a row that has no answer."""
+        """Return the record of a row without a usable answer."""
         price = part.price if status == CHARGED_UNKNOWN else 0
         return {
             **self._row(call, part, lane, status, price),
@@ -452,13 +453,13 @@ class Engine:
             "finished_at": time.time(),
         }
 
-    # -- now and then ------------------------------------------------------------------
+    # -- periodic work ------------------------------------------------------------------
 
     async def _tick(self) -> None:
-        """Outlive a power cut, look at what other processes do, and notice a service that is gone."""
+        """Sync the journal, share what lanes have learned, and stop the run when the service is gone."""
         while True:
             await asyncio.sleep(TICK_S)
-            await self._on_disk(self._log.sync)
+            await self._on_disk(self._journal.sync)
             for lane in self._lanes:
                 lane.share_out()
             self._staff()
@@ -468,14 +469,14 @@ class Engine:
                 self._queue.stop(StopReason.UNREACHABLE, ConnectionFailed(words, sent=False))
 
     def _heed_waits(self) -> None:
-        """Say until when the service lets nobody call, and stop where that is longer than a row may take."""
+        """Report until when the service accepts no calls; stop the run if the wait exceeds ``patience_s``."""
         times = [lane.waits_until for lane in self._lanes]
         until = None if None in times else min(at for at in times if at is not None)
-        if until is None or until == self._said_until:
+        if until is None or until == self._announced_until:
             return
-        self._said_until = until
+        self._announced_until = until
         at = datetime.fromtimestamp(until).astimezone().strftime("%H:%M:%S")
-        words = f"the service lets nobody call until {at}"
+        words = f"the service accepts no calls until {at}"
         self._progress.note(words)
         if until - time.time() > self._options.patience_s:
             words = f"{words}, longer than patience_s allows: run again then"
@@ -485,4 +486,4 @@ class Engine:
         parts.cut(self._folder, close(), self._backend.columns)
 
     def _on_disk(self, function: Callable[..., Any], *args: Any) -> "asyncio.Future[Any]":
-        return asyncio.get_running_loop().run_in_executor(self._disk, function, *args)
+        return asyncio.get_running_loop().run_in_executor(self._disk_thread, function, *args)

@@ -3,10 +3,10 @@
 A lane is one address that takes calls with one key. It shares its permits with the other processes of the
 machine (`slots`), and rests while its service cannot be reached. How many calls it takes, at once or per
 second, it learns from what is refused. A refusal tells the cap: it is the number of calls that were in flight
-beside the refused one. So the number grows by one with each answer until a call is refused, then stays, and
-now and then one call more is tried (a probe). A service that limits calls per second refuses what no cap
-explains. From then on calls begin at even distances: the pace grows with each call that passes, faster and
-faster, and is cut by a refusal.
+beside the refused one. So the lane's limit grows by one with each answer until a call is refused, then stays,
+and now and then one call more is tried (a probe). Refusals that no cap explains mean that the service limits
+calls per second. From then on calls begin at even distances: the pace grows with each call that passes,
+faster and faster, and is cut by a refusal.
 """
 
 import contextlib
@@ -28,35 +28,39 @@ from speechframe.slots import Slots
 from speechframe.spec.limits import LARGEST_CONCURRENCY, LEAST_CONCURRENCY
 
 MOST_CALLS = 256
-"""Calls in flight where nobody sets an end and nothing is refused."""
-SHORTEST_GAP, FIRST_GAP, LONGEST_GAP = 3, 20, 128
+"""The most calls in flight where neither the user nor the service sets a limit."""
+SHORTEST_PROBE_GAP, FIRST_PROBE_GAP, LONGEST_PROBE_GAP = 3, 20, 128
 """Answers between two probes. One refused probe in 128 answers is below 1 % of the calls."""
 ENOUGH_PROBES = 5
-"""So many probes must pass in a row before the number grows: one may have slipped in between two calls."""
-FALL = 0.7
-"""What is left of the number when calls are refused again before any has passed: the cap has fallen, and one
-refusal for each step down would be too many."""
+"""So many probes must pass in a row before the limit grows: one may have slipped in between two calls."""
+FALL_FACTOR = 0.7
+"""What the limit is multiplied by when calls are refused again before any has passed: the cap has fallen, and
+one refusal for each step down would be too many."""
 FALLS, FALLS_WITHIN, FALLS_APART = 4, 100, 10
-"""So often, within so many calls that passed, and at least so many apart, a number falls that is no cap: the
-service limits calls per second."""
-LONE = 2
-"""It also does if calls are refused with no other in flight, and no more than so many passed between two."""
-GROWTH, FASTEST, LEAD = 3e-6, 0.1, 100
-"""The pace grows by this share, times the square of the calls passed since the last cut; at most. The first
-pace is that of calls which waited for each other: until it is refused it grows as if more had passed."""
-CUT, GUESS_CUT, STOOD = 0.95, 0.7, 10
-"""What a refusal multiplies the pace by: one at which so many calls have passed, and one that was a guess."""
-USELESS, WORST_GUESS, PAUSE_S = 0.3, 0.01, 60.0
-"""Below this share of the best pace, or of the first guess, spacing calls does not help: the service does not
-limit calls per second. After such a mistake no pacing for so long."""
-SEEN_S, SHORTEST_SEEN_S = 3.0, 0.1
-"""The first pace is that of the calls passed in the last seconds."""
+"""The service limits calls per second if the lane's limit falls FALLS times within FALLS_WITHIN passed calls,
+with at least FALLS_APART of them between two falls."""
+LONE_WITHIN = 2
+"""The service limits calls per second, too, if two calls are refused with no other in flight, and at most so
+many calls passed between them."""
+GROWTH, FASTEST_GROWTH, LEAD = 3e-6, 0.1, 100
+"""Each passed call raises the pace by GROWTH times the square of the calls passed since the last cut, and by
+FASTEST_GROWTH at most. The first pace is measured on calls that waited for each other, so it is too low and
+grows as if LEAD more calls had passed, until a refusal."""
+CUT_FACTOR, GUESS_CUT_FACTOR, PROVEN_PASSES = 0.95, 0.7, 10
+"""A refusal multiplies the pace by CUT_FACTOR if PROVEN_PASSES calls have passed at it. Before that the pace
+is a guess, and a refusal multiplies it by GUESS_CUT_FACTOR."""
+USELESS_SHARE, WORST_GUESS_SHARE, UNPACED_S = 0.3, 0.01, 60.0
+"""A pace below USELESS_SHARE of the best proven one, or below WORST_GUESS_SHARE of the first, shows that the
+service does not limit calls per second. Then calls are not paced for UNPACED_S."""
+PACE_WINDOW_S, SHORTEST_WINDOW_S = 3.0, 0.1
+"""The first pace is measured on the calls that passed in the last PACE_WINDOW_S; the time since the first of
+them counts as SHORTEST_WINDOW_S at least."""
 SHARE_S = 0.25
 """Seconds between two calls of :meth:`Lane.share_out`."""
 FIRST_REST_S, LONGEST_REST_S, REST_AFTER = 0.25, 300.0, 3
 """A lane rests after so many unavailable calls in a row: one may be a row's trouble."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.01, 30.0
-"""After a refusal that leaves the number of calls in flight as it is; twice as long after each further."""
+"""How long no call begins after a refusal that does not lower the limit; it doubles with each further one."""
 LONGEST_TOLD_S = 86_400.0
 """A Retry-After beyond a day is not believed in full."""
 SPARE_WORKERS = 2
@@ -64,149 +68,156 @@ SPARE_WORKERS = 2
 
 
 class Ticket(NamedTuple):
-    """When a call began, how many others were in flight, and what the cap had learned until then."""
+    """When a call began, how many others were in flight then, and the counts of the cap at that time."""
 
     began_s: float
-    place: int
+    others: int
     passes: int
     cuts: int
 
 
 @dataclass
 class Cap:
-    """A number of calls that may be in flight, as far as it is known."""
+    """How many calls may be in flight, as far as it is known."""
 
-    held: int
+    limit: int
     most: int
-    grows: bool = True  # each answer adds one, until a call is refused
-    probes: bool = False  # one call more than `held` may be in flight, to try
+    is_growing: bool = True  # each answer raises the limit, until a call is refused
+    is_probing: bool = False  # one call more than the limit may be in flight, to try
     passes: int = 0
     cuts: int = 0
-    _until_probe: int = FIRST_GAP
-    _gap: int = FIRST_GAP
+    _until_probe: int = FIRST_PROBE_GAP
+    _probe_gap: int = FIRST_PROBE_GAP
     _probes_passed: int = 0
-    _before: int = 0  # the number before a refusal that the next probe is to check; 0 without one
-    _is_falling: bool = False  # lowered by a refusal, and no call has passed since
-    _falls: deque[int] = field(default_factory=lambda: deque([-FALLS_WITHIN], FALLS))  # `passes` at each
+    _restore_to: int = 0  # the limit to go back to if the next probe passes; 0 without one
+    _is_falling: bool = False  # a refusal lowered the limit, and no call has passed since
+    _falls: deque[int] = field(default_factory=lambda: deque([-FALLS_WITHIN], FALLS))  # `passes` at each fall
     _lone_at: int = -FALLS_WITHIN  # `passes` at the last lone refusal
 
     def passed(self, ticket: Ticket) -> None:
         """Learn from a call that was not refused."""
         self.passes += 1
         self._until_probe -= 1
-        if ticket.cuts == self.cuts:  # what happens to a call from before the last cut says nothing about it
+        if ticket.cuts == self.cuts:  # a call that began before the last cut says nothing about the new limit
             self._is_falling = False
-            if self.grows:
-                # Where fewer calls run than may, their success says nothing about more.
-                if ticket.place >= self.held // 2:
-                    self.held = min(self.held + 1, self.most)
-            elif ticket.place >= self.held and self._before:
-                self.held, self._before, self._until_probe = self._before, 0, self._gap
-            elif ticket.place >= self.held:
-                self._until_probe = SHORTEST_GAP
+            if self.is_growing:
+                # Where far fewer calls run than may, their success says nothing about a higher limit.
+                if ticket.others >= self.limit // 2:
+                    self.limit = min(self.limit + 1, self.most)
+            elif ticket.others >= self.limit and self._restore_to:
+                self.limit, self._restore_to, self._until_probe = self._restore_to, 0, self._probe_gap
+            elif ticket.others >= self.limit:
+                self._until_probe = SHORTEST_PROBE_GAP
                 self._probes_passed += 1
-                self.grows = self._probes_passed >= ENOUGH_PROBES
-        self.probes = not self.grows and self._until_probe <= 0 and self.held < self.most
+                self.is_growing = self._probes_passed >= ENOUGH_PROBES
+        self.is_probing = not self.is_growing and self._until_probe <= 0 and self.limit < self.most
 
     def refused(self, ticket: Ticket, beside: int, *, is_lone: bool) -> bool:
-        """Learn from a refusal that came while `beside` other calls were in flight; `is_lone`: none ever was.
+        """Learn from a refusal that came while `beside` other calls were in flight.
 
-        True means that no cap explains what is refused: the service limits calls per second.
+        `is_lone` says that none was when the call began, either, and that the service asked for no wait.
+
+        Returns whether no cap explains the refusals, so that the service limits calls per second.
         """
         # The service judged the call between its begin and now: those passed since may have been in flight.
-        reached = max(1, beside, min(beside + self.passes - ticket.passes, ticket.place))
+        reached = max(1, beside, min(beside + self.passes - ticket.passes, ticket.others))
         if ticket.cuts == self.cuts:
-            is_probe = not self.grows and ticket.place >= self.held
-            stands = is_probe and not self._before and reached >= self.held
-            has_fallen = self._is_falling and not stands
-            # One call of many was refused. Services refuse some whatever is in flight, and to lower the
-            # number for it would cost much: it counts only if the next probe is refused too.
-            is_in_doubt = not (has_fallen or self.grows or is_probe) and reached < self.held
-            if (has_fallen or (self.grows and self.cuts)) and self.passes >= self._falls[-1] + FALLS_APART:
+            is_probe = not self.is_growing and ticket.others >= self.limit
+            is_confirmed = is_probe and not self._restore_to and reached >= self.limit
+            has_fallen = self._is_falling and not is_confirmed
+            # One call of many was refused. Services refuse some whatever is in flight, and lowering the limit
+            # by mistake is costly: the refusal counts only if the next probe is refused too.
+            is_in_doubt = not (has_fallen or self.is_growing or is_probe) and reached < self.limit
+            is_apart = self.passes >= self._falls[-1] + FALLS_APART
+            if is_apart and (has_fallen or (self.is_growing and self.cuts)):
                 self._falls.append(self.passes)
             if has_fallen:
-                reached = max(1, int(FALL * reached))
-            self._gap = min(2 * self._gap, LONGEST_GAP) if stands else min(FIRST_GAP, 4 * reached)
-            self._before = max(self._before, self.held) if is_in_doubt else 0
-            self._until_probe = 0 if is_in_doubt else self._gap
-            self.grows, self.probes, self._is_falling = has_fallen, is_in_doubt, is_in_doubt or has_fallen
+                reached = max(1, int(FALL_FACTOR * reached))
+            longer, shorter = min(2 * self._probe_gap, LONGEST_PROBE_GAP), min(FIRST_PROBE_GAP, 4 * reached)
+            self._probe_gap = longer if is_confirmed else shorter
+            self._restore_to = max(self._restore_to, self.limit) if is_in_doubt else 0
+            self._until_probe = 0 if is_in_doubt else self._probe_gap
+            self.is_growing, self.is_probing = has_fallen, is_in_doubt
+            self._is_falling = is_in_doubt or has_fallen
             self._probes_passed = 0
             self.cuts += 1
-        self.held = min(self.held, reached)
+        self.limit = min(self.limit, reached)
         is_limited = len(self._falls) == FALLS and self._falls[0] > self.passes - FALLS_WITHIN
         if is_lone:
-            is_limited |= self.passes - self._lone_at <= LONE
+            is_limited |= self.passes - self._lone_at <= LONE_WITHIN
             self._lone_at = self.passes
         return is_limited
 
-    def adopt(self, held: int, *, is_least: bool) -> None:
-        """Take over what another process has learned; `is_least` if nothing was refused there."""
-        held = max(1, min(held, self.most))
+    def adopt(self, limit: int, *, is_least: bool) -> None:
+        """Take over the limit of another process; `is_least`: nothing was refused there."""
+        limit = max(1, min(limit, self.most))
         if not is_least:
-            self.held, self.grows, self.probes, self._is_falling = held, False, False, False
-            self.cuts += 1  # what calls under way will tell is older than this
-            self._until_probe, self._probes_passed, self._before = self._gap, 0, 0
-        elif self.grows and not self.cuts:
-            self.held = max(self.held, held)
+            self.limit, self.is_growing, self.is_probing, self._is_falling = limit, False, False, False
+            self.cuts += 1  # calls under way began before this limit, and say nothing about it
+            self._until_probe, self._probes_passed, self._restore_to = self._probe_gap, 0, 0
+        elif self.is_growing and not self.cuts:
+            self.limit = max(self.limit, limit)
 
 
 @dataclass
 class Pace:
     """When the next call may begin. All times are seconds of one clock."""
 
-    per_second: float | None = None  # of all processes together; None while calls are not paced
-    processes: int = 1  # each begins its part of the calls
+    per_second: float | None = None  # calls of all processes together; None while not paced
+    processes: int = 1  # each begins its share of the calls
     next_s: float = -math.inf
-    passes: deque[float] = field(default_factory=lambda: deque(maxlen=500))  # when the last calls passed
-    _is_used: bool = True  # the last call began as soon as it might
+    pass_times: deque[float] = field(default_factory=lambda: deque(maxlen=500))  # of the last calls
+    _is_used: bool = True  # the last call began as soon as the pace allowed
     _changed_s: float = 0.0
-    _passed: int = 0  # calls since the last cut
+    _passes: int = 0  # calls passed since the last cut
     _lead: int = 0
-    _least: float = 0.0  # where the pace falls below this, spacing calls does not help
+    _least_useful: float = 0.0  # where the pace falls below this, spacing calls does not help
     _not_before_s: float = -math.inf
 
     @property
     def gap_s(self) -> float:
         """Mean seconds between the last calls that passed."""
-        return (self.passes[-1] - self.passes[0]) / len(self.passes) if self.passes else 0.0
+        return (self.pass_times[-1] - self.pass_times[0]) / len(self.pass_times) if self.pass_times else 0.0
 
     def start(self, now_s: float) -> None:
         """Begin with the pace of the last calls that passed."""
-        seen = [at for at in self.passes if at >= now_s - SEEN_S]
+        seen = [at for at in self.pass_times if at >= now_s - PACE_WINDOW_S]
         if len(seen) > 1 and now_s >= self._not_before_s:
             self._lead = LEAD
-            self.adopt(self.processes * len(seen) / max(now_s - seen[0], SHORTEST_SEEN_S), now_s)
+            self.adopt(self.processes * len(seen) / max(now_s - seen[0], SHORTEST_WINDOW_S), now_s)
 
     def begin(self, now_s: float) -> None:
         """Note that a call begins at this pace."""
-        # From now, not from when it was due: some services refuse the call after one that came late.
+        # Count the gap from now, not from when this call was due: if it came late, some services would refuse
+        # a next one that came sooner.
         gap_s = self.processes / (self.per_second or math.inf)
         self._is_used = now_s - self.next_s < gap_s / 4
         self.next_s = now_s + gap_s
 
     def passed(self) -> None:
         """Note a call that was not refused at this pace."""
-        self._passed += 1
+        self._passes += 1
         if self.per_second is None or not self._is_used:
             return  # calls begin more slowly than they may: that says nothing about a faster pace
-        if self._passed >= STOOD:
-            self._least = max(self._least, USELESS * self.per_second)
-        self.per_second *= 1 + min(GROWTH * (self._passed + self._lead) ** 2, FASTEST)
+        if self._passes >= PROVEN_PASSES:
+            self._least_useful = max(self._least_useful, USELESS_SHARE * self.per_second)
+        self.per_second *= 1 + min(GROWTH * (self._passes + self._lead) ** 2, FASTEST_GROWTH)
 
     def refused(self, now_s: float, began_s: float) -> None:
         """Note a call that was refused at this pace."""
         if self.per_second is not None and began_s >= self._changed_s:
             self._lead = 0
-            self.adopt(self.per_second * (CUT if self._passed >= STOOD else GUESS_CUT), now_s)
-            if self.per_second < self._least:
-                self.per_second, self._not_before_s = None, now_s + PAUSE_S
+            factor = CUT_FACTOR if self._passes >= PROVEN_PASSES else GUESS_CUT_FACTOR
+            self.adopt(self.per_second * factor, now_s)
+            if self.per_second < self._least_useful:
+                self.per_second, self._not_before_s = None, now_s + UNPACED_S
 
     def adopt(self, per_second: float, now_s: float) -> None:
-        """Begin with a pace, lower it, or take over the one that another process has found."""
+        """Set the pace: the first one, one lowered by a refusal, or one from another process."""
         if self.per_second is None:
-            self._least = WORST_GUESS * per_second
+            self._least_useful = WORST_GUESS_SHARE * per_second
         if self.per_second is None or per_second < self.per_second:
-            self._changed_s, self._passed, self.next_s = now_s, 0, now_s + self.processes / per_second
+            self._changed_s, self._passes, self.next_s = now_s, 0, now_s + self.processes / per_second
         self.per_second = per_second
 
 
@@ -214,7 +225,7 @@ class Lane:
     """One address: how many calls it takes now, and when the next one may begin.
 
     A run has at most `width` workers here. Lanes of one identity share in `folder` what they have learned.
-    `clock` tells seconds that never run back, `wall_clock` Unix time.
+    `clock` gives monotonic seconds, `wall_clock` Unix time.
     """
 
     def __init__(
@@ -226,32 +237,32 @@ class Lane:
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self.name, self.is_fallback = spec.name, spec.is_fallback
-        self.workers = self.in_flight = 0  # workers are counted by whoever starts and ends them
-        self.stands_by = False  # a fall-back, while another lane works
+        self.workers = self.in_flight = 0  # whoever starts and ends workers counts them here
+        self.stands_by = False  # True for a fall-back while another lane works
         self.gone_since_s = math.inf  # begin of the first call that found the service unavailable
         self._clock, self._wall_clock = clock, wall_clock
         self._width = MOST_CALLS if width is None else width
         self._pace = Pace()
         self._rest_s = 0.0  # length of the last rest; 0.0 once a call has shown that the service is back
-        self._pause_s = 0.0  # the same after refusals; 0.0 once a call has passed
+        self._pause_s = 0.0  # length of the last pause after a refusal; 0.0 once a call has passed
         self._not_before_s = self._began_s = -math.inf
         self._told_until = self._refused_at = 0.0  # Unix time
         self._unavailable_in_row = 0
-        self._members = 1
+        self._processes = 1
         name = blake2b(spec.identity.encode(), digest_size=16).hexdigest()
         self._slots = Slots(None if folder is None else folder / f"{name}.slots")
         self._file = None if folder is None else folder / f"{name}.json"
-        self._known: dict[str, Any] = {}  # what the file says
+        self._known: dict[str, Any] = {}  # what the file said last
         self._is_published = spec.published is not None
         first = spec.published or spec.guess or min(width or LEAST_CONCURRENCY, LARGEST_CONCURRENCY)
-        self._cap = Cap(first, first if self._is_published else MOST_CALLS, grows=not self._is_published)
+        self._cap = Cap(first, first if self._is_published else MOST_CALLS, is_growing=not self._is_published)
         self.share_out()
 
     @property
     def room(self) -> int:
         """How many more workers this run may have here; negative when it has too many."""
-        # Every process its share of the cap, and a probe beyond it to the one that gets a slot for it.
-        limit = -(-self._cap.held // self._members) + self._cap.probes
+        # Each process has its share of the cap; a probe beyond it goes to the one that gets a slot for it.
+        limit = -(-self._cap.limit // self._processes) + self._cap.is_probing
         if self.stands_by:
             limit = 0
         elif self._rest_s:
@@ -261,8 +272,9 @@ class Lane:
         return min(limit, self._width) - self.workers
 
     def permit(self, slot: int | None) -> int | None:
-        """Return a slot of those that all processes share, `slot` if it may be kept; None without one."""
-        limit = self._cap.most if self._pace.per_second is not None else self._cap.held + self._cap.probes
+        """Return `slot` if it is below the limit, otherwise another free one; None if there is none."""
+        cap = self._cap
+        limit = cap.most if self._pace.per_second is not None else cap.limit + cap.is_probing
         if slot is not None:
             if slot < limit:
                 return slot
@@ -270,7 +282,7 @@ class Lane:
         return self._slots.take(limit)
 
     def give_permit(self, slot: int) -> None:
-        """Give a slot back."""
+        """Free a slot of :meth:`permit`."""
         self._slots.give(slot)
 
     @property
@@ -280,13 +292,13 @@ class Lane:
 
     @property
     def is_resting(self) -> bool:
-        """Whether its service could not be reached, or asked for a wait, and has not answered since."""
+        """Whether the lane rests until a call reaches its service again, or waits as the service asked."""
         return self._rest_s > 0 or self.waits_until is not None
 
     def wait_s(self) -> float:
         """Return seconds until a call may begin here; to be asked right before :meth:`begin`."""
         next_s = max(self._not_before_s, self._pace.next_s)
-        if self._pace.per_second is None and self.in_flight and self._cap.held == 1:
+        if self._pace.per_second is None and self.in_flight and self._cap.limit == 1:
             # A probe beside a single call begins some time after it: a service that limits calls per second
             # refuses the second of two at once, which looks like a cap of one.
             next_s = max(next_s, self._began_s + self._pace.gap_s / 2)
@@ -298,15 +310,15 @@ class Lane:
         if self._pace.per_second is not None:
             self._pace.begin(self._began_s)
         # The lowest free slot is taken first, so its number says how many calls all processes have.
-        place = slot if self._members > 1 else self.in_flight
+        others = slot if self._processes > 1 else self.in_flight
         self.in_flight += 1
-        return Ticket(self._began_s, place, self._cap.passes, self._cap.cuts)
+        return Ticket(self._began_s, others, self._cap.passes, self._cap.cuts)
 
     def end(self, ticket: Ticket, outcome: Answer | SpeechframeError) -> None:
         """Note how a call ended.
 
-        A wait that the service asks for binds this call's row. The lane heeds it only when it rests, or when
-        calls are refused again and again and none passes.
+        A wait that the service asks for holds back only this call's row. It holds back the lane, too,
+        when the lane rests, or when calls are refused again and again and none passes.
         """
         self.in_flight -= 1
         told_s = getattr(outcome, "retry_after_s", None) or 0.0
@@ -319,7 +331,7 @@ class Lane:
                 self._refused(ticket, told_until)
             else:
                 self._pause_s = 0.0
-                self._pace.passes.append(self._clock())
+                self._pace.pass_times.append(self._clock())
                 if self._pace.per_second is None:
                     self._cap.passed(ticket)
                 else:
@@ -328,39 +340,40 @@ class Lane:
     def _refused(self, ticket: Ticket, told_until: float) -> None:
         now, self._refused_at = self._clock(), self._wall_clock()
         is_told, is_again = told_until > self._refused_at, self._pause_s > 0
-        cap, held = self._cap, self._cap.held
+        cap, limit = self._cap, self._cap.limit
         beside = self.in_flight + self._slots.held_by_others()
         if self._pace.per_second is not None:
             self._pace.refused(now, ticket.began_s)
-        elif cap.refused(ticket, beside, is_lone=beside == ticket.place == 0 and not is_told):
+        elif cap.refused(ticket, beside, is_lone=beside == ticket.others == 0 and not is_told):
             self._pace.start(now)
-        if cap.held == held > ticket.place:
-            # There are no fewer calls in flight for this refusal, so the next call would be refused too.
+        if cap.limit == limit > ticket.others:
+            # This refusal did not lower the limit, so without a pause the next call would be refused too.
             self._pause_s = min(max(FIRST_PAUSE_S, 2 * self._pause_s), LONGEST_PAUSE_S)
             if self._pace.per_second is None:
                 self._not_before_s = now + self._pause_s
             if is_told and is_again and beside == 0:
-                # Not this row alone: calls are refused one after the other, and none is left that could pass.
+                # The wait holds back the lane: calls are refused one by one, and none in flight could pass.
                 self._told_until = max(self._told_until, told_until)
 
     def _unavailable(self, ticket: Ticket, told_until: float) -> None:
         self.gone_since_s = min(self.gone_since_s, ticket.began_s)
         if ticket.began_s < self._not_before_s:
-            return  # it was in flight when this rest began
+            return  # the call was in flight when this rest began
         self._unavailable_in_row += 1
         if self._rest_s or self._unavailable_in_row >= REST_AFTER:
-            # As long as the call took at least: each call to a service that hangs costs time, perhaps money.
+            # The lane rests at least as long as the call took: a call to a service that hangs costs time, and
+            # perhaps money.
             took_s = self._clock() - ticket.began_s
             self._rest_s = min(max(FIRST_REST_S, 2 * self._rest_s, took_s), LONGEST_REST_S)
             self._not_before_s = self._clock() + self._rest_s
             self._told_until = max(self._told_until, told_until)
 
     def share_out(self) -> None:
-        """Hear what other processes have learned, and tell what this run has; each :data:`SHARE_S`.
+        """Read what other processes have learned and write what this run has; called each :data:`SHARE_S`.
 
         Where the file cannot be used each process learns by itself, which is no reason to stop a run.
         """
-        self._members = self._pace.processes = 1 + self._slots.others()
+        self._processes = self._pace.processes = 1 + self._slots.others()
         if self._file is None:
             return
         cap, pace = self._cap, self._pace
@@ -375,11 +388,11 @@ class Lane:
                 latest = self._wall_clock() + LONGEST_TOLD_S
                 self._told_until = max(self._told_until, min(float(found["told_until"]), latest))
         ours = {
-            "cap": cap.held,
-            "is_least": cap.grows and not cap.cuts,
+            "cap": cap.limit,
+            "is_least": cap.is_growing and not cap.cuts,
             "per_second": float(f"{pace.per_second or 0.0:.2g}"),
             "told_until": self._told_until,
-            "refused_at": self._refused_at,  # a refusal puts off the probes of the others
+            "refused_at": self._refused_at,  # a new time makes the others wait longer for their next probe
         }
         if ours != self._known:
             temporary = self._file.with_suffix(f".{os.getpid()}")
@@ -395,7 +408,7 @@ class Lane:
 
 
 class Lanes(list[Lane]):
-    """All lanes of a run, the preferred first; `max_concurrency` and `folder` are each lane's."""
+    """All lanes of a run, the preferred first; `max_concurrency` and `folder` hold for each lane."""
 
     def __init__(
         self,
@@ -408,14 +421,14 @@ class Lanes(list[Lane]):
         super().__init__(Lane(spec, max_concurrency, folder, **clocks) for spec in specs)
 
     def usable(self) -> list[Lane]:
-        """Return the lanes that may take calls now: a fall-back only while no other lane works."""
+        """Let fall-backs stand by while another lane works, and return the lanes that may take calls now."""
         works = any(not (lane.is_fallback or lane.is_resting) for lane in self)
         for lane in self:
             lane.stands_by = lane.is_fallback and works
         return [lane for lane in self if not (lane.stands_by or (lane.is_resting and lane.wait_s()))]
 
     def all_gone_since(self) -> float:
-        """Return since when no lane can be reached (``time.monotonic()``); infinite while one can."""
+        """Return since when no lane can be reached (time of `clock`); infinite while one can."""
         return max(lane.gone_since_s for lane in self)
 
     def close(self) -> None:

@@ -310,7 +310,7 @@ async def _carry_out(
         lanes,
         budget,
         folder=folder,
-        log=log,
+        journal=log,
         run_id=manifest.run_id,
         cache=cache,
         live=live,

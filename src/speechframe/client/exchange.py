@@ -4,8 +4,8 @@ aiohttp gives the pool, name lookup, TLS, proxies and the parser. The request is
 whether a byte of it may have left, nothing is repeated without the caller's knowledge, no redirect is
 followed, and a connection on which anything odd happened is not used again.
 
-Asked of aiohttp by private or little-known names are a connection's `protocol` (`set_response_params`,
-`read`, `should_close`, `force_close`) and a pool's `connect`, all of them in this file.
+This file alone uses private or little-known names of aiohttp: a connection's `protocol`
+(`set_response_params`, `read`, `should_close`, `force_close`) and a pool's `connect`.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ __all__ = ["Admit", "CutOffError", "Exchange", "Reply"]
 
 Admit = Callable[[int], Awaitable[None]]
 
-# Idle connections are closed by us after this. Common servers close theirs after 5 s, and nobody can tell
+# We close idle connections after this. Common servers close theirs after 5 s, and nobody can tell
 # whether a request that was written to a connection just then was billed.
 KEEPALIVE_S = 4.0
 # Longest wait for the other end's half of closing a WebSocket.
@@ -47,17 +47,17 @@ ERROR_BODY_S = 5.0
 
 _AGENT = f"speechframe/{__version__}"
 _READ_BUFFER_BYTES = 256 * KIB
-# What is read of a body without being admitted: most of it lies in memory before that could be asked.
-_ADMITTED_BYTES = 64 * KIB
+# How much of a body is read without `admit`: most of it is in memory before `admit` could be awaited.
+_UNADMITTED_BYTES = 64 * KIB
 _DRAIN_TICK_S = 0.005
 _MOST_ORIGINS = 256
 _SWITCHING = 101
 _GOOD = range(200, 300)
-# After these the other end may still be busy with the request: the connection is not used again.
-_IN_DOUBT = frozenset({_SWITCHING, 408, *range(500, 600)} - {503})
-_LOST = (aiohttp.ClientError, HttpProcessingError, OSError)
+# After these statuses the other end may still be busy with the request: its connection is not used again.
+_NOT_REUSED_AFTER = frozenset({_SWITCHING, 408, *range(500, 600)} - {503})
+_FAILURES = (aiohttp.ClientError, HttpProcessingError, OSError)
 # The protocols of connections that had an exchange.
-_USED: "weakref.WeakSet[Any]" = weakref.WeakSet()
+_USED_PROTOCOLS: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
 
 class CutOffError(BadAnswer):
@@ -74,14 +74,14 @@ class Exchange:
     def __init__(
         self, *, connect_s: float, max_connections: int, trust_env: bool, ca_file: Path | None
     ) -> None:
-        self._connect = aiohttp.ClientTimeout(total=None, sock_connect=connect_s)
+        self._connect_timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_s)
         self._max_connections = max_connections
         try:
             self._ssl = True if ca_file is None else ssl.create_default_context(cafile=ca_file)
         except (OSError, ssl.SSLError) as error:
             words = f"ca_file {str(ca_file)!r} cannot be used: {error.strerror or error}"
             raise SettingsError(words) from None
-        # Looked up once for each origin.
+        # The proxy of each origin is looked up once.
         self._proxy_of = functools.lru_cache(_MOST_ORIGINS)(_proxy_of if trust_env else lambda *_: None)
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
@@ -100,12 +100,12 @@ class Exchange:
     ) -> "Reply":
         """Send one request once and return the answer, whatever its status.
 
-        The URL is sent as it is spelled. A good body has at most `max_bytes`, packed or unpacked; with None
-        it is left unread, and `timeout_s` ends when the answer begins. `admit` is awaited before so many more
-        bytes of a good answer are read, and that time does not count.
+        The URL is sent as it is spelled. A good body has at most `max_bytes`, compressed and decompressed;
+        with None it is left unread, and `timeout_s` covers only the time until the answer begins. `admit` is
+        awaited with the number of further bytes that a good body takes in memory; that wait does not count.
         Errors are those of :meth:`Caller.send_raw`, with CutOffError for a truncated body.
         """
-        loop, session = asyncio.get_running_loop(), self._opened()
+        loop, session = asyncio.get_running_loop(), self._open_session()
         reply, proxy = Reply(), None
 
         async def admitted(count: int) -> None:
@@ -115,18 +115,18 @@ class Exchange:
                 await admit(count)
                 limit.reschedule(loop.time() + left_s)
 
-        # Raised after the except blocks: an error chained to aiohttp's would carry its URL and headers.
+        # Raise after the except blocks: an error chained to aiohttp's would carry its URL and headers.
         try:
-            # A limit of our own: aiohttp's does not end every request on a connection in a bad state.
+            # We time it ourselves: aiohttp's limit does not end every request on a connection in a bad state.
             async with asyncio.timeout(timeout_s) as limit:
                 proxy = self._proxy_of(url.scheme, url.host, url.port)
-                # A proxy's password is added to the target when it is connected: such a target serves once.
+                # Connecting adds the proxy's password to the target, so a target with a proxy is made anew.
                 target = (
                     self._target(url.origin()) if proxy is None else _target(session, url.origin(), proxy)
                 )
                 head = _head(method, url, headers, body, target if proxy is not None else None)
                 try:
-                    await reply.connect(session, target, self._connect)
+                    await reply.connect(session, target, self._connect_timeout)
                     await reply.send(head, body)
                     if not reply.ok:
                         await reply.read_error(max_error_bytes)
@@ -142,9 +142,9 @@ class Exchange:
                 return reply
         except (BadAnswer, AudioError) as error:
             failure: Exception = error
-        except _LOST as error:
-            early = isinstance(error, aiohttp.ServerTimeoutError)
-            limit_s = self._connect.sock_connect if early else timeout_s
+        except _FAILURES as error:
+            is_connecting = isinstance(error, aiohttp.ServerTimeoutError)
+            limit_s = self._connect_timeout.sock_connect if is_connecting else timeout_s
             failure = _failure(error, url, proxy, limit_s, wrote=reply.wrote)
         raise failure.with_traceback(None) from None
 
@@ -156,7 +156,7 @@ class Exchange:
         Nothing is compressed, since Base64 audio does not shrink, and there are no pings: a service that
         waits for its slow reader answers none. ConnectionFailed and TimedOut are never ``sent``.
         """
-        session, proxy = self._opened(), self._proxy_of(url.scheme, url.host, url.port)
+        session, proxy = self._open_session(), self._proxy_of(url.scheme, url.host, url.port)
         try:
             async with asyncio.timeout(timeout_s):
                 return await session.ws_connect(
@@ -167,7 +167,7 @@ class Exchange:
                     max_msg_size=max_message_bytes,
                     timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_S),
                 )
-        except _LOST as error:
+        except _FAILURES as error:
             if isinstance(error, aiohttp.WSServerHandshakeError) and error.status != _SWITCHING:
                 return Reply(error.status, error.headers)
             failure = _failure(error, url, proxy, timeout_s, wrote=False)
@@ -180,11 +180,11 @@ class Exchange:
         if session is not None:
             await session.close()
 
-    def _opened(self) -> aiohttp.ClientSession:
+    def _open_session(self) -> aiohttp.ClientSession:
         if self._closed:
             raise RuntimeError("the client is closed")
         if self._session is None:
-            # ws_connect has no argument that refuses redirects.
+            # A trace refuses redirects of WebSockets: ws_connect has no argument for it.
             refusing = aiohttp.TraceConfig()
             refusing.on_request_redirect.append(_refuse_redirect)
             connector = aiohttp.TCPConnector(
@@ -201,21 +201,21 @@ class Exchange:
 
 
 def _target(session: aiohttp.ClientSession, origin: URL, proxy: URL | None = None) -> aiohttp.ClientRequest:
-    """Return what the pool has to know to find a connection."""
+    """Return the request by which the pool finds a connection; it is never sent."""
     loop = asyncio.get_running_loop()
     return aiohttp.ClientRequest("GET", origin, loop=loop, session=session, proxy=proxy)
 
 
 class Reply:
-    """One request on a connection and the answer to it; of an error, as much of the body as came."""
+    """One request on a connection and the answer to it; an error's `body` may be cut short."""
 
     def __init__(self, status: int = 0, headers: Mapping[str, str] | None = None) -> None:
         self.status, self.headers, self.body = status, headers or {}, b""
         self.ok = status in _GOOD  # whether the request was carried out
         self.wrote = False  # whether a byte of the request may have left
-        # Makes sure that the connection is not used again, for an answer that turns out to be odd.
+        # Call it for an answer that turns out to be odd: the connection is then not used again.
         self.drop: Callable[[], None] = lambda: None
-        # Both are cleared at the end, so that an answer that somebody keeps does not keep the connection.
+        # Connection and protocol are cleared at the end: whoever keeps the answer must not keep them.
         self._connection: aiohttp.connector.Connection | None = None
         self._protocol: Any = None
         self._stream: Any = None
@@ -226,8 +226,8 @@ class Reply:
         """Take a connection of the pool on which nothing came in while it was idle.
 
         A stray second answer on a connection would be taken for the answer to the next request: a row would
-        get its neighbour's audio without an error. And whether a connection that the other end has closed
-        took the request, nobody could tell.
+        get its neighbour's audio without an error. If the other end has closed the connection, nobody could
+        tell whether it took the request.
         """
         connector = session.connector
         assert connector is not None  # noqa: S101 - for the type: the session was made with one
@@ -236,16 +236,16 @@ class Reply:
                 connection = await connector.connect(target, traces=[], timeout=limit)
             except TimeoutError:
                 raise aiohttp.ConnectionTimeoutError from None
-            protocol, is_new = connection.protocol, connection.protocol not in _USED
+            protocol, is_new = connection.protocol, connection.protocol not in _USED_PROTOCOLS
             if protocol is not None and not protocol.should_close and (is_new or _is_quiet(connection)):
                 break
             connection.close()
             if is_new:
                 raise aiohttp.ClientConnectionError
         self._connection, self._protocol = connection, protocol
-        _USED.add(protocol)
-        # The pool closes such a connection when it is given back, and `connect` where it lies in the pool: so
-        # nothing happens to another exchange that has it meanwhile, and any thread may call this.
+        _USED_PROTOCOLS.add(protocol)
+        # It only marks the connection, for the pool to close it when it is given back, or taken next: so it
+        # cannot break another exchange that has the connection by then, and any thread may call it.
         self.drop = protocol.force_close
 
     async def send(self, head: bytes, body: bytes | Body | None) -> None:
@@ -262,7 +262,7 @@ class Reply:
             self.wrote = True
             transport.write(head + body if body else head)
             await self._begun()
-        if self.status in _IN_DOUBT or transport.get_write_buffer_size():
+        if self.status in _NOT_REUSED_AFTER or transport.get_write_buffer_size():
             self.drop()
 
     async def _begun(self) -> None:
@@ -291,40 +291,40 @@ class Reply:
 
     async def read_good(self, max_bytes: int, admit: Admit) -> None:
         """Read and unpack the body of a good answer; see :meth:`Exchange.ask`."""
-        kind, chunks, size = BadAnswer, list[bytes](), 0
+        error_type, chunks, size = BadAnswer, list[bytes](), 0
         try:
-            # The parser has refused a length that is no number, or more than one.
+            # `int` cannot fail: the parser refuses a length that is no number, and several lengths.
             length = int(self.headers.get("Content-Length") or 0)
-            if length > _ADMITTED_BYTES:
+            if length > _UNADMITTED_BYTES:
                 await admit(min(length, max_bytes))
-            room = max(length, _ADMITTED_BYTES)
+            admitted_bytes = max(length, _UNADMITTED_BYTES)
             while chunk := await self._next():
                 chunks.append(chunk)
                 size += len(chunk)
                 if max(size, length) > max_bytes:
                     raise _too_large(max(size, length), max_bytes)
-                if size > room:
+                if size > admitted_bytes:
                     await admit(MIB)
-                    room += MIB
+                    admitted_bytes += MIB
             encoding = self.headers.get("Content-Encoding", "")
             self.body = unpack(b"".join(chunks), encoding, max_bytes=max_bytes)
             await admit(max(0, len(self.body) - size))
         except TimeoutError:
             raise
         except (aiohttp.ClientError, OSError):
-            kind, words = CutOffError, "the answer is truncated: the connection ended within its body"
+            error_type, words = CutOffError, "the answer is truncated: the connection ended within its body"
         except TooLargeError as error:
             words = f"the answer is too large: {error}"
         except BadEncodingError as error:
             words = str(error)
         else:
             return
-        # What came may hold the balance all the same. The trace id is shortened by whoever masks it.
+        # Even such a body may hold the balance. The trace id goes in full: masking the error shortens it.
         balance = balance_in(b"".join(chunks))
-        raise kind(words, trace_id=self.headers.get(TRACE_HEADER), remaining_characters=balance)
+        raise error_type(words, trace_id=self.headers.get(TRACE_HEADER), remaining_characters=balance)
 
     async def read_error(self, max_bytes: int) -> None:
-        """Read what can be read of the body of an error answer, never more than `max_bytes` of it."""
+        """Read at most `max_bytes` of the body of an error answer; what cannot be read is left out."""
         data = b""
         with contextlib.suppress(TimeoutError, aiohttp.ClientError, OSError):
             async with asyncio.timeout(ERROR_BODY_S):
@@ -335,12 +335,12 @@ class Reply:
             self.body = unpack(data[:max_bytes], encoding, max_bytes=max_bytes)
 
     async def read(self) -> bytes:
-        """Return what has come of an answer that was left unread, at least a byte; nothing at the end."""
+        """Return the next bytes of an answer that :meth:`Exchange.ask` left unread; empty at its end."""
         try:
             data = await self._next()
         except TimeoutError:
             raise
-        except _LOST:
+        except _FAILURES:
             self.close()
             raise CutOffError("the connection ended within the stream") from None
         if not data:
@@ -348,7 +348,7 @@ class Reply:
         return data
 
     async def _next(self) -> bytes:
-        # A chunk may be empty where the body's own chunks end.
+        # Skip empty reads: aiohttp returns one where a chunk of a chunked body ends.
         while not (data := await self._stream.readany()) and not self._stream.at_eof():
             pass
         return bytes(data)
@@ -359,17 +359,17 @@ class Reply:
         if connection is None:
             return
         if self._stream is not None and self._stream.is_eof():
-            # The pool closes it all the same when anything about it is odd.
+            # The pool closes it all the same if it was dropped, or the answer does not allow reuse.
             connection.release()
             return
-        # Aborted, not closed politely: nobody is to wait for it.
+        # Abort it: a polite close would wait for the other end.
         if connection.transport is not None:
             connection.transport.abort()
         connection.close()
 
 
 def _is_quiet(connection: Any) -> bool:
-    """Return whether nothing lies in the kernel that the loop has not seen yet, an end included."""
+    """Return whether the kernel holds neither unread bytes nor an end of the connection."""
     socket = connection.transport and connection.transport.get_extra_info("socket")
     if socket is None:
         return False
@@ -383,17 +383,17 @@ def _head(
     url: URL,
     headers: Mapping[str, str],
     body: bytes | Body | None,
-    proxied: aiohttp.ClientRequest | None,
+    proxy_target: aiohttp.ClientRequest | None,
 ) -> bytes:
-    """Return the request line and headers; `proxied` is the target of a request that goes through a proxy."""
-    # Nothing in them breaks a line: addresses, keys and idempotency keys were checked where they came in.
+    """Return the request line and headers; `proxy_target` is the target if a proxy is used."""
+    # No header can break a line: addresses, keys and idempotency keys were checked where they came in.
     lines = ""
     for name, value in headers.items():
         lines += f"{name}: {value}\r\n"
     path = url.raw_path_qs
-    if proxied is not None and url.scheme == "http":
+    if proxy_target is not None and url.scheme == "http":
         path = str(url.with_fragment(None))
-        if password := proxied.headers.get("Proxy-Authorization"):
+        if password := proxy_target.headers.get("Proxy-Authorization"):
             lines += f"Proxy-Authorization: {password}\r\n"
     if body is not None:
         lines += f"Content-Length: {body.size_bytes if isinstance(body, Body) else len(body)}\r\n"
@@ -419,7 +419,7 @@ def _proxy_of(scheme: str, host: str | None, port: int | None) -> URL | None:
     except ValueError:
         proxy = URL()
     if proxy.scheme not in {"http", "https"} or not proxy.host:
-        # The value itself may hold a password.
+        # Do not show the value: it may hold a password.
         raise SettingsError(
             f"{scheme.upper()}_PROXY is no http(s) address; correct it, or configure(trust_env=False)"
         )
@@ -434,19 +434,19 @@ def _too_large(size: int, max_bytes: int) -> TooLargeError:
 def _failure(
     error: Exception, url: URL, proxy: URL | None, limit_s: float | None, *, wrote: bool
 ) -> ConnectionFailed:
-    """Say what failed, without aiohttp's words: they show whole URLs, signatures included."""
-    place, gate = (f"{at.host}:{at.port}" for at in (url, proxy or url))
+    """Return the error to raise, without aiohttp's words: they show whole URLs, signatures included."""
+    place, proxy_place = (f"{at.host}:{at.port}" for at in (url, proxy or url))
     match error:
         case TimeoutError():
             words = "no answer from" if wrote else "no connection to"
             return TimedOut(f"{words} {place} within {limit_s:g} s", sent=wrote)
         case aiohttp.ClientHttpProxyError():
-            text = f"the proxy {gate} refused the way to {place}: status {error.status}"
+            text = f"the proxy {proxy_place} refused the way to {place}: status {error.status}"
             return ConnectionFailed(text, sent=wrote)
         case HttpProcessingError() | aiohttp.WSServerHandshakeError():
             text = f"{place} sent what is no HTTP answer"
         case aiohttp.ClientProxyConnectionError():
-            text = f"the proxy {gate} cannot be reached"
+            text = f"the proxy {proxy_place} cannot be reached"
         case aiohttp.ClientSSLError() | ssl.SSLError():
             text = f"no trusted TLS connection to {place}"
         case aiohttp.ClientConnectorError():

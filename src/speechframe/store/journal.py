@@ -1,13 +1,13 @@
 r"""What survives ``kill -9``: numbered segments, each a file of JSON lines and a file of bytes beside it.
 
-A line is one write. ``{"sent": ...}`` stands before every attempt, ``{"ended": ..., "rows": [...]}`` after
-it, and ``{"noted": ...}`` in between where an attempt notes something to go on with. The bytes of a row (its
-audio) are appended to the other file before its line, which says where they are. So a line that is whole has
-all its bytes, and a torn last line is of an attempt that has not counted yet.
+A line is one write. ``{"sent": ...}`` stands before every attempt, ``{"ended": ..., "rows": [...]}``
+after it, and ``{"noted": ...}`` in between where an attempt saves what a later one needs to go on. The bytes
+of a row (its audio) are appended to the other file before its line, which says where they are. So a line that
+is whole has all its bytes, and a torn last line tells of nothing that has counted yet.
 
 One process writes, any number may read. A full segment is closed and becomes the part of the same number
-(`speechframe.store.parts`). Before that the next segment repeats every ``sent`` that has no end yet, so that
-each segment tells by itself which attempts are open.
+(`speechframe.store.parts`). The next segment begins with the ``sent`` and ``noted`` of each attempt that has
+no end yet, so that each segment tells by itself which attempts are open.
 """
 
 import base64
@@ -37,14 +37,14 @@ else:
     dumps, loads = orjson.dumps, orjson.loads
 
 MOST_ROWS, MOST_BYTES = 2048, 64 << 20
-"""A segment that has so many is full."""
+"""A segment with so many records, or so many bytes of audio, is full."""
 
 LOG, LINES, BYTES = "log", "jsonl", "bytes"
 
 
 @dataclass(slots=True)
 class Ended:
-    """What the ledger says of an attempt for one row of its call, and the row's record if it has ended."""
+    """How an attempt ended for one row of its call: what it cost, and the row's record if it has one now."""
 
     millicredits: int
     basis: str
@@ -55,39 +55,40 @@ class Ended:
 class Journal:
     """The segments of a run while it is written, by one thread; another one may sync and close them.
 
-    The run is locked, and the number higher than any earlier one. `header` has the columns of the ledger that
-    are the same for all attempts of this process.
+    The caller has locked the run, and gives a `number` above that of every earlier segment. `header` has the
+    columns of the ledger that are the same for all attempts of this process.
     """
 
     def __init__(self, folder: Folder, number: int, header: Row) -> None:
         self._folder, self._header = folder, header
-        self._open: dict[str, list[bytes]] = {}  # by call: lines of an attempt without an end
+        self._open: dict[str, list[bytes]] = {}  # by call: lines of an attempt that has not ended
         self._begin(number)
 
     def _begin(self, number: int) -> None:
-        self._number, self._rows, self._size = number, 0, 0
+        self._number, self._records, self._audio_bytes = number, 0, 0
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_EXCL
         with storing(self._folder, "writing the journal"):
             self._folder.inside(LOG).mkdir(parents=True, exist_ok=True)
-            # The lines are made first and removed last: where they are, there is a segment.
+            # The file of lines is made first and removed last: where it is, there is a segment.
             self._lines = os.open(file_of(self._folder, number, LINES), flags, 0o644)
             self._blobs = os.open(file_of(self._folder, number, BYTES), flags, 0o644)
-        self._files: tuple[int, ...] = self._blobs, self._lines  # in the order in which they are synced
+        # In the order of syncs: bytes before the lines that name them.
+        self._files: tuple[int, ...] = self._blobs, self._lines
         header = dumps({"header": self._header}) + b"\n"
         self._write(self._lines, b"".join([header, *chain.from_iterable(self._open.values())]))
 
     @property
     def is_full(self) -> bool:
-        """Whether the segment is to become a part."""
-        return self._rows >= MOST_ROWS or self._size >= MOST_BYTES
+        """Whether the segment is due to become a part."""
+        return self._records >= MOST_ROWS or self._audio_bytes >= MOST_BYTES
 
     def sent(
         self, call: str, attempt: int, lane: str, time: float, parts: Sequence[Row], **facts: Any
     ) -> None:
-        """Write that an attempt of a call (the key of its first row) begins, before it does.
+        """Write that an attempt of a call begins, before it does; `call` is the key of its request.
 
-        `parts` has for each row ``request_key``, ``take``, ``price``, ``millicredits`` (what the ledger is to
-        count should no end be written) and what the ledger says of it besides, `facts` what it says of all.
+        `parts` has columns of the ledger for each row, among them ``request_key``, ``take``, ``price`` and
+        ``millicredits``, the cost if no end is ever written. `facts` has columns that all rows share.
         """
         sent = {"call": call, "attempt": attempt, "lane": lane, "time": time, **facts, "parts": parts}
         line = dumps({"sent": sent}) + b"\n"
@@ -95,7 +96,7 @@ class Journal:
         self._write(self._lines, line)
 
     def noted(self, call: str, data: bytes) -> None:
-        """Write what an open attempt needs to be gone on with after a crash; :meth:`sync` makes it last."""
+        """Write what a later attempt needs to go on; after :meth:`sync` it survives a power cut."""
         line = dumps({"noted": {"call": call, "data": base64.b64encode(data).decode()}}) + b"\n"
         self._open[call].append(line)
         self._write(self._lines, line)
@@ -103,7 +104,7 @@ class Journal:
     def ended(self, call: str, status: str, costs: Sequence[Ended], **facts: Any) -> None:
         """Write how an attempt ended; a row whose record is among `costs` counts from here on.
 
-        There is one of `costs` for each row of the call. `facts` is what the ledger says besides, such as
+        `costs` has one item for each row of the call. `facts` are further columns of the ledger, such as
         ``latency_ms``, ``trace_id``, ``balance_after`` and ``error_code``.
         """
         rows, prices = [], []
@@ -119,13 +120,13 @@ class Journal:
         self._write(self._lines, dumps({"kept": self._placed(row, audio)}) + b"\n")
 
     def _placed(self, row: Row, audio: bytes | None) -> Row:
-        """Return a record with the place of its audio, which is written first."""
-        self._rows += 1
+        """Write the audio of a record, and return the record with the place of its audio."""
+        self._records += 1
         if audio is None:
             return row
-        row = {**row, AUDIO: [self._size, len(audio), row.get(AUDIO)]}
+        row = {**row, AUDIO: [self._audio_bytes, len(audio), row.get(AUDIO)]}
         self._write(self._blobs, audio)
-        self._size += len(audio)
+        self._audio_bytes += len(audio)
         return row
 
     def _write(self, file: int, data: bytes) -> None:
@@ -133,7 +134,7 @@ class Journal:
             while data:
                 data = data[os.write(file, data) :]
         except OSError:
-            # Entered now only: most writes succeed, and there are three for each call.
+            # Enter `storing` only after an error: it would slow down every write.
             with storing(self._folder, "writing the journal"):
                 raise
 
@@ -144,7 +145,7 @@ class Journal:
                 os.fsync(file)
 
     def roll(self) -> Callable[[], int]:
-        """Begin a new segment; return what closes the one before and returns its number, in any thread."""
+        """Begin a new segment; return a function, for any thread, to close the old one and get its number."""
         number, files = self._number, self._files
         self._begin(number + 1)
         return lambda: self._close(number, files)
@@ -164,16 +165,16 @@ class Journal:
 
 @dataclass(slots=True)
 class Contents:
-    """What segments tell."""
+    """What segments hold."""
 
     attempts: list[Row] = field(default_factory=list)  # rows of the ledger
-    rows: list[Row] = field(default_factory=list)  # records; `audio` is [offset, length, name] in the bytes
+    rows: list[Row] = field(default_factory=list)  # records; `audio` is [offset, length, name]
     open: dict[str, tuple[Row, bytes | None]] = field(default_factory=dict)
-    """By call: ``sent`` of an attempt without an end, and what it noted."""
+    """By call: the ``sent`` of an attempt that has not ended, and what the attempt noted."""
 
 
 def read_contents(folder: Folder, *numbers: int) -> Contents:
-    """Return what segments, in their order, tell so far; FileNotFoundError when one has become a part."""
+    """Return what segments hold; raise FileNotFoundError if one has become a part."""
     contents, header = Contents(), {}
     for number in numbers:
         with file_of(folder, number, LINES).open("rb") as file:
@@ -222,5 +223,5 @@ def remove_segment(folder: Folder, number: int) -> None:
 
 
 def file_of(folder: Folder, number: int, kind: str) -> Path:
-    """Return the path of a file of a segment."""
+    """Return the path of a segment's file of one `kind`, :data:`LINES` or :data:`BYTES`."""
     return folder.inside(f"{LOG}/{number:06d}.{kind}")

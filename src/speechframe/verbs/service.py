@@ -31,21 +31,21 @@ from speechframe.verbs.judging import SpokenRecord, judge
 from speechframe.wire.answers import published_cap, whole_number
 
 _LOCAL_PREFIX = "local/"  # how the identity of an embedded local service begins
-_MOST_CONNECTIONS = 256  # of each lane: the run's permits are the real limit, and no lane has more of them
+_MOST_CONNECTIONS = 256  # per lane; a lane never has more permits, and they are the real limit
 _LONGEST_IDENTITY = 200
-_LONGEST_MEMORY_S = 366 * 86_400.0
-_LIMITS = (Timeouts(), Bounds())
-_SHOWN = 5
+_LONGEST_REPEATS_FREE_S = 366 * 86_400.0
+_DEFAULT_LIMITS = (Timeouts(), Bounds())
+_MOST_SHOWN = 5
 
 
 class ServiceBackend(Backend):
-    """A backend whose calls go to the service of some settings, by a :class:`Client`.
+    """A backend whose calls go through a :class:`Client` to the service of `settings`.
 
     A subclass gives :meth:`call`, and :meth:`look_up` where it asks the service for more than its limits.
     """
 
-    pool: Pool = Pool.OTHER  # its calls share the service's cap on calls at once
-    client: Client  # while the backend is open
+    pool: Pool = Pool.OTHER  # which of the service's caps on concurrent calls counts these calls
+    client: Client  # set while the backend is open
     limits: Mapping[str, Any]  # the service's page of limits; empty where it has none
 
     def __init__(self, settings: Settings) -> None:
@@ -80,7 +80,7 @@ class ServiceBackend(Backend):
         )
 
     async def look_up(self) -> Mapping[str, Any]:
-        """Ask :attr:`client` for what rows are checked against, and return what run.json says of it."""
+        """Ask :attr:`client` for what rows are checked against, and return what run.json keeps of it."""
         return {}
 
     async def close(self) -> None:
@@ -90,7 +90,7 @@ class ServiceBackend(Backend):
 
     @abstractmethod
     def call(self, request: Request, **sent: Any) -> Call[Any]:
-        """Return what the client sends, made of the request's body alone: a resume has nothing else.
+        """Return what the client sends, made of the request's body alone: a resumed run has nothing else.
 
         `sent` are `idempotency_key` and `take` of the :class:`Call`.
         """
@@ -98,8 +98,8 @@ class ServiceBackend(Backend):
     async def send(self, request: Request, attempt: Attempt) -> Answer:
         """Make one attempt; ``data`` of its answer is the call, what came, and audio from behind an address.
 
-        The address is noted before the download, and an attempt that finds one noted downloads only: the call
-        is paid and not made again.
+        The address is noted before the download. An attempt that finds one noted only downloads, since the
+        call is paid; it makes the call again only if the download fails and repeats are free.
         """
         began = time.monotonic()
         call = self.call(request, idempotency_key=attempt.idempotency_key, take=attempt.take)
@@ -108,7 +108,7 @@ class ServiceBackend(Backend):
             try:
                 return await self._with_audio(call, Raw(body.encode(), *facts), attempt, began)
             except BadAnswer:
-                # The address is gone. Where the service bills a repeat once, it is asked for another.
+                # The address is gone: repeat the call for a new one, where the service bills repeats once.
                 if attempt.idempotency_key is None:
                     raise
         raw = await self.client.send_raw(
@@ -131,36 +131,36 @@ class ServiceBackend(Backend):
         audio = await self.client.fetch(
             call.audio_url(raw) or "",
             deadline_s=None if left_s is None else max(0.0, left_s),
-            max_bytes=self.max_answer_bytes or call.limits(*_LIMITS)[2],
+            max_bytes=self.max_answer_bytes or call.limits(*_DEFAULT_LIMITS)[2],
             admit=attempt.admit,
         )
         return Answer((call, raw, audio), raw.trace_id)
 
     def _identity(self) -> str:
         """Return what names the service in keys and run.json: never an address or port."""
-        several, said = self.limits.get("identities"), self.limits.get("identity")
-        if isinstance(several, dict):
-            said = several.get(self.operation, said)
-        is_name = isinstance(said, str) and 0 < len(said) <= _LONGEST_IDENTITY and said.isprintable()
-        return str(said) if is_name else self.settings.identity()
+        by_operation, name = self.limits.get("identities"), self.limits.get("identity")
+        if isinstance(by_operation, dict):
+            name = by_operation.get(self.operation, name)
+        is_usable = isinstance(name, str) and 0 < len(name) <= _LONGEST_IDENTITY and name.isprintable()
+        return str(name) if is_usable else self.settings.identity()
 
     def _repeats_free_s(self) -> float:
         seconds: Any = self.limits.get("idempotency_seconds")
         is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
         if self.limits.get("idempotency") is not True or not is_number:
             return 0.0
-        # A page may hold anything: NaN, with which no comparison is true, and integers that are no float.
-        return float(min(seconds, _LONGEST_MEMORY_S)) if seconds > 0 else 0.0
+        # The page may hold anything: NaN, for which each comparison is false, or integers beyond any float.
+        return float(min(seconds, _LONGEST_REPEATS_FREE_S)) if seconds > 0 else 0.0
 
     def _lanes(self, addresses: Mapping[str, str], key_fingerprint: str) -> tuple[LaneSpec, ...]:
         """Return a lane for each region; the global address is the fallback where regions are named."""
         published, named = published_cap(self.limits, self.pool), self.settings.regions
-        # What the document says of regions is a guess, since a key may have another cap.
+        # The document's caps of regions only start the search: a key may have another cap.
         known = REGIONS if self.pool is Pool.STREAMING else {}
         return tuple(
             LaneSpec(
                 name=region,
-                # The address tells the embedded services of two processes apart: each has a cap of its own.
+                # Include the address: the embedded services of two processes have a cap each.
                 identity=f"{self.service} {address} {key_fingerprint} {region} {self.pool}",
                 published=published,
                 guess=known[region].streaming_concurrency if region in known else None,
@@ -173,12 +173,13 @@ class ServiceBackend(Backend):
 class Resolved(NamedTuple):
     """What a row's voice, locale and style mean, and what is wrong with them.
 
-    The locale is the one asked for, as the catalogue spells it; without one the voice's own is spoken.
+    `locale` is the one asked for, as the catalogue spells it; `spoken_locale` is the same, or the voice's own
+    where none was asked for.
     """
 
     voice_id: str
     locale: str | None
-    spoken: str | None
+    spoken_locale: str | None
     problems: tuple[FieldProblem, ...] = ()
 
 
@@ -186,8 +187,8 @@ class VoiceBook:
     """The voices of a model, as its listing returned them (section 2.4), to look names up in.
 
     :meth:`resolve` takes a full id (``<locale>-<name>``) or bare name in any case, and the locale and style
-    asked for: a language is enough where the voice speaks one locale of it. Of a name
-    among the `others`, the voices of other models, it says which model it needs.
+    asked for: a language is enough where the voice speaks one locale of it. For a voice of `others`, the
+    other models, its problem says which model has the voice.
     """
 
     def __init__(
@@ -228,14 +229,14 @@ class VoiceBook:
                 words, allowed = (
                     ("is more than one locale of", "one of") if within else ("is not spoken by", "nearest")
                 )
-                close = ", ".join((within or nearest(locale, tags) or sorted(tags))[:_SHOWN])
+                close = ", ".join((within or nearest(locale, tags) or sorted(tags))[:_MOST_SHOWN])
                 problems.append(
                     FieldProblem("locale", f"{words} {voice.voice_id}", locale, f"{allowed}: {close}")
                 )
         spoken = locale or voice.locale
         details = [d for tag, d in voice.supported_locales.items() if _normal(tag) == _normal(spoken or "")]
         if style is not None and details and style not in (styles := details[0].available_styles):
-            close = ", ".join(difflib.get_close_matches(style, styles, n=_SHOWN, cutoff=0.4) or styles)
+            close = ", ".join(difflib.get_close_matches(style, styles, n=_MOST_SHOWN, cutoff=0.4) or styles)
             words = f"is no style of {voice.voice_id}"
             problems.append(FieldProblem("style", words, style, close or "no style at all"))
         return Resolved(voice.voice_id, locale, spoken, tuple(problems))
@@ -247,7 +248,7 @@ class VoiceBook:
             allowed = f'model="{other}", or another voice; {self._see}'
             return FieldProblem("voice", f"is a voice of {other}", name, allowed)
         names = sorted({*self.voices, *map(_bare, self.voices)})
-        close = difflib.get_close_matches(name, names, n=_SHOWN, cutoff=0.5)
+        close = difflib.get_close_matches(name, names, n=_MOST_SHOWN, cutoff=0.5)
         allowed = f"nearest: {', '.join(close)}" if close else f"one of {len(self.voices)} voices"
         return FieldProblem("voice", "is no known voice", name, f"{allowed}; {self._see}")
 
@@ -266,12 +267,12 @@ class SpokenBackend(ServiceBackend):
     )
     model: Model = Model.GEN2
     book: VoiceBook
-    wire_names: Mapping[str, str]  # argument to the field that it fills
+    wire_names: Mapping[str, str]  # from the name of an argument to the field that it fills
     tells_words: bool = True  # whether answers say when each word is heard
-    said_field: str = "text"  # of a request: what is heard in its answer
+    said_field: str = "text"  # the field of a request with the text that its answer speaks
 
     async def look_up(self) -> Mapping[str, Any]:
-        """Ask for the voices of the model."""
+        """Ask for the voices of all models: `book` also tells which other model has a voice."""
         others = [model for model in Model if model is not self.model]
         asked = self.client.voices(self.model.value), *map(self._voices_of, others)
         voices, *listed = await asyncio.gather(*asked)
@@ -279,20 +280,20 @@ class SpokenBackend(ServiceBackend):
         return {"voices": self.book.hash}
 
     async def _voices_of(self, model: Model) -> list[Voice]:
-        with suppress(SpeechframeError):  # a service need not have the model
+        with suppress(SpeechframeError):  # a service may lack this model
             return await self.client.voices(model.value)
         return []
 
     def checked(
-        self, kind: type[DocumentModel], fields: Mapping[str, Any], values: Mapping[str, Any]
+        self, request_type: type[DocumentModel], fields: Mapping[str, Any], values: Mapping[str, Any]
     ) -> tuple[Any, dict[str, Any], list[FieldProblem]]:
         """Return a row's request, its facts, and all that is wrong with its fields and its voice."""
-        found = check(kind, fields)
+        found = check(request_type, fields)
         problems = [replace(each, field=self._argument_of(each.field)) for each in found.problems]
-        place = "locale"
-        if values.get(place) is None or place not in kind.model_fields:
-            place = "multi_native_locale"
-        asked = values.get("voice"), values.get("locale", values.get(place)), values.get("style")
+        locale_field = "locale"
+        if values.get(locale_field) is None or locale_field not in request_type.model_fields:
+            locale_field = "multi_native_locale"
+        asked = values.get("voice"), values.get("locale", values.get(locale_field)), values.get("style")
         voice, locale, style = (value if isinstance(value, str) else None for value in asked)
         if voice is None:
             return None, {}, problems
@@ -300,20 +301,20 @@ class SpokenBackend(ServiceBackend):
         problems += resolved.problems
         if found.value is None:
             return None, {}, problems
-        meant = {"voice_id": resolved.voice_id, place: resolved.locale}
+        meant = {"voice_id": resolved.voice_id, locale_field: resolved.locale}
         if getattr(found.value, "audio_duration", None) == 0:
-            meant["audio_duration"] = None  # a length of 0 is ignored
+            meant["audio_duration"] = None  # 0 means the same as no duration
         request: Any = found.value.model_copy(update=meant)
         facts = {
             "model": self.model.value,
-            "locale": resolved.spoken,
+            "locale": resolved.spoken_locale,
             "voice_id": resolved.voice_id,
             "format": request.format.value,
         }
         return request, facts, problems
 
     def records(self, request: Request, answer: Answer) -> list[Record | SpeechframeError]:
-        """Return the record of an answer; what is odd beside good audio is among its warnings."""
+        """Return the record of an answer; oddities that leave its audio usable are among the warnings."""
         call, raw, *fetched = answer.data
         spoken: Spoken = call.decode(raw, audio=fetched[0] if fetched else None)
         answer.balance = spoken.remaining_characters
@@ -340,7 +341,7 @@ class SpokenBackend(ServiceBackend):
         return [record]
 
     def judge(self, request: Request, record: Record, learned: dict[str, Any]) -> list[Finding]:
-        """Return what speaks against an answer, by its request and by what is usual for its voice."""
+        """Return what speaks against an answer, given its request and what is usual for its voice."""
         return judge(record, request.facts, learned) if isinstance(record, SpokenRecord) else []
 
     def differences(self, before: bytes, after: bytes) -> tuple[str, ...]:
