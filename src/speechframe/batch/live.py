@@ -431,7 +431,9 @@ class Run(StoredRun):
 
     def __repr__(self) -> str:
         plan = "" if self.estimate is None else f"planned: {self.estimate.line()}"
-        parts = [f"{self.operation}, {self.state_in_words()}", plan, self._warned()]
+        # As this process has counted them: asyncio asks for the repr of whatever it returns.
+        warned = warnings_in_words(p.warned, p.examples) if (p := self.progress) else self._warned()
+        parts = [f"{self.operation}, {self.state_in_words()}", plan, warned]
         return f"<Run {self.place!r}: {'; '.join(filter(None, parts))}>"
 
     def _repr_html_(self) -> str:

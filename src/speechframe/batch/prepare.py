@@ -51,7 +51,7 @@ from speechframe.store.schema import (
     call_key,
     part_schema,
 )
-from speechframe.tables.columns import Column, column_of, our_names, problem, rows
+from speechframe.tables.columns import Column, column_of, holds_bytes, our_names, problem, rows
 from speechframe.tables.table import Table, resolve
 from speechframe.tables.table_input import open_table
 
@@ -96,11 +96,7 @@ def prepare(
     Resumed, rows keep the take that they had in the run's table. A look leaves the run as it is; a dry run of
     a run that exists is one. `is_stopped` is asked now and then, and ends it with CancelledError.
     """
-    table = _open_table(given, backend, arguments, options)
-    if not backend.arguments or not arguments.keys() - {"take"}:
-        # Of `run`, whose caller names no arguments: they are columns.
-        names = [name for name in table.schema.names if name in backend.arguments or not backend.arguments]
-        arguments = {**{name: Column(name) for name in names}, **arguments}
+    table, arguments = _open_table(given, backend, arguments, options)
     checker = _Checker(table, arguments, backend, options.tags)
     leaves_out = options.on_invalid == "skip" or (options.dry_run and not is_look)
     folder = open_folder(options.run_dir or DEFAULT_ROOT / f".{uuid.uuid4().hex}.draft")
@@ -161,8 +157,10 @@ def reopen(
         return Prepared(folder, manifest, folder, entry, *_calls_of(folder.source(entry.file)))
 
 
-def _open_table(given: Any, backend: Backend, arguments: Mapping[str, Any], options: Options) -> Table:
-    """Return the caller's table; a run, its folder or a list of runs is one too."""
+def _open_table(
+    given: Any, backend: Backend, arguments: Mapping[str, Any], options: Options
+) -> tuple[Table, Mapping[str, Any]]:
+    """Return the caller's table (a run, its folder or a list of runs is one too), and its arguments."""
     source = backend.source(given)
     if isinstance(source, str | os.PathLike) and open_folder(source).exists(RUN_FILE):
         source = StoredRun.open(source)
@@ -170,15 +168,25 @@ def _open_table(given: Any, backend: Backend, arguments: Mapping[str, Any], opti
     for name, value in arguments.items():
         if column := column_of(value, is_data=name in backend.data_arguments):
             columns[name] = column
-    return open_table(
+    carry = {column for name, column in columns.items() if name in backend.carried}
+    # Of `run`, whose caller names no arguments: they are columns.
+    are_columns = not backend.arguments or not arguments.keys() - {"take"}
+    if are_columns:
+        carry |= backend.carried - arguments.keys()
+    table = open_table(
         source,
         id=options.id,
         plain=next(iter(backend.data_arguments), "text"),
-        carry=frozenset(column for name, column in columns.items() if name in backend.carried),
+        carry=frozenset(carry),
         named=set(columns.values()),
         sep=options.sep,
         quoting=options.quoting,
     )
+    if are_columns:
+        names = [column.name for column in table.schema if backend.arguments or not holds_bytes(column.type)]
+        found = {name: Column(name) for name in (*names, *table.carried)}
+        arguments = {name: found[name] for name in backend.arguments or found if name in found} | arguments
+    return table, arguments
 
 
 def _calls_of(file: Any) -> tuple[bytearray, npt.NDArray[np.int64]]:
