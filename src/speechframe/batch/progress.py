@@ -64,7 +64,6 @@ class Progress:
         self.balance: int | None = None  # characters left on the key, if known
         self.started = self._drawn = time.monotonic()
         self.finished: float | None = None
-        self.is_watched = False  # by a dashboard: in the same notebook the bar is taken away
         self._shown = bool(show)
         self._draws = self._shown and dashboard(show) is None
         self._name = line.partition(": ")[0]
@@ -154,11 +153,6 @@ class Progress:
 
     def _draw(self) -> None:
         bar, self._drawn = self._bar, time.monotonic()
-        if bar is not None and self.is_watched and is_notebook():
-            self._draws = bar.leave = False
-            bar.close()
-        if not self._draws:
-            return
         names = ("retries", "cached", "suspect", "failed", "unknown")
         counts = {name: getattr(self, name) for name in names} | dict(self.warned.most_common(_KINDS_SHOWN))
         figures = {"credits": f"{to_credits(self.credits_millis):,.10g}"}
