@@ -7,7 +7,6 @@ import threading
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import fields
 from itertools import islice
 from os import PathLike
 from typing import Any
@@ -185,10 +184,10 @@ class Live:
 
 
 class Outcomes:
-    """The outcomes of a live run, from its first call on; iterate with ``for`` or ``async for``.
+    """The outcomes of a live run; each ``for`` or ``async for`` begins with the first and ends with the run.
 
-    Each iteration begins with the first outcome and ends with the run. The newest 100,000 outcomes are kept
-    for readers that are slow or come late; who falls further behind goes on with the oldest that is kept.
+    The newest 100,000 are kept for readers that are slow or come late; who falls further behind goes on with
+    the oldest that is kept.
     """
 
     def __init__(self, live: Live) -> None:
@@ -286,8 +285,7 @@ class Run(StoredRun):
         """Run options of the last call in this process, as :func:`resume` takes them; empty without one."""
         if self._live is None:
             return {}
-        names = [f.name for f in fields(Options) if f.name not in _OF_ONE_CALL]
-        return {name: getattr(self._live.options, name) for name in names}
+        return {name: value for name, value in vars(self._live.options).items() if name not in _OF_ONE_CALL}
 
     def go_on_as(self, other: "Run") -> None:
         """Be from now on the live run that `other` is: this run, resumed."""

@@ -52,7 +52,6 @@ REPEAT_MARGIN = 0.9
 
 _GROUP_ROWS = 8192
 _AT_ONCE = 64
-_LEAST_PERCENT = 0.01
 
 
 @dataclass(frozen=True)
@@ -104,10 +103,8 @@ class Estimate:
 
     def line(self) -> str:
         """Return the one line a run begins with."""
-        share, left = "", 0.0 if self.budget is None else self.budget
-        if self.balance and self.credits:
-            percent = 100 * self.credits / self.balance
-            share = f" ({percent:,.3g} %)" if percent >= _LEAST_PERCENT else f" (under {_LEAST_PERCENT} %)"
+        left = self.budget or 0.0
+        share = f" ({100 * self.credits / self.balance:,.3g} %)" if self.balance and self.credits else ""
         identical = f"{self.identical_retakes:,} rows cannot vary: retake_identical, not billed again"
         passes_budget = self.budget is not None and self.credits > left
         parts = (

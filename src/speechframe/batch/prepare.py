@@ -1,9 +1,5 @@
 """From a caller's table to a run in its folder, under its lock, with nothing sent.
 
-::
-
-    open the table -> lock the folder -> _Checker (every row) -> _adopt (it becomes the run's) -> Prepared
-
 A run without ``run_dir`` is planned in a folder under a temporary name, and then handed over to the one with
 the name of its calls: the same calls find the same folder.
 """
@@ -118,8 +114,7 @@ def prepare(
         temporary = place.temporary(file)
         undo.callback(temporary.unlink, missing_ok=True)
         with storing(place, "writing the table"):
-            entry = checker.write(temporary, file, is_stopped)
-        checker.refuse(leaves_out=leaves_out)
+            entry = checker.write(temporary, file, is_stopped, leaves_out=leaves_out)
         keys, prices = _calls_of(temporary)
         if is_look:
             place.publish(file)
@@ -129,8 +124,9 @@ def prepare(
                 folder, backend.folder = place, place.work
             entry = _adopt(folder, manifest, entry)
         undo.pop_all()
-    takes, problems = checker.identical_retakes, checker.problems
-    return Prepared(folder, manifest, place, entry, keys, prices, takes, problems, table.notes)
+    return Prepared(
+        folder, manifest, place, entry, keys, prices, checker.identical_retakes, checker.problems, table.notes
+    )
 
 
 def reopen(
@@ -225,14 +221,11 @@ class _Checker:
         self.problems: list[dict[str, Any]] = []
         self.standing: Mapping[str, int] = {}  # base key to the take its rows have had, unless the first
 
-    def refuse(self, *, leaves_out: bool) -> None:
-        """Raise InvalidRows for bad rows, unless they are left out and the others can be told apart."""
-        is_hopeless = self._invalid >= self._rows or any(one["field"] == "id" for one in self.problems)
-        if self._problem_count and (is_hopeless or not leaves_out):
-            raise InvalidRows(self.problems, total=self._problem_count)
+    def write(self, path: Path, file: str, is_stopped: Callable[[], bool], *, leaves_out: bool) -> TableEntry:
+        """Write the table to `path` and return what run.json says of it as `file`.
 
-    def write(self, path: Path, file: str, is_stopped: Callable[[], bool]) -> TableEntry:
-        """Write the table to `path` and return what run.json says of it as `file`."""
+        InvalidRows is raised for bad rows, unless they are left out and the others can be told apart.
+        """
         table, ours = self._table, self._backend.columns
         names = table.schema.names
         if reserved := [name for name in names if name.startswith(PREFIX)]:
@@ -248,6 +241,9 @@ class _Checker:
         pa.default_memory_pool().release_unused()  # what writing took stays with Arrow's pool otherwise
         if not table.is_numbered:
             self._check_ids(pq.read_table(path, columns=[ROW_ID])[ROW_ID])
+        is_hopeless = self._invalid >= self._rows or any(one["field"] == "id" for one in self.problems)
+        if self._problem_count and (is_hopeless or not leaves_out):
+            raise InvalidRows(self.problems, total=self._problem_count)
         return TableEntry(
             file,
             self._rows,
@@ -388,14 +384,12 @@ def _check_free(folder: Folder) -> None:
 
 def _remove_unplanned(folder: Folder) -> None:
     """Remove what planning left in a folder that holds no run."""
-    if folder.exists(RUN_FILE) or not folder.work.is_dir():
+    if folder.exists(RUN_FILE):
         return
     for name in _OWN:
-        path = folder.work / name
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+        shutil.rmtree(folder.work / name, ignore_errors=True)  # which leaves files
+        with contextlib.suppress(OSError):
+            folder.work.joinpath(name).unlink()
     with contextlib.suppress(OSError):  # what else is in it is not ours
         folder.work.rmdir()
 
