@@ -452,11 +452,7 @@ def open_run(path: str | PathLike[str]) -> Run:
 
 
 def result_of(stats: Mapping[str, Any]) -> str:
-    """Return how much came of a run with these :attr:`Run.stats`, for people; empty where nobody measures it.
-
-    >>> result_of({"audio_seconds": 90.0}), result_of({"translated_characters": 1200})
-    ('1.5 min of audio', '1,200 characters of translation')
-    """
+    """Return in words how much came of a run with these :attr:`Run.stats`; empty where nobody measures it."""
     if "translated_characters" in stats:
         return f"{counted(stats['translated_characters'], 'character')} of translation"
     return f"{duration(stats['audio_seconds'])} of audio" if "audio_seconds" in stats else ""

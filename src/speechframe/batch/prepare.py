@@ -160,11 +160,10 @@ def _open_table(
     source = backend.source(given)
     if isinstance(source, str | os.PathLike) and open_folder(source).exists(RUN_FILE):
         source = StoredRun.open(source)
-    columns = {}
-    for name, value in arguments.items():
-        if column := column_of(value, is_data=name in backend.data_arguments):
-            columns[name] = column
-    carry = {column for name, column in columns.items() if name in backend.carried}
+    columns = {
+        name: column_of(value, is_data=name in backend.data_arguments) for name, value in arguments.items()
+    }
+    carry = {column for name, column in columns.items() if column and name in backend.carried}
     # Of `run`, whose caller names no arguments: they are columns.
     are_columns = not backend.arguments or not arguments.keys() - {"take"}
     if are_columns:
@@ -174,14 +173,15 @@ def _open_table(
         id=options.id,
         plain=next(iter(backend.data_arguments), "text"),
         carry=frozenset(carry),
-        named=set(columns.values()),
+        named=filter(None, columns.values()),
         sep=options.sep,
         quoting=options.quoting,
     )
     if are_columns:
-        names = [column.name for column in table.schema if backend.arguments or not holds_bytes(column.type)]
-        found = {name: Column(name) for name in (*names, *table.carried)}
-        arguments = {name: found[name] for name in backend.arguments or found if name in found} | arguments
+        stored = [column.name for column in table.schema if backend.arguments or not holds_bytes(column.type)]
+        names = [*stored, *table.carried]
+        found = {name: Column(name) for name in backend.arguments or names if name in names}
+        arguments = {**found, **arguments}
     return table, arguments
 
 

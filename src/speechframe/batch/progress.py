@@ -11,15 +11,11 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Literal, TextIO
 
-from speechframe.batch.options import DASHBOARD
 from speechframe.errors import SpeechframeError
 from speechframe.spec.billing import to_credits
 from speechframe.store.schema import CHARGED_UNKNOWN
 
 log = logging.getLogger(__name__)
-
-_DASHBOARD_MODULE = "speechframe.widgets.dashboard"
-"""Loaded by name, when it is wanted: that room is above this one, and needs packages many do not install."""
 
 _REDRAW_S = 0.2
 _LINE_S = 15.0
@@ -171,10 +167,11 @@ class Progress:
 
 def dashboard(show: bool | str) -> Callable[[Any], None] | None:  # noqa: FBT001 - the option as it was given
     """Return what shows a run's dashboard in a notebook; None where a bar is to be shown, or nothing."""
-    if show != DASHBOARD or not is_notebook():
+    if show != "dashboard" or not is_notebook():
         return None
     try:
-        shown: Callable[[Any], None] = import_module(_DASHBOARD_MODULE).show
+        # By name: that room is above this one, and needs packages that many do not install.
+        shown: Callable[[Any], None] = import_module("speechframe.widgets.dashboard").show
     except ImportError as error:
         log.info("no dashboard but a bar is shown, for a package is missing: %s", error)
         return None

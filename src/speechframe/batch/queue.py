@@ -61,15 +61,7 @@ GATEWAYS = frozenset({502, 504, 520, 522, 524})
 
 
 def verdict_of(error: SpeechframeError) -> Verdict:
-    """Return what becomes of a call whose attempt ended with `error`.
-
-    Examples
-    --------
-    >>> verdict_of(errors.service_error("busy", status=503)).name
-    'LATER'
-    >>> verdict_of(ConnectionFailed("reset", sent=True)).name
-    'LOST'
-    """
+    """Return what becomes of a call whose attempt ended with `error`."""
     if isinstance(error, ConnectionFailed):
         return Verdict.LOST if error.sent else Verdict.LATER
     if isinstance(error, ServiceError) and error.status in GATEWAYS:
@@ -214,7 +206,7 @@ class Queue:
             self._out += 1
             return call
         self._front.appendleft(call)
-        if self._out:
+        if self._out and self._spent is None:
             # A call under way may turn out to cost less than was set aside for it.
             await self.changed()
             return None
