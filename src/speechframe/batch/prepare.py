@@ -240,7 +240,14 @@ class _Checker:
                 writer.write_batch(self._checked(batch, ids, schema))
         pa.default_memory_pool().release_unused()  # what writing took stays with Arrow's pool otherwise
         if not table.is_numbered:
-            self._check_ids(pq.read_table(path, columns=[ROW_ID])[ROW_ID])
+            # Rows with one id could not be told apart.
+            counted: Any = pq.read_table(path, columns=[ROW_ID])[ROW_ID].value_counts()
+            is_shared: Any = pc.greater(counted.field("counts"), pa.scalar(1))
+            for shared in counted.filter(is_shared).to_pylist():
+                row_id, count = shared["values"], shared["counts"]
+                often = "twice" if count == 2 else f"{count:,} times"  # noqa: PLR2004
+                words = f"stands {often} in {table.id_column or 'the index'}"
+                self._note("id", words, value=row_id, allowed="one id a row", row_id=row_id)
         is_hopeless = self._invalid >= self._rows or any(one["field"] == "id" for one in self.problems)
         if self._problem_count and (is_hopeless or not leaves_out):
             raise InvalidRows(self.problems, total=self._problem_count)
@@ -309,15 +316,6 @@ class _Checker:
             facts = {"value": one.value, "allowed": allowed, "row": self._rows, "row_id": row_id}
             self._note(one.field, one.problem, **facts)
         return "; ".join(f"{one.field} {one.problem}" for one in problems)
-
-    def _check_ids(self, ids: "pa.ChunkedArray[Any]") -> None:
-        """Note every row id that more than one row has: such rows could not be told apart."""
-        counted: Any = ids.value_counts()
-        is_shared: Any = pc.greater(counted.field("counts"), pa.scalar(1))
-        for twice in counted.filter(is_shared).to_pylist():
-            often = "twice" if twice["counts"] == 2 else f"{twice['counts']:,} times"  # noqa: PLR2004
-            words = f"stands {often} in {self._table.id_column or 'the index'}"
-            self._note("id", words, value=twice["values"], allowed="one id a row", row_id=twice["values"])
 
     def _note(self, *words: str, **facts: Any) -> None:
         self._problem_count += 1
