@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         voices,
     )
     from speechframe.audio.clip import Clip
-    from speechframe.batch.backend import Answer, Attempt, Backend, LaneSpec, Opened, Record, Request
+    from speechframe.batch.backend import Answer, Attempt, Backend, Finding, LaneSpec, Opened, Record, Request
     from speechframe.batch.live import Run
     from speechframe.batch.options import RunOptions
     from speechframe.batch.plan import Changes, Estimate
@@ -98,7 +98,16 @@ _MODULES = {
     "speechframe.audio.clip": ("Clip",),
     "speechframe.tables.columns": ("col",),
     "speechframe._allocator": ("tune_allocator",),
-    "speechframe.batch.backend": ("Answer", "Attempt", "Backend", "LaneSpec", "Opened", "Record", "Request"),
+    "speechframe.batch.backend": (
+        "Answer",
+        "Attempt",
+        "Backend",
+        "Finding",
+        "LaneSpec",
+        "Opened",
+        "Record",
+        "Request",
+    ),
     "speechframe.batch.plan": ("Changes", "Estimate"),
     "speechframe.batch.live": ("Run",),
     "speechframe.batch.options": ("RunOptions",),
@@ -161,6 +170,7 @@ __all__ = [
     "ConnectionFailed",
     "EngineError",
     "Estimate",
+    "Finding",
     "InvalidRows",
     "LaneSpec",
     "ListeningError",

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import soundfile as sf
 from accounts import statuses
@@ -123,3 +124,55 @@ def test_its_killed_run_goes_on_and_pays_nothing_twice(whistle, tmp_path):
     assert found.count("charged_unknown") <= 2 * IN_FLIGHT
     assert set(whistle.bills().values()) == {1}
     assert list(run.to_pandas()["text"]) == lines
+
+
+class Scale(spf.Backend):
+    """Weighs what a row holds; every column is an argument, and `load` may hold anything."""
+
+    operation, service, columns = "weigh", "weigh/1", pa.schema([("weight", pa.int64())])
+    carried = frozenset({"load"})
+
+    def __init__(self):
+        self.rows = []
+
+    async def open(self):
+        return spf.Opened((spf.LaneSpec("here", "weigh"),))
+
+    async def close(self):
+        pass
+
+    def check(self, values):
+        self.rows.append(values)
+        body = values["name"].encode()
+        return spf.Request(body, body, price=0)
+
+    async def send(self, request, attempt):
+        return spf.Answer(request.body)
+
+    def records(self, request, answer):
+        return [spf.Record({"weight": len(answer.data)})]
+
+    def judge(self, request, record, learned):
+        return [spf.Finding("odd", "nobody weighs that")] if request.body == b"odd" else []
+
+
+def test_what_it_finds_in_an_answer_makes_its_row_suspect(tmp_path):
+    run = spf.run(Scale(), {"name": ["one", "odd"]}, run_dir=tmp_path, progress=False)
+    assert statuses(run) == ["done", "suspect"]
+    assert list(run.to_pandas()["error_message"])[1] == "nobody weighs that"
+
+
+@pytest.mark.parametrize("loads", [[b"1", b"2"], [{"kg": 3}, 7], ["one.wav", "two.wav"]])
+def test_a_column_that_it_carries_is_handed_over_with_whatever_it_holds(tmp_path, loads):
+    backend = Scale()
+    frame = pd.DataFrame({"name": ["one", "two"], "load": loads})
+    assert statuses(spf.run(backend, frame, run_dir=tmp_path, progress=False)) == ["done", "done"]
+    assert [row["load"] for row in backend.rows] == loads
+
+
+def test_a_column_of_bytes_that_it_does_not_carry_only_comes_back_with_the_table(tmp_path):
+    backend, frame = Scale(), pd.DataFrame({"name": ["one"], "photo": [b"\x00"]})
+    run = spf.run(backend, frame, run_dir=tmp_path, progress=False)
+    assert list(run.to_pandas()["photo"]) == [b"\x00"]
+    assert backend.rows == [{"name": "one"}]
+    assert spf.resume(run, frame, backend=Scale(), progress=False).estimate.calls == 0

@@ -21,8 +21,8 @@ from speechframe.spec.speech import Format, Model
 
 PUBLIC = """
     AnalysisError Answer Attempt AudioError Backend BadAnswer BadRequest BudgetExceeded Changes Client
-    Clip ConnectionFailed EngineError Estimate InvalidRows LaneSpec ListeningError LocalService NotARun
-    Opened PaymentRequired PermissionDenied RateLimited Record Request RequestTimeout Run RunLocked
+    Clip ConnectionFailed EngineError Estimate Finding InvalidRows LaneSpec ListeningError LocalService
+    NotARun Opened PaymentRequired PermissionDenied RateLimited Record Request RequestTimeout Run RunLocked
     RunMismatch RunOptions ServedTest ServerError ServiceError Settings SettingsError SpeechframeError
     StoreError Stream StreamBroken StreamSession SyncClient SyncStream SyncStreamSession TimedOut
     Unavailable VoteRefused __version__ aio browse change_voice changes col compare_voices configure

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.rooms.scripted import begun, make
 
 import speechframe as spf
-from speechframe.batch.budget import Budget
+from speechframe.batch.queue import Budget
 from speechframe.store.month import MonthFile, month_of
 
 A_MONTH_S = 31 * 86_400

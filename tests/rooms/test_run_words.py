@@ -26,6 +26,12 @@ def test_a_summary_counts_rows_and_warnings_and_says_what_to_do(tmp_path):
         assert "10 warnings: 5 pause of" in shown
 
 
+def test_the_repr_of_a_run_of_this_process_reads_none_of_its_rows(tmp_path):
+    run = make(tmp_path / "run", ["warned 60", "line"])
+    shutil.rmtree(run.path / "parts")
+    assert "2 warnings: 1 pause of … s was clamped (pause of 60 s was clamped), 1 slow" in repr(run)
+
+
 def test_a_run_whose_process_died_is_stopped_and_one_that_is_locked_is_running(tmp_path):
     live = begun(tmp_path / "run", ["line", "slow"], 1)
     # As a kill would leave it.

@@ -104,21 +104,6 @@ print(json.dumps([mine.figures["status"], mine.figures["done"], mine.run is run,
     ]
 
 
-def test_a_run_that_is_watched_has_no_bar_beside_its_dashboard(kernel, service, tmp_path):
-    options = {"wait": False, "progress": True}
-    service.set(latency=1.0)
-    run_cell(kernel, CELL.format(url=service.url, folder=str(tmp_path / "run"), options=options))
-    bars = "from tqdm.auto import tqdm; import time; print(len(tqdm._instances), run.status)"
-    said = "".join(c["text"] for k, _, c in run_cell(kernel, bars)[0] if k == "stream")
-    assert said == "1 running\n"
-    run_cell(kernel, "spf.watch(run)")
-    gone = "while tqdm._instances: time.sleep(0.05)\nprint(run.progress.ended < run.progress.total)"
-    said = "".join(c["text"] for k, _, c in run_cell(kernel, gone)[0] if k == "stream")
-    service.set(latency=0)
-    assert said == "True\n", "long before the run ends"
-    run_cell(kernel, "run.wait()")
-
-
 def test_outside_a_notebook_it_is_the_bar(service, tmp_path, capsys):
     run = spf.generate(
         ["One.", "Two."],

@@ -239,7 +239,8 @@ class Backend(ABC):
     columns
         What is stored of an answer. ``audio`` and ``words`` are known by name to what plays and exports.
     arguments
-        Names of the arguments of a row. Empty: every column of the table is one.
+        Names of the arguments of a row. Empty: every column of the table is one, except those that hold bytes
+        and are not `carried`: they only come back with the table.
     data_arguments
         Those whose bare string names a column; a bare string of any other argument is a constant.
     table_arguments

@@ -17,11 +17,10 @@ from typing import Any, NamedTuple
 
 from speechframe import errors
 from speechframe.batch.backend import Answer, Attempt, Backend, Opened, Request
-from speechframe.batch.budget import Budget
 from speechframe.batch.lanes import Lane, Lanes
 from speechframe.batch.live import Live
 from speechframe.batch.progress import Outcome, code_of
-from speechframe.batch.queue import Call, Queue, Verdict, verdict_of
+from speechframe.batch.queue import Budget, Call, Queue, Verdict, verdict_of
 from speechframe.errors import BadAnswer, ConnectionFailed, SpeechframeError, TimedOut
 from speechframe.store import parts
 from speechframe.store.cache import Cache

@@ -7,7 +7,6 @@ import threading
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import fields
 from itertools import islice
 from os import PathLike
 from typing import Any
@@ -185,10 +184,10 @@ class Live:
 
 
 class Outcomes:
-    """The outcomes of a live run, from its first call on; iterate with ``for`` or ``async for``.
+    """The outcomes of a live run; each ``for`` or ``async for`` begins with the first and ends with the run.
 
-    Each iteration begins with the first outcome and ends with the run. The newest 100,000 outcomes are kept
-    for readers that are slow or come late; who falls further behind goes on with the oldest that is kept.
+    The newest 100,000 are kept for readers that are slow or come late; who falls further behind goes on with
+    the oldest that is kept.
     """
 
     def __init__(self, live: Live) -> None:
@@ -286,8 +285,7 @@ class Run(StoredRun):
         """Run options of the last call in this process, as :func:`resume` takes them; empty without one."""
         if self._live is None:
             return {}
-        names = [f.name for f in fields(Options) if f.name not in _OF_ONE_CALL]
-        return {name: getattr(self._live.options, name) for name in names}
+        return {name: value for name, value in vars(self._live.options).items() if name not in _OF_ONE_CALL}
 
     def go_on_as(self, other: "Run") -> None:
         """Be from now on the live run that `other` is: this run, resumed."""
@@ -431,7 +429,9 @@ class Run(StoredRun):
 
     def __repr__(self) -> str:
         plan = "" if self.estimate is None else f"planned: {self.estimate.line()}"
-        parts = [f"{self.operation}, {self.state_in_words()}", plan, self._warned()]
+        # As this process has counted them: asyncio asks for the repr of whatever it returns.
+        warned = warnings_in_words(p.warned, p.examples) if (p := self.progress) else self._warned()
+        parts = [f"{self.operation}, {self.state_in_words()}", plan, warned]
         return f"<Run {self.place!r}: {'; '.join(filter(None, parts))}>"
 
     def _repr_html_(self) -> str:
@@ -452,11 +452,7 @@ def open_run(path: str | PathLike[str]) -> Run:
 
 
 def result_of(stats: Mapping[str, Any]) -> str:
-    """Return how much came of a run with these :attr:`Run.stats`, for people; empty where nobody measures it.
-
-    >>> result_of({"audio_seconds": 90.0}), result_of({"translated_characters": 1200})
-    ('1.5 min of audio', '1,200 characters of translation')
-    """
+    """Return in words how much came of a run with these :attr:`Run.stats`; empty where nobody measures it."""
     if "translated_characters" in stats:
         return f"{counted(stats['translated_characters'], 'character')} of translation"
     return f"{duration(stats['audio_seconds'])} of audio" if "audio_seconds" in stats else ""

@@ -17,8 +17,6 @@ OnError = Literal["column", "raise"]
 OnUnknown = Literal["skip", "retry"]
 Quoting = Literal["none"]
 
-DASHBOARD: Literal["dashboard"] = "dashboard"
-
 
 class RunOptions(TypedDict, total=False):
     """Run-wide options, the same for every verb.
@@ -192,7 +190,7 @@ _RULES: Mapping[str, _Rule] = {
     "on_error": _one_of(*get_args(OnError)),
     "on_unknown": _one_of(*get_args(OnUnknown)),
     "quoting": _one_of(None, *get_args(Quoting)),
-    "progress": _one_of(True, False, DASHBOARD),
+    "progress": _one_of(True, False, "dashboard"),
     **dict.fromkeys(("truth_checks", "wait", "dry_run"), _one_of(True, False)),
     **dict.fromkeys(("max_concurrency", "max_attempts"), _number(1, whole=True)),
     "max_retakes": _number(0, whole=True),

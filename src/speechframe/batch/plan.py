@@ -50,9 +50,7 @@ Mask = npt.NDArray[np.bool_]
 REPEAT_MARGIN = 0.9
 """Of the time in which repeats are free: a repeat must arrive before the service forgets."""
 
-_GROUP_ROWS = 8192
-_AT_ONCE = 64
-_LEAST_PERCENT = 0.01
+_ROWS_AT_ONCE = 256
 
 
 @dataclass(frozen=True)
@@ -104,10 +102,8 @@ class Estimate:
 
     def line(self) -> str:
         """Return the one line a run begins with."""
-        share, left = "", 0.0 if self.budget is None else self.budget
-        if self.balance and self.credits:
-            percent = 100 * self.credits / self.balance
-            share = f" ({percent:,.3g} %)" if percent >= _LEAST_PERCENT else f" (under {_LEAST_PERCENT} %)"
+        left = self.budget or 0.0
+        share = f" ({100 * self.credits / self.balance:,.3g} %)" if self.balance and self.credits else ""
         identical = f"{self.identical_retakes:,} rows cannot vary: retake_identical, not billed again"
         passes_budget = self.budget is not None and self.credits > left
         parts = (
@@ -216,30 +212,26 @@ class Plan:
         folder, start = self.prepared.place, 0
         source = folder.source(self.prepared.entry.file)
         with storing(folder, "reading the table"), pq.ParquetFile(source) as file:
-            for batch in file.iter_batches(_GROUP_ROWS, columns=columns):
+            for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns):
                 if not wanted[start:].any():
                     return
-                places = np.flatnonzero(wanted[start : start + batch.num_rows])
-                for first in range(0, len(places), _AT_ONCE):
-                    some = places[first : first + _AT_ONCE]
-                    some = some[wanted[start + some]]
-                    for row in batch.take(pa.array(some, pa.int64())).to_pylist():
-                        known, _, body = row[REQUEST].partition(b"\n")
-                        characters, varies, facts = loads(known)
-                        if row[TAGS] is not None:
-                            facts["tags"] = loads(row[TAGS])
-                        yield Request(
-                            b"",
-                            body,
-                            row[PRICE],
-                            characters,
-                            facts,
-                            varies,
-                            base_key=row[BASE_KEY],
-                            take=row[TAKE],
-                            key=call_key(row[BASE_KEY], row[TAKE]),
-                            row_id=row[ROW_ID],
-                        )
+                for row in batch.filter(pa.array(wanted[start : start + batch.num_rows])).to_pylist():
+                    known, _, body = row[REQUEST].partition(b"\n")
+                    characters, varies, facts = loads(known)
+                    if row[TAGS] is not None:
+                        facts["tags"] = loads(row[TAGS])
+                    yield Request(
+                        b"",
+                        body,
+                        row[PRICE],
+                        characters,
+                        facts,
+                        varies,
+                        base_key=row[BASE_KEY],
+                        take=row[TAKE],
+                        key=call_key(row[BASE_KEY], row[TAKE]),
+                        row_id=row[ROW_ID],
+                    )
                 start += batch.num_rows
 
 
@@ -297,9 +289,6 @@ def plan(
     return Plan(prepared, keys, estimate, todo, free, cached, due)
 
 
-# -- keys ----------------------------------------------------------------------------
-
-
 def as_keys(packed: bytes | bytearray) -> Keys:
     """Return keys that lie one after the other as an array."""
     count, kind = len(packed) // KEY_BYTES, pa.binary(KEY_BYTES)
@@ -312,13 +301,7 @@ def as_keys_of(hex_keys: Iterable[str]) -> Keys:
 
 
 def first_of_each(keys: Keys) -> Mask:
-    """Return True where a key stands for the first time; never for the zeros of a row without a call.
-
-    Examples
-    --------
-    >>> first_of_each(as_keys_of(["01" * 16, "02" * 16, "01" * 16, "00" * 16])).tolist()
-    [True, True, False, False]
-    """
+    """Return True where a key stands for the first time; never for the zeros of a row without a call."""
     # Codes are given in the order in which their keys come.
     codes = keys.dictionary_encode().indices.to_numpy()
     first = np.ones(len(keys), dtype=bool)

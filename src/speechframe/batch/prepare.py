@@ -1,9 +1,5 @@
 """From a caller's table to a run in its folder, under its lock, with nothing sent.
 
-::
-
-    open the table -> lock the folder -> _Checker (every row) -> _adopt (it becomes the run's) -> Prepared
-
 A run without ``run_dir`` is planned in a folder under a temporary name, and then handed over to the one with
 the name of its calls: the same calls find the same folder.
 """
@@ -51,7 +47,7 @@ from speechframe.store.schema import (
     call_key,
     part_schema,
 )
-from speechframe.tables.columns import Column, column_of, our_names, problem, rows
+from speechframe.tables.columns import Column, column_of, holds_bytes, our_names, problem, rows
 from speechframe.tables.table import Table, resolve
 from speechframe.tables.table_input import open_table
 
@@ -96,11 +92,7 @@ def prepare(
     Resumed, rows keep the take that they had in the run's table. A look leaves the run as it is; a dry run of
     a run that exists is one. `is_stopped` is asked now and then, and ends it with CancelledError.
     """
-    table = _open_table(given, backend, arguments, options)
-    if not backend.arguments or not arguments.keys() - {"take"}:
-        # Of `run`, whose caller names no arguments: they are columns.
-        names = [name for name in table.schema.names if name in backend.arguments or not backend.arguments]
-        arguments = {**{name: Column(name) for name in names}, **arguments}
+    table, arguments = _open_table(given, backend, arguments, options)
     checker = _Checker(table, arguments, backend, options.tags)
     leaves_out = options.on_invalid == "skip" or (options.dry_run and not is_look)
     folder = open_folder(options.run_dir or DEFAULT_ROOT / f".{uuid.uuid4().hex}.draft")
@@ -122,8 +114,7 @@ def prepare(
         temporary = place.temporary(file)
         undo.callback(temporary.unlink, missing_ok=True)
         with storing(place, "writing the table"):
-            entry = checker.write(temporary, file, is_stopped)
-        checker.refuse(leaves_out=leaves_out)
+            entry = checker.write(temporary, file, is_stopped, leaves_out=leaves_out)
         keys, prices = _calls_of(temporary)
         if is_look:
             place.publish(file)
@@ -133,8 +124,9 @@ def prepare(
                 folder, backend.folder = place, place.work
             entry = _adopt(folder, manifest, entry)
         undo.pop_all()
-    takes, problems = checker.identical_retakes, checker.problems
-    return Prepared(folder, manifest, place, entry, keys, prices, takes, problems, table.notes)
+    return Prepared(
+        folder, manifest, place, entry, keys, prices, checker.identical_retakes, checker.problems, table.notes
+    )
 
 
 def reopen(
@@ -161,24 +153,36 @@ def reopen(
         return Prepared(folder, manifest, folder, entry, *_calls_of(folder.source(entry.file)))
 
 
-def _open_table(given: Any, backend: Backend, arguments: Mapping[str, Any], options: Options) -> Table:
-    """Return the caller's table; a run, its folder or a list of runs is one too."""
+def _open_table(
+    given: Any, backend: Backend, arguments: Mapping[str, Any], options: Options
+) -> tuple[Table, Mapping[str, Any]]:
+    """Return the caller's table (a run, its folder or a list of runs is one too), and its arguments."""
     source = backend.source(given)
     if isinstance(source, str | os.PathLike) and open_folder(source).exists(RUN_FILE):
         source = StoredRun.open(source)
-    columns = {}
-    for name, value in arguments.items():
-        if column := column_of(value, is_data=name in backend.data_arguments):
-            columns[name] = column
-    return open_table(
+    columns = {
+        name: column_of(value, is_data=name in backend.data_arguments) for name, value in arguments.items()
+    }
+    carry = {column for name, column in columns.items() if column and name in backend.carried}
+    # Of `run`, whose caller names no arguments: they are columns.
+    are_columns = not backend.arguments or not arguments.keys() - {"take"}
+    if are_columns:
+        carry |= backend.carried - arguments.keys()
+    table = open_table(
         source,
         id=options.id,
         plain=next(iter(backend.data_arguments), "text"),
-        carry=frozenset(column for name, column in columns.items() if name in backend.carried),
-        named=set(columns.values()),
+        carry=frozenset(carry),
+        named=filter(None, columns.values()),
         sep=options.sep,
         quoting=options.quoting,
     )
+    if are_columns:
+        stored = [column.name for column in table.schema if backend.arguments or not holds_bytes(column.type)]
+        names = [*stored, *table.carried]
+        found = {name: Column(name) for name in backend.arguments or names if name in names}
+        arguments = {**found, **arguments}
+    return table, arguments
 
 
 def _calls_of(file: Any) -> tuple[bytearray, npt.NDArray[np.int64]]:
@@ -217,14 +221,11 @@ class _Checker:
         self.problems: list[dict[str, Any]] = []
         self.standing: Mapping[str, int] = {}  # base key to the take its rows have had, unless the first
 
-    def refuse(self, *, leaves_out: bool) -> None:
-        """Raise InvalidRows for bad rows, unless they are left out and the others can be told apart."""
-        is_hopeless = self._invalid >= self._rows or any(one["field"] == "id" for one in self.problems)
-        if self._problem_count and (is_hopeless or not leaves_out):
-            raise InvalidRows(self.problems, total=self._problem_count)
+    def write(self, path: Path, file: str, is_stopped: Callable[[], bool], *, leaves_out: bool) -> TableEntry:
+        """Write the table to `path` and return what run.json says of it as `file`.
 
-    def write(self, path: Path, file: str, is_stopped: Callable[[], bool]) -> TableEntry:
-        """Write the table to `path` and return what run.json says of it as `file`."""
+        InvalidRows is raised for bad rows, unless they are left out and the others can be told apart.
+        """
         table, ours = self._table, self._backend.columns
         names = table.schema.names
         if reserved := [name for name in names if name.startswith(PREFIX)]:
@@ -239,7 +240,17 @@ class _Checker:
                 writer.write_batch(self._checked(batch, ids, schema))
         pa.default_memory_pool().release_unused()  # what writing took stays with Arrow's pool otherwise
         if not table.is_numbered:
-            self._check_ids(pq.read_table(path, columns=[ROW_ID])[ROW_ID])
+            # Rows with one id could not be told apart.
+            counted: Any = pq.read_table(path, columns=[ROW_ID])[ROW_ID].value_counts()
+            is_shared: Any = pc.greater(counted.field("counts"), pa.scalar(1))
+            for shared in counted.filter(is_shared).to_pylist():
+                row_id, count = shared["values"], shared["counts"]
+                often = "twice" if count == 2 else f"{count:,} times"  # noqa: PLR2004
+                words = f"stands {often} in {table.id_column or 'the index'}"
+                self._note("id", words, value=row_id, allowed="one id a row", row_id=row_id)
+        is_hopeless = self._invalid >= self._rows or any(one["field"] == "id" for one in self.problems)
+        if self._problem_count and (is_hopeless or not leaves_out):
+            raise InvalidRows(self.problems, total=self._problem_count)
         return TableEntry(
             file,
             self._rows,
@@ -306,15 +317,6 @@ class _Checker:
             self._note(one.field, one.problem, **facts)
         return "; ".join(f"{one.field} {one.problem}" for one in problems)
 
-    def _check_ids(self, ids: "pa.ChunkedArray[Any]") -> None:
-        """Note every row id that more than one row has: such rows could not be told apart."""
-        counted: Any = ids.value_counts()
-        is_shared: Any = pc.greater(counted.field("counts"), pa.scalar(1))
-        for twice in counted.filter(is_shared).to_pylist():
-            often = "twice" if twice["counts"] == 2 else f"{twice['counts']:,} times"  # noqa: PLR2004
-            words = f"stands {often} in {self._table.id_column or 'the index'}"
-            self._note("id", words, value=twice["values"], allowed="one id a row", row_id=twice["values"])
-
     def _note(self, *words: str, **facts: Any) -> None:
         self._problem_count += 1
         if len(self.problems) < _MOST_PROBLEMS:
@@ -380,14 +382,12 @@ def _check_free(folder: Folder) -> None:
 
 def _remove_unplanned(folder: Folder) -> None:
     """Remove what planning left in a folder that holds no run."""
-    if folder.exists(RUN_FILE) or not folder.work.is_dir():
+    if folder.exists(RUN_FILE):
         return
     for name in _OWN:
-        path = folder.work / name
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+        shutil.rmtree(folder.work / name, ignore_errors=True)  # which leaves files
+        with contextlib.suppress(OSError):
+            folder.work.joinpath(name).unlink()
     with contextlib.suppress(OSError):  # what else is in it is not ours
         folder.work.rmdir()
 

@@ -11,15 +11,11 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Literal, TextIO
 
-from speechframe.batch.options import DASHBOARD
 from speechframe.errors import SpeechframeError
 from speechframe.spec.billing import to_credits
 from speechframe.store.schema import CHARGED_UNKNOWN
 
 log = logging.getLogger(__name__)
-
-_DASHBOARD_MODULE = "speechframe.widgets.dashboard"
-"""Loaded by name, when it is wanted: that room is above this one, and needs packages many do not install."""
 
 _REDRAW_S = 0.2
 _LINE_S = 15.0
@@ -64,7 +60,6 @@ class Progress:
         self.balance: int | None = None  # characters left on the key, if known
         self.started = self._drawn = time.monotonic()
         self.finished: float | None = None
-        self.is_watched = False  # by a dashboard: in the same notebook the bar is taken away
         self._shown = bool(show)
         self._draws = self._shown and dashboard(show) is None
         self._name = line.partition(": ")[0]
@@ -154,11 +149,6 @@ class Progress:
 
     def _draw(self) -> None:
         bar, self._drawn = self._bar, time.monotonic()
-        if bar is not None and self.is_watched and is_notebook():
-            self._draws = bar.leave = False
-            bar.close()
-        if not self._draws:
-            return
         names = ("retries", "cached", "suspect", "failed", "unknown")
         counts = {name: getattr(self, name) for name in names} | dict(self.warned.most_common(_KINDS_SHOWN))
         figures = {"credits": f"{to_credits(self.credits_millis):,.10g}"}
@@ -177,10 +167,11 @@ class Progress:
 
 def dashboard(show: bool | str) -> Callable[[Any], None] | None:  # noqa: FBT001 - the option as it was given
     """Return what shows a run's dashboard in a notebook; None where a bar is to be shown, or nothing."""
-    if show != DASHBOARD or not is_notebook():
+    if show != "dashboard" or not is_notebook():
         return None
     try:
-        shown: Callable[[Any], None] = import_module(_DASHBOARD_MODULE).show
+        # By name: that room is above this one, and needs packages that many do not install.
+        shown: Callable[[Any], None] = import_module("speechframe.widgets.dashboard").show
     except ImportError as error:
         log.info("no dashboard but a bar is shown, for a package is missing: %s", error)
         return None

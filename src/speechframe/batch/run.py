@@ -1,9 +1,4 @@
-"""Runs: made, gone on with, and compared with another table.
-
-::
-
-    make, resume -> prepare (rows checked, run locked) -> plan (what is missing) -> _drive -> the run's end
-"""
+"""Runs: made, gone on with, and compared with another table."""
 
 import asyncio
 import contextlib
@@ -21,7 +16,6 @@ import pyarrow.parquet as pq
 
 from speechframe._loop import INTERRUPT
 from speechframe.batch.backend import MAKERS, Backend, Opened
-from speechframe.batch.budget import Budget
 from speechframe.batch.engine import Engine
 from speechframe.batch.lanes import Lanes
 from speechframe.batch.live import Live, Run
@@ -29,7 +23,7 @@ from speechframe.batch.options import Options
 from speechframe.batch.plan import Changes, Plan, plan
 from speechframe.batch.prepare import Prepared, prepare, reopen
 from speechframe.batch.progress import Outcome, Progress, dashboard, is_notebook, say
-from speechframe.batch.queue import Queue
+from speechframe.batch.queue import Budget, Queue
 from speechframe.errors import InvalidRows, RunMismatch, SettingsError, SpeechframeError
 from speechframe.settings import Settings
 from speechframe.settings.rules import SpendingRules, cache_rules, spending_rules

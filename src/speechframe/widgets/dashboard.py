@@ -264,11 +264,6 @@ class RunDashboard(ClipWidget):
                 work.cancel()
         super().close()
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        if self.run.progress is not None:
-            self.run.progress.is_watched = True
-        return super()._repr_mimebundle_(**kwargs)
-
     def to_text(self) -> str:
         """Return the run in a line."""
         f = self.figures
