@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import logging
 import time
-import weakref
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import asdict
@@ -45,14 +44,10 @@ from speechframe.wire.events import Audio, Ended, Event, Failed, Odd, Retried, W
 from speechframe.wire.frames import encode_frame
 from speechframe.wire.turns import Slots
 
-__all__ = ["ContextSlots", "StreamContext", "StreamSession"]
+__all__ = ["StreamContext", "StreamSession"]
 
 # More than a sentence of audio in one frame.
 MAX_MESSAGE_BYTES = 32 * MIB
-# Audio of a socket that its listeners have not taken yet, beyond which it is read only for those who wait.
-MOST_WAITING_BYTES = 16 * MIB
-# What a piece of audio takes in memory beside its bytes: some services send a sample at a time.
-_EVENT_BYTES = 64
 _TICK_S = 0.05
 # The fields of a turn, by the message that they go in.
 _FIELDS: dict[Any, list[str]] = {
@@ -68,23 +63,6 @@ _STATUSES: dict[str, Status] = {
 }
 
 _log = logging.getLogger("speechframe")
-
-
-class ContextSlots(Slots):
-    """The contexts that are active with a client's key, over all of its sockets; a cap of 0 is not known yet.
-
-    `waiting` are set when a slot is free: by each its socket looks what it can send.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(0)
-        self.waiting: weakref.WeakSet[asyncio.Event] = weakref.WeakSet()
-
-    def free(self) -> None:
-        """Give a slot back."""
-        super().free()
-        for wake in self.waiting:
-            wake.set()
 
 
 class StreamSession:
@@ -104,7 +82,7 @@ class StreamSession:
     ...         player.write(chunk)
     """
 
-    def __init__(self, caller: Caller, slots: ContextSlots, fields: Mapping[str, Any]) -> None:
+    def __init__(self, caller: Caller, slots: Slots, fields: Mapping[str, Any]) -> None:
         self._caller, self._slots, self._fields = caller, slots, dict(fields)
         self._sockets: dict[tuple[tuple[str, str], ...], _Socket] = {}
         self._closed = False
@@ -233,8 +211,6 @@ class StreamContext:
         self._socket, self._number, self.heard = socket, number, heard
         self.failure: BaseException | None = None
         self.changed = asyncio.Event()
-        self.waiting_bytes = 0  # of audio that the listener has not taken yet
-        self.is_awaited = False  # by a listener who has taken all that came
         self._events: deque[Event] = deque()
         self._told: Counter[type[Event]] = Counter()
         self._left_s = 0.0
@@ -298,7 +274,10 @@ class StreamContext:
                 raise self.failure
             if self._number not in socket.turns:
                 return None
-            await self._wait()
+            self.changed.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_TICK_S):
+                    await self.changed.wait()
             now_s = time.monotonic()
             # Only the service has a time limit, and only while it is waited for: not the writer, not other
             # turns that hold the slots, and not a player.
@@ -309,24 +288,7 @@ class StreamContext:
                 elif silent_s >= (limit_s := socket.silence_s(self)) and not self._events:
                     socket.leave(self._number, f"nothing came for {limit_s:g} s after the turn was ended")
             began_s = now_s
-        event = self._events.popleft()
-        if isinstance(event, Audio):
-            self.waiting_bytes -= len(event.audio) + _EVENT_BYTES
-            socket.room.set()
-        return event
-
-    async def _wait(self) -> None:
-        """Wait for something to happen, for a moment."""
-        self.changed.clear()
-        self.is_awaited = True
-        self._socket.room.set()
-        try:
-            async with asyncio.timeout(_TICK_S):
-                await self.changed.wait()
-        except TimeoutError:
-            pass
-        finally:
-            self.is_awaited = False
+        return self._events.popleft()
 
     async def next_audio(self) -> bytes | None:
         """Return the next piece of audio; None when the turn is over."""
@@ -352,7 +314,6 @@ class StreamContext:
             except StreamBroken as error:
                 self._socket.leave(self._number, error)
                 return
-            self.waiting_bytes += len(event.audio) + _EVENT_BYTES
         elif isinstance(event, Retried):
             heard.attempts += 1
             self._left_s = caller.timeouts.speech_s(heard.text)
@@ -369,7 +330,7 @@ class StreamContext:
 class _Socket:
     """A WebSocket of one shape of audio: made when there is text to send, and again after it was closed."""
 
-    def __init__(self, caller: Caller, slots: ContextSlots, query: Mapping[str, str]) -> None:
+    def __init__(self, caller: Caller, slots: Slots, query: Mapping[str, str]) -> None:
         self.caller, self.region, self._query = caller, caller.regions[0], query
         self.contexts = ClientContexts(
             slots,
@@ -379,13 +340,11 @@ class _Socket:
         )
         self.turns: dict[int, StreamContext] = {}  # those that are not over
         self.connection: aiohttp.ClientWebSocketResponse | None = None
-        self.room = asyncio.Event()  # a listener has taken audio, or waits for more
         self._heard_s = 0.0  # when something came last, or when there was nothing to wait for
         self._is_doubted = False  # the service has failed a turn on this connection
         self._logged: set[str] = set()
         self.wake = asyncio.Event()  # something may be to be sent
         self._tasks = [asyncio.create_task(self._work())]
-        slots.waiting.add(self.wake)
 
     def silence_s(self, turn: StreamContext) -> float:
         """Return how long the service may send nothing of a turn."""
@@ -402,7 +361,6 @@ class _Socket:
             self.contexts.abandon(number)
             turn.failure = turn.heard.broken(error) if isinstance(error, str) else error
             turn.changed.set()
-            self.room.set()
             self.wake.set()
 
     def deliver(self, events: Iterable[Event], denied: SpeechframeError | None = None) -> None:
@@ -445,11 +403,9 @@ class _Socket:
             except Exception as error:  # noqa: BLE001 - whatever it is, those who wait are to know
                 for number in list(self.turns):
                     self.drop(number, error)
-            due_s = self.contexts.due_s
-            # What is due and cannot be sent waits for a slot, which wakes us.
-            limit_s = None if due_s is None else max(_TICK_S, due_s - time.monotonic())
+            # Nothing tells when a turn of another socket gives its slot back.
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(limit_s):
+                async with asyncio.timeout(_TICK_S if self.turns else None):
                     await self.wake.wait()
 
     async def _connect(self) -> None:
@@ -486,8 +442,7 @@ class _Socket:
                 async with asyncio.timeout(limit_s):
                     await connection.send_str(text)
             except TimeoutError:
-                # A service that speaks, or whose audio is not read here, may take its time: the frame is in
-                # the connection's buffer by now.
+                # A service that speaks may take its time: the frame is in the connection's buffer by now.
                 if self._is_silent_for(limit_s):
                     self._abort()
             except (ConnectionError, aiohttp.ClientError):
@@ -495,15 +450,7 @@ class _Socket:
                 return
 
     def _is_silent_for(self, limit_s: float) -> bool:
-        return not self._is_full and time.monotonic() - self._heard_s >= limit_s
-
-    @property
-    def _is_full(self) -> bool:
-        """Whether much audio waits to be taken, and no listener waits for what comes behind it."""
-        turns = self.turns.values()
-        return sum(turn.waiting_bytes for turn in turns) > MOST_WAITING_BYTES and not any(
-            turn.is_awaited for turn in turns
-        )
+        return time.monotonic() - self._heard_s >= limit_s
 
     async def _read(self, connection: aiohttp.ClientWebSocketResponse) -> None:
         code, reason = None, ""
@@ -513,11 +460,6 @@ class _Socket:
                     return
                 self._heard_s = time.monotonic()
                 self.deliver(self.contexts.receive(message.data, now_s=self._heard_s))
-                # Audio that nobody takes stays with the service, so that it does not fill the memory.
-                while self._is_full:
-                    self.room.clear()
-                    await self.room.wait()
-                    self._heard_s = time.monotonic()
             if message.type is WSMsgType.CLOSE:
                 # aiohttp would say 1000 also of a connection that just ended.
                 code, reason = message.data or None, message.extra or ""
