@@ -482,7 +482,7 @@ class _Socket:
             words = one_line(reason, MAX_MESSAGE_CHARACTERS, self.caller.redactor.clean)
             denied = PermissionDenied(words or CloseCode.POLICY_VIOLATION.cause, status=Status.FORBIDDEN)
         # Nobody wants to hear half of a turn twice.
-        for number in [number for number, turn in self.turns.items() if turn.heard.received.size]:
+        for number in [number for number, turn in self.turns.items() if turn.heard.received]:
             self.drop(number, denied or "the connection was lost before all of the audio had come")
         self.deliver(self.contexts.disconnected(code, now_s=time.monotonic()), denied)
 
@@ -492,8 +492,8 @@ def _error_of(event: Failed, heard: Heard) -> SpeechframeError:
     if event.code is not None:
         status = _STATUSES.get(event.code, Status.INTERNAL_SERVER_ERROR)
         return service_error(words, status=status, code=event.code or None, trace_id=trace_id)
-    if heard.received.size or event.is_bad:
-        return StreamBroken(words, received_bytes=heard.received.size, trace_id=trace_id)
+    if heard.received or event.is_bad:
+        return StreamBroken(words, received_bytes=len(heard.received), trace_id=trace_id)
     return ConnectionFailed(words, sent=True)
 
 
