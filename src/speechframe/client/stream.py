@@ -52,7 +52,7 @@ class Heard:
     last_s: float | None = None
     is_complete: bool = False
     is_closed: bool = False
-    received: bytearray = field(default_factory=bytearray)
+    received: bytearray = field(default_factory=bytearray, repr=False)
 
     def add(self, piece: bytes, bounds: Bounds) -> None:
         """Take a piece of audio; StreamBroken where there is more than speech of the text can be."""
@@ -267,8 +267,12 @@ class Stream(StreamView):
 
     async def read(self) -> bytes:
         """Return all of the audio, when the rest of it has come; errors are those of :meth:`next`."""
-        async for _ in self:
-            pass
+        try:
+            # No piece is in a variable: it may echo the key, and detailed tracebacks show variables.
+            while await self.next() is not None:
+                pass
+        finally:
+            await self.close()
         return self.audio
 
     def reading(self) -> Future[bytes]:
