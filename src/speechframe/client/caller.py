@@ -195,9 +195,8 @@ class Caller:
 
     def __repr__(self) -> str:
         """Return the service and its regions, never the key."""
-        settings = getattr(self, "_settings", None)
-        if settings is None:
-            # The making of the client failed: its repr stands in the traceback.
+        # The making of a client may have failed: its repr stands in the traceback.
+        if (settings := getattr(self, "_settings", None)) is None:
             return "Client()"
         return f"Client(service={settings.identity()!r}, regions={tuple(settings.addresses())!r})"
 
@@ -288,14 +287,8 @@ class Caller:
     ) -> Awaitable[Raw]:
         """Await the answer to one attempt as it came: :meth:`Call.decode` reads it.
 
-        Parameters
-        ----------
-        region
-            One of :attr:`regions`; the first by default.
-        deadline_s, max_bytes
-            Limit in seconds and the largest answer, instead of :class:`Timeouts` and :class:`Bounds`.
-        admit
-            Awaited before so many more bytes of the answer are read.
+        `deadline_s` and `max_bytes` stand in for :class:`Timeouts` and :class:`Bounds`; `admit` is awaited
+        before so many more bytes of the answer are read.
 
         Raises
         ------
@@ -331,10 +324,9 @@ class Caller:
         redactor: Redactor | None = None,
         **how: Any,
     ) -> Raw:
-        """Return a good answer to one request; any other is an error without secrets.
+        """Return a good answer to one request, with no key in what may be written down of it.
 
-        Its headers hold no key, nor does a body without audio, which may be written down. `how` are further
-        arguments of :meth:`Exchange.ask`.
+        Any other answer is an error without secrets. `how` are further arguments of :meth:`Exchange.ask`.
         """
         began_s, redactor, url = time.perf_counter(), redactor or self.redactor, self.url(region, endpoint)
         how["max_error_bytes"] = self.bounds.error_bytes
@@ -344,7 +336,8 @@ class Caller:
             if reply.ok:
                 body, masked = reply.body, redactor.clean_headers(reply.headers)
                 if endpoint != "stream" and not holds_audio(body):
-                    body = redactor.content.clean_bytes(body)
+                    text = body.decode("utf-8", "surrogateescape")
+                    body = redactor.content.clean(text).encode("utf-8", "surrogateescape")
                 spent_ms = (time.perf_counter() - began_s) * 1000
                 return Raw(body, masked, trace_id_of(masked), spent_ms, region, redactor, reply)
             error: SpeechframeError = refusal(reply.status, reply.headers, reply.body, redactor)
@@ -364,18 +357,9 @@ class Caller:
         admit: Admit | None = None,
         region: str | None = None,
     ) -> bytes:
-        """Return audio that an answer named a URL of, without sending the key anywhere.
+        """Return audio that an answer named a URL of, or a path of the `region` that answered.
 
-        What may pass (a dropped connection, a 5xx) is tried again within the time limit.
-
-        Parameters
-        ----------
-        url
-            The address; a path is one of the service, in the `region` that answered.
-        deadline_s, max_bytes
-            Limits; ``Timeouts.download_s`` and ``Bounds.download_bytes`` by default.
-        admit
-            Awaited before so many more bytes are read.
+        What may pass is tried again within the time limit; limits and `admit` are as of :meth:`send_raw`.
 
         Raises
         ------
