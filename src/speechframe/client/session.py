@@ -8,10 +8,14 @@ if its connection were lost.
 import asyncio
 import contextlib
 import logging
+import threading
 import time
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from contextvars import copy_context
 from dataclasses import asdict
+from queue import SimpleQueue
 from typing import Any, Self
 
 import aiohttp
@@ -22,7 +26,6 @@ from speechframe.client.calls import accepted
 from speechframe.client.exchange import CLOSE_S, Reply
 from speechframe.client.limits import MIB
 from speechframe.client.masking import refusal
-from speechframe.client.pieces import Pieces, pieces_of
 from speechframe.client.stream import Heard, Stream, heard_of
 from speechframe.errors import (
     ConnectionFailed,
@@ -44,11 +47,16 @@ from speechframe.wire.events import Audio, Ended, Event, Failed, Odd, Retried, W
 from speechframe.wire.frames import encode_frame
 from speechframe.wire.turns import Slots
 
-__all__ = ["StreamContext", "StreamSession"]
+__all__ = ["Pieces", "StreamContext", "StreamSession", "pieces_of"]
+
+Pieces = str | Iterable[str] | AsyncIterable[str]
+"""One text, or an iterable of pieces of one: a list, a generator, an async generator."""
 
 # More than a sentence of audio in one frame.
 MAX_MESSAGE_BYTES = 32 * MIB
 _TICK_S = 0.05
+# The end of an iterator: StopIteration cannot come out of a thread.
+_END: Any = object()
 # The fields of a turn, by the message that they go in.
 _FIELDS: dict[Any, list[str]] = {
     SocketQuery: [name for name in SocketQuery.model_fields if name != "api_key"],
@@ -519,3 +527,45 @@ def _checked(fields: Mapping[str, Any]) -> list[Any]:
     if problems:
         raise InvalidRows([asdict(problem) for problem in problems])
     return messages
+
+
+def pieces_of(pieces: Pieces) -> AsyncIterable[str]:
+    """Return the pieces of a text; one that blocks for ever holds up nobody, nor the end of the program."""
+    if isinstance(pieces, AsyncIterable):
+        return pieces
+    if isinstance(pieces, str | list | tuple):
+        return _at_once([pieces] if isinstance(pieces, str) else pieces)
+    if not isinstance(pieces, Iterable):
+        raise TypeError(f"text is a str or an iterable of str, not {type(pieces).__name__}")
+    return _in_thread(iter(pieces))
+
+
+async def _at_once(pieces: Iterable[str]) -> AsyncGenerator[str, None]:
+    for piece in pieces:
+        yield piece
+
+
+async def _in_thread(iterator: Iterator[str]) -> AsyncGenerator[str, None]:
+    asked: SimpleQueue[Future[str] | None] = SimpleQueue()
+
+    def answer() -> None:
+        while (future := asked.get()) is not None:
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(next(iterator, _END))
+                except BaseException as error:  # noqa: BLE001 - whoever waits is to know
+                    future.set_exception(error)
+
+    # Not one of asyncio's threads, which are few and which the interpreter waits for at its end; and one for
+    # all pieces: what a generator holds may belong to the thread that made it.
+    run = copy_context().run
+    threading.Thread(target=run, args=(answer,), name="speechframe-pieces", daemon=True).start()
+    try:
+        while True:
+            future: Future[str] = Future()
+            asked.put(future)
+            if (piece := await asyncio.wrap_future(future)) is _END:
+                return
+            yield piece
+    finally:
+        asked.put(None)
