@@ -96,14 +96,13 @@ class Regions:
     """The addresses of a service by the names of regions, in order of preference, and which lately failed."""
 
     def __init__(self, addresses: Mapping[str, str]) -> None:
-        self.addresses, self.names = dict(addresses), tuple(addresses)
+        self.addresses = dict(addresses)
         self._down_until_s: dict[str, float] = {}
 
     def order(self) -> list[str]:
         """Return the names to try: by preference, those that are down last, the soonest back first."""
         now_s = time.monotonic()
-        self._down_until_s = {name: until for name, until in self._down_until_s.items() if until > now_s}
-        return sorted(self.names, key=lambda name: self._down_until_s.get(name, 0.0))
+        return sorted(self.addresses, key=lambda name: max(now_s, self._down_until_s.get(name, now_s)))
 
     def down(self, name: str, error: SpeechframeError) -> None:
         """Note that a region cannot serve, for the time it asked for or 30 s, whichever is shorter."""
@@ -151,6 +150,11 @@ async def persist(send: Callable[[str], Awaitable[T]], regions: Regions, patienc
 class Caller:
     """What a :class:`Client` is beside its endpoints; parameters and errors stand there."""
 
+    settings: Settings
+    """The settings in force."""
+    regions: tuple[str, ...]
+    """Names of the regions in order of preference; the global address usually stands last."""
+
     def __init__(
         self,
         settings: Settings | None = None,
@@ -176,7 +180,7 @@ class Caller:
                 "a client needs an address and a key: set SPEECHFRAME_BASE_URL and SPEECHFRAME_API_KEY, or "
                 "pass base_url and api_key. speechframe.local_service() gives both without any account."
             )
-        self._settings = settings
+        self.settings, self.regions = settings, tuple(addresses)
         key = header_text(settings.api_key, "the api key")
         self.timeouts, self.bounds = timeouts or Timeouts(), bounds or Bounds()
         self.patience = patience or Patience()
@@ -189,16 +193,15 @@ class Caller:
             trust_env=settings.trust_env,
             ca_file=settings.ca_file,
         )
-        self._urls: dict[tuple[str, str], URL] = {}
         # What is closed with the client.
         self.opened: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def __repr__(self) -> str:
         """Return the service and its regions, never the key."""
         # The making of a client may have failed: its repr stands in the traceback.
-        if (settings := getattr(self, "_settings", None)) is None:
+        if (settings := getattr(self, "settings", None)) is None:
             return "Client()"
-        return f"Client(service={settings.identity()!r}, regions={tuple(settings.addresses())!r})"
+        return f"Client(service={settings.identity()!r}, regions={self.regions!r})"
 
     async def __aenter__(self) -> Self:
         """Return the client; connections are made when they are needed."""
@@ -207,16 +210,6 @@ class Caller:
     async def __aexit__(self, *_: object) -> None:
         """Close the client."""
         await self.close()
-
-    @property
-    def regions(self) -> tuple[str, ...]:
-        """Names of the regions in order of preference; the global address usually stands last."""
-        return self.health.names
-
-    @property
-    def settings(self) -> Settings:
-        """The settings in force."""
-        return self._settings
 
     async def close(self) -> None:
         """Close every stream, session and connection; further calls raise RuntimeError."""
@@ -384,8 +377,8 @@ class Caller:
         try:
             page = await self.get("limits", decode_object)
         except ServiceError as error:
-            # What a service answers to an address it does not have is its own business: 404, 403, 302 ...
-            # Only the code tells that a 403 is about the key.
+            # A service may answer anything for an address it does not have; only the code of a 403 tells that
+            # it is about the key.
             if error.retryable or error.code == HttpErrorCode.INVALID_KEY:
                 raise
             return None
@@ -422,9 +415,7 @@ class Caller:
         """Return the address of an endpoint in a region; SettingsError where there is no such region."""
         if region not in self.regions:
             raise SettingsError(f"there is no region {region!r} here, only {', '.join(self.regions)}")
-        if (region, endpoint) not in self._urls:
-            self._urls[region, endpoint] = URL(self.health.addresses[region] + by_name(endpoint).path)
-        return self._urls[region, endpoint]
+        return URL(self.health.addresses[region] + by_name(endpoint).path)
 
     def headers_of(self, call: Call[Any]) -> dict[str, str]:
         """Return the headers that a call is sent with."""

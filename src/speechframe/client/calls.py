@@ -165,22 +165,14 @@ def change_call(audio: Any, *, voice: str, locale: str | None = None, **given: A
 def translate_call(
     texts: Any, *, target: str, source: str | None = None, idempotency_key: str | None = None
 ) -> Call[TranslateRequest]:
-    """Return a checked call of the translation; see :meth:`Client.translate`.
-
-    Examples
-    --------
-    >>> translate_call(["Hello"], target="fr_fr").body
-    b'{"targetLanguage":"fr-FR","texts":["Hello"]}'
-    """
-    problems: list[dict[str, Any]] = []
+    """Return a checked call of the translation; see :meth:`Client.translate`."""
     fields: dict[str, Any] = {"texts": [texts] if isinstance(texts, str) else list(texts)}
     for name, tag in (("target_language", target), ("source_language", source)):
         try:
             fields[name] = None if tag is None and name == "source_language" else locales.normalise(tag or "")
         except (ValueError, AttributeError) as error:
-            problems.append({"field": name, "problem": str(error), "value": str(tag)[:80], "allowed": ""})
-    if problems:
-        raise InvalidRows(problems)
+            line = {"field": name, "problem": str(error), "value": str(tag)[:80], "allowed": ""}
+            raise InvalidRows([line]) from None
     return _call("translate", TranslateRequest, encode_translate, idempotency_key=idempotency_key, **fields)
 
 

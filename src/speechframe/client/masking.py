@@ -33,11 +33,6 @@ class Redactor:
     A secret is found in any case, and with any of its characters escaped as in JSON, URLs or HTML. Text has
     to be masked before it is shortened, because half a secret is not found. `content` is the redactor of
     words and names, which leaves a secret as short as a word in.
-
-    Examples
-    --------
-    >>> Redactor("se/cret").clean("no such key: se%2Fcret")
-    'no such key: ***'
     """
 
     def __init__(self, *secrets: str) -> None:

@@ -181,7 +181,6 @@ class SyncClient(_Twin):
     close = blocking(Client.close)
     send_once = blocking(Client.send_once)
     call = blocking(Client.call)
-    fetch = blocking(Client.fetch)
     change_voice = blocking(Client.change_voice)
     translate = blocking(Client.translate)
     stream_session = blocking_as(SyncStreamSession, Client.stream_session)
