@@ -279,19 +279,17 @@ def placed_warnings(
     warnings: Sequence[str], count: int
 ) -> tuple[list[str | None], list[list[str]], list[str]]:
     """Return the route of each text, the warnings of each text, and those of the call as a whole."""
-    routes: list[str | None] = [None] * count
-    of_texts: list[list[str]] = [[] for _ in range(count)]
+    routes: dict[int, str] = {}
+    of_texts: dict[int, list[str]] = {place: [] for place in range(count)}
     of_all = []
     for warning in warnings:
-        way, found = read_route(warning), _PLACES.fullmatch(warning)
+        found = _PLACES.fullmatch(warning)
+        if way := read_route(warning):
+            routes |= dict.fromkeys(way[1], way[0])
         # The places of any other warning are written as those of a route.
-        placed = way or (found and read_route(f"{ROUTE_WARNING}-; {found[2]}"))
-        if not placed:
-            of_all.append(warning)
-            continue
-        for place in [place for place in placed[1] if place < count]:
-            if way is not None:
-                routes[place] = way[0]
-            elif found is not None:
+        elif found and (placed := read_route(f"{ROUTE_WARNING}-; {found[2]}")):
+            for place in of_texts.keys() & placed[1]:
                 of_texts[place].append(found[1])
-    return routes, of_texts, of_all
+        else:
+            of_all.append(warning)
+    return [routes.get(place) for place in range(count)], list(of_texts.values()), of_all

@@ -109,10 +109,6 @@ class Regions:
         asked_s = getattr(error, "retry_after_s", None)
         self._down_until_s[name] = time.monotonic() + min(COOL_S, COOL_S if asked_s is None else asked_s)
 
-    def up(self, name: str) -> None:
-        """Note that a region served."""
-        self._down_until_s.pop(name, None)
-
 
 async def persist(send: Callable[[str], Awaitable[T]], regions: Regions, patience: Patience) -> tuple[T, int]:
     """Return what `send` returns for a region, and the number of attempts that took.
@@ -141,7 +137,6 @@ async def persist(send: Callable[[str], Awaitable[T]], regions: Regions, patienc
             if rounds >= patience.attempts or time.monotonic() + wait_s >= began_s + patience.patience_s:
                 raise
         else:
-            regions.up(region)
             return value, made
         _log.info("attempt %d failed, again in %.2f s at %s: %s", made, wait_s, order[0], words)
         await asyncio.sleep(wait_s)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Generic, TypeVar
 
 from speechframe.client.answers import Raw, explained, spoken_of, translated_of
@@ -12,7 +12,7 @@ from speechframe.errors import AudioError, BadAnswer, InvalidRows
 from speechframe.spec import locales
 from speechframe.spec._model import DocumentModel
 from speechframe.spec.changer import ConvertRequest
-from speechframe.spec.check import Checked, check
+from speechframe.spec.check import Checked, FieldProblem, check
 from speechframe.spec.chosen import MAX_IDEMPOTENCY_CHARACTERS
 from speechframe.spec.deprecation import warn_deprecated
 from speechframe.spec.speech import GenerateRequest, StreamRequest
@@ -197,15 +197,9 @@ def _call(
 def accepted(checked: Checked[R], model: type[R]) -> R:
     """Return the request that a check found right; InvalidRows has every problem, unknown fields too."""
     known = ", ".join(name for name in model.model_fields if name not in _OTHER_NAMES)
-    problems = [
-        {"field": p.field, "problem": p.problem, "value": p.value, "allowed": p.allowed}
-        for p in checked.problems
-    ] + [
-        {"field": name, "problem": "is no field of a request", "value": "", "allowed": known}
-        for name in checked.unknown
-    ]
-    if problems or checked.value is None:
-        raise InvalidRows(problems)
+    unknown = [FieldProblem(name, "is no field of a request", "", known) for name in checked.unknown]
+    if checked.problems or unknown or checked.value is None:
+        raise InvalidRows([asdict(problem) for problem in (*checked.problems, *unknown)])
     return checked.value
 
 

@@ -231,11 +231,6 @@ class Stream(StreamView):
         finally:
             await self.close()
 
-    async def __anext__(self) -> bytes:
-        if (chunk := await self.next()) is None:
-            raise StopAsyncIteration
-        return chunk
-
     async def next(self) -> bytes | None:
         """Return the next piece of audio, None at the end; the stream stays open.
 

@@ -61,22 +61,19 @@ class Body:
         return len(self.form.head) + self.upload.size_bytes + len(self.form.tail)
 
     async def pieces(self, head: bytes) -> AsyncIterator[bytes]:
-        """Yield `head` and the form; the last of it only when the file's bytes are those of the hash.
+        """Yield `head` and the form; AudioError in place of its end where the file has changed.
 
-        AudioError is raised when they are not: the request stays incomplete, and no service carries it out.
+        So the request stays incomplete, and no service carries it out.
         """
         clip, digest, size, held = self.upload, hashlib.sha256(), 0, head + self.form.head
         try:
             opened = await asyncio.to_thread(clip.path.open, "rb") if clip.path else io.BytesIO(clip.data)
             with opened as file:
                 while size <= clip.size_bytes and (piece := await asyncio.to_thread(file.read, PIECE_BYTES)):
-                    # Behind by a piece, so that a file that cannot be read is found before a byte has left.
-                    if size:
-                        yield held
-                        held = b""
                     digest.update(piece)
                     size += len(piece)
-                    held += piece
+                    yield held + piece
+                    held = b""
         except OSError as error:
             raise AudioError(f"{clip.path} cannot be read: {error.strerror or error}") from None
         if size != clip.size_bytes or digest.hexdigest() != clip.sha256:
