@@ -35,7 +35,7 @@ from speechframe.spec.endpoints import by_name
 from speechframe.wire.answers import decode_object, loaded
 from speechframe.wire.errors import trace_id_of
 
-__all__ = ["Caller", "Patience", "persist"]
+__all__ = ["Caller", "Patience"]
 
 T = TypeVar("T")
 
@@ -92,56 +92,6 @@ class Patience:
         return drawn_s if asked_s is None else asked_s + min(drawn_s, self.first_wait_s)
 
 
-class Regions:
-    """The addresses of a service by the names of regions, in order of preference, and which lately failed."""
-
-    def __init__(self, addresses: Mapping[str, str]) -> None:
-        self.addresses = dict(addresses)
-        self._down_until_s: dict[str, float] = {}
-
-    def order(self) -> list[str]:
-        """Return the names to try: by preference, those that are down last, the soonest back first."""
-        now_s = time.monotonic()
-        return sorted(self.addresses, key=lambda name: max(now_s, self._down_until_s.get(name, now_s)))
-
-    def down(self, name: str, error: SpeechframeError) -> None:
-        """Note that a region cannot serve, for the time it asked for or 30 s, whichever is shorter."""
-        asked_s = getattr(error, "retry_after_s", None)
-        self._down_until_s[name] = time.monotonic() + min(COOL_S, COOL_S if asked_s is None else asked_s)
-
-
-async def persist(send: Callable[[str], Awaitable[T]], regions: Regions, patience: Patience) -> tuple[T, int]:
-    """Return what `send` returns for a region, and the number of attempts that took.
-
-    After a 503, or a connection that failed before the request was sent, each other region is tried once
-    without a wait; then all begin anew, after a wait. The error of the last attempt is raised.
-    """
-    began_s, order, made, rounds = time.monotonic(), regions.order(), 0, 0
-    while True:
-        region, made = order[0], made + 1
-        try:
-            value = await send(region)
-        except SpeechframeError as error:
-            if isinstance(error, ServiceError):
-                error.attempts = made
-            if not patience.allows(error):
-                raise
-            wait_s, words = 0.0, str(error)
-            if elsewhere := isinstance(error, Unavailable) or not getattr(error, "sent", True):
-                regions.down(region, error)
-                order = order[1:]
-            if not elsewhere or not order:
-                rounds += 1
-                order = order or regions.order()
-                wait_s = patience.wait_s(error, rounds)
-            if rounds >= patience.attempts or time.monotonic() + wait_s >= began_s + patience.patience_s:
-                raise
-        else:
-            return value, made
-        _log.info("attempt %d failed, again in %.2f s at %s: %s", made, wait_s, order[0], words)
-        await asyncio.sleep(wait_s)
-
-
 class Caller:
     """What a :class:`Client` is beside its endpoints; parameters and errors stand there."""
 
@@ -181,7 +131,8 @@ class Caller:
         self.patience = patience or Patience()
         self.redactor = Redactor(key)
         self.key_header = {API_KEY_HEADER: key}
-        self.health = Regions(addresses)
+        self.addresses = addresses
+        self._down_until_s: dict[str, float] = {}  # regions that could not serve
         self.exchange = Exchange(
             connect_s=self.timeouts.connect_s,
             max_connections=max_connections,
@@ -225,10 +176,45 @@ class Caller:
         SpeechframeError
             What the last attempt met, see :meth:`send_raw`; a :class:`ServiceError` counts its ``attempts``.
         """
-        answer, attempts = await persist(
-            lambda region: self.send_once(call, region=region), self.health, self.patience
-        )
+        answer, attempts = await self.persist(lambda region: self.send_once(call, region=region))
         return answer if attempts == 1 else replace(answer, attempts=attempts)
+
+    async def persist(
+        self, send: Callable[[str], Awaitable[T]], patience: Patience | None = None
+    ) -> tuple[T, int]:
+        """Return what `send` returns for a region, and the number of attempts that took.
+
+        After a 503, or a connection that failed before the request was sent, each other region is tried once
+        without a wait; then all begin anew, after a wait. The error of the last attempt is raised.
+        """
+        patience = patience or self.patience
+        began_s, order, made, rounds = time.monotonic(), self._order(), 0, 0
+        while True:
+            region, made = order[0], made + 1
+            try:
+                return await send(region), made
+            except SpeechframeError as error:
+                if isinstance(error, ServiceError):
+                    error.attempts = made
+                if not patience.allows(error):
+                    raise
+                wait_s, words = 0.0, str(error)
+                if elsewhere := isinstance(error, Unavailable) or not getattr(error, "sent", True):
+                    self._down_until_s[region] = time.monotonic() + COOL_S
+                    order = order[1:]
+                if not elsewhere or not order:
+                    rounds += 1
+                    order = order or self._order()
+                    wait_s = patience.wait_s(error, rounds)
+                if rounds >= patience.attempts or time.monotonic() + wait_s >= began_s + patience.patience_s:
+                    raise
+            _log.info("attempt %d failed, again in %.2f s at %s: %s", made, wait_s, order[0], words)
+            await asyncio.sleep(wait_s)
+
+    def _order(self) -> list[str]:
+        """Return the regions by preference, those that are down last, the soonest back first."""
+        now_s = time.monotonic()
+        return sorted(self.regions, key=lambda name: max(now_s, self._down_until_s.get(name, now_s)))
 
     async def send_once(
         self, call: Call[Any], *, region: str | None = None, timeout_s: float | None = None
@@ -357,7 +343,7 @@ class Caller:
         try:
             return await fetch(
                 self.exchange,
-                self.health.addresses.values(),
+                self.addresses.values(),
                 url,
                 self.url(region or self.regions[0], "generate"),
                 timeout_s=self.timeouts.download_s if deadline_s is None else deadline_s,
@@ -396,9 +382,8 @@ class Caller:
         how: dict[str, Any] = {"timeout_s": self.timeouts.base_s, "max_bytes": self.bounds.listing_bytes}
         if secret:
             how["redactor"] = Redactor(*self.key_header.values(), *secret.values())
-        raw, _ = await persist(
+        raw, _ = await self.persist(
             lambda region: self.ask("GET", endpoint, region, headers, query=query, **how),
-            self.health,
             replace(self.patience, repeat_unknown=True),
         )
         try:
@@ -410,7 +395,7 @@ class Caller:
         """Return the address of an endpoint in a region; SettingsError where there is no such region."""
         if region not in self.regions:
             raise SettingsError(f"there is no region {region!r} here, only {', '.join(self.regions)}")
-        return URL(self.health.addresses[region] + by_name(endpoint).path)
+        return URL(self.addresses[region] + by_name(endpoint).path)
 
     def headers_of(self, call: Call[Any]) -> dict[str, str]:
         """Return the headers that a call is sent with."""

@@ -21,7 +21,7 @@ from typing import Any, Self
 import aiohttp
 from aiohttp import WSMsgType
 
-from speechframe.client.caller import Caller, persist
+from speechframe.client.caller import Caller
 from speechframe.client.calls import accepted
 from speechframe.client.exchange import CLOSE_S, Reply
 from speechframe.client.limits import MIB
@@ -35,7 +35,6 @@ from speechframe.errors import (
     StreamBroken,
     service_error,
 )
-from speechframe.spec.billing import billed_characters
 from speechframe.spec.check import FieldProblem, check
 from speechframe.spec.codes import CloseCode, ErrorCode, HttpErrorCode, Status
 from speechframe.spec.limits import LEAST_CONCURRENCY, REGIONS, Pool
@@ -252,7 +251,6 @@ class StreamContext:
         if not heard.text:
             heard.started_s = time.perf_counter()
         heard.text += text
-        heard.billed_characters += billed_characters(text)
         self._socket.contexts.send(self._number, text)
         self._socket.wake.set()
 
@@ -431,7 +429,7 @@ class _Socket:
             self.region = region
             return answer
 
-        connection, _ = await persist(attempt, caller.health, caller.patience)
+        connection, _ = await caller.persist(attempt)
         self.connection, self._is_doubted = connection, False
         self.contexts.connected()
         self._tasks[1:] = [asyncio.create_task(self._read(connection))]

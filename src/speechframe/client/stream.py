@@ -15,7 +15,7 @@ import numpy.typing as npt
 from speechframe.audio import codec
 from speechframe.audio.codec import AudioInfo, forced_shape
 from speechframe.audio.saving import PLAYABLE, save_audio
-from speechframe.client.caller import Caller, persist
+from speechframe.client.caller import Caller
 from speechframe.client.calls import Call
 from speechframe.client.exchange import CutOffError
 from speechframe.client.limits import Bounds
@@ -42,7 +42,6 @@ class Heard:
     channels: int
     region: str
     text: str = ""
-    billed_characters: int = 0
     trace_id: str | None = None
     warnings: list[str] = field(default_factory=list)
     attempts: int = 1
@@ -165,7 +164,7 @@ class StreamView:
             complete=heard.is_complete,
             bytes=len(heard.received),
             audio_seconds=info.audio_seconds,
-            billed_characters=heard.billed_characters,
+            billed_characters=billed_characters(heard.text),
             first_byte_ms=self.first_byte_ms,
             latency_ms=((heard.last_s or heard.started_s) - heard.started_s) * 1000,
             format=info.format,
@@ -331,13 +330,12 @@ def heard_of(asked: StreamRequest | SocketQuery, region: str, text: str = "") ->
     model = asked.model or (known.default_stream_model if known is not None else Model.FALCON_2)
     rate_hz = int(asked.sample_rate or default_sample_rate_hz(model))
     channel_type, rate_hz = forced_shape(asked.format, asked.channel_type, rate_hz)
-    return Heard(asked.format, rate_hz, channel_type.channels, region, text, billed_characters(text))
+    return Heard(asked.format, rate_hz, channel_type.channels, region, text)
 
 
 async def start(caller: Caller, call: Call[StreamRequest]) -> Stream:
     """Return a stream over HTTP (section 2.2) whose first audio is there; nothing is repeated after that."""
-    begun = persist(lambda region: _begin(caller, call, region), caller.health, caller.patience)
-    stream, attempts = await begun
+    stream, attempts = await caller.persist(lambda region: _begin(caller, call, region))
     stream.heard.attempts = attempts
     caller.opened.add(stream)
     return stream
