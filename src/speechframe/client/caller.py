@@ -150,11 +150,9 @@ class Caller:
         return f"Client(service={settings.identity()!r}, regions={self.regions!r})"
 
     async def __aenter__(self) -> Self:
-        """Return the client; connections are made when they are needed."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close the client."""
         await self.close()
 
     async def close(self) -> None:
@@ -182,11 +180,7 @@ class Caller:
     async def persist(
         self, send: Callable[[str], Awaitable[T]], patience: Patience | None = None
     ) -> tuple[T, int]:
-        """Return what `send` returns for a region, and the number of attempts that took.
-
-        After a 503, or a connection that failed before the request was sent, each other region is tried once
-        without a wait; then all begin anew, after a wait. The error of the last attempt is raised.
-        """
+        """Return what `send` returns for a region, and the number of attempts that took."""
         patience = patience or self.patience
         began_s, order, made, rounds = time.monotonic(), self._order(), 0, 0
         while True:
@@ -199,6 +193,7 @@ class Caller:
                 if not patience.allows(error):
                     raise
                 wait_s, words = 0.0, str(error)
+                # Then each other region is tried once without a wait, before all begin anew.
                 if elsewhere := isinstance(error, Unavailable) or not getattr(error, "sent", True):
                     self._down_until_s[region] = time.monotonic() + COOL_S
                     order = order[1:]
@@ -246,9 +241,8 @@ class Caller:
             answer = call.decode(raw, audio=audio)
         else:
             answer = await asyncio.to_thread(call.decode, raw, audio=audio)
-        if audio is None:
-            return answer
-        return replace(answer, latency_ms=(time.perf_counter() - began_s) * 1000)
+        spent_ms = (time.perf_counter() - began_s) * 1000
+        return answer if audio is None else replace(answer, latency_ms=spent_ms)
 
     def send_raw(
         self,

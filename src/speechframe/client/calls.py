@@ -129,10 +129,7 @@ class Call(Generic[R]):
 
 
 def generate_call(text: str, *, voice: str, model: str = "gen2", **given: Any) -> Call[GenerateRequest]:
-    """Return a checked call for speech (section 2.1); see :meth:`Client.generate`.
-
-    `stacklevel` says whose line a DeprecationWarning names, as in `warnings.warn`.
-    """
+    """Return a checked call for speech; a DeprecationWarning names the line of `stacklevel`."""
     given = {"text": text, "voice_id": voice, "model_version": model.upper(), "stacklevel": 2, **given}
     return _call("generate", GenerateRequest, encode_generate, **given)
 

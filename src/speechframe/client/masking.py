@@ -24,7 +24,6 @@ E = TypeVar("E", bound=SpeechframeError)
 
 # Characters. A shorter key may be a word that texts and names hold.
 _LEAST_IN_CONTENT = 8
-_MAX_LOCATION_CHARACTERS = 2000
 
 
 class Redactor:
@@ -85,7 +84,7 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes, redactor: Reda
     message = said.message
     if status // 100 == 3:  # noqa: PLR2004 - a redirect
         try:
-            host = URL(headers.get("Location", "")[:_MAX_LOCATION_CHARACTERS]).host or "another path"
+            host = URL(headers.get("Location", "")).host or "another path"
         except ValueError:
             host = "an address that cannot be read"
         host = one_line(host, MAX_MESSAGE_CHARACTERS, redactor.clean)

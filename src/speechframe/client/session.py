@@ -290,11 +290,18 @@ class StreamContext:
             if self._ended and socket.contexts.is_begun(self._number):
                 silent_s, self._left_s = silent_s + now_s - began_s, self._left_s - (now_s - began_s)
                 if self._left_s <= 0:
-                    socket.leave(self._number, "the turn was longer than any speech of its text")
-                elif silent_s >= (limit_s := socket.silence_s(self)) and not self._events:
-                    socket.leave(self._number, f"nothing came for {limit_s:g} s after the turn was ended")
+                    words = "the turn was longer than any speech of its text"
+                    socket.drop(self._number, words, by_service=True)
+                elif silent_s >= (limit_s := self.silence_s) and not self._events:
+                    words = f"nothing came for {limit_s:g} s after the turn was ended"
+                    socket.drop(self._number, words, by_service=True)
             began_s = now_s
         return self._events.popleft()
+
+    @property
+    def silence_s(self) -> float:
+        """How long the service may send nothing of it."""
+        return self._socket.caller.timeouts.attempt_s(len(self.heard.text))
 
     async def next_audio(self) -> bytes | None:
         """Return the next piece of audio; None when the turn is over."""
@@ -318,7 +325,7 @@ class StreamContext:
             try:
                 heard.add(event.audio, caller.bounds)
             except StreamBroken as error:
-                self._socket.leave(self._number, error)
+                self._socket.drop(self._number, error, by_service=True)
                 return
         elif isinstance(event, Retried):
             heard.attempts += 1
@@ -352,17 +359,9 @@ class _Socket:
         self.wake = asyncio.Event()  # something may be to be sent
         self._tasks = [asyncio.create_task(self._work())]
 
-    def silence_s(self, turn: StreamContext) -> float:
-        """Return how long the service may send nothing of a turn."""
-        return self.caller.timeouts.attempt_s(len(turn.heard.text))
-
-    def leave(self, number: int, error: BaseException | str) -> None:
-        """Fail a turn by the service's fault."""
-        self._is_doubted = True
-        self.drop(number, error)
-
-    def drop(self, number: int, error: BaseException | str) -> None:
-        """Fail a turn, unless it is over, and have it ended at the service."""
+    def drop(self, number: int, error: BaseException | str, *, by_service: bool = False) -> None:
+        """Fail a turn, unless it is over, and have it ended at the service, whose fault it may be."""
+        self._is_doubted |= by_service
         if (turn := self.turns.pop(number, None)) is not None:
             self.contexts.abandon(number)
             turn.failure = turn.heard.broken(error) if isinstance(error, str) else error
@@ -439,7 +438,8 @@ class _Socket:
         if not begun:
             self._heard_s = time.monotonic()
         # A doubted connection is left when it brings nothing, or no other turn needs it.
-        if self._is_doubted and self._is_silent_for(max(map(self.silence_s, begun), default=0.0)):
+        silence_s = max((turn.silence_s for turn in begun), default=0.0)
+        if self._is_doubted and time.monotonic() - self._heard_s >= silence_s:
             self._abort()
         for frame in self.contexts.frames(now_s=time.monotonic()):
             text = encode_frame(frame)
@@ -449,14 +449,11 @@ class _Socket:
                     await connection.send_str(text)
             except TimeoutError:
                 # A service that speaks may take its time: the frame is in the connection's buffer by now.
-                if self._is_silent_for(limit_s):
+                if time.monotonic() - self._heard_s >= limit_s:
                     self._abort()
             except (ConnectionError, aiohttp.ClientError):
                 # The reader finds that the connection is gone, and what that means for the turns.
                 return
-
-    def _is_silent_for(self, limit_s: float) -> bool:
-        return time.monotonic() - self._heard_s >= limit_s
 
     async def _read(self, connection: aiohttp.ClientWebSocketResponse) -> None:
         code, reason = None, ""
@@ -531,16 +528,9 @@ def pieces_of(pieces: Pieces) -> AsyncIterable[str]:
     """Return the pieces of a text; one that blocks for ever holds up nobody, nor the end of the program."""
     if isinstance(pieces, AsyncIterable):
         return pieces
-    if isinstance(pieces, str | list | tuple):
-        return _at_once([pieces] if isinstance(pieces, str) else pieces)
     if not isinstance(pieces, Iterable):
         raise TypeError(f"text is a str or an iterable of str, not {type(pieces).__name__}")
-    return _in_thread(iter(pieces))
-
-
-async def _at_once(pieces: Iterable[str]) -> AsyncGenerator[str, None]:
-    for piece in pieces:
-        yield piece
+    return _in_thread(iter([pieces] if isinstance(pieces, str) else pieces))
 
 
 async def _in_thread(iterator: Iterator[str]) -> AsyncGenerator[str, None]:

@@ -61,10 +61,7 @@ class Body:
         return len(self.form.head) + self.upload.size_bytes + len(self.form.tail)
 
     async def pieces(self, head: bytes) -> AsyncIterator[bytes]:
-        """Yield `head` and the form; AudioError in place of its end where the file has changed.
-
-        So the request stays incomplete, and no service carries it out.
-        """
+        """Yield `head` and the form, but never its end where the file has changed: then nothing is done."""
         clip, digest, size, held = self.upload, hashlib.sha256(), 0, head + self.form.head
         try:
             opened = await asyncio.to_thread(clip.path.open, "rb") if clip.path else io.BytesIO(clip.data)
