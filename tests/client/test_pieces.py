@@ -8,11 +8,11 @@ import time
 
 import pytest
 
-from speechframe.client.pieces import pieces_of
+from speechframe.client.session import pieces_of
 
 STUCK = """
 import asyncio, threading
-from speechframe.client.pieces import pieces_of
+from speechframe.client.session import pieces_of
 
 def stuck():
     yield "a"

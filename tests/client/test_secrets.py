@@ -66,6 +66,18 @@ async def test_no_failure_shows_the_key(odd, settings, call, key, name, caplog):
     assert_hidden(caplog.text, key)
 
 
+@pytest.mark.parametrize("name", FAILURES)
+async def test_no_failure_of_a_stream_shows_the_key(odd, settings, key, name):
+    text = f"no such key {key} ({quote(key)}), you sent api-key: {key}"
+    odd.script(FAILURES[name](odd, text, key), path="/v1/speech/stream")
+    async with Client(settings, patience=Patience(attempts=2, first_wait_s=0.001)) as client:
+
+        async def attempt():
+            await (await client.stream("Hello", voice="ivy")).read()
+
+        assert_hidden(everything_shown(await failure(attempt())), key)
+
+
 async def test_no_listing_failure_shows_key_or_token(odd, client, key):
     token, path = "tok-0123456789-abcdef", "/v1/speech/voices"
     for answer in (

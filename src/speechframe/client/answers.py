@@ -58,11 +58,7 @@ class Raw:
 
 
 def explained(error: BadAnswer, raw: Raw, load: Callable[[bytes], Any] | None = None) -> BadAnswer:
-    """Return the error of an answer that cannot be used, without secrets and with the answer's trace id.
-
-    A body that `load` does not take is described, since it may come from another kind of server. The same
-    error is returned, so that it may be raised where it was caught without being its own context.
-    """
+    """Return the error, without secrets and with the trace id; what `load` does not take is described."""
     # On a connection with an answer too many, each call would get the answer of the call before.
     raw.reply.drop()
     if error.remaining_characters is None:
@@ -133,8 +129,6 @@ def spoken_of(raw: Raw, audio: bytes | None, request: Any, clip_seconds: float |
     asked, rate_hz = forced_shape(request.format, request.channel_type, int(rate_hz))
     audio = said.audio if audio is None else audio
     found = _inspected(audio, request.format, rate_hz, asked.channels, clean)
-    if isinstance(found, str):
-        raise BadAnswer(found)
     channels = f"{found.channels} channel{'s' if found.channels > 1 else ''}"
     shape = (
         (request.format.value, found.format.value),
@@ -184,25 +178,23 @@ def _said(raw: Raw, request: Any, clip_seconds: float | None) -> Any:
     return Generated(audio, None, None, None, [], None)
 
 
-def _inspected(
-    data: bytes | None, format: Format, rate_hz: int, channels: int, clean: Clean
-) -> AudioInfo | str:
-    """Return what audio is, or why it cannot be used."""
+def _inspected(data: bytes | None, format: Format, rate_hz: int, channels: int, clean: Clean) -> AudioInfo:
+    """Return what audio is; BadAnswer says why it cannot be used."""
     if data is None:
-        return "the answer names a URL for its audio, which was not fetched"
+        raise BadAnswer("the answer names a URL for its audio, which was not fetched")
     # Some services wrap raw samples in a file with a header.
     raw: dict[str, Any] = {"format": format, "sample_rate_hz": rate_hz, "channels": channels}
     problem = ""
     for how in (raw, {}) if format in _RAW else ({},):
         try:
-            info = inspect(data, **how)
+            if (info := inspect(data, **how)).audio_seconds:
+                return info
+            problem = problem or "it holds no samples"
         except AudioError as error:
             problem = problem or str(error)
-        else:
-            return info if info.audio_seconds else "the audio cannot be read: it holds no samples"
     # An error's words show how the bytes begin.
     head = data[:_HEAD_BYTES].decode("latin-1")
-    return f"the audio cannot be read: {problem if clean(head) == head else 'it is text'}"
+    raise BadAnswer(f"the audio cannot be read: {problem if clean(head) == head else 'it is text'}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,19 +271,17 @@ def placed_warnings(
     warnings: Sequence[str], count: int
 ) -> tuple[list[str | None], list[list[str]], list[str]]:
     """Return the route of each text, the warnings of each text, and those of the call as a whole."""
-    routes: list[str | None] = [None] * count
-    of_texts: list[list[str]] = [[] for _ in range(count)]
+    routes: dict[int, str] = {}
+    of_texts: dict[int, list[str]] = {place: [] for place in range(count)}
     of_all = []
     for warning in warnings:
-        way, found = read_route(warning), _PLACES.fullmatch(warning)
+        found = _PLACES.fullmatch(warning)
+        if way := read_route(warning):
+            routes |= dict.fromkeys(way[1], way[0])
         # The places of any other warning are written as those of a route.
-        placed = way or (found and read_route(f"{ROUTE_WARNING}-; {found[2]}"))
-        if not placed:
-            of_all.append(warning)
-            continue
-        for place in [place for place in placed[1] if place < count]:
-            if way is not None:
-                routes[place] = way[0]
-            elif found is not None:
+        elif found and (placed := read_route(f"{ROUTE_WARNING}-; {found[2]}")):
+            for place in of_texts.keys() & placed[1]:
                 of_texts[place].append(found[1])
-    return routes, of_texts, of_all
+        else:
+            of_all.append(warning)
+    return [routes.get(place) for place in range(count)], list(of_texts.values()), of_all

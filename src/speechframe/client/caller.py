@@ -35,7 +35,7 @@ from speechframe.spec.endpoints import by_name
 from speechframe.wire.answers import decode_object, loaded
 from speechframe.wire.errors import trace_id_of
 
-__all__ = ["Caller", "Patience", "persist"]
+__all__ = ["Caller", "Patience"]
 
 T = TypeVar("T")
 
@@ -92,64 +92,13 @@ class Patience:
         return drawn_s if asked_s is None else asked_s + min(drawn_s, self.first_wait_s)
 
 
-class Regions:
-    """The addresses of a service by the names of regions, in order of preference, and which lately failed."""
-
-    def __init__(self, addresses: Mapping[str, str]) -> None:
-        self.addresses, self.names = dict(addresses), tuple(addresses)
-        self._down_until_s: dict[str, float] = {}
-
-    def order(self) -> list[str]:
-        """Return the names to try: by preference, those that are down last, the soonest back first."""
-        now_s = time.monotonic()
-        self._down_until_s = {name: until for name, until in self._down_until_s.items() if until > now_s}
-        return sorted(self.names, key=lambda name: self._down_until_s.get(name, 0.0))
-
-    def down(self, name: str, error: SpeechframeError) -> None:
-        """Note that a region cannot serve, for the time it asked for or 30 s, whichever is shorter."""
-        asked_s = getattr(error, "retry_after_s", None)
-        self._down_until_s[name] = time.monotonic() + min(COOL_S, COOL_S if asked_s is None else asked_s)
-
-    def up(self, name: str) -> None:
-        """Note that a region served."""
-        self._down_until_s.pop(name, None)
-
-
-async def persist(send: Callable[[str], Awaitable[T]], regions: Regions, patience: Patience) -> tuple[T, int]:
-    """Return what `send` returns for a region, and the number of attempts that took.
-
-    After a 503, or a connection that failed before the request was sent, each other region is tried once
-    without a wait; then all begin anew, after a wait. The error of the last attempt is raised.
-    """
-    began_s, order, made, rounds = time.monotonic(), regions.order(), 0, 0
-    while True:
-        region, made = order[0], made + 1
-        try:
-            value = await send(region)
-        except SpeechframeError as error:
-            if isinstance(error, ServiceError):
-                error.attempts = made
-            if not patience.allows(error):
-                raise
-            wait_s, words = 0.0, str(error)
-            if elsewhere := isinstance(error, Unavailable) or not getattr(error, "sent", True):
-                regions.down(region, error)
-                order = order[1:]
-            if not elsewhere or not order:
-                rounds += 1
-                order = order or regions.order()
-                wait_s = patience.wait_s(error, rounds)
-            if rounds >= patience.attempts or time.monotonic() + wait_s >= began_s + patience.patience_s:
-                raise
-        else:
-            regions.up(region)
-            return value, made
-        _log.info("attempt %d failed, again in %.2f s at %s: %s", made, wait_s, order[0], words)
-        await asyncio.sleep(wait_s)
-
-
 class Caller:
     """What a :class:`Client` is beside its endpoints; parameters and errors stand there."""
+
+    settings: Settings
+    """The settings in force."""
+    regions: tuple[str, ...]
+    """Names of the regions in order of preference; the global address usually stands last."""
 
     def __init__(
         self,
@@ -176,48 +125,35 @@ class Caller:
                 "a client needs an address and a key: set SPEECHFRAME_BASE_URL and SPEECHFRAME_API_KEY, or "
                 "pass base_url and api_key. speechframe.local_service() gives both without any account."
             )
-        self._settings = settings
+        self.settings, self.regions = settings, tuple(addresses)
         key = header_text(settings.api_key, "the api key")
         self.timeouts, self.bounds = timeouts or Timeouts(), bounds or Bounds()
         self.patience = patience or Patience()
         self.redactor = Redactor(key)
         self.key_header = {API_KEY_HEADER: key}
-        self.health = Regions(addresses)
+        self.addresses = addresses
+        self._down_until_s: dict[str, float] = {}  # regions that could not serve
         self.exchange = Exchange(
             connect_s=self.timeouts.connect_s,
             max_connections=max_connections,
             trust_env=settings.trust_env,
             ca_file=settings.ca_file,
         )
-        self._urls: dict[tuple[str, str], URL] = {}
         # What is closed with the client.
         self.opened: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def __repr__(self) -> str:
         """Return the service and its regions, never the key."""
-        settings = getattr(self, "_settings", None)
-        if settings is None:
-            # The making of the client failed: its repr stands in the traceback.
+        # The making of a client may have failed: its repr stands in the traceback.
+        if (settings := getattr(self, "settings", None)) is None:
             return "Client()"
-        return f"Client(service={settings.identity()!r}, regions={tuple(settings.addresses())!r})"
+        return f"Client(service={settings.identity()!r}, regions={self.regions!r})"
 
     async def __aenter__(self) -> Self:
-        """Return the client; connections are made when they are needed."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close the client."""
         await self.close()
-
-    @property
-    def regions(self) -> tuple[str, ...]:
-        """Names of the regions in order of preference; the global address usually stands last."""
-        return self.health.names
-
-    @property
-    def settings(self) -> Settings:
-        """The settings in force."""
-        return self._settings
 
     async def close(self) -> None:
         """Close every stream, session and connection; further calls raise RuntimeError."""
@@ -238,10 +174,42 @@ class Caller:
         SpeechframeError
             What the last attempt met, see :meth:`send_raw`; a :class:`ServiceError` counts its ``attempts``.
         """
-        answer, attempts = await persist(
-            lambda region: self.send_once(call, region=region), self.health, self.patience
-        )
+        answer, attempts = await self.persist(lambda region: self.send_once(call, region=region))
         return answer if attempts == 1 else replace(answer, attempts=attempts)
+
+    async def persist(
+        self, send: Callable[[str], Awaitable[T]], patience: Patience | None = None
+    ) -> tuple[T, int]:
+        """Return what `send` returns for a region, and the number of attempts that took."""
+        patience = patience or self.patience
+        began_s, order, made, rounds = time.monotonic(), self._order(), 0, 0
+        while True:
+            region, made = order[0], made + 1
+            try:
+                return await send(region), made
+            except SpeechframeError as error:
+                if isinstance(error, ServiceError):
+                    error.attempts = made
+                if not patience.allows(error):
+                    raise
+                wait_s, words = 0.0, str(error)
+                # Then each other region is tried once without a wait, before all begin anew.
+                if elsewhere := isinstance(error, Unavailable) or not getattr(error, "sent", True):
+                    self._down_until_s[region] = time.monotonic() + COOL_S
+                    order = order[1:]
+                if not elsewhere or not order:
+                    rounds += 1
+                    order = order or self._order()
+                    wait_s = patience.wait_s(error, rounds)
+                if rounds >= patience.attempts or time.monotonic() + wait_s >= began_s + patience.patience_s:
+                    raise
+            _log.info("attempt %d failed, again in %.2f s at %s: %s", made, wait_s, order[0], words)
+            await asyncio.sleep(wait_s)
+
+    def _order(self) -> list[str]:
+        """Return the regions by preference, those that are down last, the soonest back first."""
+        now_s = time.monotonic()
+        return sorted(self.regions, key=lambda name: max(now_s, self._down_until_s.get(name, now_s)))
 
     async def send_once(
         self, call: Call[Any], *, region: str | None = None, timeout_s: float | None = None
@@ -273,9 +241,8 @@ class Caller:
             answer = call.decode(raw, audio=audio)
         else:
             answer = await asyncio.to_thread(call.decode, raw, audio=audio)
-        if audio is None:
-            return answer
-        return replace(answer, latency_ms=(time.perf_counter() - began_s) * 1000)
+        spent_ms = (time.perf_counter() - began_s) * 1000
+        return answer if audio is None else replace(answer, latency_ms=spent_ms)
 
     def send_raw(
         self,
@@ -288,14 +255,8 @@ class Caller:
     ) -> Awaitable[Raw]:
         """Await the answer to one attempt as it came: :meth:`Call.decode` reads it.
 
-        Parameters
-        ----------
-        region
-            One of :attr:`regions`; the first by default.
-        deadline_s, max_bytes
-            Limit in seconds and the largest answer, instead of :class:`Timeouts` and :class:`Bounds`.
-        admit
-            Awaited before so many more bytes of the answer are read.
+        `deadline_s` and `max_bytes` stand in for :class:`Timeouts` and :class:`Bounds`; `admit` is awaited
+        before so many more bytes of the answer are read.
 
         Raises
         ------
@@ -331,10 +292,9 @@ class Caller:
         redactor: Redactor | None = None,
         **how: Any,
     ) -> Raw:
-        """Return a good answer to one request; any other is an error without secrets.
+        """Return a good answer to one request, with no key in what may be written down of it.
 
-        Its headers hold no key, nor does a body without audio, which may be written down. `how` are further
-        arguments of :meth:`Exchange.ask`.
+        Any other answer is an error without secrets. `how` are further arguments of :meth:`Exchange.ask`.
         """
         began_s, redactor, url = time.perf_counter(), redactor or self.redactor, self.url(region, endpoint)
         how["max_error_bytes"] = self.bounds.error_bytes
@@ -344,7 +304,8 @@ class Caller:
             if reply.ok:
                 body, masked = reply.body, redactor.clean_headers(reply.headers)
                 if endpoint != "stream" and not holds_audio(body):
-                    body = redactor.content.clean_bytes(body)
+                    text = body.decode("utf-8", "surrogateescape")
+                    body = redactor.content.clean(text).encode("utf-8", "surrogateescape")
                 spent_ms = (time.perf_counter() - began_s) * 1000
                 return Raw(body, masked, trace_id_of(masked), spent_ms, region, redactor, reply)
             error: SpeechframeError = refusal(reply.status, reply.headers, reply.body, redactor)
@@ -364,18 +325,9 @@ class Caller:
         admit: Admit | None = None,
         region: str | None = None,
     ) -> bytes:
-        """Return audio that an answer named a URL of, without sending the key anywhere.
+        """Return audio that an answer named a URL of, or a path of the `region` that answered.
 
-        What may pass (a dropped connection, a 5xx) is tried again within the time limit.
-
-        Parameters
-        ----------
-        url
-            The address; a path is one of the service, in the `region` that answered.
-        deadline_s, max_bytes
-            Limits; ``Timeouts.download_s`` and ``Bounds.download_bytes`` by default.
-        admit
-            Awaited before so many more bytes are read.
+        What may pass is tried again within the time limit; limits and `admit` are as of :meth:`send_raw`.
 
         Raises
         ------
@@ -385,7 +337,7 @@ class Caller:
         try:
             return await fetch(
                 self.exchange,
-                self.health.addresses.values(),
+                self.addresses.values(),
                 url,
                 self.url(region or self.regions[0], "generate"),
                 timeout_s=self.timeouts.download_s if deadline_s is None else deadline_s,
@@ -400,8 +352,8 @@ class Caller:
         try:
             page = await self.get("limits", decode_object)
         except ServiceError as error:
-            # What a service answers to an address it does not have is its own business: 404, 403, 302 ...
-            # Only the code tells that a 403 is about the key.
+            # A service may answer anything for an address it does not have; only the code of a 403 tells that
+            # it is about the key.
             if error.retryable or error.code == HttpErrorCode.INVALID_KEY:
                 raise
             return None
@@ -424,9 +376,8 @@ class Caller:
         how: dict[str, Any] = {"timeout_s": self.timeouts.base_s, "max_bytes": self.bounds.listing_bytes}
         if secret:
             how["redactor"] = Redactor(*self.key_header.values(), *secret.values())
-        raw, _ = await persist(
+        raw, _ = await self.persist(
             lambda region: self.ask("GET", endpoint, region, headers, query=query, **how),
-            self.health,
             replace(self.patience, repeat_unknown=True),
         )
         try:
@@ -438,9 +389,7 @@ class Caller:
         """Return the address of an endpoint in a region; SettingsError where there is no such region."""
         if region not in self.regions:
             raise SettingsError(f"there is no region {region!r} here, only {', '.join(self.regions)}")
-        if (region, endpoint) not in self._urls:
-            self._urls[region, endpoint] = URL(self.health.addresses[region] + by_name(endpoint).path)
-        return self._urls[region, endpoint]
+        return URL(self.addresses[region] + by_name(endpoint).path)
 
     def headers_of(self, call: Call[Any]) -> dict[str, str]:
         """Return the headers that a call is sent with."""

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Generic, TypeVar
 
 from speechframe.client.answers import Raw, explained, spoken_of, translated_of
@@ -12,7 +12,7 @@ from speechframe.errors import AudioError, BadAnswer, InvalidRows
 from speechframe.spec import locales
 from speechframe.spec._model import DocumentModel
 from speechframe.spec.changer import ConvertRequest
-from speechframe.spec.check import Checked, check
+from speechframe.spec.check import Checked, FieldProblem, check
 from speechframe.spec.chosen import MAX_IDEMPOTENCY_CHARACTERS
 from speechframe.spec.deprecation import warn_deprecated
 from speechframe.spec.speech import GenerateRequest, StreamRequest
@@ -129,10 +129,7 @@ class Call(Generic[R]):
 
 
 def generate_call(text: str, *, voice: str, model: str = "gen2", **given: Any) -> Call[GenerateRequest]:
-    """Return a checked call for speech (section 2.1); see :meth:`Client.generate`.
-
-    `stacklevel` says whose line a DeprecationWarning names, as in `warnings.warn`.
-    """
+    """Return a checked call for speech; a DeprecationWarning names the line of `stacklevel`."""
     given = {"text": text, "voice_id": voice, "model_version": model.upper(), "stacklevel": 2, **given}
     return _call("generate", GenerateRequest, encode_generate, **given)
 
@@ -165,22 +162,14 @@ def change_call(audio: Any, *, voice: str, locale: str | None = None, **given: A
 def translate_call(
     texts: Any, *, target: str, source: str | None = None, idempotency_key: str | None = None
 ) -> Call[TranslateRequest]:
-    """Return a checked call of the translation; see :meth:`Client.translate`.
-
-    Examples
-    --------
-    >>> translate_call(["Hello"], target="fr_fr").body
-    b'{"targetLanguage":"fr-FR","texts":["Hello"]}'
-    """
-    problems: list[dict[str, Any]] = []
+    """Return a checked call of the translation; see :meth:`Client.translate`."""
     fields: dict[str, Any] = {"texts": [texts] if isinstance(texts, str) else list(texts)}
     for name, tag in (("target_language", target), ("source_language", source)):
         try:
             fields[name] = None if tag is None and name == "source_language" else locales.normalise(tag or "")
         except (ValueError, AttributeError) as error:
-            problems.append({"field": name, "problem": str(error), "value": str(tag)[:80], "allowed": ""})
-    if problems:
-        raise InvalidRows(problems)
+            line = {"field": name, "problem": str(error), "value": str(tag)[:80], "allowed": ""}
+            raise InvalidRows([line]) from None
     return _call("translate", TranslateRequest, encode_translate, idempotency_key=idempotency_key, **fields)
 
 
@@ -205,15 +194,9 @@ def _call(
 def accepted(checked: Checked[R], model: type[R]) -> R:
     """Return the request that a check found right; InvalidRows has every problem, unknown fields too."""
     known = ", ".join(name for name in model.model_fields if name not in _OTHER_NAMES)
-    problems = [
-        {"field": p.field, "problem": p.problem, "value": p.value, "allowed": p.allowed}
-        for p in checked.problems
-    ] + [
-        {"field": name, "problem": "is no field of a request", "value": "", "allowed": known}
-        for name in checked.unknown
-    ]
-    if problems or checked.value is None:
-        raise InvalidRows(problems)
+    unknown = [FieldProblem(name, "is no field of a request", "", known) for name in checked.unknown]
+    if checked.problems or unknown or checked.value is None:
+        raise InvalidRows([asdict(problem) for problem in (*checked.problems, *unknown)])
     return checked.value
 
 

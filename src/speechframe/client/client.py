@@ -10,13 +10,14 @@ from pydantic import SecretStr
 from speechframe.client.answers import Spoken, Translated
 from speechframe.client.caller import Caller
 from speechframe.client.calls import change_call, generate_call, stream_call, translate_call
-from speechframe.client.session import ContextSlots, StreamSession
+from speechframe.client.session import StreamSession
 from speechframe.client.stream import Stream, start
 from speechframe.settings.hidden import header_text, hidden_key
 from speechframe.spec.auth import AuthToken
 from speechframe.spec.chosen import TOKEN_HEADER
 from speechframe.spec.speech import Voice
 from speechframe.wire.bodies import decode_token, decode_voices
+from speechframe.wire.turns import Slots
 
 __all__ = ["AudioLike", "Client"]
 
@@ -59,8 +60,8 @@ class Client(Caller):
 
     _takes_source: bool | None = None
     """Whether the service takes the language of texts to translate; None until it was asked."""
-    _slots: ContextSlots | None = None
-    """The turns that are active in all sessions, from the first session on."""
+    _slots: Slots | None = None
+    """The turns that are active in all sessions, from the first session on; a cap of 0 is not known yet."""
 
     async def generate(
         self,
@@ -153,7 +154,7 @@ class Client(Caller):
         ...     async for chunk in session.speak(tokens):
         ...         player.write(chunk)
         """
-        slots = self._slots = self._slots or ContextSlots()
+        slots = self._slots = self._slots or Slots(0)
         session = StreamSession(self, slots, {"voice_id": voice, **fields})
         if max_contexts is not None:
             if max_contexts < 1:

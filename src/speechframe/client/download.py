@@ -3,11 +3,9 @@
 The rule, for the URL and for every redirect on the way:
 
 - the key never goes along, to no host;
-- https may go anywhere but to this machine, unless the service itself is on this machine;
-- plain http may go only to the service's own host, and only where the service itself is spoken to in plain
-  http, so that https is never undone;
-- an address of a private network may be asked only where the service itself has such an address, and one of
-  the link (where cloud machines ask for their own secrets) never;
+- the service's own host may be asked, in plain http only where the service itself is spoken to in plain http,
+  so that https is never undone;
+- any other host needs https, and is neither on this machine nor in a private network;
 - nothing but http(s), no user name in the address, at most 5 redirects.
 
 ``localhost``, ``127.0.0.1`` and ``::1`` are one host; ``127.0.0.2`` is another.
@@ -17,11 +15,11 @@ import asyncio
 import re
 import time
 from collections.abc import Collection
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import ip_address
 
 from yarl import URL
 
-from speechframe._addresses import is_public, written_inside
+from speechframe._addresses import is_public
 from speechframe.client.exchange import Admit, CutOffError, Exchange, Reply
 from speechframe.errors import BadAnswer, ConnectionFailed
 from speechframe.spec.codes import Status
@@ -39,7 +37,6 @@ _MAX_ERROR_BYTES = 64 * 1024
 _WHOLE = frozenset({200, 203})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _HEADERS = {"Accept": "*/*", "Accept-Encoding": "identity"}
-_HERE, _LINK, _PRIVATE, _PUBLIC = "here", "link", "private", "public"
 _ONE_MACHINE = frozenset({"localhost", "127.0.0.1", "::1"})
 _NUMBER = r"(?:0x[0-9a-f]*|[0-9]+)"
 # The C library reads 2130706433, 0x7f.1 and 0177.1 as addresses too.
@@ -120,25 +117,23 @@ def _checked(address: str, base: URL, service: Collection[str]) -> URL:
 
 def _forbidden(url: URL, service: Collection[str]) -> str | None:
     """Return what is wrong with a URL; None where it may be fetched."""
-    host, own = _bare(url), [URL(address) for address in service]
-    if url.scheme not in {"http", "https"} or not host:
-        return " is neither http nor https"
-    if len(host) > _MAX_HOST_CHARACTERS:
-        return " has a host with a name that is too long"
+    host = _bare(url)
+    if url.scheme not in {"http", "https"} or not 0 < len(host) <= _MAX_HOST_CHARACTERS:
+        return " is neither http nor https at a host"
     if url.user is not None or url.password is not None:
         return f" at {host} holds a user name"
-    if _DISGUISED.fullmatch(host) and _address_of(host) is None:
-        return f" {host} is a number and no host"
-    plain = {_bare(each) for each in own if each.scheme == "http"}
-    is_plain_host = host in (plain if plain.isdisjoint(_ONE_MACHINE) else plain | _ONE_MACHINE)
-    if url.scheme == "http" and not is_plain_host:
-        return f" is at {host} behind plain http, and that is not the service's own host"
-    place, own_places = _place(host), {_place(_bare(each)) for each in own}
-    if place == _HERE and _HERE not in own_places:
-        return " points to this machine, and the service is elsewhere"
-    is_near = place == _PRIVATE and not own_places.isdisjoint({_PRIVATE, _LINK})
-    if place in {_PRIVATE, _LINK} and not is_plain_host and not is_near:
-        return f" {host} is in a private network, and the service is not"
+    try:
+        is_inside = not is_public(ip_address(host.partition("%")[0]))
+    except ValueError:
+        if _DISGUISED.fullmatch(host):
+            return f" {host} is a number and no host"
+        is_inside = host == "localhost" or host.endswith(".localhost")
+    own = {_bare(each) for each in map(URL, service) if url.scheme in {"https", each.scheme}}
+    if host not in (own if own.isdisjoint(_ONE_MACHINE) else own | _ONE_MACHINE):
+        if url.scheme == "http":
+            return f" is at {host} behind plain http, and that is not the service's own host"
+        if is_inside:
+            return f" {host} is on this machine or in a private network, and is not the service's own host"
     return None if url.port else " is no URL"
 
 
@@ -146,24 +141,3 @@ def _bare(url: URL) -> str:
     """Return a host as it goes onto the wire, in lower case and without a final dot."""
     # Letters of other scripts may become digits on the way.
     return (url.raw_host or "").lower().rstrip(".")
-
-
-def _place(host: str) -> str:
-    """Return where a host is; of a name other than localhost that is not known."""
-    address = _address_of(host)
-    if address is None:
-        return _HERE if host == "localhost" or host.endswith(".localhost") else _PUBLIC
-    if address.is_loopback or address.is_unspecified:
-        return _HERE
-    if is_public(address):
-        return _PUBLIC
-    return _LINK if address.is_link_local else _PRIVATE
-
-
-def _address_of(host: str) -> IPv4Address | IPv6Address | None:
-    """Return the address that a host is, the inner one where IPv6 wraps IPv4; None for a name."""
-    try:
-        address = ip_address(host.partition("%")[0])
-    except ValueError:
-        return None
-    return written_inside(address) or address

@@ -2,17 +2,21 @@
 
 import html
 import re
-import sys
 from collections.abc import Mapping
 from typing import TypeVar
-from urllib.parse import unquote
 
 from multidict import CIMultiDict
 from yarl import URL
 
 from speechframe.errors import BadAnswer, ServiceError, SpeechframeError, service_error
 from speechframe.settings.hidden import MASK, Hidden
-from speechframe.wire.errors import MAX_TRACE_CHARACTERS, decode_error, one_line, retry_after_s
+from speechframe.wire.errors import (
+    MAX_MESSAGE_CHARACTERS,
+    MAX_TRACE_CHARACTERS,
+    decode_error,
+    one_line,
+    retry_after_s,
+)
 
 __all__ = ["Redactor", "refusal", "without_secrets"]
 
@@ -20,8 +24,6 @@ E = TypeVar("E", bound=SpeechframeError)
 
 # Characters. A shorter key may be a word that texts and names hold.
 _LEAST_IN_CONTENT = 8
-_MAX_LOCATION_CHARACTERS = 2000
-_MAX_HOST_CHARACTERS = 253
 
 
 class Redactor:
@@ -30,17 +32,11 @@ class Redactor:
     A secret is found in any case, and with any of its characters escaped as in JSON, URLs or HTML. Text has
     to be masked before it is shortened, because half a secret is not found. `content` is the redactor of
     words and names, which leaves a secret as short as a word in.
-
-    Examples
-    --------
-    >>> Redactor("se/cret").clean("no such key: se%2Fcret")
-    'no such key: ***'
     """
 
     def __init__(self, *secrets: str) -> None:
         long = [secret for secret in secrets if len(secret) >= _LEAST_IN_CONTENT]
         self.content = self if len(long) == len(secrets) else Redactor(*long)
-        self._shortest = min(map(len, secrets), default=sys.maxsize)
         self._folded = [Hidden(secret.casefold()) for secret in secrets]
         # Longest first: a short secret may be a part of a long one.
         patterns = map(_pattern, sorted(secrets, key=len, reverse=True))
@@ -49,10 +45,10 @@ class Redactor:
 
     def clean(self, text: str) -> str:
         """Return `text` with every spelling of every secret masked; usually the text itself."""
-        # No spelling of a secret is shorter than the secret itself, and only with these characters is it
-        # another text: the pattern takes forty times as long as looking for them.
-        if len(text) < self._shortest:
+        if not self._folded:
             return text
+        # Only with these characters is a spelling another text than the secret: the pattern takes forty times
+        # as long as looking for them.
         if any(map(text.__contains__, "\\%&")) or any(map(text.casefold().__contains__, self._folded)):
             return self._mask(MASK, text)
         return text
@@ -64,23 +60,12 @@ class Redactor:
             return words
         return [(self.clean(word), start_ms, end_ms) for word, start_ms, end_ms in words]
 
-    def clean_bytes(self, body: bytes) -> bytes:
-        """Return UTF-8 text with every secret masked."""
-        text = body.decode("utf-8", "surrogateescape")
-        cleaned = self.clean(text)
-        return body if cleaned is text else cleaned.encode("utf-8", "surrogateescape")
-
     def clean_headers(self, headers: Mapping[str, str]) -> Mapping[str, str]:
-        """Return headers with every secret masked, also where it is percent-encoded once more."""
+        """Return headers with every secret masked; usually the headers themselves, after one look."""
         joined = "\n".join(headers.values())
-        if "%" not in joined and self.clean(joined) is joined:
+        if self.clean(joined) is joined:
             return headers
-        masked: CIMultiDict[str] = CIMultiDict()
-        for name, value in headers.items():
-            plain = unquote(value)
-            hidden = self.clean(plain)
-            masked.add(name, self.clean(value) if hidden == plain else hidden)
-        return masked
+        return CIMultiDict((name, self.clean(value)) for name, value in headers.items())
 
 
 def _pattern(secret: str) -> Hidden:
@@ -99,14 +84,10 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes, redactor: Reda
     message = said.message
     if status // 100 == 3:  # noqa: PLR2004 - a redirect
         try:
-            host = URL(headers.get("Location", "")[:_MAX_LOCATION_CHARACTERS]).host or "another path"
+            host = URL(headers.get("Location", "")).host or "another path"
         except ValueError:
-            host = ""
-        host = (
-            redactor.clean(host)
-            if 0 < len(host) <= _MAX_HOST_CHARACTERS
-            else "an address that cannot be read"
-        )
+            host = "an address that cannot be read"
+        host = one_line(host, MAX_MESSAGE_CHARACTERS, redactor.clean)
         message = f"the service redirects to {host}; that is not followed. Set base_url to the final address."
     return service_error(
         message,

@@ -8,22 +8,24 @@ if its connection were lost.
 import asyncio
 import contextlib
 import logging
+import threading
 import time
-import weakref
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from contextvars import copy_context
 from dataclasses import asdict
+from queue import SimpleQueue
 from typing import Any, Self
 
 import aiohttp
 from aiohttp import WSMsgType
 
-from speechframe.client.caller import Caller, persist
+from speechframe.client.caller import Caller
 from speechframe.client.calls import accepted
 from speechframe.client.exchange import CLOSE_S, Reply
 from speechframe.client.limits import MIB
 from speechframe.client.masking import refusal
-from speechframe.client.pieces import Pieces, pieces_of
 from speechframe.client.stream import Heard, Stream, heard_of
 from speechframe.errors import (
     ConnectionFailed,
@@ -33,7 +35,6 @@ from speechframe.errors import (
     StreamBroken,
     service_error,
 )
-from speechframe.spec.billing import billed_characters
 from speechframe.spec.check import FieldProblem, check
 from speechframe.spec.codes import CloseCode, ErrorCode, HttpErrorCode, Status
 from speechframe.spec.limits import LEAST_CONCURRENCY, REGIONS, Pool
@@ -45,15 +46,16 @@ from speechframe.wire.events import Audio, Ended, Event, Failed, Odd, Retried, W
 from speechframe.wire.frames import encode_frame
 from speechframe.wire.turns import Slots
 
-__all__ = ["ContextSlots", "StreamContext", "StreamSession"]
+__all__ = ["Pieces", "StreamContext", "StreamSession", "pieces_of"]
+
+Pieces = str | Iterable[str] | AsyncIterable[str]
+"""One text, or an iterable of pieces of one: a list, a generator, an async generator."""
 
 # More than a sentence of audio in one frame.
 MAX_MESSAGE_BYTES = 32 * MIB
-# Audio of a socket that its listeners have not taken yet, beyond which it is read only for those who wait.
-MOST_WAITING_BYTES = 16 * MIB
-# What a piece of audio takes in memory beside its bytes: some services send a sample at a time.
-_EVENT_BYTES = 64
 _TICK_S = 0.05
+# The end of an iterator: StopIteration cannot come out of a thread.
+_END: Any = object()
 # The fields of a turn, by the message that they go in.
 _FIELDS: dict[Any, list[str]] = {
     SocketQuery: [name for name in SocketQuery.model_fields if name != "api_key"],
@@ -68,23 +70,6 @@ _STATUSES: dict[str, Status] = {
 }
 
 _log = logging.getLogger("speechframe")
-
-
-class ContextSlots(Slots):
-    """The contexts that are active with a client's key, over all of its sockets; a cap of 0 is not known yet.
-
-    `waiting` are set when a slot is free: by each its socket looks what it can send.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(0)
-        self.waiting: weakref.WeakSet[asyncio.Event] = weakref.WeakSet()
-
-    def free(self) -> None:
-        """Give a slot back."""
-        super().free()
-        for wake in self.waiting:
-            wake.set()
 
 
 class StreamSession:
@@ -104,7 +89,7 @@ class StreamSession:
     ...         player.write(chunk)
     """
 
-    def __init__(self, caller: Caller, slots: ContextSlots, fields: Mapping[str, Any]) -> None:
+    def __init__(self, caller: Caller, slots: Slots, fields: Mapping[str, Any]) -> None:
         self._caller, self._slots, self._fields = caller, slots, dict(fields)
         self._sockets: dict[tuple[tuple[str, str], ...], _Socket] = {}
         self._closed = False
@@ -233,8 +218,6 @@ class StreamContext:
         self._socket, self._number, self.heard = socket, number, heard
         self.failure: BaseException | None = None
         self.changed = asyncio.Event()
-        self.waiting_bytes = 0  # of audio that the listener has not taken yet
-        self.is_awaited = False  # by a listener who has taken all that came
         self._events: deque[Event] = deque()
         self._told: Counter[type[Event]] = Counter()
         self._left_s = 0.0
@@ -268,7 +251,6 @@ class StreamContext:
         if not heard.text:
             heard.started_s = time.perf_counter()
         heard.text += text
-        heard.billed_characters += billed_characters(text)
         self._socket.contexts.send(self._number, text)
         self._socket.wake.set()
 
@@ -298,35 +280,28 @@ class StreamContext:
                 raise self.failure
             if self._number not in socket.turns:
                 return None
-            await self._wait()
+            self.changed.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_TICK_S):
+                    await self.changed.wait()
             now_s = time.monotonic()
             # Only the service has a time limit, and only while it is waited for: not the writer, not other
             # turns that hold the slots, and not a player.
             if self._ended and socket.contexts.is_begun(self._number):
                 silent_s, self._left_s = silent_s + now_s - began_s, self._left_s - (now_s - began_s)
                 if self._left_s <= 0:
-                    socket.leave(self._number, "the turn was longer than any speech of its text")
-                elif silent_s >= (limit_s := socket.silence_s(self)) and not self._events:
-                    socket.leave(self._number, f"nothing came for {limit_s:g} s after the turn was ended")
+                    words = "the turn was longer than any speech of its text"
+                    socket.drop(self._number, words, by_service=True)
+                elif silent_s >= (limit_s := self.silence_s) and not self._events:
+                    words = f"nothing came for {limit_s:g} s after the turn was ended"
+                    socket.drop(self._number, words, by_service=True)
             began_s = now_s
-        event = self._events.popleft()
-        if isinstance(event, Audio):
-            self.waiting_bytes -= len(event.audio) + _EVENT_BYTES
-            socket.room.set()
-        return event
+        return self._events.popleft()
 
-    async def _wait(self) -> None:
-        """Wait for something to happen, for a moment."""
-        self.changed.clear()
-        self.is_awaited = True
-        self._socket.room.set()
-        try:
-            async with asyncio.timeout(_TICK_S):
-                await self.changed.wait()
-        except TimeoutError:
-            pass
-        finally:
-            self.is_awaited = False
+    @property
+    def silence_s(self) -> float:
+        """How long the service may send nothing of it."""
+        return self._socket.caller.timeouts.attempt_s(len(self.heard.text))
 
     async def next_audio(self) -> bytes | None:
         """Return the next piece of audio; None when the turn is over."""
@@ -350,9 +325,8 @@ class StreamContext:
             try:
                 heard.add(event.audio, caller.bounds)
             except StreamBroken as error:
-                self._socket.leave(self._number, error)
+                self._socket.drop(self._number, error, by_service=True)
                 return
-            self.waiting_bytes += len(event.audio) + _EVENT_BYTES
         elif isinstance(event, Retried):
             heard.attempts += 1
             self._left_s = caller.timeouts.speech_s(heard.text)
@@ -369,7 +343,7 @@ class StreamContext:
 class _Socket:
     """A WebSocket of one shape of audio: made when there is text to send, and again after it was closed."""
 
-    def __init__(self, caller: Caller, slots: ContextSlots, query: Mapping[str, str]) -> None:
+    def __init__(self, caller: Caller, slots: Slots, query: Mapping[str, str]) -> None:
         self.caller, self.region, self._query = caller, caller.regions[0], query
         self.contexts = ClientContexts(
             slots,
@@ -379,30 +353,19 @@ class _Socket:
         )
         self.turns: dict[int, StreamContext] = {}  # those that are not over
         self.connection: aiohttp.ClientWebSocketResponse | None = None
-        self.room = asyncio.Event()  # a listener has taken audio, or waits for more
         self._heard_s = 0.0  # when something came last, or when there was nothing to wait for
         self._is_doubted = False  # the service has failed a turn on this connection
         self._logged: set[str] = set()
         self.wake = asyncio.Event()  # something may be to be sent
         self._tasks = [asyncio.create_task(self._work())]
-        slots.waiting.add(self.wake)
 
-    def silence_s(self, turn: StreamContext) -> float:
-        """Return how long the service may send nothing of a turn."""
-        return self.caller.timeouts.attempt_s(len(turn.heard.text))
-
-    def leave(self, number: int, error: BaseException | str) -> None:
-        """Fail a turn by the service's fault."""
-        self._is_doubted = True
-        self.drop(number, error)
-
-    def drop(self, number: int, error: BaseException | str) -> None:
-        """Fail a turn, unless it is over, and have it ended at the service."""
+    def drop(self, number: int, error: BaseException | str, *, by_service: bool = False) -> None:
+        """Fail a turn, unless it is over, and have it ended at the service, whose fault it may be."""
+        self._is_doubted |= by_service
         if (turn := self.turns.pop(number, None)) is not None:
             self.contexts.abandon(number)
             turn.failure = turn.heard.broken(error) if isinstance(error, str) else error
             turn.changed.set()
-            self.room.set()
             self.wake.set()
 
     def deliver(self, events: Iterable[Event], denied: SpeechframeError | None = None) -> None:
@@ -445,11 +408,9 @@ class _Socket:
             except Exception as error:  # noqa: BLE001 - whatever it is, those who wait are to know
                 for number in list(self.turns):
                     self.drop(number, error)
-            due_s = self.contexts.due_s
-            # What is due and cannot be sent waits for a slot, which wakes us.
-            limit_s = None if due_s is None else max(_TICK_S, due_s - time.monotonic())
+            # Nothing tells when a turn of another socket gives its slot back.
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(limit_s):
+                async with asyncio.timeout(_TICK_S if self.turns else None):
                     await self.wake.wait()
 
     async def _connect(self) -> None:
@@ -467,7 +428,7 @@ class _Socket:
             self.region = region
             return answer
 
-        connection, _ = await persist(attempt, caller.health, caller.patience)
+        connection, _ = await caller.persist(attempt)
         self.connection, self._is_doubted = connection, False
         self.contexts.connected()
         self._tasks[1:] = [asyncio.create_task(self._read(connection))]
@@ -477,7 +438,8 @@ class _Socket:
         if not begun:
             self._heard_s = time.monotonic()
         # A doubted connection is left when it brings nothing, or no other turn needs it.
-        if self._is_doubted and self._is_silent_for(max(map(self.silence_s, begun), default=0.0)):
+        silence_s = max((turn.silence_s for turn in begun), default=0.0)
+        if self._is_doubted and time.monotonic() - self._heard_s >= silence_s:
             self._abort()
         for frame in self.contexts.frames(now_s=time.monotonic()):
             text = encode_frame(frame)
@@ -486,24 +448,12 @@ class _Socket:
                 async with asyncio.timeout(limit_s):
                     await connection.send_str(text)
             except TimeoutError:
-                # A service that speaks, or whose audio is not read here, may take its time: the frame is in
-                # the connection's buffer by now.
-                if self._is_silent_for(limit_s):
+                # A service that speaks may take its time: the frame is in the connection's buffer by now.
+                if time.monotonic() - self._heard_s >= limit_s:
                     self._abort()
             except (ConnectionError, aiohttp.ClientError):
                 # The reader finds that the connection is gone, and what that means for the turns.
                 return
-
-    def _is_silent_for(self, limit_s: float) -> bool:
-        return not self._is_full and time.monotonic() - self._heard_s >= limit_s
-
-    @property
-    def _is_full(self) -> bool:
-        """Whether much audio waits to be taken, and no listener waits for what comes behind it."""
-        turns = self.turns.values()
-        return sum(turn.waiting_bytes for turn in turns) > MOST_WAITING_BYTES and not any(
-            turn.is_awaited for turn in turns
-        )
 
     async def _read(self, connection: aiohttp.ClientWebSocketResponse) -> None:
         code, reason = None, ""
@@ -513,11 +463,6 @@ class _Socket:
                     return
                 self._heard_s = time.monotonic()
                 self.deliver(self.contexts.receive(message.data, now_s=self._heard_s))
-                # Audio that nobody takes stays with the service, so that it does not fill the memory.
-                while self._is_full:
-                    self.room.clear()
-                    await self.room.wait()
-                    self._heard_s = time.monotonic()
             if message.type is WSMsgType.CLOSE:
                 # aiohttp would say 1000 also of a connection that just ended.
                 code, reason = message.data or None, message.extra or ""
@@ -540,7 +485,7 @@ class _Socket:
             words = one_line(reason, MAX_MESSAGE_CHARACTERS, self.caller.redactor.clean)
             denied = PermissionDenied(words or CloseCode.POLICY_VIOLATION.cause, status=Status.FORBIDDEN)
         # Nobody wants to hear half of a turn twice.
-        for number in [number for number, turn in self.turns.items() if turn.heard.received.size]:
+        for number in [number for number, turn in self.turns.items() if turn.heard.received]:
             self.drop(number, denied or "the connection was lost before all of the audio had come")
         self.deliver(self.contexts.disconnected(code, now_s=time.monotonic()), denied)
 
@@ -550,8 +495,8 @@ def _error_of(event: Failed, heard: Heard) -> SpeechframeError:
     if event.code is not None:
         status = _STATUSES.get(event.code, Status.INTERNAL_SERVER_ERROR)
         return service_error(words, status=status, code=event.code or None, trace_id=trace_id)
-    if heard.received.size or event.is_bad:
-        return StreamBroken(words, received_bytes=heard.received.size, trace_id=trace_id)
+    if heard.received or event.is_bad:
+        return StreamBroken(words, received_bytes=len(heard.received), trace_id=trace_id)
     return ConnectionFailed(words, sent=True)
 
 
@@ -577,3 +522,38 @@ def _checked(fields: Mapping[str, Any]) -> list[Any]:
     if problems:
         raise InvalidRows([asdict(problem) for problem in problems])
     return messages
+
+
+def pieces_of(pieces: Pieces) -> AsyncIterable[str]:
+    """Return the pieces of a text; one that blocks for ever holds up nobody, nor the end of the program."""
+    if isinstance(pieces, AsyncIterable):
+        return pieces
+    if not isinstance(pieces, Iterable):
+        raise TypeError(f"text is a str or an iterable of str, not {type(pieces).__name__}")
+    return _in_thread(iter([pieces] if isinstance(pieces, str) else pieces))
+
+
+async def _in_thread(iterator: Iterator[str]) -> AsyncGenerator[str, None]:
+    asked: SimpleQueue[Future[str] | None] = SimpleQueue()
+
+    def answer() -> None:
+        while (future := asked.get()) is not None:
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(next(iterator, _END))
+                except BaseException as error:  # noqa: BLE001 - whoever waits is to know
+                    future.set_exception(error)
+
+    # Not one of asyncio's threads, which are few and which the interpreter waits for at its end; and one for
+    # all pieces: what a generator holds may belong to the thread that made it.
+    run = copy_context().run
+    threading.Thread(target=run, args=(answer,), name="speechframe-pieces", daemon=True).start()
+    try:
+        while True:
+            future: Future[str] = Future()
+            asked.put(future)
+            if (piece := await asyncio.wrap_future(future)) is _END:
+                return
+            yield piece
+    finally:
+        asked.put(None)

@@ -7,20 +7,21 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from speechframe.audio.codec import AudioInfo
-from speechframe.client.caller import Caller, persist
+from speechframe.audio import codec
+from speechframe.audio.codec import AudioInfo, forced_shape
+from speechframe.audio.saving import PLAYABLE, save_audio
+from speechframe.client.caller import Caller
 from speechframe.client.calls import Call
 from speechframe.client.exchange import CutOffError
 from speechframe.client.limits import Bounds
-from speechframe.client.received import Received
 from speechframe.errors import AudioError, BadAnswer, StreamBroken
 from speechframe.spec.billing import billed_characters
-from speechframe.spec.limits import REGIONS
+from speechframe.spec.limits import REGIONS, default_sample_rate_hz
 from speechframe.spec.socket import SocketQuery
 from speechframe.spec.speech import Format, Model, StreamRequest
 from speechframe.wire.errors import warnings_of
@@ -28,15 +29,19 @@ from speechframe.wire.stream import NO_END, tells_its_end, words_instead
 
 __all__ = ["Heard", "Stream", "StreamSummary", "StreamView", "heard_of", "start"]
 
+_SAMPLE_BYTES = {Format.PCM: 2, Format.ALAW: 1, Format.ULAW: 1}
+
 
 @dataclass(eq=False, slots=True)
 class Heard:
     """What is known of a stream so far: written by whoever receives it, read by its stream."""
 
-    received: Received
-    region: str = ""
+    # What was asked for: raw formats do not say what they are.
+    format: Format
+    sample_rate_hz: int
+    channels: int
+    region: str
     text: str = ""
-    billed_characters: int = 0
     trace_id: str | None = None
     warnings: list[str] = field(default_factory=list)
     attempts: int = 1
@@ -46,33 +51,44 @@ class Heard:
     last_s: float | None = None
     is_complete: bool = False
     is_closed: bool = False
+    received: bytearray = field(default_factory=bytearray, repr=False)
 
     def add(self, piece: bytes, bounds: Bounds) -> None:
         """Take a piece of audio; StreamBroken where there is more than speech of the text can be."""
         self.last_s = time.perf_counter()
         self.first_s = self.first_s or self.last_s
-        self.received.add(piece)
-        most_bytes = bounds.speech_bytes_for(self.text, self.received.sample_rate_hz)
-        if self.received.size > most_bytes:
+        self.received += piece
+        most_bytes = bounds.speech_bytes_for(self.text, self.sample_rate_hz)
+        if len(self.received) > most_bytes:
             raise self.broken(f"the audio is too large for its text: more than {most_bytes:,} bytes")
 
     async def complete(self) -> None:
         """Take that there is no more audio; BadAnswer where what came is none."""
-        if self.received.size and await asyncio.to_thread(self.info) is None:
-            words = f"the audio cannot be read: it is no {self.received.format.value}"
+        if self.received and await asyncio.to_thread(self.info) is None:
+            words = f"the audio cannot be read: it is no {self.format.value}"
             raise BadAnswer(words, trace_id=self.trace_id)
         self.is_complete = True
 
     def info(self) -> AudioInfo | None:
         """Return what the audio is by its own headers; None while too little of it has come."""
         try:
-            return self.received.info()
+            return codec.inspect(**self.readable()) if self.received else None
         except AudioError:
             return None
 
+    def readable(self) -> dict[str, Any]:
+        """Return what came and how it is to be read; any thread may ask."""
+        data = bytes(self.received)
+        if self.format in PLAYABLE:
+            return {"data": data, "format": self.format}
+        # A sample may have come in half.
+        whole = len(data) - len(data) % (_SAMPLE_BYTES[self.format] * self.channels)
+        shape = {"sample_rate_hz": self.sample_rate_hz, "channels": self.channels}
+        return {"data": data[:whole], "format": self.format, **shape}
+
     def broken(self, words: str) -> StreamBroken:
         """Return the error of a stream that ends before its end."""
-        return StreamBroken(words, received_bytes=self.received.size, trace_id=self.trace_id)
+        return StreamBroken(words, received_bytes=len(self.received), trace_id=self.trace_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +121,14 @@ class StreamView:
     """What can be read of a stream at any time, by any thread."""
 
     def __init__(self, heard: Heard) -> None:
-        self.heard, received = heard, heard.received
+        self.heard = heard
         # What was asked for; the summary has what came.
-        self.format, self.channels = received.format, received.channels
-        self.sample_rate_hz: int = received.sample_rate_hz
+        self.format, self.channels, self.sample_rate_hz = heard.format, heard.channels, heard.sample_rate_hz
 
     def __repr__(self) -> str:
         heard = self.heard
         word = "complete" if heard.is_complete else "closed" if heard.is_closed else "open"
-        return f"<{type(self).__name__} {word}, {heard.received.size:,} bytes of {self.format.value}>"
+        return f"<{type(self).__name__} {word}, {len(heard.received):,} bytes of {self.format.value}>"
 
     @property
     def text(self) -> str:
@@ -123,7 +138,7 @@ class StreamView:
     @property
     def audio(self) -> bytes:
         """A copy of all that has come so far, also of a stream that broke."""
-        return self.heard.received.data
+        return bytes(self.heard.received)
 
     @property
     def first_byte_ms(self) -> float | None:
@@ -147,9 +162,9 @@ class StreamView:
             warnings.append(f"expected {self.channels} channels, got {info.channels}")
         return StreamSummary(
             complete=heard.is_complete,
-            bytes=heard.received.size,
+            bytes=len(heard.received),
             audio_seconds=info.audio_seconds,
-            billed_characters=heard.billed_characters,
+            billed_characters=billed_characters(heard.text),
             first_byte_ms=self.first_byte_ms,
             latency_ms=((heard.last_s or heard.started_s) - heard.started_s) * 1000,
             format=info.format,
@@ -166,7 +181,9 @@ class StreamView:
 
         Raises :class:`AudioError` where what came is no audio, or not enough of it to be decoded.
         """
-        return self.heard.received.samples()
+        if not self.heard.received:
+            return np.zeros((0,) if self.channels == 1 else (0, self.channels), np.float32)
+        return codec.decode(**self.heard.readable()).samples
 
 
 class Stream(StreamView):
@@ -213,11 +230,6 @@ class Stream(StreamView):
         finally:
             await self.close()
 
-    async def __anext__(self) -> bytes:
-        if (chunk := await self.next()) is None:
-            raise StopAsyncIteration
-        return chunk
-
     async def next(self) -> bytes | None:
         """Return the next piece of audio, None at the end; the stream stays open.
 
@@ -249,8 +261,12 @@ class Stream(StreamView):
 
     async def read(self) -> bytes:
         """Return all of the audio, when the rest of it has come; errors are those of :meth:`next`."""
-        async for _ in self:
-            pass
+        try:
+            # No piece is in a variable: it may echo the key, and detailed tracebacks show variables.
+            while await self.next() is not None:
+                pass
+        finally:
+            await self.close()
         return self.audio
 
     def reading(self) -> Future[bytes]:
@@ -274,8 +290,15 @@ class Stream(StreamView):
         AudioError
             For an ending that is no audio format. Other errors are those of :meth:`next`: nothing is written.
         """
-        await self.read()
-        return await asyncio.to_thread(self.heard.received.save, path)
+        audio = await self.read()
+
+        def write() -> Path:
+            if (info := self.heard.info()) is None:
+                raise AudioError("no audio: there are no bytes")
+            rate_hz, channels = info.sample_rate_hz, info.channels
+            return save_audio(path, audio, format=self.format, sample_rate_hz=rate_hz, channels=channels)
+
+        return await asyncio.to_thread(write)
 
     async def close(self) -> None:
         """Close the connection, where the stream is not over; calling it again does nothing."""
@@ -305,14 +328,14 @@ def heard_of(asked: StreamRequest | SocketQuery, region: str, text: str = "") ->
     known = REGIONS.get(region)
     # Without a model the region's own is meant (section 2.2).
     model = asked.model or (known.default_stream_model if known is not None else Model.FALCON_2)
-    received = Received(asked.format, asked.channel_type, asked.sample_rate, model)
-    return Heard(received, region, text, billed_characters(text))
+    rate_hz = int(asked.sample_rate or default_sample_rate_hz(model))
+    channel_type, rate_hz = forced_shape(asked.format, asked.channel_type, rate_hz)
+    return Heard(asked.format, rate_hz, channel_type.channels, region, text)
 
 
 async def start(caller: Caller, call: Call[StreamRequest]) -> Stream:
     """Return a stream over HTTP (section 2.2) whose first audio is there; nothing is repeated after that."""
-    begun = persist(lambda region: _begin(caller, call, region), caller.health, caller.patience)
-    stream, attempts = await begun
+    stream, attempts = await caller.persist(lambda region: _begin(caller, call, region))
     stream.heard.attempts = attempts
     caller.opened.add(stream)
     return stream
@@ -360,7 +383,7 @@ async def _begin(caller: Caller, call: Call[StreamRequest], region: str) -> Stre
             return piece
         if not tells_its_end(answer.headers):
             raise heard.broken(NO_END)
-        if not heard.received.size:
+        if not heard.received:
             raise heard.broken("the answer holds no audio")
         return None
 

@@ -30,27 +30,14 @@ U = TypeVar("U")
 def like(
     method: Callable[Concatenate[Any, P], Any],
 ) -> Callable[[Callable[..., U]], Callable[Concatenate[Any, P], U]]:
-    """Give a twin the parameters of `method`, for people and for type checkers.
-
-    `self` is positional only in a twin that takes any field (``**fields``): one might have that name.
-    """
-
-    def named(twin: Callable[..., U]) -> Callable[Concatenate[Any, P], U]:
-        first_line = (method.__doc__ or "").partition("\n")[0]
-        functools.update_wrapper(twin, method)
-        twin.__doc__ = f"{first_line}\n\nSee :meth:`{method.__qualname__}`."
-        return twin
-
-    return named
+    """Give a twin the parameters and the words of `method`, for people and for type checkers."""
+    return lambda twin: functools.update_wrapper(twin, method)
 
 
 def blocking_as(
     twin_of: Callable[[Any], U], method: Callable[Concatenate[Any, P], Any]
 ) -> Callable[Concatenate[Any, P], U]:
-    """Return a method, async or not, as one that runs in the loop, and gives the twin of its result.
-
-    It belongs to a class that holds the other object as ``_inner``.
-    """
+    """Return a method, async or not, as one that runs in the loop, and gives the twin of its result."""
 
     async def made(*args: Any, **kwargs: Any) -> U:
         found = method(*args, **kwargs)
@@ -181,7 +168,6 @@ class SyncClient(_Twin):
     close = blocking(Client.close)
     send_once = blocking(Client.send_once)
     call = blocking(Client.call)
-    fetch = blocking(Client.fetch)
     change_voice = blocking(Client.change_voice)
     translate = blocking(Client.translate)
     stream_session = blocking_as(SyncStreamSession, Client.stream_session)

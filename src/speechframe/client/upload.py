@@ -32,13 +32,7 @@ _FULL_SCALE = 32767
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A clip by reference: its hash, size and length, and a file or, without a `path`, its bytes.
-
-    Examples
-    --------
-    >>> Upload("ab" * 32, 4, 0.1, "audio/mpeg", data=b"...").name
-    'clip.mp3'
-    """
+    """A clip by reference: its hash, size and length, and a file or, without a `path`, its bytes."""
 
     sha256: str
     size_bytes: int
@@ -67,22 +61,16 @@ class Body:
         return len(self.form.head) + self.upload.size_bytes + len(self.form.tail)
 
     async def pieces(self, head: bytes) -> AsyncIterator[bytes]:
-        """Yield `head` and the form; the last of it only when the file's bytes are those of the hash.
-
-        AudioError is raised when they are not: the request stays incomplete, and no service carries it out.
-        """
+        """Yield `head` and the form, but never its end where the file has changed: then nothing is done."""
         clip, digest, size, held = self.upload, hashlib.sha256(), 0, head + self.form.head
         try:
             opened = await asyncio.to_thread(clip.path.open, "rb") if clip.path else io.BytesIO(clip.data)
             with opened as file:
                 while size <= clip.size_bytes and (piece := await asyncio.to_thread(file.read, PIECE_BYTES)):
-                    # Behind by a piece, so that a file that cannot be read is found before a byte has left.
-                    if size:
-                        yield held
-                        held = b""
                     digest.update(piece)
                     size += len(piece)
-                    held += piece
+                    yield held + piece
+                    held = b""
         except OSError as error:
             raise AudioError(f"{clip.path} cannot be read: {error.strerror or error}") from None
         if size != clip.size_bytes or digest.hexdigest() != clip.sha256:
@@ -145,14 +133,8 @@ def _refuse_large(size_bytes: int) -> None:
 def file_of_samples(samples: Any, sample_rate_hz: Any) -> bytes:
     """Return samples as a WAV file of 16 bits: equal samples give equal bytes on every machine.
 
-    `samples` are ``(frames,)`` or ``(frames, channels)``: floats in [-1, 1], or int16 or int32 in their full
-    range. An array of few rows and many columns is taken for ``(channels, frames)``. Anything else is an
-    AudioError.
-
-    Examples
-    --------
-    >>> len(file_of_samples(np.zeros(800), 8000))
-    1644
+    `samples` are ``(frames,)`` or ``(frames, channels)``: floats in [-1, 1], or int16. An array of few rows
+    and many columns is taken for ``(channels, frames)``. Anything else is an AudioError.
     """
     rate, array = np.asarray(sample_rate_hz), np.asarray(samples)
     if rate.ndim or rate.dtype.kind not in "iuf" or rate not in _RATES_HZ:
@@ -166,11 +148,9 @@ def file_of_samples(samples: Any, sample_rate_hz: Any) -> bytes:
             f"an array of shape {array.shape}; (frames,) or (frames, channels) is needed, not empty, with at "
             f"most {_MOST_CHANNELS} channels"
         )
-    if array.dtype == np.int32:
-        array = array / (1 << 31)
     if array.dtype != np.int16:
         if array.dtype.kind != "f":
-            raise AudioError(f"samples are {array.dtype}; floats in [-1, 1], int16 or int32 are needed")
+            raise AudioError(f"samples are {array.dtype}; floats in [-1, 1] or int16 are needed")
         # NaN is no number up to which samples may go either.
         if not (peak := float(np.abs(array).max())) <= _LOUDEST:
             raise AudioError(f"samples go up to {peak:.4g}; floats in [-1, 1] are needed")

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from speechframe.audio.clip import Clip
 from speechframe.client import Client, Spoken, Stream
-from speechframe.client.pieces import Pieces
+from speechframe.client.session import Pieces
 from speechframe.errors import InvalidRows
 from speechframe.spec.billing import to_credits
 from speechframe.spec.locales import is_within, nearest
