@@ -49,7 +49,8 @@ class Folder:
 
     def exists(self, name: str = "") -> bool:
         """Return whether a file or folder is there."""
-        return (self.path / name).exists()
+        with storing(self, f"looking for {name}"):
+            return (self.path / name).exists()
 
     def names(self, folder: str) -> list[str]:
         """Return the names of the Parquet files in a folder, in their order; none where it is not there."""

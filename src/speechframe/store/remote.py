@@ -76,11 +76,10 @@ class RemoteFolder(Folder):
 
     def exists(self, name: str = "") -> bool:
         """Return whether a file or folder is there."""
-        try:
+        with storing(self, f"looking for {name}"), suppress(FileNotFoundError, NotADirectoryError):
             self._ask("info", name)
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        return True
+            return True
+        return False
 
     def _listed(self, folder: str) -> list[str]:
         return [path.rpartition("/")[2] for path in self._ask("ls", folder, detail=False)]
