@@ -128,7 +128,7 @@ def _table(folder: Folder, name: str, rows: int | None) -> Iterator[Problem]:
 
 
 def remove_run(folder: Folder) -> list[str]:
-    """Remove the files of a run on this machine, and its folder if nothing else is in it; return what is left.
+    """Remove the files of a run on this machine, and its folder if it is empty then; return what is left.
 
     Links are never followed, and stay. After an error it is still a run, so that it can be tried again.
     """
