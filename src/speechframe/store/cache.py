@@ -46,7 +46,6 @@ _NOT_KEPT = frozenset(CALL_COLUMNS.names) - {
 """What the call was, not what its answer is; and the text, which nobody who reads the folder is to find."""
 
 _SHOWN = ("voice_id", "locale", "model", "format", "audio_seconds", "service")
-_HOUR_S = 3_600.0
 _PRUNED_TO, _PUT_BETWEEN_CHECKS = 0.8, 0.1
 
 
@@ -98,14 +97,13 @@ class Cache:
         try:
             path = self._path(key)
             with path.open("rb") as file:
-                digest, said, used_s = file.readline(), file.read(), os.fstat(file.fileno()).st_mtime
+                digest, said = file.readline(), file.read()
             if hashlib.sha256(said).hexdigest().encode() + b"\n" != digest:
                 log.info("%s: the entry of %s is damaged and is removed", self.folder, key)
                 path.unlink()
                 return None
-            if time.time() - used_s > _HOUR_S:
-                with suppress(OSError):
-                    os.utime(path)
+            with suppress(OSError):
+                os.utime(path)
         except (OSError, StoreError):
             return None
         line, _, audio = said.partition(b"\n")
@@ -137,7 +135,7 @@ class Cache:
         return True
 
     def entries(self) -> Iterator[Row]:
-        """Yield what is known of every entry, never its text; `last_used` is exact to an hour."""
+        """Yield what is known of every entry, never its text."""
         for item, said in self._files():
             with suppress(OSError, ValueError, LookupError, TypeError), Path(item).open("rb") as file:
                 file.readline()
@@ -202,15 +200,11 @@ class Cache:
                             yield item, item.stat(follow_symlinks=False)
 
     def _prune_sometimes(self, added: int) -> None:
-        """Prune to well below the limits, if so much was put that they may be passed."""
+        """Prune to below the limits, if so much was put that they may be passed."""
         self._until_check -= added
-        if self._until_check > 0 or (self.max_bytes is None and self.max_age_days is None):
-            return
-        self._until_check = self._bytes_between_checks
-        if self.max_bytes is None or self.size() <= self.max_bytes:
-            self.prune()
-        else:
-            self.prune(max_bytes=_PRUNED_TO * self.max_bytes)
+        if self._until_check <= 0 and (self.max_bytes, self.max_age_days) != (None, None):
+            self._until_check = self._bytes_between_checks
+            self.prune(max_bytes=self.max_bytes and _PRUNED_TO * self.max_bytes)
 
 
 def open_cache(

@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from speechframe.audio.clip import Clip
-from speechframe.errors import StoreError
 from speechframe.spec.speech import Format
 from speechframe.store import parts, records, reviews
 from speechframe.store.folder import Folder, Manifest, read_manifest
@@ -43,7 +42,7 @@ class StoredRun(Rows):
         self.manifest: Manifest = read_manifest(folder)
         self.run_id, self.operation = self.manifest.run_id, self.manifest.operation
         self.service = self.manifest.service
-        self._kept = part_schema(self.manifest.schema).remove_metadata()
+        self.record_schema = part_schema(self.manifest.schema).remove_metadata()  # the columns of its records
         self._snapshot: Snapshot | None = None
         # By the file of a table: its columns, and the ids of its rows.
         self._schemas: dict[str, pa.Schema] = {}
@@ -131,7 +130,7 @@ class StoredRun(Rows):
     def clip_of_call(self, request_key: str) -> Clip:
         """Return the clip of a call, of which every row has the ``request_key``; KeyError without audio."""
         snapshot = self.snapshot()
-        schema = pa.schema([f for f in self._kept if f.name in _CLIP])
+        schema = pa.schema([f for f in self.record_schema if f.name in _CLIP])
         (found,) = snapshot.take(snapshot.index.find([request_key]), schema).to_pylist()
         audio = found.get(AUDIO)
         if not audio or audio["bytes"] is None:
@@ -218,10 +217,10 @@ class StoredRun(Rows):
         """
         counts = Counter(self.statuses())
         sizes: dict[str, Any] = {}
-        if "audio_seconds" in self._kept.names:
+        if "audio_seconds" in self.record_schema.names:
             heard = self._values("audio_seconds")
             sizes["audio_seconds"] = round(sum(seconds or 0.0 for (seconds,) in heard), 3)
-        elif "translated_text" in self._kept.names:
+        elif "translated_text" in self.record_schema.names:
             texts = self._values("translated_text")
             sizes["translated_characters"] = sum(len(text or "") for (text,) in texts)
         spent = records.ledger(self.folder, ["time", "status", "credits"])
@@ -354,18 +353,16 @@ class StoredRun(Rows):
         drawn = random.Random(seed).sample(places, min(count, len(places)))  # noqa: S311 - nothing is secret
         return Selection(self, sorted(drawn))
 
-    def joined(
-        self, columns: Sequence[str] | None, *, audio: bool, places: Sequence[int] | None = None
-    ) -> Joined:
-        """Return rows of the run's table joined to its records as they are now; all of them for None."""
-        if not self.manifest.tables:
-            raise StoreError(f"{self.path}: the run was given no table yet")
-        entry, snapshot = self.manifest.table, self.snapshot()
-        if entry.file not in self._schemas:
-            with reading(self.folder, entry.file):
-                self._schemas[entry.file] = pq.read_schema(self.folder.source(entry.file))
-        table = self._schemas[entry.file]
-        return Joined(snapshot, entry, table, self._kept, columns, audio=audio, places=places)
+    def joined(self, columns: Sequence[str] | None, *, audio: bool) -> Joined:
+        """Return the rows joined to the run's records as they are now."""
+        return Joined(self, columns, audio=audio, places=None)
+
+    def table_schema(self) -> pa.Schema:
+        """Return the columns of the run's table, which are read once."""
+        if (file := self.manifest.table.file) not in self._schemas:
+            with reading(self.folder, file):
+                self._schemas[file] = pq.read_schema(self.folder.source(file))
+        return self._schemas[file]
 
 
 def warning_kind(words: str) -> str:

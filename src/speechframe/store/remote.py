@@ -9,13 +9,13 @@ import hashlib
 import io
 import json
 import os
+import re
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
-from urllib.parse import urlsplit
 
 from tenacity import RetryCallState, retry, retry_if_not_exception_type, stop_after_attempt
 from tenacity.wait import wait_random_exponential
@@ -227,25 +227,26 @@ def open_folder(path: "str | os.PathLike[str] | Folder") -> Folder:
         return path
     given: Any = path
     if not isinstance(given, Path) and hasattr(given, "fs"):  # a UPath
-        return _remote(given.fs, _text(given.path))
-    text = _text(given)
+        return _remote(given.fs, given.path)
+    text = os.fspath(given) if isinstance(given, (str, os.PathLike)) else None
+    is_whole = isinstance(text, str) and text.encode("utf-8", "ignore").decode() == text
+    if not text or not is_whole or "\0" in text:
+        raise StoreError(
+            f"{given!r} is no folder of a run: give a path in UTF-8 ('.' is the current folder) or an address"
+        )
     protocol, separator, rest = text.partition("://")
     if not separator and is_address(text):
         raise StoreError(
             f"{text!r} is an address without its second slash, which a Path takes away: pass it as a string, "
             "such as 's3://bucket/run'. A folder that is called so needs its absolute path."
         )
-    if not separator or protocol.lower() in {"file", "local"}:
+    if not separator:
         try:
             # Absolute: a run goes on when its notebook changes folders.
-            return Folder((Path(_text(rest)) if separator else expanded(text)).absolute())
+            return Folder(expanded(text).absolute())
         except ValueError as error:
             raise StoreError(f"{text}: {error}") from None
-    try:
-        is_bad = urlsplit(text).password is not None
-    except ValueError:
-        is_bad = True
-    if is_bad:  # not repeated: it may hold a password
+    if re.match("[^/]*:[^/]*@", rest):  # not repeated: it holds a password
         raise StoreError(
             f"the address of a run ({protocol}://...) is protocol://host/folder and holds no password: "
             "configure that where fsspec looks for it"
@@ -268,9 +269,7 @@ def _remote(filesystem: Any, path: str) -> Folder:
     if "file" in protocols:
         return Folder(Path(stripped))
     stripped = stripped.rstrip("/")
-    # Paths on the web keep their protocol.
-    has_protocol = stripped.startswith(tuple(f"{protocol}://" for protocol in protocols))
-    text = stripped if has_protocol else f"{protocols[0]}://{stripped.lstrip('/')}"
+    text = filesystem.unstrip_protocol(stripped.lstrip("/"))
     bucket, _, key = stripped.lstrip("/").partition("/")
     if key.startswith("/") and not BUCKETS.isdisjoint(protocols):
         # Such a folder is listed as empty, so that what was paid would never be found again.
@@ -285,16 +284,3 @@ def _protocols(filesystem: Any) -> tuple[str, ...]:
     """Return what addresses on a filesystem may begin with."""
     said = filesystem.protocol
     return (said,) if isinstance(said, str) else tuple(said)
-
-
-def _text(given: Any) -> str:
-    try:
-        text = os.fspath(given)
-        is_usable = isinstance(text, str) and len(text.encode()) > 0 and "\0" not in text
-    except (TypeError, UnicodeEncodeError):
-        is_usable = False
-    if not is_usable:
-        raise StoreError(
-            f"{given!r} is no folder of a run: give a path in UTF-8 ('.' is the current folder) or an address"
-        )
-    return str(text)
