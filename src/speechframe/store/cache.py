@@ -140,13 +140,11 @@ class Cache:
             with suppress(OSError, ValueError, LookupError, TypeError), Path(item).open("rb") as file:
                 file.readline()
                 row: Row = json.loads(file.readline())["values"]
-                made = row.get("finished_at")
                 if KEY.fullmatch(item.name):
                     yield {
                         "key": item.name,
                         "bytes": said.st_size,
                         "last_used": datetime.fromtimestamp(said.st_mtime, UTC),
-                        "made_at": None if made is None else datetime.fromtimestamp(made, UTC),
                         **{name: row.get(name) for name in _SHOWN},
                     }
 

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow.dataset as ds
 
-_CLIP = {AUDIO, "format", "sample_rate", "channels", "text", WORDS, "voice_id", "credits", "warnings"}
 _VARIABLE = re.compile(r"'[^']*'|\"[^\"]*\"|\d[\d.,:]*")
 _KIND_LENGTH = 60
 _ALWAYS_TOLD = {"done", "failed", PENDING}
@@ -130,8 +129,7 @@ class StoredRun(Rows):
     def clip_of_call(self, request_key: str) -> Clip:
         """Return the clip of a call, of which every row has the ``request_key``; KeyError without audio."""
         snapshot = self.snapshot()
-        schema = pa.schema([f for f in self.record_schema if f.name in _CLIP])
-        (found,) = snapshot.take(snapshot.index.find([request_key]), schema).to_pylist()
+        (found,) = snapshot.take(snapshot.index.find([request_key]), self.record_schema).to_pylist()
         audio = found.get(AUDIO)
         if not audio or audio["bytes"] is None:
             raise KeyError(f"the call {request_key!r} has no audio")
@@ -154,17 +152,14 @@ class StoredRun(Rows):
         ids = self._row_ids()
         place: int = pc.index(ids, str(row_id)).as_py()
         if place < 0:
-            column = self.manifest.table.id_column
-            where = f"the column {column!r}" if column else "the table's index"
             such = ", ".join(map(repr, ids[:3].to_pylist()))
-            raise KeyError(f"no row has the id {row_id!r}; ids are the values of {where}, such as {such}")
+            raise KeyError(f"no row has the id {row_id!r}; ids of this run are such as {such}")
         return place
 
     def _row_ids(self) -> Any:
-        joined = self.joined([self.name_of(OUR_ROW_ID)], audio=False)
-        if joined.file not in self._ids:
-            self._ids[joined.file] = pa.Table.from_batches(joined.batches(), joined.schema).column(0)
-        return self._ids[joined.file]
+        if (file := self.manifest.table.file) not in self._ids:
+            self._ids[file] = self.to_arrow([self.name_of(OUR_ROW_ID)]).column(0)
+        return self._ids[file]
 
     # -- what became of it -----------------------------------------------------------
 
@@ -205,7 +200,7 @@ class StoredRun(Rows):
     @property
     def ledger(self) -> "pd.DataFrame":
         """Every attempt and what it cost, by time; never text."""
-        frame: pd.DataFrame = records.ledger(self.folder).to_pandas(maps_as_pydicts="strict")
+        frame: pd.DataFrame = records.ledger(self.snapshot()).to_pandas(maps_as_pydicts="strict")
         return frame
 
     @property
@@ -223,10 +218,11 @@ class StoredRun(Rows):
         elif "translated_text" in self.record_schema.names:
             texts = self._values("translated_text")
             sizes["translated_characters"] = sum(len(text or "") for (text,) in texts)
-        spent = records.ledger(self.folder, ["time", "status", "credits"])
+        snapshot = self.snapshot()
+        spent = records.ledger(snapshot, ["time", "status", "credits"])
         states: Any = spent.column("status").value_counts()
         attempts = Counter({state["values"]: state["counts"] for state in states.to_pylist()})
-        calls = self.snapshot().index.counts()
+        calls = snapshot.index.counts()
         lost = sum(calls[status] for status in STATUSES if status not in FINISHED)
         return {
             "rows": counts.total(),

@@ -212,17 +212,7 @@ class _RangeFile(io.RawIOBase):
 
 
 def open_folder(path: "str | os.PathLike[str] | Folder") -> Folder:
-    """Return the folder of a run, at a local path or at an address of any filesystem that fsspec knows.
-
-    StoreError when it is neither, or cannot be used, or holds a password.
-
-    Examples
-    --------
-    >>> open_folder("runs/demo").path == Path.cwd() / "runs/demo"
-    True
-    >>> str(open_folder("memory://bucket/run").path)
-    'memory://bucket/run'
-    """
+    """Return the folder of a run, at a local path or at an address of any filesystem that fsspec knows."""
     if isinstance(path, Folder):
         return path
     given: Any = path
@@ -237,8 +227,7 @@ def open_folder(path: "str | os.PathLike[str] | Folder") -> Folder:
     protocol, separator, rest = text.partition("://")
     if not separator and is_address(text):
         raise StoreError(
-            f"{text!r} is an address without its second slash, which a Path takes away: pass it as a string, "
-            "such as 's3://bucket/run'. A folder that is called so needs its absolute path."
+            f"{text!r} is an address without its second slash, which a Path takes away: pass it as a string"
         )
     if not separator:
         try:
