@@ -21,7 +21,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from math import inf
 from pathlib import Path
 
 from speechframe.errors import StoreError
@@ -157,28 +156,23 @@ class Cache:
     ) -> dict[str, int]:
         """Remove entries until the limits hold, least recently used first; say how many.
 
-        What killed processes left goes too, once it is older than a day. Links stay, and what they lead to.
+        What killed processes left counts as an entry. Links stay, and what they lead to.
         Limits that are given count instead of the cache's own; infinity is none.
         """
         most_bytes = self.max_bytes if max_bytes is None else max_bytes
         most_days = self.max_age_days if max_age_days is None else max_age_days
-        now_s = time.time()
+        oldest_s = 0.0 if most_days is None else time.time() - most_days * 86_400
         found = sorted(self._files(), key=lambda pair: pair[1].st_mtime)
         before = left = sum(said.st_size for _, said in found)
-        removed = kept = 0
+        removed = 0
         for item, said in found:
-            days, is_entry = (now_s - said.st_mtime) / 86_400, KEY.fullmatch(item.name) is not None
-            is_old = days > (inf if most_days is None else most_days)
-            is_too_much = most_bytes is not None and left > most_bytes
-            # Somebody may still be writing what is no entry.
-            if (is_old or is_too_much) if is_entry else days > 1:
+            if said.st_mtime < oldest_s or (most_bytes is not None and left > most_bytes):
                 if not dry_run:
                     with storing(self.folder, "pruning the cache"):
                         Path(item).unlink(missing_ok=True)
                 left -= said.st_size
-                removed += is_entry
-            else:
-                kept += is_entry
+                removed += 1
+        kept = len(found) - removed
         return {"entries": removed, "bytes_freed": before - left, "entries_left": kept, "bytes_left": left}
 
     def _path(self, key: str) -> Path:

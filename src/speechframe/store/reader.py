@@ -251,7 +251,7 @@ class StoredRun(Rows):
         now = dict(self._values(OUR_ROW_ID, "sha256")) if len(newest) else {}
         said = zip(newest.index, newest["sha256"], strict=True)
         newest["is_current"] = [sha256 == now.get(row_id) for row_id, sha256 in said]
-        return newest.astype({"is_current": bool}).reset_index()[[*reviews.COLUMNS, "is_current"]]
+        return newest.astype({"is_current": bool}).reset_index()[[*reviews.SCHEMA.names, "is_current"]]
 
     def review(
         self,

@@ -93,12 +93,6 @@ class RemoteFolder(Folder):
         size = self._ask("info", name)["size"]
         return _RangeFile(lambda start, end: self._ask("cat_file", name, start=start, end=end), size)
 
-    def temporary(self, name: str) -> Path:
-        """Return where a file is written on this machine until :meth:`publish`."""
-        drafts = self.work / "drafts"
-        drafts.mkdir(parents=True, exist_ok=True)
-        return drafts / name.replace("/", "-")
-
     def publish(self, name: str) -> None:
         """Put the temporary file there whole, under its name."""
         if self._is_held:  # has somebody removed the file that says so?
@@ -263,8 +257,7 @@ def _remote(filesystem: Any, path: str) -> Folder:
     if key.startswith("/") and not BUCKETS.isdisjoint(protocols):
         # Such a folder is listed as empty, so that what was paid would never be found again.
         raise StoreError(
-            f"{text} has a folder without a name behind the bucket; likely meant: "
-            f"{protocols[0]}://{bucket}/{key.lstrip('/')}"
+            f"{text} has a folder without a name; likely meant: {protocols[0]}://{bucket}/{key.lstrip('/')}"
         )
     return RemoteFolder(filesystem, Address(text, stripped))
 

@@ -22,11 +22,9 @@ VERDICTS = (KEEP, REJECT)
 _LOCK_S = 60.0
 
 _SAID = ["verdict", "comment", "corrected_text"]
-_TEXTS = dict.fromkeys(["row_id", *_SAID, "sha256", "reviewer"], pa.string())
-SCHEMA = columns(**_TEXTS, reviewed_at=TIME)
+_TEXTS = dict.fromkeys(["row_id", *_SAID, "reviewer"], pa.string())
+SCHEMA = columns(**_TEXTS, reviewed_at=TIME, sha256=pa.string())
 """One thing that somebody said of one row. Null says nothing, an empty text takes back what was said."""
-
-COLUMNS = ["row_id", *_SAID, "reviewer", "reviewed_at", "sha256"]
 
 
 def add_review(folder: Folder, said: Mapping[str, Any]) -> None:

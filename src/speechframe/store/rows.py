@@ -206,8 +206,7 @@ class Rows(ABC):
     ) -> tuple[pa.Schema, Iterator[tuple[pa.RecordBatch, list[Any]]]]:
         """Return the rows as the table of another run: its schema, and batches with the ids of their rows.
 
-        Columns are the caller's and what the run made of them (``translated_text``, ``locale`` and so on),
-        not how: audio, status, credits and the like only where `named`.
+        Audio, status, credits and other columns of how they were made are there only if `named`.
         """
         whole = self.joined(None, audio=True)
         own = {whole.name_of(name) for name in (*BOOKKEEPING, AUDIO, OUR_ROW_ID)} - {*named}
