@@ -120,3 +120,16 @@ def test_what_did_not_arrive_whole_is_kept_here_and_put_again(
     assert statuses(run) == ["done"] * 4
     check_audio(spf.open_run(address))
     assert billed(service, texts) == price(texts)
+
+
+def test_an_address_that_cannot_be_reached_is_named_before_anything_is_sent(
+    service, speak, lines, monkeypatch
+):
+    def unreachable(files, path, **options):
+        raise ConnectionRefusedError("nobody answers there")
+
+    monkeypatch.setattr(MemoryFileSystem, "info", unreachable)
+    texts, address = lines(1), f"memory://runs/{uuid.uuid4().hex}"
+    with pytest.raises(spf.StoreError, match=f"{address}.*nobody answers there"):
+        speak(service, texts, run_dir=address)
+    assert billed(service, texts) == 0

@@ -248,7 +248,8 @@ def plan(
     `cache` has answers of other runs, `limit` is what the run may spend, in thousandths of a credit.
     """
     folder, keys = prepared.folder, as_keys(prepared.keys)
-    finished = as_keys(read_snapshot(folder).index.packed(FINISHED))
+    index = read_snapshot(folder).index
+    finished = as_keys(index.keys[index.with_status(FINISHED)].tobytes())
     unknown = {key: row for key, row in parts.failures(folder).items() if row["status"] == CHARGED_UNKNOWN}
     until = time.time() - REPEAT_MARGIN * opened.repeats_free_s
     is_same_key = prepared.manifest.key_fingerprint == opened.key_fingerprint

@@ -95,7 +95,7 @@ class Budget:
         self.spent, self.reserved = spent_before, 0
         self._limit, self._refused_by_month = limit, False
         self._month, self._month_limit, self._month_rule_from = month, month_limit, month_rule_from
-        self._clock, self.month_name = clock, month_of(clock())
+        self._clock, self.month_name = clock, "" if month is None else month_of(clock())
         self._free = 0  # allotted to this run of the month's limit, and not reserved
         self._reserved_before = 0  # what is reserved in the months before
 

@@ -191,7 +191,7 @@ def _unreadable(error: SpeechframeError) -> "Problem":
 
 def _remove(options: argparse.Namespace) -> int:
     from speechframe.store.remote import open_folder
-    from speechframe.store.removal import remove_run
+    from speechframe.store.verify import remove_run
 
     # By whatever name: each is removed once.
     folders = list({folder.resolve(): folder for folder in reversed(options.folders)}.values())[::-1]

@@ -21,7 +21,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from math import inf
 from pathlib import Path
 
 from speechframe.errors import StoreError
@@ -46,7 +45,6 @@ _NOT_KEPT = frozenset(CALL_COLUMNS.names) - {
 """What the call was, not what its answer is; and the text, which nobody who reads the folder is to find."""
 
 _SHOWN = ("voice_id", "locale", "model", "format", "audio_seconds", "service")
-_HOUR_S = 3_600.0
 _PRUNED_TO, _PUT_BETWEEN_CHECKS = 0.8, 0.1
 
 
@@ -98,14 +96,13 @@ class Cache:
         try:
             path = self._path(key)
             with path.open("rb") as file:
-                digest, said, used_s = file.readline(), file.read(), os.fstat(file.fileno()).st_mtime
+                digest, said = file.readline(), file.read()
             if hashlib.sha256(said).hexdigest().encode() + b"\n" != digest:
                 log.info("%s: the entry of %s is damaged and is removed", self.folder, key)
                 path.unlink()
                 return None
-            if time.time() - used_s > _HOUR_S:
-                with suppress(OSError):
-                    os.utime(path)
+            with suppress(OSError):
+                os.utime(path)
         except (OSError, StoreError):
             return None
         line, _, audio = said.partition(b"\n")
@@ -137,18 +134,16 @@ class Cache:
         return True
 
     def entries(self) -> Iterator[Row]:
-        """Yield what is known of every entry, never its text; `last_used` is exact to an hour."""
+        """Yield what is known of every entry, never its text."""
         for item, said in self._files():
             with suppress(OSError, ValueError, LookupError, TypeError), Path(item).open("rb") as file:
                 file.readline()
                 row: Row = json.loads(file.readline())["values"]
-                made = row.get("finished_at")
                 if KEY.fullmatch(item.name):
                     yield {
                         "key": item.name,
                         "bytes": said.st_size,
                         "last_used": datetime.fromtimestamp(said.st_mtime, UTC),
-                        "made_at": None if made is None else datetime.fromtimestamp(made, UTC),
                         **{name: row.get(name) for name in _SHOWN},
                     }
 
@@ -161,28 +156,23 @@ class Cache:
     ) -> dict[str, int]:
         """Remove entries until the limits hold, least recently used first; say how many.
 
-        What killed processes left goes too, once it is older than a day. Links stay, and what they lead to.
+        What killed processes left counts as an entry. Links stay, and what they lead to.
         Limits that are given count instead of the cache's own; infinity is none.
         """
         most_bytes = self.max_bytes if max_bytes is None else max_bytes
         most_days = self.max_age_days if max_age_days is None else max_age_days
-        now_s = time.time()
+        oldest_s = 0.0 if most_days is None else time.time() - most_days * 86_400
         found = sorted(self._files(), key=lambda pair: pair[1].st_mtime)
         before = left = sum(said.st_size for _, said in found)
-        removed = kept = 0
+        removed = 0
         for item, said in found:
-            days, is_entry = (now_s - said.st_mtime) / 86_400, KEY.fullmatch(item.name) is not None
-            is_old = days > (inf if most_days is None else most_days)
-            is_too_much = most_bytes is not None and left > most_bytes
-            # Somebody may still be writing what is no entry.
-            if (is_old or is_too_much) if is_entry else days > 1:
+            if said.st_mtime < oldest_s or (most_bytes is not None and left > most_bytes):
                 if not dry_run:
                     with storing(self.folder, "pruning the cache"):
                         Path(item).unlink(missing_ok=True)
                 left -= said.st_size
-                removed += is_entry
-            else:
-                kept += is_entry
+                removed += 1
+        kept = len(found) - removed
         return {"entries": removed, "bytes_freed": before - left, "entries_left": kept, "bytes_left": left}
 
     def _path(self, key: str) -> Path:
@@ -202,15 +192,11 @@ class Cache:
                             yield item, item.stat(follow_symlinks=False)
 
     def _prune_sometimes(self, added: int) -> None:
-        """Prune to well below the limits, if so much was put that they may be passed."""
+        """Prune to below the limits, if so much was put that they may be passed."""
         self._until_check -= added
-        if self._until_check > 0 or (self.max_bytes is None and self.max_age_days is None):
-            return
-        self._until_check = self._bytes_between_checks
-        if self.max_bytes is None or self.size() <= self.max_bytes:
-            self.prune()
-        else:
-            self.prune(max_bytes=_PRUNED_TO * self.max_bytes)
+        if self._until_check <= 0 and (self.max_bytes, self.max_age_days) != (None, None):
+            self._until_check = self._bytes_between_checks
+            self.prune(max_bytes=self.max_bytes and _PRUNED_TO * self.max_bytes)
 
 
 def open_cache(

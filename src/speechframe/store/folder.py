@@ -1,7 +1,6 @@
 """The folder of a run: files that are whole or not there, one writer at a time, and what run.json says."""
 
 import base64
-import errno
 import fcntl
 import getpass
 import json
@@ -22,7 +21,6 @@ from speechframe.errors import NotARun, RunLocked, RunMismatch, StoreError
 LAYOUT = 2
 RUN_FILE, LOCK, HOLDER = "run.json", "lock", "holder.json"
 _LOOK_S = 0.1
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class Folder:
@@ -49,7 +47,8 @@ class Folder:
 
     def exists(self, name: str = "") -> bool:
         """Return whether a file or folder is there."""
-        return (self.path / name).exists()
+        with storing(self, f"looking for {name}"):
+            return (self.path / name).exists()
 
     def names(self, folder: str) -> list[str]:
         """Return the names of the Parquet files in a folder, in their order; none where it is not there."""
@@ -113,10 +112,8 @@ class Folder:
             with (self.work / LOCK).open("rb") as file:
                 # Shared: two that look do not see each other.
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
+        except OSError as error:
+            return isinstance(error, BlockingIOError)
         return False
 
     def _holder(self) -> dict[str, Any]:
@@ -148,10 +145,10 @@ def storing(place: Folder | Path, doing: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        hint = "everything that was paid is still there; mend it and run again, or choose another folder"
-        if error.errno in _FULL:
-            hint = "make room and run again: everything that was paid is still there"
-        raise StoreError(f"{place}: {doing} failed ({error}); {hint}") from error
+        raise StoreError(
+            f"{place}: {doing} failed ({error}); mend it or make room, and run again: everything that was "
+            "paid is still there. Or choose another folder"
+        ) from error
 
 
 def user_name() -> str:

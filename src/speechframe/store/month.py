@@ -21,8 +21,7 @@ def month_of(unix_time: float) -> str:
 class MonthFile:
     """How much each run of a key was allotted in each month, in thousandths of a credit.
 
-    A running process may spend what it was allotted without asking again. One that is killed keeps all of
-    its allotment, so the sum is never too low; :meth:`correct` puts that right when its run is opened again.
+    A process that is killed keeps all of its allotment, so the sum is never too low, until :meth:`correct`.
     `account` tells this key of this service from others, without being the key; `run` is the run's id.
     """
 
@@ -38,10 +37,7 @@ class MonthFile:
             file.executemany("INSERT INTO allotted VALUES (?, ?, ?)", rows)
 
     def allot(self, month: str, needed: int, *, limit: int, share: int = 1) -> int:
-        """Allot the run `needed` more of the month's `limit`, if so much is left; return how much.
-
-        It is one part in `share` of what is left where that is more.
-        """
+        """Allot `needed` of the month's `limit`, or one part in `share` of what is left; return how much."""
         with self._transaction() as file:
             left = limit - self._total(file, month)
             if needed > left:

@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from speechframe.audio.clip import Clip
-from speechframe.errors import StoreError
 from speechframe.spec.speech import Format
 from speechframe.store import parts, records, reviews
 from speechframe.store.folder import Folder, Manifest, read_manifest
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow.dataset as ds
 
-_CLIP = {AUDIO, "format", "sample_rate", "channels", "text", WORDS, "voice_id", "credits", "warnings"}
 _VARIABLE = re.compile(r"'[^']*'|\"[^\"]*\"|\d[\d.,:]*")
 _KIND_LENGTH = 60
 _ALWAYS_TOLD = {"done", "failed", PENDING}
@@ -43,7 +41,7 @@ class StoredRun(Rows):
         self.manifest: Manifest = read_manifest(folder)
         self.run_id, self.operation = self.manifest.run_id, self.manifest.operation
         self.service = self.manifest.service
-        self._kept = part_schema(self.manifest.schema).remove_metadata()
+        self.record_schema = part_schema(self.manifest.schema).remove_metadata()  # the columns of its records
         self._snapshot: Snapshot | None = None
         # By the file of a table: its columns, and the ids of its rows.
         self._schemas: dict[str, pa.Schema] = {}
@@ -131,8 +129,7 @@ class StoredRun(Rows):
     def clip_of_call(self, request_key: str) -> Clip:
         """Return the clip of a call, of which every row has the ``request_key``; KeyError without audio."""
         snapshot = self.snapshot()
-        schema = pa.schema([f for f in self._kept if f.name in _CLIP])
-        (found,) = snapshot.take(snapshot.index.find([request_key]), schema).to_pylist()
+        (found,) = snapshot.take(snapshot.index.find([request_key]), self.record_schema).to_pylist()
         audio = found.get(AUDIO)
         if not audio or audio["bytes"] is None:
             raise KeyError(f"the call {request_key!r} has no audio")
@@ -155,17 +152,14 @@ class StoredRun(Rows):
         ids = self._row_ids()
         place: int = pc.index(ids, str(row_id)).as_py()
         if place < 0:
-            column = self.manifest.table.id_column
-            where = f"the column {column!r}" if column else "the table's index"
             such = ", ".join(map(repr, ids[:3].to_pylist()))
-            raise KeyError(f"no row has the id {row_id!r}; ids are the values of {where}, such as {such}")
+            raise KeyError(f"no row has the id {row_id!r}; ids of this run are such as {such}")
         return place
 
     def _row_ids(self) -> Any:
-        joined = self.joined([self.name_of(OUR_ROW_ID)], audio=False)
-        if joined.file not in self._ids:
-            self._ids[joined.file] = pa.Table.from_batches(joined.batches(), joined.schema).column(0)
-        return self._ids[joined.file]
+        if (file := self.manifest.table.file) not in self._ids:
+            self._ids[file] = self.to_arrow([self.name_of(OUR_ROW_ID)]).column(0)
+        return self._ids[file]
 
     # -- what became of it -----------------------------------------------------------
 
@@ -206,7 +200,7 @@ class StoredRun(Rows):
     @property
     def ledger(self) -> "pd.DataFrame":
         """Every attempt and what it cost, by time; never text."""
-        frame: pd.DataFrame = records.ledger(self.folder).to_pandas(maps_as_pydicts="strict")
+        frame: pd.DataFrame = records.ledger(self.snapshot()).to_pandas(maps_as_pydicts="strict")
         return frame
 
     @property
@@ -218,16 +212,17 @@ class StoredRun(Rows):
         """
         counts = Counter(self.statuses())
         sizes: dict[str, Any] = {}
-        if "audio_seconds" in self._kept.names:
+        if "audio_seconds" in self.record_schema.names:
             heard = self._values("audio_seconds")
             sizes["audio_seconds"] = round(sum(seconds or 0.0 for (seconds,) in heard), 3)
-        elif "translated_text" in self._kept.names:
+        elif "translated_text" in self.record_schema.names:
             texts = self._values("translated_text")
             sizes["translated_characters"] = sum(len(text or "") for (text,) in texts)
-        spent = records.ledger(self.folder, ["time", "status", "credits"])
+        snapshot = self.snapshot()
+        spent = records.ledger(snapshot, ["time", "status", "credits"])
         states: Any = spent.column("status").value_counts()
         attempts = Counter({state["values"]: state["counts"] for state in states.to_pylist()})
-        calls = self.snapshot().index.counts()
+        calls = snapshot.index.counts()
         lost = sum(calls[status] for status in STATUSES if status not in FINISHED)
         return {
             "rows": counts.total(),
@@ -256,7 +251,7 @@ class StoredRun(Rows):
         now = dict(self._values(OUR_ROW_ID, "sha256")) if len(newest) else {}
         said = zip(newest.index, newest["sha256"], strict=True)
         newest["is_current"] = [sha256 == now.get(row_id) for row_id, sha256 in said]
-        return newest.astype({"is_current": bool}).reset_index()[[*reviews.COLUMNS, "is_current"]]
+        return newest.astype({"is_current": bool}).reset_index()[[*reviews.SCHEMA.names, "is_current"]]
 
     def review(
         self,
@@ -354,18 +349,16 @@ class StoredRun(Rows):
         drawn = random.Random(seed).sample(places, min(count, len(places)))  # noqa: S311 - nothing is secret
         return Selection(self, sorted(drawn))
 
-    def joined(
-        self, columns: Sequence[str] | None, *, audio: bool, places: Sequence[int] | None = None
-    ) -> Joined:
-        """Return rows of the run's table joined to its records as they are now; all of them for None."""
-        if not self.manifest.tables:
-            raise StoreError(f"{self.path}: the run was given no table yet")
-        entry, snapshot = self.manifest.table, self.snapshot()
-        if entry.file not in self._schemas:
-            with reading(self.folder, entry.file):
-                self._schemas[entry.file] = pq.read_schema(self.folder.source(entry.file))
-        table = self._schemas[entry.file]
-        return Joined(snapshot, entry, table, self._kept, columns, audio=audio, places=places)
+    def joined(self, columns: Sequence[str] | None, *, audio: bool) -> Joined:
+        """Return the rows joined to the run's records as they are now."""
+        return Joined(self, columns, audio=audio, places=None)
+
+    def table_schema(self) -> pa.Schema:
+        """Return the columns of the run's table, which are read once."""
+        if (file := self.manifest.table.file) not in self._schemas:
+            with reading(self.folder, file):
+                self._schemas[file] = pq.read_schema(self.folder.source(file))
+        return self._schemas[file]
 
 
 def warning_kind(words: str) -> str:

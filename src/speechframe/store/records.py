@@ -7,12 +7,12 @@ up in the journal is still found when the journal has become parts meanwhile.
 
 import base64
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,11 +34,9 @@ from speechframe.store.schema import (
     SUSPECT,
     WORDS,
     WORDS_TYPE,
-    Row,
     call_key,
 )
 
-T = TypeVar("T")
 Numbers = npt.NDArray[np.int64]
 Note = tuple[npt.NDArray[np.bytes_], npt.NDArray[np.uint8]]
 """Key and status (its place in ``STATUSES``) of each record of a segment, the oldest first."""
@@ -133,10 +131,6 @@ class Index:
         numbers = np.bincount(self.codes[newest], minlength=len(STATUSES)).tolist()
         return dict(zip(STATUSES, numbers, strict=True))
 
-    def packed(self, statuses: Collection[str]) -> bytes:
-        """Return the keys of all records with these statuses, 16 bytes each."""
-        return self.keys[self.with_status(statuses)].tobytes()
-
 
 def packed(keys: Any) -> npt.NDArray[np.bytes_]:
     """Return keys of 32 hex digits as 16 bytes each; of what is no key zeros, which no call has."""
@@ -168,7 +162,7 @@ class Snapshot:
     folder: Folder
     index: Index
     notes: dict[int, Note]  # of the segments that are parts
-    journal: dict[int, Sequence[Row]]  # records of the other segments
+    live: dict[int, journal.Contents]  # of the other segments
     words_files: list[str]
     state: Any  # equal where nothing has changed
     _kept: dict[Any, pa.Table] = field(default_factory=dict)
@@ -214,10 +208,11 @@ class Snapshot:
         self, segment: int, is_finished: int, rows: Numbers, schema: pa.Schema
     ) -> Iterator[tuple[pa.Table, Numbers]]:
         """Yield some of these rows of a file, and which of them they are."""
-        if segment in self.journal:
+        if segment in self.live:
             # Not there: it became a part meanwhile, whose records have the same order.
             with suppress(FileNotFoundError):
-                found = [row for row in self.journal[segment] if (row["status"] in FINISHED) == is_finished]
+                said = self.live[segment].rows
+                found = [row for row in said if (row["status"] in FINISHED) == is_finished]
                 batches = parts.record_batches(self.folder, segment, [found[row] for row in rows], schema)
                 yield pa.Table.from_batches(list(batches), schema), np.arange(len(rows))
                 return
@@ -238,8 +233,7 @@ class Snapshot:
             table = self._kept.pop(place, None)
             if table is None:
                 source, names = self.folder.source(name), schema.names
-                is_remote = self.folder.work != self.folder.path
-                with reading(self.folder, name), pq.ParquetFile(source, pre_buffer=is_remote) as file:
+                with reading(self.folder, name), pq.ParquetFile(source, pre_buffer=True) as file:
                     table = file.read(names) if group is None else file.read_row_group(group, names)
                     table = table.select(names).cast(schema)
             self._kept[place] = table  # the last: it was wanted last
@@ -267,30 +261,33 @@ def read_snapshot(folder: Folder, before: Snapshot | None = None) -> Snapshot:
 
     It is `before` where nothing has changed since, and what that has of parts is not read again.
     """
+    with storing(folder, "reading the run"):
+        for _ in range(_TRIES):
+            with suppress(FileNotFoundError):  # a segment became a part between two steps
+                return _read_snapshot(folder, before)
+    raise StoreError(f"{folder.path}: the journal changes faster than it can be read; try again")
 
-    def read() -> Snapshot:
-        # First the journal: what leaves it later is found in parts.
-        live = journal.segments(folder)
-        cut, words = {*parts.cut_numbers(folder)}, folder.names(WORDS_FOLDER)
-        sizes = {n: journal.file_of(folder, n, journal.LINES).stat().st_size for n in live if n not in cut}
-        state = cut, sizes, words
-        if before is not None and before.state == state:
-            return before
-        # Before the parts: these stay, while a segment may become a part at any moment.
-        recent: dict[int, Note] = {}
-        rows: dict[int, Sequence[Row]] = {}
-        for number in sizes:
-            said = rows[number] = journal.read_contents(folder, number).rows
-            codes = np.array([CODES[row["status"]] for row in said], np.uint8)
-            recent[number] = packed([row["request_key"] for row in said]), codes
-        known = {} if before is None else {n: note for n, note in before.notes.items() if n in cut}
-        new = [number for number in cut if number not in known]
-        with ThreadPoolExecutor(_READERS) as pool:
-            found = zip(new, pool.map(partial(read_note, folder), new), strict=True)
-        notes = known | dict(found)
-        return Snapshot(folder, Index(notes | recent), notes, rows, words, state)
 
-    return read_while_it_is_cut(folder, read)
+def _read_snapshot(folder: Folder, before: Snapshot | None) -> Snapshot:
+    # First the journal: what leaves it later is found in parts.
+    live = journal.segments(folder)
+    cut, words = {*parts.cut_numbers(folder)}, folder.names(WORDS_FOLDER)
+    sizes = {n: journal.file_of(folder, n, journal.LINES).stat().st_size for n in live if n not in cut}
+    state = cut, sizes, words
+    if before is not None and before.state == state:
+        return before
+    # Before the parts: these stay, while a segment may become a part at any moment.
+    contents = {number: journal.read_contents(folder, number) for number in sizes}
+    recent: dict[int, Note] = {}
+    for number, said in contents.items():
+        codes = np.array([CODES[row["status"]] for row in said.rows], np.uint8)
+        recent[number] = packed([row["request_key"] for row in said.rows]), codes
+    known = {} if before is None else {n: note for n, note in before.notes.items() if n in cut}
+    new = [number for number in cut if number not in known]
+    with ThreadPoolExecutor(_READERS) as pool:
+        found = zip(new, pool.map(partial(read_note, folder), new), strict=True)
+    notes = known | dict(found)
+    return Snapshot(folder, Index(notes | recent), notes, contents, words, state)
 
 
 def read_note(folder: Folder, number: int) -> Note:
@@ -301,15 +298,6 @@ def read_note(folder: Folder, number: int) -> Note:
         content = base64.b64decode(metadata[parts.RECORDS.encode()])
     keys = len(content) // (KEY_BYTES + 1) * KEY_BYTES
     return np.frombuffer(content[:keys], _KEY), np.frombuffer(content[keys:], np.uint8)
-
-
-def read_while_it_is_cut(folder: Folder, read: Callable[[], T]) -> T:
-    """Return what `read` does, which is repeated when a segment became a part between two of its steps."""
-    with storing(folder, "reading the run"):
-        for _ in range(_TRIES):
-            with suppress(FileNotFoundError):
-                return read()
-    raise StoreError(f"{folder.path}: the journal changes faster than it can be read; try again")
 
 
 @contextmanager
@@ -331,35 +319,26 @@ FAILED_STATUSES = frozenset({"failed", "charged_unknown", "retried"})
 
 
 def attempts(
-    folder: Folder, columns: Sequence[str], *, known: Collection[int] = ()
+    snapshot: Snapshot, columns: Sequence[str], *, known: Collection[int] = ()
 ) -> Iterator[tuple[int | None, pa.Table]]:
     """Yield the attempts that have ended, a segment at a time, the oldest first, in the order of their ends.
 
     Each comes with the segment's number, None while it may still grow. Segments whose number is `known` are
     left out. `columns` are some of :data:`LEDGER`.
     """
-    schema = pa.schema([LEDGER.field(name) for name in columns])
-
-    def segments() -> tuple[list[int], list[journal.Contents]]:
-        # First the journal: what leaves it later is found in parts.
-        numbers = journal.segments(folder)
-        cut = parts.cut_numbers(folder)
-        return cut, [journal.read_contents(folder, number) for number in numbers if number not in cut]
-
-    cut, live = read_while_it_is_cut(folder, segments)
-    for number in cut:
-        if number not in known:
-            name = parts.file_name(parts.ATTEMPTS, number)
-            with reading(folder, name), pq.ParquetFile(folder.source(name)) as file:
-                table = file.read(schema.names).select(schema.names)
-            yield number, table
-    for contents in live:
+    folder, schema = snapshot.folder, pa.schema([LEDGER.field(name) for name in columns])
+    for number in sorted(snapshot.notes.keys() - known):
+        name = parts.file_name(parts.ATTEMPTS, number)
+        with reading(folder, name), pq.ParquetFile(folder.source(name)) as file:
+            table = file.read(schema.names).select(schema.names)
+        yield number, table
+    for contents in snapshot.live.values():
         yield None, pa.Table.from_batches([parts.table_of(contents.attempts, schema)], schema)
 
 
-def ledger(folder: Folder, columns: Sequence[str] = LEDGER.names) -> pa.Table:
+def ledger(snapshot: Snapshot, columns: Sequence[str] = LEDGER.names) -> pa.Table:
     """Return every attempt that has ended, by the time it was sent."""
-    tables = [LEDGER.empty_table().select(columns), *(table for _, table in attempts(folder, columns))]
+    tables = [LEDGER.empty_table().select(columns), *(table for _, table in attempts(snapshot, columns))]
     return pa.concat_tables(tables).sort_by("time")
 
 
@@ -375,7 +354,7 @@ def spent_by_month(folder: Folder) -> dict[str, int]:
             "and a limit cannot be kept; put the file back, or resume with max_credits=inf where no rule "
             "forbids it"
         )
-    spent = ledger(folder, columns)
+    spent = ledger(read_snapshot(folder), columns)
     spent = spent.append_column("month", pc.strftime(spent["time"], "%Y-%m"))
     sums = spent.group_by("month").aggregate([("credits", "sum")]).to_pylist()
     return {row["month"]: round(1000 * (row["credits_sum"] or 0.0)) for row in sums}

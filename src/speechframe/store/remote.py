@@ -9,13 +9,13 @@ import hashlib
 import io
 import json
 import os
+import re
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
-from urllib.parse import urlsplit
 
 from tenacity import RetryCallState, retry, retry_if_not_exception_type, stop_after_attempt
 from tenacity.wait import wait_random_exponential
@@ -76,11 +76,10 @@ class RemoteFolder(Folder):
 
     def exists(self, name: str = "") -> bool:
         """Return whether a file or folder is there."""
-        try:
+        with storing(self, f"looking for {name}"), suppress(FileNotFoundError, NotADirectoryError):
             self._ask("info", name)
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        return True
+            return True
+        return False
 
     def _listed(self, folder: str) -> list[str]:
         return [path.rpartition("/")[2] for path in self._ask("ls", folder, detail=False)]
@@ -93,12 +92,6 @@ class RemoteFolder(Folder):
         """Return what pyarrow reads a file by."""
         size = self._ask("info", name)["size"]
         return _RangeFile(lambda start, end: self._ask("cat_file", name, start=start, end=end), size)
-
-    def temporary(self, name: str) -> Path:
-        """Return where a file is written on this machine until :meth:`publish`."""
-        drafts = self.work / "drafts"
-        drafts.mkdir(parents=True, exist_ok=True)
-        return drafts / name.replace("/", "-")
 
     def publish(self, name: str) -> None:
         """Put the temporary file there whole, under its name."""
@@ -213,40 +206,30 @@ class _RangeFile(io.RawIOBase):
 
 
 def open_folder(path: "str | os.PathLike[str] | Folder") -> Folder:
-    """Return the folder of a run, at a local path or at an address of any filesystem that fsspec knows.
-
-    StoreError when it is neither, or cannot be used, or holds a password.
-
-    Examples
-    --------
-    >>> open_folder("runs/demo").path == Path.cwd() / "runs/demo"
-    True
-    >>> str(open_folder("memory://bucket/run").path)
-    'memory://bucket/run'
-    """
+    """Return the folder of a run, at a local path or at an address of any filesystem that fsspec knows."""
     if isinstance(path, Folder):
         return path
     given: Any = path
     if not isinstance(given, Path) and hasattr(given, "fs"):  # a UPath
-        return _remote(given.fs, _text(given.path))
-    text = _text(given)
+        return _remote(given.fs, given.path)
+    text = os.fspath(given) if isinstance(given, (str, os.PathLike)) else None
+    is_whole = isinstance(text, str) and text.encode("utf-8", "ignore").decode() == text
+    if not text or not is_whole or "\0" in text:
+        raise StoreError(
+            f"{given!r} is no folder of a run: give a path in UTF-8 ('.' is the current folder) or an address"
+        )
     protocol, separator, rest = text.partition("://")
     if not separator and is_address(text):
         raise StoreError(
-            f"{text!r} is an address without its second slash, which a Path takes away: pass it as a string, "
-            "such as 's3://bucket/run'. A folder that is called so needs its absolute path."
+            f"{text!r} is an address without its second slash, which a Path takes away: pass it as a string"
         )
-    if not separator or protocol.lower() in {"file", "local"}:
+    if not separator:
         try:
             # Absolute: a run goes on when its notebook changes folders.
-            return Folder((Path(_text(rest)) if separator else expanded(text)).absolute())
+            return Folder(expanded(text).absolute())
         except ValueError as error:
             raise StoreError(f"{text}: {error}") from None
-    try:
-        is_bad = urlsplit(text).password is not None
-    except ValueError:
-        is_bad = True
-    if is_bad:  # not repeated: it may hold a password
+    if re.match("[^/]*:[^/]*@", rest):  # not repeated: it holds a password
         raise StoreError(
             f"the address of a run ({protocol}://...) is protocol://host/folder and holds no password: "
             "configure that where fsspec looks for it"
@@ -269,15 +252,12 @@ def _remote(filesystem: Any, path: str) -> Folder:
     if "file" in protocols:
         return Folder(Path(stripped))
     stripped = stripped.rstrip("/")
-    # Paths on the web keep their protocol.
-    has_protocol = stripped.startswith(tuple(f"{protocol}://" for protocol in protocols))
-    text = stripped if has_protocol else f"{protocols[0]}://{stripped.lstrip('/')}"
+    text = filesystem.unstrip_protocol(stripped.lstrip("/"))
     bucket, _, key = stripped.lstrip("/").partition("/")
     if key.startswith("/") and not BUCKETS.isdisjoint(protocols):
         # Such a folder is listed as empty, so that what was paid would never be found again.
         raise StoreError(
-            f"{text} has a folder without a name behind the bucket; likely meant: "
-            f"{protocols[0]}://{bucket}/{key.lstrip('/')}"
+            f"{text} has a folder without a name; likely meant: {protocols[0]}://{bucket}/{key.lstrip('/')}"
         )
     return RemoteFolder(filesystem, Address(text, stripped))
 
@@ -286,16 +266,3 @@ def _protocols(filesystem: Any) -> tuple[str, ...]:
     """Return what addresses on a filesystem may begin with."""
     said = filesystem.protocol
     return (said,) if isinstance(said, str) else tuple(said)
-
-
-def _text(given: Any) -> str:
-    try:
-        text = os.fspath(given)
-        is_usable = isinstance(text, str) and len(text.encode()) > 0 and "\0" not in text
-    except (TypeError, UnicodeEncodeError):
-        is_usable = False
-    if not is_usable:
-        raise StoreError(
-            f"{given!r} is no folder of a run: give a path in UTF-8 ('.' is the current folder) or an address"
-        )
-    return str(text)

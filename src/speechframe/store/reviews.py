@@ -1,6 +1,5 @@
 """``reviews.parquet``: everything that people said of a run's rows, the newest last."""
 
-import io
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -23,11 +22,9 @@ VERDICTS = (KEEP, REJECT)
 _LOCK_S = 60.0
 
 _SAID = ["verdict", "comment", "corrected_text"]
-_TEXTS = dict.fromkeys(["row_id", *_SAID, "sha256", "reviewer"], pa.string())
-SCHEMA = columns(**_TEXTS, reviewed_at=TIME)
+_TEXTS = dict.fromkeys(["row_id", *_SAID, "reviewer"], pa.string())
+SCHEMA = columns(**_TEXTS, reviewed_at=TIME, sha256=pa.string())
 """One thing that somebody said of one row. Null says nothing, an empty text takes back what was said."""
-
-COLUMNS = ["row_id", *_SAID, "reviewer", "reviewed_at", "sha256"]
 
 
 def add_review(folder: Folder, said: Mapping[str, Any]) -> None:
@@ -49,9 +46,9 @@ def add_review(folder: Folder, said: Mapping[str, Any]) -> None:
         folder.work.mkdir(parents=True, exist_ok=True)
         try:
             with FileLock(folder.work / LOCK, timeout=_LOCK_S, thread_local=False):
-                content = io.BytesIO()
-                pq.write_table(pa.concat_tables([read_reviews(folder), line]), content, compression="zstd")
-                folder.write(FILE, content.getvalue())
+                every = pa.concat_tables([read_reviews(folder), line])
+                pq.write_table(every, folder.temporary(FILE), compression="zstd")
+                folder.publish(FILE)
         except Timeout:  # an OSError, but not one of the folder
             raise StoreError(f"{folder.path}/{FILE} was being written for {_LOCK_S:g} s: try again") from None
 
@@ -61,7 +58,7 @@ def read_reviews(folder: Folder) -> pa.Table:
     if not folder.exists(FILE):
         return SCHEMA.empty_table()
     with reading(folder, FILE):
-        return pq.read_table(io.BytesIO(folder.read(FILE))).select(SCHEMA.names).cast(SCHEMA)
+        return pq.read_table(folder.source(FILE)).select(SCHEMA.names).cast(SCHEMA)
 
 
 def last_words(folder: Folder) -> "pd.DataFrame":

@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from speechframe.errors import StoreError
-from speechframe.store.folder import TableEntry
-from speechframe.store.records import Snapshot, by_group, group_starts, hex_keys, of_takes, reading
+from speechframe.store.records import by_group, group_starts, hex_keys, of_takes, reading
 from speechframe.store.schema import AUDIO, BASE_KEY, BOOKKEEPING, PREFIX, PROBLEM, ROW_ID, TAKE, WORDS
 
 if TYPE_CHECKING:
@@ -30,22 +29,16 @@ class Joined:
     """A run's table joined to the records of its calls: some rows and columns, in the table's order."""
 
     def __init__(
-        self,
-        snapshot: Snapshot,
-        entry: TableEntry,
-        table: pa.Schema,  # the columns of its file
-        kept: pa.Schema,  # the columns of records
-        columns: Sequence[str] | None,  # None for all, with or without audio
-        *,
-        audio: bool,
-        places: Sequence[int] | None,  # of the rows, ascending; None for all
+        self, run: Any, columns: Sequence[str] | None, *, audio: bool, places: Sequence[int] | None
     ) -> None:
-        if isinstance(columns, str):
-            raise StoreError(f"columns={columns!r} is text: give a list of names, [{columns!r}]")
-        self._snapshot, self.file, self.places = snapshot, entry.file, places
+        if not run.manifest.tables:
+            raise StoreError(f"{run.path}: the run was given no table yet")
+        entry, self._snapshot = run.manifest.table, run.snapshot()
+        self.file, self.places = entry.file, places
+        table, kept, has_words = run.table_schema(), run.record_schema, bool(self._snapshot.words_files)
         fields = {f.name: f for f in table if not f.name.startswith(PREFIX)}
         self._ours: dict[str, str] = {}
-        basis = [pa.field(WORDS_BASIS, pa.string())] if snapshot.words_files else []
+        basis = [pa.field(WORDS_BASIS, pa.string())] if has_words else []
         for f in [pa.field(OUR_ROW_ID, pa.string()), *kept, *basis]:
             name = entry.names.get(f.name, f.name)
             while name in fields:
@@ -55,17 +48,14 @@ class Joined:
             hidden = {*entry.hidden} if audio else {*entry.hidden, AUDIO}
             columns = [name for name in fields if self._ours.get(name) not in hidden]
         if unknown := [name for name in columns if name not in fields]:
-            raise StoreError(
-                f"{snapshot.folder.path}: the run has no column {unknown[0]!r}; it has {', '.join(fields)}"
-            )
+            raise StoreError(f"{run.path}: the run has no column {unknown[0]!r}; it has {', '.join(fields)}")
         wanted = {self._ours.get(name) for name in columns}
         self.has_audio = AUDIO in wanted
-        if snapshot.words_files and wanted & {WORDS, "warnings", WORDS_BASIS}:
+        if has_words and wanted & {WORDS, "warnings", WORDS_BASIS}:
             wanted |= {WORDS, "warnings", "request_key"}
         self._wanted = wanted
         self._read = pa.schema([f for f in kept if f.name in wanted - {"status", "request_key"}])
         metadata: dict[Any, Any] = dict(table.metadata or {})
-        metadata.pop(b"ARROW:schema", None)
         if self.has_audio:
             features = {"info": {"features": {self.name_of(AUDIO): {"_type": "Audio"}}}}
             metadata[b"huggingface"] = json.dumps(features).encode()
@@ -216,8 +206,7 @@ class Rows(ABC):
     ) -> tuple[pa.Schema, Iterator[tuple[pa.RecordBatch, list[Any]]]]:
         """Return the rows as the table of another run: its schema, and batches with the ids of their rows.
 
-        Columns are the caller's and what the run made of them (``translated_text``, ``locale`` and so on),
-        not how: audio, status, credits and the like only where `named`.
+        Audio, status, credits and other columns of how they were made are there only if `named`.
         """
         whole = self.joined(None, audio=True)
         own = {whole.name_of(name) for name in (*BOOKKEEPING, AUDIO, OUR_ROW_ID)} - {*named}
@@ -253,5 +242,4 @@ class Selection(Rows):
 
     def joined(self, columns: Sequence[str] | None, *, audio: bool) -> Joined:
         """Return the rows joined to the run's records as they are now."""
-        found: Joined = self.run.joined(columns, audio=audio, places=self.positions)
-        return found
+        return Joined(self.run, columns, audio=audio, places=self.positions)

@@ -1,19 +1,27 @@
-"""Whether a run folder is what it says: files readable, audio as it came, no record and no attempt lost."""
+"""What is in a run's folder: whether it is whole, and taking it away."""
 
 import hashlib
+import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 
-from speechframe.errors import StoreError
+from speechframe.errors import NotARun, RunMismatch, StoreError
 from speechframe.store import journal, parts, reviews
-from speechframe.store.folder import Folder, read_manifest, storing
+from speechframe.store.folder import HOLDER, LOCK, RUN_FILE, Folder, read_manifest, storing
 from speechframe.store.records import WORDS_FOLDER, hex_keys, packed, read_note, reading
 from speechframe.store.schema import AUDIO, BASE_KEY, FINISHED, STATUSES, part_schema
 
 CLIPS_FOLDER = "clips"
+_TABLE_FOLDERS = ("input", parts.PARTS, parts.FAILED, parts.ATTEMPTS, WORDS_FOLDER)
+_OURS = re.compile(
+    rf"({'|'.join(_TABLE_FOLDERS)})/\d+\.parquet|{journal.LOG}/\d+\.(jsonl|bytes)"
+    rf"|{CLIPS_FOLDER}/[0-9a-f]{{64}}(\.\w+)?|reviews\.(parquet|lock)|([\w/]+/)?\.[^/]+\.tmp"
+)
 _AGAIN = "restore it from a copy of the folder"
 _ROWS = 64  # read at once: audio may be large
 
@@ -114,3 +122,46 @@ def _table(folder: Folder, name: str, rows: int | None) -> Iterator[Problem]:
         yield Problem(name, None, f"has {count:,} rows, run.json says {rows:,}: {_AGAIN}")
     if wrong:
         yield Problem(name, None, f"has {wrong:,} rows whose key is none: {_AGAIN}")
+
+
+# -- taking it away ------------------------------------------------------------------
+
+
+def remove_run(folder: Folder) -> list[str]:
+    """Remove the files of a run on this machine, and its folder if it is empty then; return what is left.
+
+    Links are never followed, and stay. After an error it is still a run, so that it can be tried again.
+    """
+    path = folder.path
+    if path.is_symlink():
+        raise StoreError(f"{path} is a symbolic link: name the folder it points to, {path.resolve()}")
+    try:
+        read_manifest(folder)
+    except (NotARun, RunMismatch):
+        raise
+    except StoreError:
+        # A damaged run.json may be somebody else's file of that name.
+        if not all((path / name).is_dir() for name in ("input", parts.ATTEMPTS)):
+            raise
+    with storing(folder, "removing the run"):
+        with folder.lock():
+            for name in filter(_OURS.fullmatch, _files(path)):
+                if not (path / name).is_symlink():
+                    (path / name).unlink()
+            for name in (*_TABLE_FOLDERS, journal.LOG, CLIPS_FOLDER):
+                with suppress(OSError):  # a link, or not empty
+                    (path / name).rmdir()
+            # Last what makes a folder a run, and then what keeps others from writing to it.
+            for name in (RUN_FILE, HOLDER, LOCK):
+                (path / name).unlink(missing_ok=True)
+        left = sorted(_files(path))
+        if not any(path.iterdir()):
+            path.rmdir()
+    return left
+
+
+def _files(folder: Path) -> Iterator[str]:
+    """Yield what is in a folder at any depth by its name below it; links as they are, empty folders not."""
+    for path in folder.rglob("*"):
+        if path.is_symlink() or not path.is_dir():
+            yield path.relative_to(folder).as_posix()

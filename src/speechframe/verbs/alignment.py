@@ -19,6 +19,7 @@ from speechframe.spec.speech import Format
 from speechframe.store.folder import Folder, storing
 from speechframe.store.reader import StoredRun
 from speechframe.store.records import WORDS_FOLDER, WORDS_SCHEMA
+from speechframe.store.rows import Rows, Selection
 from speechframe.store.schema import AUDIO, FINISHED, WORDS, WORDS_TYPE
 from speechframe.tables.columns import problem
 
@@ -58,11 +59,11 @@ async def align(run: StoredRun, aligner: "WordAligner", is_stopped: Callable[[],
 
 
 def _align(run: StoredRun, aligner: "WordAligner", is_stopped: Callable[[], bool]) -> None:
-    rows = enumerate(_rows(run, ("status", WORDS)))
+    rows = enumerate(_rows(run, run, ("status", WORDS)))
     places = [place for place, row in rows if row["status"] in FINISHED and row[WORDS] is None]
     found: dict[str, Sequence[tuple[str, int, int]]] = {}
     seen: set[str] = set()
-    for row in _rows(run, _NEEDED, places):
+    for row in _rows(run, Selection(run, places), _NEEDED):
         if is_stopped():
             break
         key = row["request_key"]
@@ -89,12 +90,10 @@ def _align(run: StoredRun, aligner: "WordAligner", is_stopped: Callable[[], bool
         log.info("words of %d rows aligned by %s; run folder %s", len(seen), aligner.name, run.path)
 
 
-def _rows(
-    run: StoredRun, names: Sequence[str], places: Sequence[int] | None = None
-) -> Iterator[dict[str, Any]]:
-    """Yield columns of some rows, one row at a time, since a clip may be large."""
+def _rows(run: StoredRun, rows: Rows, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield columns of some rows of a run, one row at a time, since a clip may be large."""
     columns = {name: run.name_of(name) for name in names}
-    for batch in run.joined(list(columns.values()), audio=True, places=places).batches():
+    for batch in rows.batches(list(columns.values())):
         for place in range(batch.num_rows):
             yield {name: batch.column(column)[place].as_py() for name, column in columns.items()}
 

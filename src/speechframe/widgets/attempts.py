@@ -82,7 +82,7 @@ class AttemptReader:
     def read(self, run: Run) -> Attempts:
         """Return what the attempts that have ended came to."""
         growing = []
-        for number, table in attempts(run.folder, _COLUMNS, known=self._files):
+        for number, table in attempts(run.snapshot(), _COLUMNS, known=self._files):
             if number is None:
                 growing.append(_sums(table))
             else:
