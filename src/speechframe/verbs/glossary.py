@@ -77,14 +77,11 @@ class Glossary:
 
     def __init__(self, lines: Sequence[Sequence[str | None]], target: str) -> None:
         ranks = {None: 0, locales.language_of(target): 1, target: 2}
-        best: dict[str, tuple[int, str]] = {}
-        for words, locale, translation in lines:
-            source, rank = " ".join((words or "").split()), ranks.get(locale)
-            if source and translation and rank is not None and rank >= best.get(source, (0, ""))[0]:
-                best[source] = rank, translation
+        held = sorted((line for line in lines if line[1] in ranks), key=lambda line: ranks[line[1]])
+        best = {" ".join(str(source).split()): str(translation) for source, _, translation in held}
         # Of equally long terms those with capitals come first: "IT" is not the word "it" in capitals.
         sources = sorted(best, key=lambda source: (-len(source), source == source.lower()))
-        self._terms = [(source, best[source][1]) for source in sources]
+        self._terms = [(source, best[source]) for source in sources]
         self._pattern = re.compile("|".join(f"({_whole_words(source)})" for source in sources))
 
     def find(self, text: str, taken: Iterable[Span]) -> list[Span]:
