@@ -76,12 +76,6 @@ def open_table(
     sep, quoting
         Of a CSV or TSV file, where the caller says them.
 
-    Raises
-    ------
-    InvalidRows, SettingsError
-        When it is no table, cannot be read, or has a column that could not come back as it is; when the
-        quotes of a CSV or TSV file may swallow lines.
-
     Examples
     --------
     >>> table = open_table(["Good morning.", "Good night."])

@@ -58,17 +58,16 @@ async def align(run: StoredRun, aligner: "WordAligner", is_stopped: Callable[[],
 
 
 def _align(run: StoredRun, aligner: "WordAligner", is_stopped: Callable[[], bool]) -> None:
-    rows = enumerate(_rows(run, ("status", WORDS)))
-    places = [place for place, row in rows if row["status"] in FINISHED and row[WORDS] is None]
+    rows = enumerate(_rows(run, ("status", "request_key", WORDS)))
+    # One row of each call.
+    places = {
+        row["request_key"]: place for place, row in rows if row["status"] in FINISHED and row[WORDS] is None
+    }
     found: dict[str, Sequence[tuple[str, int, int]]] = {}
-    seen: set[str] = set()
-    for row in _rows(run, _NEEDED, places):
+    for row in _rows(run, _NEEDED, sorted(places.values())):
         if is_stopped():
             break
         key = row["request_key"]
-        if key in seen:
-            continue
-        seen.add(key)
         try:
             found[key] = aligner.align(
                 row[AUDIO]["bytes"],
@@ -85,8 +84,7 @@ def _align(run: StoredRun, aligner: "WordAligner", is_stopped: Callable[[], bool
             _keep(run.folder, found)
             found = {}
     _keep(run.folder, found)
-    if seen:
-        log.info("words of %d rows aligned by %s; run folder %s", len(seen), aligner.name, run.path)
+    log.info("words of %d calls aligned by %s; run folder %s", len(places), aligner.name, run.path)
 
 
 def _rows(

@@ -182,12 +182,6 @@ class ChangeVoiceBackend(SpokenBackend):
         """Return the length of the clips that a price is paid for."""
         return f"{duration(price / PRICES['convert'].millicredits)} of audio"
 
-    def differences(self, before: bytes, after: bytes) -> tuple[str, ...]:
-        """Return the names of the arguments in which two bodies differ: a clip by its content alone."""
-        bodies = [json.loads(body) for body in (before, after)]
-        comparable = [json.dumps({**body, _FILE: body[_FILE]["sha256"]}).encode() for body in bodies]
-        return super().differences(*comparable)
-
 
 def _encoded(request: ConvertRequest, clip: Upload) -> tuple[bytes, Any]:
     """Return what is asked for, the clip by its hash, and the form around the clip's bytes."""

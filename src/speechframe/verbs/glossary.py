@@ -29,9 +29,14 @@ def read_glossary(table: Any) -> list[list[str | None]] | None:
     if isinstance(table, Mapping) and not {SOURCE, TARGET} <= set(table):
         table = [{SOURCE: source, TARGET: target} for source, target in table.items()]
     try:
-        rows = _rows(table)
+        opened = open_table(table, named=COLUMNS)
+        names = [name for name in COLUMNS if name in opened.schema.names]
+        rows = [row for batch, _ in opened.batches() for row in batch.select(names).to_pylist()]
     except InvalidRows as error:
         raise InvalidRows([{**line, "field": "glossary"} for line in error.problems]) from None
+    if not {SOURCE, TARGET} <= set(names):
+        allowed = f"columns {SOURCE}, {LOCALE} and {TARGET}"
+        raise InvalidRows([problem("glossary", "lacks a column", allowed=allowed)])
     problems: list[tuple[str, str]] = []
     targets: dict[tuple[str, str | None], str] = {}
     for number, row in enumerate(rows, 1):
@@ -51,16 +56,6 @@ def read_glossary(table: Any) -> list[list[str | None]] | None:
     if problems:
         raise InvalidRows([problem("glossary", words, allowed=allowed) for words, allowed in problems])
     return [[source, locale, target] for (source, locale), target in targets.items()]
-
-
-def _rows(table: Any) -> list[dict[str, Any]]:
-    opened = open_table(table, named=COLUMNS)
-    names = [name for name in COLUMNS if name in opened.schema.names]
-    missing = [name for name in (SOURCE, TARGET) if name not in names]
-    if missing:
-        columns = f"columns {SOURCE}, {LOCALE} and {TARGET}"
-        raise InvalidRows([problem("glossary", f"has no column {missing[0]!r}", allowed=columns)])
-    return [row for batch, _ in opened.batches() for row in batch.select(names).to_pylist()]
 
 
 class Glossary:
