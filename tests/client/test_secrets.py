@@ -144,6 +144,23 @@ async def test_reprs_and_clients_that_cannot_be_made_show_no_key(kind, settings,
     assert_hidden(everything_shown(error), "sk-secret")
 
 
+def test_a_client_without_await_shows_no_bare_key_or_token_in_its_frames(odd, settings, key):
+    def frames_of(error):
+        stack = traceback.TracebackException.from_exception(error, capture_locals=True).stack
+        # Those of tests hold what they hand over.
+        return repr([frame.locals for frame in stack if frame.filename != __file__])
+
+    token = "tok-0123456789-abcdef"
+    odd.script(odd.answer(403), path="/v1/speech/voices")
+    with SyncClient(settings) as client, pytest.raises(SpeechframeError) as caught:
+        client.voices(token=token)
+    assert_hidden(frames_of(caught.value), token)
+    for given in ({"base_url": "http://far.example.com"}, {"apikey": key}):
+        with pytest.raises((SettingsError, TypeError)) as refused:
+            SyncClient(**{"api_key": key, **given})
+        assert_hidden(frames_of(refused.value), key)
+
+
 async def test_no_other_host_gets_the_key(odd, client, call, tmp_path, monkeypatch):
     (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password mine\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))

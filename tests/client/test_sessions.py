@@ -54,6 +54,21 @@ async def test_a_slow_turn_outlives_impatient_ones_behind_it(desk, session, monk
     assert (slow.summary.attempts, desk.sockets) == (1, 1)
 
 
+async def test_a_turn_that_waits_for_a_slot_has_no_time_limit(odd, desk, session, monkeypatch):
+    odd.script(odd.answer(200, {"service": "speechframe", "pools": {"streaming": 1}}), path="/v1/limits")
+    monkeypatch.setattr(Timeouts, "attempt_s", lambda self, characters: 0.5)
+    async with asyncio.timeout(60):
+        writing = await session.open()
+        await writing.send("Written.")
+        await until(lambda: desk.frames and desk.texts())
+        waiting = asyncio.create_task(session.speak("Waiting.").read())
+        await asyncio.sleep(1)
+        assert not waiting.done()
+        await writing.end()
+        assert await waiting == b"Waiting."
+        assert await writing.audio().read() == b"Written."
+
+
 async def test_a_socket_that_brings_nothing_is_left_for_another(desk, session, monkeypatch):
     async def deaf(desk, socket):
         while await desk.next(socket) is not None:
@@ -65,6 +80,22 @@ async def test_a_socket_that_brings_nothing_is_left_for_another(desk, session, m
         with pytest.raises(StreamBroken, match="nothing came"):
             await session.speak("Hello.").read()
         assert await session.speak("Next.").read() == b"Next."
+
+
+async def test_a_turn_that_goes_on_for_ever_is_broken_off(desk, session, monkeypatch):
+    async def dribble(desk, socket):
+        wire_id, _ = await desk.ended(socket)
+        while not socket.closed:
+            await socket.send_str(audio(b"a", wire_id))
+            await asyncio.sleep(0.01)
+
+    desk.acts = [dribble]
+    monkeypatch.setattr(Timeouts, "speech_s", lambda self, text: 0.4)
+    stream = session.speak("Hello.")
+    async with asyncio.timeout(30):
+        with pytest.raises(StreamBroken, match="longer than any speech of its text"):
+            await stream.read()
+    assert stream.audio
 
 
 async def test_a_turn_that_nobody_hears_keeps_no_other_waiting(desk, session):

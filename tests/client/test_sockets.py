@@ -132,6 +132,27 @@ async def test_what_nobody_knows_survives(desk, session):
     assert context.audio().summary.warnings == ("NEW_WARNING: a new word",)
 
 
+async def test_warnings_and_odd_things_of_a_turn_and_lines_of_the_log_are_few(desk, session, caplog):
+    async def act(desk, socket):
+        wire_id, _ = await desk.ended(socket)
+        for number in range(30):
+            await socket.send_str(frame(warning=f"word {number}", warning_code="NEW", context_id=wire_id))
+            await socket.send_str(frame(progress=number, context_id=wire_id))
+            await socket.send_str(frame(final=True, context_id=f"nobody {number}"))
+        await socket.send_str(audio(b"heard", wire_id))
+        await socket.send_str(frame(final=True, context_id=wire_id))
+        await desk.next(socket)
+
+    desk.acts = [act]
+    context = await session.open()
+    await context.send("Hello.")
+    await context.end()
+    kinds = [type(event) async for event in context]
+    assert (kinds.count(Warned), kinds.count(Odd), kinds[-2:]) == (20, 20, [Audio, Ended])
+    assert len(context.audio().summary.warnings) == 20
+    assert caplog.text.count("nobody") == 20
+
+
 async def test_a_turn_that_lacks_a_piece_or_all_of_its_audio_has_failed(desk, session):
     messages = [(b"heard", {"audio": "AAA@"}), (b"", {"audio": "AAA"}), (b"", {"final": True})]
 

@@ -1,4 +1,4 @@
-"""Packs of texts: as large as the service takes, never the whole table, and each answer at its own text."""
+"""Packs of texts: as large as the service takes, and each answer at its own text."""
 
 import json
 
@@ -26,7 +26,7 @@ def request_of(number, kind, characters=20):
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 120)), max_size=300), st.integers(1, 5))
-def test_packs_are_full_of_one_kind_and_never_hold_the_whole_table(rows, most_texts):
+def test_packs_are_full_of_one_kind_and_hold_less_than_a_call_of_each_kind(rows, most_texts):
     taken = 0
 
     def requests():
@@ -41,16 +41,13 @@ def test_packs_are_full_of_one_kind_and_never_hold_the_whole_table(rows, most_te
         assert len(pack.rows) <= most_texts
         assert len(pack.rows) == 1 or sum(one.characters for one in pack.rows) <= 100
         yielded += pack.rows
-        assert taken - len(yielded) <= 16 * most_texts
+        assert taken - len(yielded) <= len({kind for kind, _ in rows}) * most_texts
     assert sorted(int(one.key) for one in yielded) == list(range(len(rows)))
 
 
-def test_packs_are_as_few_as_can_be_and_many_kinds_do_not_pile_up():
+def test_packs_are_as_few_as_can_be():
     found = packer(4).pack(request_of(number, 7) for number in range(41))
     assert [len(pack.rows) for pack in found] == [4] * 10 + [1]
-    kinds = iter(range(1000))
-    next(packer(4).pack(request_of(kind, kind) for kind in kinds))
-    assert next(kinds) == 16 * 4
 
 
 def read(entries, texts):

@@ -35,8 +35,6 @@ def col(name: str) -> Column:
     >>> col("voice")
     Column(name='voice')
     """
-    if not name:
-        raise ValueError("col() takes the name of a column, not an empty one")
     return Column(name)
 
 

@@ -5,7 +5,6 @@ import json
 import stat
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,6 @@ JSON_SUFFIXES = (".jsonl", ".ndjson")
 SUFFIXES = (".csv", ".tsv", ".txt", *JSON_SUFFIXES, ".parquet", ".pq", ".xlsx")
 
 _BLOCK_BYTES = 1 << 20
-_UTF8_BYTES = 4
-"""Of one character, at most."""
 
 
 def table_file(path: str | PathLike[str]) -> Path:
@@ -53,7 +50,8 @@ def contents(path: Path, notes: list[str], *, sep: str | None = None, quoting: s
     """
     suffix = path.suffix.lower()
     if suffix in {".csv", ".tsv"}:
-        return _csv(path, notes, sep, is_quoted=quoting != "none")
+        usual = "\t" if suffix == ".tsv" else ","
+        return arrow_csv.open_csv(path, **_csv_options(path, notes, usual, sep, is_quoted=quoting != "none"))
     if suffix == ".txt":
         return _lines(path, notes)
     if suffix in JSON_SUFFIXES:
@@ -61,11 +59,7 @@ def contents(path: Path, notes: list[str], *, sep: str | None = None, quoting: s
     if suffix == ".xlsx":
         import pandas as pd
 
-        try:
-            return pd.read_excel(path, dtype=str, keep_default_na=False, na_values=[""])
-        except ImportError:
-            allowed = "pip install 'speechframe[excel]'"
-            raise InvalidRows([problem("table", "reading .xlsx needs openpyxl", allowed=allowed)]) from None
+        return pd.read_excel(path, dtype=str, keep_default_na=False, na_values=[""])
     from pyarrow import parquet
 
     file = parquet.ParquetFile(path)
@@ -103,40 +97,10 @@ def _objects(path: Path) -> Iterator[Mapping[str, Any]]:
             yield found
 
 
-def _csv(path: Path, notes: list[str], sep: str | None, *, is_quoted: bool) -> pa.RecordBatchReader:
-    usual = "\t" if path.suffix.lower() == ".tsv" else ","
-    dialect = _dialect_of(path, notes, usual, sep, is_quoted=is_quoted)
-    # Every column as text: inference would turn the id 0007 into 7.
-    return arrow_csv.open_csv(
-        path,
-        read_options=arrow_csv.ReadOptions(block_size=max(_BLOCK_BYTES, 2 * _UTF8_BYTES * dialect.longest)),
-        parse_options=arrow_csv.ParseOptions(
-            delimiter=dialect.sep,
-            quote_char='"' if dialect.is_quoted else False,
-            newlines_in_values=dialect.has_breaks,
-        ),
-        convert_options=arrow_csv.ConvertOptions(
-            column_types=dict.fromkeys(dialect.header, pa.string()),
-            strings_can_be_null=True,
-            null_values=[""],
-            quoted_strings_can_be_null=False,
-        ),
-    )
-
-
-@dataclass(frozen=True)
-class _Dialect:
-    """What a CSV file shows of how it was written."""
-
-    sep: str
-    is_quoted: bool  # Quotes around a field are no part of it.
-    has_breaks: bool  # A quoted field goes on over several lines.
-    header: list[str]
-    longest: int  # Characters of the longest row.
-
-
-def _dialect_of(path: Path, notes: list[str], usual: str, sep: str | None, *, is_quoted: bool) -> _Dialect:
-    """Return how a CSV file was written, or raise SettingsError where its quotes may swallow lines.
+def _csv_options(
+    path: Path, notes: list[str], usual: str, sep: str | None, *, is_quoted: bool
+) -> dict[str, Any]:
+    """Return how Arrow is to read a CSV file, or raise SettingsError where its quotes may swallow lines.
 
     `usual` separates fields where neither the caller (`sep`) nor the header shows anything else; unless
     `is_quoted`, quotes are characters like all others.
@@ -196,7 +160,22 @@ def _dialect_of(path: Path, notes: list[str], usual: str, sep: str | None, *, is
         f"quotes of {path.name} are part of its texts: nothing ends the one on line {broken}": broken,
     }
     notes += [words for words, is_so in said.items() if is_so]
-    return _Dialect(sep, is_quoted and not broken, breaks > 0, header, longest)
+    return {
+        # A block must hold the longest row; a character has at most four bytes.
+        "read_options": arrow_csv.ReadOptions(block_size=max(_BLOCK_BYTES, 2 * 4 * longest)),
+        "parse_options": arrow_csv.ParseOptions(
+            delimiter=sep,
+            quote_char='"' if is_quoted and not broken else False,
+            newlines_in_values=breaks > 0,
+        ),
+        # Every column as text: inference would turn the id 0007 into 7.
+        "convert_options": arrow_csv.ConvertOptions(
+            column_types=dict.fromkeys(header, pa.string()),
+            strings_can_be_null=True,
+            null_values=[""],
+            quoted_strings_can_be_null=False,
+        ),
+    }
 
 
 def _recorded(record: list[str], lines: Iterator[str]) -> Iterator[str]:

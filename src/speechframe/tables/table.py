@@ -33,11 +33,6 @@ class Table:
     of `carry` are handed to the verb with whatever they hold; only texts among them are stored, and
     `carried` has the values of those that the source lacks. Notes, complete once the table was read, say how
     many rows were dropped or merged, and why. Errors call the source `name`.
-
-    Raises
-    ------
-    InvalidRows
-        When a column could not come back as it is, or there is no `id_column`.
     """
 
     def __init__(
@@ -164,11 +159,6 @@ def resolve(
     A bare string of `data_arguments` names a column, a list of `whole_table_arguments` is one value. What
     run.json kept (:class:`Source`) is looked up in this table. The lengths of lists are compared by the
     table, at its end.
-
-    Raises
-    ------
-    InvalidRows
-        For a column that the table does not have, or that holds bytes.
     """
     sources: dict[str, Source] = {}
     problems = []

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from speechframe.errors import InvalidRows, SpeechframeError
+from speechframe.spec.check import shown
 from speechframe.tables.columns import as_list, is_missing, is_per_row, problem
 from speechframe.tables.files import JSON_SUFFIXES, contents, table_file
 from speechframe.tables.table import (
@@ -74,12 +75,6 @@ def open_table(
         Columns that are handed over with whatever they hold, and columns that arguments name.
     sep, quoting
         Of a CSV or TSV file, where the caller says them.
-
-    Raises
-    ------
-    InvalidRows, SettingsError
-        When it is no table, cannot be read, or has a column that could not come back as it is; when the
-        quotes of a CSV or TSV file may swallow lines.
 
     Examples
     --------
@@ -362,7 +357,7 @@ def _array_of(
         raise InvalidRows([not_stored(column, words or first_line(error), way_out, place)]) from None
     for row, (given, kept) in enumerate(zip(values, back, strict=True), start):
         if not _is_same(given, kept):
-            words = f"{_shown(given)} would come back as {_shown(kept)}"
+            words = f"{shown(given)} would come back as {shown(kept)}"
             raise InvalidRows([not_stored(column, words, way_out, row)])
     return array
 
@@ -392,10 +387,5 @@ def _odd_value(values: Sequence[Any]) -> tuple[int | None, str]:
         first = value if first is None else first
         if type(value) is not type(first):
             kinds = f"{type(value).__name__}, the values before it are {type(first).__name__}"
-            return row, f"{_shown(value)} is {kinds}"
+            return row, f"{shown(value)} is {kinds}"
     return None, ""
-
-
-def _shown(value: Any) -> str:
-    words = ascii(value)
-    return words if len(words) <= 60 else f"{words[:60]}..."  # noqa: PLR2004 - as much as tells it

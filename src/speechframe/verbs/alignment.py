@@ -59,17 +59,16 @@ async def align(run: StoredRun, aligner: "WordAligner", is_stopped: Callable[[],
 
 
 def _align(run: StoredRun, aligner: "WordAligner", is_stopped: Callable[[], bool]) -> None:
-    rows = enumerate(_rows(run, run, ("status", WORDS)))
-    places = [place for place, row in rows if row["status"] in FINISHED and row[WORDS] is None]
+    rows = enumerate(_rows(run, run, ("status", "request_key", WORDS)))
+    # One row of each call.
+    places = {
+        row["request_key"]: place for place, row in rows if row["status"] in FINISHED and row[WORDS] is None
+    }
     found: dict[str, Sequence[tuple[str, int, int]]] = {}
-    seen: set[str] = set()
-    for row in _rows(run, Selection(run, places), _NEEDED):
+    for row in _rows(run, Selection(run, sorted(places.values())), _NEEDED):
         if is_stopped():
             break
         key = row["request_key"]
-        if key in seen:
-            continue
-        seen.add(key)
         try:
             found[key] = aligner.align(
                 row[AUDIO]["bytes"],
@@ -86,8 +85,7 @@ def _align(run: StoredRun, aligner: "WordAligner", is_stopped: Callable[[], bool
             _keep(run.folder, found)
             found = {}
     _keep(run.folder, found)
-    if seen:
-        log.info("words of %d rows aligned by %s; run folder %s", len(seen), aligner.name, run.path)
+    log.info("words of %d calls aligned by %s; run folder %s", len(places), aligner.name, run.path)
 
 
 def _rows(run: StoredRun, rows: Rows, names: Sequence[str]) -> Iterator[dict[str, Any]]:

@@ -98,7 +98,11 @@ class ChangeVoiceBackend(SpokenBackend):
 
     def check(self, values: Mapping[str, Any]) -> Request | list[FieldProblem]:
         """Return the call of one row, or everything that is wrong with it; its clip is read for that."""
-        clip, problems = self._clip(values.get(AUDIO))
+        clip, problems = None, []
+        try:
+            clip = self._clip(values.get(AUDIO))
+        except AudioError as error:
+            problems = [FieldProblem(AUDIO, str(error), shown(values.get(AUDIO)), "an audio file")]
         # The clip is read again when it is sent.
         fields = {wire: values.get(name) for name, wire in ARGUMENTS.items()} | {_FILE: b""}
         request, facts, found = self.checked(ConvertRequest, fields, values)
@@ -113,24 +117,18 @@ class ChangeVoiceBackend(SpokenBackend):
         written, varies = json.dumps({**body, _FILE: kept}).encode(), request.variation != 0
         return Request(content, written, price, ceil(price / CREDIT), facts, varies)
 
-    def _clip(self, value: Any) -> tuple[Upload | None, list[FieldProblem]]:
-        """Return a row's clip and what is wrong with it."""
-        try:
-            clip = self._taken(value)
-        except AudioError as error:
-            return None, [FieldProblem(AUDIO, str(error), shown(value), "an audio file")]
-        if clip is None:
-            return None, [FieldProblem(AUDIO, "is missing", "", "a clip")]
+    def _clip(self, value: Any) -> Upload:
+        """Return a row's clip, or raise AudioError for what cannot be sent."""
+        clip = self._taken(value)
         sizes = {"max_audio_seconds": clip.audio_seconds, "max_upload_bytes": clip.size_bytes}
         for name, size in sizes.items():
             most, unit = self.limits.get(name), name.rpartition("_")[2]
             if isinstance(most, (int, float)) and size > most:
-                words = f"has {size:,.10g} {unit}, the service takes at most {most:,.10g}"
-                return None, [FieldProblem(AUDIO, words, "", "")]
-        return clip, []
+                raise AudioError(f"has {size:,.10g} {unit}, the service takes at most {most:,.10g}")
+        return clip
 
-    def _taken(self, value: Any) -> Upload | None:
-        """Return a clip to be sent, or None where there is none; AudioError for what cannot be sent.
+    def _taken(self, value: Any) -> Upload:
+        """Return a clip as it is sent.
 
         It may be a path, a URL, bytes, a pair of an array and its rate in Hz, or a mapping with ``bytes``,
         ``path``, or ``array`` and ``sampling_rate``, as Hugging Face datasets and earlier runs have it.
@@ -140,31 +138,24 @@ class ChangeVoiceBackend(SpokenBackend):
             pair = None if array is None else (array, value.get("sampling_rate"))
             value = next((v for v in (value.get("bytes"), pair, value.get("path")) if v is not None), None)
         if isinstance(value, (str, os.PathLike)):
-            found = self._looked_up(os.fspath(value))
-            if isinstance(found, AudioError):
-                raise found
-            return found
+            return self._looked_up(os.fspath(value))
         if isinstance(value, (bytes, bytearray, memoryview)):
             return self._kept(bytes(value))
         if isinstance(value, Sequence) and len(value) == 2:  # noqa: PLR2004 - a pair
             return self._kept(file_of_samples(*value))
-        if value is None:
-            return None
-        raise AudioError(
-            f"is {type(value).__name__}; a path, a URL, bytes or an array with its rate is needed"
-        )
+        kind = "missing" if value is None else type(value).__name__
+        raise AudioError(f"is {kind}; a path, a URL, bytes or an array with its rate is needed")
 
-    def _look_up(self, text: str) -> Upload | AudioError | None:
+    def _look_up(self, text: str) -> Upload:
+        if not text.strip():
+            raise AudioError("is missing")
         scheme = text.strip().lower().partition("://")[0] if "://" in text else ""
-        try:
-            if scheme in {"http", "https"}:
-                # In a loop of its own, as rows are checked in a thread.
-                return self._kept(asyncio.run(_download(text.strip())))
-            if scheme:
-                return AudioError(f"{scheme}:// is not fetched; allowed: a path, http:// or https://")
-            return upload_of(self._base / Path(text).expanduser()) if text.strip() else None
-        except AudioError as error:
-            return error
+        if scheme in {"http", "https"}:
+            # In a loop of its own, as rows are checked in a thread.
+            return self._kept(asyncio.run(_download(text.strip())))
+        if scheme:
+            raise AudioError(f"{scheme}:// is not fetched; allowed: a path, http:// or https://")
+        return upload_of(self._base / Path(text).expanduser())
 
     def _kept(self, data: bytes) -> Upload:
         """Keep a clip in the run's folder, once, and return it with its path relative to that."""
@@ -190,12 +181,6 @@ class ChangeVoiceBackend(SpokenBackend):
     def describe(self, price: int) -> str | None:
         """Return the length of the clips that a price is paid for."""
         return f"{duration(price / PRICES['convert'].millicredits)} of audio"
-
-    def differences(self, before: bytes, after: bytes) -> tuple[str, ...]:
-        """Return the names of the arguments in which two bodies differ: a clip by its content alone."""
-        bodies = [json.loads(body) for body in (before, after)]
-        comparable = [json.dumps({**body, _FILE: body[_FILE]["sha256"]}).encode() for body in bodies]
-        return super().differences(*comparable)
 
 
 def _encoded(request: ConvertRequest, clip: Upload) -> tuple[bytes, Any]:

@@ -29,9 +29,14 @@ def read_glossary(table: Any) -> list[list[str | None]] | None:
     if isinstance(table, Mapping) and not {SOURCE, TARGET} <= set(table):
         table = [{SOURCE: source, TARGET: target} for source, target in table.items()]
     try:
-        rows = _rows(table)
+        opened = open_table(table, named=COLUMNS)
+        names = [name for name in COLUMNS if name in opened.schema.names]
+        rows = [row for batch, _ in opened.batches() for row in batch.select(names).to_pylist()]
     except InvalidRows as error:
         raise InvalidRows([{**line, "field": "glossary"} for line in error.problems]) from None
+    if not {SOURCE, TARGET} <= set(names):
+        allowed = f"columns {SOURCE}, {LOCALE} and {TARGET}"
+        raise InvalidRows([problem("glossary", "lacks a column", allowed=allowed)])
     problems: list[tuple[str, str]] = []
     targets: dict[tuple[str, str | None], str] = {}
     for number, row in enumerate(rows, 1):
@@ -53,16 +58,6 @@ def read_glossary(table: Any) -> list[list[str | None]] | None:
     return [[source, locale, target] for (source, locale), target in targets.items()]
 
 
-def _rows(table: Any) -> list[dict[str, Any]]:
-    opened = open_table(table, named=COLUMNS)
-    names = [name for name in COLUMNS if name in opened.schema.names]
-    missing = [name for name in (SOURCE, TARGET) if name not in names]
-    if missing:
-        columns = f"columns {SOURCE}, {LOCALE} and {TARGET}"
-        raise InvalidRows([problem("glossary", f"has no column {missing[0]!r}", allowed=columns)])
-    return [row for batch, _ in opened.batches() for row in batch.select(names).to_pylist()]
-
-
 class Glossary:
     """The terms of a glossary that hold for one target.
 
@@ -77,14 +72,11 @@ class Glossary:
 
     def __init__(self, lines: Sequence[Sequence[str | None]], target: str) -> None:
         ranks = {None: 0, locales.language_of(target): 1, target: 2}
-        best: dict[str, tuple[int, str]] = {}
-        for words, locale, translation in lines:
-            source, rank = " ".join((words or "").split()), ranks.get(locale)
-            if source and translation and rank is not None and rank >= best.get(source, (0, ""))[0]:
-                best[source] = rank, translation
+        held = sorted((line for line in lines if line[1] in ranks), key=lambda line: ranks[line[1]])
+        best = {" ".join(str(source).split()): str(translation) for source, _, translation in held}
         # Of equally long terms those with capitals come first: "IT" is not the word "it" in capitals.
         sources = sorted(best, key=lambda source: (-len(source), source == source.lower()))
-        self._terms = [(source, best[source][1]) for source in sources]
+        self._terms = [(source, best[source]) for source in sources]
         self._pattern = re.compile("|".join(f"({_whole_words(source)})" for source in sources))
 
     def find(self, text: str, taken: Iterable[Span]) -> list[Span]:

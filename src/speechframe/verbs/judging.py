@@ -12,8 +12,9 @@ import math
 import unicodedata
 from bisect import bisect_left
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -28,7 +29,7 @@ from speechframe.spec.chosen import read_clamped
 from speechframe.spec.pauses import Pause, split_pauses, strip_pauses
 from speechframe.spec.speech import Format, GenerateRequest, StreamRequest
 
-_WORD, _START, _END = map(itemgetter, range(3))
+_WORD, _END = itemgetter(0), itemgetter(2)
 """Of a word in an answer; its times in milliseconds."""
 
 _LOSSY = frozenset({Format.MP3, Format.OGG})
@@ -81,6 +82,7 @@ _CLAUSE_ENDS = frozenset(
     ".,:;!?\u2026\n\u3002\u3001\uff0c\uff0e\uff01\uff1f\uff1b\uff1a\u0964\u0965\u061f\u060c\u061b\u06d4"
 )
 SPOKEN_SIGNS = frozenset("%#&@*/\\_§¶†‡•‰")  # punctuation by category, but read out as words
+_CHARACTERS = 1 << 14  # what is remembered of each
 _APOSTROPHES = frozenset("'\u2019\u02bc\u2032`\u00b4")
 _WITHOUT_SPACES = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
 
@@ -154,9 +156,8 @@ def _of_words(asked: GenerateRequest | StreamRequest, answer: Spoken) -> Iterato
         return
     audio_ms = 1000 * answer.audio_seconds
     limit_ms = (1 + _STATED) * audio_ms + _WORD_MS
-    starts, ends = set(map(_START, answer.words)), set(map(_END, answer.words))
-    if min(starts) < 0 or max(starts | ends) > limit_ms:
-        outside = [word for word in answer.words if word[1] < 0 or max(word[1:]) > limit_ms]
+    outside = [word for word in answer.words if word[1] < 0 or max(word[1:]) > limit_ms]
+    if outside:
         word, start_ms, end_ms = outside[0]
         yield Finding(
             "words_outside",
@@ -219,7 +220,7 @@ def load_of(text: str) -> Load:
         pieces = split_pauses(text)
         pause_s = sum(piece.seconds for piece in pieces if isinstance(piece, Pause))
         text = " ".join(piece for piece in pieces if isinstance(piece, str))
-    kinds = text.translate(_KINDS)
+    kinds = "".join(map(_kind, text))
     low, usual, high = _ANY_TEXT
     # All digits of a text are odd in one way and its capitals in another: kinds add up as squares.
     below, above = (usual - low) ** 2, (high - usual) ** 2
@@ -273,9 +274,10 @@ def coverage(
 
 def _tokens(text: str) -> list[str]:
     """Return the words of a text for comparing; in scripts without spaces every letter is one."""
-    return unicodedata.normalize("NFKD", text.casefold()).translate(_FOLDING).split()
+    return "".join(map(_folded, unicodedata.normalize("NFKD", text.casefold()))).split()
 
 
+@lru_cache(_CHARACTERS)
 def _kind(character: str) -> str:
     category = unicodedata.category(character)
     if character in _CLAUSE_ENDS:
@@ -287,23 +289,10 @@ def _kind(character: str) -> str:
     return _CATEGORIES.get(category) or _CATEGORIES.get(category[0], "s")
 
 
-def _folded(character: str) -> str | None:
+@lru_cache(_CHARACTERS)
+def _folded(character: str) -> str:
     if unicodedata.category(character)[0] == "M" or character in _APOSTROPHES:
-        return None
+        return ""
     if not character.isalnum():
         return " "
     return f" {character} " if unicodedata.name(character, "").startswith(_WITHOUT_SPACES) else character
-
-
-class _Table(dict[int, str | None]):
-    """A table for `str.translate`, filled as characters are met."""
-
-    def __init__(self, make: Callable[[str], str | None]) -> None:
-        self._make = make
-
-    def __missing__(self, code: int) -> str | None:
-        made = self[code] = self._make(chr(code))
-        return made
-
-
-_KINDS, _FOLDING = _Table(_kind), _Table(_folded)

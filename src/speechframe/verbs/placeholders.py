@@ -6,7 +6,6 @@ for them.
 """
 
 import re
-import textwrap
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -34,7 +33,6 @@ _NOT_OF_A_URL = ".,;:!?)]}\u00bb\u201d\u2019"
 """A sentence may go on after a URL: these characters at its end belong to the sentence."""
 
 _BRANCHES = re.compile(rf"[$#%]?\{{\s*\w+\s*,\s*(?:{_WITH_BRANCHES})\s*,")
-_SHOWN_CHARACTERS = 240
 
 _NUMBER = re.compile(r"\d+(?:[.,'\u2019\u00a0\u202f]\d+)*")
 _TIME_OF_DAY = re.compile(
@@ -90,12 +88,11 @@ class Protected:
         terms = [found[number] == 1 for number, span in enumerate(self.spans) if span.is_term]
         are_there = all(found[number] == 1 for number, span in enumerate(self.spans) if not span.is_term)
         left = [one for span in self.spans if not span.is_term for one in _branches(span.replacement)]
-        words = textwrap.shorten(", ".join(left), _SHOWN_CHARACTERS, placeholder=" ...")
         return Restored(
             text,
             are_there and not left and _has_numbers(self.outside, token.sub(" ", translated)),
             all(terms) if terms else None,
-            (f"branches were not translated: {words}",) if left else (),
+            (f"branches were not translated: {', '.join(left)}",) if left else (),
         )
 
 
@@ -107,12 +104,10 @@ def find(text: str) -> list[Span]:
     e-mail addresses.
     """
     spans: list[Span] = []
-    closing: dict[int, int] | None = None
-    position = 0
+    closing, position = _closing(text), 0
     while (match := _PLACEHOLDER.search(text, position)) is not None:
         start, position = match.span()
         if match.lastgroup == "icu":
-            closing = _closing(text) if closing is None else closing
             if (end := closing.get(position - 1)) is None:
                 continue
             position = end

@@ -42,8 +42,6 @@ COLUMNS = columns(
     glossary_ok=pa.bool_(),
 )
 
-_OPEN_PACKS = 16
-"""The most texts that wait for their calls to be full, in full calls."""
 _SHOWN_CHARACTERS = 400
 _UNKNOWN = "is no language this service translates into"
 
@@ -179,7 +177,6 @@ class TranslateBackend(ServiceBackend):
     def pack(self, requests: Iterator[Request]) -> Iterator[Request]:
         """Yield calls of as many texts of one language as the service takes at a time.
 
-        A table of very many languages is never held as a whole: the fullest call then goes early.
         A single text that is longer than a call may be is a call of its own.
         """
         filling: dict[tuple[str, str | None], list[Request]] = {}
@@ -193,8 +190,6 @@ class TranslateBackend(ServiceBackend):
             parts.append(request)
             if len(parts) >= self._most_texts:
                 yield _packed(filling.pop(kind))
-            elif sum(map(len, filling.values())) >= _OPEN_PACKS * self._most_texts:
-                yield _packed(filling.pop(max(filling, key=lambda one: len(filling[one]))))
         yield from map(_packed, filling.values())
 
     def _kind(self, request: Request) -> tuple[str, str | None]:
