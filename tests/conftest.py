@@ -89,6 +89,9 @@ def _own_settings(monkeypatch, tmp_path_factory):
     permits = tmp_path_factory.mktemp(f"permits{next(numbers)}", numbered=False)
     monkeypatch.setattr(tempfile, "tempdir", str(permits))
     spf.configure(**dict.fromkeys(CONFIGURED))
+    yield
+    # Fixtures of the next module are set up before its first test forgets anything.
+    spf.configure(**dict.fromkeys(CONFIGURED))
 
 
 @pytest.fixture(scope="session")
