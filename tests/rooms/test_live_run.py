@@ -210,7 +210,11 @@ def test_a_run_whose_loop_was_closed_is_not_waited_for_for_ever(tmp_path):
     assert said.count("was closed before the run had ended; resume() makes the rest") == 2
 
 
-@pytest.mark.parametrize("way", ["wait", "for", "await", "async for"])
+def slow(way):
+    return pytest.param(way, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("way", ["wait", *map(slow, ["for", "await", "async for"])])
 def test_ctrl_c_lets_the_call_in_flight_finish(tmp_path, way):
     process = program(tmp_path, way)
     process.send_signal(signal.SIGINT)
@@ -230,7 +234,7 @@ def test_a_second_ctrl_c_cancels_the_call_in_flight(tmp_path):
     assert out == "stopped interrupted False 1\n"
 
 
-@pytest.mark.parametrize("way", ["wait", "for", "await", "async for", "asleep"])
+@pytest.mark.parametrize("way", ["await", *map(slow, ["wait", "for", "async for", "asleep"])])
 def test_sigterm_lets_the_call_in_flight_finish_and_ends_the_process(tmp_path, way):
     process = program(tmp_path, way)
     process.send_signal(signal.SIGTERM)

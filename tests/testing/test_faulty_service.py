@@ -540,6 +540,7 @@ def test_what_keeps_it_from_starting_is_said(tmp_path):
 # -- with the whole toolkit ----------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_batch_over_many_faults_gets_every_row_its_own_audio_and_a_ledger_that_agrees(faulty, tmp_path):
     shares = dict.fromkeys(("500", "503", "408", "429", "reset_before", "broken_json", "truncated"), 0.04)
     service = faulty(

@@ -324,6 +324,7 @@ def test_abx_by_keyboard_keeps_the_position_and_the_number_of_trials(show, spied
     assert not is_shown(bridge, *NAMES, *ITEMS)
 
 
+@pytest.mark.slow
 def test_abx_by_mouse_to_the_end(show, spied, tmp_path):
     bridge = show(
         lambda: made(tmp_path / "t", "abx", items=ITEMS[:1], trials_per_listener=2, training=0),
