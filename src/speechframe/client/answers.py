@@ -24,8 +24,6 @@ from speechframe.wire.errors import Clean, one_line, warnings_of
 from speechframe.wire.stream import NO_END, tells_its_end, words_instead
 from speechframe.wire.translate import decode_translate
 
-__all__ = ["Raw", "Spoken", "Translated"]
-
 _HEAD_BYTES = 4096
 _SHOWN_CHARACTERS = 80
 _RAW = frozenset({Format.PCM, Format.ALAW, Format.ULAW})

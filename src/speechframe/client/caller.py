@@ -35,8 +35,6 @@ from speechframe.spec.endpoints import by_name
 from speechframe.wire.answers import decode_object, loaded
 from speechframe.wire.errors import trace_id_of
 
-__all__ = ["Caller", "Patience"]
-
 T = TypeVar("T")
 
 JSON = "application/json"

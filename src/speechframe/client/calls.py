@@ -23,8 +23,6 @@ from speechframe.wire.changer import encode_convert
 from speechframe.wire.stream import encode_stream
 from speechframe.wire.translate import encode_translate
 
-__all__ = ["Call", "accepted", "change_call", "generate_call", "stream_call", "translate_call"]
-
 R = TypeVar("R", bound=DocumentModel)
 
 # Fields that have an argument of another name.

@@ -19,8 +19,6 @@ from speechframe.spec.speech import Voice
 from speechframe.wire.bodies import decode_token, decode_voices
 from speechframe.wire.turns import Slots
 
-__all__ = ["AudioLike", "Client"]
-
 AudioLike = bytes | str | PathLike[str] | tuple[Any, int]
 """A clip: the bytes of a file, the path of one, or an array and its rate in Hz."""
 

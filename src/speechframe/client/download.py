@@ -24,8 +24,6 @@ from speechframe.client.exchange import Admit, CutOffError, Exchange, Reply
 from speechframe.errors import BadAnswer, ConnectionFailed
 from speechframe.spec.codes import Status
 
-__all__ = ["fetch"]
-
 MAX_REDIRECTS = 5
 # Before each time that it is asked for.
 WAITS_S = (0.0, 0.2, 0.4)

@@ -33,8 +33,6 @@ from speechframe.spec.chosen import TRACE_HEADER
 from speechframe.wire.answers import balance_in
 from speechframe.wire.decoding import BadEncodingError, TooLargeError, unpack
 
-__all__ = ["Admit", "CutOffError", "Exchange", "Reply"]
-
 Admit = Callable[[int], Awaitable[None]]
 
 # We close idle connections after this. Common servers close theirs after 5 s, and nobody can tell

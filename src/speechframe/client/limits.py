@@ -8,8 +8,6 @@ from speechframe.spec.speech import ChannelType, GenerateRequest, StreamRequest
 from speechframe.spec.translate import TranslateRequest
 from speechframe.wire.translate import longest_translation
 
-__all__ = ["MIB", "Bounds", "Timeouts"]
-
 KIB = 1024
 MIB = 1024 * KIB
 

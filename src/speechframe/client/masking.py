@@ -18,8 +18,6 @@ from speechframe.wire.errors import (
     retry_after_s,
 )
 
-__all__ = ["Redactor", "refusal", "without_secrets"]
-
 E = TypeVar("E", bound=SpeechframeError)
 
 # Characters. A shorter key may be a word that texts and names hold.

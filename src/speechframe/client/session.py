@@ -46,8 +46,6 @@ from speechframe.wire.events import Audio, Ended, Event, Failed, Odd, Retried, W
 from speechframe.wire.frames import encode_frame
 from speechframe.wire.turns import Slots
 
-__all__ = ["Pieces", "StreamContext", "StreamSession", "pieces_of"]
-
 Pieces = str | Iterable[str] | AsyncIterable[str]
 """One text, or an iterable of pieces of one: a list, a generator, an async generator."""
 

@@ -27,8 +27,6 @@ from speechframe.spec.speech import Format, Model, StreamRequest
 from speechframe.wire.errors import warnings_of
 from speechframe.wire.stream import NO_END, tells_its_end, words_instead
 
-__all__ = ["Heard", "Stream", "StreamSummary", "StreamView", "heard_of", "start"]
-
 _SAMPLE_BYTES = {Format.PCM: 2, Format.ALAW: 1, Format.ULAW: 1}
 
 

@@ -20,8 +20,6 @@ from speechframe.settings.hidden import hidden_key, hide
 from speechframe.spec.speech import Voice
 from speechframe.wire.events import Event
 
-__all__ = ["SyncClient", "SyncStream", "SyncStreamContext", "SyncStreamSession"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 U = TypeVar("U")

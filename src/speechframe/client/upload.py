@@ -18,8 +18,6 @@ from speechframe.errors import AudioError
 from speechframe.spec.chosen import MAX_UPLOAD_BYTES
 from speechframe.wire.changer import Form
 
-__all__ = ["Body", "Upload", "file_of_samples", "upload_of", "upload_of_bytes"]
-
 # How much of a file is in memory while it is sent.
 PIECE_BYTES = 256 * 1024
 _ENDINGS = {"mpeg": "mp3", "mp4": "m4a"}

@@ -34,9 +34,6 @@ from speechframe.tables.table import (
     unreadable,
 )
 
-__all__ = ["AsTable", "Table", "open_table"]
-
-
 _EXACT = frozenset({str, int, float, bool})
 """What Arrow keeps as it is where a column holds nothing else."""
 
