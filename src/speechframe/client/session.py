@@ -327,7 +327,6 @@ class StreamContext:
                 return
         elif isinstance(event, Retried):
             heard.attempts += 1
-            self._left_s = caller.timeouts.speech_s(heard.text)
         elif isinstance(event, Warned | Odd):
             self._told[type(event)] += 1
             if self._told[type(event)] > MAX_WARNINGS:

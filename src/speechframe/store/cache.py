@@ -125,7 +125,10 @@ class Cache:
                 _write(self.folder / MARKER, _MARK)
             path.parent.mkdir(parents=True, exist_ok=True)
             _write(path, content)
-            self._prune_sometimes(len(content))
+            self._until_check -= len(content)
+            if self._until_check <= 0 and (self.max_bytes, self.max_age_days) != (None, None):
+                self._until_check = self._bytes_between_checks
+                self.prune(max_bytes=self.max_bytes and _PRUNED_TO * self.max_bytes)
         except (OSError, StoreError) as error:
             if not self._has_complained:
                 self._has_complained = True
@@ -190,13 +193,6 @@ class Cache:
                     with suppress(OSError):  # somebody else prunes
                         if item.is_file(follow_symlinks=False):
                             yield item, item.stat(follow_symlinks=False)
-
-    def _prune_sometimes(self, added: int) -> None:
-        """Prune to below the limits, if so much was put that they may be passed."""
-        self._until_check -= added
-        if self._until_check <= 0 and (self.max_bytes, self.max_age_days) != (None, None):
-            self._until_check = self._bytes_between_checks
-            self.prune(max_bytes=self.max_bytes and _PRUNED_TO * self.max_bytes)
 
 
 def open_cache(
