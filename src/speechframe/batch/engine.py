@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from speechframe import errors
 from speechframe.batch.backend import Answer, Attempt, Backend, Opened, Request
-from speechframe.batch.lanes import Lane, Lanes
+from speechframe.batch.lanes import SHARE_S, Lane, Lanes
 from speechframe.batch.live import Live
 from speechframe.batch.progress import Outcome, code_of
 from speechframe.batch.queue import Budget, Call, Queue, Verdict, verdict_of
@@ -31,7 +31,7 @@ from speechframe.store.schema import CHARGED_UNKNOWN, DONE, FAILED, NOTED, PACK,
 
 TICK_S = 0.25
 GONE_S = 60.0
-"""A run stops when no lane has answered for so long, or for ``patience_s`` if that is shorter."""
+"""A run stops when every lane has been unreachable for so long, or for ``patience_s`` if that is shorter."""
 FIRST_ANSWERS = 10
 """A run stops when so many answers were of no use and none has been usable."""
 BACKOFF_S, LONGEST_BACKOFF_S = 0.25, 30.0
@@ -39,8 +39,9 @@ MOST_JUDGED_AT_ONCE = 32
 MOST_ANSWER_BYTES = 256 << 20
 """How much memory all answers together may take until they are written down."""
 RETRIED = "retried"
-RETRYABLE = frozenset({Verdict.NOW, Verdict.LATER})
-"""Verdicts on calls that were certainly not billed: repeat these as far as attempts and patience allow."""
+"""What the ledger says of a failed attempt after which its rows are sent again."""
+FREE_TO_REPEAT = frozenset({Verdict.NOW, Verdict.LATER})
+"""Verdicts on calls that were certainly not billed and are repeated as far as attempts and patience allow."""
 
 
 _Judged = list[tuple[Request, Ended, SpeechframeError | None]]
@@ -83,7 +84,7 @@ class Engine:
         self._disk_thread = ThreadPoolExecutor(1, "speechframe-disk")
         self._cutting: asyncio.Future[None] | None = None
         self._held_bytes: dict[int, int] = {}  # memory of answers not written down yet, by id of the call
-        self._learned: dict[str, Any] = {}
+        self._judge_memory: dict[str, Any] = {}  # what `Backend.judge` learns from the answers
         self._is_cancelled = False
         self._usable = self._unusable = 0
         self._announced_until: float | None = None
@@ -270,7 +271,9 @@ class Engine:
                 row = self._failed_row(call, part, lane, record, CHARGED_UNKNOWN)
                 judged.append((part, Ended(part.price - paid, "computed", row), record))
                 continue
-            findings = self._backend.judge(part, record, self._learned) if self._options.truth_checks else ()
+            findings = (
+                self._backend.judge(part, record, self._judge_memory) if self._options.truth_checks else ()
+            )
             price = part.price if record.millicredits is None else record.millicredits
             row = {
                 **self._row(call, part, lane, SUSPECT if findings else DONE, price),
@@ -317,7 +320,7 @@ class Engine:
         self._queue.done(retakes)
 
     def _react(self, call: Call, lane: Lane, error: SpeechframeError) -> None:
-        """Write down a failed attempt; repeat, split, fail or put back its call, as the verdict says."""
+        """Write down a failed attempt; repeat, split or fail the call, or stop the run, by its verdict."""
         request, options, verdict = call.request, self._options, verdict_of(error)
         was_unknown, is_unsent = call.is_unknown, isinstance(error, ConnectionFailed) and not error.sent
         may_be_billed = verdict in {Verdict.LOST, Verdict.UNUSABLE}
@@ -330,7 +333,9 @@ class Engine:
             delay_s = max(told_s, random.uniform(0, longest_s))  # noqa: S311 - a delay is no secret
         left_s = call.began + options.patience_s - time.monotonic()
         may_resend = self._repeats_are_free or (verdict is Verdict.LOST and options.on_unknown == "retry")
-        may_repeat = self._queue.stopped is None and may_resend if may_be_billed else verdict in RETRYABLE
+        may_repeat = (
+            self._queue.stopped is None and may_resend if may_be_billed else verdict in FREE_TO_REPEAT
+        )
         if verdict is Verdict.STOP:
             self._settle(call, FAILED, ends, facts)
             self._queue.back(call)
@@ -457,7 +462,7 @@ class Engine:
     async def _tick(self) -> None:
         """Sync the journal, share what lanes have learned, and stop the run when the service is gone."""
         while True:
-            await asyncio.sleep(TICK_S)
+            await asyncio.sleep(SHARE_S)
             await self._on_disk(self._journal.sync)
             for lane in self._lanes:
                 lane.share_out()

@@ -34,8 +34,8 @@ SHORTEST_PROBE_GAP, FIRST_PROBE_GAP, LONGEST_PROBE_GAP = 3, 20, 128
 ENOUGH_PROBES = 5
 """So many probes must pass in a row before the limit grows: one may have slipped in between two calls."""
 FALL_FACTOR = 0.7
-"""What the limit is multiplied by when calls are refused again before any has passed: the cap has fallen, and
-one refusal for each step down would be too many."""
+"""When calls are refused again before any has passed, the limit becomes this share of the calls in flight:
+the cap has fallen, and one refusal for each step down would be too many."""
 FALLS, FALLS_WITHIN, FALLS_APART = 4, 100, 10
 """The service limits calls per second if the lane's limit falls FALLS times within FALLS_WITHIN passed calls,
 with at least FALLS_APART of them between two falls."""
@@ -43,9 +43,9 @@ LONE_WITHIN = 2
 """The service limits calls per second, too, if two calls are refused with no other in flight, and at most so
 many calls passed between them."""
 GROWTH, FASTEST_GROWTH, LEAD = 3e-6, 0.1, 100
-"""Each passed call raises the pace by GROWTH times the square of the calls passed since the last cut, and by
-FASTEST_GROWTH at most. The first pace is measured on calls that waited for each other, so it is too low and
-grows as if LEAD more calls had passed, until a refusal."""
+"""Each passed call raises the pace by a share of it: GROWTH times the square of the calls passed since the
+last cut, FASTEST_GROWTH at most. The first pace is measured on calls that waited for each other, so it is too
+low and grows as if LEAD more calls had passed, until a refusal."""
 CUT_FACTOR, GUESS_CUT_FACTOR, PROVEN_PASSES = 0.95, 0.7, 10
 """A refusal multiplies the pace by CUT_FACTOR if PROVEN_PASSES calls have passed at it. Before that the pace
 is a guess, and a refusal multiplies it by GUESS_CUT_FACTOR."""
@@ -90,7 +90,7 @@ class Cap:
     _probe_gap: int = FIRST_PROBE_GAP
     _probes_passed: int = 0
     _restore_to: int = 0  # the limit to go back to if the next probe passes; 0 without one
-    _is_falling: bool = False  # a refusal lowered the limit, and no call has passed since
+    _is_falling: bool = False  # a refusal in doubt lowered the limit, and no call has passed since
     _falls: deque[int] = field(default_factory=lambda: deque([-FALLS_WITHIN], FALLS))  # `passes` at each fall
     _lone_at: int = -FALLS_WITHIN  # `passes` at the last lone refusal
 
@@ -125,8 +125,8 @@ class Cap:
             is_probe = not self.is_growing and ticket.others >= self.limit
             is_confirmed = is_probe and not self._restore_to and reached >= self.limit
             has_fallen = self._is_falling and not is_confirmed
-            # One call of many was refused. Services refuse some whatever is in flight, and lowering the limit
-            # by mistake is costly: the refusal counts only if the next probe is refused too.
+            # One call of many was refused. Services refuse some whatever is in flight, and too low a limit is
+            # costly: the old limit is restored if the next probe passes.
             is_in_doubt = not (has_fallen or self.is_growing or is_probe) and reached < self.limit
             is_apart = self.passes >= self._falls[-1] + FALLS_APART
             if is_apart and (has_fallen or (self.is_growing and self.cuts)):
@@ -172,7 +172,7 @@ class Pace:
     _passes: int = 0  # calls passed since the last cut
     _lead: int = 0
     _least_useful: float = 0.0  # where the pace falls below this, spacing calls does not help
-    _not_before_s: float = -math.inf
+    _unpaced_until_s: float = -math.inf
 
     @property
     def gap_s(self) -> float:
@@ -182,7 +182,7 @@ class Pace:
     def start(self, now_s: float) -> None:
         """Begin with the pace of the last calls that passed."""
         seen = [at for at in self.pass_times if at >= now_s - PACE_WINDOW_S]
-        if len(seen) > 1 and now_s >= self._not_before_s:
+        if len(seen) > 1 and now_s >= self._unpaced_until_s:
             self._lead = LEAD
             self.adopt(self.processes * len(seen) / max(now_s - seen[0], SHORTEST_WINDOW_S), now_s)
 
@@ -210,7 +210,7 @@ class Pace:
             factor = CUT_FACTOR if self._passes >= PROVEN_PASSES else GUESS_CUT_FACTOR
             self.adopt(self.per_second * factor, now_s)
             if self.per_second < self._least_useful:
-                self.per_second, self._not_before_s = None, now_s + UNPACED_S
+                self.per_second, self._unpaced_until_s = None, now_s + UNPACED_S
 
     def adopt(self, per_second: float, now_s: float) -> None:
         """Set the pace: the first one, one lowered by a refusal, or one from another process."""
@@ -245,7 +245,7 @@ class Lane:
         self._pace = Pace()
         self._rest_s = 0.0  # length of the last rest; 0.0 once a call has shown that the service is back
         self._pause_s = 0.0  # length of the last pause after a refusal; 0.0 once a call has passed
-        self._not_before_s = self._began_s = -math.inf
+        self._not_before_s = self._last_began_s = -math.inf
         self._told_until = self._refused_at = 0.0  # Unix time
         self._unavailable_in_row = 0
         self._processes = 1
@@ -253,9 +253,11 @@ class Lane:
         self._slots = Slots(None if folder is None else folder / f"{name}.slots")
         self._file = None if folder is None else folder / f"{name}.json"
         self._known: dict[str, Any] = {}  # what the file said last
-        self._is_published = spec.published is not None
+        self._is_limit_published = spec.published is not None
         first = spec.published or spec.guess or min(width or LEAST_CONCURRENCY, LARGEST_CONCURRENCY)
-        self._cap = Cap(first, first if self._is_published else MOST_CALLS, is_growing=not self._is_published)
+        self._cap = Cap(
+            first, first if self._is_limit_published else MOST_CALLS, is_growing=not self._is_limit_published
+        )
         self.share_out()
 
     @property
@@ -301,18 +303,18 @@ class Lane:
         if self._pace.per_second is None and self.in_flight and self._cap.limit == 1:
             # A probe beside a single call begins some time after it: a service that limits calls per second
             # refuses the second of two at once, which looks like a cap of one.
-            next_s = max(next_s, self._began_s + self._pace.gap_s / 2)
+            next_s = max(next_s, self._last_began_s + self._pace.gap_s / 2)
         return max(0.0, next_s - self._clock(), self._told_until - self._wall_clock())
 
     def begin(self, slot: int) -> Ticket:
         """Note that a call begins."""
-        self._began_s = self._clock()
+        self._last_began_s = self._clock()
         if self._pace.per_second is not None:
-            self._pace.begin(self._began_s)
+            self._pace.begin(self._last_began_s)
         # The lowest free slot is taken first, so its number says how many calls all processes have.
         others = slot if self._processes > 1 else self.in_flight
         self.in_flight += 1
-        return Ticket(self._began_s, others, self._cap.passes, self._cap.cuts)
+        return Ticket(self._last_began_s, others, self._cap.passes, self._cap.cuts)
 
     def end(self, ticket: Ticket, outcome: Answer | SpeechframeError) -> None:
         """Note how a call ended.
@@ -381,7 +383,7 @@ class Lane:
             found = json.loads(self._file.read_bytes())
             if found != self._known:
                 self._known, self._refused_at = found, float(found["refused_at"])
-                if not self._is_published:
+                if not self._is_limit_published:
                     cap.adopt(int(found["cap"]), is_least=bool(found["is_least"]))
                 if found["per_second"]:
                     pace.adopt(float(found["per_second"]), self._clock())

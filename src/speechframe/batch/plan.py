@@ -209,7 +209,7 @@ class Plan:
     def requests(self, wanted: Mask) -> Iterator[Request]:
         """Yield the requests of rows that are wanted by then, reading the table as far as it is asked."""
         columns = [ROW_ID, BASE_KEY, TAKE, PRICE, REQUEST, TAGS]
-        folder, start = self.prepared.place, 0
+        folder, start = self.prepared.table_folder, 0
         source = folder.source(self.prepared.entry.file)
         with storing(folder, "reading the table"), pq.ParquetFile(source) as file:
             for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns):

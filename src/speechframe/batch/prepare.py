@@ -66,7 +66,7 @@ class Prepared:
 
     folder: Folder
     manifest: Manifest
-    place: Folder  # where the table's file lies
+    table_folder: Folder  # where the table's file lies: the run's, or a temporary one
     entry: TableEntry
     keys: bytearray  # 16 bytes for each row's call, its take included; zeros for a row that cannot be sent
     prices: npt.NDArray[np.int64]  # of each row's call, in thousandths of a credit
@@ -89,8 +89,8 @@ def prepare(
 ) -> Prepared:
     """Check what the caller gave as a table and make it the table of a run, which `stack` then keeps locked.
 
-    Resumed, rows keep the take that they had in the run's table. A look leaves the run as it is; a dry run of
-    a run that exists is one. `is_stopped` is asked now and then, and ends it with CancelledError.
+    Where the run is resumed, rows keep the take that they had in its table. A look leaves the run as it is; a
+    dry run is a look if its run exists. `is_stopped` is asked now and then; CancelledError follows a yes.
     """
     table, arguments = _open_table(given, backend, arguments, options)
     checker = _Checker(table, arguments, backend, options.tags)
@@ -99,9 +99,9 @@ def prepare(
     is_look = (is_look or options.dry_run) and folder.exists(RUN_FILE)
     with contextlib.ExitStack() as undo:
         if is_look:
-            place = Folder(Path(stack.enter_context(tempfile.TemporaryDirectory())))
+            table_folder = Folder(Path(stack.enter_context(tempfile.TemporaryDirectory())))
         else:
-            place = folder
+            table_folder = folder
             _check_free(folder)
             stack.enter_context(folder.lock())
             if not folder.exists(RUN_FILE):
@@ -110,22 +110,30 @@ def prepare(
         check_same(folder, manifest, backend)
         if is_resumed:
             checker.standing = _standing_takes(folder, manifest)
-        backend.folder, file = place.work, _next_input(manifest)
-        temporary = place.temporary(file)
+        backend.folder, file = table_folder.work, _next_input(manifest)
+        temporary = table_folder.temporary(file)
         undo.callback(temporary.unlink, missing_ok=True)
-        with storing(place, "writing the table"):
+        with storing(table_folder, "writing the table"):
             entry = checker.write(temporary, file, is_stopped, leaves_out=leaves_out)
         keys, prices = _calls_of(temporary)
         if is_look:
-            place.publish(file)
+            table_folder.publish(file)
         else:
             if not options.run_dir:
-                place, manifest = _named_by_calls(folder, manifest, entry, keys, backend, stack)
-                folder, backend.folder = place, place.work
+                folder, manifest = _named_by_calls(folder, manifest, entry, keys, backend, stack)
+                table_folder, backend.folder = folder, folder.work
             entry = _adopt(folder, manifest, entry)
         undo.pop_all()
     return Prepared(
-        folder, manifest, place, entry, keys, prices, checker.identical_retakes, checker.problems, table.notes
+        folder,
+        manifest,
+        table_folder,
+        entry,
+        keys,
+        prices,
+        checker.identical_retakes,
+        checker.problems,
+        table.notes,
     )
 
 
@@ -164,7 +172,7 @@ def _open_table(
         name: column_of(value, is_data=name in backend.data_arguments) for name, value in arguments.items()
     }
     carry = {column for name, column in columns.items() if column and name in backend.carried}
-    # Of `run`, whose caller names no arguments: they are columns.
+    # The columns are the arguments where the caller names none, or the backend takes any.
     are_columns = not backend.arguments or not arguments.keys() - {"take"}
     if are_columns:
         carry |= backend.carried - arguments.keys()
@@ -194,7 +202,7 @@ def _calls_of(file: Any) -> tuple[bytearray, npt.NDArray[np.int64]]:
             base_keys, takes, price = batch.columns
             prices[len(keys) // KEY_BYTES :][: len(price)] = price.to_numpy()
             keys += packed(of_takes(base_keys, takes.to_numpy())).tobytes()
-    pa.default_memory_pool().release_unused()  # before the plan needs more
+    pa.default_memory_pool().release_unused()  # memory that the plan needs next
     return keys, prices
 
 
@@ -211,8 +219,8 @@ class _Checker:
         self._sources = resolve(arguments, backend.data_arguments, backend.table_arguments, table)
         in_tags = resolve(dict(tags), frozenset(), frozenset(), table)
         self._tags = {name: source for name, source in in_tags.items() if source.column or source.values}
-        self._expands = type(backend).expand is not Backend.expand
-        # Of a key: equal calls of one operation and service have equal keys, in whatever run they are.
+        self._expands_rows = type(backend).expand is not Backend.expand
+        # How each key begins: equal calls of one operation and service have equal keys in all runs.
         self._digest = hashlib.blake2b(digest_size=KEY_BYTES, person=PERSON)
         for part in (backend.operation.encode(), backend.service.encode("utf-8", "replace")):
             # The length keeps ("ab", "c") and ("a", "bc") apart.
@@ -222,9 +230,9 @@ class _Checker:
         self.standing: Mapping[str, int] = {}  # base key to the take its rows have had, unless the first
 
     def write(self, path: Path, file: str, is_stopped: Callable[[], bool], *, leaves_out: bool) -> TableEntry:
-        """Write the table to `path` and return what run.json says of it as `file`.
+        """Write the table to `path` and return its entry for run.json, where it is called `file`.
 
-        InvalidRows is raised for bad rows, unless they are left out and the others can be told apart.
+        Raise InvalidRows if rows are bad, unless `leaves_out`, some row is good and no two have one id.
         """
         table, ours = self._table, self._backend.columns
         names = table.schema.names
@@ -273,7 +281,7 @@ class _Checker:
             tags = [dumps({name: str(tag) for name, tag in row.items()}).decode() for row in tagged]
         lines: Iterable[tuple[str, dict[str, Any], str | None]]
         lines = zip(ids, rows(batch, self._sources), tags, strict=True)
-        if self._expands:
+        if self._expands_rows:
             spread = [
                 (place, f"{row_id}{suffix}", dict(more), tag)
                 for place, (row_id, row, tag) in enumerate(lines)
@@ -385,10 +393,10 @@ def _remove_unplanned(folder: Folder) -> None:
     if folder.exists(RUN_FILE):
         return
     for name in _OWN:
-        shutil.rmtree(folder.work / name, ignore_errors=True)  # which leaves files
+        shutil.rmtree(folder.work / name, ignore_errors=True)  # a file stays
         with contextlib.suppress(OSError):
             folder.work.joinpath(name).unlink()
-    with contextlib.suppress(OSError):  # what else is in it is not ours
+    with contextlib.suppress(OSError):  # it may hold what is not ours
         folder.work.rmdir()
 
 
@@ -417,7 +425,7 @@ def _named_by_calls(
 
 
 def _adopt(folder: Folder, manifest: Manifest, entry: TableEntry) -> TableEntry:
-    """Make a table that was written the run's, unless it is the one the run has."""
+    """Make the written table the one of the run, unless the run has an equal one."""
     temporary = folder.temporary(entry.file)
     if manifest.tables and folder.work == folder.path:
         before = manifest.table
@@ -427,7 +435,7 @@ def _adopt(folder: Folder, manifest: Manifest, entry: TableEntry) -> TableEntry:
             return before
     with storing(folder, "writing the table"):
         folder.publish(entry.file)
-    # A table that was lost is not asked for any more.
+    # Drop lost tables from run.json: nobody shall ask for them.
     manifest.tables = [*(table for table in manifest.tables if folder.exists(table.file)), entry]
     manifest.write(folder)
     return entry

@@ -185,7 +185,7 @@ async def changes(
         found = prepare(
             table, sources, backend, opened, options, stack, is_stopped, is_resumed=True, is_look=True
         )
-        places = (folder, found.manifest.table.file), (found.place, found.entry.file)
+        places = (folder, found.manifest.table.file), (found.table_folder, found.entry.file)
         old, new = (_calls_by_row(place.source(file)) for place, file in places)
         changed = [row_id for row_id, (key, _) in new.items() if row_id in old and old[row_id][0] != key]
         return Changes(

@@ -146,7 +146,7 @@ class Exchange:
             failure = _failure(error, url, proxy, limit_s, wrote=reply.wrote)
         raise failure.with_traceback(None) from None
 
-    async def connect(
+    async def open_websocket(
         self, url: URL, *, headers: Mapping[str, str], timeout_s: float, max_message_bytes: int
     ) -> "aiohttp.ClientWebSocketResponse | Reply":
         """Open a WebSocket, or return the answer that refuses it.
@@ -209,7 +209,7 @@ class Reply:
 
     def __init__(self, status: int = 0, headers: Mapping[str, str] | None = None) -> None:
         self.status, self.headers, self.body = status, headers or {}, b""
-        self.ok = status in _GOOD  # whether the request was carried out
+        self.ok = status in _GOOD  # whether the status is a good one
         self.wrote = False  # whether a byte of the request may have left
         # Call it for an answer that turns out to be odd: the connection is then not used again.
         self.drop: Callable[[], None] = lambda: None
@@ -242,7 +242,7 @@ class Reply:
                 raise aiohttp.ClientConnectionError
         self._connection, self._protocol = connection, protocol
         _USED_PROTOCOLS.add(protocol)
-        # It only marks the connection, for the pool to close it when it is given back, or taken next: so it
+        # `drop` only marks the connection; the pool closes it when it is given back, or taken next. So `drop`
         # cannot break another exchange that has the connection by then, and any thread may call it.
         self.drop = protocol.force_close
 

@@ -414,7 +414,7 @@ class _Socket:
         caller = self.caller
 
         async def attempt(region: str) -> aiohttp.ClientWebSocketResponse:
-            answer = await caller.exchange.connect(
+            answer = await caller.exchange.open_websocket(
                 caller.url(region, "stream_input").with_query(self._query),
                 headers=caller.key_header,
                 timeout_s=caller.timeouts.base_s,

@@ -101,17 +101,17 @@ class Journal:
         self._open[call].append(line)
         self._write(self._lines, line)
 
-    def ended(self, call: str, status: str, costs: Sequence[Ended], **facts: Any) -> None:
-        """Write how an attempt ended; a row whose record is among `costs` counts from here on.
+    def ended(self, call: str, status: str, ends: Sequence[Ended], **facts: Any) -> None:
+        """Write how an attempt ended; a row whose record is among `ends` counts from here on.
 
-        `costs` has one item for each row of the call. `facts` are further columns of the ledger, such as
+        `ends` has one item for each row of the call. `facts` are further columns of the ledger, such as
         ``latency_ms``, ``trace_id``, ``balance_after`` and ``error_code``.
         """
-        rows, prices = [], []
-        for cost in costs:
-            rows.append(None if cost.row is None else self._placed(cost.row, cost.audio))
-            prices.append([cost.millicredits, cost.basis])
-        ended = {"call": call, "status": status, **facts, "costs": prices}
+        rows, costs = [], []
+        for end in ends:
+            rows.append(None if end.row is None else self._placed(end.row, end.audio))
+            costs.append([end.millicredits, end.basis])
+        ended = {"call": call, "status": status, **facts, "costs": costs}
         self._write(self._lines, dumps({"ended": ended, "rows": rows}) + b"\n")
         self._open.pop(call, None)
 
