@@ -71,7 +71,8 @@ def scan(clock: Clock, path: str):
 
 
 def _finished_in(path: str) -> int:
-    return len(read_snapshot(Folder(Path(path))).index.packed(FINISHED)) // 16
+    index = read_snapshot(Folder(Path(path))).index
+    return len(index.keys[index.with_status(FINISHED)].tobytes()) // 16
 
 
 def resume(clock: Clock, to: dict[str, str], path: str):

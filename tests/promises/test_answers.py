@@ -100,6 +100,17 @@ def test_a_service_whose_answers_are_all_unusable_stops_the_run(services, speak,
     assert billed(service, texts) < price(texts) / 4
 
 
+def test_links_that_are_dead_by_now_stop_no_resume(services, speak, lines, tmp_path):
+    service = services(faults={"expired_url": 1.0}, idempotent=False, limits_page=False)
+    run = speak(service, lines(30), run_dir=tmp_path / "run", max_concurrency=1, encode_as_base64=False)
+    lost = statuses(run).count("charged_unknown")
+    assert lost >= 10
+    service.set(faults={})
+    run = spf.resume(run, max_concurrency=1, service=service.settings)
+    assert run.status == "finished"
+    assert statuses(run).count("done") == 30 - lost
+
+
 def test_an_answer_is_not_larger_than_its_text_can_need(services, speak, lines):
     service = services(audio_bytes=8 << 20, idempotent=False, limits_page=False)
     run = speak(service, lines(1), format="WAV")

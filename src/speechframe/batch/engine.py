@@ -363,7 +363,8 @@ class Engine:
             self._queue.done([Call(request)])
         else:
             self._fail(call, lane, error, ends, facts, told_s if delay_s >= left_s else 0.0)
-        self._unusable += verdict is Verdict.UNUSABLE
+        # The answer may be that of an earlier attempt, which says nothing of the service as it is now.
+        self._unusable += verdict is Verdict.UNUSABLE and not was_unknown
         if self._unusable >= FIRST_ANSWERS and not self._usable:
             words = f"the first {self._unusable} answers were of no use, so the run stopped: {error}"
             self._queue.stop(StopReason.UNUSABLE, BadAnswer(words))
