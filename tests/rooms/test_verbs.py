@@ -123,6 +123,19 @@ def test_the_same_clip_is_one_call_wherever_it_lies(service, clip, web, tmp_path
     assert [path.read_bytes() for path in (run.path / "clips").iterdir()] == [data]
 
 
+def test_an_address_without_a_clip_is_asked_once_for_all_its_rows(service, web, tmp_path, monkeypatch):
+    asked = []
+
+    def gone(request):
+        asked.append(request.path)
+        request.send_error(404)
+
+    monkeypatch.setattr(http.server.SimpleHTTPRequestHandler, "do_GET", gone)
+    with pytest.raises(spf.InvalidRows, match="answered 404") as refused:
+        change(service, tmp_path, [f"{web}/gone.wav"] * 3)
+    assert (len(refused.value.problems), asked) == (3, ["/gone.wav"])
+
+
 def test_what_is_no_clip_is_found_before_anything_is_spent(service, clip, web, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     bad = {
