@@ -67,8 +67,10 @@ class Body:
                 while size <= clip.size_bytes and (piece := await asyncio.to_thread(file.read, PIECE_BYTES)):
                     digest.update(piece)
                     size += len(piece)
-                    yield held + piece
-                    held = b""
+                    # More than the length that was promised would count as a whole request.
+                    if size <= clip.size_bytes:
+                        yield held + piece
+                        held = b""
         except OSError as error:
             raise AudioError(f"{clip.path} cannot be read: {error.strerror or error}") from None
         if size != clip.size_bytes or digest.hexdigest() != clip.sha256:
