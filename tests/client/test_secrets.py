@@ -123,6 +123,46 @@ async def test_audio_too_large_for_its_text_shows_no_key_that_it_echoes(odd, set
     assert_hidden(everything_shown(error), key)
 
 
+@pytest.mark.parametrize("verb", ["generate", "stream", "change_voice", "translate", "voices", "speak"])
+async def test_a_call_that_is_given_up_shows_no_key_in_its_frames(odd, settings, key, verb):
+    paths = (
+        "speech/generate",
+        "speech/stream",
+        "speech/voices",
+        "speech/stream-input",
+        "voice-changer/convert",
+    )
+    for path in (*paths, "text/translate"):
+        odd.script(odd.hang(), path=f"/v1/{path}")
+    clip = odd.audio
+
+    async def attempt(client):
+        match verb:
+            case "change_voice":
+                await client.change_voice(clip, voice="nora")
+            case "translate":
+                await client.translate(["Hello"], target="fr")
+            case "voices":
+                await client.voices()
+            case "speak":
+                async with client.stream_session(max_contexts=1, **HALF) as session:
+                    await session.speak("Hello").read()
+            case _:
+                await getattr(client, verb)("Hello", voice="nora")
+
+    async def given_up(client):
+        try:
+            async with asyncio.timeout(0.2):
+                await attempt(client)
+        except TimeoutError as error:
+            return error
+
+    async with Client(settings) as client:
+        shown = everything_shown(await given_up(client))
+    assert odd.seen[0].headers["api-key"] == key
+    assert_hidden(shown, key)
+
+
 async def test_no_listing_failure_shows_key_or_token(odd, client, key):
     token, path = "tok-0123456789-abcdef", "/v1/speech/voices"
     for answer in (

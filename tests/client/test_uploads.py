@@ -137,7 +137,7 @@ async def test_of_a_file_that_has_grown_no_whole_request_leaves(tmp_path):
 
     async def send():
         nonlocal sent
-        async for piece in body.pieces(b""):
+        async for piece in body.pieces():
             sent += len(piece)
 
     with path.open("ab") as file:
