@@ -3,6 +3,7 @@
 import http.server
 import json
 import os
+import socket
 import threading
 from functools import partial
 
@@ -99,6 +100,18 @@ def test_audio_behind_an_address_is_noted_and_fetched_again_without_another_call
     run = spf.resume(run, on_unknown="retry", service=faulty.settings, progress=False)
     assert run.clip(0).audio == audio
     assert faulty.books().billed[tag_of(line)] == before
+
+
+def test_audio_behind_a_path_is_fetched_from_the_region_that_answered(generate, faulty, tmp_path):
+    text, path = "One line behind a path.", "/audio/WAV-44100-1-66150-3-00000000000000ff-0"
+    faulty.set(odd={text: {"encodedAudio": '""', "audioFile": json.dumps(path)}})
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))  # and nobody listens
+        addresses = {"us-east": f"http://127.0.0.1:{silent.getsockname()[1]}", "uk": faulty.url}
+        settings = spf.Settings(api_key=faulty.api_key, regions=tuple(addresses), region_urls=addresses)
+        run = generate([text], service=settings, truth_checks=False)
+    row = run.to_pandas().iloc[0]
+    assert (row.status, row.lane, row.audio_seconds) == ("done", "uk", 1.5)
 
 
 @pytest.fixture
