@@ -138,6 +138,11 @@ async def test_an_attempt_ends_by_size_or_time(odd, settings, call, step):
         assert (await client.send_once(call)).audio == odd.audio
 
 
+async def test_the_bound_of_downloads_is_none_of_audio_in_base64(odd, settings, call):
+    async with Client(settings, bounds=Bounds(download_bytes=1000)) as client:
+        assert (await client.send_once(call)).audio == odd.audio
+
+
 async def test_an_answer_is_never_the_next_call_s(odd, client, call):
     late, stray = (json.dumps(odd.fields(remainingCharacterCount=n)).encode() for n in (1, 2))
     odd.script(odd.raw(http(late) + http(stray), then="open"), odd.spoken())

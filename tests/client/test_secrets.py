@@ -1,5 +1,7 @@
 """The key is on the wire and nowhere else: in no repr, message, log, traceback or pickle, at no other host."""
 
+import asyncio
+import contextlib
 import json
 import logging
 import pickle
@@ -7,9 +9,11 @@ import traceback
 from urllib.parse import quote
 
 import pytest
+from aiohttp import web
 from pydantic import SecretStr
+from socket_desk import HALF, audio
 
-from speechframe.client import Client, Patience, SyncClient
+from speechframe.client import Bounds, Client, Patience, SyncClient
 from speechframe.errors import SettingsError, SpeechframeError
 from speechframe.settings import Settings
 
@@ -76,6 +80,87 @@ async def test_no_failure_of_a_stream_shows_the_key(odd, settings, key, name):
             await (await client.stream("Hello", voice="ivy")).read()
 
         assert_hidden(everything_shown(await failure(attempt())), key)
+
+
+@pytest.mark.parametrize("how", ["first piece", "later piece", "turn", "events"])
+async def test_audio_too_large_for_its_text_shows_no_key_that_it_echoes(odd, settings, desk, key, how):
+    echo = f"<{key}>".encode() * 4000
+
+    async def flood(request):
+        answer = web.StreamResponse(headers={"Content-Type": "audio/wav"})
+        await answer.prepare(request)
+        if how == "later piece":
+            await answer.write(b"some audio")
+            await asyncio.sleep(0.2)
+        with contextlib.suppress(ConnectionError):
+            while True:
+                await answer.write(echo)
+
+    async def flood_turn(desk, socket):
+        wire_id, _ = await desk.ended(socket)
+        with contextlib.suppress(ConnectionError):
+            while True:
+                await socket.send_str(audio(echo, wire_id))
+
+    odd.script(flood, path="/v1/speech/stream")
+    desk.acts = [flood_turn]
+    async with Client(settings, bounds=Bounds(download_bytes=100_000)) as client:
+        session = client.stream_session(**HALF)
+
+        async def attempt():
+            if how == "turn":
+                await session.speak("Hello").read()
+            elif how == "events":
+                async with await session.open() as context:
+                    await context.send("Hello")
+                while await context.event() is not None:
+                    pass
+            else:
+                await (await client.stream("Hello", voice="ivy")).read()
+
+        error = await failure(attempt())
+    assert "too large for its text" in str(error)
+    assert_hidden(everything_shown(error), key)
+
+
+@pytest.mark.parametrize("verb", ["generate", "stream", "change_voice", "translate", "voices", "speak"])
+async def test_a_call_that_is_given_up_shows_no_key_in_its_frames(odd, settings, key, verb):
+    paths = (
+        "speech/generate",
+        "speech/stream",
+        "speech/voices",
+        "speech/stream-input",
+        "voice-changer/convert",
+    )
+    for path in (*paths, "text/translate"):
+        odd.script(odd.hang(), path=f"/v1/{path}")
+    clip = odd.audio
+
+    async def attempt(client):
+        match verb:
+            case "change_voice":
+                await client.change_voice(clip, voice="nora")
+            case "translate":
+                await client.translate(["Hello"], target="fr")
+            case "voices":
+                await client.voices()
+            case "speak":
+                async with client.stream_session(max_contexts=1, **HALF) as session:
+                    await session.speak("Hello").read()
+            case _:
+                await getattr(client, verb)("Hello", voice="nora")
+
+    async def given_up(client):
+        try:
+            async with asyncio.timeout(0.2):
+                await attempt(client)
+        except TimeoutError as error:
+            return error
+
+    async with Client(settings) as client:
+        shown = everything_shown(await given_up(client))
+    assert odd.seen[0].headers["api-key"] == key
+    assert_hidden(shown, key)
 
 
 async def test_no_listing_failure_shows_key_or_token(odd, client, key):

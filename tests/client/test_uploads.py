@@ -11,6 +11,7 @@ import pytest
 
 from speechframe.audio import codec
 from speechframe.client import Client, Timeouts
+from speechframe.client.calls import change_call
 from speechframe.errors import AudioError, BadAnswer, BadRequest, InvalidRows, TimedOut
 from speechframe.spec.chosen import route_warning
 from speechframe.spec.speech import Format
@@ -127,6 +128,24 @@ async def test_a_file_that_changes_while_it_is_sent_is_not_carried_out(odd, clie
     changed_now.set()
     with pytest.raises(AudioError, match="has changed"):
         await sending
+
+
+async def test_of_a_file_that_has_grown_no_whole_request_leaves(tmp_path):
+    path = tmp_path / "recording.wav"
+    path.write_bytes(clip())
+    body, sent = change_call(path, voice="nora").body, 0
+
+    async def send():
+        nonlocal sent
+        async for piece in body.pieces():
+            sent += len(piece)
+
+    with path.open("ab") as file:
+        file.write(bytes(10_000))
+    with pytest.raises(AudioError, match="has changed"):
+        await send()
+    # As many bytes as Content-Length says would be a request to a service, whatever they are.
+    assert sent < body.size_bytes
 
 
 @pytest.mark.quiet

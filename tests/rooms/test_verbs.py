@@ -3,6 +3,7 @@
 import http.server
 import json
 import os
+import socket
 import threading
 from functools import partial
 
@@ -101,6 +102,18 @@ def test_audio_behind_an_address_is_noted_and_fetched_again_without_another_call
     assert faulty.books().billed[tag_of(line)] == before
 
 
+def test_audio_behind_a_path_is_fetched_from_the_region_that_answered(generate, faulty, tmp_path):
+    text, path = "One line behind a path.", "/audio/WAV-44100-1-66150-3-00000000000000ff-0"
+    faulty.set(odd={text: {"encodedAudio": '""', "audioFile": json.dumps(path)}})
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))  # and nobody listens
+        addresses = {"us-east": f"http://127.0.0.1:{silent.getsockname()[1]}", "uk": faulty.url}
+        settings = spf.Settings(api_key=faulty.api_key, regions=tuple(addresses), region_urls=addresses)
+        run = generate([text], service=settings, truth_checks=False)
+    row = run.to_pandas().iloc[0]
+    assert (row.status, row.lane, row.audio_seconds) == ("done", "uk", 1.5)
+
+
 @pytest.fixture
 def clip(tmp_path):
     path = tmp_path / "clip.wav"
@@ -121,6 +134,19 @@ def test_the_same_clip_is_one_call_wherever_it_lies(service, clip, web, tmp_path
     run = change(service, tmp_path, clips)
     assert (run.estimate.rows, run.estimate.calls, run.estimate.credits) == (7, 1, 30)
     assert [path.read_bytes() for path in (run.path / "clips").iterdir()] == [data]
+
+
+def test_an_address_without_a_clip_is_asked_once_for_all_its_rows(service, web, tmp_path, monkeypatch):
+    asked = []
+
+    def gone(request):
+        asked.append(request.path)
+        request.send_error(404)
+
+    monkeypatch.setattr(http.server.SimpleHTTPRequestHandler, "do_GET", gone)
+    with pytest.raises(spf.InvalidRows, match="answered 404") as refused:
+        change(service, tmp_path, [f"{web}/gone.wav"] * 3)
+    assert (len(refused.value.problems), asked) == (3, ["/gone.wav"])
 
 
 def test_what_is_no_clip_is_found_before_anything_is_spent(service, clip, web, tmp_path):

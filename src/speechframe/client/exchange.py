@@ -29,6 +29,7 @@ from speechframe.client.limits import KIB, MIB
 from speechframe.client.upload import Body
 from speechframe.errors import AudioError, BadAnswer, ConnectionFailed, SettingsError, TimedOut
 from speechframe.settings import is_loopback
+from speechframe.settings.hidden import Hidden
 from speechframe.spec.chosen import TRACE_HEADER
 from speechframe.wire.answers import balance_in
 from speechframe.wire.decoding import BadEncodingError, TooLargeError, unpack
@@ -246,7 +247,7 @@ class Reply:
         # cannot break another exchange that has the connection by then, and any thread may call it.
         self.drop = protocol.force_close
 
-    async def send(self, head: bytes, body: bytes | Body | None) -> None:
+    async def send(self, head: Hidden, body: bytes | Body | None) -> None:
         """Write the request, and wait until the answer begins."""
         protocol, transport = self._protocol, self._protocol.transport
         protocol.set_response_params(
@@ -258,7 +259,7 @@ class Reply:
             await self._send_pieces(head, body, transport)
         else:
             self.wrote = True
-            transport.write(head + body if body else head)
+            transport.write(head.encode() + (body or b""))
             await self._begun()
         if self.status in _NOT_REUSED_AFTER or transport.get_write_buffer_size():
             self.drop()
@@ -270,16 +271,17 @@ class Reply:
             status, self.headers = message.code, message.headers
         self.status, self.ok = status, status in _GOOD
 
-    async def _send_pieces(self, head: bytes, body: Body, transport: asyncio.Transport) -> None:
+    async def _send_pieces(self, head: Hidden, body: Body, transport: asyncio.Transport) -> None:
         """Write the request while the answer may come: a service may refuse a file before it has read it."""
         reading = asyncio.create_task(self._begun())
         try:
-            async for piece in body.pieces(head):
+            async for piece in body.pieces():
                 if reading.done():
                     self.drop()
                     break
-                self.wrote = True
-                transport.write(piece)
+                # With the first piece, so that nothing leaves before the file could be read.
+                is_first, self.wrote = not self.wrote, True
+                transport.write(head.encode() + piece if is_first else piece)
                 while transport.get_write_buffer_size() and not reading.done():
                     await asyncio.wait({reading}, timeout=_DRAIN_TICK_S)
             await reading
@@ -382,7 +384,7 @@ def _head(
     headers: Mapping[str, str],
     body: bytes | Body | None,
     proxy_target: aiohttp.ClientRequest | None,
-) -> bytes:
+) -> Hidden:
     """Return the request line and headers; `proxy_target` is the target if a proxy is used."""
     # No header can break a line: addresses, keys and idempotency keys were checked where they came in.
     lines = ""
@@ -396,7 +398,8 @@ def _head(
     if body is not None:
         lines += f"Content-Length: {body.size_bytes if isinstance(body, Body) else len(body)}\r\n"
     host = url.host_port_subcomponent
-    return f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: {_AGENT}\r\n{lines}\r\n".encode()
+    # A call that is cancelled leads to frames that hold this.
+    return Hidden(f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: {_AGENT}\r\n{lines}\r\n")
 
 
 async def _refuse_redirect(

@@ -97,14 +97,14 @@ class Bounds:
 
     def spoken_bytes_for(self, request: GenerateRequest | StreamRequest) -> tuple[int, int]:
         """Return the largest answer in JSON, and the most audio, that can answer a request for speech."""
-        duration_s = getattr(request, "audio_duration", None)
-        audio_bytes = self.speech_bytes_for(request.text, request.sample_rate, duration_s)
+        longest_s = _longest_s(request.text, getattr(request, "audio_duration", None))
+        audio_bytes = MIB + _pcm_bytes(longest_s, request.sample_rate)
         answer_bytes = _JSON_BYTES * len(request.text) + audio_bytes * 4 // 3
-        return min(self.answer_bytes, answer_bytes), audio_bytes
+        return min(self.answer_bytes, answer_bytes), min(self.download_bytes, audio_bytes)
 
-    def speech_bytes_for(self, text: str, rate_hz: float | None, duration_s: float | None = None) -> int:
+    def speech_bytes_for(self, text: str, rate_hz: float) -> int:
         """Return the most audio that the speech of a text can be."""
-        return min(self.download_bytes, MIB + _pcm_bytes(_longest_s(text, duration_s), rate_hz))
+        return min(self.download_bytes, MIB + _pcm_bytes(_longest_s(text, 0.0), rate_hz))
 
     def changed_bytes_for(self, request: ConvertRequest, audio_seconds: float) -> tuple[int, int]:
         """Return the largest answer, and the most audio, that can answer a clip of this length."""

@@ -323,7 +323,8 @@ class StreamContext:
             try:
                 heard.add(event.audio, caller.bounds)
             except StreamBroken as error:
-                self._socket.drop(self._number, error, by_service=True)
+                # Its frames hold the audio, which may echo the key; detailed tracebacks show variables.
+                self._socket.drop(self._number, error.with_traceback(None), by_service=True)
                 return
         elif isinstance(event, Retried):
             heard.attempts += 1

@@ -248,6 +248,9 @@ class Stream(StreamView):
                 return chunk
             await self.heard.complete()
         except Exception as error:
+            if isinstance(error, StreamBroken):
+                # The frames below hold a piece, which may echo the key: detailed tracebacks show variables.
+                error.with_traceback(None)
             # Set already where somebody closed the stream meanwhile.
             closed, self._failure = self._failure, self._failure or error
             await self.close()

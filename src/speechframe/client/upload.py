@@ -58,17 +58,19 @@ class Body:
         """What ``Content-Length`` says."""
         return len(self.form.head) + self.upload.size_bytes + len(self.form.tail)
 
-    async def pieces(self, head: bytes) -> AsyncIterator[bytes]:
-        """Yield `head` and the form, but never its end where the file has changed: then nothing is done."""
-        clip, digest, size, held = self.upload, hashlib.sha256(), 0, head + self.form.head
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """Yield the form, but never its end where the file has changed: then nothing is done."""
+        clip, digest, size, held = self.upload, hashlib.sha256(), 0, self.form.head
         try:
             opened = await asyncio.to_thread(clip.path.open, "rb") if clip.path else io.BytesIO(clip.data)
             with opened as file:
                 while size <= clip.size_bytes and (piece := await asyncio.to_thread(file.read, PIECE_BYTES)):
                     digest.update(piece)
                     size += len(piece)
-                    yield held + piece
-                    held = b""
+                    # More than the length that was promised would count as a whole request.
+                    if size <= clip.size_bytes:
+                        yield held + piece
+                        held = b""
         except OSError as error:
             raise AudioError(f"{clip.path} cannot be read: {error.strerror or error}") from None
         if size != clip.size_bytes or digest.hexdigest() != clip.sha256:

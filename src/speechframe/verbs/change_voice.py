@@ -138,7 +138,10 @@ class ChangeVoiceBackend(SpokenBackend):
             pair = None if array is None else (array, value.get("sampling_rate"))
             value = next((v for v in (value.get("bytes"), pair, value.get("path")) if v is not None), None)
         if isinstance(value, (str, os.PathLike)):
-            return self._looked_up(os.fspath(value))
+            found = self._looked_up(os.fspath(value))
+            if isinstance(found, str):
+                raise AudioError(found)
+            return found
         if isinstance(value, (bytes, bytearray, memoryview)):
             return self._kept(bytes(value))
         if isinstance(value, Sequence) and len(value) == 2:  # noqa: PLR2004 - a pair
@@ -146,7 +149,14 @@ class ChangeVoiceBackend(SpokenBackend):
         kind = "missing" if value is None else type(value).__name__
         raise AudioError(f"is {kind}; a path, a URL, bytes or an array with its rate is needed")
 
-    def _look_up(self, text: str) -> Upload:
+    def _look_up(self, text: str) -> Upload | str:
+        """Return the clip of a path or URL, or what is wrong with it: nobody waits twice for a dead host."""
+        try:
+            return self._found(text)
+        except AudioError as error:
+            return str(error)
+
+    def _found(self, text: str) -> Upload:
         if not text.strip():
             raise AudioError("is missing")
         scheme = text.strip().lower().partition("://")[0] if "://" in text else ""

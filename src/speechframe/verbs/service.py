@@ -133,6 +133,8 @@ class ServiceBackend(Backend):
             deadline_s=None if left_s is None else max(0.0, left_s),
             max_bytes=self.max_answer_bytes or call.limits(*_DEFAULT_LIMITS)[2],
             admit=attempt.admit,
+            # A path is one of the region that answered, which a resumed run may lack.
+            region=raw.region if raw.region in self.client.regions else None,
         )
         return Answer((call, raw, audio), raw.trace_id)
 
