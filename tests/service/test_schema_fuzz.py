@@ -96,7 +96,8 @@ def with_known_names(case, name, link):
         ):
             body[field] = known
     if isinstance(text := body.get("text"), str) and 0 < len(text) <= chosen.MAX_TEXT_CHARACTERS:
-        body["text"] = f"Hi {text[:30]}"
+        # Mostly letters that the voice can speak, or the text is refused for good reason.
+        body["text"] = f"Good morning to you all: {text[:15]}"
     if isinstance(given := body.get("pronunciationDictionary"), dict):
         # What is IPA, and of which language, a schema cannot say; and the text may hold the word.
         body["pronunciationDictionary"] = {
