@@ -132,6 +132,19 @@ def test_a_dry_run_sends_nothing_and_says_what_the_run_then_costs(plain, speak, 
     assert run.ledger["credits"].sum() == billed(plain, texts) == price(texts)
 
 
+@pytest.mark.parametrize("run_dir", [None, "run"])
+def test_a_run_that_exists_keeps_its_table_in_a_dry_run(plain, lines, tmp_path, monkeypatch, run_dir):
+    monkeypatch.chdir(tmp_path)
+    options = {"voice": "en-US-nora", "run_dir": run_dir, "service": plain.settings, "progress": False}
+    table = pd.DataFrame({"text": lines(3), "note": list("abc")})
+    run = spf.generate(table, **options)
+    before = set(tmp_path.rglob("*"))
+    planned = spf.generate(table.assign(note=list("xyz")), dry_run=True, **options)
+    assert (planned.path, planned.estimate.calls) == (run.path, 0)
+    assert list(spf.open_run(run.path).to_pandas()["note"]) == list("abc")
+    assert set(tmp_path.rglob("*")) == before
+
+
 def test_a_changed_table_costs_its_changes_only(plain, speak, lines):
     table = pd.DataFrame({"id": list("abcde"), "text": lines(5)})
     run = speak(plain, table, id="id")

@@ -116,12 +116,20 @@ def prepare(
         with storing(table_folder, "writing the table"):
             entry = checker.write(temporary, file, is_stopped, leaves_out=leaves_out)
         keys, prices = _calls_of(temporary)
+        if not options.run_dir:
+            name = hashlib.blake2b(keys, digest_size=5).hexdigest()
+            folder = Folder((DEFAULT_ROOT / f"{backend.operation}-{name}").absolute())
+            is_look = options.dry_run and folder.exists(RUN_FILE)
+            if is_look:
+                manifest = read_manifest(folder)
+                check_same(folder, manifest, backend)
+                stack.callback(_remove_unplanned, table_folder)
+            else:
+                manifest = _handed_over(table_folder, folder, manifest, entry, backend, stack)
+                table_folder, backend.folder = folder, folder.work
         if is_look:
             table_folder.publish(file)
         else:
-            if not options.run_dir:
-                folder, manifest = _named_by_calls(folder, manifest, entry, keys, backend, stack)
-                table_folder, backend.folder = folder, folder.work
             entry = _adopt(folder, manifest, entry)
         undo.pop_all()
     return Prepared(
@@ -400,17 +408,15 @@ def _remove_unplanned(folder: Folder) -> None:
         folder.work.rmdir()
 
 
-def _named_by_calls(
+def _handed_over(
     draft: Folder,
+    target: Folder,
     manifest: Manifest,
     entry: TableEntry,
-    keys: bytearray,
     backend: Backend,
     stack: contextlib.AsyncExitStack,
-) -> tuple[Folder, Manifest]:
-    """Hand the table of a draft over to the folder with the name of its calls, a run or a new one."""
-    name = hashlib.blake2b(keys, digest_size=5).hexdigest()
-    target = Folder((DEFAULT_ROOT / f"{backend.operation}-{name}").absolute())
+) -> Manifest:
+    """Hand the table of a draft over to the folder with the name of its calls; return the manifest there."""
     stack.enter_context(target.lock())
     if target.exists(RUN_FILE):
         manifest = read_manifest(target)
@@ -421,7 +427,7 @@ def _named_by_calls(
         if (clips := draft.path / "clips").is_dir():
             shutil.copytree(clips, target.path / "clips", copy_function=os.replace, dirs_exist_ok=True)
         shutil.rmtree(draft.path)
-    return target, manifest
+    return manifest
 
 
 def _adopt(folder: Folder, manifest: Manifest, entry: TableEntry) -> TableEntry:
