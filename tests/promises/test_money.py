@@ -171,6 +171,18 @@ def test_another_take_is_paid_and_the_first_one_stays(kind, speak, lines):
     assert statuses(run) == ["done"] * 3
 
 
+def test_another_take_that_would_be_the_same_is_not_paid_again(kind, speak, lines):
+    texts = lines(3)
+    speak(kind, texts, variation=0)
+    run = speak(kind, texts, variation=0, take=1)
+    assert (run.estimate.calls, run.estimate.identical_retakes) == (0, 3)
+    run.review("1", "reject")
+    for redo in ([0, 1], "rejected", "done"):
+        run = spf.resume(run, redo=redo, service=kind.settings, progress=False)
+        assert (run.estimate.calls, run.estimate.identical_retakes > 0) == (0, True)
+    assert billed(kind, texts) == price(texts) == run.ledger["credits"].sum()
+
+
 def test_the_first_take_is_heard_again_where_its_own_call_is_made_again(kind, speak, lines):
     texts = lines(3)
     run = speak(kind, texts)

@@ -30,18 +30,21 @@ from speechframe.batch.options import Options
 from speechframe.errors import InvalidRows, RunMismatch, StoreError
 from speechframe.spec.check import FieldProblem
 from speechframe.store.folder import RUN_FILE, Folder, Manifest, TableEntry, described, read_manifest, storing
-from speechframe.store.journal import dumps
+from speechframe.store.journal import dumps, loads
 from speechframe.store.reader import StoredRun
 from speechframe.store.records import hex_keys, of_takes, packed
 from speechframe.store.remote import open_folder
 from speechframe.store.reviews import REJECT
 from speechframe.store.schema import (
     BASE_KEY,
+    CACHED,
+    DONE,
     INPUT_COLUMNS,
     KEY_BYTES,
     PERSON,
     PREFIX,
     PRICE,
+    REQUEST,
     ROW_ID,
     TAKE,
     call_key,
@@ -163,10 +166,11 @@ def reopen(
             f"{folder.path}: {entry.file} is missing, which is the run's table: hand the table in again, "
             "as resume(run, table=...)"
         )
+    identical = 0
     if redo is not None:
-        entry = _retaken(folder, manifest, redo, opened)
+        entry, identical = _retaken(folder, manifest, redo, opened)
     with storing(folder, "reading the table"):
-        return Prepared(folder, manifest, folder, entry, *_calls_of(folder.source(entry.file)))
+        return Prepared(folder, manifest, folder, entry, *_calls_of(folder.source(entry.file)), identical)
 
 
 def _open_table(
@@ -447,8 +451,13 @@ def _adopt(folder: Folder, manifest: Manifest, entry: TableEntry) -> TableEntry:
     return entry
 
 
-def _retaken(folder: Folder, manifest: Manifest, redo: str | Sequence[Any], opened: Opened) -> TableEntry:
-    """Write the run's table once more, with the next take of each row that is to be made anew."""
+def _retaken(
+    folder: Folder, manifest: Manifest, redo: str | Sequence[Any], opened: Opened
+) -> tuple[TableEntry, int]:
+    """Write the run's table once more, with the next take of each row that is to be made anew.
+
+    Return its entry, and how many rows keep their take because a further one would be the same.
+    """
     if not opened.takes:
         words = "makes other takes, which this service does not offer: they would be the same, billed again"
         raise InvalidRows([problem("redo", words)])
@@ -456,7 +465,7 @@ def _retaken(folder: Folder, manifest: Manifest, redo: str | Sequence[Any], open
     with storing(folder, "reading the table"):
         table = pq.read_table(folder.source(manifest.table.file))
     columns: list[list[Any]] = [table[name].to_pylist() for name in (ROW_ID, BASE_KEY, TAKE)]
-    ids, keys, takes = columns
+    (ids, keys, takes), found = columns, stored.statuses()
     if redo == "rejected":
         said = stored.reviews
         wanted = set(said.loc[(said["verdict"] == REJECT) & said["is_current"], "row_id"])
@@ -464,15 +473,17 @@ def _retaken(folder: Folder, manifest: Manifest, redo: str | Sequence[Any], open
         if redo not in REDO_STATUSES:
             allowed = f"{', '.join(REDO_STATUSES)}, or a list of row ids"
             raise InvalidRows([problem("redo", "is no status", value=redo, allowed=allowed)])
-        wanted = {row_id for row_id, status in zip(ids, stored.statuses(), strict=True) if status == redo}
+        wanted = {row_id for row_id, status in zip(ids, found, strict=True) if status == redo}
     else:
         wanted = {str(row_id) for row_id in redo}
         if unknown := sorted(wanted.difference(ids)):
             words = "names no row of the run"
             raise InvalidRows([problem("redo", words, value=row_id) for row_id in unknown])
-    places = [place for place, key in enumerate(keys) if key is not None and ids[place] in wanted]
+    asked = [place for place, key in enumerate(keys) if key is not None and ids[place] in wanted]
+    places = [place for place in asked if found[place] not in {DONE, CACHED} or _varies(table, place)]
+    identical = len(asked) - len(places)
     if not places:
-        return manifest.table
+        return manifest.table, identical
     made = set(hex_keys(stored.snapshot().index.keys))
     for place in places:
         # A take that was asked for and never made is still the next one.
@@ -483,4 +494,10 @@ def _retaken(folder: Folder, manifest: Manifest, redo: str | Sequence[Any], open
     entry = replace(manifest.table, file=_next_input(manifest))
     with storing(folder, "writing the table"):
         pq.write_table(table, folder.temporary(entry.file), compression="zstd", use_dictionary=False)
-    return _adopt(folder, manifest, entry)
+    return _adopt(folder, manifest, entry), identical
+
+
+def _varies(table: pa.Table, place: int) -> bool:
+    """Return :attr:`Request.varies` of a row of an input file."""
+    known, _, _ = table[REQUEST][place].as_py().partition(b"\n")
+    return bool(loads(known)[1])

@@ -108,7 +108,8 @@ async def resume(
     redo
         Rows to make another take of: a list of row ids, a status such as ``"suspect"``, or ``"rejected"``:
         rows that a review rejected, unless they were made anew since. Earlier takes stay on disk; calling the
-        verb itself again chooses its own take back. (Failed rows need no redo.)
+        verb itself again chooses its own take back. A good row whose further take would be the same keeps the
+        one it has, at no cost. (Failed rows need no redo.)
     backend
         Of a run that :func:`run` made; verbs find their own.
     **given
