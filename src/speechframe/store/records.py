@@ -348,10 +348,10 @@ def spent_by_month(folder: Folder) -> dict[str, int]:
     StoreError when a file of the ledger is missing: what was spent cannot be told then.
     """
     # Listed first: what became a part since then is in the snapshot.
-    names = folder.names(parts.PARTS)
+    names = sorted({*folder.names(parts.PARTS), *folder.names(parts.FAILED)})
     snapshot = read_snapshot(folder)
-    known = {parts.file_name(parts.PARTS, number) for number in (*snapshot.notes, *snapshot.live)}
-    if lost := [name for name in names if f"{parts.PARTS}/{name}" not in known]:
+    known = {parts.file_name(parts.ATTEMPTS, number) for number in (*snapshot.notes, *snapshot.live)}
+    if lost := [name for name in names if f"{parts.ATTEMPTS}/{name}" not in known]:
         raise StoreError(
             f"{folder.path}: {parts.ATTEMPTS}/{lost[0]} is missing, so what the run has spent is not known "
             "and a limit cannot be kept; put the file back, or resume with max_credits=inf where no rule "
