@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from accounts import billed, check_audio, price, statuses
@@ -185,6 +186,8 @@ def test_a_run_that_is_cancelled_while_it_takes_up_its_journal_keeps_its_lock_un
 
     monkeypatch.setattr(os, "fsync", slow)
     assert asyncio.run(cancelled_twice())
+    still_open = [file.resolve() for file in Path("/proc/self/fd").iterdir()]
+    assert not [file for file in still_open if file.is_relative_to(folder)]
     assert statuses(spf.resume(folder, **options)) == ["done"] * 3
     assert billed(service, texts) == price(texts)
 

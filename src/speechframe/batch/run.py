@@ -279,7 +279,7 @@ async def _carry_out(
     log: Journal | None = None
     if not options.dry_run:
         # Before the run is planned: then there is one way to read what has an outcome.
-        log = await _in_thread(lambda _: _recover(prepared, backend, opened, options))
+        log = await _in_thread(lambda _: _recover(prepared, backend, opened, options, stack))
     found = await _in_thread(lambda _: plan(prepared, backend, opened, options, cache, limit))
     line = f"{backend.operation} on {backend.service}: {found.estimate.line()}"
     if log is None:
@@ -329,8 +329,10 @@ async def _carry_out(
     return await _hand_over(run, live)
 
 
-def _recover(prepared: Prepared, backend: Backend, opened: Opened, options: Options) -> Journal:
-    """Make parts of what earlier processes left, and return the journal of this one."""
+def _recover(
+    prepared: Prepared, backend: Backend, opened: Opened, options: Options, stack: contextlib.AsyncExitStack
+) -> Journal:
+    """Make parts of what earlier processes left; return the journal of this one, which `stack` closes."""
     folder, manifest, columns = prepared.folder, prepared.manifest, backend.columns
     header = {  # what the ledger says of every attempt of this process
         "run_id": manifest.run_id,
@@ -344,7 +346,9 @@ def _recover(prepared: Prepared, backend: Backend, opened: Opened, options: Opti
     recovered = Journal(folder, parts.next_number(folder), header)
     parts.recover(folder, columns, recovered, time.time())
     parts.cut(folder, recovered.close(), columns)
-    return Journal(folder, parts.next_number(folder), header)
+    log = Journal(folder, parts.next_number(folder), header)
+    stack.callback(log.close)
+    return log
 
 
 def _open_budget(rules: SpendingRules, limit: int | None, prepared: Prepared, opened: Opened) -> Budget:
