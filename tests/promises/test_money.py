@@ -171,6 +171,20 @@ def test_another_take_is_paid_and_the_first_one_stays(kind, speak, lines):
     assert statuses(run) == ["done"] * 3
 
 
+def test_another_take_stays_where_the_run_gets_a_new_table(kind, speak, lines):
+    texts, more = lines(3), lines(1, "new")
+    speak(kind, texts).review("1", "reject")
+    options = {"service": kind.settings, "progress": False}
+    run = spf.resume(speak(kind, texts), redo="rejected", **options)
+    heard = run.clip(1).audio
+    changes = spf.changes(run, texts + more, service=kind.settings)
+    assert (len(changes.unchanged), changes.credits) == (3, price(more))
+    run = spf.resume(run, table=texts + more, **options)
+    assert run.clip(1).audio == heard
+    run = spf.resume(run, redo="rejected", **options)
+    assert [times_billed(kind, text) for text in texts + more] == [1, 2, 1, 1]
+
+
 def test_another_take_that_would_be_the_same_is_not_paid_again(kind, speak, lines):
     texts = lines(3)
     speak(kind, texts, variation=0)

@@ -50,7 +50,7 @@ from speechframe.store.schema import (
     call_key,
     part_schema,
 )
-from speechframe.tables.columns import Column, column_of, holds_bytes, our_names, problem, rows
+from speechframe.tables.columns import Column, Source, column_of, holds_bytes, our_names, problem, rows
 from speechframe.tables.table import Table, resolve
 from speechframe.tables.table_input import open_table
 
@@ -92,8 +92,9 @@ def prepare(
 ) -> Prepared:
     """Check what the caller gave as a table and make it the table of a run, which `stack` then keeps locked.
 
-    Where the run is resumed, rows keep the take that they had in its table. A look leaves the run as it is; a
-    dry run is a look if its run exists. `is_stopped` is asked now and then; CancelledError follows a yes.
+    Where the run is resumed, rows keep the take that they had in its table, unless a column says the take. A
+    look leaves the run as it is; a dry run is a look if its run exists. `is_stopped` is asked now and then;
+    CancelledError follows a yes.
     """
     table, arguments = _open_table(given, backend, arguments, options)
     checker = _Checker(table, arguments, backend, options.tags)
@@ -231,6 +232,9 @@ class _Checker:
         self._sources = resolve(arguments, backend.data_arguments, backend.table_arguments, table)
         in_tags = resolve(dict(tags), frozenset(), frozenset(), table)
         self._tags = {name: source for name, source in in_tags.items() if source.column or source.values}
+        # One that no column or list says: it says nothing of rows that were made anew since.
+        take = self._sources.get("take", Source())
+        self._has_one_take = take.column is None and take.values is None
         self._expands_rows = type(backend).expand is not Backend.expand
         # How each key begins: equal calls of one operation and service have equal keys in all runs.
         self._digest = hashlib.blake2b(digest_size=KEY_BYTES, person=PERSON)
@@ -311,7 +315,9 @@ class _Checker:
                 digest = self._digest.copy()
                 digest.update(request.content)
                 key = digest.hexdigest()
-                take = self.standing.get(key, 0) if take is None else int(take)
+                if take is None or self._has_one_take:
+                    take = self.standing.get(key, take or 0)
+                take = int(take)
                 if take and not request.varies:
                     self.identical_retakes += 1
                     take = 0

@@ -104,7 +104,7 @@ async def resume(
         A run or its folder.
     table
         A new table for the run: rows whose text or parameters changed and new rows are made, unchanged ones
-        cost nothing, rows that are gone leave the table but never the disk.
+        cost nothing and keep their take, rows that are gone leave the table but never the disk.
     redo
         Rows to make another take of: a list of row ids, a status such as ``"suspect"``, or ``"rejected"``:
         rows that a review rejected, unless they were made anew since. Earlier takes stay on disk; calling the
