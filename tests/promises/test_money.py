@@ -145,6 +145,16 @@ def test_a_run_that_exists_keeps_its_table_in_a_dry_run(plain, lines, tmp_path, 
     assert set(tmp_path.rglob("*")) == before
 
 
+def test_another_take_that_is_only_priced_is_not_made_later(kind, speak, lines):
+    texts, options = lines(3), {"service": kind.settings, "progress": False}
+    run = speak(kind, texts)
+    planned = spf.resume(run, redo=[1], dry_run=True, **options)
+    assert (planned.estimate.calls, planned.estimate.credits) == (1, price(texts[1:2]))
+    assert spf.resume(run.path, **options).estimate.calls == 0
+    assert billed(kind, texts) == price(texts)
+    assert list(run.path.glob("input/*")) == [run.path / run.manifest.table.file]
+
+
 def test_a_changed_table_costs_its_changes_only(plain, speak, lines):
     table = pd.DataFrame({"id": list("abcde"), "text": lines(5)})
     run = speak(plain, table, id="id")

@@ -154,9 +154,13 @@ def reopen(
     backend: Backend,
     opened: Opened,
     redo: str | Sequence[Any] | None,
+    options: Options,
     stack: contextlib.AsyncExitStack,
 ) -> Prepared:
-    """Return a run with its own table, rows to `redo` in their next take, and let `stack` keep it locked."""
+    """Return a run with its own table, rows to `redo` in their next take, and let `stack` keep it locked.
+
+    In a dry run the takes are only looked at: the run keeps its table as it is.
+    """
     stack.enter_context(folder.lock())
     manifest = read_manifest(folder)
     check_same(folder, manifest, backend)
@@ -167,11 +171,23 @@ def reopen(
             f"{folder.path}: {entry.file} is missing, which is the run's table: hand the table in again, "
             "as resume(run, table=...)"
         )
-    identical = 0
+    table_folder, retaken, identical = folder, None, 0
     if redo is not None:
-        entry, identical = _retaken(folder, manifest, redo, opened)
+        retaken, identical = _retaken(folder, manifest, redo, opened)
+    if retaken is not None:
+        entry = replace(entry, file=_next_input(manifest))
+        if options.dry_run:
+            table_folder = Folder(Path(stack.enter_context(tempfile.TemporaryDirectory())))
+        with storing(table_folder, "writing the table"):
+            temporary = table_folder.temporary(entry.file)
+            pq.write_table(retaken, temporary, compression="zstd", use_dictionary=False)
+            if options.dry_run:
+                table_folder.publish(entry.file)
+            else:
+                entry = _adopt(folder, manifest, entry)
     with storing(folder, "reading the table"):
-        return Prepared(folder, manifest, folder, entry, *_calls_of(folder.source(entry.file)), identical)
+        keys, prices = _calls_of(table_folder.source(entry.file))
+    return Prepared(folder, manifest, table_folder, entry, keys, prices, identical)
 
 
 def _open_table(
@@ -459,10 +475,10 @@ def _adopt(folder: Folder, manifest: Manifest, entry: TableEntry) -> TableEntry:
 
 def _retaken(
     folder: Folder, manifest: Manifest, redo: str | Sequence[Any], opened: Opened
-) -> tuple[TableEntry, int]:
-    """Write the run's table once more, with the next take of each row that is to be made anew.
+) -> tuple[pa.Table | None, int]:
+    """Return the run's table with the next take of each row that is to be made anew; None without such a row.
 
-    Return its entry, and how many rows keep their take because a further one would be the same.
+    With it comes how many rows keep their take because a further one would be the same.
     """
     if not opened.takes:
         words = "makes other takes, which this service does not offer: they would be the same, billed again"
@@ -489,18 +505,14 @@ def _retaken(
     places = [place for place in asked if found[place] not in {DONE, CACHED} or _varies(table, place)]
     identical = len(asked) - len(places)
     if not places:
-        return manifest.table, identical
+        return None, identical
     made = set(hex_keys(stored.snapshot().index.keys))
     for place in places:
         # A take that was asked for and never made is still the next one.
         later = itertools.count(max(1, takes[place]))
         takes[place] = next(take for take in later if call_key(keys[place], take) not in made)
     column = table.schema.get_field_index(TAKE)
-    table = table.set_column(column, table.schema.field(column), pa.array(takes, pa.int32()))
-    entry = replace(manifest.table, file=_next_input(manifest))
-    with storing(folder, "writing the table"):
-        pq.write_table(table, folder.temporary(entry.file), compression="zstd", use_dictionary=False)
-    return _adopt(folder, manifest, entry), identical
+    return table.set_column(column, table.schema.field(column), pa.array(takes, pa.int32())), identical
 
 
 def _varies(table: pa.Table, place: int) -> bool:

@@ -143,7 +143,7 @@ async def resume(
     async with contextlib.AsyncExitStack() as stack:
         opened = await _open_backend(backend, options, stack)
         if table is None:
-            prepared = await _in_thread(lambda _: reopen(folder, backend, opened, redo, stack))
+            prepared = await _in_thread(lambda _: reopen(folder, backend, opened, redo, options, stack))
             invalid = prepared.entry.invalid
             if prepared.manifest.state == "planned" and invalid and options.on_invalid == "raise":
                 words = f"{invalid:,} rows cannot be sent"
