@@ -1,12 +1,16 @@
 """However a process ends, nothing is lost: kills at random moments, Ctrl-C, SIGTERM; one writer, any readers."""
 
+import asyncio
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
+from pathlib import Path
 
 import pytest
 from accounts import billed, check_audio, price, statuses
@@ -152,6 +156,62 @@ def test_sigterm_gives_calls_in_flight_time_to_finish_and_ends_the_process(
     service.set(latency=0)
     assert statuses(speak(service, texts)) == ["done"] * 40
     assert billed(service, texts) == price(texts)
+
+
+def test_a_run_that_is_cancelled_while_it_takes_up_its_journal_keeps_its_lock_until_that_is_done(
+    services, speak, lines, monkeypatch
+):
+    service = services(idempotent=False, limits_page=False)
+    texts = lines(3)
+    options = {"service": service.settings, "progress": False}
+    folder = speak(service, texts).path
+    writes, may_write, fsync = threading.Event(), threading.Event(), os.fsync
+
+    def slow(file):
+        writes.set()
+        assert may_write.wait(20)
+        fsync(file)
+
+    async def cancelled_twice():
+        run = asyncio.ensure_future(spf.aio.resume(folder, **options))
+        assert await asyncio.to_thread(writes.wait, 20)
+        for _ in range(2):
+            run.cancel()
+            await asyncio.wait({run}, timeout=0.2)
+        with pytest.raises(spf.RunLocked):
+            await spf.aio.resume(folder, **options)
+        may_write.set()
+        await asyncio.wait({run}, timeout=20)
+        return run.cancelled()
+
+    monkeypatch.setattr(os, "fsync", slow)
+    assert asyncio.run(cancelled_twice())
+    still_open = [file.resolve() for file in Path("/proc/self/fd").iterdir()]
+    assert not [file for file in still_open if file.is_relative_to(folder)]
+    assert statuses(spf.resume(folder, **options)) == ["done"] * 3
+    assert billed(service, texts) == price(texts)
+
+
+def test_a_run_that_was_killed_while_a_part_was_made_says_what_its_budget_leaves(
+    services, speak, lines, program, tmp_path
+):
+    service = services(latency=0.05)
+    texts = lines(40)
+    process = program(service, texts, tmp_path / "run")
+    until(lambda: service.books().answered >= 12)
+    process.kill()
+    process.wait(60)
+    killed = shutil.copytree(tmp_path / "run", tmp_path / "killed")
+    run = speak(service, texts)
+    # A part has its name before the ledger of its calls has.
+    (killed / "parts").mkdir()
+    shutil.copy(run.part_files[0], killed / "parts")
+    before = billed(service, texts)
+    options = {"max_credits": price(texts), "service": service.settings, "progress": False}
+    planned = spf.resume(killed, dry_run=True, **options).estimate
+    assert 8 <= planned.finished < len(texts)
+    assert planned.budget == price(texts) - spf.open_run(killed).ledger["credits"].sum()
+    assert billed(service, texts) == before
 
 
 def test_a_run_has_one_writer_and_any_readers_while_it_grows(services, speak, lines, program, tmp_path):

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,34 @@ def test_without_its_ledger_a_run_with_a_limit_spends_nothing(service, speak, li
         spf.resume(run.path, max_credits=price(texts), service=service.settings, progress=False)
     assert billed(service, texts) == paid
     assert command("runs", "verify", run.path)[0] == 1
+
+
+def test_without_the_ledger_of_calls_that_failed_a_run_with_a_limit_spends_nothing(services, speak, lines):
+    service = services(idempotent=False, limits_page=False, faults={"reset_after": 1.0})
+    texts = lines(4)
+    run = speak(service, texts, max_credits=price(texts))
+    assert statuses(run) == ["charged_unknown"] * 4
+    paid = billed(service, texts)
+    for path in files_below(run.path / "attempts"):
+        path.unlink()
+    service.set(faults={})
+    with pytest.raises(spf.StoreError, match="attempts"):
+        spf.resume(run.path, service=service.settings, progress=False)
+    assert billed(service, texts) == paid
+
+
+def test_answers_that_have_lost_their_ledger_are_never_written_over(service, speak, lines):
+    texts = lines(8)
+    run = speak(service, texts, max_credits=price(texts) // 2)
+    kept = {path: path.read_bytes() for path in files_below(run.path / "parts")}
+    ledger = {path: path.read_bytes() for path in files_below(run.path / "attempts")}
+    for path in ledger:
+        path.unlink()
+    spf.resume(run.path, max_credits=inf, service=service.settings, progress=False)
+    assert {path: path.read_bytes() for path in kept} == kept
+    for path, content in ledger.items():
+        path.write_bytes(content)
+    assert command("runs", "verify", run.path)[0] == 0
 
 
 def test_an_entry_of_the_cache_that_is_damaged_is_made_anew(service, speak, lines, tmp_path):

@@ -132,6 +132,29 @@ def test_a_dry_run_sends_nothing_and_says_what_the_run_then_costs(plain, speak, 
     assert run.ledger["credits"].sum() == billed(plain, texts) == price(texts)
 
 
+@pytest.mark.parametrize("run_dir", [None, "run"])
+def test_a_run_that_exists_keeps_its_table_in_a_dry_run(plain, lines, tmp_path, monkeypatch, run_dir):
+    monkeypatch.chdir(tmp_path)
+    options = {"voice": "en-US-nora", "run_dir": run_dir, "service": plain.settings, "progress": False}
+    table = pd.DataFrame({"text": lines(3), "note": list("abc")})
+    run = spf.generate(table, **options)
+    before = set(tmp_path.rglob("*"))
+    planned = spf.generate(table.assign(note=list("xyz")), dry_run=True, **options)
+    assert (planned.path, planned.estimate.calls) == (run.path, 0)
+    assert list(spf.open_run(run.path).to_pandas()["note"]) == list("abc")
+    assert set(tmp_path.rglob("*")) == before
+
+
+def test_another_take_that_is_only_priced_is_not_made_later(kind, speak, lines):
+    texts, options = lines(3), {"service": kind.settings, "progress": False}
+    run = speak(kind, texts)
+    planned = spf.resume(run, redo=[1], dry_run=True, **options)
+    assert (planned.estimate.calls, planned.estimate.credits) == (1, price(texts[1:2]))
+    assert spf.resume(run.path, **options).estimate.calls == 0
+    assert billed(kind, texts) == price(texts)
+    assert list(run.path.glob("input/*")) == [run.path / run.manifest.table.file]
+
+
 def test_a_changed_table_costs_its_changes_only(plain, speak, lines):
     table = pd.DataFrame({"id": list("abcde"), "text": lines(5)})
     run = speak(plain, table, id="id")
@@ -156,6 +179,32 @@ def test_another_take_is_paid_and_the_first_one_stays(kind, speak, lines):
     assert run.clip(1).audio != first
     assert run.dataset.count_rows() == 4
     assert statuses(run) == ["done"] * 3
+
+
+def test_another_take_stays_where_the_run_gets_a_new_table(kind, speak, lines):
+    texts, more = lines(3), lines(1, "new")
+    speak(kind, texts).review("1", "reject")
+    options = {"service": kind.settings, "progress": False}
+    run = spf.resume(speak(kind, texts), redo="rejected", **options)
+    heard = run.clip(1).audio
+    changes = spf.changes(run, texts + more, service=kind.settings)
+    assert (len(changes.unchanged), changes.credits) == (3, price(more))
+    run = spf.resume(run, table=texts + more, **options)
+    assert run.clip(1).audio == heard
+    run = spf.resume(run, redo="rejected", **options)
+    assert [times_billed(kind, text) for text in texts + more] == [1, 2, 1, 1]
+
+
+def test_another_take_that_would_be_the_same_is_not_paid_again(kind, speak, lines):
+    texts = lines(3)
+    speak(kind, texts, variation=0)
+    run = speak(kind, texts, variation=0, take=1)
+    assert (run.estimate.calls, run.estimate.identical_retakes) == (0, 3)
+    run.review("1", "reject")
+    for redo in ([0, 1], "rejected", "done"):
+        run = spf.resume(run, redo=redo, service=kind.settings, progress=False)
+        assert (run.estimate.calls, run.estimate.identical_retakes > 0) == (0, True)
+    assert billed(kind, texts) == price(texts) == run.ledger["credits"].sum()
 
 
 def test_the_first_take_is_heard_again_where_its_own_call_is_made_again(kind, speak, lines):

@@ -30,24 +30,27 @@ from speechframe.batch.options import Options
 from speechframe.errors import InvalidRows, RunMismatch, StoreError
 from speechframe.spec.check import FieldProblem
 from speechframe.store.folder import RUN_FILE, Folder, Manifest, TableEntry, described, read_manifest, storing
-from speechframe.store.journal import dumps
+from speechframe.store.journal import dumps, loads
 from speechframe.store.reader import StoredRun
 from speechframe.store.records import hex_keys, of_takes, packed
 from speechframe.store.remote import open_folder
 from speechframe.store.reviews import REJECT
 from speechframe.store.schema import (
     BASE_KEY,
+    CACHED,
+    DONE,
     INPUT_COLUMNS,
     KEY_BYTES,
     PERSON,
     PREFIX,
     PRICE,
+    REQUEST,
     ROW_ID,
     TAKE,
     call_key,
     part_schema,
 )
-from speechframe.tables.columns import Column, column_of, holds_bytes, our_names, problem, rows
+from speechframe.tables.columns import Column, Source, column_of, holds_bytes, our_names, problem, rows
 from speechframe.tables.table import Table, resolve
 from speechframe.tables.table_input import open_table
 
@@ -89,8 +92,9 @@ def prepare(
 ) -> Prepared:
     """Check what the caller gave as a table and make it the table of a run, which `stack` then keeps locked.
 
-    Where the run is resumed, rows keep the take that they had in its table. A look leaves the run as it is; a
-    dry run is a look if its run exists. `is_stopped` is asked now and then; CancelledError follows a yes.
+    Where the run is resumed, rows keep the take that they had in its table, unless a column says the take. A
+    look leaves the run as it is; a dry run is a look if its run exists. `is_stopped` is asked now and then;
+    CancelledError follows a yes.
     """
     table, arguments = _open_table(given, backend, arguments, options)
     checker = _Checker(table, arguments, backend, options.tags)
@@ -116,12 +120,20 @@ def prepare(
         with storing(table_folder, "writing the table"):
             entry = checker.write(temporary, file, is_stopped, leaves_out=leaves_out)
         keys, prices = _calls_of(temporary)
+        if not options.run_dir:
+            name = hashlib.blake2b(keys, digest_size=5).hexdigest()
+            folder = Folder((DEFAULT_ROOT / f"{backend.operation}-{name}").absolute())
+            is_look = options.dry_run and folder.exists(RUN_FILE)
+            if is_look:
+                manifest = read_manifest(folder)
+                check_same(folder, manifest, backend)
+                stack.callback(_remove_unplanned, table_folder)
+            else:
+                manifest = _handed_over(table_folder, folder, manifest, entry, backend, stack)
+                table_folder, backend.folder = folder, folder.work
         if is_look:
             table_folder.publish(file)
         else:
-            if not options.run_dir:
-                folder, manifest = _named_by_calls(folder, manifest, entry, keys, backend, stack)
-                table_folder, backend.folder = folder, folder.work
             entry = _adopt(folder, manifest, entry)
         undo.pop_all()
     return Prepared(
@@ -142,9 +154,13 @@ def reopen(
     backend: Backend,
     opened: Opened,
     redo: str | Sequence[Any] | None,
+    options: Options,
     stack: contextlib.AsyncExitStack,
 ) -> Prepared:
-    """Return a run with its own table, rows to `redo` in their next take, and let `stack` keep it locked."""
+    """Return a run with its own table, rows to `redo` in their next take, and let `stack` keep it locked.
+
+    In a dry run the takes are only looked at: the run keeps its table as it is.
+    """
     stack.enter_context(folder.lock())
     manifest = read_manifest(folder)
     check_same(folder, manifest, backend)
@@ -155,10 +171,23 @@ def reopen(
             f"{folder.path}: {entry.file} is missing, which is the run's table: hand the table in again, "
             "as resume(run, table=...)"
         )
+    table_folder, retaken, identical = folder, None, 0
     if redo is not None:
-        entry = _retaken(folder, manifest, redo, opened)
+        retaken, identical = _retaken(folder, manifest, redo, opened)
+    if retaken is not None:
+        entry = replace(entry, file=_next_input(manifest))
+        if options.dry_run:
+            table_folder = Folder(Path(stack.enter_context(tempfile.TemporaryDirectory())))
+        with storing(table_folder, "writing the table"):
+            temporary = table_folder.temporary(entry.file)
+            pq.write_table(retaken, temporary, compression="zstd", use_dictionary=False)
+            if options.dry_run:
+                table_folder.publish(entry.file)
+            else:
+                entry = _adopt(folder, manifest, entry)
     with storing(folder, "reading the table"):
-        return Prepared(folder, manifest, folder, entry, *_calls_of(folder.source(entry.file)))
+        keys, prices = _calls_of(table_folder.source(entry.file))
+    return Prepared(folder, manifest, table_folder, entry, keys, prices, identical)
 
 
 def _open_table(
@@ -219,6 +248,9 @@ class _Checker:
         self._sources = resolve(arguments, backend.data_arguments, backend.table_arguments, table)
         in_tags = resolve(dict(tags), frozenset(), frozenset(), table)
         self._tags = {name: source for name, source in in_tags.items() if source.column or source.values}
+        # One that no column or list says: it says nothing of rows that were made anew since.
+        take = self._sources.get("take", Source())
+        self._has_one_take = take.column is None and take.values is None
         self._expands_rows = type(backend).expand is not Backend.expand
         # How each key begins: equal calls of one operation and service have equal keys in all runs.
         self._digest = hashlib.blake2b(digest_size=KEY_BYTES, person=PERSON)
@@ -299,7 +331,9 @@ class _Checker:
                 digest = self._digest.copy()
                 digest.update(request.content)
                 key = digest.hexdigest()
-                take = self.standing.get(key, 0) if take is None else int(take)
+                if take is None or self._has_one_take:
+                    take = self.standing.get(key, take or 0)
+                take = int(take)
                 if take and not request.varies:
                     self.identical_retakes += 1
                     take = 0
@@ -400,17 +434,15 @@ def _remove_unplanned(folder: Folder) -> None:
         folder.work.rmdir()
 
 
-def _named_by_calls(
+def _handed_over(
     draft: Folder,
+    target: Folder,
     manifest: Manifest,
     entry: TableEntry,
-    keys: bytearray,
     backend: Backend,
     stack: contextlib.AsyncExitStack,
-) -> tuple[Folder, Manifest]:
-    """Hand the table of a draft over to the folder with the name of its calls, a run or a new one."""
-    name = hashlib.blake2b(keys, digest_size=5).hexdigest()
-    target = Folder((DEFAULT_ROOT / f"{backend.operation}-{name}").absolute())
+) -> Manifest:
+    """Hand the table of a draft over to the folder with the name of its calls; return the manifest there."""
     stack.enter_context(target.lock())
     if target.exists(RUN_FILE):
         manifest = read_manifest(target)
@@ -421,7 +453,7 @@ def _named_by_calls(
         if (clips := draft.path / "clips").is_dir():
             shutil.copytree(clips, target.path / "clips", copy_function=os.replace, dirs_exist_ok=True)
         shutil.rmtree(draft.path)
-    return target, manifest
+    return manifest
 
 
 def _adopt(folder: Folder, manifest: Manifest, entry: TableEntry) -> TableEntry:
@@ -441,8 +473,13 @@ def _adopt(folder: Folder, manifest: Manifest, entry: TableEntry) -> TableEntry:
     return entry
 
 
-def _retaken(folder: Folder, manifest: Manifest, redo: str | Sequence[Any], opened: Opened) -> TableEntry:
-    """Write the run's table once more, with the next take of each row that is to be made anew."""
+def _retaken(
+    folder: Folder, manifest: Manifest, redo: str | Sequence[Any], opened: Opened
+) -> tuple[pa.Table | None, int]:
+    """Return the run's table with the next take of each row that is to be made anew; None without such a row.
+
+    With it comes how many rows keep their take because a further one would be the same.
+    """
     if not opened.takes:
         words = "makes other takes, which this service does not offer: they would be the same, billed again"
         raise InvalidRows([problem("redo", words)])
@@ -450,7 +487,7 @@ def _retaken(folder: Folder, manifest: Manifest, redo: str | Sequence[Any], open
     with storing(folder, "reading the table"):
         table = pq.read_table(folder.source(manifest.table.file))
     columns: list[list[Any]] = [table[name].to_pylist() for name in (ROW_ID, BASE_KEY, TAKE)]
-    ids, keys, takes = columns
+    (ids, keys, takes), found = columns, stored.statuses()
     if redo == "rejected":
         said = stored.reviews
         wanted = set(said.loc[(said["verdict"] == REJECT) & said["is_current"], "row_id"])
@@ -458,23 +495,27 @@ def _retaken(folder: Folder, manifest: Manifest, redo: str | Sequence[Any], open
         if redo not in REDO_STATUSES:
             allowed = f"{', '.join(REDO_STATUSES)}, or a list of row ids"
             raise InvalidRows([problem("redo", "is no status", value=redo, allowed=allowed)])
-        wanted = {row_id for row_id, status in zip(ids, stored.statuses(), strict=True) if status == redo}
+        wanted = {row_id for row_id, status in zip(ids, found, strict=True) if status == redo}
     else:
         wanted = {str(row_id) for row_id in redo}
         if unknown := sorted(wanted.difference(ids)):
             words = "names no row of the run"
             raise InvalidRows([problem("redo", words, value=row_id) for row_id in unknown])
-    places = [place for place, key in enumerate(keys) if key is not None and ids[place] in wanted]
+    asked = [place for place, key in enumerate(keys) if key is not None and ids[place] in wanted]
+    places = [place for place in asked if found[place] not in {DONE, CACHED} or _varies(table, place)]
+    identical = len(asked) - len(places)
     if not places:
-        return manifest.table
+        return None, identical
     made = set(hex_keys(stored.snapshot().index.keys))
     for place in places:
         # A take that was asked for and never made is still the next one.
         later = itertools.count(max(1, takes[place]))
         takes[place] = next(take for take in later if call_key(keys[place], take) not in made)
     column = table.schema.get_field_index(TAKE)
-    table = table.set_column(column, table.schema.field(column), pa.array(takes, pa.int32()))
-    entry = replace(manifest.table, file=_next_input(manifest))
-    with storing(folder, "writing the table"):
-        pq.write_table(table, folder.temporary(entry.file), compression="zstd", use_dictionary=False)
-    return _adopt(folder, manifest, entry)
+    return table.set_column(column, table.schema.field(column), pa.array(takes, pa.int32())), identical
+
+
+def _varies(table: pa.Table, place: int) -> bool:
+    """Return :attr:`Request.varies` of a row of an input file."""
+    known, _, _ = table[REQUEST][place].as_py().partition(b"\n")
+    return bool(loads(known)[1])

@@ -104,11 +104,12 @@ async def resume(
         A run or its folder.
     table
         A new table for the run: rows whose text or parameters changed and new rows are made, unchanged ones
-        cost nothing, rows that are gone leave the table but never the disk.
+        cost nothing and keep their take, rows that are gone leave the table but never the disk.
     redo
         Rows to make another take of: a list of row ids, a status such as ``"suspect"``, or ``"rejected"``:
         rows that a review rejected, unless they were made anew since. Earlier takes stay on disk; calling the
-        verb itself again chooses its own take back. (Failed rows need no redo.)
+        verb itself again chooses its own take back. A good row whose further take would be the same keeps the
+        one it has, at no cost. (Failed rows need no redo.)
     backend
         Of a run that :func:`run` made; verbs find their own.
     **given
@@ -142,7 +143,7 @@ async def resume(
     async with contextlib.AsyncExitStack() as stack:
         opened = await _open_backend(backend, options, stack)
         if table is None:
-            prepared = await _in_thread(lambda _: reopen(folder, backend, opened, redo, stack))
+            prepared = await _in_thread(lambda _: reopen(folder, backend, opened, redo, options, stack))
             invalid = prepared.entry.invalid
             if prepared.manifest.state == "planned" and invalid and options.on_invalid == "raise":
                 words = f"{invalid:,} rows cannot be sent"
@@ -223,16 +224,20 @@ async def _open_backend(backend: Backend, options: Options, stack: contextlib.As
 async def _in_thread(function: Callable[[Callable[[], bool]], T]) -> T:
     """Return what comes of a function in a thread; it is told when this is cancelled, and its end waited for.
 
-    Before, the lock that it has taken must not be given back.
+    Before its end, the lock under which it writes must not be given back, however often this is cancelled.
     """
-    told = threading.Event()
+    told, cancelled = threading.Event(), None
     task = asyncio.ensure_future(asyncio.to_thread(function, told.is_set))
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        told.set()
-        await asyncio.wait({task})
-        raise
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as order:
+            told.set()
+            cancelled = cancelled or order
+    if cancelled is not None:
+        await asyncio.gather(task, return_exceptions=True)  # or asyncio would log what it raised
+        raise cancelled
+    return task.result()
 
 
 def _opened_run(
@@ -271,9 +276,11 @@ async def _carry_out(
     folder, manifest = prepared.folder, prepared.manifest
     rules, limit = _spending(options)
     cache = open_cache(options.cache, **cache_rules(_settings(options)))
-    # Before the run is planned: then there is one way to read what has an outcome.
-    log = None if options.dry_run else await asyncio.to_thread(_recover, prepared, backend, opened, options)
-    found = await asyncio.to_thread(plan, prepared, backend, opened, options, cache, limit)
+    log: Journal | None = None
+    if not options.dry_run:
+        # Before the run is planned: then there is one way to read what has an outcome.
+        log = await _in_thread(lambda _: _recover(prepared, backend, opened, options, stack))
+    found = await _in_thread(lambda _: plan(prepared, backend, opened, options, cache, limit))
     line = f"{backend.operation} on {backend.service}: {found.estimate.line()}"
     if log is None:
         if manifest.state == "planned" and options.max_credits is not None:
@@ -283,11 +290,11 @@ async def _carry_out(
         shown = bool(options.progress) and not is_notebook()
         say(f"{line} (dry run: nothing was sent)", shown=shown)
         return Run(folder, estimate=found.estimate, problems=prepared.problems)
-    budget = await asyncio.to_thread(_open_budget, rules, limit, prepared, opened)
+    budget = await _in_thread(lambda _: _open_budget(rules, limit, prepared, opened))
     stack.push_async_callback(asyncio.to_thread, budget.close)
     manifest.state, manifest.stopped_because, manifest.stopped_words = "running", None, None
     manifest.max_credits = options.max_credits
-    await asyncio.to_thread(manifest.write, folder)
+    await _in_thread(lambda _: manifest.write(folder))
     lanes = Lanes(opened.lanes, max_concurrency=options.max_concurrency, folder=shared_folder())
     stack.callback(lanes.close)
     progress = Progress(backend.unit, found.estimate.calls + found.estimate.cached, options.progress, line)
@@ -313,7 +320,7 @@ async def _carry_out(
 
     async def calls() -> None:
         if cache is not None:
-            await asyncio.to_thread(_take_from_cache, found, cache, log, live)
+            await _in_thread(lambda _: _take_from_cache(found, cache, log, live))
         await engine.run()
         await backend.after(run, lambda: queue.stopped is not None)
 
@@ -322,8 +329,10 @@ async def _carry_out(
     return await _hand_over(run, live)
 
 
-def _recover(prepared: Prepared, backend: Backend, opened: Opened, options: Options) -> Journal:
-    """Make parts of what earlier processes left, and return the journal of this one."""
+def _recover(
+    prepared: Prepared, backend: Backend, opened: Opened, options: Options, stack: contextlib.AsyncExitStack
+) -> Journal:
+    """Make parts of what earlier processes left; return the journal of this one, which `stack` closes."""
     folder, manifest, columns = prepared.folder, prepared.manifest, backend.columns
     header = {  # what the ledger says of every attempt of this process
         "run_id": manifest.run_id,
@@ -337,7 +346,9 @@ def _recover(prepared: Prepared, backend: Backend, opened: Opened, options: Opti
     recovered = Journal(folder, parts.next_number(folder), header)
     parts.recover(folder, columns, recovered, time.time())
     parts.cut(folder, recovered.close(), columns)
-    return Journal(folder, parts.next_number(folder), header)
+    log = Journal(folder, parts.next_number(folder), header)
+    stack.callback(log.close)
+    return log
 
 
 def _open_budget(rules: SpendingRules, limit: int | None, prepared: Prepared, opened: Opened) -> Budget:

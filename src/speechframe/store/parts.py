@@ -51,8 +51,9 @@ def cut_numbers(folder: Folder) -> list[int]:
 
 
 def next_number(folder: Folder) -> int:
-    """Return the number of the next segment."""
-    return max([0, *cut_numbers(folder), *journal.segments(folder)]) + 1
+    """Return the number of the next segment: no file of an earlier one is ever written over."""
+    names = [name.partition(".")[0] for kind in (PARTS, FAILED, ATTEMPTS) for name in folder.names(kind)]
+    return max([0, *map(int, filter(str.isdecimal, names)), *journal.segments(folder)]) + 1
 
 
 def cut(folder: Folder, number: int, columns: pa.Schema) -> None:

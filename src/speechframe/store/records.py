@@ -347,14 +347,17 @@ def spent_by_month(folder: Folder) -> dict[str, int]:
 
     StoreError when a file of the ledger is missing: what was spent cannot be told then.
     """
-    names, columns = folder.names(parts.ATTEMPTS), ["time", "credits"]
-    if lost := [name for name in folder.names(parts.PARTS) if name not in names]:
+    # Listed first: what became a part since then is in the snapshot.
+    names = sorted({*folder.names(parts.PARTS), *folder.names(parts.FAILED)})
+    snapshot = read_snapshot(folder)
+    known = {parts.file_name(parts.ATTEMPTS, number) for number in (*snapshot.notes, *snapshot.live)}
+    if lost := [name for name in names if f"{parts.ATTEMPTS}/{name}" not in known]:
         raise StoreError(
             f"{folder.path}: {parts.ATTEMPTS}/{lost[0]} is missing, so what the run has spent is not known "
             "and a limit cannot be kept; put the file back, or resume with max_credits=inf where no rule "
             "forbids it"
         )
-    spent = ledger(read_snapshot(folder), columns)
+    spent = ledger(snapshot, ["time", "credits"])
     spent = spent.append_column("month", pc.strftime(spent["time"], "%Y-%m"))
     sums = spent.group_by("month").aggregate([("credits", "sum")]).to_pylist()
     return {row["month"]: round(1000 * (row["credits_sum"] or 0.0)) for row in sums}
