@@ -245,7 +245,8 @@ class _Refused(asyncio.Protocol):
             self._answered = True
             words = f"all {self._all.most:,} connections are in use; try again in {RETRY_S:g} s"
             self._transport.write(self._all.raw_refusal(HTTPStatus.SERVICE_UNAVAILABLE, words))
-            self._transport.write_eof()
+            with contextlib.suppress(OSError):  # the other end may have gone by now
+                self._transport.write_eof()
 
     def _end(self) -> None:
         self._answer()
