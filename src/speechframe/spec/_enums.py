@@ -25,6 +25,7 @@ class ChannelType(StrEnum):
 
     def __init__(self, name: str) -> None:
         self.channels = 1 if name == "MONO" else 2
+        """The number of channels, 1 or 2."""
 
 
 class ModelVersion(StrEnum):
