@@ -18,7 +18,6 @@ from speechframe.settings import (
     check_address,
     configured,
     default_cache_folder,
-    default_ledger_folder,
     fingerprint,
     read,
     resolve,
@@ -72,7 +71,7 @@ def test_every_variable_sets_its_field(monkeypatch, tmp_path):
     found = resolve()
     assert (found.regions, found.profile, found.service) == (("global",), "team", tmp_path)
     assert found.identity() == "team"
-    assert found.ledger == default_ledger_folder() == tmp_path / "ledger"
+    assert found.ledger == tmp_path / "ledger"
     assert found.cache == Path.home() / "calls"
 
 

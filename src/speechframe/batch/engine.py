@@ -26,6 +26,7 @@ from speechframe.store import parts
 from speechframe.store.cache import Cache
 from speechframe.store.folder import Folder
 from speechframe.store.journal import Ended, Journal
+from speechframe.store.ledger import Ledger
 from speechframe.store.reader import warning_kind
 from speechframe.store.schema import CHARGED_UNKNOWN, DONE, FAILED, NOTED, PACK, SUSPECT, Row, StopReason
 
@@ -73,9 +74,11 @@ class Engine:
         run_id: str,
         cache: Cache | None,
         live: Live,
+        ledger: Ledger | None,
     ) -> None:
         self._backend, self._queue, self._lanes, self._budget = backend, queue, lanes, budget
         self._folder, self._journal, self._run_id, self._cache = folder, journal, run_id, cache
+        self._ledger = ledger
         self._live, self._progress, self._options = live, live.progress, live.options
         self._has_takes, self._repeats_are_free = opened.takes, opened.repeats_free_s > 0
         self._answers: asyncio.Queue[_EndedAttempt] = asyncio.Queue()
@@ -488,7 +491,7 @@ class Engine:
             self._queue.stop(StopReason.UNREACHABLE, ConnectionFailed(words, sent=False))
 
     def _cut(self, close: Callable[[], int]) -> None:
-        parts.cut(self._folder, close(), self._backend.columns)
+        parts.cut(self._folder, close(), self._backend.columns, self._ledger)
 
     def _on_disk(self, function: Callable[..., Any], *args: Any) -> "asyncio.Future[Any]":
         return asyncio.get_running_loop().run_in_executor(self._disk_thread, function, *args)

@@ -211,15 +211,20 @@ class Plan:
         columns = [ROW_ID, BASE_KEY, TAKE, PRICE, REQUEST, TAGS]
         folder, start = self.prepared.table_folder, 0
         source = folder.source(self.prepared.entry.file)
+        counts = count_of_each(self.keys)
         with storing(folder, "reading the table"), pq.ParquetFile(source) as file:
             for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns):
                 if not wanted[start:].any():
                     return
-                for row in batch.filter(pa.array(wanted[start : start + batch.num_rows])).to_pylist():
+                here = wanted[start : start + batch.num_rows]
+                numbers = counts[start : start + batch.num_rows][here].tolist()
+                for row, number in zip(batch.filter(pa.array(here)).to_pylist(), numbers, strict=True):
                     known, _, body = row[REQUEST].partition(b"\n")
                     characters, varies, facts = loads(known)
                     if row[TAGS] is not None:
                         facts["tags"] = loads(row[TAGS])
+                    if number > 1:
+                        facts["rows"] = number
                     yield Request(
                         b"",
                         body,
@@ -308,6 +313,13 @@ def first_of_each(keys: Keys) -> Mask:
     first = np.ones(len(keys), dtype=bool)
     first[1:] = codes[1:] > np.maximum.accumulate(codes)[:-1]
     return first & ~among(keys, as_keys(bytes(KEY_BYTES)))
+
+
+def count_of_each(keys: Keys) -> npt.NDArray[np.int64]:
+    """Return for each row how many rows have its call."""
+    codes = keys.dictionary_encode().indices.to_numpy()
+    counts: npt.NDArray[np.int64] = np.bincount(codes, minlength=1)[codes]
+    return counts
 
 
 def among(keys: Keys, known: Keys) -> Mask:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,14 +25,15 @@ from speechframe.batch.plan import Changes, Plan, plan
 from speechframe.batch.prepare import Prepared, prepare, reopen
 from speechframe.batch.progress import Outcome, Progress, dashboard, is_notebook, say
 from speechframe.batch.queue import Budget, Queue
-from speechframe.errors import InvalidRows, RunMismatch, SettingsError, SpeechframeError
-from speechframe.settings import Settings
+from speechframe.errors import InvalidRows, RunMismatch, SettingsError, SpeechframeError, StoreError
+from speechframe.settings import Settings, default_ledger_folder
 from speechframe.settings.rules import SpendingRules, cache_rules, spending_rules
 from speechframe.slots import shared_folder
 from speechframe.store import parts
 from speechframe.store.cache import Cache, open_cache
-from speechframe.store.folder import Folder, read_manifest, user_name
+from speechframe.store.folder import Folder, read_manifest, storing, user_name
 from speechframe.store.journal import Journal
+from speechframe.store.ledger import Ledger
 from speechframe.store.month import MonthFile
 from speechframe.store.reader import StoredRun
 from speechframe.store.records import spent_by_month
@@ -40,6 +42,9 @@ from speechframe.store.schema import BASE_KEY, REQUEST, ROW_ID, StopReason
 from speechframe.tables.columns import Source, problem
 
 T = TypeVar("T")
+
+NOTHING_PAID = {"attempt": 0, "credits": 0.0, "credits_basis": "none", "computed": 0.0}
+"""What the ledger says of an answer out of the cache."""
 
 
 async def make(backend: Backend, table: Any, arguments: Mapping[str, Any], given: Mapping[str, Any]) -> Run:
@@ -279,7 +284,8 @@ async def _carry_out(
     log: Journal | None = None
     if not options.dry_run:
         # Before the run is planned: then there is one way to read what has an outcome.
-        log = await _in_thread(lambda _: _recover(prepared, backend, opened, options, stack))
+        ledger = await _in_thread(lambda _: _open_ledger(rules, prepared))
+        log = await _in_thread(lambda _: _recover(prepared, backend, opened, options, stack, ledger))
     found = await _in_thread(lambda _: plan(prepared, backend, opened, options, cache, limit))
     line = f"{backend.operation} on {backend.service}: {found.estimate.line()}"
     if log is None:
@@ -315,6 +321,7 @@ async def _carry_out(
         run_id=manifest.run_id,
         cache=cache,
         live=live,
+        ledger=ledger,
     )
     run = Run(folder, estimate=found.estimate, problems=prepared.problems, live=live)
 
@@ -323,14 +330,35 @@ async def _carry_out(
             await _in_thread(lambda _: _take_from_cache(found, cache, log, live))
         await engine.run()
         await backend.after(run, lambda: queue.stopped is not None)
+        if ledger is not None:
+            await _in_thread(lambda _: ledger.end())
 
     # From here on the run closes what it uses, whoever waits for it.
     live.start(_drive(run, live, queue, calls, stack.pop_all()), run.run_id)
     return await _hand_over(run, live)
 
 
+def _open_ledger(rules: SpendingRules, prepared: Prepared) -> Ledger | None:
+    """Return the ledger folder; None, with a note, where it is nobody's choice and cannot be written."""
+    found = Ledger(open_folder(rules.ledger), prepared.manifest.run_id)
+    try:
+        with storing(found.folder, "writing the ledger"):
+            found.begin(prepared.folder)
+    except StoreError as error:
+        if rules.ledger != default_ledger_folder():
+            raise
+        prepared.notes.append(f"what this run spends is in its own folder only: {error}")
+        return None
+    return found
+
+
 def _recover(
-    prepared: Prepared, backend: Backend, opened: Opened, options: Options, stack: contextlib.AsyncExitStack
+    prepared: Prepared,
+    backend: Backend,
+    opened: Opened,
+    options: Options,
+    stack: contextlib.AsyncExitStack,
+    ledger: Ledger | None,
 ) -> Journal:
     """Make parts of what earlier processes left; return the journal of this one, which `stack` closes."""
     folder, manifest, columns = prepared.folder, prepared.manifest, backend.columns
@@ -344,8 +372,8 @@ def _recover(
         "tags": {name: str(tag) for name, tag in options.tags.items() if not hasattr(tag, "name")},
     }
     recovered = Journal(folder, parts.next_number(folder), header)
-    parts.recover(folder, columns, recovered, time.time())
-    parts.cut(folder, recovered.close(), columns)
+    parts.recover(folder, columns, recovered, time.time(), ledger)
+    parts.cut(folder, recovered.close(), columns, ledger)
     log = Journal(folder, parts.next_number(folder), header)
     stack.callback(log.close)
     return log
@@ -357,7 +385,7 @@ def _open_budget(rules: SpendingRules, limit: int | None, prepared: Prepared, op
     spent, month = spent_by_month(prepared.folder), None
     if rules.max_credits_per_month is not None:
         account = f"{prepared.manifest.service}/{opened.key_fingerprint}"
-        month = MonthFile(rules.ledger, account, prepared.manifest.run_id)
+        month = MonthFile(Path(rules.ledger), account, prepared.manifest.run_id)
         month.correct(spent)
     return Budget(
         limit,
@@ -376,7 +404,16 @@ def _take_from_cache(found: Plan, cache: Cache, log: Journal, live: Live) -> Non
             continue
         row, audio = kept
         own = {"request_key": request.key, "status": "cached", "credits": 0.0, "attempts": 0}
-        log.kept({**row, **own, "finished_at": time.time()}, audio)
+        now = time.time()
+        facts = {
+            "request_key": request.key,
+            "take": request.take,
+            "characters": request.characters,
+            "time": now,
+            "status": "cached",
+            "saved": request.price * request.facts.get("rows", 1) / 1000,
+        }
+        log.kept({**row, **own, "finished_at": now}, audio, {**request.facts, **facts, **NOTHING_PAID})
         live.outcome(Outcome(request.row_id, request.key, "cached", 0, row.get("audio_seconds")))
 
 

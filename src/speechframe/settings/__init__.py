@@ -94,7 +94,8 @@ class Settings:
     max_credits_per_month
         Credits a key may spend in a calendar month (UTC), over all runs of this user on this machine.
     ledger
-        Folder of the month's count (default: ``speechframe/ledger`` in the user's state folder).
+        Folder into which every run puts its attempts, or an address such as ``s3://bucket/ledger`` (default:
+        ``speechframe/ledger`` in the user's state folder).
     cache
         Folder of answers that all runs share: a call that is in it costs nothing. None for none.
     cache_max_gb
@@ -114,7 +115,7 @@ class Settings:
     ca_file: Path | None = None
     max_credits_per_run: float | None = None
     max_credits_per_month: float | None = None
-    ledger: Path | None = None
+    ledger: Path | str | None = None
     cache: Path | None = None
     cache_max_gb: float | None = 10.0
     cache_max_age_days: float | None = None
@@ -239,13 +240,7 @@ def _user_folder() -> Path:
 
 
 def default_ledger_folder() -> Path:
-    """Return the folder of the month's count when nothing else is said.
-
-    ``SPEECHFRAME_LEDGER``, else ``speechframe/ledger`` in the user's state folder.
-    """
-    named = os.environ.get("SPEECHFRAME_LEDGER")
-    if named:
-        return Path(named).expanduser()
+    """Return the ledger folder unless another is set: ``speechframe/ledger`` in the user's state folder."""
     state = os.environ.get("XDG_STATE_HOME")
     return (Path(state) if state else Path.home() / ".local" / "state") / "speechframe" / "ledger"
 

@@ -29,14 +29,14 @@ class SpendingRules:
     run_rule_from, month_rule_from
         Where the rule was set, in words.
     ledger
-        Folder of the month's count.
+        Folder into which every run puts its attempts, or its address.
     """
 
     max_credits_per_run: float | None
     run_rule_from: str
     max_credits_per_month: float | None
     month_rule_from: str
-    ledger: Path
+    ledger: Path | str
 
     def of_run(self, max_credits: float | None) -> float | None:
         """Return the credits a run may spend that asks for `max_credits`.

@@ -146,6 +146,10 @@ def _path(name: str, value: Any) -> Path:
         raise SettingsError(f"{name}={value!r}: {error}") from None
 
 
+def _is_text_address(value: Any) -> bool:
+    return isinstance(value, str) and "://" in value
+
+
 def _limit(name: str, value: Any) -> float:
     allowed = "a number of at least 0, inf for no limit"
     limit = _number(name, value, allowed)
@@ -169,7 +173,8 @@ _TYPES: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
         "regions": _regions,
         "region_urls": _addresses,
         "profile": _name,
-        **dict.fromkeys(("service", "ca_file", "ledger", "cache"), _path),
+        **dict.fromkeys(("service", "ca_file", "cache"), _path),
+        "ledger": lambda name, value: str(value) if _is_text_address(value) else _path(name, value),
         **dict.fromkeys(("allow_http", "trust_env"), _switch),
         **dict.fromkeys(SPENDING_LIMITS, credit_limit),
         **dict.fromkeys(("cache_max_gb", "cache_max_age_days"), _limit),

@@ -50,14 +50,14 @@ class Folder:
         with storing(self, f"looking for {name}"):
             return (self.path / name).exists()
 
-    def names(self, folder: str) -> list[str]:
-        """Return the names of the Parquet files in a folder, in their order; none where it is not there."""
+    def names(self, folder: str, suffix: str = ".parquet") -> list[str]:
+        """Return the names of the files of a kind in a folder, in their order; none where it is not there."""
         with storing(self, f"reading {folder}"):
             try:
                 found = self._listed(folder)
             except (FileNotFoundError, NotADirectoryError):
                 return []
-        return sorted(name for name in found if name.endswith(".parquet") and not name.startswith("."))
+        return sorted(name for name in found if name.endswith(suffix) and not name.startswith("."))
 
     def _listed(self, folder: str) -> list[str]:
         return [path.name for path in self.inside(folder).iterdir()]
@@ -87,6 +87,10 @@ class Folder:
         """Write a file as a whole: whoever reads it sees the old or the new content."""
         self.temporary(name).write_bytes(content)
         self.publish(name)
+
+    def remove(self, name: str) -> None:
+        """Take a file away, if it is there."""
+        self.inside(name).unlink(missing_ok=True)
 
     @contextmanager
     def lock(self) -> Iterator[None]:

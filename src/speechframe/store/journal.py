@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from speechframe.store.folder import Folder, storing
-from speechframe.store.schema import AUDIO, Row
+from speechframe.store.schema import AUDIO, FINISHED, Row
 
 
 def _to_json(value: Any) -> bytes:
@@ -115,9 +115,9 @@ class Journal:
         self._write(self._lines, dumps({"ended": ended, "rows": rows}) + b"\n")
         self._open.pop(call, None)
 
-    def kept(self, row: Row, audio: bytes | None) -> None:
-        """Write the record of a row for which no attempt was made."""
-        self._write(self._lines, dumps({"kept": self._placed(row, audio)}) + b"\n")
+    def kept(self, row: Row, audio: bytes | None, entry: Row) -> None:
+        """Write the record of a row for which no attempt was made, and its `entry` in the ledger."""
+        self._write(self._lines, dumps({"kept": self._placed(row, audio), "entry": entry}) + b"\n")
 
     def _placed(self, row: Row, audio: bytes | None) -> Row:
         """Write the audio of a record, and return the record with the place of its audio."""
@@ -188,6 +188,9 @@ def read_contents(folder: Folder, *numbers: int) -> Contents:
                     contents.open[line["sent"]["call"]] = (line["sent"], None)
                 elif "kept" in line:
                     contents.rows.append(line["kept"])
+                    contents.attempts.append(
+                        {**header, **line["entry"], "tags": _tags(header, line["entry"])}
+                    )
                 elif "noted" in line:
                     sent, _ = contents.open[line["noted"]["call"]]
                     contents.open[sent["call"]] = (sent, base64.b64decode(line["noted"]["data"]))
@@ -204,11 +207,19 @@ def _add_ended(contents: Contents, header: Row, sent: Row, ended: Row, rows: Seq
     del attempt["call"], attempt["parts"], attempt["costs"]
     for part, (millicredits, basis), row in zip(parts, costs, rows, strict=True):
         entry = {**attempt, **part, "credits": millicredits / 1000, "credits_basis": basis}
+        entry["reported"] = entry["credits"] if basis == "reported" else None
+        entry["computed"] = part["millicredits"] / 1000 if basis == "reported" else entry["credits"]
+        if row is not None and row["status"] in FINISHED:
+            entry["saved"] = (part.get("rows", 1) - 1) * part["price"] / 1000
         entry["audio_seconds"] = None if row is None else row.get("audio_seconds")
-        entry["tags"] = [*{**(header.get("tags") or {}), **(part.get("tags") or {})}.items()]
+        entry["tags"] = _tags(header, part)
         contents.attempts.append(entry)
         if row is not None:
             contents.rows.append(row)
+
+
+def _tags(header: Row, part: Row) -> list[tuple[str, str]]:
+    return [*{**(header.get("tags") or {}), **(part.get("tags") or {})}.items()]
 
 
 def segments(folder: Folder) -> list[int]:

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from speechframe.store import journal
 from speechframe.store.folder import Folder, storing
+from speechframe.store.ledger import Ledger
 from speechframe.store.schema import (
     AUDIO,
     FINISHED,
@@ -56,8 +57,11 @@ def next_number(folder: Folder) -> int:
     return max([0, *map(int, filter(str.isdecimal, names)), *journal.segments(folder)]) + 1
 
 
-def cut(folder: Folder, number: int, columns: pa.Schema) -> None:
-    """Make a closed segment a part; the run is locked, and its backend keeps `columns` of an answer."""
+def cut(folder: Folder, number: int, columns: pa.Schema, ledger: Ledger | None) -> None:
+    """Make a closed segment a part; the run is locked, and its backend keeps `columns` of an answer.
+
+    Its attempts are put into `ledger`, too.
+    """
     with storing(folder, "writing a part"):
         # Else an earlier process cut the segment, and was killed while it removed it.
         if not folder.exists(file_name(ATTEMPTS, number)):
@@ -76,13 +80,17 @@ def cut(folder: Folder, number: int, columns: pa.Schema) -> None:
                 keys = "".join([row["request_key"] for row in [*others, *finished]])
                 codes = [STATUSES.index(row["status"]) for row in [*others, *finished]]
                 note = base64.b64encode(bytes.fromhex(keys) + bytes(codes)).decode()
+                if ledger is not None:
+                    ledger.add(number, attempts)
                 _write(folder, file_name(ATTEMPTS, number), LEDGER, [attempts], **{RECORDS: note})
         journal.remove_segment(folder, number)
     # What writing took stays with Arrow's pool otherwise: 30 MB of 60 KB answers.
     pa.default_memory_pool().release_unused()
 
 
-def recover(folder: Folder, columns: pa.Schema, log: journal.Journal, time: float) -> None:
+def recover(
+    folder: Folder, columns: pa.Schema, log: journal.Journal, time: float, ledger: Ledger | None
+) -> None:
     """Say of every attempt that has no end that it may have been billed, and cut what earlier writers left.
 
     It is said in `log`, the journal of this process. `time` is in seconds since 1970.
@@ -112,7 +120,7 @@ def recover(folder: Folder, columns: pa.Schema, log: journal.Journal, time: floa
             log.ended(sent["call"], "charged_unknown", costs)
         log.sync()
     for number in before:
-        cut(folder, number, columns)
+        cut(folder, number, columns, ledger)
 
 
 def failures(folder: Folder) -> dict[str, Row]:

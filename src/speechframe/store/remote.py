@@ -100,6 +100,11 @@ class RemoteFolder(Folder):
         self._put(self.temporary(name), self._on(name))
         self.temporary(name).unlink()
 
+    def remove(self, name: str) -> None:
+        """Take a file away, if it is there."""
+        with suppress(FileNotFoundError):
+            self._ask("rm_file", name)
+
     @_again
     def _put(self, temporary: Path, path: str) -> None:
         draft = path

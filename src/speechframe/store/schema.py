@@ -102,6 +102,9 @@ LEDGER = columns(
     audio_seconds=pa.float64(),
     credits=pa.float64(),
     credits_basis=pa.string(),
+    computed=pa.float64(),
+    reported=pa.float64(),
+    saved=pa.float64(),
     balance_after=pa.int64(),
     lane=pa.string(),
     service=pa.string(),
@@ -114,12 +117,17 @@ LEDGER = columns(
     latency_ms=pa.float64(),
     trace_id=pa.string(),
     idempotency=pa.bool_(),
-)
+).with_metadata({"speechframe:ledger": "1"})
 """A row of the ledger: one attempt of one row's call. Never text, never a key.
 
 Its ``status`` is ``done``, ``suspect``, ``failed``, ``charged_unknown``, ``retried`` (the call was tried
-again) or ``settled`` (no attempt: a later repeat showed that the one before was billed once).
-``credits_basis`` is ``reported``, ``computed``, ``unknown`` (what it costs if it was billed) or ``none``.
+again), ``settled`` (no attempt: a later repeat showed that the one before was billed once) or ``cached`` (no
+attempt: the answer was in the cache). ``credits`` is what was billed as far as is known, and
+``credits_basis`` says how that is known: ``reported``, ``computed``, ``unknown`` (what it costs if it was
+billed) or ``none``. ``computed`` is what it costs by the service document, ``reported`` what the service said
+it has billed (null where it said nothing), ``saved`` what was not paid because other rows of the table share
+the call, or because it was cached. Rows are never changed: what is learned later is a further row. The number
+in the metadata is the layout's.
 """
 
 # Columns of ours in `input/`, beside the caller's.

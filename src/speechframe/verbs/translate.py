@@ -1,6 +1,7 @@
 """The verb `translate`: rows of text in, each in every language asked for out (section 2.6)."""
 
 import contextlib
+import itertools
 import json
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ from speechframe.client.answers import placed_warnings
 from speechframe.errors import BadAnswer, InvalidRows, SpeechframeError
 from speechframe.settings import Settings
 from speechframe.spec import locales
-from speechframe.spec.billing import to_credits, translate_millicredits
+from speechframe.spec.billing import CREDIT, to_credits, translate_millicredits
 from speechframe.spec.check import FieldProblem, check, shown
 from speechframe.spec.chosen import MAX_TEXTS_PER_CALL, MAX_TRANSLATE_CHARACTERS
 from speechframe.spec.translate import TranslateRequest
@@ -223,7 +224,10 @@ class TranslateBackend(ServiceBackend):
         if said.credits_used is not None and said.credits_used != price:
             noted.append(f"the service says the call cost {said.credits_used:g} credits, not {price:g}")
         found: list[Record | SpeechframeError] = []
-        for part, translation, route, told in zip(request.rows, said.texts, routes, of_texts, strict=True):
+        costs = _costs(request, said.credits_used)
+        for part, translation, route, told, cost in zip(
+            request.rows, said.texts, routes, of_texts, costs, strict=True
+        ):
             if isinstance(translation, BadAnswer):
                 found.append(translation)
                 continue
@@ -243,7 +247,14 @@ class TranslateBackend(ServiceBackend):
             }
             warnings = [*remarks, *noted, *restored.warnings]
             found.append(
-                _Translation(values, warnings=warnings, said_locale=said.target, is_explained=bool(remarks))
+                _Translation(
+                    values,
+                    warnings=warnings,
+                    millicredits=cost,
+                    basis="computed" if cost is None else "reported",
+                    said_locale=said.target,
+                    is_explained=bool(remarks),
+                )
             )
         return found
 
@@ -270,6 +281,16 @@ class TranslateBackend(ServiceBackend):
             words = f"the text has {len(text):,} characters, its translation {len(translated):,}"
             findings.append(Finding("length", words))
         return findings
+
+
+def _costs(request: Request, credits_used: float | None) -> list[int | None]:
+    """Return each row's part of what the service says a call has cost; None where it says nothing."""
+    if credits_used is None:
+        return [None for _ in request.rows]
+    # Cut at rounded sums: the parts add up to the whole.
+    prices = itertools.accumulate((row.price for row in request.rows), initial=0)
+    ends = [round(credits_used * CREDIT * price / (request.price or 1)) for price in prices]
+    return [end - start for start, end in itertools.pairwise(ends)]
 
 
 def _packed(parts: list[Request]) -> Request:

@@ -1,0 +1,123 @@
+"""Any number of ledgers as one: of runs, and the ledger folder into which all of them put theirs."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from os import PathLike
+from typing import Any
+
+import pyarrow as pa
+
+from speechframe.errors import StoreError
+from speechframe.settings import read
+from speechframe.settings.rules import spending_rules
+from speechframe.store import journal, ledger, parts
+from speechframe.store.folder import RUN_FILE, Folder
+from speechframe.store.reader import StoredRun
+from speechframe.store.remote import open_folder
+from speechframe.store.schema import LEDGER
+
+
+@dataclass
+class Ledgers:
+    """What some ledgers hold at one moment.
+
+    Attributes
+    ----------
+    places
+        Where they are, in words.
+    complete_until
+        Every attempt that was sent before is in it.
+    waits_for
+        The runs whose later attempts are not, in words.
+    """
+
+    folders: list[Folder] = field(default_factory=list)
+    recent: list[pa.RecordBatch] = field(default_factory=list)  # attempts that are still in journals
+    complete_until: datetime = field(default_factory=lambda: datetime.now(UTC))
+    waits_for: list[str] = field(default_factory=list)
+
+    @property
+    def places(self) -> str:
+        """Where the ledgers are."""
+        return ", ".join(str(folder.path) for folder in self.folders)
+
+    def batches(
+        self, columns: Sequence[str], start: datetime | None = None, end: datetime | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield these columns of all attempts sent from `start` on and before `end`, in no order."""
+        for folder in self.folders:
+            yield from ledger.scan(folder, columns, start, end)
+        for batch in self.recent:
+            yield batch.filter(ledger.within(start, end)).select(list(columns))
+
+    def add(self, folder: Folder) -> None:
+        """Add a run folder or a ledger folder."""
+        if folder.exists(RUN_FILE):
+            before = self._journal(folder, str(folder.path))
+            self.recent += [batch for number, batch in before if not self._is_cut(folder, number)]
+        else:
+            # First the journals: what leaves one of them later is in the ledger then.
+            runs = {run_id: self._open_run(note) for run_id, note in ledger.open_runs(folder).items()}
+            known = {*folder.names(ledger.ATTEMPTS)}
+            for run_id, segments in runs.items():
+                self.recent += [batch for n, batch in segments if f"{run_id}-{n:06d}.parquet" not in known]
+        self.folders.append(folder)
+
+    def _is_cut(self, folder: Folder, number: int) -> bool:
+        return folder.exists(parts.file_name(parts.ATTEMPTS, number))
+
+    def _open_run(self, note: dict[str, Any]) -> list[tuple[int, pa.RecordBatch]]:
+        where = f"{note.get('folder')} on {note.get('host')}"
+        folder = open_folder(str(note.get("folder"))) if ledger.is_here(note) else None
+        if folder is not None and folder.exists(RUN_FILE):
+            return self._journal(folder, where)
+        self._waits(datetime.fromisoformat(note["since"]), where)
+        return []
+
+    def _journal(self, folder: Folder, where: str) -> list[tuple[int, pa.RecordBatch]]:
+        """Return the attempts that have ended of each segment in a run's journal."""
+        found = []
+        for number in journal.segments(folder):
+            try:
+                contents = journal.read_contents(folder, number)
+            except FileNotFoundError:  # it became a part meanwhile
+                continue
+            found.append((number, parts.table_of(contents.attempts, LEDGER)))
+            for sent, _ in contents.open.values():
+                self._waits(datetime.fromtimestamp(sent["time"], UTC), where)
+        return found
+
+    def _waits(self, since: datetime, where: str) -> None:
+        self.complete_until = min(self.complete_until, since)
+        if where not in self.waits_for:
+            self.waits_for.append(where)
+
+
+def open_ledgers(source: Any = None) -> Ledgers:
+    """Return the ledgers of runs and folders; of the ledger folder of all runs where nothing is given.
+
+    Parameters
+    ----------
+    source
+        A run, the folder of a run, a ledger folder, or a list of such; None for ``SPEECHFRAME_LEDGER``.
+
+    Raises
+    ------
+    StoreError
+        When a folder holds neither a run nor a ledger, or cannot be read.
+    """
+    found = Ledgers()
+    if source is None:
+        found.add(open_folder(str(spending_rules(read()).ledger)))
+        return found
+    several = isinstance(source, Iterable) and not isinstance(source, (str, PathLike, StoredRun))
+    for one in source if several else [source]:
+        folder = one.folder if isinstance(one, StoredRun) else open_folder(one)
+        if not any(map(folder.exists, (RUN_FILE, ledger.ATTEMPTS, ledger.OPEN))):
+            raise StoreError(
+                f"{folder.path} holds neither a run nor a ledger: give the folder of a run, or a ledger "
+                "folder (SPEECHFRAME_LEDGER)"
+            )
+        found.add(folder)
+    return found

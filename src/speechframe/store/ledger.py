@@ -1,0 +1,95 @@
+"""The ledger folder: every run puts its attempts there too, so that what was spent outlives run folders.
+
+``attempts/<run id>-<segment>.parquet`` has the rows of a segment of a run's journal, as the run's own
+``attempts/<segment>.parquet`` (columns: :data:`speechframe.store.schema.LEDGER`). ``open/<run id>.json``
+stands there from the start of a run until all of its attempts are in the ledger, and says where the run is.
+"""
+
+import json
+import socket
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from speechframe.errors import StoreError
+from speechframe.store.folder import Folder, this_process
+from speechframe.store.schema import LEDGER
+
+ATTEMPTS, OPEN = "attempts", "open"
+
+
+class Ledger:
+    """The ledger folder, as one run writes to it; StoreError where it cannot be written."""
+
+    def __init__(self, folder: Folder, run_id: str) -> None:
+        self.folder, self._run_id = folder, run_id
+
+    def begin(self, run: Folder) -> None:
+        """Note that the run has attempts which are not in the ledger yet."""
+        note = {**this_process(), "folder": str(run.path)}
+        self.folder.write(f"{OPEN}/{self._run_id}.json", json.dumps(note).encode())
+
+    def add(self, number: int, attempts: pa.RecordBatch) -> None:
+        """Put the attempts of a segment there; to do it again changes nothing."""
+        name = f"{ATTEMPTS}/{self._run_id}-{number:06d}.parquet"
+        pq.write_table(pa.Table.from_batches([attempts]), self.folder.temporary(name), compression="zstd")
+        self.folder.publish(name)
+
+    def end(self) -> None:
+        """Note that all attempts of the run are in the ledger."""
+        self.folder.remove(f"{OPEN}/{self._run_id}.json")
+
+
+def scan(
+    folder: Folder, columns: Sequence[str], start: datetime | None = None, end: datetime | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield what `attempts/` of a ledger or of a run has, a few thousand rows at a time, in no order.
+
+    Only rows whose ``time`` is at least `start` and before `end`. StoreError where a file cannot be read.
+    """
+    remote: Any = getattr(folder, "filesystem", None)
+    root = f"{getattr(folder.path, 'on_filesystem', folder.path)}/{ATTEMPTS}"
+    files = [f"{root}/{name}" for name in folder.names(ATTEMPTS)]
+    if not files:
+        return
+    try:
+        found = ds.dataset(files, LEDGER.remove_metadata(), format="parquet", filesystem=remote)
+        yield from found.to_batches(
+            columns=list(columns), filter=within(start, end), batch_readahead=4, fragment_readahead=4
+        )
+    except (OSError, pa.ArrowException) as error:
+        raise StoreError(
+            f"{folder.path}/{ATTEMPTS}: a file of the ledger cannot be read ({error}): restore it from a "
+            "copy (the run's own folder has the same), or move it away to count without it"
+        ) from error
+
+
+def within(start: datetime | None, end: datetime | None) -> Any:
+    """Return what filters the rows whose ``time`` is at least `start` and before `end`."""
+    time: Any = pc.field("time")
+    wanted = time.is_valid()
+    wanted = wanted if start is None else wanted & (time >= start)
+    return wanted if end is None else wanted & (time < end)
+
+
+def open_runs(folder: Folder) -> dict[str, dict[str, Any]]:
+    """Return by run id what is noted of the runs that have attempts which are not in the ledger yet."""
+    found = {}
+    for name in folder.names(OPEN, ".json"):
+        try:
+            found[name.removesuffix(".json")] = json.loads(folder.read(f"{OPEN}/{name}"))
+        except FileNotFoundError:  # it has ended meanwhile
+            continue
+        except ValueError as error:
+            raise StoreError(f"{folder.path}/{OPEN}/{name} is damaged ({error}): remove it") from error
+    return found
+
+
+def is_here(note: dict[str, Any]) -> bool:
+    """Return whether a run that :func:`open_runs` found is made by this machine."""
+    return bool(note.get("host") == socket.gethostname())
