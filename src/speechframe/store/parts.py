@@ -57,7 +57,7 @@ def next_number(folder: Folder) -> int:
     return max([0, *map(int, filter(str.isdecimal, names)), *journal.segments(folder)]) + 1
 
 
-def cut(folder: Folder, number: int, columns: pa.Schema, ledger: Ledger | None) -> None:
+def cut(folder: Folder, number: int, columns: pa.Schema, ledger: Ledger | None = None) -> None:
     """Make a closed segment a part; the run is locked, and its backend keeps `columns` of an answer.
 
     Its attempts are put into `ledger`, too.

@@ -229,7 +229,7 @@ class StoredRun(Rows):
             **{name: counts[name] for name in STATUSES if counts[name] or name in _ALWAYS_TOLD},
             **sizes,
             "credits": round(pc.sum(spent.column("credits")).as_py() or 0.0, 3),
-            "attempts": attempts.total() - attempts["settled"] - attempts["cached"],
+            "attempts": attempts.total() - attempts["cached"],
             "retries": sum(attempts[status] for status in records.FAILED_STATUSES) - lost,
         }
 
