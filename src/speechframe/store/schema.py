@@ -121,12 +121,12 @@ LEDGER = columns(
 """A row of the ledger: one attempt of one row's call. Never text, never a key.
 
 Its ``status`` is ``done``, ``suspect``, ``failed``, ``charged_unknown``, ``retried`` (the call was tried
-again) or ``cached`` (no attempt: the answer was in the cache). ``credits`` is what was billed as far as is known, and
-``credits_basis`` says how that is known: ``reported``, ``computed``, ``unknown`` (what it costs if it was
-billed) or ``none``. ``computed`` is what it costs by the service document, ``reported`` what the service said
-it has billed (null where it said nothing), ``saved`` what was not paid because other rows of the table share
-the call, or because it was cached. Rows are never changed: what is learned later is a further row. The number
-in the metadata is the layout's.
+again) or ``cached`` (no attempt: the answer was in the cache). ``credits`` is what was billed as far as is
+known, and ``credits_basis`` says how that is known: ``reported``, ``computed``, ``unknown`` (what it costs if
+it was billed) or ``none``. ``computed`` is what it costs by the service document, ``reported`` what the
+service said it has billed (null where it said nothing), ``saved`` what was not paid because other rows of the
+table share the call, or because it was cached. Rows are never changed: what is learned later is a further
+row. The number in the metadata is the layout's.
 """
 
 # Columns of ours in `input/`, beside the caller's.
