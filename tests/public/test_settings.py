@@ -327,7 +327,7 @@ def test_a_limit_beyond_all_bounds_is_a_clear_error(name):
 
 
 @pytest.mark.parametrize(
-    "line", ["ledger = 5", "ledger = ['a']", 'ledger = "s3://bucket/folder"', "ledger = []"]
+    "line", ["ledger = 5", "ledger = ['a']", 'ledger = "s3:/bucket/folder"', "ledger = []"]
 )
 def test_a_ledger_of_the_file_that_is_no_folder_is_a_clear_error(line, tmp_path, monkeypatch):
     monkeypatch.delenv("SPEECHFRAME_LEDGER", raising=False)
@@ -353,7 +353,7 @@ def test_the_month_s_count_lies_where_it_is_told_or_in_the_state_folder(tmp_path
 
 
 @pytest.mark.parametrize("name", ["cache", "ledger", "service", "ca_file"])
-@pytest.mark.parametrize("value", [True, "", "s3://bucket/folder", 5])
+@pytest.mark.parametrize("value", [True, "", "s3:/bucket/folder", 5])
 def test_a_path_that_is_none_is_a_clear_error(name, value):
     with pytest.raises(spf.SettingsError, match=f"{name}="):
         Settings(**{name: value})

@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from os import PathLike
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
-from speechframe.errors import StoreError
+from speechframe.errors import AnalysisError, StoreError
 from speechframe.settings import read
 from speechframe.settings.rules import spending_rules
 from speechframe.store import journal, ledger, parts
@@ -51,6 +52,11 @@ class Ledgers:
         for batch in self.recent:
             yield batch.filter(ledger.within(start, end)).select(list(columns))
 
+    def completeness(self) -> str:
+        """Return until when everything is counted, and which runs it waits for, in words."""
+        until = f"complete until {self.complete_until:%Y-%m-%d %H:%M:%S} UTC"
+        return until + (f" (still made: {', '.join(self.waits_for)})" if self.waits_for else "")
+
     def add(self, folder: Folder) -> None:
         """Add a run folder or a ledger folder."""
         if folder.exists(RUN_FILE):
@@ -92,6 +98,37 @@ class Ledgers:
         self.complete_until = min(self.complete_until, since)
         if where not in self.waits_for:
             self.waits_for.append(where)
+
+
+def window(start: Any, end: Any, tz: str) -> tuple[datetime | None, datetime | None]:
+    """Return two times of people in UTC: dates, times or texts of them, in the zone `tz` unless they say it.
+
+    Raises
+    ------
+    AnalysisError
+        For what is no time or no zone, or an end that is not after the start.
+
+    Examples
+    --------
+    >>> [str(moment) for moment in window("2026-07-01", "2026-08-01", "Europe/Berlin")]
+    ['2026-06-30 22:00:00+00:00', '2026-07-31 22:00:00+00:00']
+    """
+    try:
+        zone = ZoneInfo(tz)
+    except (KeyError, ValueError, OSError, TypeError):
+        raise AnalysisError(f"there is no time zone {tz!r}; one is called Europe/Berlin or UTC") from None
+    first, last = (None if one is None else _moment(one, zone) for one in (start, end))
+    if first is not None and last is not None and last <= first:
+        raise AnalysisError(f"end={end} is not after start={start}; the end itself is not in the window")
+    return first, last
+
+
+def _moment(given: Any, zone: ZoneInfo) -> datetime:
+    try:
+        found = datetime.fromisoformat(str(given))
+    except ValueError:
+        raise AnalysisError(f"{given!r} is no time; one is 2026-11-25 or 2026-11-25T08:30") from None
+    return (found if found.tzinfo else found.replace(tzinfo=zone)).astimezone(UTC)
 
 
 def open_ledgers(source: Any = None) -> Ledgers:

@@ -13,7 +13,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from speechframe.errors import StoreError
@@ -57,6 +56,9 @@ def scan(
     files = [f"{root}/{name}" for name in folder.names(ATTEMPTS)]
     if not files:
         return
+    # Imported here: it loads pandas.
+    import pyarrow.dataset as ds
+
     try:
         found = ds.dataset(files, LEDGER.remove_metadata(), format="parquet", filesystem=remote)
         yield from found.to_batches(

@@ -89,7 +89,7 @@ def cut(folder: Folder, number: int, columns: pa.Schema, ledger: Ledger | None =
 
 
 def recover(
-    folder: Folder, columns: pa.Schema, log: journal.Journal, time: float, ledger: Ledger | None
+    folder: Folder, columns: pa.Schema, log: journal.Journal, time: float, ledger: Ledger | None = None
 ) -> None:
     """Say of every attempt that has no end that it may have been billed, and cut what earlier writers left.
 
