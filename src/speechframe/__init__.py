@@ -16,6 +16,8 @@ from speechframe._version import __version__
 if TYPE_CHECKING:
     from speechframe import aio
     from speechframe._allocator import tune_allocator
+    from speechframe.analysis.forecast import Forecast, forecast, plot_burn_down
+    from speechframe.analysis.reconcile import Bridge, reconcile
     from speechframe.api import (
         change_voice,
         changes,
@@ -95,6 +97,8 @@ _MODULES = {
         "translate",
         "voices",
     ),
+    "speechframe.analysis.forecast": ("Forecast", "forecast", "plot_burn_down"),
+    "speechframe.analysis.reconcile": ("Bridge", "reconcile"),
     "speechframe.audio.clip": ("Clip",),
     "speechframe.tables.columns": ("col",),
     "speechframe._allocator": ("tune_allocator",),
@@ -163,6 +167,7 @@ __all__ = [
     "Backend",
     "BadAnswer",
     "BadRequest",
+    "Bridge",
     "BudgetExceeded",
     "Changes",
     "Client",
@@ -171,6 +176,7 @@ __all__ = [
     "EngineError",
     "Estimate",
     "Finding",
+    "Forecast",
     "InvalidRows",
     "LaneSpec",
     "ListeningError",
@@ -211,6 +217,7 @@ __all__ = [
     "col",
     "compare_voices",
     "configure",
+    "forecast",
     "gallery",
     "generate",
     "listening_test",
@@ -218,7 +225,9 @@ __all__ = [
     "open_run",
     "open_test",
     "play",
+    "plot_burn_down",
     "read_votes",
+    "reconcile",
     "resume",
     "run",
     "say",

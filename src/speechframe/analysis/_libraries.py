@@ -1,9 +1,12 @@
 """Libraries that a core install does not have, imported when they are used."""
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from speechframe.errors import AnalysisError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 INSTALL = "pip install 'speechframe[listening]'"
 
@@ -28,3 +31,12 @@ def needed(module: str) -> Any:
         if error.name is None or error.name.partition(".")[0] != package:
             raise
         raise AnalysisError(f"{package} is needed for the statistics of votes: {INSTALL}") from None
+
+
+def axes(ax: "Axes | None", width_inches: float, height_inches: float) -> "Axes":
+    """Return where to draw: what was given, or the axes of a new figure, which is none of pyplot's."""
+    if ax is not None:
+        return ax
+    figure = needed("matplotlib.figure").Figure(figsize=(width_inches, height_inches), layout="constrained")
+    made: Axes = figure.subplots()
+    return made

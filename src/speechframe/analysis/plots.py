@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from speechframe.analysis._libraries import needed
+from speechframe.analysis._libraries import axes, needed
 from speechframe.analysis.listening import Figures, ListeningResult
 from speechframe.analysis.votes import AB
 from speechframe.errors import AnalysisError
@@ -28,14 +28,6 @@ _HEAD_INCHES = 1.1
 _LONGEST_NAME = 24
 _FOUND = 0.05
 _SMALLEST_P = 0.001
-
-
-def _axes(ax: "Axes | None", width_inches: float, height_inches: float) -> "Axes":
-    if ax is not None:
-        return ax
-    figure = needed("matplotlib.figure").Figure(figsize=(width_inches, height_inches), layout="constrained")
-    made: Axes = figure.subplots()
-    return made
 
 
 def _short(name: str) -> str:
@@ -65,7 +57,7 @@ def plot_scores(result: ListeningResult, ax: "Axes | None" = None) -> "Axes":
     """
     frame, value, label = _estimates(result, result.everyone)
     names = list(frame["name"])
-    ax = _axes(ax, _WIDTH_INCHES, _HEAD_INCHES + _ROW_INCHES * len(names))
+    ax = axes(ax, _WIDTH_INCHES, _HEAD_INCHES + _ROW_INCHES * len(names))
     both = result.kept is not None and bool(result.screened)
     _draw_estimates(
         ax, frame, value, names, shift=-0.14 if both else 0.0, style=_EVERYONE, label="all listeners"
@@ -197,7 +189,7 @@ def plot_pairs(result: ListeningResult, ax: "Axes | None" = None) -> "Axes":
     names = list(estimates["name"])
     rows, columns = names[:-1], names[1:]
     size = _CELL_INCHES * len(columns)
-    ax = _axes(ax, size + 2.2, 0.75 * size + 1.4)
+    ax = axes(ax, size + 2.2, 0.75 * size + 1.4)
     zero = 0.5 if value == "share" else 0.0
     most = float(np.nanmax(np.abs(pairs[value].to_numpy(float) - zero), initial=1e-9))
     for pair in pairs.to_dict("records"):
@@ -301,7 +293,7 @@ def plot_spread(result: ListeningResult, ax: "Axes | None" = None) -> "Axes":
     frame = result.spread
     if frame is None:
         raise AnalysisError(f"votes of {result.method.name} are choices: they have no spread in points")
-    ax = _axes(ax, _WIDTH_INCHES, 3.0)
+    ax = axes(ax, _WIDTH_INCHES, 3.0)
     labels = []
     for row, kind in enumerate(("listener", "item")):
         of_kind = frame[frame["kind"] == kind]

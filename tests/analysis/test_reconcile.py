@@ -1,0 +1,135 @@
+"""Bills and the ledger: the bridge adds up, names what it found, and refuses what is no report of this key."""
+
+import itertools
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import speechframe as spf
+from analysis.ledgers import at, make_ledger
+
+NOVEMBER = {"start": "2026-11-01", "end": "2026-12-01"}
+
+
+def amounts(bridge):
+    return dict(zip(bridge.lines["line"], bridge.lines["credits"], strict=True))
+
+
+rows = st.tuples(
+    st.integers(0, 900_000),  # thousandths of a credit
+    st.sampled_from(["done", "suspect", "failed", "retried", "charged_unknown"]),
+    st.sampled_from(["computed", "unknown", "reported", "none"]),
+    st.sampled_from([None, "ads", "tv, 📺"]),
+    st.one_of(st.none(), st.integers(0, 10_000)),
+)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(rows, max_size=12), st.integers(0, 10_000_000))
+def test_the_lines_add_up_to_the_bill_and_nobody_used_less_than_nothing(tmp_path_factory, found, reported):
+    folder = make_ledger(
+        tmp_path_factory.mktemp("ledger"),
+        [
+            {
+                "time": at(n),
+                "status": status,
+                "credits": millis / 1000,
+                "computed": millis / 1000,
+                "credits_basis": basis,
+                "tags": [] if team is None else [("team", team)],
+                "balance_after": balance,
+            }
+            for n, (millis, status, basis, team, balance) in enumerate(found)
+        ],
+    )
+    bridge = spf.reconcile(reported / 1000, **NOVEMBER, source=folder)
+    lines = bridge.lines
+    assert round(1000 * lines["credits"]).astype(int).sum() == reported
+    assert (lines[lines["line"] != "unexplained"]["credits"] >= 0).all()
+
+
+def test_others_resets_unknown_calls_and_failed_ones_have_a_line_each(tmp_path):
+    balances = itertools.accumulate([9990] + [-10] * 19 + [-510] + [-10] * 9 + [8990] + [-10] * 9)
+    calls = [
+        {"time": at(n), "balance_after": balance, "tags": [("team", "ads" if n % 2 else "tv, 📺")]}
+        for n, balance in enumerate(balances)
+    ]
+    lost = {"time": at(50), "status": "charged_unknown", "credits_basis": "unknown", "credits": 7.0}
+    failed = {"time": at(51), "status": "failed", "credits": 3.0}
+    bridge = spf.reconcile(920, **NOVEMBER, source=make_ledger(tmp_path, [*calls, lost, failed]))
+    assert amounts(bridge) == {
+        "ours": 200.0,
+        "billed but failed": 3.0,
+        "charged_unknown": 7.0,
+        "balance": 0.0,
+        "other users of the key": 500.0,
+        "unexplained": 10.0,
+    }
+    assert "the balance went up by 8,990 or more at 2026-11-01 12:00 UTC" in repr(bridge)
+    assert "UTC, the end is not in it" in repr(bridge)
+    assert len(bridge.rows("ours", team="tv, 📺")) == 20
+    assert bridge.rows("charged_unknown")["credits"].tolist() == [7.0]
+
+
+def test_another_price_and_clocks_an_hour_apart_are_named(tmp_path):
+    balances = itertools.accumulate([-110] * 40, initial=10_000)
+    calls = [
+        {
+            "time": at(n + 3600 * (n % 2)),
+            "credits": 100.0,
+            "computed": 100.0,
+            "balance_after": balance,
+            "host": "ab"[n % 2],
+        }
+        for n, balance in enumerate(balances)
+    ]
+    bridge = spf.reconcile(4510, **NOVEMBER, source=make_ledger(tmp_path, calls))
+    assert amounts(bridge)["billed at another price"] == 400.0
+    assert "1.1 times what was computed for each call" in repr(bridge)
+    assert "the clocks of a and b differ by about 60 minutes" in repr(bridge)
+    assert "balance went up" not in repr(bridge)
+
+
+def test_what_the_service_reports_of_a_call_is_followed_and_named(tmp_path):
+    calls = [
+        {"time": at(n), "credits": 11.0, "reported": 11.0, "credits_basis": "reported"} for n in range(20)
+    ]
+    bridge = spf.reconcile(220, **NOVEMBER, source=make_ledger(tmp_path, calls))
+    assert amounts(bridge) == {"ours": 220.0, "reported differs from computed": 0.0, "unexplained": 0.0}
+    assert "1.1 times what was computed" in repr(bridge)
+
+
+def test_a_report_by_day_is_compared_in_its_own_time_zone(tmp_path):
+    # The night in which clocks go back, and an hour that Berlin counts to the next day.
+    times = ["2026-10-24T21:30", "2026-10-24T22:30", "2026-10-25T22:30", "2026-10-25T23:30"]
+    calls = [{"time": pd.Timestamp(time, tz="UTC"), "credits": float(2**n)} for n, time in enumerate(times)]
+    folder = make_ledger(tmp_path / "ledger", calls)
+    report = tmp_path / "bill.csv"
+    report.write_text(
+        "date,credits,operation\n2026-10-24,1,generate\n2026-10-25,6,generate\n2026-10-26,9,generate\n"
+    )
+    bridge = spf.reconcile(report, start="2026-10-24", end="2026-10-27", tz="Europe/Berlin", source=folder)
+    assert bridge.days["ours"].tolist() == [1, 6, 8]
+    assert bridge.days["difference"].tolist() == [0, 0, 1]
+    assert amounts(bridge)["unexplained"] == 1
+
+
+def test_a_report_of_another_key_or_none_at_all_is_refused(tmp_path):
+    folder = make_ledger(tmp_path / "ledger", [{"time": at(0)}, {"time": at(1), "key_fingerprint": "k2"}])
+    with pytest.raises(spf.AnalysisError, match=r"no call of this key.*k1, k2") as caught:
+        spf.reconcile(5, **NOVEMBER, key="sk-secret", source=folder)
+    assert "sk-secret" not in str(caught.value)
+    assert "2 keys count: k1, k2" in repr(spf.reconcile(20, **NOVEMBER, source=folder))
+    report = tmp_path / "bill.csv"
+    report.write_text("date,credits\n2026-11-20,5\n")
+    assert "is it of another key?" in repr(spf.reconcile(report, **NOVEMBER, source=folder))
+    for text, words in (
+        ("day,credits\n2026-11-20,5\n", "no column date"),
+        ("date,credits\n2026-11-20,many\n", "line 2.*no number of credits"),
+        ("date,credits\nyesterday,5\n", "line 2.*date such as"),
+    ):
+        report.write_text(text)
+        with pytest.raises(spf.AnalysisError, match=words):
+            spf.reconcile(report, **NOVEMBER, source=folder)
