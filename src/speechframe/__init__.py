@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from speechframe._allocator import tune_allocator
     from speechframe.analysis.forecast import Forecast, forecast, plot_burn_down
     from speechframe.analysis.reconcile import Bridge, reconcile
+    from speechframe.analysis.usage import UsageTable, usage
     from speechframe.api import (
         change_voice,
         changes,
@@ -99,6 +100,7 @@ _MODULES = {
     ),
     "speechframe.analysis.forecast": ("Forecast", "forecast", "plot_burn_down"),
     "speechframe.analysis.reconcile": ("Bridge", "reconcile"),
+    "speechframe.analysis.usage": ("UsageTable", "usage"),
     "speechframe.audio.clip": ("Clip",),
     "speechframe.tables.columns": ("col",),
     "speechframe._allocator": ("tune_allocator",),
@@ -208,6 +210,7 @@ __all__ = [
     "SyncStreamSession",
     "TimedOut",
     "Unavailable",
+    "UsageTable",
     "VoteRefused",
     "__version__",
     "aio",
@@ -235,6 +238,7 @@ __all__ = [
     "stream",
     "translate",
     "tune_allocator",
+    "usage",
     "voices",
     "watch",
 ]

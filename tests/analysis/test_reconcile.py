@@ -68,7 +68,7 @@ def test_others_resets_unknown_calls_and_failed_ones_have_a_line_each(tmp_path):
         "unexplained": 10.0,
     }
     assert "the balance went up by 8,990 or more at 2026-11-01 12:00 UTC" in repr(bridge)
-    assert "UTC, the end is not in it" in repr(bridge)
+    assert "(UTC), without the end; complete until" in repr(bridge)
     assert len(bridge.rows("ours", team="tv, 📺")) == 20
     assert bridge.rows("charged_unknown")["credits"].tolist() == [7.0]
 

@@ -123,6 +123,13 @@ def window(start: Any, end: Any, tz: str) -> tuple[datetime | None, datetime | N
     return first, last
 
 
+def shown_window(start: Any, end: Any, tz: str) -> str:
+    """Return a window in words, for the line below a table."""
+    if start is None and end is None:
+        return f"Window: all times ({tz})"
+    return f"Window: {start or 'the beginning'} to {end or 'now'} ({tz}), without the end"
+
+
 def _moment(given: Any, zone: ZoneInfo) -> datetime:
     try:
         found = datetime.fromisoformat(str(given))

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from speechframe.analysis.ledger import Ledgers, open_ledgers, window
+from speechframe.analysis.ledger import Ledgers, open_ledgers, shown_window, window
 from speechframe.errors import AnalysisError
 from speechframe.settings import fingerprint
 from speechframe.spec.billing import CREDIT, to_credits
@@ -445,7 +445,7 @@ def _frame(lines: list[_Line]) -> "pd.DataFrame":
 
 
 def _heading(ledgers: Ledgers, start: Any, end: Any, tz: str) -> str:
-    return f"from {start} to {end} ({tz}, the end is not in it); {ledgers.completeness()}"
+    return f"{shown_window(start, end, tz)}; {ledgers.completeness()}"
 
 
 def _mask(values: Any) -> Mask:

@@ -102,6 +102,11 @@ class Settings:
         Size of that folder in GB (2**30 bytes); ``inf`` for no limit.
     cache_max_age_days
         Days after its last use an answer may leave that folder. None for no limit.
+    prices, budgets
+        Files of prices and of budgets (default: ``prices.toml`` and ``budgets.toml`` in the working
+        directory, where there are such).
+    require_tags
+        Names of tags that every run must have.
     """
 
     api_key: SecretStr | None = None
@@ -119,6 +124,9 @@ class Settings:
     cache: Path | None = None
     cache_max_gb: float | None = 10.0
     cache_max_age_days: float | None = None
+    prices: Path | None = None
+    budgets: Path | None = None
+    require_tags: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Take what people type, and hold the exact types."""

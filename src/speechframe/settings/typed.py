@@ -27,6 +27,7 @@ SPENDING_LIMITS = ("max_credits_per_run", "max_credits_per_month")
 
 _AN_ADDRESS = "an address as text, such as 'https://api.example.com'"
 _ADDRESSES = "region to address, such as {'us-east': 'https://us.example.com'}"
+_LISTED = "names, as a list or with commas between them"
 _REGIONS = "names of regions, as a list or with commas between them"
 # Two letters at least: one is a drive.
 _SHORTENED_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
@@ -107,13 +108,17 @@ def _addresses(name: str, value: Any) -> Mapping[str, str]:
     return MappingProxyType({region: _address(name, url) for region, url in value.items()})
 
 
-def _regions(name: str, value: Any) -> tuple[str, ...]:
+def _names(name: str, value: Any, allowed: str = _LISTED) -> tuple[str, ...]:
     if isinstance(value, str):
         value = value.split(",")
     names = tuple(value) if isinstance(value, Iterable) else None
     if names is None or not all(isinstance(one, str) for one in names):
-        raise SettingsError(f"{name}={value!r}; allowed: {_REGIONS}")
-    found = tuple(one.strip() for one in names if one.strip())
+        raise SettingsError(f"{name}={value!r}; allowed: {allowed}")
+    return tuple(one.strip() for one in names if one.strip())
+
+
+def _regions(name: str, value: Any) -> tuple[str, ...]:
+    found = _names(name, value, _REGIONS)
     twice = next((one for one in found if found.count(one) > 1), None)
     if twice is not None:
         raise SettingsError(f"{name} has {twice} twice; allowed, each once: {', '.join(REGIONS)}")
@@ -173,7 +178,8 @@ _TYPES: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
         "regions": _regions,
         "region_urls": _addresses,
         "profile": _name,
-        **dict.fromkeys(("service", "ca_file", "cache"), _path),
+        "require_tags": _names,
+        **dict.fromkeys(("service", "ca_file", "cache", "prices", "budgets"), _path),
         "ledger": lambda name, value: str(value) if _is_text_address(value) else _path(name, value),
         **dict.fromkeys(("allow_http", "trust_env"), _switch),
         **dict.fromkeys(SPENDING_LIMITS, credit_limit),

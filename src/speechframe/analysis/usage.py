@@ -1,0 +1,282 @@
+"""What runs have spent, on what, and what came of it: sums over any number of ledgers.
+
+Batches are summed as they are read, so memory does not grow with the ledger; amounts are whole thousandths of
+a credit until they are shown, so every grouping adds up to the same total.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from speechframe.analysis.ledger import Ledgers, open_ledgers, shown_window, window
+from speechframe.errors import AnalysisError, nearest
+from speechframe.settings.prices import Prices, prices_in_force
+from speechframe.spec.billing import CREDIT
+
+GROUPS = {
+    "run": "run_id", "operation": "operation", "model": "model", "locale": "locale", "voice": "voice_id",
+    "user": "user", "host": "host", "status": "status", "lane": "lane", "service": "service",
+    "key": "key_fingerprint",
+}  # fmt: skip
+"""What `group_by` calls a column of the ledger."""
+
+TAG, NONE = "tag:", "(none)"
+COUNTS = ("attempts", "answered", "cached", "retries", "refusals", "failed", "odd")
+AMOUNTS = (
+    "credits", "computed", "reported", "charged_unknown", "undelivered", "suspect", "retakes", "wasted",
+    "saved",
+)  # fmt: skip
+_COLUMNS = (
+    "time", "credits", "credits_basis", "computed", "reported", "saved", "status", "error_code", "take",
+    "characters", "audio_seconds", "operation", "service",
+)  # fmt: skip
+_ROWS_AT_ONCE, _SUMS_KEPT = 64_000, 50
+_REFUSED = ("RateLimited", "Unavailable", "429", "503")
+_UNITS = {"h": "hour", "d": "day", "w": "week", "mo": "month", "y": "year"}
+
+
+class UsageTable(pd.DataFrame):
+    """A table of :func:`usage`, which says below itself what it covers."""
+
+    _metadata = ("covers",)
+    covers: str = ""
+
+    @property
+    def _constructor(self) -> type["UsageTable"]:
+        return UsageTable
+
+    def __repr__(self) -> str:
+        """Return the table, and what it covers."""
+        return f"{super().__repr__()}\n{self.covers}"
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        table: Any = pd.DataFrame(self)
+        return f"{table._repr_html_()}<p>{escape(self.covers)}</p>"
+
+
+def usage(
+    source: Any = None,
+    group_by: str | Sequence[str] = (),
+    every: str | None = "1d",
+    tz: str = "UTC",
+    start: Any = None,
+    end: Any = None,
+) -> UsageTable:
+    """Return what runs have spent, and what came of it.
+
+    Parameters
+    ----------
+    source
+        A run, the folder of one, a ledger folder, or a list of such; by default the ledger folder of all
+        runs (``SPEECHFRAME_LEDGER``).
+    group_by
+        ``run``, ``operation``, ``model``, ``locale``, ``voice``, ``user``, ``host``, ``status``, ``lane``,
+        ``service``, ``key`` (its fingerprint) and ``tag:NAME``. What has no such tag counts under ``(none)``.
+    every
+        A line for each ``"1h"``, ``"1d"``, ``"1w"``, ``"1mo"`` or ``"1y"``; None for all time in one.
+    tz
+        Time zone of days and of `start` and `end`.
+    start, end
+        The window, as dates or times; `end` is not in it.
+
+    Returns
+    -------
+    UsageTable
+        A DataFrame. Counts: ``attempts``, ``answered`` and ``cached`` rows, ``retries`` (attempts that were
+        made again), ``refusals`` (those because of a limit), ``failed`` calls, ``odd`` (attempts without an
+        amount). Credits: ``credits`` (billed, as far as is known), ``computed``, ``reported``;
+        ``charged_unknown`` (in ``credits``, and perhaps not billed); ``undelivered`` (billed without an
+        answer), ``suspect`` (billed for an answer that is not as it should be), ``retakes`` (good further
+        takes), and ``wasted``, their sum; ``saved`` by shared calls and the cache. ``characters``,
+        ``audio_seconds``, ``credits_per_minute`` of audio, ``money``, ``currency`` and ``price_from``.
+
+    Raises
+    ------
+    AnalysisError
+        For an unknown group, time or zone.
+    StoreError
+        When a ledger cannot be read.
+
+    Examples
+    --------
+    >>> usage(group_by="tag:team", every="1mo", tz="Europe/Berlin")  # doctest: +SKIP
+    """
+    names = [group_by] if isinstance(group_by, str) else [*group_by]
+    step = _step(every)
+    first, last = window(start, end, tz)
+    ledgers = open_ledgers(source)
+    prices = prices_in_force()
+    wanted = [*dict.fromkeys([*_COLUMNS, *(_column_of(name, ledgers) for name in names)])]
+    sums: list[Any] = []
+    places = [*(["period"] if step else []), *names]
+    # Prices are by day, service and operation: money is found once these are summed.
+    by = ["period", "day", "service_", "operation_", *names]
+    for rows in _together(ledgers.batches(wanted, first, last)):
+        sums.append(_summed(_figures(rows, names, step, tz), by))
+        if len(sums) > _SUMS_KEPT:
+            sums = [_summed(pa.concat_tables(sums), by)]
+    found = _summed(pa.concat_tables(sums), by).to_pandas() if sums else _nothing(by)
+    table = _table(found, places, prices)
+    table.covers = f"{shown_window(start, end, tz)}; {ledgers.completeness()}; {ledgers.places}"
+    return table
+
+
+def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:
+    """Yield rows some ten thousand at a time: files of a ledger have few."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(one.num_rows for one in held) >= _ROWS_AT_ONCE:
+            yield pa.Table.from_batches(held).combine_chunks()
+            held = []
+    if any(batch.num_rows for batch in held):
+        yield pa.Table.from_batches(held).combine_chunks()
+
+
+def _step(every: str | None) -> tuple[int, str] | None:
+    if every is None:
+        return None
+    match = re.fullmatch(r"(\d*)(h|d|w|mo|y)", str(every))
+    if match is None or match[1] == "0":
+        raise AnalysisError(f"every={every!r}; allowed: 1h, 1d, 1w, 1mo, 1y, multiples of them, or None")
+    return int(match[1] or 1), _UNITS[match[2]]
+
+
+def _column_of(name: str, ledgers: Ledgers) -> str:
+    if name.startswith(TAG):
+        return "tags"
+    if name not in GROUPS:
+        tags = sorted({key for batch in ledgers.batches(["tags"]) for key in _tag_names(batch)})
+        known = [*GROUPS, *(f"{TAG}{tag}" for tag in tags)]
+        raise AnalysisError(f"group_by has no {name!r}; {nearest(name, known)}allowed: {', '.join(known)}")
+    return GROUPS[name]
+
+
+def _tag_names(batch: Any) -> list[str]:
+    names: list[str] = batch.column("tags").keys.unique().to_pylist()
+    return names
+
+
+def _figures(rows: Any, names: Iterable[str], step: tuple[int, str] | None, tz: str) -> pa.Table:
+    """Return the figures of each attempt, beside what they are summed by."""
+    get = rows.column
+    status, basis, codes = get("status"), get("credits_basis"), get("error_code")
+    credits = _millis(get("credits"))
+    is_odd = pc.invert(pc.is_finite(pc.fill_null(get("credits"), np.nan)))
+
+    def has(column: Any, *values: str) -> Any:
+        return pc.fill_null(pc.is_in(column, pa.array(values, pa.string())), False)
+
+    def credits_where(*conditions: Any) -> Any:
+        chosen = conditions[0]
+        for condition in conditions[1:]:
+            chosen = pc.and_(chosen, condition)
+        return pc.if_else(chosen, credits, 0)
+
+    answered, is_unknown = has(status, "done", "suspect"), has(basis, "unknown")
+    lost = has(status, "failed", "charged_unknown", "retried")
+    is_retake = pc.greater(pc.fill_null(get("take"), 0), pa.scalar(0))
+    figures: dict[str, Any] = {
+        "attempts": pc.invert(has(status, "cached")),
+        "answered": answered,
+        "cached": has(status, "cached"),
+        "retries": has(status, "retried"),
+        "refusals": pc.and_(lost, has(codes, *_REFUSED)),
+        "failed": has(status, "failed", "charged_unknown"),
+        "odd": is_odd,
+        "credits": credits,
+        "computed": _millis(get("computed")),
+        "reported": _millis(get("reported")),
+        "charged_unknown": credits_where(is_unknown),
+        "undelivered": credits_where(lost, pc.invert(is_unknown)),
+        "suspect": credits_where(has(status, "suspect")),
+        "retakes": credits_where(has(status, "done"), is_retake),
+        "saved": _millis(get("saved")),
+        # What a call has of text and audio counts once it is answered.
+        "characters": pc.if_else(answered, pc.fill_null(get("characters"), 0), 0),
+        "audio_millis": pc.if_else(answered, _millis(get("audio_seconds")), 0),
+    }
+    figures = {name: pc.cast(values, pa.int64()) for name, values in figures.items()}
+    local = get("time").cast(pa.timestamp("us", tz))
+    floor: Any = pc.floor_temporal
+    figures["day"] = floor(local, 1, "day")
+    figures["period"] = floor(local, *step) if step else pa.nulls(len(local), local.type)
+    figures |= {"service_": get("service"), "operation_": get("operation")}
+    for name in names:
+        tag = name.removeprefix(TAG)
+        values = pc.map_lookup(get("tags"), pa.scalar(tag), "last") if tag != name else get(GROUPS[name])
+        figures[name] = pc.fill_null(values, NONE)
+    return pa.table(figures)
+
+
+def _millis(amounts: Any) -> Any:
+    """Return thousandths of what is a number, and 0 for what is none."""
+    finite: Any = pc.if_else(pc.fill_null(pc.is_finite(amounts), False), amounts, 0.0)
+    return pc.cast(pc.round(pc.multiply(finite, pa.scalar(float(CREDIT)))), pa.int64())
+
+
+def _summed(figures: Any, by: Sequence[str]) -> pa.Table:
+    names = [name for name in figures.column_names if name not in by]
+    found = figures.group_by(list(by)).aggregate([(name, "sum") for name in names])
+    table: pa.Table = found.select([*by, *(f"{name}_sum" for name in names)]).rename_columns([*by, *names])
+    return table
+
+
+def _nothing(by: Sequence[str]) -> pd.DataFrame:
+    names = [*COUNTS, *(name for name in AMOUNTS if name != "wasted"), "characters", "audio_millis"]
+    return pd.DataFrame({name: [] for name in by} | {name: np.empty(0, np.int64) for name in names})
+
+
+def _table(found: Any, places: list[str], prices: Prices) -> UsageTable:
+    found["money"], found["price_from"] = _money(found, prices)
+    found["wasted"] = found["undelivered"] + found["suspect"] + found["retakes"]
+    # Without a place all of it is one line.
+    grouped = found.groupby(places or np.zeros(len(found)), dropna=False, sort=True)
+    table: Any = grouped[[*COUNTS, *AMOUNTS, "characters", "audio_millis"]].sum()
+    table["money"] = grouped["money"].agg(_whole)
+    table["price_from"] = grouped["price_from"].agg(_dates)
+    table = table.reset_index(drop=not places)
+    table[list(AMOUNTS)] /= CREDIT
+    table["audio_seconds"] = seconds = table["audio_millis"] / 1000
+    table["credits_per_minute"] = (table["credits"] * 60 / seconds.where(seconds > 0)).round(3)
+    table["currency"] = prices.currency
+    order = ("characters", "audio_seconds", "credits_per_minute", "money", "currency", "price_from")
+    return UsageTable(table[[*places, *COUNTS, *AMOUNTS, *order]])
+
+
+def _money(found: Any, prices: Prices) -> tuple[list[Decimal | None], list[Any]]:
+    """Return what each sum of a day, a service and an operation costs in money, and the date of the price."""
+    amounts: list[Decimal | None] = []
+    dates: list[Any] = []
+    columns = ("operation_", "service_", "day", "credits", "characters", "audio_millis", "answered")
+    for operation, service, day, credits, characters, audio, answered in zip(
+        *(found[name] for name in columns), strict=True
+    ):
+        price = prices.of(operation, service, day.date())
+        dates.append(None if price is None else price.valid_from)
+        quantities: Mapping[str, Decimal] = {
+            "credit": Decimal(int(credits)) / CREDIT,
+            "character": Decimal(int(characters)),
+            "second": Decimal(int(audio)) / 1000,
+            "request": Decimal(int(answered)),
+        }
+        amounts.append(None if price is None else price.amount(quantities))
+    return amounts, dates
+
+
+def _whole(amounts: Iterable[Decimal | None]) -> float | None:
+    """Return a sum of money; None where a price is missing."""
+    known = [*amounts]
+    return None if not known or None in known else float(sum(filter(None, known), Decimal()))
+
+
+def _dates(dates: Iterable[Any]) -> str | None:
+    return ", ".join(sorted({str(day) for day in dates if day is not None})) or None

@@ -1,0 +1,133 @@
+"""What credits cost in money: ``prices.toml``, with a date and a unit for each price."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any
+
+from speechframe.errors import SettingsError, nearest
+from speechframe.settings import read
+
+FILE_NAME = "prices.toml"
+UNITS = ("credit", "character", "second", "minute", "request")
+_NAMES = ("from", "unit", "operation", "service", "price", "per")
+_FORM = 'currency = "USD" and tables [[price]] with from, unit, price, and perhaps per, operation and service'
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What a number of units costs from a day on, of one operation and service or of all (empty)."""
+
+    valid_from: date
+    unit: str
+    price: Decimal
+    operation: str = ""
+    service: str = ""
+
+    def amount(self, quantities: Mapping[str, Decimal]) -> Decimal:
+        """Return what quantities cost, by unit; minutes are found as seconds."""
+        if self.unit == "minute":
+            return self.price * quantities["second"] / 60
+        return self.price * quantities[self.unit]
+
+
+def _specificity(entry: Price) -> tuple[bool, bool, date]:
+    return entry.service != "", entry.operation != "", entry.valid_from
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Dated prices in one currency."""
+
+    currency: str | None = None
+    entries: tuple[Price, ...] = ()
+
+    def of(self, operation: str | None, service: str | None, day: date) -> Price | None:
+        """Return the price of an operation of a service on a day; None where there is none.
+
+        An entry for the service or the operation beats one for all; of equal ones the newest holds.
+        """
+        found = [
+            entry
+            for entry in self.entries
+            if entry.valid_from <= day
+            and entry.operation in {"", operation}
+            and f"{service}/".startswith(entry.service and f"{entry.service}/")
+        ]
+        return max(found, key=_specificity, default=None)
+
+
+def prices_in_force() -> Prices:
+    """Return the prices of the settings' file, or of ``prices.toml`` here; else those of the local service.
+
+    The local service costs no money.
+
+    Raises
+    ------
+    SettingsError
+        When the file cannot be read, or says what is not allowed.
+    """
+    named = read().prices
+    path = Path(FILE_NAME) if named is None else named
+    if named is None and not path.exists():
+        return Prices("USD", (Price(date(2026, 1, 1), "credit", Decimal(0), service="local"),))
+    return read_prices(path)
+
+
+def read_prices(path: Path) -> Prices:
+    """Return the prices of a file.
+
+    Raises
+    ------
+    SettingsError
+        When it cannot be read, or says what is not allowed.
+    """
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"), parse_float=Decimal)
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"{path} cannot be read: {error}") from None
+    currency, entries = content.get("currency"), content.get("price", [])
+    if not isinstance(currency, str) or not currency or not isinstance(entries, list):
+        raise SettingsError(f"{path} says no currency, or its prices are no tables; it has {_FORM}")
+    found = tuple(_entry(path, number, entry) for number, entry in enumerate(entries, 1))
+    places = [(price.valid_from, price.operation, price.service) for price in found]
+    for place in places:
+        if places.count(place) > 1:
+            raise SettingsError(f"{path} has two prices from {place[0]} on for the same calls; keep one")
+    return Prices(currency, found)
+
+
+def _entry(path: Path, number: int, entry: Any) -> Price:
+    where = f"{path}, price {number}"
+    if not isinstance(entry, dict):
+        raise SettingsError(f"{where} is no table; a price file has {_FORM}")
+    for name in entry:
+        if name not in _NAMES:
+            raise SettingsError(
+                f"{where} has no {name!r}; {nearest(name, _NAMES)}allowed: {', '.join(_NAMES)}"
+            )
+    valid_from, unit = entry.get("from"), entry.get("unit")
+    if type(valid_from) is not date:
+        raise SettingsError(f"{where}: from={valid_from!r}; allowed: a date, 2026-01-01")
+    if unit not in UNITS:
+        raise SettingsError(f"{where}: unit={unit!r}; allowed: {', '.join(UNITS)}")
+    price, per = (_positive(where, name, entry.get(name, 1)) for name in ("price", "per"))
+    if "price" not in entry or not per:
+        raise SettingsError(f"{where} needs a price, and a per that is not 0")
+    operation, service = (entry.get(name, "") for name in ("operation", "service"))
+    if not isinstance(operation, str) or not isinstance(service, str):
+        raise SettingsError(f"{where}: operation and service are texts")
+    return Price(valid_from, unit, price / per, operation, service)
+
+
+def _positive(where: str, name: str, value: Any) -> Decimal:
+    try:
+        found = Decimal(value) if isinstance(value, (int, str, Decimal)) else Decimal("nan")
+    except InvalidOperation:
+        found = Decimal("nan")
+    if not found.is_finite() or found < 0:
+        raise SettingsError(f"{where}: {name}={value!r}; allowed: a number, 0 or more")
+    return found

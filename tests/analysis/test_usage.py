@@ -1,0 +1,171 @@
+"""What was spent, by whom and on what: every grouping adds up, over time zones, bad rows and damaged files."""
+
+import math
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import speechframe as spf
+from analysis.ledgers import at, make_ledger
+
+GROUPINGS = [
+    (),
+    "run",
+    "voice",
+    "status",
+    "tag:team",
+    "tag:client",
+    ["key", "tag:team"],
+    ["operation", "host"],
+]
+PRICES = """
+currency = "EUR"
+[[price]]
+from = 2026-10-01
+unit = "credit"
+price = "0.001"
+[[price]]
+from = 2026-11-02
+unit = "credit"
+price = 2
+per = 1000
+[[price]]
+from = 2026-10-01
+operation = "translate"
+unit = "character"
+price = 0.0005
+"""
+
+
+def thousandths(amounts):
+    return (1000 * amounts).round().astype(int)
+
+
+attempt = st.fixed_dictionaries(
+    {
+        "time": st.integers(-9_000_000, 9_000_000).map(at),
+        "credits": st.one_of(
+            st.none(), st.just(math.nan), st.integers(-5000, 900_000).map(lambda n: n / 1000)
+        ),
+        "status": st.sampled_from(["done", "suspect", "failed", "retried", "charged_unknown", "cached"]),
+        "credits_basis": st.sampled_from(["computed", "unknown", "none"]),
+        "tags": st.sampled_from([[], [("team", "ads")], [("team", 'tv, "📺"'), ("client", "x")]]),
+        "voice_id": st.sampled_from([None, "v", "w"]),
+        "take": st.sampled_from([None, 0, 1]),
+    }
+)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(attempt, max_size=12), st.sampled_from([None, "1h", "1d", "1w", "1mo", "1y"]))
+def test_every_grouping_sums_to_the_total(tmp_path_factory, rows, every):
+    folder = make_ledger(tmp_path_factory.mktemp("ledger"), rows)
+    known = [row["credits"] for row in rows if row["credits"] is not None and not math.isnan(row["credits"])]
+    total = sum(round(1000 * credits) for credits in known)
+    for group_by in GROUPINGS:
+        found = spf.usage(folder, group_by, every=every, tz="Europe/Berlin")
+        assert thousandths(found["credits"]).sum() == total
+        assert (found["attempts"] + found["cached"]).sum() == len(rows)
+        assert found["odd"].sum() == len(rows) - len(known)
+        wasted = found["undelivered"] + found["suspect"] + found["retakes"]
+        assert (thousandths(found["wasted"]) == thousandths(wasted)).all()
+
+
+def test_what_failed_was_wasted_and_was_saved_stands_beside_what_was_spent(tmp_path):
+    rows = [
+        {"time": at(0), "saved": 20.0},
+        {"time": at(1), "take": 1},
+        {"time": at(2), "status": "suspect"},
+        {
+            "time": at(3),
+            "status": "retried",
+            "credits": 0.0,
+            "credits_basis": "none",
+            "error_code": "RateLimited",
+        },
+        {"time": at(4), "status": "failed", "credits": 4.0},
+        {"time": at(5), "status": "charged_unknown", "credits_basis": "unknown", "credits": 5.0},
+        {"time": at(6), "status": "cached", "credits": 0.0, "saved": 10.0, "audio_seconds": None},
+    ]
+    (found,) = spf.usage(make_ledger(tmp_path, rows), every=None).to_dict("records")
+    wanted = {
+        "attempts": 6, "answered": 3, "cached": 1, "retries": 1, "refusals": 1, "failed": 2, "odd": 0,
+        "credits": 39, "charged_unknown": 5, "undelivered": 4, "suspect": 10, "retakes": 10, "wasted": 24,
+        "saved": 30, "audio_seconds": 3, "credits_per_minute": 780,
+    }  # fmt: skip
+    assert {name: found[name] for name in wanted} == wanted
+
+
+def test_days_are_those_of_the_time_zone_in_a_month_with_a_time_change(tmp_path):
+    # 25 October has 25 hours in Berlin: from 22:00 UTC of the day before to 23:00 UTC.
+    times = pd.date_range("2026-10-24T21:30", "2026-10-25T23:30", freq="h", tz="UTC")
+    folder = make_ledger(tmp_path, [{"time": time, "credits": 1.0} for time in times])
+    found = spf.usage(folder, tz="Europe/Berlin")
+    assert dict(zip(found["period"].dt.strftime("%d"), found["credits"], strict=True)) == {
+        "24": 1,
+        "25": 25,
+        "26": 1,
+    }
+    inside = spf.usage(folder, every="1mo", tz="Europe/Berlin", start="2026-10-25", end="2026-10-26")
+    assert inside["credits"].tolist() == [25]
+    assert "2026-10-25 to 2026-10-26 (Europe/Berlin), without the end; complete until" in repr(inside)
+    assert "without the end; complete until" in inside._repr_html_()
+
+
+def test_money_follows_the_price_of_the_day_and_is_null_without_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    day = 86_400
+    rows = [
+        {"time": at(0)},
+        {"time": at(day)},
+        {"time": at(day), "operation": "translate", "characters": 40},
+    ]
+    folder = make_ledger(tmp_path / "ledger", rows)
+    assert spf.usage(folder, every=None)["money"].isna().all()
+    (tmp_path / "prices.toml").write_text(PRICES)
+    found = spf.usage(folder, "operation", every=None).set_index("operation")
+    assert found["money"].to_dict() == {"generate": 0.01 + 0.02, "translate": 0.02}
+    assert found["price_from"].to_dict() == {"generate": "2026-10-01, 2026-11-02", "translate": "2026-10-01"}
+    assert set(found["currency"]) == {"EUR"}
+    early = make_ledger(tmp_path / "early", [{"time": at(-60 * day)}, {"time": at(0)}])
+    assert spf.usage(early, every=None)["money"].isna().all()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('unit = "credit"\nprice = 2', "price = 2", "price 2: unit=None; allowed: credit, character"),
+        ('unit = "credit"\nprice = 2', 'unit = "word"\nprice = 2', "price 2: unit='word'; allowed"),
+        ('currency = "EUR"', "", "says no currency"),
+        ("price = 0.0005", 'price = "cheap"', "price 3: price='cheap'; allowed: a number"),
+        ("from = 2026-11-02", 'from = "soon"', "price 2: from='soon'; allowed: a date"),
+        ("from = 2026-11-02", "from = 2026-10-01", "two prices from 2026-10-01"),
+        ("per = 1000", "pre = 1000", "no 'pre'; did you mean"),
+    ],
+)
+def test_a_price_file_that_is_none_is_refused(old, new, words, tmp_path):
+    (tmp_path / "prices.toml").write_text(PRICES.replace(old, new, 1))
+    spf.configure(prices=tmp_path / "prices.toml")
+    with pytest.raises(spf.SettingsError, match=words):
+        spf.usage(make_ledger(tmp_path / "ledger", [{"time": at(0)}]))
+
+
+def test_what_cannot_be_asked_and_damaged_files_are_named(tmp_path):
+    folder = make_ledger(tmp_path, [{"time": at(0), "tags": [("team", "ads")]}])
+    for asked, words in (
+        ({"group_by": "voise"}, "did you mean 'voice'.*tag:team"),
+        ({"every": "1 day"}, "allowed: 1h, 1d"),
+        ({"tz": "Berlin"}, "no time zone 'Berlin'"),
+        ({"start": "2026-12-01", "end": "2026-11-01"}, "is not after"),
+        ({"start": "soon"}, "'soon' is no time"),
+    ):
+        with pytest.raises(spf.AnalysisError, match=words):
+            spf.usage(folder, **asked)
+    with pytest.raises(spf.StoreError, match="neither a run nor a ledger"):
+        spf.usage(tmp_path / "nothing")
+    file = make_ledger(tmp_path, [{"time": at(0)}], "cut-000001") / "attempts" / "cut-000001.parquet"
+    file.write_bytes(file.read_bytes()[:-50])
+    with pytest.raises(spf.StoreError, match=r"cut-000001.parquet.*restore it"):
+        spf.usage(folder)
