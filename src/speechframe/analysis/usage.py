@@ -32,10 +32,21 @@ AMOUNTS = (
     "credits", "computed", "reported", "charged_unknown", "undelivered", "suspect", "retakes", "wasted",
     "saved",
 )  # fmt: skip
+_FACTS = ("status", "credits_basis", "error_code", "operation", "service")
+_SUMS = ("rows", "odd", "credits", "computed", "reported", "saved", "characters", "audio_millis")
 _COLUMNS = (
-    "time", "credits", "credits_basis", "computed", "reported", "saved", "status", "error_code", "take",
-    "characters", "audio_seconds", "operation", "service",
-)  # fmt: skip
+    "time",
+    "take",
+    "credits",
+    "computed",
+    "reported",
+    "saved",
+    "characters",
+    "audio_seconds",
+    *_FACTS,
+)
+_NO_TAKE = pa.scalar(0, pa.int32())
+_QUARTER_US = 15 * 60 * 1_000_000
 _ROWS_AT_ONCE, _SUMS_KEPT = 64_000, 50
 _REFUSED = ("RateLimited", "Unavailable", "429", "503")
 _UNITS = {"h": "hour", "d": "day", "w": "week", "mo": "month", "y": "year"}
@@ -116,15 +127,14 @@ def usage(
     prices = prices_in_force()
     wanted = [*dict.fromkeys([*_COLUMNS, *(_column_of(name, ledgers) for name in names)])]
     sums: list[Any] = []
-    places = [*(["period"] if step else []), *names]
-    # Prices are by day, service and operation: money is found once these are summed.
-    by = ["period", "day", "service_", "operation_", *names]
+    # Equal attempts of a day are summed; what their sums mean, and cost in money, is found afterwards.
+    by = ["period", "day", "is_retake", *_FACTS, *(f"by {name}" for name in names)]
     for rows in _together(ledgers.batches(wanted, first, last)):
         sums.append(_summed(_figures(rows, names, step, tz), by))
         if len(sums) > _SUMS_KEPT:
             sums = [_summed(pa.concat_tables(sums), by)]
     found = _summed(pa.concat_tables(sums), by).to_pandas() if sums else _nothing(by)
-    table = _table(found, places, prices)
+    table = _table(found, names, prices, has_periods=step is not None)
     table.covers = f"{shown_window(start, end, tz)}; {ledgers.completeness()}; {ledgers.places}"
     return table
 
@@ -166,78 +176,88 @@ def _tag_names(batch: Any) -> list[str]:
 
 
 def _figures(rows: Any, names: Iterable[str], step: tuple[int, str] | None, tz: str) -> pa.Table:
-    """Return the figures of each attempt, beside what they are summed by."""
+    """Return the amounts of each attempt, beside what they are summed by."""
     get = rows.column
-    status, basis, codes = get("status"), get("credits_basis"), get("error_code")
-    credits = _millis(get("credits"))
-    is_odd = pc.invert(pc.is_finite(pc.fill_null(get("credits"), np.nan)))
-
-    def has(column: Any, *values: str) -> Any:
-        return pc.fill_null(pc.is_in(column, pa.array(values, pa.string())), False)
-
-    def credits_where(*conditions: Any) -> Any:
-        chosen = conditions[0]
-        for condition in conditions[1:]:
-            chosen = pc.and_(chosen, condition)
-        return pc.if_else(chosen, credits, 0)
-
-    answered, is_unknown = has(status, "done", "suspect"), has(basis, "unknown")
-    lost = has(status, "failed", "charged_unknown", "retried")
-    is_retake = pc.greater(pc.fill_null(get("take"), 0), pa.scalar(0))
+    day, period = _local(get("time"), step, tz)
+    is_number: Any = pc.is_finite(pc.fill_null(get("credits"), pa.scalar(np.nan)))
     figures: dict[str, Any] = {
-        "attempts": pc.invert(has(status, "cached")),
-        "answered": answered,
-        "cached": has(status, "cached"),
-        "retries": has(status, "retried"),
-        "refusals": pc.and_(lost, has(codes, *_REFUSED)),
-        "failed": has(status, "failed", "charged_unknown"),
-        "odd": is_odd,
-        "credits": credits,
-        "computed": _millis(get("computed")),
-        "reported": _millis(get("reported")),
-        "charged_unknown": credits_where(is_unknown),
-        "undelivered": credits_where(lost, pc.invert(is_unknown)),
-        "suspect": credits_where(has(status, "suspect")),
-        "retakes": credits_where(has(status, "done"), is_retake),
-        "saved": _millis(get("saved")),
-        # What a call has of text and audio counts once it is answered.
-        "characters": pc.if_else(answered, pc.fill_null(get("characters"), 0), 0),
-        "audio_millis": pc.if_else(answered, _millis(get("audio_seconds")), 0),
+        "period": period,
+        "day": day,
+        "is_retake": pc.greater(pc.fill_null(get("take"), _NO_TAKE), _NO_TAKE),
+            pc.fill_null(get("take"), pa.scalar(0, pa.int32())), pa.scalar(0, pa.int32())
+        ),
+        "rows": np.ones(len(rows), np.int64),
+        "odd": pc.cast(pc.invert(is_number), pa.int64()),
+        "audio_millis": _millis(get("audio_seconds")),
+        **{name: _millis(get(name)) for name in ("credits", "computed", "reported", "saved")},
+        **{name: get(name) for name in ("characters", *_FACTS)},
     }
-    figures = {name: pc.cast(values, pa.int64()) for name, values in figures.items()}
-    local = get("time").cast(pa.timestamp("us", tz))
-    floor: Any = pc.floor_temporal
-    figures["day"] = floor(local, 1, "day")
-    figures["period"] = floor(local, *step) if step else pa.nulls(len(local), local.type)
-    figures |= {"service_": get("service"), "operation_": get("operation")}
     for name in names:
         tag = name.removeprefix(TAG)
-        values = pc.map_lookup(get("tags"), pa.scalar(tag), "last") if tag != name else get(GROUPS[name])
-        figures[name] = pc.fill_null(values, NONE)
+        values: Any = pc.map_lookup(get("tags"), pa.scalar(tag), "last") if tag != name else get(GROUPS[name])
+        figures[f"by {name}"] = pc.fill_null(values, pa.scalar(NONE))
     return pa.table(figures)
+
+
+def _local(times: Any, step: tuple[int, str] | None, tz: str) -> tuple[Any, Any]:
+    """Return the local day and period of each time; time zones change at quarters of an hour only."""
+    quarters = (
+        pc.divide(pc.cast(times, pa.int64()), pa.scalar(_QUARTER_US)).combine_chunks().dictionary_encode()
+    )
+    moments = pc.multiply(quarters.dictionary, pa.scalar(_QUARTER_US))
+    local: Any = moments.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us", tz))
+    floor: Any = pc.floor_temporal
+    periods = floor(local, *step) if step else pa.nulls(len(local), local.type)
+    return floor(local, 1, "day").take(quarters.indices), periods.take(quarters.indices)
 
 
 def _millis(amounts: Any) -> Any:
     """Return thousandths of what is a number, and 0 for what is none."""
-    finite: Any = pc.if_else(pc.fill_null(pc.is_finite(amounts), False), amounts, 0.0)
+    finite: Any = pc.if_else(pc.fill_null(pc.is_finite(amounts), pa.scalar(False)), amounts, pa.scalar(0.0))
     return pc.cast(pc.round(pc.multiply(finite, pa.scalar(float(CREDIT)))), pa.int64())
 
 
 def _summed(figures: Any, by: Sequence[str]) -> pa.Table:
-    names = [name for name in figures.column_names if name not in by]
-    found = figures.group_by(list(by)).aggregate([(name, "sum") for name in names])
-    table: pa.Table = found.select([*by, *(f"{name}_sum" for name in names)]).rename_columns([*by, *names])
+    found = figures.group_by(list(by)).aggregate([(name, "sum") for name in _SUMS])
+    table: pa.Table = found.select([*by, *(f"{name}_sum" for name in _SUMS)]).rename_columns([*by, *_SUMS])
     return table
 
 
-def _nothing(by: Sequence[str]) -> pd.DataFrame:
-    names = [*COUNTS, *(name for name in AMOUNTS if name != "wasted"), "characters", "audio_millis"]
-    return pd.DataFrame({name: [] for name in by} | {name: np.empty(0, np.int64) for name in names})
+def _derived(found: Any) -> Any:
+    """Return the sums of equal attempts as the columns of the table."""
+    status, rows, credits = found["status"], found["rows"], found["credits"]
+    answered, is_unknown = status.isin(["done", "suspect"]), found["credits_basis"] == "unknown"
+    lost = status.isin(["failed", "charged_unknown", "retried"])
+    derived = {
+        "attempts": rows.where(status != "cached", 0),
+        "answered": rows.where(answered, 0),
+        "cached": rows.where(status == "cached", 0),
+        "retries": rows.where(status == "retried", 0),
+        "refusals": rows.where(lost & found["error_code"].isin(_REFUSED), 0),
+        "failed": rows.where(status.isin(["failed", "charged_unknown"]), 0),
+        "charged_unknown": credits.where(is_unknown, 0),
+        "undelivered": credits.where(lost & ~is_unknown, 0),
+        "suspect": credits.where(status == "suspect", 0),
+        "retakes": credits.where((status == "done") & found["is_retake"], 0),
+        # What a call has of text and audio counts once it is answered.
+        "characters": found["characters"].where(answered, 0),
+        "audio_millis": found["audio_millis"].where(answered, 0),
+    }
+    found = found.assign(**derived)
+    return found.assign(wasted=found["undelivered"] + found["suspect"] + found["retakes"])
 
 
-def _table(found: Any, places: list[str], prices: Prices) -> UsageTable:
+def _nothing(by: Sequence[str]) -> Any:
+    return pd.DataFrame({name: [] for name in by} | {name: np.empty(0, np.int64) for name in _SUMS})
+
+
+def _table(found: Any, names: Sequence[str], prices: Prices, *, has_periods: bool) -> UsageTable:
+    found = _derived(found)
     found["money"], found["price_from"] = _money(found, prices)
-    found["wasted"] = found["undelivered"] + found["suspect"] + found["retakes"]
+    found = found.drop(columns=[name for name in names if name in found]).rename(
+        columns={f"by {name}": name for name in names}
+    )
+    places = [*(["period"] if has_periods else []), *names]
     # Without a place all of it is one line.
     grouped = found.groupby(places or np.zeros(len(found)), dropna=False, sort=True)
     table: Any = grouped[[*COUNTS, *AMOUNTS, "characters", "audio_millis"]].sum()
@@ -256,7 +276,7 @@ def _money(found: Any, prices: Prices) -> tuple[list[Decimal | None], list[Any]]
     """Return what each sum of a day, a service and an operation costs in money, and the date of the price."""
     amounts: list[Decimal | None] = []
     dates: list[Any] = []
-    columns = ("operation_", "service_", "day", "credits", "characters", "audio_millis", "answered")
+    columns = ("operation", "service", "day", "credits", "characters", "audio_millis", "answered")
     for operation, service, day, credits, characters, audio, answered in zip(
         *(found[name] for name in columns), strict=True
     ):

@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 
 from speechframe.errors import StoreError
 from speechframe.store.folder import Folder, this_process
-from speechframe.store.schema import LEDGER
 
 ATTEMPTS, OPEN = "attempts", "open"
+_ROWS_AT_ONCE = 65_536
 
 
 class Ledger:
@@ -47,28 +47,30 @@ class Ledger:
 def scan(
     folder: Folder, columns: Sequence[str], start: datetime | None = None, end: datetime | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield what `attempts/` of a ledger or of a run has, a few thousand rows at a time, in no order.
+    """Yield what `attempts/` of a ledger or of a run has, some thousand rows at a time, in no order.
 
     Only rows whose ``time`` is at least `start` and before `end`. StoreError where a file cannot be read.
     """
-    remote: Any = getattr(folder, "filesystem", None)
-    root = f"{getattr(folder.path, 'on_filesystem', folder.path)}/{ATTEMPTS}"
-    files = [f"{root}/{name}" for name in folder.names(ATTEMPTS)]
-    if not files:
-        return
-    # Imported here: it loads pandas.
-    import pyarrow.dataset as ds
+    wanted = within(start, end)
+    for name in folder.names(ATTEMPTS):
+        try:
+            with pq.ParquetFile(folder.source(f"{ATTEMPTS}/{name}")) as file:
+                times = [file.metadata.row_group(n).column(0).statistics for n in range(file.num_row_groups)]
+                groups = [n for n, known in enumerate(times) if _may_have(known, start, end)]
+                for batch in file.iter_batches(_ROWS_AT_ONCE, groups, [*{"time", *columns}]):
+                    yield batch.filter(wanted).select(list(columns))
+        except (OSError, LookupError, pa.ArrowException) as error:
+            raise StoreError(
+                f"{folder.path}/{ATTEMPTS}/{name} of the ledger cannot be read ({error}): restore it from a "
+                "copy (the run's own folder has the same), or move it away to count without it"
+            ) from error
 
-    try:
-        found = ds.dataset(files, LEDGER.remove_metadata(), format="parquet", filesystem=remote)
-        yield from found.to_batches(
-            columns=list(columns), filter=within(start, end), batch_readahead=4, fragment_readahead=4
-        )
-    except (OSError, pa.ArrowException) as error:
-        raise StoreError(
-            f"{folder.path}/{ATTEMPTS}: a file of the ledger cannot be read ({error}): restore it from a "
-            "copy (the run's own folder has the same), or move it away to count without it"
-        ) from error
+
+def _may_have(times: Any, start: datetime | None, end: datetime | None) -> bool:
+    """Return whether a row group whose first column has these statistics may have rows of the window."""
+    if times is None or not times.has_min_max:
+        return True
+    return not ((start is not None and times.max < start) or (end is not None and times.min >= end))
 
 
 def within(start: datetime | None, end: datetime | None) -> Any:
