@@ -184,8 +184,6 @@ def _figures(rows: Any, names: Iterable[str], step: tuple[int, str] | None, tz: 
         "period": period,
         "day": day,
         "is_retake": pc.greater(pc.fill_null(get("take"), _NO_TAKE), _NO_TAKE),
-            pc.fill_null(get("take"), pa.scalar(0, pa.int32())), pa.scalar(0, pa.int32())
-        ),
         "rows": np.ones(len(rows), np.int64),
         "odd": pc.cast(pc.invert(is_number), pa.int64()),
         "audio_millis": _millis(get("audio_seconds")),
@@ -201,9 +199,8 @@ def _figures(rows: Any, names: Iterable[str], step: tuple[int, str] | None, tz: 
 
 def _local(times: Any, step: tuple[int, str] | None, tz: str) -> tuple[Any, Any]:
     """Return the local day and period of each time; time zones change at quarters of an hour only."""
-    quarters = (
-        pc.divide(pc.cast(times, pa.int64()), pa.scalar(_QUARTER_US)).combine_chunks().dictionary_encode()
-    )
+    quarters: Any = pc.divide(pc.cast(times, pa.int64()), pa.scalar(_QUARTER_US))
+    quarters = quarters.combine_chunks().dictionary_encode()
     moments = pc.multiply(quarters.dictionary, pa.scalar(_QUARTER_US))
     local: Any = moments.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us", tz))
     floor: Any = pc.floor_temporal
