@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from speechframe.batch.live import Run
     from speechframe.batch.options import RunOptions
     from speechframe.batch.plan import Changes, Estimate
+    from speechframe.batch.queue import Alert
     from speechframe.client import (
         Client,
         Stream,
@@ -115,6 +116,7 @@ _MODULES = {
         "Request",
     ),
     "speechframe.batch.plan": ("Changes", "Estimate"),
+    "speechframe.batch.queue": ("Alert",),
     "speechframe.batch.live": ("Run",),
     "speechframe.batch.options": ("RunOptions",),
     "speechframe.client": (
@@ -162,6 +164,7 @@ _MODULES = {
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
+    "Alert",
     "AnalysisError",
     "Answer",
     "Attempt",

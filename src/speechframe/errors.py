@@ -317,7 +317,8 @@ class BudgetExceeded(_OfTheUser):
     max_credits, spent_credits, needed_credits
         The limit, what is settled and reserved of it, and what the calls that remain need.
     limit
-        Which limit: ``run`` (``max_credits``) or ``month`` (``max_credits_per_month``).
+        Which limit: ``run`` (``max_credits``), or the name of a budget over many runs, such as
+        ``max_credits_per_month``.
     """
 
     def __init__(

@@ -20,14 +20,15 @@ from speechframe.spec.limits import (
 from speechframe.spec.speech import Format, Model
 
 PUBLIC = """
-    AnalysisError Answer Attempt AudioError Backend BadAnswer BadRequest BudgetExceeded Changes Client
-    Clip ConnectionFailed EngineError Estimate Finding InvalidRows LaneSpec ListeningError LocalService
-    NotARun Opened PaymentRequired PermissionDenied RateLimited Record Request RequestTimeout Run RunLocked
-    RunMismatch RunOptions ServedTest ServerError ServiceError Settings SettingsError SpeechframeError
-    StoreError Stream StreamBroken StreamSession SyncClient SyncStream SyncStreamSession TimedOut
-    Unavailable VoteRefused __version__ aio browse change_voice changes col compare_voices configure
-    gallery generate listening_test local_service open_run open_test play read_votes resume run say
-    serve_test stream translate tune_allocator voices watch
+    Alert AnalysisError Answer Attempt AudioError Backend BadAnswer BadRequest Bridge BudgetExceeded Changes
+    Client Clip ConnectionFailed EngineError Estimate Finding Forecast InvalidRows LaneSpec ListeningError
+    LocalService NotARun Opened PaymentRequired PermissionDenied RateLimited Record Request RequestTimeout
+    Run RunLocked RunMismatch RunOptions ServedTest ServerError ServiceError Settings SettingsError
+    SpeechframeError StoreError Stream StreamBroken StreamSession SyncClient SyncStream SyncStreamSession
+    TimedOut Unavailable UsageTable VoteRefused __version__ aio browse change_voice changes col
+    compare_voices configure forecast gallery generate listening_test local_service open_run open_test play
+    plot_burn_down plot_usage read_votes reconcile report resume run say serve_test stream translate
+    tune_allocator usage voices watch
 """
 
 

@@ -1,19 +1,23 @@
 """Budgets of a run and of a month."""
 
+import datetime as dt
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.rooms.scripted import begun, make
 
 import speechframe as spf
-from speechframe.batch.queue import Budget
-from speechframe.store.month import MonthFile, month_of
+from speechframe.batch.backend import Request
+from speechframe.batch.queue import Allowance, Budget
+from speechframe.settings.budgets import PERIODS, BudgetRule
+from speechframe.store.budgets import Allotments
 
 A_MONTH_S = 31 * 86_400
 SPENDS = """
@@ -38,27 +42,28 @@ def _own_ledger(monkeypatch, tmp_path):
 )  # fmt: skip
 def test_no_order_of_calls_passes_a_limit_and_each_month_counts_what_it_cost(limit, month_limit, calls):
     with tempfile.TemporaryDirectory() as folder:
-        month, under_way, now_s, cost = MonthFile(Path(folder), "account", "run"), [], [1.8e9], {}
-        budget = Budget(limit, 0, month, month_limit=month_limit, clock=lambda: now_s[0])
+        allotments, under_way, now_s, cost = Allotments(Path(folder), "run"), [], [1.8e9], {}
+        allowance = Allowance(BudgetRule("month", month_limit / 1000), allotments, lambda: now_s[0])
+        budget = Budget(limit, 0, [allowance])
         for price, percent, passed_s in calls:
             now_s[0] += passed_s
-            name = month_of(now_s[0])
+            name, request = allowance.rule.start(now_s[0]), Request(b"", b"", price)
             fits_run = budget.spent + budget.reserved + price <= limit
             fits = fits_run and cost.get(name, 0) + price <= month_limit
-            assert budget.reserve(price) == (fits or not price)
+            assert budget.reserve(request, price) == (fits or not price)
             if fits:
-                under_way.append((name, price, price * percent // 100))
+                under_way.append((name, request, price * percent // 100))
                 # Until it has ended, a call counts with its price in the month that it began in.
                 cost[name] = cost.get(name, 0) + price
             if percent % 2 and under_way:
-                began, reserved, spent = under_way.pop(0)
-                budget.settle(reserved, spent)
-                if began == budget.month_name:
-                    cost[began] -= reserved - spent
+                began, request, spent = under_way.pop(0)
+                budget.settle(request, request.price, [spent])
+                if began == allowance.period:
+                    cost[began] -= request.price - spent
             assert budget.spent + budget.reserved <= limit
         budget.close()
         for name, least in cost.items():
-            assert least <= month.total(name) <= month_limit
+            assert least <= allotments.total(allowance.id, name) <= month_limit
 
 
 def test_processes_together_spend_the_month_s_limit_and_no_more(tmp_path):
@@ -105,3 +110,82 @@ def test_a_damaged_file_is_a_named_error(tmp_path):
     file.write_bytes(b"no database" * 1000)
     with pytest.raises(spf.StoreError, match="SPEECHFRAME_LEDGER"):
         make(tmp_path / "again", ["a"])
+
+
+BUDGETS = """
+[[budget]]
+name = "ads"
+match = {team = "ads"}
+max_credits = 6
+alerts = [0.5, 1.0]
+[[budget]]
+name = "all"
+max_credits = 7
+alerts = [0.9]
+hard = false
+"""
+
+
+def test_a_call_counts_in_the_budgets_that_its_tags_match(tmp_path, monkeypatch):
+    (tmp_path / "budgets.toml").write_text(BUDGETS)
+    monkeypatch.chdir(tmp_path)
+    told = []
+    table = pd.DataFrame({"text": list("abcdefgh"), "who": ["ads", "tv, 📺"] * 4})
+    run = make(tmp_path / "run", table, tags={"team": spf.col("who")}, on_alert=told.append)
+    assert run.stats["done"] == 8
+    assert [(alert.budget, alert.share, alert.limit_credits) for alert in told] == [
+        ("ads", 0.5, 6),
+        ("all", 0.9, 7),
+    ]
+    ads = make(tmp_path / "ads", list("ijkl"), tags={"team": "ads"})
+    assert (ads.stats["done"], ads.stopped_by.limit) == (2, "ads")
+    assert "ads=6: 6 spent or set aside by all runs that it counts since" in ads.summary()
+    assert "budgets.toml, budget 1" in ads.summary()
+    assert make(tmp_path / "others", list("mnop")).stats["done"] == 4
+
+
+def test_a_budget_that_is_new_counts_what_the_ledger_has_already(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make(tmp_path / "before", list("abcd"), tags={"team": "ads"})
+    (tmp_path / "budgets.toml").write_text(BUDGETS)
+    assert make(tmp_path / "after", list("efgh"), tags={"team": "ads"}).stats["done"] == 2
+
+
+def test_a_house_that_requires_tags_refuses_a_run_without(tmp_path):
+    spf.configure(require_tags=["team", "client"])
+    with pytest.raises(spf.SettingsError, match=r"no tag client.*nothing was sent"):
+        make(tmp_path / "run", ["a"], tags={"team": "ads"})
+    assert not (tmp_path / "run").exists()
+    assert make(tmp_path / "run", ["a"], tags={"team": "ads", "client": "x"}).stats["done"] == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("max_credits = 6", 'max_credits = "six"', "budget 1: max_credits='six'"),
+        ("max_credits = 6", "", "budget 1: max_credits=None"),
+        ("max_credits = 6", "max_credit = 6", "did you mean 'max_credits'"),
+        ("hard = false", "cycle_day = 31", "budget 2: cycle_day=31; allowed: 1 to 28"),
+        ("hard = false", 'period = "fortnight"', "allowed: day, week, month, year, total"),
+        ('name = "all"', 'name = "ads"', "two budgets 'ads'"),
+        ('"ads"\nmatch', "ads\nmatch", "cannot be read"),
+    ],
+)
+def test_a_file_of_budgets_that_is_none_is_refused_before_anything_is_sent(tmp_path, old, new, words):
+    (tmp_path / "mine.toml").write_text(BUDGETS.replace(old, new, 1))
+    spf.configure(budgets=tmp_path / "mine.toml")
+    with pytest.raises(spf.SettingsError, match=words):
+        make(tmp_path / "run", ["a"])
+
+
+@given(st.dates(dt.date(2000, 1, 1), dt.date(2100, 1, 1)), st.integers(1, 28), st.sampled_from(PERIODS))
+def test_each_day_is_in_the_period_that_begins_last(day, cycle_day, period):
+    rule = BudgetRule("b", 1, period=period, cycle_day=cycle_day)
+    at = lambda day: dt.datetime.combine(day, dt.time(12), dt.UTC).timestamp()  # noqa: E731
+    start = rule.start(at(day))
+    assert start <= day
+    if start > dt.date.min:
+        assert rule.start(at(start)) == start
+        assert rule.start(at(start - dt.timedelta(days=1))) < start
+    if period == "month":
+        assert (start.day, (day - start).days < 31) == (cycle_day, True)

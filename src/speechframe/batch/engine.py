@@ -75,10 +75,11 @@ class Engine:
         cache: Cache | None,
         live: Live,
         ledger: Ledger | None,
+        learn: Callable[[], None],
     ) -> None:
         self._backend, self._queue, self._lanes, self._budget = backend, queue, lanes, budget
         self._folder, self._journal, self._run_id, self._cache = folder, journal, run_id, cache
-        self._ledger = ledger
+        self._ledger, self._learn = ledger, learn
         self._live, self._progress, self._options = live, live.progress, live.options
         self._has_takes, self._repeats_are_free = opened.takes, opened.repeats_free_s > 0
         self._answers: asyncio.Queue[_EndedAttempt] = asyncio.Queue()
@@ -408,10 +409,7 @@ class Engine:
     def _settle(self, call: Call, status: str, ends: list[Ended], facts: Row) -> None:
         """Write how an attempt ended, the records of the rows that end with it, and what it cost."""
         self._journal.ended(call.request.key, status, ends, **facts)
-        cost = 0
-        for end in ends:
-            cost += end.millicredits
-        self._budget.settle(call.reserved, cost)
+        self._budget.settle(call.request, call.reserved, [end.millicredits for end in ends])
         call.reserved = 0
 
     def _tell(self, part: Request, end: Ended, error: SpeechframeError | None) -> Row:
@@ -492,6 +490,7 @@ class Engine:
 
     def _cut(self, close: Callable[[], int]) -> None:
         parts.cut(self._folder, close(), self._backend.columns, self._ledger)
+        self._learn()
 
     def _on_disk(self, function: Callable[..., Any], *args: Any) -> "asyncio.Future[Any]":
         return asyncio.get_running_loop().run_in_executor(self._disk_thread, function, *args)

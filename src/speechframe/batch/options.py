@@ -45,6 +45,9 @@ class RunOptions(TypedDict, total=False):
     tags
         What to write beside every attempt in the ledger: name to value, or to the column that holds a value
         for each row, as in ``{"team": "ads", "character": col("speaker")}``.
+    on_alert
+        A function that is told, with an :class:`Alert`, when 80 % and all of ``max_credits`` are spent or set
+        aside, and likewise of budgets over many runs at the shares of their ``alerts``.
     cache
         Folder of answers that runs share: a call that is in it costs nothing (default: the settings' one,
         if they name one; True for that or your own, False for none).
@@ -85,6 +88,7 @@ class RunOptions(TypedDict, total=False):
     truth_checks: bool
     max_retakes: int
     tags: Mapping[str, Any]
+    on_alert: Callable[[Any], None] | None
     cache: str | PathLike[str] | bool | None
     max_attempts: int
     patience_s: float
@@ -113,6 +117,7 @@ class Options:
     truth_checks: bool = True
     max_retakes: int = 0
     tags: Mapping[str, Any] = field(default_factory=dict)
+    on_alert: Callable[[Any], None] | None = None
     cache: str | PathLike[str] | bool | None = None
     max_attempts: int = 6
     patience_s: float = 900.0
@@ -207,6 +212,7 @@ _RULES: Mapping[str, _Rule] = {
     ),
     "id": (lambda value: isinstance(value, str), "the name of a column, as text"),
     "sep": (lambda value: isinstance(value, str) and len(value) == 1, "one character"),
+    "on_alert": (callable, "a function"),
     "tags": (lambda value: isinstance(value, Mapping), "a mapping of name to value or column"),
 }
 

@@ -23,7 +23,7 @@ from speechframe.store import parts
 from speechframe.store.cache import Cache
 from speechframe.store.folder import storing
 from speechframe.store.journal import loads
-from speechframe.store.records import read_snapshot, spent_by_month
+from speechframe.store.records import read_snapshot, spent
 from speechframe.store.schema import (
     BASE_KEY,
     CHARGED_UNKNOWN,
@@ -273,7 +273,6 @@ def plan(
     todo &= ~cached
     free = todo & among(keys, as_keys_of(due))
     price = int(prepared.prices[todo & ~free].sum())
-    spent = 0 if limit is None else sum(spent_by_month(folder).values())
     estimate = Estimate(
         rows=prepared.entry.rows,
         unique=int(first.sum()),
@@ -285,7 +284,7 @@ def plan(
         concurrency=sum(lane.published or 0 for lane in opened.lanes if not lane.is_fallback) or None,
         identical_retakes=prepared.identical_retakes,
         cached=int(cached.sum()),
-        budget=None if limit is None else max(0, limit - spent) / 1000,
+        budget=None if limit is None else max(0, limit - spent(folder)) / 1000,
         amount=backend.describe(price) if todo.any() else None,
         unit=backend.unit,
         remark=backend.remark,

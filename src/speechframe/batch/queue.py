@@ -5,16 +5,21 @@ import heapq
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import date
 from enum import Enum
+from hashlib import blake2b
+from types import MappingProxyType
+from typing import Any
 
 from speechframe import errors
 from speechframe.batch.backend import Request
 from speechframe.errors import BudgetExceeded, ConnectionFailed, ServiceError, SpeechframeError
+from speechframe.settings.budgets import ALERTS, BudgetRule
 from speechframe.spec.billing import to_credits
-from speechframe.store.month import MonthFile, month_of
+from speechframe.store.budgets import Allotments
 from speechframe.store.schema import StopReason
 
 
@@ -70,90 +75,174 @@ def verdict_of(error: SpeechframeError) -> Verdict:
 
 
 SHARE = 20
-"""A run takes one part in so many of what is left of the month at a time, instead of each call's price."""
+"""A run takes one part in so many of what is left of a budget at a time, instead of each call's price."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """A budget of which a share is spent or set aside: ``max_credits``, or the name of one over many runs."""
+
+    budget: str
+    share: float
+    limit_credits: float
+    spent_credits: float
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        return (
+            f"{100 * self.share:.0f} % of {self.budget}={self.limit_credits:.15g} are spent or set aside: "
+            f"{self.spent_credits:,.15g}"
+        )
+
+
+class Allowance:
+    """A budget over many runs as one run sees it: what it was allotted, and what of that is free."""
+
+    def __init__(self, rule: BudgetRule, allotments: Allotments, clock: Callable[[], float]) -> None:
+        self.rule, self.allotments, self._clock = rule, allotments, clock
+        # Its name in the file: with the account, of which it shows nothing, where it counts one key.
+        account = "" if rule.account is None else "/".join(rule.account)
+        self.id = f"{rule.name} {blake2b(account.encode(), digest_size=16).hexdigest()}"
+        self.period = rule.start(clock())
+        self.reserved = self.free = self._total = 0
+        self._reserved_before = 0  # what is reserved in the periods before
+
+    @property
+    def used(self) -> int:
+        """What all runs have spent or set aside in this period, as far as is known here."""
+        return self._total - self.free
+
+    def fits(self, price: int) -> bool:
+        """Return whether so much is free, after more was allotted to this run where that is needed."""
+        if (period := self.rule.start(self._clock())) != self.period:
+            # Calls under way count with their price in the period they were reserved in.
+            self.close()
+            self.period, self._reserved_before, self._total = period, self.reserved, 0
+        if price > self.free:
+            limit = self.rule.millicredits if self.rule.hard else None
+            amount, self._total = self.allotments.allot(
+                self.id, period, price - self.free, limit=limit, share=SHARE if self.rule.hard else 1
+            )
+            self.free += amount
+        return price <= self.free
+
+    def reserve(self, price: int) -> None:
+        """Set aside what fits."""
+        self.free -= price
+        self.reserved += price
+
+    def settle(self, reserved: int, cost: int) -> None:
+        """Replace what was set aside for a call by what it has cost."""
+        self.reserved -= reserved
+        before = min(reserved, self._reserved_before)
+        self._reserved_before -= before
+        self.free += reserved - before - max(0, cost - before)
+
+    def close(self) -> None:
+        """Give back what was allotted and not spent; what is still reserved stays counted."""
+        if self.free:
+            self.allotments.give_back(self.id, self.period, self.free)
+        self.free = 0
 
 
 class Budget:
     """What a run may spend: reserved before each call, settled after it, in thousandths of a credit.
 
-    Two limits are never passed: `limit`, of all calls of the run, with what it has `spent_before`, and the
-    one of a calendar month (UTC) over all runs of a key on this machine. The month's count has been corrected
-    by what the run has spent; `month_rule_from` says in words where its limit was set. StoreError is raised
-    where the month's file cannot be used: nothing must be sent.
+    No limit is ever passed: `limit`, of all calls of the run, with what it has `spent_before`, and those of
+    budgets over many runs, in which a call counts by its tags. StoreError is raised where the file of the
+    latter cannot be used: nothing must be sent. `alert` is told once of each share of a budget that is used.
     """
 
     def __init__(
         self,
         limit: int | None,
         spent_before: int,
-        month: MonthFile | None = None,
+        allowances: Sequence[Allowance] = (),
         *,
-        month_limit: int = 0,
-        month_rule_from: str = "",
-        clock: Callable[[], float] = time.time,
+        tags: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         self.spent, self.reserved = spent_before, 0
-        self._limit, self._refused_by_month = limit, False
-        self._month, self._month_limit, self._month_rule_from = month, month_limit, month_rule_from
-        self._clock, self.month_name = clock, "" if month is None else month_of(clock())
-        self._free = 0  # allotted to this run of the month's limit, and not reserved
-        self._reserved_before = 0  # what is reserved in the months before
+        self.alert: Callable[[Alert], None] = lambda _: None
+        self._limit, self._allowances, self._tags = limit, allowances, tags
+        self._refused_by: Allowance | None = None
+        self._told: set[tuple[str, object, float]] = set()
 
-    def reserve(self, price: int) -> bool:
-        """Set `price` aside for a call; False where it does not fit. A free call always fits."""
-        fits_run = self._limit is None or price <= self._limit - self.spent - self.reserved
-        fits = not price or (fits_run and (self._month is None or self._fits_month(self._month, price)))
-        if fits:
-            self.reserved += price
-        else:
-            self._refused_by_month = fits_run
-        return fits
-
-    def _fits_month(self, file: MonthFile, price: int) -> bool:
-        if (month := month_of(self._clock())) != self.month_name:
-            # Calls under way count with their price in the month they were reserved in.
-            self.close()
-            self.month_name, self._reserved_before = month, self.reserved
-        if price > self._free:
-            self._free += file.allot(month, price - self._free, limit=self._month_limit, share=SHARE)
-        if price > self._free:
+    def reserve(self, request: Request, price: int) -> bool:
+        """Set `price` aside for a call, all or nothing; False where it does not fit. A free one fits."""
+        if not price:
+            return True
+        if self._limit is not None and price > self._limit - self.spent - self.reserved:
+            self._refused_by = None
             return False
-        self._free -= price
+        shares = [(one, self._share(one, request, None)) for one in self._allowances]
+        for allowance, share in shares:
+            if share and not allowance.fits(share):
+                self._refused_by = allowance
+                return False
+        for allowance, share in shares:
+            allowance.reserve(share)
+        self.reserved += price
+        if self._limit is not None or self._allowances:
+            self._look()
         return True
 
-    def settle(self, reserved: int, cost: int) -> None:
-        """Replace what was set aside for a call by what it has cost."""
+    def settle(self, request: Request, reserved: int, costs: Sequence[int]) -> None:
+        """Replace what was set aside for a call by what each of its rows has cost."""
         self.reserved -= reserved
-        self.spent += cost
-        before = min(reserved, self._reserved_before)
-        self._reserved_before -= before
-        self._free += reserved - before - max(0, cost - before)
+        self.spent += sum(costs)
+        for allowance in self._allowances:
+            share = self._share(allowance, request, None) if reserved else 0
+            allowance.settle(share, self._share(allowance, request, costs))
+
+    def _share(self, allowance: Allowance, request: Request, costs: Sequence[int] | None) -> int:
+        """Return what of a call counts in a budget: the prices, or the costs, of the rows that match."""
+        total = 0
+        for place, row in enumerate(request.rows):
+            if allowance.rule.matches({**self._tags, **(row.facts.get("tags") or {})}):
+                total += row.price if costs is None else costs[place]
+        return total
+
+    def _look(self) -> None:
+        """Tell of the shares of budgets that are used by now."""
+        limits = [
+            (one.rule.name, one.period, one.rule.alerts, one.rule.millicredits, one.used)
+            for one in self._allowances
+        ]
+        if self._limit is not None:
+            limits.append(("max_credits", date.min, ALERTS, self._limit, self.spent + self.reserved))
+        for name, period, shares, limit, used in limits:
+            for share in shares:
+                if used >= share * limit > 0 and (name, period, share) not in self._told:
+                    self._told.add((name, period, share))
+                    self.alert(Alert(name, share, to_credits(limit), to_credits(used)))
 
     def why_not(self, price: int) -> BudgetExceeded:
         """Return the error that names the limit which refused last; `price` is of all further calls."""
         name, limit, spent, by = "max_credits", self._limit or 0, self.spent + self.reserved, ""
         advice = "resume the run with a higher max_credits"
-        if self._month is not None and self._refused_by_month:
-            name, limit = "max_credits_per_month", self._month_limit
-            spent = self._month.total(self.month_name) - self._free
-            by = f" by all runs of this key in {self.month_name} (UTC)"
-            where = f" ({self._month_rule_from})" if self._month_rule_from else ""
-            advice = f"resume the run next month, or with a higher {name}{where}"
+        if (refused_by := self._refused_by) is not None:
+            rule = refused_by.rule
+            name, limit, period = rule.name, rule.millicredits, refused_by.period
+            spent = refused_by.allotments.total(refused_by.id, period) - refused_by.free
+            whose = "all runs of this key" if rule.account else "all runs that it counts"
+            by = f" by {whose} since {period} (UTC)" if rule.period != "total" else f" by {whose}"
+            where = f" ({rule.told_by})" if rule.told_by else ""
+            later = "" if rule.period == "total" else f"next {rule.period}, or "
+            advice = f"resume the run {later}with a higher {name}{where}"
         return BudgetExceeded(
             f"{name}={to_credits(limit):.15g}: {to_credits(spent):,.15g} spent or set aside{by}, "
             f"{to_credits(max(0, limit - spent)):,.15g} left, and the rest of the run costs "
             f"{to_credits(price):,.15g}. Everything that was made is kept; {advice}.",
-            limit="month" if by else "run",
+            limit="run" if refused_by is None else name,
             max_credits=to_credits(limit),
             spent_credits=to_credits(spent),
             needed_credits=to_credits(price),
         )
 
     def close(self) -> None:
-        """Give back what was allotted of the month and not spent; what is still reserved stays counted."""
-        if self._month is not None and self._free:
-            self._month.give_back(self.month_name, self._free)
-        self._free = 0
+        """Give back what was allotted and not spent; what is still reserved stays counted."""
+        for allowance in self._allowances:
+            allowance.close()
 
 
 class Queue:
@@ -201,7 +290,7 @@ class Queue:
                 await self.changed(self._later[0][0] - time.monotonic() if self._later else None)
             return None
         price = 0 if call.is_paid else call.request.price
-        if self._budget.reserve(price):
+        if self._budget.reserve(call.request, price):
             call.reserved = price
             self._out += 1
             return call

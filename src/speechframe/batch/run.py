@@ -2,17 +2,22 @@
 
 import asyncio
 import contextlib
+import logging
 import math
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, date, datetime
+from datetime import time as clock_time
+from functools import partial
 from os import PathLike
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from speechframe._loop import INTERRUPT
@@ -24,24 +29,26 @@ from speechframe.batch.options import Options
 from speechframe.batch.plan import Changes, Plan, plan
 from speechframe.batch.prepare import Prepared, prepare, reopen
 from speechframe.batch.progress import Outcome, Progress, dashboard, is_notebook, say
-from speechframe.batch.queue import Budget, Queue
+from speechframe.batch.queue import Alert, Allowance, Budget, Queue
 from speechframe.errors import InvalidRows, RunMismatch, SettingsError, SpeechframeError, StoreError
 from speechframe.settings import Settings, default_ledger_folder
 from speechframe.settings.rules import SpendingRules, cache_rules, spending_rules
 from speechframe.slots import shared_folder
 from speechframe.store import parts
+from speechframe.store.budgets import COLUMNS as BUDGET_COLUMNS
+from speechframe.store.budgets import Allotments, spent_in
 from speechframe.store.cache import Cache, open_cache
 from speechframe.store.folder import Folder, read_manifest, storing, user_name
 from speechframe.store.journal import Journal
-from speechframe.store.ledger import Ledger
-from speechframe.store.month import MonthFile
+from speechframe.store.ledger import Ledger, scan
 from speechframe.store.reader import StoredRun
-from speechframe.store.records import spent_by_month
+from speechframe.store.records import all_attempts
 from speechframe.store.remote import open_folder
 from speechframe.store.schema import BASE_KEY, REQUEST, ROW_ID, StopReason
 from speechframe.tables.columns import Source, problem
 
 T = TypeVar("T")
+logger = logging.getLogger(__name__)
 
 NOTHING_PAID = {"attempt": 0, "credits": 0.0, "credits_basis": "none", "computed": 0.0}
 """What the ledger says of an answer out of the cache."""
@@ -296,7 +303,8 @@ async def _carry_out(
         shown = bool(options.progress) and not is_notebook()
         say(f"{line} (dry run: nothing was sent)", shown=shown)
         return Run(folder, estimate=found.estimate, problems=prepared.problems)
-    budget = await _in_thread(lambda _: _open_budget(rules, limit, prepared, opened))
+    tags = {name: str(tag) for name, tag in options.tags.items() if not hasattr(tag, "name")}
+    budget, learn = await _in_thread(lambda _: _open_budget(rules, limit, prepared, opened, tags))
     stack.push_async_callback(asyncio.to_thread, budget.close)
     manifest.state, manifest.stopped_because, manifest.stopped_words = "running", None, None
     manifest.max_credits = options.max_credits
@@ -306,6 +314,7 @@ async def _carry_out(
     progress = Progress(backend.unit, found.estimate.calls + found.estimate.cached, options.progress, line)
     for note in prepared.notes:
         progress.note(note)
+    budget.alert = partial(_alert, progress, options.on_alert)
     queue = Queue(found.calls(backend), budget, found.only_free)
     live = Live(
         stop=lambda drain, reason: engine.stop(drain=drain, reason=reason), progress=progress, options=options
@@ -322,6 +331,7 @@ async def _carry_out(
         cache=cache,
         live=live,
         ledger=ledger,
+        learn=learn,
     )
     run = Run(folder, estimate=found.estimate, problems=prepared.problems, live=live)
 
@@ -336,6 +346,17 @@ async def _carry_out(
     # From here on the run closes what it uses, whoever waits for it.
     live.start(_drive(run, live, queue, calls, stack.pop_all()), run.run_id)
     return await _hand_over(run, live)
+
+
+def _alert(progress: Progress, told: Callable[[Alert], None] | None, alert: Alert) -> None:
+    """Say that a share of a budget is used: in the log, beside the bar, and to who asked to be told."""
+    logger.warning("%s", alert)
+    progress.note(str(alert))
+    if told is not None:
+        try:
+            told(alert)
+        except Exception:
+            logger.exception("on_alert failed; the run goes on")
 
 
 def _open_ledger(rules: SpendingRules, prepared: Prepared) -> Ledger | None:
@@ -379,21 +400,41 @@ def _recover(
     return log
 
 
-def _open_budget(rules: SpendingRules, limit: int | None, prepared: Prepared, opened: Opened) -> Budget:
-    if limit is None and rules.max_credits_per_month is None:
-        return Budget(None, 0)
-    spent, month = spent_by_month(prepared.folder), None
-    if rules.max_credits_per_month is not None:
-        account = f"{prepared.manifest.service}/{opened.key_fingerprint}"
-        month = MonthFile(Path(rules.ledger), account, prepared.manifest.run_id)
-        month.correct(spent)
-    return Budget(
-        limit,
-        sum(spent.values()),
-        month,
-        month_limit=_thousandths(rules.max_credits_per_month or 0),
-        month_rule_from=rules.month_rule_from,
-    )
+def _open_budget(
+    rules: SpendingRules, limit: int | None, prepared: Prepared, opened: Opened, tags: Mapping[str, str]
+) -> tuple[Budget, Callable[[], None]]:
+    """Return what the run may spend, and what learns from the ledger how much other machines have spent."""
+    folder, manifest = prepared.folder, prepared.manifest
+    over_runs = rules.over_runs(manifest.service, opened.key_fingerprint)
+    if limit is None and not over_runs:
+        return Budget(None, 0), lambda: None
+    attempts = all_attempts(folder, BUDGET_COLUMNS)
+    ledger = open_folder(rules.ledger)
+    is_remote = ledger.work != ledger.path
+    place = default_ledger_folder() if is_remote else ledger.path
+    allotments = Allotments(place, manifest.run_id)
+    allowances = [Allowance(rule, allotments, time.time) for rule in over_runs]
+
+    def learn(*wanted: Allowance) -> None:
+        for one in wanted:
+            start = None if one.period == date.min else datetime.combine(one.period, clock_time(), UTC)
+            sums: Counter[str] = Counter()
+            for batch in scan(ledger, BUDGET_COLUMNS, start):
+                for (period, run_id), spent in spent_in(one.rule, batch).items():
+                    if period == one.period:
+                        sums[run_id] += spent
+            allotments.learn(one.id, one.period, sums)
+
+    for one in allowances:
+        by_period: Counter[date] = Counter()
+        for (period, _), spent in spent_in(one.rule, attempts).items():
+            by_period[period] += spent
+        if is_remote or not allotments.is_known(one.id, one.period):
+            learn(one)
+        allotments.correct(one.id, by_period)
+    total = round(1000 * (pc.sum(attempts.column("credits")).as_py() or 0.0))
+    budget = Budget(limit, total, allowances, tags=tags)
+    return budget, (lambda: learn(*allowances)) if is_remote else lambda: None
 
 
 def _take_from_cache(found: Plan, cache: Cache, log: Journal, live: Live) -> None:
@@ -475,6 +516,7 @@ def _spending(options: Options) -> tuple[SpendingRules, int | None]:
     SettingsError when it asks for more than the house allows.
     """
     rules = spending_rules(_settings(options))
+    rules.check_tags(options.tags)
     limit = rules.of_run(options.max_credits)
     return rules, None if limit is None or math.isinf(limit) else _thousandths(limit)
 

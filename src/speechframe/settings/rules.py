@@ -2,6 +2,7 @@
 
 import math
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from speechframe.settings import (
     read,
     read_file,
 )
+from speechframe.settings.budgets import FILE_NAME as BUDGETS_FILE
+from speechframe.settings.budgets import BudgetRule, read_budgets
 from speechframe.settings.typed import SPENDING_LIMITS, credit_limit, typed
 
 
@@ -28,6 +31,10 @@ class SpendingRules:
         Credits; None for no limit.
     run_rule_from, month_rule_from
         Where the rule was set, in words.
+    budgets
+        Those of the file of budgets.
+    require_tags
+        Names of tags that every run must have.
     ledger
         Folder into which every run puts its attempts, or its address.
     """
@@ -37,6 +44,24 @@ class SpendingRules:
     max_credits_per_month: float | None
     month_rule_from: str
     ledger: Path | str
+    budgets: tuple[BudgetRule, ...] = ()
+    require_tags: tuple[str, ...] = ()
+
+    def check_tags(self, tags: Iterable[str]) -> None:
+        """Raise SettingsError for a run without a tag that the house requires."""
+        if missing := [name for name in self.require_tags if name not in {*tags}]:
+            raise SettingsError(
+                f"this run has no tag {' and no tag '.join(missing)}, which require_tags asks for; nothing "
+                f'was sent. Give tags={{"{missing[0]}": ...}}'
+            )
+
+    def over_runs(self, service: str, key_fingerprint: str) -> list[BudgetRule]:
+        """Return the budgets over many runs that hold for a key of a service."""
+        if self.max_credits_per_month is None:
+            return [*self.budgets]
+        name, account = "max_credits_per_month", (service, key_fingerprint)
+        month = BudgetRule(name, self.max_credits_per_month, account=account, told_by=self.month_rule_from)
+        return [month, *self.budgets]
 
     def of_run(self, max_credits: float | None) -> float | None:
         """Return the credits a run may spend that asks for `max_credits`.
@@ -100,7 +125,18 @@ def spending_rules(service: Settings) -> SpendingRules:
     run, run_from = limit("max_credits_per_run")
     month, month_from = limit("max_credits_per_month")
     folder = default_ledger_folder() if ledger is None else typed("ledger", ledger)
-    return SpendingRules(run, run_from, month, month_from, folder)
+    in_force = read()
+    here = Path(BUDGETS_FILE)
+    file = service.budgets or in_force.budgets or (here if here.exists() else None)
+    return SpendingRules(
+        run,
+        run_from,
+        month,
+        month_from,
+        folder,
+        budgets=() if file is None else read_budgets(file),
+        require_tags=service.require_tags or in_force.require_tags,
+    )
 
 
 def cache_rules(service: Settings) -> dict[str, Any]:

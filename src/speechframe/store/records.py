@@ -342,8 +342,8 @@ def ledger(snapshot: Snapshot, columns: Sequence[str] = LEDGER.names) -> pa.Tabl
     return pa.concat_tables(tables).sort_by("time")
 
 
-def spent_by_month(folder: Folder) -> dict[str, int]:
-    """Return what all attempts of a run have cost, in thousandths of a credit.
+def all_attempts(folder: Folder, columns: Sequence[str]) -> pa.Table:
+    """Return these columns of every attempt of a run, to count what it has spent.
 
     StoreError when a file of the ledger is missing: what was spent cannot be told then.
     """
@@ -357,7 +357,9 @@ def spent_by_month(folder: Folder) -> dict[str, int]:
             "and a limit cannot be kept; put the file back, or resume with max_credits=inf where no rule "
             "forbids it"
         )
-    spent = ledger(snapshot, ["time", "credits"])
-    spent = spent.append_column("month", pc.strftime(spent["time"], "%Y-%m"))
-    sums = spent.group_by("month").aggregate([("credits", "sum")]).to_pylist()
-    return {row["month"]: round(1000 * (row["credits_sum"] or 0.0)) for row in sums}
+    return ledger(snapshot, columns)
+
+
+def spent(folder: Folder) -> int:
+    """Return what all attempts of a run have cost, in thousandths of a credit; StoreError as above."""
+    return round(1000 * (pc.sum(all_attempts(folder, ["time", "credits"]).column("credits")).as_py() or 0.0))
