@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from speechframe._allocator import tune_allocator
     from speechframe.analysis.forecast import Forecast, forecast, plot_burn_down
     from speechframe.analysis.reconcile import Bridge, reconcile
-    from speechframe.analysis.usage import UsageTable, usage
+    from speechframe.analysis.report import report
+    from speechframe.analysis.usage import UsageTable, check_budgets, plot_usage, usage
     from speechframe.api import (
         change_voice,
         changes,
@@ -101,7 +102,8 @@ _MODULES = {
     ),
     "speechframe.analysis.forecast": ("Forecast", "forecast", "plot_burn_down"),
     "speechframe.analysis.reconcile": ("Bridge", "reconcile"),
-    "speechframe.analysis.usage": ("UsageTable", "usage"),
+    "speechframe.analysis.report": ("report",),
+    "speechframe.analysis.usage": ("UsageTable", "check_budgets", "plot_usage", "usage"),
     "speechframe.audio.clip": ("Clip",),
     "speechframe.tables.columns": ("col",),
     "speechframe._allocator": ("tune_allocator",),
@@ -220,6 +222,7 @@ __all__ = [
     "browse",
     "change_voice",
     "changes",
+    "check_budgets",
     "col",
     "compare_voices",
     "configure",
@@ -232,8 +235,10 @@ __all__ = [
     "open_test",
     "play",
     "plot_burn_down",
+    "plot_usage",
     "read_votes",
     "reconcile",
+    "report",
     "resume",
     "run",
     "say",

@@ -25,7 +25,7 @@ PUBLIC = """
     LocalService NotARun Opened PaymentRequired PermissionDenied RateLimited Record Request RequestTimeout
     Run RunLocked RunMismatch RunOptions ServedTest ServerError ServiceError Settings SettingsError
     SpeechframeError StoreError Stream StreamBroken StreamSession SyncClient SyncStream SyncStreamSession
-    TimedOut Unavailable UsageTable VoteRefused __version__ aio browse change_voice changes col
+    TimedOut Unavailable UsageTable VoteRefused __version__ aio browse change_voice changes check_budgets col
     compare_voices configure forecast gallery generate listening_test local_service open_run open_test play
     plot_burn_down plot_usage read_votes reconcile report resume run say serve_test stream translate
     tune_allocator usage voices watch

@@ -441,7 +441,8 @@ def _frame(lines: list[_Line]) -> "pd.DataFrame":
         for line in lines
     ]
     frame = pd.DataFrame(found).rename(columns={"millis": "credits"})
-    return frame.astype({"rows": "Int64", "credits": float})
+    amounts_of = {"credits": float, **dict.fromkeys(("computed", "reported", "low", "high"), float)}
+    return frame.astype({"rows": "Int64", **amounts_of}).fillna({"team": ""})
 
 
 def _heading(ledgers: Ledgers, start: Any, end: Any, tz: str) -> str:

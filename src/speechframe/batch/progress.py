@@ -58,6 +58,8 @@ class Progress:
         self.credits_millis = 0
         self.audio_seconds = 0.0
         self.balance: int | None = None  # characters left on the key, if known
+        self.budget: float | None = None  # credits that may be spent here
+        self.money_per_credit, self.currency = 0.0, ""
         self.started = self._drawn = time.monotonic()
         self.finished: float | None = None
         self._shown = bool(show)
@@ -126,12 +128,20 @@ class Progress:
             "retries": self.retries,
             "warnings": self.warned.total(),
             "credits": to_credits(self.credits_millis),
+            "budget": self.budget,
+            "money": self.money,
             "balance": self.balance,
             "audio_seconds": round(self.audio_seconds, 3),
             "seconds": round(self.seconds, 3),
             "rate": round(self.rate, 2),
             "eta_s": None if self.eta_s is None else round(self.eta_s, 1),
         }
+
+    @property
+    def money(self) -> str:
+        """What the credits so far cost, by the price of the plan; empty where they cost nothing."""
+        amount = to_credits(self.credits_millis) * self.money_per_credit
+        return f"{amount:,.2f} {self.currency}" if self.money_per_credit else ""
 
     def note(self, line: str) -> None:
         """Write one line beside the bar, unless nothing is to be shown; the log has it either way."""
@@ -151,7 +161,9 @@ class Progress:
         bar, self._drawn = self._bar, time.monotonic()
         names = ("retries", "cached", "suspect", "failed", "unknown")
         counts = {name: getattr(self, name) for name in names} | dict(self.warned.most_common(_KINDS_SHOWN))
-        figures = {"credits": f"{to_credits(self.credits_millis):,.10g}"}
+        of = "" if self.budget is None else f" of {self.budget:,.10g}"
+        figures = {"credits": f"{to_credits(self.credits_millis):,.10g}{of}"}
+        figures |= {"cost": self.money} if self.money else {}
         figures |= {} if self.balance is None else {"left": f"{self.balance:,}"}
         figures |= {name: f"{n:,}" for name, n in counts.items() if n}
         if bar is not None:

@@ -288,12 +288,12 @@ async def _carry_out(
     folder, manifest = prepared.folder, prepared.manifest
     rules, limit = _spending(options)
     cache = open_cache(options.cache, **cache_rules(_settings(options)))
-    log: Journal | None = None
+    log, past = None, await _in_thread(lambda _: open_folder(rules.ledger))
     if not options.dry_run:
         # Before the run is planned: then there is one way to read what has an outcome.
         ledger = await _in_thread(lambda _: _open_ledger(rules, prepared))
         log = await _in_thread(lambda _: _recover(prepared, backend, opened, options, stack, ledger))
-    found = await _in_thread(lambda _: plan(prepared, backend, opened, options, cache, limit))
+    found = await _in_thread(lambda _: plan(prepared, backend, opened, options, cache, limit, past))
     line = f"{backend.operation} on {backend.service}: {found.estimate.line()}"
     if log is None:
         if manifest.state == "planned" and options.max_credits is not None:
@@ -312,6 +312,9 @@ async def _carry_out(
     lanes = Lanes(opened.lanes, max_concurrency=options.max_concurrency, folder=shared_folder())
     stack.callback(lanes.close)
     progress = Progress(backend.unit, found.estimate.calls + found.estimate.cached, options.progress, line)
+    planned = found.estimate
+    progress.budget, progress.currency = planned.budget, planned.currency or ""
+    progress.money_per_credit = (planned.money or 0.0) / (planned.credits or 1.0)
     for note in prepared.notes:
         progress.note(note)
     budget.alert = partial(_alert, progress, options.on_alert)

@@ -47,6 +47,9 @@ _LAST: Mapping[str, _Entry] = MappingProxyType(
             "Go on with a run: what is missing is made, what is there is kept.", f"{_ROOM}.resume"
         ),
         "runs": _Entry("List run folders, check that they are whole, remove them.", f"{_ROOM}.folders"),
+        "usage": _Entry("Say what was spent, by whom and on what; check budgets.", f"{_ROOM}.usage"),
+        "reconcile": _Entry("Say whether a bill agrees with the ledger.", f"{_ROOM}.usage"),
+        "report": _Entry("Write a page about what was spent.", f"{_ROOM}.usage"),
         "cache": _Entry("List the answers that runs share, and prune them.", f"{_ROOM}.cache"),
         "listening-test": _Entry(
             "Serve a listening test to people without a notebook; collect their votes.", f"{_ROOM}.listening"

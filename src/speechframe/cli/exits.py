@@ -13,6 +13,7 @@ INVALID = 3
 STOPPED = 4
 SERVICE = 5
 FOLDER = 6
+ALERT = 8
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 
@@ -25,6 +26,7 @@ EXIT_CODES: Mapping[int, str] = MappingProxyType(
         STOPPED: "stopped by the key's quota, --max-credits or the month's budget; what was made is kept",
         SERVICE: "the service cannot be used: key, address, settings, not reachable",
         FOLDER: "a run's folder, cache or --out is unusable: no run, in use, another service's, not writable",
+        ALERT: "usage --check: a budget is at an alert (4: it is over)",
         INTERRUPTED: "interrupted; what was made is kept",
         PIPE_CLOSED: "whoever read the output closed it early",
     }

@@ -8,6 +8,7 @@ stands there from the start of a run until all of its attempts are in the ledger
 import json
 import socket
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -19,7 +20,7 @@ from speechframe.errors import StoreError
 from speechframe.store.folder import Folder, this_process
 
 ATTEMPTS, OPEN = "attempts", "open"
-_ROWS_AT_ONCE = 65_536
+_ROWS_AT_ONCE, _NEWEST = 65_536, 8
 
 
 class Ledger:
@@ -79,6 +80,22 @@ def within(start: datetime | None, end: datetime | None) -> Any:
     wanted = time.is_valid()
     wanted = wanted if start is None else wanted & (time >= start)
     return wanted if end is None else wanted & (time < end)
+
+
+def mean_latency_s(folder: Folder, service: str, operation: str) -> float | None:
+    """Return how long answered calls took, by the newest files of a ledger; None where nothing is known."""
+    if folder.work != folder.path:  # elsewhere files are not asked for their age
+        return None
+    files = [folder.inside(f"{ATTEMPTS}/{name}") for name in folder.names(ATTEMPTS)]
+    columns = ["latency_ms", "service", "operation", "status"]
+    wanted: Any = (pc.field("service") == service) & (pc.field("operation") == operation)
+    wanted &= pc.field("status") == "done"
+    latencies: list[Any] = [pa.nulls(0, pa.float64())]
+    for path in sorted(files, key=lambda path: path.stat().st_mtime)[-_NEWEST:]:
+        with suppress(OSError, pa.ArrowException), pq.ParquetFile(path) as file:  # who sums is told of damage
+            latencies += file.read(columns).filter(wanted).column(0).chunks
+    mean: float | None = pc.mean(pa.chunked_array(latencies)).as_py()
+    return None if mean is None else mean / 1000
 
 
 def open_runs(folder: Folder) -> dict[str, dict[str, Any]]:

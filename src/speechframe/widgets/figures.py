@@ -146,7 +146,10 @@ class Figures:
             parts.append(f"{_short(counts['rate'])} a second")
         if counts["eta_s"] is not None and self.is_live:
             parts.append(f"about {to_go(counts['eta_s'])} to go")
-        parts.append(f"{_short(counts['credits'])} credits")
+        of = "" if counts.get("budget") is None else f" of {_short(counts['budget'])}"
+        parts.append(f"{_short(counts['credits'])}{of} credits")
+        if counts.get("money"):
+            parts.append(counts["money"])
         if counts["balance"] is not None:
             parts.append(f"{_counted(counts['balance'], 'character')} left")
         if counts["audio_seconds"]:

@@ -1,0 +1,101 @@
+"""One page about what was spent, by whom and on what, and until when the quota lasts."""
+
+from html import escape
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from speechframe.analysis.forecast import forecast, plot_burn_down
+from speechframe.analysis.usage import UsageTable, check_budgets, plot_usage, usage
+from speechframe.errors import AnalysisError
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+_STYLE = """
+:root { color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif; }
+body { margin: 2rem auto; max-width: 72rem; padding: 0 1rem; }
+.wide { overflow-x: auto; } table { border-collapse: collapse; margin: .5rem 0 1.5rem; }
+th, td { padding: .25rem .75rem; text-align: right; border-bottom: 1px solid #8886; white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; } svg { max-width: 100%; height: auto; background: #fff; }
+.dim { opacity: .7; }
+"""
+_SHOWN = (
+    "attempts", "answered", "cached", "failed", "retries", "refusals", "credits", "charged_unknown", "wasted",
+    "saved", "credits_per_minute", "money", "currency",
+)  # fmt: skip
+
+
+def report(
+    path: "str | PathLike[str]",
+    source: Any = None,
+    *,
+    start: Any = None,
+    end: Any = None,
+    tz: str = "UTC",
+    by: str = "team",
+) -> Path:
+    """Write a page about what was spent, and a CSV of its days beside it; return the page's path.
+
+    Parameters
+    ----------
+    path
+        Of the page, such as ``report.html``; the CSV has the same name.
+    source, start, end, tz
+        As for :func:`usage`.
+    by
+        The tag that tells teams apart.
+
+    Raises
+    ------
+    AnalysisError, StoreError
+        As :func:`usage`; and where the files cannot be written.
+
+    Examples
+    --------
+    >>> report("november.html", start="2026-11-01", end="2026-12-01")  # doctest: +SKIP
+    """
+    page = Path(path).with_suffix(".html")
+    window = {"start": start, "end": end, "tz": tz}
+    days = usage(source, f"tag:{by}", **window)
+    pieces = [f"<h1>What was spent</h1><p class=dim>{escape(days.covers)}</p>"]
+    for title, group_by in (
+        ("In all", ()), (f"By {by}", f"tag:{by}"), ("By operation", "operation"), ("By status", "status"),
+    ):  # fmt: skip
+        pieces.append(f"<h2>{escape(title)}</h2>{_html(usage(source, group_by, every=None, **window))}")
+    pieces.append(f"<h2>By day</h2>{_svg(plot_usage(days))}{_html(days)}")
+    lines, _ = check_budgets()
+    if lines:
+        pieces.append(f"<h2>Budgets</h2><ul>{''.join(f'<li>{escape(line)}</li>' for line in lines)}</ul>")
+    pieces.append("<h2>When the quota ends</h2>")
+    try:
+        found = forecast(source, tz=tz)
+        pieces.append(f"<p>{escape(str(found))}</p>{_svg(plot_burn_down(found))}")
+    except AnalysisError as error:
+        pieces.append(f"<p>No forecast: {escape(str(error))}.</p>")
+    meta = '<meta charset=utf-8><meta name="viewport" content="width=device-width">'
+    head = f"<!doctype html><html lang=en>{meta}<title>What was spent</title><style>{_STYLE}</style>"
+    try:
+        page.write_text(f"{head}<body>{''.join(pieces)}</body></html>", encoding="utf-8")
+        days.to_csv(page.with_suffix(".csv"), index=False)
+    except OSError as error:
+        raise AnalysisError(f"{page} cannot be written: {error}") from error
+    return page
+
+
+def _html(table: UsageTable) -> str:
+    import pandas as pd
+
+    places = [name for name in table.columns if name == "period" or name not in _SHOWN][: len(table.columns)]
+    first = places[: places.index("odd")] if "odd" in places else places
+    shown: Any = pd.DataFrame(table[[*first, *_SHOWN]])
+    if "period" in shown:
+        shown["period"] = shown["period"].dt.strftime("%Y-%m-%d")
+    return f"<div class=wide>{shown.to_html(index=False, border=0, na_rep='')}</div>"
+
+
+def _svg(axes: Any) -> str:
+    file = StringIO()
+    axes.figure.savefig(file, format="svg")
+    text = file.getvalue()
+    return f"<figure>{text[text.index('<svg') :]}</figure>"

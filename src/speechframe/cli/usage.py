@@ -1,0 +1,74 @@
+"""``speechframe usage``, ``reconcile`` and ``report``: what was spent, and whether the bill agrees."""
+
+import argparse
+import sys
+from typing import Any
+
+from speechframe.cli import exits
+
+_GROUPS = "run, operation, model, locale, voice, user, host, status, lane, service, key or tag:NAME"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the three commands."""
+    command, add = parser.prog.rpartition(" ")[2], parser.add_argument
+    if command == "usage":
+        add("source", nargs="*", metavar="PATH", help="run folders or ledgers (default: that of all runs)")
+        add("--group-by", action="append", default=[], metavar="NAME", help=f"{_GROUPS}; repeatable")
+        add("--every", default="1d", metavar="STEP", help="1h, 1d, 1w, 1mo, 1y or all (default: %(default)s)")
+        add("--csv", action="store_true", help="print every column as CSV")
+        add("--check", metavar="FILE", help="check a file of budgets: exit code 8 at an alert, 4 over")
+    elif command == "reconcile":
+        add("reported", metavar="REPORTED", help="credits, or a CSV with date, credits, perhaps operation")
+        add("--fingerprint", help="of the one key that the report is of")
+    else:
+        add("path", metavar="FILE.html", help="the page; a CSV of its days is written beside it")
+    if command != "usage":
+        add("--source", action="append", metavar="PATH", help="run folders or ledgers; repeatable")
+        add("--by", default="team", metavar="TAG", help="the tag that tells teams (default: %(default)s)")
+    needed = command == "reconcile"
+    add("--start", required=needed, metavar="DATE", help="first day or time of the window")
+    add("--end", required=needed, metavar="DATE", help="day or time after the window")
+    add("--tz", default="UTC", metavar="ZONE", help="time zone, such as Europe/Berlin (default: %(default)s)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print what was asked for."""
+    source, window = options.source or None, {"start": options.start, "end": options.end, "tz": options.tz}
+    if options.command == "report":
+        from speechframe.analysis.report import report
+
+        print(report(options.path, source, by=options.by, **window))
+        return exits.OK
+    if options.command == "reconcile":
+        from speechframe.analysis.reconcile import reconcile
+
+        print(
+            reconcile(
+                _number(options.reported), source=source, key=options.fingerprint, by=options.by, **window
+            )
+        )
+        return exits.OK
+    from speechframe.analysis.usage import check_budgets, usage
+
+    if options.check is not None:
+        lines, code = check_budgets(options.check, source)
+        print("\n".join(lines))
+        return code
+    every = None if options.every == "all" else options.every
+    table = usage(source, options.group_by, every=every, **window)
+    if options.csv:
+        table.to_csv(sys.stdout, index=False)
+        print(table.covers, file=sys.stderr)
+    else:
+        # A terminal is narrower than all columns: those that hold nothing are left out.
+        shown = table.loc[:, [name for name in table if name == "credits" or table[name].astype(bool).any()]]
+        print(f"{shown.to_string(index=False, na_rep='')}\n{table.covers}")
+    return exits.OK
+
+
+def _number(words: str) -> Any:
+    try:
+        return float(words.replace("_", ""))
+    except ValueError:
+        return words
