@@ -29,7 +29,7 @@ def key(quota_millis=10_000, name=b"k"):
 
 
 def reserved(connection, who, millis, mark=None, owner="me"):
-    reservation = quota.make_reservation(owner, who, mark)
+    reservation = quota.make_reservation(owner, who, mark, "generate")
     repeat = transaction(connection, lambda c: quota.reserve(c, reservation, millis))
     return reservation, repeat
 
@@ -273,7 +273,7 @@ class Ledger(RuleBasedStateMachine):
                       if hash_ == api_key.key_hash and (hash_, idem) not in self.marks)  # fmt: skip
         rest = millis - self.paid(*pair)
         fits = free or rest == 0 or self.billed[api_key.key_hash] + holding + rest <= QUOTA
-        reservation = quota.make_reservation(owner, api_key, full_mark)
+        reservation = quota.make_reservation(owner, api_key, full_mark, "generate")
         try:
             transaction(self.connection, lambda c: quota.reserve(c, reservation, millis))
         except QuotaExhausted:

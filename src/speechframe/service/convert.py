@@ -183,6 +183,7 @@ async def _answer(
         billing.convert_millicredits(source.audio_seconds),
         f"the clip has {source.audio_seconds:,.3f} seconds at "
         f"{billing.to_credits(billing.PRICES['convert'].millicredits):g} characters each",
+        "convert",
     )
     clip = state.shelf.new_clip(call.request.format.lower())
     with contextlib.ExitStack() as stack:

@@ -57,6 +57,14 @@ CREATE TABLE shelf (
 CREATE INDEX shelf_by_age ON shelf (made_at);
 """
 
+BOOKS = """
+CREATE TABLE IF NOT EXISTS billed (
+    key_hash BLOB NOT NULL, day TEXT NOT NULL, operation TEXT NOT NULL, millis INTEGER NOT NULL,
+    PRIMARY KEY (key_hash, day, operation)
+) WITHOUT ROWID
+"""
+"""What a bill would list: thousandths of a credit by key, day (UTC, of the settlement) and operation."""
+
 
 def connect(path: Path) -> sqlite3.Connection:
     """Open the file, making it or refusing it.
@@ -114,6 +122,7 @@ def _layout(connection: sqlite3.Connection) -> int:
         for statement in SCHEMA.split(";"):
             connection.execute(statement)
         connection.execute(f"PRAGMA user_version = {LAYOUT}")
+    connection.execute(BOOKS)
     return layout
 
 

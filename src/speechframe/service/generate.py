@@ -79,6 +79,7 @@ def _call(request: web.Request, state: State, key: Key, fields: dict[str, object
         mark_of(request, "generate", content, take=take),
         billing.generate_millicredits(wanted.text),
         f"the text has {characters:,} billed characters",
+        "generate",
     )
     return Call(wanted, casting, take, bill, tuple(words for words in warnings if words))
 

@@ -39,12 +39,15 @@ class Bill:
         Thousandths of a character.
     words
         What costs that, for a refusal: ``the text has 12 billed characters``.
+    operation
+        What the books call it, as :data:`speechframe.spec.billing.PRICES` does.
     """
 
     key: Key
     mark: Mark | None
     millis: int
     words: str
+    operation: str
 
 
 def take_of(request: web.Request) -> int:
@@ -184,7 +187,7 @@ async def reserved(state: State, bill: Bill, clip: Clip | None = None) -> AsyncI
     Refusal
         402 when the quota does not cover it.
     """
-    reservation = quota.make_reservation(state.owner.name, bill.key, bill.mark)
+    reservation = quota.make_reservation(state.owner.name, bill.key, bill.mark, bill.operation)
 
     def reserve(connection: sqlite3.Connection) -> None:
         try:

@@ -69,17 +69,20 @@ class Reservation:
         Who pays.
     mark
         The request's idempotency key and body, if it has one.
+    operation
+        What the books call it.
     """
 
     id: str
     owner: str
     key: Key
     mark: Mark | None
+    operation: str
 
 
-def make_reservation(owner: str, key: Key, mark: Mark | None) -> Reservation:
+def make_reservation(owner: str, key: Key, mark: Mark | None, operation: str) -> Reservation:
     """Name a reservation before it is made, so that it can be given back without knowing whether it was."""
-    return Reservation(secrets.token_hex(16), owner, key, mark)
+    return Reservation(secrets.token_hex(16), owner, key, mark, operation)
 
 
 def cycle_of(moment: float) -> str:
@@ -177,7 +180,7 @@ def settle(connection: sqlite3.Connection, reservation: Reservation, millis: int
             (key.key_hash, mark.key_hash),
         )
     connection.execute("DELETE FROM reservations WHERE id = ?", (reservation.id,))
-    _bill(connection, key, cycle, millis)
+    _bill(connection, reservation, cycle, millis)
     return balance(connection, key, cycle)
 
 
@@ -203,14 +206,21 @@ def settle_part(connection: sqlite3.Connection, reservation: Reservation, millis
             "UPDATE reservations SET millis = MAX(0, millis - ?) WHERE key_hash = ? AND idempotency = ?",
             (millis, key.key_hash, mark.key_hash),
         )
-    _bill(connection, key, row[0], millis)
+    _bill(connection, reservation, row[0], millis)
 
 
-def _bill(connection: sqlite3.Connection, key: Key, cycle: str, millis: int) -> None:
+def _bill(connection: sqlite3.Connection, reservation: Reservation, cycle: str, millis: int) -> None:
+    key_hash = reservation.key.key_hash
     connection.execute(
         "INSERT INTO usage VALUES (?, ?, ?) ON CONFLICT (key_hash, cycle) "
         "DO UPDATE SET used_millis = used_millis + excluded.used_millis",
-        (key.key_hash, cycle, millis),
+        (key_hash, cycle, millis),
+    )
+    day = dt.datetime.fromtimestamp(now(), dt.UTC).strftime("%Y-%m-%d")
+    connection.execute(
+        "INSERT INTO billed VALUES (?, ?, ?, ?) ON CONFLICT (key_hash, day, operation) "
+        "DO UPDATE SET millis = millis + excluded.millis",
+        (key_hash, day, reservation.operation, millis),
     )
 
 

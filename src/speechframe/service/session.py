@@ -320,7 +320,7 @@ class Session:
         """Return a chunk spoken, and paid for unless there is nothing to be heard of it."""
         millis = billing.generate_millicredits(action.text)
         words = f"the text has {billing.billed_characters(action.text):,} billed characters"
-        bill = Bill(self._key, None, millis, words)
+        bill = Bill(self._key, None, millis, words, "stream")
         async with self._gate, reserved(self._state, bill) as reservation:
             part = await speak(
                 self._state,

@@ -148,6 +148,7 @@ def _call(request: web.Request, state: State, key: Key, fields: dict[str, object
         mark_of(request, "stream", json.dumps(content, sort_keys=True).encode(), take=take),
         billing.generate_millicredits(wanted.text),
         f"the text has {billing.billed_characters(wanted.text):,} billed characters",
+        "stream",
     )
     manner = utterance(wanted, casting, model, take=take)
     reader = state.readers.of(request.protocol)

@@ -117,6 +117,7 @@ def _call(request: web.Request, state: State, key: Key, fields: dict[str, object
         mark_of(request, "translate", content),
         billing.translate_millicredits(wanted.texts),
         f"the texts have {characters:,} characters",
+        "translate",
     )
     warnings = (unknown_warning(result.unknown),)
     return Call(wanted, target, bill, tuple(words for words in warnings if words))

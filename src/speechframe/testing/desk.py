@@ -290,7 +290,8 @@ class Desk:
         """Bill the call; False when it was refused instead."""
         wanted, quota = call.wanted, self._knobs.quota
         try:
-            new = self._bank.pay(call.account, wanted.characters_of, quota=quota, mark=call.mark)
+            billed = {tag: round(n * self._knobs.billed_times) for tag, n in wanted.characters_of.items()}
+            new = self._bank.pay(call.account, billed, quota=quota, mark=call.mark)
         except QuotaUsedUpError:
             left = call.account.remaining(quota)
             words = f"the text has {wanted.characters} billed characters, and {left} are left"
@@ -332,7 +333,7 @@ class Desk:
         """Return the answer to a call that was billed."""
         wanted, fault, knobs = call.wanted, call.step.fault, self._knobs
         if isinstance(wanted, WantedTranslation):
-            return spoken.translated(wanted, fault, knobs.odd, trace=call.trace)
+            return spoken.translated(wanted, fault, knobs.odd, knobs.billed_times, trace=call.trace)
         if wanted.is_stream:
             return spoken.streamed(wanted, fault, audio_bytes=knobs.audio_bytes, trace=call.trace)
         answer = spoken.generated(

@@ -67,6 +67,7 @@ class Knobs(BaseModel):
     publish_cap: bool = False
     limits_page: bool = True
     idempotent: bool = True
+    billed_times: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
     takes: bool = True
     hang_s: Seconds = 3600.0
     slow_s: Seconds = 1.0

@@ -95,6 +95,8 @@ class FaultyService(Running):
         Whether there is a page of limits at all.
     idempotent
         Whether ``Idempotency-Key`` is honoured.
+    billed_times
+        How many times its price each call is billed, and said to be.
     takes
         Whether ``X-Take`` is honoured.
     hang_s
@@ -148,6 +150,7 @@ class FaultyService(Running):
         publish_cap: bool = False,
         limits_page: bool = True,
         idempotent: bool = True,
+        billed_times: float = 1.0,
         takes: bool = True,
         hang_s: float = 3600.0,
         slow_s: float = 1.0,
@@ -163,8 +166,8 @@ class FaultyService(Running):
             "burst": burst, "quota": quota, "faults": faults, "scripts": scripts,
             "retry_after": retry_after, "retry_after_s": retry_after_s, "audio_bytes": audio_bytes,
             "regions": regions, "down_regions": down_regions, "publish_cap": publish_cap,
-            "limits_page": limits_page, "idempotent": idempotent, "takes": takes, "hang_s": hang_s,
-            "slow_s": slow_s, **unknown,
+            "limits_page": limits_page, "idempotent": idempotent, "billed_times": billed_times,
+            "takes": takes, "hang_s": hang_s, "slow_s": slow_s, **unknown,
         })  # fmt: skip
         self._given_data = data
         self._temporary: tempfile.TemporaryDirectory[str] | None = None

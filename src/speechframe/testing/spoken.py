@@ -87,7 +87,12 @@ def streamed(wanted: Wanted, fault: Fault | None, *, audio_bytes: int | None, tr
 
 
 def translated(
-    wanted: WantedTranslation, fault: Fault | None, odd: Mapping[str, Mapping[str, str]], *, trace: str
+    wanted: WantedTranslation,
+    fault: Fault | None,
+    odd: Mapping[str, Mapping[str, str]],
+    billed_times: float,
+    *,
+    trace: str,
 ) -> bytes:
     """Return the answer to a translation call: words turned round, numbers and tokens as they are.
 
@@ -99,9 +104,12 @@ def translated(
         What is wrong with the answer; None for a good one.
     odd
         Text to what is odd about its entry, or to a whole body: see :func:`made_odd`.
+    billed_times
+        How many times its price a call is billed.
     trace
         The service's id of the answer.
     """
+    used = float(sum(round(n * billed_times) for n in wanted.characters_of.values()))
     entries = []
     for text in () if fault in _WITHOUT_AUDIO - {Fault.BROKEN_JSON} else wanted.texts:
         said = _WORD.sub(lambda word: word[0][::-1], text)
@@ -110,7 +118,7 @@ def translated(
         if whole is not None:
             return whole
         entries.append(_odd_object(fields, odd.get(text, {})))
-    metadata = json.dumps({"target_language": wanted.target, "credits_used": float(wanted.characters)})
+    metadata = json.dumps({"target_language": wanted.target, "credits_used": used})
     end = "]" if fault is Fault.BROKEN_JSON else "}"
     body = f'{{"translations":[{",".join(entries)}],"metadata":{metadata}{end}'
     return answers.http(200, [body.encode()], trace=trace)
