@@ -43,8 +43,8 @@ spf.change_voice([clip], voice="en-US-miles", run_dir=f"{folder}/changed", **com
 
 
 @contextlib.contextmanager
-def cutting(port, draw, share):
-    """Stand before a service and cut some connections off in the middle of an answer; yield the port."""
+def cutting(port, draw):
+    """Stand before a service and cut each connection off somewhere in its answers; yield the port."""
 
     async def pass_on(reader, writer, most):
         with contextlib.suppress(OSError):
@@ -57,7 +57,7 @@ def cutting(port, draw, share):
 
     async def connected(reader, writer):
         there = await asyncio.open_connection("127.0.0.1", port)
-        most = draw.randrange(2000) if draw.random() < share else None
+        most = round(draw.expovariate(1 / 150_000))
         back = asyncio.create_task(pass_on(there[0], writer, most))
         await asyncio.gather(pass_on(reader, there[1], None), back)
 
@@ -121,7 +121,7 @@ def soak(tmp_path, monkeypatch, count, seed, kill_after_s):
     keys = [f"{key}:1000000:4" for key in KEYS]
     with (
         spf.local_service(keys=keys, data=data, workers=1) as service,
-        cutting(int(service.url.rpartition(":")[2]), draw, 0.1) as port,
+        cutting(int(service.url.rpartition(":")[2]), draw) as port,
     ):
 
         def start(key):

@@ -1,10 +1,12 @@
 """One page about what was spent, by whom and on what, and until when the quota lasts."""
 
+import warnings
 from html import escape
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from speechframe.analysis._libraries import needed
 from speechframe.analysis.forecast import forecast, plot_burn_down
 from speechframe.analysis.usage import UsageTable, check_budgets, plot_usage, usage
 from speechframe.errors import AnalysisError
@@ -16,7 +18,7 @@ _STYLE = """
 :root { color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif; }
 body { margin: 2rem auto; max-width: 72rem; padding: 0 1rem; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; margin: .5rem 0 1.5rem; }
-th, td { padding: .25rem .75rem; text-align: right; border-bottom: 1px solid #8886; white-space: nowrap; }
+th, td { padding: .2rem .6rem; text-align: right; border-bottom: 1px solid #8886; white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; } svg { max-width: 100%; height: auto; background: #fff; }
 .dim { opacity: .7; }
 """
@@ -86,16 +88,20 @@ def report(
 def _html(table: UsageTable) -> str:
     import pandas as pd
 
-    places = [name for name in table.columns if name == "period" or name not in _SHOWN][: len(table.columns)]
-    first = places[: places.index("odd")] if "odd" in places else places
-    shown: Any = pd.DataFrame(table[[*first, *_SHOWN]])
+    # Columns that hold nothing are left out.
+    groups = [*table.columns[: table.columns.get_loc("attempts")]]
+    shown: Any = pd.DataFrame(table[[*groups, *_SHOWN]])
+    shown = shown[[name for name in shown if name in {*groups, "credits"} or shown[name].astype(bool).any()]]
     if "period" in shown:
         shown["period"] = shown["period"].dt.strftime("%Y-%m-%d")
     return f"<div class=wide>{shown.to_html(index=False, border=0, na_rep='')}</div>"
 
 
 def _svg(axes: Any) -> str:
-    file = StringIO()
-    axes.figure.savefig(file, format="svg")
+    file, style = StringIO(), needed("matplotlib").rc_context
+    with warnings.catch_warnings(), style({"svg.fonttype": "none"}):
+        # Texts stay texts, so that the browser has the letters that the font of the plot has not.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        axes.figure.savefig(file, format="svg")
     text = file.getvalue()
     return f"<figure>{text[text.index('<svg') :]}</figure>"

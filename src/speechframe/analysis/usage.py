@@ -393,5 +393,5 @@ def plot_usage(result: UsageTable, ax: "Axes | None" = None) -> "Axes":
     made.set_title(result.covers.partition(";")[0], fontsize="small", loc="left")
     made.tick_params(axis="x", rotation=45)
     if days:
-        made.legend(frameon=False, fontsize="small")
+        made.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
     return made
