@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import benchmarks
-from benchmarks import changing, cost, memory, pace, reading, streaming, translating
+from benchmarks import changing, cost, memory, pace, reading, spending, streaming, translating
 from benchmarks.lab import BrokenRowError, Lab
 from benchmarks.report import HEADER, Figure, machine, remarks, table_line
 
@@ -20,6 +20,7 @@ ROWS = {
     **changing.ROWS,
     **streaming.ROWS,
     **reading.ROWS,
+    **spending.ROWS,
 }
 ORDER = (
     "U15",
@@ -42,6 +43,7 @@ ORDER = (
     "S4",
     "S5",
     "L1",
+    "Q1",
 )
 
 

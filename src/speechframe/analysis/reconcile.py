@@ -33,8 +33,9 @@ OURS, FAILED, UNKNOWN = "ours", "billed but failed", "charged_unknown"
 OTHERS, PRICE, UNEXPLAINED = "other users of the key", "billed at another price", "unexplained"
 _ANSWERED = (DONE, SUSPECT, "cached")
 _COLUMNS = (
-    "time", "request_key", "operation", "status", "credits", "credits_basis", "computed", "reported",
-    "balance_after", "latency_ms", "host", "key_fingerprint", "tags",
+    "time", "run_id", "request_key", "attempt", "operation", "voice_id", "locale", "status", "credits",
+    "credits_basis", "computed", "reported", "balance_after", "latency_ms", "error_code", "trace_id", "user",
+    "host", "key_fingerprint", "tags",
 )  # fmt: skip
 _PRICED_ROWS, _PRICED_SHARE, _PRICE_MARGIN, _LEAST_COST = 10, 0.8, 0.02, 10 * CREDIT
 """A price is told by at least so many calls, of which this share agree within the margin; by those that

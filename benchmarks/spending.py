@@ -1,0 +1,88 @@
+"""The row about summing a ledger up (Q1): `usage` beside the same query by hand in DuckDB."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.child import Clock
+from benchmarks.lab import BrokenRowError, Lab
+from benchmarks.report import Figure, at_most
+from speechframe.store.schema import LEDGER
+
+FILES, A_FILE_S = 50, 40_000
+BY_HAND = """
+select date_trunc('day', time), tags['team'], operation, count(*),
+  count(case when status in ('done', 'suspect') then 1 end), count(case when status = 'retried' then 1 end),
+  sum(cast(round(1000 * credits) as bigint)), sum(cast(round(1000 * computed) as bigint)),
+  sum(cast(round(1000 * saved) as bigint)), sum(case when status = 'suspect' then credits else 0 end),
+  sum(case when credits_basis = 'unknown' then credits else 0 end), sum(characters), sum(audio_seconds)
+from read_parquet('{folder}/attempts/*.parquet') group by all
+"""
+
+
+def q1(lab: Lab) -> Iterator[Figure]:
+    rows = lab.size(10_000_000, 1000)
+    with lab.folder() as folder:
+        _make(Path(folder), rows)
+        ours = [lab.child("spending.usage", folder=str(folder)) for _ in range(lab.rounds)]
+        hands = [lab.child("spending.by_hand", folder=str(folder)) for _ in range(lab.rounds)]
+    if any(one.rows != rows for one in (*ours, *hands)):
+        raise BrokenRowError(f"of {rows} attempts others were summed up")
+    what = f"summing up {rows:,} attempts by day, team and operation"
+    ratios = [one.wall_s / other.wall_s for one, other in zip(ours, hands, strict=True)]
+    yield Figure.of("Q1", what, ratios, "x", at_most(5.0), "DuckDB")
+    yield Figure.of(
+        "Q1", "its peak memory over import", [one.over_mb for one in ours], "MB", at_most(500), ""
+    )
+
+
+def usage(clock: Clock, folder: str):
+    from speechframe.analysis.usage import usage as summed
+
+    with clock:
+        found = summed(folder, ["tag:team", "operation"])
+    return {"rows": int(found["attempts"].sum())}
+
+
+def by_hand(clock: Clock, folder: str):
+    import duckdb
+
+    with clock:
+        found = duckdb.sql(BY_HAND.format(folder=folder)).df()
+    return {"rows": int(found.iloc[:, 3].sum())}
+
+
+def _make(folder: Path, rows: int) -> None:
+    """Write a ledger of some teams, voices and runs over 23 days."""
+    (folder / "attempts").mkdir()
+    draw, count = np.random.default_rng(1), rows // FILES
+    start = int(datetime(2026, 11, 1, tzinfo=UTC).timestamp())
+    for number in range(FILES):
+        times = (start + A_FILE_S * number) * 10**6 + np.sort(draw.integers(0, A_FILE_S * 10**6, count))
+        teams = pa.array([f"team {team}" for team in draw.integers(0, 5, count)])
+        tags = pa.MapArray.from_arrays(
+            np.arange(count + 1, dtype=np.int32), pa.array(["team"] * count), teams
+        )
+        few = [f"{kind}" for kind in draw.integers(0, 4, count)]
+        own = {
+            "time": pa.array(times).cast(LEDGER.field("time").type),
+            "request_key": pa.array([f"{key:032x}" for key in draw.integers(0, 2**62, count)]),
+            "status": pa.array(draw.choice(["done", "done", "done", "suspect", "retried"], count)),
+            "credits_basis": pa.array(["computed"] * count),
+            "tags": tags,
+        }
+        for field in LEDGER:
+            if field.name not in own:
+                is_text = pa.types.is_string(field.type)
+                values = pa.array(few) if is_text else pa.array(draw.integers(0, 400, count))
+                is_flag = pa.types.is_boolean(field.type)
+                own[field.name] = pa.nulls(count, field.type) if is_flag else values.cast(field.type)
+        table = pa.table([own[field.name] for field in LEDGER], schema=LEDGER)
+        pq.write_table(table, folder / "attempts" / f"run-{number:06d}.parquet", compression="zstd")
+
+
+ROWS = {"Q1": q1}
