@@ -156,7 +156,8 @@ def usage(
             sums = [_summed(pa.concat_tables(sums), by)]
     found = _summed(pa.concat_tables(sums), by).to_pandas() if sums else _nothing(by)
     table = _table(found, names, prices, has_periods=step is not None)
-    table.covers = f"{shown_window(start, end, tz)}; {ledgers.completeness()}; {ledgers.places}"
+    where = "all runs" if source is None else ledgers.places
+    table.covers = f"{shown_window(start, end, tz)}; {ledgers.completeness()}; {where}"
     return table
 
 
