@@ -3,6 +3,7 @@
 import math
 
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -83,7 +84,7 @@ def test_what_failed_was_wasted_and_was_saved_stands_beside_what_was_spent(tmp_p
             "status": "retried",
             "credits": 0.0,
             "credits_basis": "none",
-            "error_code": "RateLimited",
+            "error_code": "CONCURRENCY_LIMIT",
         },
         {"time": at(4), "status": "failed", "credits": 4.0},
         {"time": at(5), "status": "charged_unknown", "credits_basis": "unknown", "credits": 5.0},
@@ -169,3 +170,29 @@ def test_what_cannot_be_asked_and_damaged_files_are_named(tmp_path):
     file.write_bytes(file.read_bytes()[:-50])
     with pytest.raises(spf.StoreError, match=r"cut-000001.parquet.*restore it"):
         spf.usage(folder)
+
+
+@pytest.mark.parametrize(
+    ("zone", "start", "hours"),
+    [
+        ("Europe/Berlin", "2026-10-24T22:00", 25),
+        ("Africa/Cairo", "2026-04-23T22:00", 23),
+        ("America/Santiago", "2026-09-06T04:00", 23),
+    ],
+)
+def test_hours_and_days_of_a_time_change_are_counted_once(zone, start, hours, tmp_path):
+    times = pd.date_range(start, periods=hours, freq="h", tz="UTC")
+    folder = make_ledger(tmp_path, [{"time": time, "credits": 1.0} for time in times])
+    assert spf.usage(folder, every="1h", tz=zone)["credits"].tolist() == [1.0] * hours
+    assert spf.usage(folder, every="1d", tz=zone)["credits"].tolist() == [hours]
+
+
+def test_huge_amounts_older_files_and_mistyped_tags(tmp_path):
+    rows = [{"time": at(0), "credits": 1e300}, {"time": at(1), "tags": [("team", "ads")]}]
+    folder = make_ledger(tmp_path, rows)
+    file = next(folder.glob("attempts/*"))
+    pq.write_table(pq.read_table(file).drop_columns(["saved", "reported"]), file)
+    (found,) = spf.usage([folder, folder], every=None).to_dict("records")
+    assert (found["credits"], found["odd"], found["attempts"], found["saved"]) == (10, 1, 2, 0)
+    with pytest.raises(spf.AnalysisError, match="did you mean 'tag:team'"):
+        spf.usage(folder, "tag:teem")

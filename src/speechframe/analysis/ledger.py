@@ -163,5 +163,10 @@ def open_ledgers(source: Any = None) -> Ledgers:
                 f"{folder.path} holds neither a run nor a ledger: give the folder of a run, or a ledger "
                 "folder (SPEECHFRAME_LEDGER)"
             )
-        found.add(folder)
+        if str(folder.path) not in {str(known.path) for known in found.folders}:
+            found.add(folder)
+    if len({folder.exists(RUN_FILE) for folder in found.folders}) > 1:
+        raise StoreError(
+            "runs and ledgers were given together, and a ledger has the attempts of runs: give one kind"
+        )
     return found

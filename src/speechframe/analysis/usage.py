@@ -25,7 +25,8 @@ from speechframe.settings import read
 from speechframe.settings.budgets import read_budgets
 from speechframe.settings.prices import Prices, prices_in_force
 from speechframe.settings.rules import spending_rules
-from speechframe.spec.billing import CREDIT, to_credits
+from speechframe.spec.billing import CREDIT, MOST_CREDITS, to_credits
+from speechframe.spec.codes import HttpErrorCode
 from speechframe.store.budgets import COLUMNS as BUDGET_COLUMNS
 from speechframe.store.budgets import spent_in
 
@@ -69,7 +70,10 @@ _COLUMNS = (
 _NO_TAKE = pa.scalar(0, pa.int32())
 _QUARTER_US = 15 * 60 * 1_000_000
 _ROWS_AT_ONCE, _SUMS_KEPT = 64_000, 50
-_REFUSED = ("RateLimited", "Unavailable", "429", "503")
+_REFUSED = tuple(
+    [code.value for code in HttpErrorCode if code.status in {429, 503}] + ["RateLimited", "Unavailable"]
+)
+"""Codes of the service for refusals because of a limit, and the errors of answers without a code."""
 _UNITS = {"h": "hour", "d": "day", "w": "week", "mo": "month", "y": "year"}
 
 
@@ -141,7 +145,7 @@ def usage(
     --------
     >>> usage(group_by="tag:team", every="1mo", tz="Europe/Berlin")  # doctest: +SKIP
     """
-    names = [group_by] if isinstance(group_by, str) else [*group_by]
+    names = [group_by] if isinstance(group_by, str) else [*dict.fromkeys(group_by)]
     step = _step(every)
     first, last = window(start, end, tz)
     ledgers = open_ledgers(source)
@@ -157,6 +161,9 @@ def usage(
     found = _summed(pa.concat_tables(sums), by).to_pandas() if sums else _nothing(by)
     table = _table(found, names, prices, has_periods=step is not None)
     where = "all runs" if source is None else ledgers.places
+    for name in names:
+        if name.startswith(TAG) and len(table) and (table[name] == NONE).all():
+            _check_tag(name, ledgers)
     table.covers = f"{shown_window(start, end, tz)}; {ledgers.completeness()}; {where}"
     return table
 
@@ -192,6 +199,12 @@ def _column_of(name: str, ledgers: Ledgers) -> str:
     return GROUPS[name]
 
 
+def _check_tag(name: str, ledgers: Ledgers) -> None:
+    tags = sorted({f"{TAG}{key}" for batch in ledgers.batches(["tags"]) for key in _tag_names(batch)})
+    if name not in tags and (meant := nearest(name, tags)):
+        raise AnalysisError(f"no call has {name!r}; {meant}there are {', '.join(tags)}")
+
+
 def _tag_names(batch: Any) -> list[str]:
     names: list[str] = batch.column("tags").keys.unique().to_pylist()
     return names
@@ -201,7 +214,7 @@ def _figures(rows: Any, names: Iterable[str], step: tuple[int, str] | None, tz: 
     """Return the amounts of each attempt, beside what they are summed by."""
     get = rows.column
     day, period = _local(get("time"), step, tz)
-    is_number: Any = pc.is_finite(pc.fill_null(get("credits"), pa.scalar(np.nan)))
+    is_number = _is_amount(get("credits"))
     figures: dict[str, Any] = {
         "period": period,
         "day": day,
@@ -224,15 +237,32 @@ def _local(times: Any, step: tuple[int, str] | None, tz: str) -> tuple[Any, Any]
     quarters: Any = pc.divide(pc.cast(times, pa.int64()), pa.scalar(_QUARTER_US))
     quarters = quarters.combine_chunks().dictionary_encode()
     moments = pc.multiply(quarters.dictionary, pa.scalar(_QUARTER_US))
-    local: Any = moments.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us", tz))
+    zoned: Any = moments.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us", tz))
+    naive: Any = pc.local_timestamp(zoned)
+
     floor: Any = pc.floor_temporal
-    periods = floor(local, *step) if step else pa.nulls(len(local), local.type)
-    return floor(local, 1, "day").take(quarters.indices), periods.take(quarters.indices)
+
+    def floored(count: int, unit: str) -> Any:
+        start = floor(naive, count, unit)
+        if unit == "hour":  # hours are told apart where the clock is put back
+            passed = pc.subtract(naive, start)
+            return pc.subtract(zoned.cast(pa.timestamp("us", "UTC")), passed).cast(zoned.type)
+        # A day may begin at one o'clock, where midnight is left out.
+        return pc.assume_timezone(start, tz, ambiguous="earliest", nonexistent="latest")
+
+    periods = floored(*step) if step else pa.nulls(len(zoned), zoned.type)
+    return floored(1, "day").take(quarters.indices), periods.take(quarters.indices)
+
+
+def _is_amount(amounts: Any) -> Any:
+    """Return which values are numbers whose thousandths fit into 64 bits."""
+    bound: Any = pc.less(pc.abs(amounts), pa.scalar(float(MOST_CREDITS)))
+    return pc.fill_null(bound, pa.scalar(False))
 
 
 def _millis(amounts: Any) -> Any:
     """Return thousandths of what is a number, and 0 for what is none."""
-    finite: Any = pc.if_else(pc.fill_null(pc.is_finite(amounts), pa.scalar(False)), amounts, pa.scalar(0.0))
+    finite: Any = pc.if_else(_is_amount(amounts), amounts, pa.scalar(0.0))
     return pc.cast(pc.round(pc.multiply(finite, pa.scalar(float(CREDIT)))), pa.int64())
 
 

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from speechframe.errors import StoreError
 from speechframe.store.folder import Folder, this_process
+from speechframe.store.schema import LEDGER
 
 ATTEMPTS, OPEN = "attempts", "open"
 _ROWS_AT_ONCE, _NEWEST = 65_536, 8
@@ -58,13 +59,24 @@ def scan(
             with pq.ParquetFile(folder.source(f"{ATTEMPTS}/{name}")) as file:
                 times = [file.metadata.row_group(n).column(0).statistics for n in range(file.num_row_groups)]
                 groups = [n for n, known in enumerate(times) if _may_have(known, start, end)]
-                for batch in file.iter_batches(_ROWS_AT_ONCE, groups, [*{"time", *columns}]):
-                    yield batch.filter(wanted).select(list(columns))
+                known = {*file.schema_arrow.names}
+                there = [name for name in dict.fromkeys(("time", *columns)) if name in known]
+                for batch in file.iter_batches(_ROWS_AT_ONCE, groups, there):
+                    yield _with_all(batch.filter(wanted), columns)
         except (OSError, LookupError, pa.ArrowException) as error:
             raise StoreError(
                 f"{folder.path}/{ATTEMPTS}/{name} of the ledger cannot be read ({error}): restore it from a "
                 "copy (the run's own folder has the same), or move it away to count without it"
             ) from error
+
+
+def _with_all(batch: Any, columns: Sequence[str]) -> pa.RecordBatch:
+    """Return these columns; of those that were added after a file was written, nulls."""
+    arrays = [
+        batch.column(name) if name in batch.schema.names else pa.nulls(len(batch), LEDGER.field(name).type)
+        for name in columns
+    ]
+    return pa.RecordBatch.from_arrays(arrays, list(columns))
 
 
 def _may_have(times: Any, start: datetime | None, end: datetime | None) -> bool:
