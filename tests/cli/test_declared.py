@@ -188,7 +188,7 @@ def test_the_verbs_are_found_without_importing_them():
     assert [verb_of(name)[0].__name__ for name in VERBS] == list(VERBS)
     names = list(commands())
     assert names[:4] == ["demo", "serve", "voices", "say"]
-    others = ["resume", "runs", "cache", "listening-test", "spec", "doctor"]
+    others = ["resume", "runs", "usage", "reconcile", "report", "cache", "listening-test", "spec", "doctor"]
     assert {declared.command_name(name) for name in VERBS} == {*names[4 : -len(others)]}
     assert names[-len(others) :] == others
 
