@@ -152,9 +152,9 @@ def test_every_parameter_of_a_verb_and_every_run_option_is_offered(verb):
     names = [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
     assert len(names) >= PARAMETERS[verb]
     assert {docstrings.option_name(name) for name in names if name != "targets"} <= offered
-    run = set(typing.get_type_hints(speechframe.RunOptions)) - {"wait", "service", "tags"}
+    run = set(typing.get_type_hints(speechframe.RunOptions)) - {"wait", "service", "tags", "on_alert"}
     assert {docstrings.option_name(name) for name in run} | {"--tag", "--no-progress", "--json"} <= offered
-    assert not {"--wait", "--service", "--api-keys", "--table", "--tags"} & offered
+    assert not {"--wait", "--service", "--on-alert", "--api-keys", "--table", "--tags"} & offered
     assert COLUMNS[verb] <= offered
     assert (
         not {"--text-col", "--targets", "--target-col", "--glossary-col", "--model-col", "--run-dir-col"}

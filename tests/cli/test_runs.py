@@ -164,6 +164,7 @@ def test_resume_names_the_service_that_was_chosen(here, service, table, monkeypa
         ("max_credits_per_run = 15\n", None, ""),
         ("max_credits_per_run = 20\n", "15", ""),
         ("max_credits_per_run = 26\n", "15", " --max-credits 26"),
+        ('budgets = "other.toml"\n', "15", ""),
         ("max_credits_per_month = 15\n", None, ""),
         ("max_credits_per_month = 15\n", "20", ""),
         ("max_credits_per_month = 15\n", "100", ""),
@@ -174,6 +175,7 @@ def test_a_higher_budget_is_advised_only_where_it_helps(
 ):
     monkeypatch.setenv("SPEECHFRAME_LEDGER", str(tmp_path / "ledger"))
     (tmp_path / "speechframe.toml").write_text(rules)
+    (tmp_path / "other.toml").write_text('[[budget]]\nname = "all"\nmax_credits = 20\n')
     own = [] if budget is None else ["--max-credits", budget]
     said = here("generate", table, "--text", "line", "--voice", "nora", "--run-dir", "run", *own)
     assert said.code == exits.STOPPED

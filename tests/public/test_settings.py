@@ -248,8 +248,10 @@ def test_an_argument_beats_configure_beats_the_file_for_limits_too(tmp_path):
 def test_a_profile_may_have_limits_of_its_own(tmp_path):
     (tmp_path / "speechframe.toml").write_text(
         "max_credits_per_run = 500\n[profiles.team]\nmax_credits_per_run = 50\nmax_credits_per_month = 60\n"
+        'require_tags = ["team"]\n'
     )
     rules = spending_rules(Settings(profile="team"))
+    assert rules.require_tags == ("team",)
     assert (rules.max_credits_per_run, rules.max_credits_per_month) == (50, 60)
     assert rules.run_rule_from == f"{tmp_path / 'speechframe.toml'}, [profiles.team]"
     # The name of a service that is handed in need not stand in the file.

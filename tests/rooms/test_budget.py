@@ -1,17 +1,21 @@
 """Budgets of a run and of a month."""
 
+import asyncio
 import datetime as dt
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tempfile
+import time
+from contextlib import closing
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.rooms.scripted import begun, make
+from tests.rooms.scripted import Scripted, begun, make
 
 import speechframe as spf
 from speechframe.batch.backend import Request
@@ -151,6 +155,69 @@ def test_a_budget_that_is_new_counts_what_the_ledger_has_already(tmp_path, monke
     assert make(tmp_path / "after", list("efgh"), tags={"team": "ads"}).stats["done"] == 2
 
 
+def test_a_budget_that_is_changed_counts_anew_what_it_counts_now(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "budgets.toml").write_text(BUDGETS)
+    make(tmp_path / "ads", list("abcd"), tags={"team": "ads"})
+    make(tmp_path / "tv", list("efg"), tags={"team": "tv"})
+    (tmp_path / "budgets.toml").write_text(BUDGETS.replace('{team = "ads"}', '{team = "tv"}'))
+    assert make(tmp_path / "more", list("hijklmn"), tags={"team": "tv"}).stats["done"] == 3
+    # On the first day of a month the periods of these begin on one day.
+    changes = ({}, {"period": "day"}, {"cycle_day": 2}, {"account": ("service", "key")})
+    assert len({BudgetRule("b", 1, **change).id for change in changes}) == len(changes)
+
+
+def test_a_run_keeps_its_tags_when_it_goes_on(tmp_path):
+    (tmp_path / "b.toml").write_text(BUDGETS)
+    spf.configure(budgets=tmp_path / "b.toml", require_tags=["team", "who"])
+    table = pd.DataFrame({"text": list("abcdefghi"), "who": "ann"})
+    make(tmp_path / "run", table, tags={"team": "ads", "who": spf.col("who")}, dry_run=True)
+    for more in ({}, {"table": table.assign(who="bob")}):
+        run = spf.resume(tmp_path / "run", backend=Scripted(), progress=False, **more)
+        assert (run.stats["done"], run.stopped_by.limit) == (6, "ads")
+    spf.configure(budgets=None)
+    run = spf.resume(tmp_path / "run", backend=Scripted(), progress=False, tags={"team": "tv"})
+    assert [*map(dict, run.ledger["tags"])] == [
+        *[{"team": "ads", "who": "ann"}] * 6,
+        *[{"team": "tv", "who": "bob"}] * 3,
+    ]
+
+
+def test_with_a_ledger_at_an_address_what_other_machines_spend_counts_from_the_next_part_on(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("SPEECHFRAME_LEDGER", "memory://ledger-of-many")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "here"))
+    (tmp_path / "b.toml").write_text('[[budget]]\nname = "all"\nmax_credits = 4000\n')
+    spf.configure(budgets=tmp_path / "b.toml")
+    count = "select sum(millicredits) from allotted where run = ?"
+
+    def until_others_are_known():
+        # The first part has been cut, or is being so.
+        with closing(sqlite3.connect(tmp_path / "here/speechframe/ledger/budgets.sqlite3")) as file:
+            for _ in range(1000):
+                if file.execute(count, [other[0].run_id]).fetchone() == (1_500_000,):
+                    return
+                time.sleep(0.01)
+
+    class Meanwhile(Scripted):
+        async def send(self, request, attempt):
+            if b"line 2000" in request.body:
+                monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "there"))
+                lines = [f"other {number}" for number in range(1500)]
+                other.append(await asyncio.to_thread(make, tmp_path / "other", lines))
+            elif b"line 2100" in request.body:
+                await asyncio.to_thread(until_others_are_known)
+            return await super().send(request, attempt)
+
+    other = []
+    run = make(tmp_path / "run", [f"line {number}" for number in range(4000)], backend=Meanwhile())
+    # Beyond the limit is what it was allotted when it did not know of the others.
+    assert 2500 - 100 < run.stats["done"] < 2500 + 200
+    assert run.stopped_by.limit == "all"
+    assert make(tmp_path / "more", ["line"]).stats["done"] == 0
+
+
 def test_a_house_that_requires_tags_refuses_a_run_without(tmp_path):
     spf.configure(require_tags=["team", "client"])
     with pytest.raises(spf.SettingsError, match=r"no tag client.*nothing was sent"):
@@ -168,6 +235,9 @@ def test_a_house_that_requires_tags_refuses_a_run_without(tmp_path):
         ("hard = false", "cycle_day = 31", "budget 2: cycle_day=31; allowed: 1 to 28"),
         ("hard = false", 'period = "fortnight"', "allowed: day, week, month, year, total"),
         ('name = "all"', 'name = "ads"', "two budgets 'ads'"),
+        ('name = "all"', 'name = "run"', "name='run'; allowed: a text, but none of run, max_credits"),
+        ("max_credits = 6", "max_credits = inf", "budget 1: max_credits=inf; allowed: a number of credits"),
+        ('"ads"}', '["ads"]}', r"match=.*allowed: tags and their values"),
         ('"ads"\nmatch', "ads\nmatch", "cannot be read"),
     ],
 )

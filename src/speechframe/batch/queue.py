@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 from enum import Enum
-from hashlib import blake2b
 from types import MappingProxyType
 from typing import Any
 
@@ -74,10 +73,6 @@ def verdict_of(error: SpeechframeError) -> Verdict:
     return next(verdict for kind, verdict in VERDICTS if isinstance(error, kind))
 
 
-SHARE = 20
-"""A run takes one part in so many of what is left of a budget at a time, instead of each call's price."""
-
-
 @dataclass(frozen=True, slots=True)
 class Alert:
     """A budget of which a share is spent or set aside: ``max_credits``, or the name of one over many runs."""
@@ -100,10 +95,7 @@ class Allowance:
 
     def __init__(self, rule: BudgetRule, allotments: Allotments, clock: Callable[[], float]) -> None:
         self.rule, self.allotments, self._clock = rule, allotments, clock
-        # Its name in the file: with the account, of which it shows nothing, where it counts one key.
-        account = "" if rule.account is None else "/".join(rule.account)
-        self.id = f"{rule.name} {blake2b(account.encode(), digest_size=16).hexdigest()}"
-        self.period = rule.start(clock())
+        self.id, self.period = rule.id, rule.start(clock())
         self.reserved = self.free = self._total = 0
         self._reserved_before = 0  # what is reserved in the periods before
 
@@ -119,9 +111,9 @@ class Allowance:
             self.close()
             self.period, self._reserved_before, self._total = period, self.reserved, 0
         if price > self.free:
-            limit = self.rule.millicredits if self.rule.hard else None
+            limit, hard = self.rule.millicredits, self.rule.hard
             amount, self._total = self.allotments.allot(
-                self.id, period, price - self.free, limit=limit, share=SHARE if self.rule.hard else 1
+                self.id, period, price - self.free, limit=limit, hard=hard
             )
             self.free += amount
         return price <= self.free

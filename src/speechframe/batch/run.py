@@ -10,8 +10,6 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, date, datetime
-from datetime import time as clock_time
 from functools import partial
 from os import PathLike
 from typing import Any, TypeVar
@@ -36,16 +34,16 @@ from speechframe.settings.rules import SpendingRules, cache_rules, spending_rule
 from speechframe.slots import shared_folder
 from speechframe.store import parts
 from speechframe.store.budgets import COLUMNS as BUDGET_COLUMNS
-from speechframe.store.budgets import Allotments, spent_in
+from speechframe.store.budgets import Allotments, LedgerSums, spent_in
 from speechframe.store.cache import Cache, open_cache
 from speechframe.store.folder import Folder, read_manifest, storing, user_name
 from speechframe.store.journal import Journal
-from speechframe.store.ledger import Ledger, scan
+from speechframe.store.ledger import Ledger
 from speechframe.store.reader import StoredRun
 from speechframe.store.records import all_attempts
 from speechframe.store.remote import open_folder
 from speechframe.store.schema import BASE_KEY, REQUEST, ROW_ID, StopReason
-from speechframe.tables.columns import Source, problem
+from speechframe.tables.columns import Column, Source, problem
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -107,8 +105,8 @@ async def resume(
 ) -> Run:
     """Go on with a run and return it: what is missing is made, what is there is kept.
 
-    All parameters come from the run's folder, its budget too: after a stop by ``max_credits`` give a higher
-    one (``float("inf")`` for none). Failed rows are tried again.
+    All parameters come from the run's folder, its tags and its budget too: after a stop by ``max_credits``
+    give a higher one (``float("inf")`` for none). Failed rows are tried again.
 
     Parameters
     ----------
@@ -259,12 +257,17 @@ def _opened_run(
     folder = run.folder if isinstance(run, StoredRun) else open_folder(run)
     manifest = read_manifest(folder)
     options = Options.of(**given)
+    kept = {
+        name: kept["constant"] if "constant" in kept else Column(kept["column"])
+        for name, kept in manifest.tags.items()
+    }
     given_dir: Any = folder  # which knows its own filesystem
     options = replace(
         options,
         run_dir=given_dir,
         id=options.id or manifest.table.id_column,
         max_credits=manifest.max_credits if options.max_credits is None else options.max_credits,
+        tags={**kept, **options.tags},
     )
     sources = {name: Source.from_json(name, kept) for name, kept in manifest.table.arguments.items()}
     if backend is None:
@@ -296,18 +299,20 @@ async def _carry_out(
     found = await _in_thread(lambda _: plan(prepared, backend, opened, options, cache, limit, past))
     line = f"{backend.operation} on {backend.service}: {found.estimate.line()}"
     if log is None:
-        if manifest.state == "planned" and options.max_credits is not None:
-            manifest.max_credits = options.max_credits
+        if manifest.state == "planned" and (options.max_credits is not None or options.tags):
+            if options.max_credits is not None:
+                manifest.max_credits = options.max_credits
+            manifest.tags = _kept(options.tags) or manifest.tags
             manifest.write(folder)
         # In a notebook the run itself says it.
         shown = bool(options.progress) and not is_notebook()
         say(f"{line} (dry run: nothing was sent)", shown=shown)
         return Run(folder, estimate=found.estimate, problems=prepared.problems)
-    tags = {name: str(tag) for name, tag in options.tags.items() if not hasattr(tag, "name")}
+    tags = _constant(options.tags)
     budget, learn = await _in_thread(lambda _: _open_budget(rules, limit, prepared, opened, tags))
     stack.push_async_callback(asyncio.to_thread, budget.close)
     manifest.state, manifest.stopped_because, manifest.stopped_words = "running", None, None
-    manifest.max_credits = options.max_credits
+    manifest.max_credits, manifest.tags = options.max_credits, _kept(options.tags)
     await _in_thread(lambda _: manifest.write(folder))
     lanes = Lanes(opened.lanes, max_concurrency=options.max_concurrency, folder=shared_folder())
     stack.callback(lanes.close)
@@ -362,6 +367,17 @@ def _alert(progress: Progress, told: Callable[[Alert], None] | None, alert: Aler
             logger.exception("on_alert failed; the run goes on")
 
 
+def _constant(tags: Mapping[str, Any]) -> dict[str, str]:
+    """Return the tags that all rows have; the others stand with the rows."""
+    return {name: str(tag) for name, tag in tags.items() if not hasattr(tag, "name")}
+
+
+def _kept(tags: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return what run.json says of the tags, for a resume; values that belonged to one table are not kept."""
+    columns = {name: {"column": tag.name} for name, tag in tags.items() if isinstance(tag, Column)}
+    return {name: {"constant": tag} for name, tag in _constant(tags).items()} | columns
+
+
 def _open_ledger(rules: SpendingRules, prepared: Prepared) -> Ledger | None:
     """Return the ledger folder; None, with a note, where it is nobody's choice and cannot be written."""
     found = Ledger(open_folder(rules.ledger), prepared.manifest.run_id)
@@ -393,7 +409,7 @@ def _recover(
         "key_fingerprint": opened.key_fingerprint,
         "user": user_name(),
         "host": socket.gethostname(),
-        "tags": {name: str(tag) for name, tag in options.tags.items() if not hasattr(tag, "name")},
+        "tags": _constant(options.tags),
     }
     recovered = Journal(folder, parts.next_number(folder), header)
     parts.recover(folder, columns, recovered, time.time(), ledger)
@@ -406,7 +422,13 @@ def _recover(
 def _open_budget(
     rules: SpendingRules, limit: int | None, prepared: Prepared, opened: Opened, tags: Mapping[str, str]
 ) -> tuple[Budget, Callable[[], None]]:
-    """Return what the run may spend, and what learns from the ledger how much other machines have spent."""
+    """Return what the run may spend, and what learns from the ledger how much other machines have spent.
+
+    Processes of one machine share a file, and never pass a limit together. What runs have spent that the file
+    knows nothing of is learned from the ledger: here, and where the ledger is at an address at each part,
+    too. So a limit can be passed by what other machines spend between two parts of this run, together with
+    what this run was allotted (:data:`~speechframe.store.budgets.SHARE`).
+    """
     folder, manifest = prepared.folder, prepared.manifest
     over_runs = rules.over_runs(manifest.service, opened.key_fingerprint)
     if limit is None and not over_runs:
@@ -418,26 +440,23 @@ def _open_budget(
     allotments = Allotments(place, manifest.run_id)
     allowances = [Allowance(rule, allotments, time.time) for rule in over_runs]
 
-    def learn(*wanted: Allowance) -> None:
-        for one in wanted:
-            start = None if one.period == date.min else datetime.combine(one.period, clock_time(), UTC)
-            sums: Counter[str] = Counter()
-            for batch in scan(ledger, BUDGET_COLUMNS, start):
-                for (period, run_id), spent in spent_in(one.rule, batch).items():
-                    if period == one.period:
-                        sums[run_id] += spent
-            allotments.learn(one.id, one.period, sums)
+    new = [one for one in allowances if is_remote or not allotments.is_known(one.id, one.period)]
+    sums = LedgerSums(ledger, [one.rule for one in new], time.time())
 
+    def learn() -> None:
+        sums.read()
+        for one in new:
+            allotments.learn(one.id, one.period, sums.of(one.rule, one.period))
+
+    learn()
     for one in allowances:
-        by_period: Counter[date] = Counter()
+        by_period: Counter[Any] = Counter()
         for (period, _), spent in spent_in(one.rule, attempts).items():
             by_period[period] += spent
-        if is_remote or not allotments.is_known(one.id, one.period):
-            learn(one)
         allotments.correct(one.id, by_period)
     total = round(1000 * (pc.sum(attempts.column("credits")).as_py() or 0.0))
     budget = Budget(limit, total, allowances, tags=tags)
-    return budget, (lambda: learn(*allowances)) if is_remote else lambda: None
+    return budget, learn if is_remote else lambda: None
 
 
 def _take_from_cache(found: Plan, cache: Cache, log: Journal, live: Live) -> None:

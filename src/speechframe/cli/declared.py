@@ -27,8 +27,9 @@ VERBS_ROOM = "speechframe.verbs"
 _OPTIONS = "Unpack[RunOptions]"
 """What the function of every verb takes, and no other of its room."""
 
-NOT_OFFERED = frozenset({"wait", "service"})
-"""Run options that make no sense in a shell: a command waits, and has options of its own for the service."""
+NOT_OFFERED = frozenset({"wait", "service", "on_alert"})
+"""Run options that make no sense in a shell: a command waits, has options of its own for the service, and
+shows alerts."""
 
 _SAID_HERE: Mapping[str, str] = MappingProxyType(
     {

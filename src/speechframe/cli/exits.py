@@ -23,7 +23,7 @@ EXIT_CODES: Mapping[int, str] = MappingProxyType(
         ROWS_FAILED: "some rows failed or have no audio (doctor, runs verify: something is not right)",
         USAGE: "wrong usage",
         INVALID: "rows are invalid; nothing was sent, nothing was spent",
-        STOPPED: "stopped by the key's quota, --max-credits or the month's budget; what was made is kept",
+        STOPPED: "stopped by the key's quota, --max-credits or a budget; what was made is kept",
         SERVICE: "the service cannot be used: key, address, settings, not reachable",
         FOLDER: "a run's folder, cache or --out is unusable: no run, in use, another service's, not writable",
         ALERT: "usage --check: a budget is at an alert (4: it is over)",

@@ -170,7 +170,8 @@ def _higher_budget(run: "Run", options: argparse.Namespace) -> str:
     needed = before + run.estimate.credits
     rules = spending_rules(settings.read(profile=options.profile))
     most = rules.max_credits_per_run
-    if rules.max_credits_per_month is not None or (most is not None and needed > most):
+    is_one_of_many = rules.max_credits_per_month is not None or rules.budgets
+    if is_one_of_many or (most is not None and needed > most):
         return ""
     return f" --max-credits {needed:.15g}"
 

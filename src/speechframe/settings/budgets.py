@@ -5,6 +5,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ FILE_NAME = "budgets.toml"
 PERIODS = ("day", "week", "month", "year", "total")
 ALERTS = (0.8, 1.0)
 _LATEST_CYCLE_DAY = 28
+_RESERVED = ("run", "max_credits", "max_credits_per_month")
+"""What errors and alerts call other limits."""
 _NAMES = ("name", "match", "max_credits", "period", "cycle_day", "alerts", "hard")
 
 
@@ -51,13 +54,22 @@ class BudgetRule:
     told_by: str = ""
 
     @property
+    def id(self) -> str:
+        """What its count is kept under: another one where it counts other calls or in other periods.
+
+        It tells nothing of the account.
+        """
+        counts = (*sorted(self.match.items()), self.period, self.cycle_day, self.account)
+        return f"{self.name} {blake2b(repr(counts).encode(), digest_size=16).hexdigest()}"
+
+    @property
     def millicredits(self) -> int:
         """Its limit in thousandths of a credit: never more than was allowed."""
         return math.floor(round(self.max_credits * 1000, 6))
 
     def matches(self, tags: Mapping[str, Any]) -> bool:
         """Return whether a call with these tags counts."""
-        return all(str(tags.get(name)) == value for name, value in self.match.items())
+        return all(name in tags and str(tags[name]) == value for name, value in self.match.items())
 
     def start(self, unix_time: float) -> date:
         """Return the first day of the period that a time is in; the first of all days for the total.
@@ -113,13 +125,19 @@ def _rule(where: str, entry: Any) -> BudgetRule:
             )
     match, cycle_day, alerts = entry.get("match", {}), entry.get("cycle_day", 1), entry.get("alerts", ALERTS)
     checks = {
-        "name": (isinstance(entry.get("name"), str) and entry["name"] != "", "a text"),
-        "max_credits": ("max_credits" in entry, "a number of credits"),
-        "match": (isinstance(match, dict), 'tags and their values, as {team = "ads"}'),
+        "name": (
+            isinstance(entry.get("name"), str) and entry["name"] not in {"", *_RESERVED},
+            f"a text, but none of {', '.join(_RESERVED)}",
+        ),
+        "max_credits": (entry.get("max_credits", math.inf) != math.inf, "a number of credits"),
+        "match": (
+            isinstance(match, dict) and all(isinstance(one, (str, int, float)) for one in match.values()),
+            'tags and their values, as {team = "ads"}',
+        ),
         "period": (entry.get("period", "month") in PERIODS, ", ".join(PERIODS)),
         "cycle_day": (type(cycle_day) is int and 1 <= cycle_day <= _LATEST_CYCLE_DAY, "1 to 28"),
         "alerts": (
-            isinstance(alerts, (list, tuple)) and all(isinstance(n, (int, float)) and n > 0 for n in alerts),
+            isinstance(alerts, (list, tuple)) and all(type(n) in {int, float} and n > 0 for n in alerts),
             "shares such as [0.5, 0.8, 1.0]",
         ),
         "hard": (isinstance(entry.get("hard", True), bool), "true or false"),

@@ -125,17 +125,17 @@ def spending_rules(service: Settings) -> SpendingRules:
     run, run_from = limit("max_credits_per_run")
     month, month_from = limit("max_credits_per_month")
     folder = default_ledger_folder() if ledger is None else typed("ledger", ledger)
-    in_force = read()
     here = Path(BUDGETS_FILE)
-    file = service.budgets or in_force.budgets or (here if here.exists() else None)
+    file = service.budgets or configured("budgets") or from_file.get("budgets") or here
+    tags = service.require_tags or configured("require_tags") or from_file.get("require_tags", ())
     return SpendingRules(
         run,
         run_from,
         month,
         month_from,
         folder,
-        budgets=() if file is None else read_budgets(file),
-        require_tags=service.require_tags or in_force.require_tags,
+        budgets=() if file is here and not here.exists() else read_budgets(typed("budgets", file)),
+        require_tags=typed("require_tags", tags),
     )
 
 

@@ -1,7 +1,8 @@
 """What each run was allotted of budgets over many runs: one small SQLite file, shared by processes."""
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, date, datetime, time
 from pathlib import Path
@@ -13,10 +14,16 @@ import pyarrow.compute as pc
 
 from speechframe.errors import StoreError
 from speechframe.settings.budgets import BudgetRule
+from speechframe.store.folder import Folder
+from speechframe.store.ledger import ATTEMPTS, scan
 
 FILE = "budgets.sqlite3"
 BUSY_S = 10.0
 """Seconds to wait while another process writes; it writes for milliseconds."""
+
+SHARE, SHARE_OF_SOFT = 20, 100
+"""A run takes one part in so many of what is left of a budget at a time, instead of each call's price: the
+file is written some hundred times at most. Of one that is only counted it takes less, of all of it."""
 
 COLUMNS = ("time", "credits", "tags", "run_id", "service", "key_fingerprint")
 """Of the ledger: what tells which budgets an attempt counts in."""
@@ -56,18 +63,18 @@ class Allotments:
             return file.execute(wanted, (budget, str(period))).fetchone() is not None
 
     def allot(
-        self, budget: str, period: date, needed: int, *, limit: int | None, share: int = 1
+        self, budget: str, period: date, needed: int, *, limit: int, hard: bool = True
     ) -> tuple[int, int]:
-        """Allot `needed` of a limit, or one part in `share` of what is left; return how much, and the total.
+        """Allot what is `needed` or somewhat more; return how much, and the total.
 
-        Without a limit whatever is needed is allotted.
+        Nothing where it would pass a limit that is `hard`.
         """
         with self._transaction() as file:
             total = self._total(file, budget, period)
-            left = needed if limit is None else limit - total
-            if needed > left:
+            if hard and needed > limit - total:
                 return 0, total
-            amount = max(needed, left // share) if share > 1 else needed
+            more = (limit - total) // SHARE if hard else max(limit, total) // SHARE_OF_SOFT
+            amount = max(needed, more)
             self._add(file, budget, period, amount)
             return amount, total + amount
 
@@ -112,6 +119,33 @@ class Allotments:
                 "is sent. Make its folder writable and make room, or name another (SPEECHFRAME_LEDGER); a "
                 "damaged file can be moved away: it is counted anew from the ledger."
             ) from error
+
+
+class LedgerSums:
+    """What runs have spent of some budgets by the ledger, from the period of today on.
+
+    A file of the ledger is read once: it never changes.
+    """
+
+    def __init__(self, ledger: Folder, rules: Sequence[BudgetRule], unix_time: float) -> None:
+        self._ledger, self._rules = ledger, rules
+        self._read: set[str] = set()
+        self._spent: list[Counter[tuple[date, str]]] = [Counter() for _ in rules]
+        first = min((rule.start(unix_time) for rule in rules), default=date.max)
+        self._start = None if first == date.min else datetime.combine(first, time(), UTC)
+
+    def read(self) -> None:
+        """Read the files that are new; StoreError where that cannot be done."""
+        files = [name for name in self._ledger.names(ATTEMPTS) if name not in self._read]
+        for batch in scan(self._ledger, COLUMNS, self._start, files=files) if self._rules else ():
+            for rule, sums in zip(self._rules, self._spent, strict=True):
+                sums.update(spent_in(rule, batch))
+        self._read.update(files)
+
+    def of(self, rule: BudgetRule, period: date) -> dict[str, int]:
+        """Return by run what was spent of a budget in a period, in thousandths of a credit."""
+        sums = self._spent[self._rules.index(rule)]
+        return {run: spent for (start, run), spent in sums.items() if start == period}
 
 
 def spent_in(rule: BudgetRule, attempts: Any) -> dict[tuple[date, str], int]:

@@ -7,7 +7,7 @@ stands there from the start of a run until all of its attempts are in the ledger
 
 import json
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
@@ -47,14 +47,20 @@ class Ledger:
 
 
 def scan(
-    folder: Folder, columns: Sequence[str], start: datetime | None = None, end: datetime | None = None
+    folder: Folder,
+    columns: Sequence[str],
+    start: datetime | None = None,
+    end: datetime | None = None,
+    *,
+    files: Iterable[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield what `attempts/` of a ledger or of a run has, some thousand rows at a time, in no order.
 
-    Only rows whose ``time`` is at least `start` and before `end`. StoreError where a file cannot be read.
+    Only rows whose ``time`` is at least `start` and before `end`, of these `files` there, or of all.
+    StoreError where a file cannot be read.
     """
     wanted = within(start, end)
-    for name in folder.names(ATTEMPTS):
+    for name in folder.names(ATTEMPTS) if files is None else files:
         try:
             with pq.ParquetFile(folder.source(f"{ATTEMPTS}/{name}")) as file:
                 times = [file.metadata.row_group(n).column(0).statistics for n in range(file.num_row_groups)]
