@@ -35,9 +35,10 @@ if TYPE_CHECKING:
     )
     from speechframe.audio.clip import Clip
     from speechframe.batch.backend import Answer, Attempt, Backend, Finding, LaneSpec, Opened, Record, Request
+    from speechframe.batch.estimate import Estimate
     from speechframe.batch.live import Run
     from speechframe.batch.options import RunOptions
-    from speechframe.batch.plan import Changes, Estimate
+    from speechframe.batch.plan import Changes
     from speechframe.batch.queue import Alert
     from speechframe.client import (
         Client,
@@ -117,7 +118,8 @@ _MODULES = {
         "Record",
         "Request",
     ),
-    "speechframe.batch.plan": ("Changes", "Estimate"),
+    "speechframe.batch.estimate": ("Estimate",),
+    "speechframe.batch.plan": ("Changes",),
     "speechframe.batch.queue": ("Alert",),
     "speechframe.batch.live": ("Run",),
     "speechframe.batch.options": ("RunOptions",),

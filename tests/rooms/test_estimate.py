@@ -1,10 +1,15 @@
 """What a run would cost: by any column, in money, until where a budget lasts, and how long it takes."""
 
+import json
+from dataclasses import replace
+
 import pandas as pd
 import pytest
-from tests.rooms.scripted import make
+from tests.rooms.scripted import Scripted, make
 
 import speechframe as spf
+from speechframe.batch.backend import packed
+from speechframe.testing import FaultyService
 
 TABLE = pd.DataFrame({"text": ["a", "b", "a", "c"], "who": ["ann", "bob", "bob", "ann"]})
 
@@ -51,3 +56,68 @@ def test_the_time_at_the_cap_follows_from_what_calls_took_before(tmp_path, monke
     estimate = planned(tmp_path)
     assert 0 < estimate.seconds < 5
     assert estimate.lanes == (f"here: 3 rows at cap 1 = {estimate.seconds:,.1f} s",)
+
+
+def prices(tmp_path, unit):
+    file = tmp_path / f"{unit}.toml"
+    file.write_text(f'currency = "EUR"\n[[price]]\nfrom = 2026-01-01\nunit = "{unit}"\nprice = "0.0125"\n')
+    return file
+
+
+@pytest.mark.parametrize("unit", ["credit", "character", "request"])
+def test_every_verb_says_by_column_what_adds_up_to_its_price(unit, tmp_path):
+    frame = pd.DataFrame({"text": ["Hello.", "Good day.", "Hello."], "who": [["ann"], ["bob"], None]})
+    with FaultyService(quota=1_000_000) as service:
+        given = {
+            "service": replace(service.settings, prices=prices(tmp_path, unit)),
+            "progress": False,
+        }
+        spoken = spf.generate(frame, voice="nora", run_dir=tmp_path / "a", **given)
+        plans = (
+            spoken,
+            spf.translate(frame, targets="es", run_dir=tmp_path / "b", dry_run=True, **given),
+            spf.change_voice(spoken, voice="nora", run_dir=tmp_path / "c", dry_run=True, **given),
+        )
+        for estimate in (run.estimate for run in plans):
+            found = estimate.by("locale", "model", "who")
+            assert len(found) == estimate.calls == 2
+            assert found["calls"].sum() == estimate.calls
+            assert found["characters"].sum() == estimate.characters
+            assert found["credits"].sum() == estimate.credits > 0
+            assert found["money"].sum() == pytest.approx(estimate.money)
+            amount = {"credit": "credits", "character": "characters", "request": "calls"}[unit]
+            assert estimate.money == pytest.approx(0.0125 * getattr(estimate, amount))
+            assert estimate.balance_share == estimate.credits / estimate.balance
+    assert spoken.progress.to_dict()["money"] == f"{spoken.estimate.money:.2f} EUR"
+
+
+def test_calls_that_are_paid_already_cost_no_money(tmp_path):
+    with FaultyService(idempotent=True, scripts={"Two.": ["reset_after", "ok"]}) as service:
+        given = {"service": replace(service.settings, prices=prices(tmp_path, "request")), "max_attempts": 1}
+        run = spf.generate(["One.", "Two."], voice="nora", run_dir=tmp_path / "run", progress=False, **given)
+        assert run.stats["charged_unknown"] == 1
+        again = spf.resume(run, dry_run=True, progress=False, **given).estimate
+    assert (again.calls, again.paid, again.credits, again.money) == (1, 1, 0, 0)
+    assert again.by()[["calls", "characters", "credits", "money"]].to_numpy().tolist() == [[1, 4, 0, 0]]
+
+
+class Packing(Scripted):
+    """Sends all rows in one call, which takes a while."""
+
+    def pack(self, requests):
+        yield packed(requests, b"")
+
+    async def send(self, request, attempt):
+        return spf.Answer([json.loads(part.body)["text"] for part in request.rows], latency_ms=8000.0)
+
+    def records(self, request, answer):
+        return [spf.Record({"text": text}, audio=b"-", audio_name="a.wav") for text in answer.data]
+
+
+def test_rows_that_share_a_call_share_its_time_and_a_smaller_cap_takes_longer(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPEECHFRAME_LEDGER", str(tmp_path / "ledger"))
+    lane = spf.LaneSpec("here", "packing", published=4)
+    make(tmp_path / "before", list("wxyz"), backend=Packing(lane))
+    assert planned(tmp_path, backend=Packing(lane)).lanes == ("here: 3 rows at cap 4 = 1.5 s",)
+    slow = planned(tmp_path, backend=Packing(lane), max_concurrency=1)
+    assert (slow.concurrency, slow.seconds) == (1, 6.0)

@@ -1,8 +1,11 @@
 """What a dashboard says in words, without a page."""
 
 import pytest
+from tests.rooms.scripted import Scripted, make
 
+import speechframe as spf
 from speechframe.widgets.figures import Burn, Figures, to_go
+from speechframe.widgets.watcher import Watcher
 
 POINTS = ((0.0, 1000.0), (30.0, 900.0))
 COUNTS = {
@@ -63,3 +66,17 @@ def test_a_run_is_told_in_a_line():
         ["failed", "1 failed", "bad"],
         ["retries", "1,200 retries", ""],
     ]
+
+
+def test_credits_budget_and_money_are_of_the_whole_run_also_after_a_resume(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "prices.toml").write_text(
+        'currency = "EUR"\n[[price]]\nfrom = 2026-01-01\nunit = "credit"\nprice = "0.5"\n'
+    )
+    backend = Scripted()
+    run = make(tmp_path / "run", list("abcd"), backend=backend, max_credits=2)
+    watcher = Watcher(run)
+    assert "2 of 2 credits · 1.00 EUR" in watcher.look().pace
+    run.go_on_as(spf.resume(run, backend=backend, max_credits=3, progress=False))
+    assert "3 of 3 credits · 1.50 EUR" in watcher.look().pace
+    assert "3 of 3 credits" in Watcher(spf.open_run(run.path)).look().pace

@@ -13,8 +13,8 @@ from typing import Any
 
 from speechframe._ending import hold, release, running_loop, until_terminated
 from speechframe._loop import INTERRUPT, background_loop, run_sync
+from speechframe.batch.estimate import Estimate
 from speechframe.batch.options import Options
-from speechframe.batch.plan import Estimate
 from speechframe.batch.progress import (
     Outcome,
     Progress,

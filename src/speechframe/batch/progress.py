@@ -21,6 +21,7 @@ _REDRAW_S = 0.2
 _LINE_S = 15.0
 _MINUTE_S = 60
 _KINDS_SHOWN = 5
+_CENT = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,7 @@ class Progress:
             "warnings": self.warned.total(),
             "credits": to_credits(self.credits_millis),
             "budget": self.budget,
-            "money": self.money,
+            "money": self.money_of(to_credits(self.credits_millis)),
             "balance": self.balance,
             "audio_seconds": round(self.audio_seconds, 3),
             "seconds": round(self.seconds, 3),
@@ -137,11 +138,10 @@ class Progress:
             "eta_s": None if self.eta_s is None else round(self.eta_s, 1),
         }
 
-    @property
-    def money(self) -> str:
-        """What the credits so far cost, by the price of the plan; empty where they cost nothing."""
-        amount = to_credits(self.credits_millis) * self.money_per_credit
-        return f"{amount:,.2f} {self.currency}" if self.money_per_credit else ""
+    def money_of(self, credits: float) -> str:
+        """Return what credits cost in words, by the price of the plan; empty where they cost nothing."""
+        amount = credits * self.money_per_credit
+        return money_in_words(amount, self.currency) if self.money_per_credit else ""
 
     def note(self, line: str) -> None:
         """Write one line beside the bar, unless nothing is to be shown; the log has it either way."""
@@ -163,7 +163,7 @@ class Progress:
         counts = {name: getattr(self, name) for name in names} | dict(self.warned.most_common(_KINDS_SHOWN))
         of = "" if self.budget is None else f" of {self.budget:,.10g}"
         figures = {"credits": f"{to_credits(self.credits_millis):,.10g}{of}"}
-        figures |= {"cost": self.money} if self.money else {}
+        figures |= {"cost": money} if (money := self.money_of(to_credits(self.credits_millis))) else {}
         figures |= {} if self.balance is None else {"left": f"{self.balance:,}"}
         figures |= {name: f"{n:,}" for name, n in counts.items() if n}
         if bar is not None:
@@ -243,6 +243,17 @@ def counted(number: int, thing: str) -> str:
 def credits_in_words(credits: float) -> str:
     """Return a price for people: ``1 credit``, ``1,234.5 credits``."""
     return f"{credits:,.10g} credit{'' if credits == 1 else 's'}"
+
+
+def money_in_words(amount: float, currency: str | None) -> str:
+    """Return an amount of money for people; of less than a hundredth two digits.
+
+    Examples
+    --------
+    >>> money_in_words(1234.5, "EUR"), money_in_words(0.000456, "EUR")
+    ('1,234.50 EUR', '0.00046 EUR')
+    """
+    return f"{amount:,.2f} {currency}" if amount >= _CENT or not amount else f"{amount:.2g} {currency}"
 
 
 def duration(seconds: float) -> str:

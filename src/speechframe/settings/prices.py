@@ -13,6 +13,8 @@ from speechframe.settings import read
 
 FILE_NAME = "prices.toml"
 UNITS = ("credit", "character", "second", "minute", "request")
+OPERATIONS = ("generate", "translate", "change_voice")
+"""Of our verbs; a run of a backend of one's own may have another."""
 _NAMES = ("from", "unit", "operation", "service", "price", "per")
 _FORM = 'currency = "USD" and tables [[price]] with from, unit, price, and perhaps per, operation and service'
 
@@ -60,17 +62,22 @@ class Prices:
         return max(found, key=_specificity, default=None)
 
 
-def prices_in_force() -> Prices:
+def prices_in_force(service: Any = None) -> Prices:
     """Return the prices of the settings' file, or of ``prices.toml`` here; else those of the local service.
 
     The local service costs no money.
+
+    Parameters
+    ----------
+    service
+        Settings that were handed in; the file they name goes before that of the settings in force.
 
     Raises
     ------
     SettingsError
         When the file cannot be read, or says what is not allowed.
     """
-    named = read().prices
+    named = getattr(service, "prices", None) or read().prices
     path = Path(FILE_NAME) if named is None else named
     if named is None and not path.exists():
         return Prices("USD", (Price(date(2026, 1, 1), "credit", Decimal(0), service="local"),))
@@ -89,6 +96,7 @@ def read_prices(path: Path) -> Prices:
         content = tomllib.loads(path.read_text(encoding="utf-8"), parse_float=Decimal)
     except (OSError, ValueError) as error:
         raise SettingsError(f"{path} cannot be read: {error}") from None
+    _check_names(str(path), content, ("currency", "price"))
     currency, entries = content.get("currency"), content.get("price", [])
     if not isinstance(currency, str) or not currency or not isinstance(entries, list):
         raise SettingsError(f"{path} says no currency, or its prices are no tables; it has {_FORM}")
@@ -104,11 +112,7 @@ def _entry(path: Path, number: int, entry: Any) -> Price:
     where = f"{path}, price {number}"
     if not isinstance(entry, dict):
         raise SettingsError(f"{where} is no table; a price file has {_FORM}")
-    for name in entry:
-        if name not in _NAMES:
-            raise SettingsError(
-                f"{where} has no {name!r}; {nearest(name, _NAMES)}allowed: {', '.join(_NAMES)}"
-            )
+    _check_names(where, entry, _NAMES)
     valid_from, unit = entry.get("from"), entry.get("unit")
     if type(valid_from) is not date:
         raise SettingsError(f"{where}: from={valid_from!r}; allowed: a date, 2026-01-01")
@@ -120,12 +124,24 @@ def _entry(path: Path, number: int, entry: Any) -> Price:
     operation, service = (entry.get(name, "") for name in ("operation", "service"))
     if not isinstance(operation, str) or not isinstance(service, str):
         raise SettingsError(f"{where}: operation and service are texts")
+    if guess := "" if operation in OPERATIONS else nearest(operation, OPERATIONS):
+        raise SettingsError(f"{where}: operation={operation!r}; {guess}allowed: {', '.join(OPERATIONS)}")
     return Price(valid_from, unit, price / per, operation, service)
+
+
+def _check_names(where: str, given: Mapping[str, Any], allowed: tuple[str, ...]) -> None:
+    for name in given:
+        if name not in allowed:
+            raise SettingsError(
+                f"{where} has no {name!r}; {nearest(name, allowed)}allowed: {', '.join(allowed)}"
+            )
 
 
 def _positive(where: str, name: str, value: Any) -> Decimal:
     try:
-        found = Decimal(value) if isinstance(value, (int, str, Decimal)) else Decimal("nan")
+        # True is a number to Python.
+        is_number = isinstance(value, (int, str, Decimal)) and not isinstance(value, bool)
+        found = Decimal(value) if is_number else Decimal("nan")
     except InvalidOperation:
         found = Decimal("nan")
     if not found.is_finite() or found < 0:

@@ -100,20 +100,25 @@ def within(start: datetime | None, end: datetime | None) -> Any:
     return wanted if end is None else wanted & (time < end)
 
 
-def mean_latency_s(folder: Folder, service: str, operation: str) -> float | None:
-    """Return how long answered calls took, by the newest files of a ledger; None where nothing is known."""
+def seconds_a_call(folder: Folder, service: str, operation: str) -> float | None:
+    """Return how long answered calls took, by the newest files of a ledger; None where nothing is known.
+
+    Calls of several rows that went in one attempt share its time.
+    """
     if folder.work != folder.path:  # elsewhere files are not asked for their age
         return None
     files = [folder.inside(f"{ATTEMPTS}/{name}") for name in folder.names(ATTEMPTS)]
-    columns = ["latency_ms", "service", "operation", "status"]
+    attempt = ["run_id", "time", "latency_ms"]
     wanted: Any = (pc.field("service") == service) & (pc.field("operation") == operation)
-    wanted &= pc.field("status") == "done"
-    latencies: list[Any] = [pa.nulls(0, pa.float64())]
+    wanted &= (pc.field("status") == "done") & pc.field("latency_ms").is_valid()
+    calls, busy_ms = 0, 0.0
     for path in sorted(files, key=lambda path: path.stat().st_mtime)[-_NEWEST:]:
         with suppress(OSError, pa.ArrowException), pq.ParquetFile(path) as file:  # who sums is told of damage
-            latencies += file.read(columns).filter(wanted).column(0).chunks
-    mean: float | None = pc.mean(pa.chunked_array(latencies)).as_py()
-    return None if mean is None else mean / 1000
+            answered = file.read([*attempt, "service", "operation", "status"]).filter(wanted)
+            calls += answered.num_rows
+            of_attempts = answered.group_by(attempt).aggregate([]).column("latency_ms")
+            busy_ms += pc.sum(of_attempts).as_py() or 0.0
+    return busy_ms / calls / 1000 if calls else None
 
 
 def open_runs(folder: Folder) -> dict[str, dict[str, Any]]:

@@ -84,6 +84,8 @@ class Watcher:
         else:
             # Not told before the first call: what is left now, and what was spent until now.
             balance = None if p.balance is None else p.balance + counts["credits"]
+        # Credits and what they are a part of begin at the same moment: when this run was first seen here.
+        counts |= {"budget": budget, "money": p.money_of(counts["credits"])}
         start = _start(budget, balance, planned + earlier)
         return Figures(
             status,
@@ -132,6 +134,7 @@ class Watcher:
             **by_status,
             "retries": retried_by.total(),
             "credits": credits,
+            "budget": self.max_credits,
             "balance": books.balance,
             "audio_seconds": round(books.audio_seconds, 3),
             "seconds": books.points[-1][0] if books.points else None,

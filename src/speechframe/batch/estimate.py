@@ -1,0 +1,296 @@
+"""What a run would do and cost: in calls, credits, money and time, and by any column of its table."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from speechframe.batch.backend import LaneSpec
+from speechframe.batch.prepare import Prepared
+from speechframe.batch.progress import counted, credits_in_words, duration, money_in_words
+from speechframe.errors import SettingsError, nearest
+from speechframe.settings.prices import Price, prices_in_force
+from speechframe.spec.billing import CREDIT
+from speechframe.store.folder import Folder, Manifest, storing
+from speechframe.store.journal import loads
+from speechframe.store.ledger import seconds_a_call
+from speechframe.store.schema import PREFIX, PRICE, REQUEST, ROW_ID
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Mask = npt.NDArray[np.bool_]
+
+_FACTS = ("model", "locale", "voice_id", "format")
+_ROWS_AT_ONCE = 4096
+_LONG_S = 60
+"""A run that takes less says nothing of its time."""
+
+
+@dataclass(slots=True)
+class Sums:
+    """What some calls come to. Those that were paid before cost nothing: they are in the first two only."""
+
+    calls: int = 0
+    characters: int = 0
+    millicredits: int = 0
+    charged_calls: int = 0
+    charged_characters: int = 0
+
+    def add(self, characters: int, millicredits: int, *, is_paid: bool) -> None:
+        """Count a call."""
+        self.calls += 1
+        self.characters += characters
+        if not is_paid:
+            self.millicredits += millicredits
+            self.charged_calls += 1
+            self.charged_characters += characters
+
+    def money(self, price: Price | None) -> float | None:
+        """Return what they cost by a price; None without one, and by one for audio that is not made yet."""
+        quantities = {
+            "credit": Decimal(self.millicredits) / CREDIT,
+            "character": Decimal(self.charged_characters),
+            "request": Decimal(self.charged_calls),
+        }
+        return None if price is None or price.unit not in quantities else float(price.amount(quantities))
+
+
+Breakdown = Callable[[Sequence[str]], dict[tuple[Any, ...], Sums]]
+"""Returns what the calls to make come to, by the values of some columns."""
+
+
+def _nothing(_: Sequence[str]) -> dict[tuple[Any, ...], Sums]:
+    return {}
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a run would do and cost.
+
+    Attributes
+    ----------
+    rows, unique, invalid
+        Rows of the table, different calls among them, and rows that cannot be sent.
+    finished, cached
+        Calls that an earlier run of this folder has made, or that are in the cache: they cost nothing.
+    calls, credits
+        Calls still to make, and the price of those that were not paid before.
+    paid
+        Calls still to make that were billed, or perhaps, and whose repeat is free.
+    unknown
+        Calls that may have been billed without an answer, and are not sent again unasked.
+    identical_retakes
+        Rows whose further take would be the same as the first: they are not billed again.
+    balance, budget
+        Characters left on the key, and credits that the run's limit leaves; None where nothing is said.
+    concurrency
+        Calls in flight at most, as far as it is known before the first call.
+    amount
+        What the credits are paid for, in words, where they do not say it themselves.
+    unit
+        What a call is to people who count them: a text, where several go in one request.
+    remark
+        What else people are to know of the run, if anything.
+    money, currency, price_from
+        What the calls cost by the price of today, and the date of that price; None without one.
+    ends_at
+        Id of the first row that the budget does not cover; None where it covers all.
+    seconds, lanes
+        How long the calls take at the cap, and for each lane in words; without the time where no call of
+        this kind has been answered yet.
+    price, breakdown
+        What :meth:`by` needs.
+    """
+
+    rows: int
+    unique: int
+    finished: int
+    invalid: int
+    calls: int
+    credits: float
+    balance: int | None = None
+    concurrency: int | None = None
+    identical_retakes: int = 0
+    cached: int = 0
+    budget: float | None = None
+    amount: str | None = None
+    unit: str = "call"
+    remark: str | None = None
+    unknown: int = 0
+    paid: int = 0
+    money: float | None = None
+    currency: str | None = None
+    price_from: date | None = None
+    ends_at: str | None = None
+    seconds: float | None = None
+    lanes: tuple[str, ...] = ()
+    price: Price | None = field(default=None, repr=False)
+    breakdown: Breakdown = field(default=_nothing, repr=False, compare=False)
+
+    @property
+    def characters(self) -> int:
+        """Characters of the calls still to make; they are counted in the run's table when asked for."""
+        return sum(sums.characters for sums in self.breakdown(()).values())
+
+    @property
+    def balance_share(self) -> float | None:
+        """Which part of the balance the calls cost; None where no balance is known."""
+        return self.credits / self.balance if self.balance else None
+
+    def by(self, *columns: str) -> "pd.DataFrame":
+        """Return what the calls still to make cost, by some columns.
+
+        Parameters
+        ----------
+        *columns
+            ``locale``, ``voice_id``, ``model``, ``format``, or any column of the table, such as the speaker.
+            A call that several rows share counts for the first of them.
+
+        Returns
+        -------
+        pandas.DataFrame
+            The columns, and ``calls``, ``characters``, ``credits`` and ``money`` (None without a price), the
+            dearest first.
+
+        Raises
+        ------
+        SettingsError
+            For a column that there is not.
+
+        Examples
+        --------
+        >>> run = generate(frame, voice="en-US-nora", dry_run=True)  # doctest: +SKIP
+        >>> run.estimate.by("speaker", "locale")  # doctest: +SKIP
+        """
+        import pandas as pd
+
+        rows = [
+            (*group, sums.calls, sums.characters, sums.millicredits / CREDIT, sums.money(self.price))
+            for group, sums in self.breakdown(columns).items()
+        ]
+        frame = pd.DataFrame(rows, columns=[*columns, "calls", "characters", "credits", "money"])
+        return frame.sort_values("credits", ascending=False, ignore_index=True)
+
+    def line(self) -> str:
+        """Return the one line a run begins with."""
+        left = self.budget or 0.0
+        share = f" ({100 * self.balance_share:,.3g} %)" if self.balance_share else ""
+        in_money = money_in_words(self.money or 0.0, self.currency)
+        identical = f"{self.identical_retakes:,} rows cannot vary: retake_identical, not billed again"
+        passes_budget = self.budget is not None and self.credits > left
+        parts = (
+            (True, counted(self.rows, "row")),
+            (True, f"{self.unique:,} unique"),
+            (self.finished, f"{self.finished:,} done before"),
+            (self.unknown, f"{self.unknown:,} perhaps billed and not sent again"),
+            (self.cached, f"{self.cached:,} cached"),
+            (self.invalid, f"{self.invalid:,} invalid"),
+            (True, counted(self.calls, self.unit)),
+            (self.paid, f"{self.paid:,} of them paid before"),
+            (self.amount and self.calls, self.amount or ""),
+            (True, credits_in_words(self.credits)),
+            (self.money, f"{in_money} by the price of {self.price_from}"),
+            (self.balance is not None, f"of {self.balance or 0:,} left{share}"),
+            (passes_budget, f"more than the {left:,.10g} that its budget leaves: it would stop there"),
+            (passes_budget and self.ends_at, f"before row {self.ends_at}"),
+            (self.concurrency and self.calls, f"{self.concurrency} at a time"),
+            (self.seconds and self.seconds >= _LONG_S, f"about {duration(self.seconds or 0.0)} at that"),
+            (self.identical_retakes, identical),
+        )
+        remark = f"; {self.remark}" if self.remark else ""
+        return ", ".join(words for is_said, words in parts if is_said) + remark
+
+
+def broken_down(prepared: Prepared, todo: Mask, free: Mask) -> Breakdown:
+    """Return what sums up the rows to do (those `free` are paid already), whatever becomes of the masks."""
+    folder, file, todo = prepared.table_folder, prepared.entry.file, todo.copy()
+    # The table of a look is removed after it: an open file of Arrow's can be read until nobody needs it.
+    is_kept = folder is prepared.folder
+    held = None if is_kept else pa.OSFile(str(folder.inside(file)), "rb")
+
+    def breakdown(columns: Sequence[str]) -> dict[tuple[Any, ...], Sums]:
+        found: dict[tuple[Any, ...], Sums] = {}
+        start = 0
+        with storing(folder, "reading the table"), pq.ParquetFile(held or folder.source(file)) as table:
+            known = [name for name in table.schema_arrow.names if not name.startswith(PREFIX)]
+            _check_columns(columns, known)
+            read = [REQUEST, PRICE, *(name for name in known if name in columns)]
+            for batch in table.iter_batches(_ROWS_AT_ONCE, columns=read):
+                if not todo[start:].any():
+                    break
+                here = slice(start, start + batch.num_rows)
+                start += batch.num_rows
+                rows = batch.filter(pa.array(todo[here])).to_pylist()
+                for row, is_paid in zip(rows, free[here][todo[here]].tolist(), strict=True):
+                    characters, _, facts = loads(row[REQUEST].partition(b"\n")[0])
+                    group = tuple(_plain(facts.get(name, row.get(name))) for name in columns)
+                    found.setdefault(group, Sums()).add(characters, row[PRICE], is_paid=is_paid)
+        return found
+
+    return breakdown
+
+
+def _check_columns(columns: Iterable[str], known: Sequence[str]) -> None:
+    known = [*_FACTS, *(name for name in known if name not in _FACTS)]
+    for name in columns:
+        if name not in known:
+            raise SettingsError(
+                f"the table has no column {name!r}; {nearest(name, known)}there are {', '.join(known)}"
+            )
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that can name a group."""
+    return str(value) if isinstance(value, (list, dict)) else value
+
+
+def caps_of(lanes: Iterable[LaneSpec], max_concurrency: int | None) -> dict[str, int]:
+    """Return how many calls each lane takes at a time, of those that say so."""
+    most = {lane.name: lane.published for lane in lanes if lane.published and not lane.is_fallback}
+    return {name: min(cap, max_concurrency or cap) for name, cap in most.items()}
+
+
+def timed(manifest: Manifest, calls: int, caps: Mapping[str, int], ledger: Folder | None) -> dict[str, Any]:
+    """Return how long calls take at the caps, and what each lane makes of them, as fields of the estimate."""
+    if not calls or not caps:
+        return {}
+    each_s = None if ledger is None else seconds_a_call(ledger, manifest.service, manifest.operation)
+    every = sum(caps.values())
+    seconds = None if each_s is None else calls * each_s / every
+    took = "" if seconds is None else f" = {duration(seconds)}"
+    words = [
+        f"{name}: {counted(round(calls * cap / every), 'row')} at cap {cap}{took}"
+        for name, cap in caps.items()
+    ]
+    return {"seconds": seconds, "lanes": tuple(words)}
+
+
+def priced(manifest: Manifest, charged: Sums, breakdown: Breakdown, service: Any) -> dict[str, Any]:
+    """Return what calls cost in money, as fields of the estimate; their characters are counted if needed."""
+    prices = prices_in_force(service)
+    price = prices.of(manifest.operation, manifest.service, datetime.now(UTC).date())
+    if price is not None and price.unit == "character":
+        charged = breakdown(()).get((), charged)
+    money = charged.money(price)
+    if price is None or money is None:
+        return {}
+    return {"money": money, "currency": prices.currency, "price_from": price.valid_from, "price": price}
+
+
+def first_beyond(prepared: Prepared, charged: Mask, limit: int) -> str | None:
+    """Return the id of the first row with which the calls cost more than `limit`, in the table's order."""
+    sums = np.cumsum(np.where(charged, prepared.prices, 0))
+    place = int(np.searchsorted(sums, limit, side="right"))
+    if place == len(sums):
+        return None
+    folder = prepared.table_folder
+    with storing(folder, "reading the table"):
+        ids = pq.read_table(folder.source(prepared.entry.file), columns=[ROW_ID]).column(0)
+    return str(ids[place].as_py())
