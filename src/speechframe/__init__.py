@@ -16,10 +16,11 @@ from speechframe._version import __version__
 if TYPE_CHECKING:
     from speechframe import aio
     from speechframe._allocator import tune_allocator
+    from speechframe.analysis.budgets import check_budgets
     from speechframe.analysis.forecast import Forecast, forecast, plot_burn_down
     from speechframe.analysis.reconcile import Bridge, reconcile
     from speechframe.analysis.report import report
-    from speechframe.analysis.usage import UsageTable, check_budgets, plot_usage, usage
+    from speechframe.analysis.usage import UsageTable, plot_usage, usage
     from speechframe.api import (
         change_voice,
         changes,
@@ -101,10 +102,11 @@ _MODULES = {
         "translate",
         "voices",
     ),
+    "speechframe.analysis.budgets": ("check_budgets",),
     "speechframe.analysis.forecast": ("Forecast", "forecast", "plot_burn_down"),
     "speechframe.analysis.reconcile": ("Bridge", "reconcile"),
     "speechframe.analysis.report": ("report",),
-    "speechframe.analysis.usage": ("UsageTable", "check_budgets", "plot_usage", "usage"),
+    "speechframe.analysis.usage": ("UsageTable", "plot_usage", "usage"),
     "speechframe.audio.clip": ("Clip",),
     "speechframe.tables.columns": ("col",),
     "speechframe._allocator": ("tune_allocator",),

@@ -154,7 +154,8 @@ def test_after_faults_kills_and_every_verb_the_ledger_equals_the_books(tmp_path,
 @pytest.mark.timeout(900)
 def test_the_same_over_thousands_of_rows(tmp_path, monkeypatch):
     seed = int(os.environ.get("SPEECHFRAME_SOAK_SEED") or time.time_ns())
-    soak(tmp_path, monkeypatch, count=3000, seed=seed, kill_after_s=20, mean_bytes=150_000)
+    soak(tmp_path, monkeypatch, count=3000, seed=seed, kill_after_s=20, mean_bytes=600_000)
+    assert spf.usage(every=None)["retries"].item() > 0
 
 
 def test_what_a_service_bills_at_another_price_is_reported_and_named(tmp_path, monkeypatch):

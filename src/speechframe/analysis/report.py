@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from speechframe.analysis._libraries import needed
+from speechframe.analysis.budgets import check_budgets
 from speechframe.analysis.forecast import forecast, plot_burn_down
-from speechframe.analysis.usage import UsageTable, check_budgets, plot_usage, usage
+from speechframe.analysis.usage import UsageTable, plot_usage, usage
 from speechframe.errors import AnalysisError
 
 if TYPE_CHECKING:

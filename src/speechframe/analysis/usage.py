@@ -5,12 +5,8 @@ a credit until they are shown, so every grouping adds up to the same total.
 """
 
 import re
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
-from datetime import time as clock_time
 from decimal import Decimal
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,18 +17,11 @@ import pyarrow.compute as pc
 from speechframe.analysis._libraries import axes
 from speechframe.analysis.ledger import Ledgers, open_ledgers, shown_window, window
 from speechframe.errors import AnalysisError, nearest
-from speechframe.settings import read
-from speechframe.settings.budgets import read_budgets
 from speechframe.settings.prices import Prices, prices_in_force
-from speechframe.settings.rules import spending_rules
-from speechframe.spec.billing import CREDIT, MOST_CREDITS, to_credits
+from speechframe.spec.billing import CREDIT, MOST_CREDITS
 from speechframe.spec.codes import HttpErrorCode
-from speechframe.store.budgets import COLUMNS as BUDGET_COLUMNS
-from speechframe.store.budgets import spent_in
 
 if TYPE_CHECKING:
-    from os import PathLike
-
     from matplotlib.axes import Axes
 
 GROUPS = {
@@ -41,9 +30,6 @@ GROUPS = {
     "key": "key_fingerprint",
 }  # fmt: skip
 """What `group_by` calls a column of the ledger."""
-
-FINE, ALERT, OVER = 0, 8, 4
-"""What a command that checks budgets exits with."""
 
 # Okabe and Ito's colours, told apart by everyone; when they are used up, hatches do.
 _COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
@@ -349,44 +335,6 @@ def _whole(amounts: Iterable[Decimal | None]) -> float | None:
 
 def _dates(dates: Iterable[Any]) -> str | None:
     return ", ".join(sorted({str(day) for day in dates if day is not None})) or None
-
-
-def check_budgets(path: "str | PathLike[str] | None" = None, source: Any = None) -> tuple[list[str], int]:
-    """Return a line for each budget of a file, and 0, or 8 where one is at an alert, or 4 where one is over.
-
-    Parameters
-    ----------
-    path
-        The file (default: the settings' one, or ``budgets.toml`` here; without one there is no line).
-    source
-        As for :func:`usage`; by default the ledger folder of all runs.
-
-    Raises
-    ------
-    SettingsError, StoreError
-        When the file or the ledger cannot be read.
-    """
-    rules = spending_rules(read()).budgets if path is None else read_budgets(Path(path))
-    if not rules:
-        return [], FINE
-    ledgers, now = open_ledgers(source), time.time()
-    found, states = [], [FINE]
-    for rule in rules:
-        period = rule.start(now)
-        start = None if rule.period == "total" else datetime.combine(period, clock_time(), UTC)
-        sums: list[int] = []
-        for batch in ledgers.batches(BUDGET_COLUMNS, start):
-            sums += [millis for (begun, _), millis in spent_in(rule, batch).items() if begun == period]
-        spent, share = sum(sums), sum(sums) / rule.millicredits if rule.millicredits else float(sum(sums) > 0)
-        state = OVER if share > 1 else ALERT if rule.alerts and share >= rule.alerts[0] else FINE
-        states.append(state)
-        since = "in all" if start is None else f"since {period} (UTC)"
-        words = {FINE: "fine", ALERT: "alert", OVER: "over"}[state]
-        if not sums:
-            words = "fine, and it matches no call of the ledger"
-        found.append(f"{rule.name}: {to_credits(spent):,.15g} of {rule.max_credits:,.15g} {since}, {words}")
-    found.append(ledgers.completeness())
-    return found, OVER if OVER in states else max(states)
 
 
 def plot_usage(result: UsageTable, ax: "Axes | None" = None) -> "Axes":

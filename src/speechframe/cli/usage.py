@@ -34,36 +34,46 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print what was asked for."""
+    from speechframe.errors import AnalysisError
+
+    parser: argparse.ArgumentParser = options.parser
+    try:
+        return _print(options)
+    except AnalysisError as error:
+        parser.error(str(error))
+
+
+def _print(options: argparse.Namespace) -> int:
     source, window = options.source or None, {"start": options.start, "end": options.end, "tz": options.tz}
     if options.command == "report":
         from speechframe.analysis.report import report
 
         print(report(options.path, source, by=options.by, **window))
-        return exits.OK
-    if options.command == "reconcile":
+    elif options.command == "reconcile":
         from speechframe.analysis.reconcile import reconcile
 
-        print(
-            reconcile(
-                _number(options.reported), source=source, key=options.fingerprint, by=options.by, **window
-            )
-        )
-        return exits.OK
-    from speechframe.analysis.usage import check_budgets, usage
+        found = {"source": source, "key": options.fingerprint, "by": options.by, **window}
+        print(reconcile(_number(options.reported), **found))
+    elif options.check is not None:
+        from speechframe.analysis.budgets import check_budgets
 
-    if options.check is not None:
-        lines, code = check_budgets(options.check, source)
+        lines, state = check_budgets(options.check, source)
         print("\n".join(lines))
-        return code
-    every = None if options.every == "all" else options.every
-    table = usage(source, options.group_by, every=every, **window)
-    if options.csv:
-        table.to_csv(sys.stdout, index=False)
-        print(table.covers, file=sys.stderr)
+        return {"fine": exits.OK, "alert": exits.ALERT, "over": exits.STOPPED}[state]
     else:
-        # A terminal is narrower than all columns: those that hold nothing are left out.
-        shown = table.loc[:, [name for name in table if name == "credits" or table[name].astype(bool).any()]]
-        print(f"{shown.to_string(index=False, na_rep='')}\n{table.covers}")
+        from speechframe.analysis.usage import usage
+
+        every = None if options.every == "all" else options.every
+        table = usage(source, options.group_by, every=every, **window)
+        if options.csv:
+            table.to_csv(sys.stdout, index=False)
+            print(table.covers, file=sys.stderr)
+        else:
+            # A terminal is narrower than all columns: those that hold nothing are left out.
+            shown = table.loc[
+                :, [name for name in table if name == "credits" or table[name].astype(bool).any()]
+            ]
+            print(f"{shown.to_string(index=False, na_rep='')}\n{table.covers}")
     return exits.OK
 
 

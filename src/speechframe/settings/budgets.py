@@ -1,7 +1,6 @@
 """What may be spent over many runs: ``budgets.toml``, and the month's limit of a key."""
 
 import math
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
@@ -9,8 +8,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from speechframe.errors import SettingsError, nearest
-from speechframe.settings.typed import credit_limit
+from speechframe.errors import SettingsError
+from speechframe.settings.typed import credit_limit, toml_tables
 
 FILE_NAME = "budgets.toml"
 PERIODS = ("day", "week", "month", "year", "total")
@@ -100,14 +99,8 @@ def read_budgets(path: Path) -> tuple[BudgetRule, ...]:
     SettingsError
         When it cannot be read, or says what is not allowed.
     """
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise SettingsError(f"{path} cannot be read: {error}") from None
-    entries = content.get("budget", [])
-    if {*content} - {"budget"} or not isinstance(entries, list):
-        raise SettingsError(f"{path} has more than tables [[budget]]; each has {', '.join(_NAMES)}")
-    found = tuple(_rule(f"{path}, budget {n}", entry) for n, entry in enumerate(entries, 1))
+    _, tables = toml_tables(path, "budget", _NAMES)
+    found = tuple(_rule(where, entry) for where, entry in tables)
     names = [rule.name for rule in found]
     for name in names:
         if names.count(name) > 1:
@@ -115,14 +108,7 @@ def read_budgets(path: Path) -> tuple[BudgetRule, ...]:
     return found
 
 
-def _rule(where: str, entry: Any) -> BudgetRule:
-    if not isinstance(entry, dict):
-        raise SettingsError(f"{where} is no table; a budget has {', '.join(_NAMES)}")
-    for name in entry:
-        if name not in _NAMES:
-            raise SettingsError(
-                f"{where} has no {name!r}; {nearest(name, _NAMES)}allowed: {', '.join(_NAMES)}"
-            )
+def _rule(where: str, entry: Mapping[str, Any]) -> BudgetRule:
     match, cycle_day, alerts = entry.get("match", {}), entry.get("cycle_day", 1), entry.get("alerts", ALERTS)
     checks = {
         "name": (

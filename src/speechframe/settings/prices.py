@@ -1,6 +1,5 @@
 """What credits cost in money: ``prices.toml``, with a date and a unit for each price."""
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
@@ -10,13 +9,13 @@ from typing import Any
 
 from speechframe.errors import SettingsError, nearest
 from speechframe.settings import read
+from speechframe.settings.typed import toml_tables
 
 FILE_NAME = "prices.toml"
 UNITS = ("credit", "character", "second", "minute", "request")
 OPERATIONS = ("generate", "translate", "change_voice")
 """Of our verbs; a run of a backend of one's own may have another."""
 _NAMES = ("from", "unit", "operation", "service", "price", "per")
-_FORM = 'currency = "USD" and tables [[price]] with from, unit, price, and perhaps per, operation and service'
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +91,11 @@ def read_prices(path: Path) -> Prices:
     SettingsError
         When it cannot be read, or says what is not allowed.
     """
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"), parse_float=Decimal)
-    except (OSError, ValueError) as error:
-        raise SettingsError(f"{path} cannot be read: {error}") from None
-    _check_names(str(path), content, ("currency", "price"))
-    currency, entries = content.get("currency"), content.get("price", [])
-    if not isinstance(currency, str) or not currency or not isinstance(entries, list):
-        raise SettingsError(f"{path} says no currency, or its prices are no tables; it has {_FORM}")
-    found = tuple(_entry(path, number, entry) for number, entry in enumerate(entries, 1))
+    content, tables = toml_tables(path, "price", _NAMES, beside=("currency",), parse_float=Decimal)
+    currency = content.get("currency")
+    if not isinstance(currency, str) or not currency:
+        raise SettingsError(f'{path} says no currency; it begins with one, as currency = "USD"')
+    found = tuple(_price(where, entry) for where, entry in tables)
     places = [(price.valid_from, price.operation, price.service) for price in found]
     for place in places:
         if places.count(place) > 1:
@@ -108,11 +103,7 @@ def read_prices(path: Path) -> Prices:
     return Prices(currency, found)
 
 
-def _entry(path: Path, number: int, entry: Any) -> Price:
-    where = f"{path}, price {number}"
-    if not isinstance(entry, dict):
-        raise SettingsError(f"{where} is no table; a price file has {_FORM}")
-    _check_names(where, entry, _NAMES)
+def _price(where: str, entry: Mapping[str, Any]) -> Price:
     valid_from, unit = entry.get("from"), entry.get("unit")
     if type(valid_from) is not date:
         raise SettingsError(f"{where}: from={valid_from!r}; allowed: a date, 2026-01-01")
@@ -127,14 +118,6 @@ def _entry(path: Path, number: int, entry: Any) -> Price:
     if guess := "" if operation in OPERATIONS else nearest(operation, OPERATIONS):
         raise SettingsError(f"{where}: operation={operation!r}; {guess}allowed: {', '.join(OPERATIONS)}")
     return Price(valid_from, unit, price / per, operation, service)
-
-
-def _check_names(where: str, given: Mapping[str, Any], allowed: tuple[str, ...]) -> None:
-    for name in given:
-        if name not in allowed:
-            raise SettingsError(
-                f"{where} has no {name!r}; {nearest(name, allowed)}allowed: {', '.join(allowed)}"
-            )
 
 
 def _positive(where: str, name: str, value: Any) -> Decimal:

@@ -7,7 +7,8 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -15,13 +16,13 @@ from typing import Any
 from pydantic import SecretStr
 
 from speechframe._numbers import plain_number
-from speechframe.errors import SettingsError
+from speechframe.errors import SettingsError, nearest
 from speechframe.settings.hidden import KEY_VARIABLE, header_text, hidden_key
 from speechframe.spec.billing import MOST_CREDITS
 from speechframe.spec.check import shown
 from speechframe.spec.limits import REGIONS
 
-__all__ = ["SPENDING_LIMITS", "credit_limit", "expanded", "is_address", "typed"]
+__all__ = ["SPENDING_LIMITS", "credit_limit", "expanded", "is_address", "toml_tables", "typed"]
 
 SPENDING_LIMITS = ("max_credits_per_run", "max_credits_per_month")
 
@@ -42,6 +43,30 @@ def typed(name: str, value: Any) -> Any:
         When it is none that is allowed there.
     """
     return _TYPES[name](name, value)
+
+
+def toml_tables(
+    path: Path, name: str, allowed: Sequence[str], *, beside: Sequence[str] = (), parse_float: Any = float
+) -> tuple[dict[str, Any], list[tuple[str, dict[str, Any]]]]:
+    """Return what a TOML file says, and each of its tables ``[[name]]`` beside where it stands, in words.
+
+    SettingsError where the file cannot be read, or has other names than those that are `allowed` in a table
+    and `beside` them.
+    """
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"), parse_float=parse_float)
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"{path} cannot be read: {error}") from None
+    entries = content.get(name, [])
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise SettingsError(f"{path}: {name} is no list of tables [[{name}]] with {', '.join(allowed)}")
+    found = [(f"{path}, {name} {number}", entry) for number, entry in enumerate(entries, 1)]
+    for where, entry, names in ((str(path), content, (name, *beside)), *((*one, allowed) for one in found)):
+        for given in entry:
+            if given not in names:
+                words = f"{nearest(given, names)}allowed: {', '.join(names)}"
+                raise SettingsError(f"{where} has no {given!r}; {words}")
+    return content, found
 
 
 def credit_limit(name: str, value: Any) -> float:

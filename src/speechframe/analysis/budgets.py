@@ -1,0 +1,74 @@
+"""How far budgets over many runs are, by the ledger: for somebody who looks now and then, such as cron."""
+
+import time
+from collections import Counter
+from datetime import UTC, date, datetime
+from datetime import time as clock_time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from speechframe.analysis.ledger import open_ledgers
+from speechframe.settings import read
+from speechframe.settings.budgets import BudgetRule, read_budgets
+from speechframe.settings.rules import spending_rules
+from speechframe.spec.billing import to_credits
+from speechframe.store.budgets import COLUMNS, spent_in
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+FINE, ALERT, OVER = "fine", "alert", "over"
+"""States of a budget, the worst last."""
+
+
+def check_budgets(path: "str | PathLike[str] | None" = None, source: Any = None) -> tuple[list[str], str]:
+    """Return a line for each budget, and the worst state of one: ``fine``, ``alert`` or ``over``.
+
+    Parameters
+    ----------
+    path
+        The file (default: the settings' one, or ``budgets.toml`` here; without one there is no line).
+    source
+        As for :func:`usage`; by default the ledger folder of all runs.
+
+    Raises
+    ------
+    SettingsError, StoreError
+        When the file or the ledger cannot be read.
+
+    Examples
+    --------
+    >>> lines, state = check_budgets("budgets.toml")  # doctest: +SKIP
+    """
+    rules = spending_rules(read()).budgets if path is None else read_budgets(Path(path))
+    if not rules:
+        return [], FINE
+    ledgers, now = open_ledgers(source), time.time()
+    first = min(rule.start(now) for rule in rules)
+    start = None if first == date.min else datetime.combine(first, clock_time(), UTC)
+    spent: Counter[str] = Counter()
+    for batch in ledgers.batches(COLUMNS, start):
+        for rule in rules:
+            for (period, _), millis in spent_in(rule, batch).items():
+                if period == rule.start(now):
+                    spent[rule.name] += millis
+    states = [_state(rule, spent[rule.name]) for rule in rules]
+    lines = [
+        _line(rule, rule.start(now), spent.get(rule.name), state)
+        for rule, state in zip(rules, states, strict=True)
+    ]
+    return [*lines, ledgers.completeness()], max(states, key=(FINE, ALERT, OVER).index)
+
+
+def _state(rule: BudgetRule, spent: int) -> str:
+    if spent > rule.millicredits:
+        return OVER
+    return ALERT if rule.alerts and spent >= rule.alerts[0] * rule.millicredits > 0 else FINE
+
+
+def _line(rule: BudgetRule, period: date, spent: int | None, state: str) -> str:
+    since = "in all" if period == date.min else f"since {period} (UTC)"
+    unmatched = ", and it matches no call of the ledger" if spent is None else ""
+    return (
+        f"{rule.name}: {to_credits(spent or 0):,.15g} of {rule.max_credits:,.15g} {since}, {state}{unmatched}"
+    )
