@@ -36,8 +36,14 @@ def test_an_uneven_pace_has_an_interval_around_its_mean_and_is_the_same_each_tim
 
 
 def test_days_without_calls_count_and_an_unused_key_never_ends(tmp_path):
-    folder = history(tmp_path, 28, cost=lambda day: 1400.0 if day in {20, 28} else 0.0)
-    assert sum(spf.forecast(folder, now="2026-11-01T15:00").per_day) == 2800
+    rows = [{"time": at(-86_400 * day), "credits": 1400.0, "balance_after": 5000} for day in (28, 20)]
+    found = spf.forecast(make_ledger(tmp_path, rows), now="2026-11-01T15:00")
+    assert (len(found.per_day), found.per_day[0], found.per_day[8], sum(found.per_day)) == (
+        28,
+        1400,
+        1400,
+        2800,
+    )
     assert (
         spf.forecast(history(tmp_path / "none", 28, cost=lambda _: 0.0), now="2026-11-01T15:00").likely
         is None

@@ -58,7 +58,9 @@ def test_others_resets_unknown_calls_and_failed_ones_have_a_line_each(tmp_path):
     ]
     lost = {"time": at(50), "status": "charged_unknown", "credits_basis": "unknown", "credits": 7.0}
     failed = {"time": at(51), "status": "failed", "credits": 3.0}
-    bridge = spf.reconcile(920, **NOVEMBER, source=make_ledger(tmp_path, [*calls, lost, failed]))
+    folder = make_ledger(tmp_path, [*calls, lost, failed])
+    assert amounts(spf.reconcile(905, **NOVEMBER, source=folder))["charged_unknown"] == 2.0
+    bridge = spf.reconcile(920, **NOVEMBER, source=folder)
     assert amounts(bridge) == {
         "ours": 200.0,
         "billed but failed": 3.0,
@@ -133,3 +135,22 @@ def test_a_report_of_another_key_or_none_at_all_is_refused(tmp_path):
         report.write_text(text)
         with pytest.raises(spf.AnalysisError, match=words):
             spf.reconcile(report, **NOVEMBER, source=folder)
+
+
+def test_calls_at_once_may_answer_in_any_order_and_a_free_repeat_makes_a_lost_one_certain(tmp_path):
+    overlapping = [
+        {"time": at(0), "latency_ms": 3000.0, "balance_after": 970},
+        {"time": at(1), "latency_ms": 3000.0, "balance_after": 990},
+        {"time": at(2), "latency_ms": 3000.0, "balance_after": 980},
+    ]
+    key = "f" * 32
+    lost = {
+        "time": at(9),
+        "status": "retried",
+        "credits_basis": "unknown",
+        "credits": 10.0,
+        "request_key": key,
+    }
+    again = {"time": at(10), "credits": 0.0, "computed": 0.0, "balance_after": 960, "request_key": key}
+    bridge = spf.reconcile(40, **NOVEMBER, source=make_ledger(tmp_path, [*overlapping, lost, again]))
+    assert amounts(bridge) == {"ours": 40.0, "unexplained": 0.0}

@@ -101,7 +101,7 @@ def test_what_failed_was_wasted_and_was_saved_stands_beside_what_was_spent(tmp_p
 
 def test_days_are_those_of_the_time_zone_in_a_month_with_a_time_change(tmp_path):
     # 25 October has 25 hours in Berlin: from 22:00 UTC of the day before to 23:00 UTC.
-    times = pd.date_range("2026-10-24T21:30", "2026-10-25T23:30", freq="h", tz="UTC")
+    times = pd.date_range("2026-10-24T21:00", "2026-10-25T23:00", freq="h", tz="UTC")
     folder = make_ledger(tmp_path, [{"time": time, "credits": 1.0} for time in times])
     found = spf.usage(folder, tz="Europe/Berlin")
     assert dict(zip(found["period"].dt.strftime("%d"), found["credits"], strict=True)) == {

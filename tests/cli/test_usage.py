@@ -1,5 +1,7 @@
 """The commands about what was spent."""
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from analysis.ledgers import at, make_ledger
@@ -36,6 +38,18 @@ def test_budgets_are_checked_for_cron(ledger, tmp_path, capsys, limit, code, wor
     said = capsys.readouterr().out
     assert f"ads: 10 of {limit} in all, {word}" in said
     assert "none: 0 of 1 in all, fine, and it matches no call of the ledger" in said
+
+
+def test_only_the_period_of_today_counts_in_a_budget(tmp_path, capsys):
+    now = datetime.now(UTC)
+    rows = [{"time": now - timedelta(days=days), "tags": [("team", "ads")]} for days in (0, 400)]
+    budgets = (BUDGETS % 12).replace("max_credits", 'period = "year"\nmax_credits', 1)
+    (tmp_path / "budgets.toml").write_text(
+        budgets.replace("max_credits = 1\n", 'period = "total"\nmax_credits = 1\n')
+    )
+    ledger = make_ledger(tmp_path / "ledger", rows)
+    assert main(["usage", "--check", str(tmp_path / "budgets.toml"), str(ledger)]) == 8
+    assert f"ads: 10 of 12 since {now.year}-01-01 (UTC), alert" in capsys.readouterr().out
 
 
 def test_a_bill_is_reconciled_and_a_page_written(ledger, tmp_path, capsys):

@@ -28,8 +28,10 @@ def test_what_a_run_under_way_has_spent_counts_and_the_table_says_what_it_waits_
     elsewhere = spf.usage(tmp_path / "copy", every=None)
     assert elsewhere["answered"].item() == 2
     assert "still made" in elsewhere.covers
+    shutil.copytree(tmp_path / "live", tmp_path / "before the end")
     live.stop(drain=False)
     live.wait()
+    assert list((tmp_path / "ledger" / "open").iterdir()) == []
     found = spf.usage(every=None)
     assert (found["answered"].item(), found["failed"].item()) == (4, 1)
     assert "still made" not in found.covers
@@ -37,6 +39,14 @@ def test_what_a_run_under_way_has_spent_counts_and_the_table_says_what_it_waits_
         spf.usage([tmp_path / "before", tmp_path / "live"], every=None)["credits"].item()
         == found["credits"].item()
     )
+
+    # Killed after its attempts were put into the ledger, and before that was written down in its own folder.
+    shutil.rmtree(tmp_path / "live")
+    shutil.copytree(tmp_path / "before the end", tmp_path / "live")
+    shutil.copytree(tmp_path / "copy" / "open", tmp_path / "ledger" / "open", dirs_exist_ok=True)
+    for note in (tmp_path / "ledger" / "open").iterdir():
+        note.write_text(note.read_text().replace('"host": "not ', '"host": "'))
+    assert spf.usage(every=None)["credits"].item() == found["credits"].item()
 
 
 def test_spending_outlives_run_folders_and_equal_calls_that_were_not_paid_are_saved(tmp_path):
