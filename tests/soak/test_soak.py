@@ -15,9 +15,10 @@ both = pytest.mark.parametrize("honours", [True, False], ids=["with idempotency"
 def test_one_kill_of_each_kind_loses_no_row_and_no_character(tmp_path, honours):
     with soak(tmp_path, SEED, rows=300, honours=honours, retry_after="float") as run:
         run.leg(("client",), share=0.3, credits=0.6)
-        run.leg(("disk",), share=0.1, credits=0.6)
-        run.leg(("service",), share=0.1, credits=0.7)
-        run.spend(0.75)
+        # More than its share: what the leg before left of its budget may be nothing, and the disk has to end it.
+        run.leg(("disk",), share=0.1, credits=0.75)
+        run.leg(("service",), share=0.1, credits=0.8)
+        run.spend(0.85)
         run.finish()
 
 
