@@ -199,3 +199,11 @@ def test_huge_amounts_older_files_and_mistyped_tags(tmp_path):
     assert (found["credits"], found["odd"], found["attempts"], found["saved"]) == (10, 1, 2, 0)
     with pytest.raises(spf.AnalysisError, match="did you mean 'tag:team'"):
         spf.usage(folder, "tag:teem")
+
+
+def test_a_ledger_of_another_layout_is_refused(tmp_path):
+    file = next(make_ledger(tmp_path, [{"time": at(0)}]).glob("attempts/*"))
+    table = pq.read_table(file)
+    pq.write_table(table.replace_schema_metadata({"speechframe:ledger": "2"}), file)
+    with pytest.raises(spf.StoreError, match="its layout is 2, this version reads 1"):
+        spf.usage(tmp_path)

@@ -20,21 +20,21 @@ def test_what_a_run_under_way_has_spent_counts_and_the_table_says_what_it_waits_
     live = begun(tmp_path / "live", ["a", "b", "slow"], 2)
     found = spf.usage(every=None)
     assert found["answered"].item() == 4
-    assert f"(still made: {tmp_path / 'live'} on " in found.covers
+    assert f"(more is to come from {tmp_path / 'live'} on " in found.covers
     # As a kill would leave it, on a machine that cannot read it.
     shutil.copytree(tmp_path / "ledger", tmp_path / "copy")
     for note in (tmp_path / "copy" / "open").iterdir():
         note.write_text(note.read_text().replace('"host": "', '"host": "not '))
     elsewhere = spf.usage(tmp_path / "copy", every=None)
     assert elsewhere["answered"].item() == 2
-    assert "still made" in elsewhere.covers
+    assert "more is to come" in elsewhere.covers
     shutil.copytree(tmp_path / "live", tmp_path / "before the end")
     live.stop(drain=False)
     live.wait()
     assert list((tmp_path / "ledger" / "open").iterdir()) == []
     found = spf.usage(every=None)
     assert (found["answered"].item(), found["failed"].item()) == (4, 1)
-    assert "still made" not in found.covers
+    assert "more is to come" not in found.covers
     assert (
         spf.usage([tmp_path / "before", tmp_path / "live"], every=None)["credits"].item()
         == found["credits"].item()

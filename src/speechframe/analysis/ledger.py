@@ -34,6 +34,7 @@ class Ledgers:
     """
 
     folders: list[Folder] = field(default_factory=list)
+    files: list[list[str]] = field(default_factory=list)  # of each folder, at that moment
     recent: list[pa.RecordBatch] = field(default_factory=list)  # attempts that are still in journals
     complete_until: datetime = field(default_factory=lambda: datetime.now(UTC))
     waits_for: list[str] = field(default_factory=list)
@@ -47,31 +48,31 @@ class Ledgers:
         self, columns: Sequence[str], start: datetime | None = None, end: datetime | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Yield these columns of all attempts sent from `start` on and before `end`, in no order."""
-        for folder in self.folders:
-            yield from ledger.scan(folder, columns, start, end)
+        for folder, files in zip(self.folders, self.files, strict=True):
+            yield from ledger.scan(folder, columns, start, end, files=files)
         for batch in self.recent:
             yield batch.filter(ledger.within(start, end)).select(list(columns))
 
     def completeness(self) -> str:
         """Return until when everything is counted, and which runs it waits for, in words."""
         until = f"complete until {self.complete_until:%Y-%m-%d %H:%M:%S} UTC"
-        return until + (f" (still made: {', '.join(self.waits_for)})" if self.waits_for else "")
+        return until + (f" (more is to come from {', '.join(self.waits_for)})" if self.waits_for else "")
 
     def add(self, folder: Folder) -> None:
         """Add a run folder or a ledger folder."""
+        # First the journals: what leaves one of them later is in a file of the ledger then.
         if folder.exists(RUN_FILE):
-            before = self._journal(folder, str(folder.path))
-            self.recent += [batch for number, batch in before if not self._is_cut(folder, number)]
+            recent = [(f"{number:06d}", batch) for number, batch in self._journal(folder, str(folder.path))]
         else:
-            # First the journals: what leaves one of them later is in the ledger then.
-            runs = {run_id: self._open_run(note) for run_id, note in ledger.open_runs(folder).items()}
-            known = {*folder.names(ledger.ATTEMPTS)}
-            for run_id, segments in runs.items():
-                self.recent += [batch for n, batch in segments if f"{run_id}-{n:06d}.parquet" not in known]
+            recent = [
+                (f"{run_id}-{number:06d}", batch)
+                for run_id, note in ledger.open_runs(folder).items()
+                for number, batch in self._open_run(note)
+            ]
+        files = folder.names(ledger.ATTEMPTS)
+        self.recent += [batch for name, batch in recent if f"{name}.parquet" not in files]
         self.folders.append(folder)
-
-    def _is_cut(self, folder: Folder, number: int) -> bool:
-        return folder.exists(parts.file_name(parts.ATTEMPTS, number))
+        self.files.append(files)
 
     def _open_run(self, note: dict[str, Any]) -> list[tuple[int, pa.RecordBatch]]:
         where = f"{note.get('folder')} on {note.get('host')}"

@@ -19,7 +19,7 @@ from speechframe.analysis.ledger import Ledgers, open_ledgers, shown_window, win
 from speechframe.errors import AnalysisError, nearest
 from speechframe.settings.prices import Prices, prices_in_force
 from speechframe.spec.billing import CREDIT, MOST_CREDITS
-from speechframe.spec.codes import HttpErrorCode
+from speechframe.spec.codes import HttpErrorCode, Status
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,8 +56,9 @@ _COLUMNS = (
 _NO_TAKE = pa.scalar(0, pa.int32())
 _QUARTER_US = 15 * 60 * 1_000_000
 _ROWS_AT_ONCE, _SUMS_KEPT = 64_000, 50
+_LIMITS = (Status.TOO_MANY_REQUESTS, Status.SERVICE_UNAVAILABLE)
 _REFUSED = tuple(
-    [code.value for code in HttpErrorCode if code.status in {429, 503}] + ["RateLimited", "Unavailable"]
+    [code.value for code in HttpErrorCode if code.status in _LIMITS] + ["RateLimited", "Unavailable"]
 )
 """Codes of the service for refusals because of a limit, and the errors of answers without a code."""
 _UNITS = {"h": "hour", "d": "day", "w": "week", "mo": "month", "y": "year"}
@@ -115,10 +116,11 @@ def usage(
         A DataFrame. Counts: ``attempts``, ``answered`` and ``cached`` rows, ``retries`` (attempts that were
         made again), ``refusals`` (those because of a limit), ``failed`` calls, ``odd`` (attempts without an
         amount). Credits: ``credits`` (billed, as far as is known), ``computed``, ``reported``;
-        ``charged_unknown`` (in ``credits``, and perhaps not billed); ``undelivered`` (billed without an
-        answer), ``suspect`` (billed for an answer that is not as it should be), ``retakes`` (good further
-        takes), and ``wasted``, their sum; ``saved`` by shared calls and the cache. ``characters``,
-        ``audio_seconds``, ``credits_per_minute`` of audio, ``money``, ``currency`` and ``price_from``.
+        ``charged_unknown`` (in ``credits``: of attempts that were lost, so not billed perhaps, unless a free
+        repeat brought the answer); ``undelivered`` (billed without an answer), ``suspect`` (billed for an
+        answer that is not as it should be), ``retakes`` (good further takes), and ``wasted``, their sum;
+        ``saved`` by shared calls and the cache. ``characters``, ``audio_seconds``, ``credits_per_minute`` of
+        audio, ``money``, ``currency`` and ``price_from``.
 
     Raises
     ------

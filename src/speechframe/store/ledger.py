@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from speechframe.errors import StoreError
 from speechframe.store.folder import Folder, this_process
-from speechframe.store.schema import LEDGER
+from speechframe.store.schema import LAYOUT, LAYOUT_NAME, LEDGER
 
 ATTEMPTS, OPEN = "attempts", "open"
 _ROWS_AT_ONCE, _NEWEST = 65_536, 8
@@ -66,6 +66,7 @@ def scan(
                 times = [file.metadata.row_group(n).column(0).statistics for n in range(file.num_row_groups)]
                 groups = [n for n, known in enumerate(times) if _may_have(known, start, end)]
                 known = {*file.schema_arrow.names}
+                _check_layout(file.schema_arrow)
                 there = [name for name in dict.fromkeys(("time", *columns)) if name in known]
                 for batch in file.iter_batches(_ROWS_AT_ONCE, groups, there):
                     yield _with_all(batch.filter(wanted), columns)
@@ -74,6 +75,12 @@ def scan(
                 f"{folder.path}/{ATTEMPTS}/{name} of the ledger cannot be read ({error}): restore it from a "
                 "copy (the run's own folder has the same), or move it away to count without it"
             ) from error
+
+
+def _check_layout(schema: pa.Schema) -> None:
+    layout = (schema.metadata or {}).get(LAYOUT_NAME, LAYOUT)
+    if layout != LAYOUT:
+        raise pa.ArrowInvalid(f"its layout is {layout.decode()}, this version reads {LAYOUT.decode()}")
 
 
 def _with_all(batch: Any, columns: Sequence[str]) -> pa.RecordBatch:

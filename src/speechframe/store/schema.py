@@ -87,6 +87,9 @@ CALL_COLUMNS = columns(
 BOOKKEEPING = frozenset(CALL_COLUMNS.names) - {"locale"}
 """Columns that say how an answer came about, not what it is."""
 
+LAYOUT_NAME, LAYOUT = b"speechframe:ledger", b"1"
+"""What the metadata of each file of the ledger say of its layout."""
+
 LEDGER = columns(
     time=TIME,
     run_id=pa.string(),
@@ -117,7 +120,7 @@ LEDGER = columns(
     latency_ms=pa.float64(),
     trace_id=pa.string(),
     idempotency=pa.bool_(),
-).with_metadata({"speechframe:ledger": "1"})
+).with_metadata({LAYOUT_NAME: LAYOUT})
 """A row of the ledger: one attempt of one row's call. Never text, never a key.
 
 Its ``status`` is ``done``, ``suspect``, ``failed``, ``charged_unknown``, ``retried`` (the call was tried
