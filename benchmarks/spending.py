@@ -36,7 +36,12 @@ def q1(lab: Lab) -> Iterator[Figure]:
     ratios = [one.wall_s / other.wall_s for one, other in zip(ours, hands, strict=True)]
     yield Figure.of("Q1", what, ratios, "x", at_most(5.0), "DuckDB")
     yield Figure.of(
-        "Q1", "its peak memory over import", [one.over_mb for one in ours], "MB", at_most(500), ""
+        "Q1",
+        "its peak memory over import",
+        [one.over_mb for one in ours],
+        "MB",
+        at_most(500),
+        f"{rows:,} rows",
     )
 
 
