@@ -16,7 +16,7 @@ import pytest
 import speechframe
 from speechframe.cli.app import commands
 from speechframe.cli.exits import EXIT_CODES
-from speechframe.engines import firefox_models, piper_voices
+from speechframe.engines import firefox_models, voice_folders
 from speechframe.settings import ENVIRONMENT, MODEL_VARIABLES
 
 ROOT = Path(__file__).parents[2]
@@ -185,7 +185,7 @@ def shell(source, home):
 
 def test_the_table_of_variables_is_the_code_s():
     assert [row[0] for row in table(README, "variable")] == [*ENVIRONMENT, *MODEL_VARIABLES]
-    assert {piper_voices.FOLDERS_VARIABLE, firefox_models.FOLDERS_VARIABLE} < set(MODEL_VARIABLES)
+    assert {voice_folders.FOLDERS_VARIABLE, firefox_models.FOLDERS_VARIABLE} < set(MODEL_VARIABLES)
     # And no variable is named that nothing reads.
     named = set(re.findall(r"SPEECHFRAME_[A-Z_]+", README))
     assert named == {*ENVIRONMENT, *MODEL_VARIABLES}

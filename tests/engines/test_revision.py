@@ -15,7 +15,7 @@ SPOKEN = {
 
 def test_a_revision_always_speaks_the_same():
     speaker = espeak.EspeakSpeaker()
-    assert speaker.version.endswith(f"+{espeak.REVISION}")
+    assert f"+{espeak.REVISION}" in speaker.version
     for (voice, locale, text), expected in SPOKEN[espeak.REVISION].items():
         speech = speaker.speak(Utterance(text, voice, locale))
         assert (len(speech.samples), speech.words[-1].end_ms) == expected, text

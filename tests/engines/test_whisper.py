@@ -184,4 +184,5 @@ def test_parts_that_were_joined_otherwise_are_no_model(cache, monkeypatch):
 def test_packages_are_those_that_the_list_of_models_names():
     lines = (Path(__file__).parents[2] / "datasets" / "models.txt").read_text("utf-8").splitlines()
     listed = {line.partition(" ")[0] for line in lines if line and not line.startswith("#")}
-    assert {f"{package.name}=={package.version}" for package in models.PACKAGES} == listed
+    readings = {line for line in listed if line.startswith(("pyopenjtalk", "sudachipy"))}
+    assert {f"{package.name}=={package.version}" for package in models.PACKAGES} == listed - readings

@@ -8,7 +8,8 @@ import sys
 import pytest
 
 from speechframe.audio import codec
-from speechframe.engines import models, piper_voices
+from speechframe.engines import kokoro_voices, models, piper_voices
+from speechframe.engines.voice_folders import FOLDERS_VARIABLE
 from speechframe.errors import SettingsError
 from speechframe.local import local_service
 from speechframe.service import folders, serve
@@ -75,27 +76,31 @@ def test_a_folder_that_cannot_be_used_is_said_before_anything_starts(folder, tmp
     assert "a.onnx" in done.stderr
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "data").exists()
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(SettingsError, match=f"{empty} holds no voice: one of Piper is a file"):
+        folders.set_voices([empty])
     # The variable is looked at as the option is.
-    monkeypatch.setenv(piper_voices.FOLDERS_VARIABLE, os.pathsep.join((str(folder), str(missing))))
+    monkeypatch.setenv(FOLDERS_VARIABLE, os.pathsep.join((str(folder), str(missing))))
     with pytest.raises(SettingsError, match=str(missing)):
         folders.set_voices([])
 
 
 def test_the_option_stands_instead_of_the_variable(folder, monkeypatch):
-    monkeypatch.setenv(piper_voices.FOLDERS_VARIABLE, "/nowhere")
+    monkeypatch.setenv(FOLDERS_VARIABLE, "/nowhere")
     folders.set_voices([folder])
-    assert os.environ[piper_voices.FOLDERS_VARIABLE] == str(folder)
+    assert os.environ[FOLDERS_VARIABLE] == str(folder)
     monkeypatch.chdir(folder.parent)
     folders.set_voices([type(folder)(folder.name)])
-    assert os.environ[piper_voices.FOLDERS_VARIABLE] == str(folder), "workers may run elsewhere"
+    assert os.environ[FOLDERS_VARIABLE] == str(folder), "workers may run elsewhere"
 
 
 def test_without_the_extra_it_serves_espeak_and_says_so(folder):
-    """A process in which Piper is not installed: voices of a folder are refused, and the rest works."""
+    """A process in which onnx is not installed: voices of a folder are refused, and the rest works."""
     code = """
 import importlib.util, sys, logging
 find = importlib.util.find_spec
-importlib.util.find_spec = lambda name, *rest: None if name == "piper" else find(name, *rest)
+importlib.util.find_spec = lambda name, *rest: None if name == "onnx" else find(name, *rest)
 from speechframe.errors import SettingsError
 from speechframe.service import folders
 from pathlib import Path
@@ -111,9 +116,10 @@ except SettingsError as error:
     )
     assert ended.returncode == 0, ended.stderr
     said = ended.stdout.splitlines()
-    assert said[0] == f"the catalogue stands on espeak voices alone; for neural ones: {piper_voices.INSTALL}"
+    installs = f"{kokoro_voices.INSTALL} or {piper_voices.INSTALL}"
+    assert said[0] == f"the catalogue stands on espeak voices alone; for neural ones: {installs}"
     assert str(folder) in said[1]
-    assert said[1].endswith(piper_voices.INSTALL)
+    assert said[1].endswith(installs)
 
 
 def test_voices_can_be_one_folder_alone():

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from speechframe.engines import espeak_library
+from speechframe.engines import espeak_library, japanese
 from speechframe.engines.base import EngineVoice, Speech, Utterance
 from speechframe.engines.espeak_chunks import SAMPLE_RATE_HZ, speak_pieces
 from speechframe.engines.espeak_locales import LOCALES
@@ -60,7 +60,7 @@ class EspeakSpeaker(SentenceSpeaker):
     @property
     def version(self) -> str:
         """The library's version and our :data:`REVISION`; raises EngineError when it is not installed."""
-        return f"{espeak_library.engine_version()}+{REVISION}"
+        return f"{espeak_library.engine_version()}+{REVISION}{japanese.version_mark()}"
 
     def voices(self) -> Sequence[EngineVoice]:
         """Return every voice of both catalogues."""

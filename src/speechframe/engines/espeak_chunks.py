@@ -7,22 +7,16 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from speechframe.audio import measure
 from speechframe.engines import espeak_library
 from speechframe.engines.espeak_prosody import Reading
-from speechframe.engines.pieces import Chunk, Piece
-from speechframe.engines.word_times import Heard, time_tokens
+from speechframe.engines.pieces import STEP_MS, Chunk, Piece, sounding, step_frames, timed, trimmed
+from speechframe.engines.word_times import Heard
 
 __all__ = ["SAMPLE_RATE_HZ", "speak_pieces"]
 
 SAMPLE_RATE_HZ = 22050
 """What espeak makes, always."""
 
-_STEP_MS = 5.0
-_SILENT_BELOW_DB = 45.0
-"""espeak's silence is digital; this far below the loudest nothing of a word is heard any more."""
-_LEAD_MS, _TAIL_MS = 10.0, 30.0
-"""The silence at the ends: enough not to cut a breath, little enough that a pause is its length."""
 _PAUSE_FROM_MS = 60.0
 """Shorter silences are the closures of plosives."""
 
@@ -50,33 +44,15 @@ def _spoken(piece: Piece, reading: Reading, speed: float, chance: random.Random)
     origins = piece.spoken.origins
     positions = [min(max(event.position, 0), len(origins) - 1) for event in rendered.words]
     frames = np.array([event.frame for event in rendered.words], np.int64)
-    samples, frames = _trimmed(rendered.samples, frames)
+    samples, start = trimmed(rendered.samples, SAMPLE_RATE_HZ)
+    frames = np.clip(frames - start, 0, len(samples))
     samples, frames = _paced(samples, frames, reading.pause_strays, chance)
     events = [(origins[position], int(frame)) for position, frame in zip(positions, frames, strict=True)]
-    words = time_tokens(piece.tokens, events, _active(samples), _step_frames(), len(samples))
-    return Chunk(samples, tuple(words))
-
-
-def _active(samples: Samples) -> NDArray[np.bool_]:
-    level_db = measure.energy_db(samples, SAMPLE_RATE_HZ, _STEP_MS)
-    return np.asarray(level_db > level_db.max() - _SILENT_BELOW_DB)
-
-
-def _step_frames() -> int:
-    return round(SAMPLE_RATE_HZ * _STEP_MS / 1000)
+    return timed(piece, samples, events, SAMPLE_RATE_HZ)
 
 
 def _milliseconds(milliseconds: float) -> int:
     return round(SAMPLE_RATE_HZ * milliseconds / 1000)
-
-
-def _trimmed(samples: Samples, frames: NDArray[np.int64]) -> tuple[Samples, NDArray[np.int64]]:
-    """Return samples with the same short silence at each end always, and the frames of events in them."""
-    steps = np.flatnonzero(_active(samples)) * _step_frames()
-    start, end = int(steps[0]), min(len(samples), int(steps[-1]) + _step_frames())
-    lead, tail = _milliseconds(_LEAD_MS), _milliseconds(_TAIL_MS)
-    trimmed = np.pad(samples[start:end], (lead, tail))
-    return trimmed, np.clip(frames - start + lead, 0, len(trimmed))
 
 
 def _paced(
@@ -106,8 +82,8 @@ def _paced(
 
 def _pauses(samples: Samples) -> list[tuple[int, int]]:
     """Return start and end of the silences inside that are pauses."""
-    active = _active(samples)
+    active = sounding(samples, SAMPLE_RATE_HZ)
     edges = np.flatnonzero(np.diff(active.astype(np.int8)))
     spans = [(int(start) + 1, int(end) + 1) for start, end in pairwise(edges) if not active[start + 1]]
-    step = _step_frames()
-    return [(start * step, end * step) for start, end in spans if (end - start) * _STEP_MS >= _PAUSE_FROM_MS]
+    step = step_frames(SAMPLE_RATE_HZ)
+    return [(start * step, end * step) for start, end in spans if (end - start) * STEP_MS >= _PAUSE_FROM_MS]

@@ -9,7 +9,7 @@ costs half a millisecond.
 import _ctypes
 import ctypes
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,7 +20,17 @@ from numpy.typing import NDArray
 
 from speechframe.errors import EngineError
 
-__all__ = ["INSTALL", "Rendered", "Setting", "WordEvent", "engine_version", "phoneme_names", "render"]
+__all__ = [
+    "INSTALL",
+    "TIE",
+    "Rendered",
+    "Setting",
+    "WordEvent",
+    "engine_version",
+    "ipa",
+    "phoneme_names",
+    "render",
+]
 
 INSTALL = "pip install 'speechframe[local]'"
 
@@ -30,6 +40,9 @@ _DONT_EXIT = 0x8000
 _CHARS_UTF8 = 1
 _PHONEMES = 0x100
 _IPA = 2
+TIE = "^"
+"""Stands between the letters of one sound in :func:`ipa`, as in ``t^\u0283``."""
+_TIED_IPA = _IPA | 0x80 | ord(TIE) << 8
 _RATE, _VOLUME, _PITCH, _RANGE, _WORD_GAP = 1, 2, 3, 4, 7
 _EVENT_END, _EVENT_WORD = 0, 1
 _FROM_CHARACTER = 1
@@ -160,6 +173,31 @@ def engine_version() -> str:
         library.espeak_Info.restype = ctypes.c_char_p
         told: bytes = library.espeak_Info(None)
     return told.decode().split()[0]
+
+
+def ipa(texts: Sequence[str], voice: str) -> list[list[str]]:
+    """Return the IPA of each text, clause by clause as the library parts it.
+
+    Parameters
+    ----------
+    texts
+        Plain text, without ``[[...]]``.
+    voice
+        The library's identifier of a language, such as ``gmw/en-US``.
+    """
+    with _fresh_image() as (library, _):
+        _set_up(library, Setting(voice, WORDS_PER_MINUTE.start))
+        library.espeak_TextToPhonemes.restype = ctypes.c_char_p
+        return [list(_clauses(library, text)) for text in texts]
+
+
+def _clauses(library: ctypes.CDLL, text: str) -> Iterator[str]:
+    buffer = ctypes.create_string_buffer(text.encode())
+    rest = ctypes.c_void_p(ctypes.addressof(buffer))
+    while rest.value:
+        told = library.espeak_TextToPhonemes(ctypes.byref(rest), _CHARS_UTF8, _TIED_IPA)
+        if clause := (told or b"").decode().strip():
+            yield clause
 
 
 def phoneme_names(voice: str, spellings: tuple[str, ...]) -> list[str]:

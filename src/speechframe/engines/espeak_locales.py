@@ -2,7 +2,8 @@
 
 Left out are languages whose text it cannot turn into words: Hebrew and Thai
 come out without their vowels, Burmese letter by letter, Faroese has no
-dictionary. Japanese is read in kana only, Arabic better with vowel marks.
+dictionary. Japanese is read in kana (:mod:`speechframe.engines.japanese` has
+them of kanji), Arabic better with vowel marks.
 """
 
 import unicodedata
@@ -34,12 +35,14 @@ class EspeakLocale:
 
     ``characters_are_words`` is for scripts without spaces in which a character is a syllable with a meaning.
     ``longest_clause`` is how many characters without punctuation espeak can hold; it drops the rest.
+    ``has_readings`` is for Japanese, whose kanji are spoken by their readings.
     """
 
     language: str
     own_scripts: frozenset[str] = frozenset({"LATIN"})
     characters_are_words: bool = False
     longest_clause: int | None = None
+    has_readings: bool = False
 
     def reads(self, character: str) -> bool:
         """Return whether a letter is spoken as part of a word, and not as "Chinese letter" or a number.
@@ -61,7 +64,8 @@ class EspeakLocale:
         (True, False)
         """
         script = script_of(character)
-        return script in self.own_scripts or script in _OF_NO_SCRIPT
+        own = script in self.own_scripts or (self.has_readings and script == "CJK")
+        return own or script in _OF_NO_SCRIPT
 
 
 @lru_cache(maxsize=8192)
@@ -121,7 +125,7 @@ LOCALES = MappingProxyType(
         "id-ID": _locale("poz/id"),
         "is-IS": _locale("gmq/is"),
         "it-IT": _locale("roa/it"),
-        "ja-JP": _locale("jpx/ja", *_KANA),
+        "ja-JP": EspeakLocale("jpx/ja", _KANA, has_readings=True),
         "ka-GE": _locale("ccs/ka", "GEORGIAN"),
         "kk-KZ": _locale("trk/kk", "CYRILLIC"),
         "kn-IN": _locale("dra/kn", "KANNADA"),

@@ -12,6 +12,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass
 from functools import lru_cache
 
+from speechframe.engines import japanese
 from speechframe.engines.espeak_locales import EspeakLocale
 from speechframe.engines.words import SPOKEN_PUNCTUATION
 from speechframe.spec.pauses import split_pauses
@@ -89,16 +90,16 @@ def spoken_text(
     at = 0
     for start, end, word in _found(text, pronunciations):
         pronunciation = pronunciations[word]
-        parts.extend(_cleaned(text[at:start], at, locale, left_out))
+        parts.extend(_read(text[at:start], at, locale, left_out))
         if pronunciation.type is PronunciationKind.IPA:
             phonemes.update(range(start, end))
             said = to_phonemes(pronunciation.pronunciation)
         else:
-            cleaned = _cleaned(pronunciation.pronunciation, 0, locale, left_out)
+            cleaned = _read(pronunciation.pronunciation, 0, locale, left_out)
             said = "".join(character for character, _ in cleaned)
         parts.extend(_spread(said, start, end))
         at = end
-    parts.extend(_cleaned(text[at:], at, locale, left_out))
+    parts.extend(_read(text[at:], at, locale, left_out))
     parts = list(_with_breaks(_with_quiet_punctuation(parts), locale, phonemes))
     return SpokenText(
         "".join(character for character, _ in parts),
@@ -203,6 +204,17 @@ def _as_pattern(word: str) -> str:
     before = f"(?<!{_SPACED_LETTER})" if re.match(_SPACED_LETTER, word[0]) else ""
     after = f"(?!{_SPACED_LETTER})" if re.match(_SPACED_LETTER, word[-1]) else ""
     return f"{before}{body}{after}"
+
+
+def _read(text: str, offset: int, locale: EspeakLocale, left_out: list[str]) -> Iterator[tuple[str, int]]:
+    """Yield the characters to speak, each with the index it stands for: the kana of Japanese."""
+    at = 0
+    for start, end, kana in japanese.readings(text) if locale.has_readings else ():
+        yield from _cleaned(text[at:start], offset + at, locale, left_out)
+        said = "".join(character for character, _ in _cleaned(kana, 0, locale, left_out))
+        yield from _spread(said, offset + start, offset + end)
+        at = end
+    yield from _cleaned(text[at:], offset + at, locale, left_out)
 
 
 def _cleaned(text: str, offset: int, locale: EspeakLocale, left_out: list[str]) -> Iterator[tuple[str, int]]:

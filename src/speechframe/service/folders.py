@@ -12,7 +12,7 @@ log = logging.getLogger("speechframe.service")
 
 
 def set_voices(folders: Sequence[Path]) -> None:
-    """Look at the folders of Piper voices, and let this process and its workers know of those that are given.
+    """Look at the folders of neural voices, and let this process and its workers know of those given.
 
     Parameters
     ----------
@@ -22,27 +22,32 @@ def set_voices(folders: Sequence[Path]) -> None:
     Raises
     ------
     SettingsError
-        For a folder that is missing or holds a broken voice, or when Piper is not installed.
+        For a folder that is missing, holds a broken voice or none, or whose engine is not installed.
     """
-    from speechframe.engines import piper_voices
+    from speechframe.engines import kokoro_voices, piper_voices, voice_folders
 
-    named = os.environ.get(piper_voices.FOLDERS_VARIABLE, "").split(os.pathsep)
-    folders = folders or [Path(name) for name in named if name]
-    if not piper_voices.is_installed():
-        if folders:
+    whole = [folder.expanduser().absolute() for folder in folders or voice_folders.voice_folders()]
+    if not piper_voices.is_installed() and not kokoro_voices.is_installed():
+        installs = f"{kokoro_voices.INSTALL} or {piper_voices.INSTALL}"
+        if whole:
+            raise SettingsError(f"voices of {whole[0]} cannot be used without their engine: {installs}")
+        log.info("the catalogue stands on espeak voices alone; for neural ones: %s", installs)
+    for folder in whole:
+        if os.pathsep in str(folder):
+            raise SettingsError(f"the voice folder {folder} has a {os.pathsep} in its name; rename it")
+        try:
+            found = [
+                *piper_voices.folder_voices(folder),
+                *map(kokoro_voices.styles_of, kokoro_voices.style_files(folder)),
+            ]
+        except EngineError as error:
+            raise SettingsError(str(error)) from error
+        if not found:
             raise SettingsError(
-                f"voices of {folders[0]} cannot be used without Piper: {piper_voices.INSTALL}"
+                f"the voice folder {folder} holds no voice: one of Piper is a file NAME.onnx with "
+                "NAME.onnx.json beside it, those of Kokoro are style files (.npz, .bin)"
             )
-        log.info("the catalogue stands on espeak voices alone; for neural ones: %s", piper_voices.INSTALL)
-    whole = [str(folder.expanduser().absolute()) for folder in folders]
-    try:
-        for folder in whole:
-            if os.pathsep in folder:
-                raise SettingsError(f"the voice folder {folder} has a {os.pathsep} in its name; rename it")
-            piper_voices.folder_voices(Path(folder))
-    except EngineError as error:
-        raise SettingsError(str(error)) from error
-    os.environ[piper_voices.FOLDERS_VARIABLE] = os.pathsep.join(whole)
+    os.environ[voice_folders.FOLDERS_VARIABLE] = os.pathsep.join(map(str, whole))
 
 
 def set_translation_models(folders: Sequence[Path]) -> None:

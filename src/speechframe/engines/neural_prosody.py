@@ -1,4 +1,4 @@
-"""From pitch, rate, style and variation to what a Piper model is given.
+"""From pitch, rate, style and variation to what a neural model is given.
 
 A rate of 50 doubles the speed and -50 halves it; a pitch of 50 is a
 third of an octave up. Without variation a model gets no noise at all; one step of it is
@@ -9,13 +9,17 @@ text, the voice and the take, so that equal requests are equal.
 import hashlib
 import random
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
 from speechframe.engines.base import Utterance
-from speechframe.engines.piper_voices import STYLES
 
-__all__ = ["Reading", "reading"]
+__all__ = ["STYLES", "Reading", "reading"]
+
+STYLES = MappingProxyType({"Conversational": 1.0, "Narration": 0.9})
+"""Every style and its speed, the default first; a neural voice reads one way, so they are plain ones."""
+
 
 _RATE_FOR_DOUBLE = 50.0
 _PITCH_FOR_OCTAVE = 150.0
@@ -56,19 +60,19 @@ class Reading:
         return np.random.default_rng((self.seed, number))
 
 
-def reading(utterance: Utterance, style: str) -> Reading:
-    """Return how an utterance is to be read in a style.
+def reading(utterance: Utterance, speed: float) -> Reading:
+    """Return how an utterance is to be read in a style of some speed.
 
     Examples
     --------
-    >>> reading(Utterance("Hi", "en-US-joe", "en-US", rate=50, pitch=-150, variation=0), "Conversational")
+    >>> reading(Utterance("Hi", "en-US-joe", "en-US", rate=50, pitch=-150, variation=0), 1.0)
     Reading(speed=2.0, pitch=0.5, noise=0.0, rhythm_noise=0.0, pause_strays=0.0, seed=1)
     """
     steps = utterance.variation
     seed = _seed(utterance)
     stray = steps * _SPEED_PER_STEP * random.Random(seed).uniform(-1, 1)  # noqa: S311  (a reading, not a secret)
     return Reading(
-        speed=STYLES[style] * 2 ** (utterance.rate / _RATE_FOR_DOUBLE) * (1 + stray),
+        speed=speed * 2 ** (utterance.rate / _RATE_FOR_DOUBLE) * (1 + stray),
         pitch=2 ** (utterance.pitch / _PITCH_FOR_OCTAVE),
         noise=1 + _NOISE_PER_STEP * (steps - 1) if steps else 0.0,
         rhythm_noise=1 + _RHYTHM_NOISE_PER_STEP * (steps - 1) if steps else 0.0,

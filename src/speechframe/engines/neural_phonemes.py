@@ -1,0 +1,245 @@
+"""Text to the phonemes a neural model reads, sentence by sentence, and which word each of them belongs to.
+
+espeak-ng returns the phonemes of a whole text and not where they come from: it
+merges function words ("so that a"), splits numbers and says abbreviations in
+full. So each word is said alone as well, and the two are laid onto each other
+with the fewest differences.
+"""
+
+import re
+import unicodedata
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from speechframe.engines.espeak_text import SpokenText
+from speechframe.engines.words import Token
+from speechframe.errors import EngineError
+
+__all__ = ["FULL_STOP", "PUNCTUATION", "Phonemiser", "Sentence"]
+
+FULL_STOP = "."
+PUNCTUATION = frozenset(".,;:!?")
+_STRESS = frozenset("\u02c8\u02cc")
+_SILENT = PUNCTUATION | _STRESS | {" ", "\u02d0", "'", '"', "(", ")", "-"}
+"""What is no sound of its own: a word is not recognised by it."""
+_LONGEST_SENTENCE = 400
+"""In phonemes: the memory a model takes grows with the square of it."""
+_ELLIPSIS = re.compile(r"(?:\.{2,}|\u2026+)(\s*$)?")
+_TITLE = re.compile(r"\b(Capt|Col|Dr|Gen|Hon|Lt|Mr|Mrs|Ms|Mt|Prof|Rep|Rev|Sen|Sgt|St)\.(?=\s+\w)")
+_BLOCK = re.compile(r"\[\[(.*?)\]\]")
+_SAME = str.maketrans({"g": "\u0261", "'": "\u02c8", ":": "\u02d0", ",": "\u02cc"})
+_NO_SOUND = frozenset("./[]\u203f\u035c\u0361|\u2016\u02d1\u032f-")
+"""Syllable dots, slashes and brackets around the whole, tie bars: a model learnt nothing of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """What a model speaks in one go.
+
+    ``ids`` are the model's numbers; ``begins`` says where words begin in them: the index of a token of the
+    piece, and the indices into ``ids`` of the pause before it and of its first sound, in order.
+    """
+
+    ids: tuple[int, ...]
+    begins: tuple[tuple[int, int, int], ...]
+
+
+@dataclass(slots=True)
+class _Spelled:
+    """A sentence on its way: its phonemes, and the tokens that begin at some of them."""
+
+    phonemes: list[str]
+    begins: list[tuple[int, int]] = field(default_factory=list)
+
+
+class Phonemiser(ABC):
+    """The phonemiser of a model.
+
+    Parameters
+    ----------
+    symbols
+        What the model has learnt.
+    """
+
+    def __init__(self, symbols: Collection[str]) -> None:
+        self._symbols = symbols
+        self._alone = lru_cache(maxsize=8192)(self._said_alone)
+
+    @abstractmethod
+    def _said(self, text: str) -> Sequence[Sequence[str]]:
+        """Return the sentences of a line as symbols, punctuation and spaces among them.
+
+        ``[[...]]`` in the text are symbols already.
+        """
+
+    @abstractmethod
+    def _ids(self, symbols: Sequence[str]) -> tuple[list[int], list[int]]:
+        """Return the model's numbers of a sentence, and at which of them each symbol starts."""
+
+    def pronounced(self, ipa: str) -> str:
+        """Return IPA as ``[[...]]``, which is read as phonemes.
+
+        Raises
+        ------
+        EngineError
+            Symbols that the voice's model has not learnt, named.
+        """
+        words = [self._checked(word, ipa) for word in ipa.split()]
+        if not any(words):
+            raise EngineError(f"the pronunciation {ipa!r} holds no sound in IPA")
+        return " ".join(f"[[{word}]]" for word in words if word)
+
+    def sentences(self, spoken: SpokenText, tokens: Sequence[Token]) -> list[Sentence]:
+        """Return the sentences of a piece, with the tokens that begin in them."""
+        spelled = [
+            _Spelled(part)
+            for line in spoken.text.splitlines()
+            for phonemes in self._phonemes(line)
+            for part in _parts(phonemes)
+        ]
+        places = [
+            (sentence, index)
+            for sentence in spelled
+            for index, symbol in enumerate(sentence.phonemes)
+            if self._sounds(symbol)
+        ]
+        alone = [self._symbols_of(token, spoken) for token in tokens]
+        sounds = [sentence.phonemes[index] for sentence, index in places]
+        for number, found in enumerate(_first_matches(sounds, alone)):
+            if found is not None:
+                sentence, index = places[found]
+                sentence.begins.append((number, _with_stress(sentence.phonemes, index)))
+        return [self._numbered(sentence) for sentence in spelled]
+
+    def _checked(self, word: str, whole: str) -> str:
+        symbols = self._learnt(word.translate(_SAME))
+        symbols = "".join(symbol for symbol in symbols if symbol not in _NO_SOUND)
+        if unknown := [symbol for symbol in dict.fromkeys(symbols) if symbol not in self._symbols]:
+            named = ", ".join(f"{symbol!r} ({unicodedata.name(symbol, '?')})" for symbol in unknown)
+            raise EngineError(
+                f"the pronunciation {whole!r} has symbols that this voice has not learnt: {named}; "
+                "write IPA, or another word with type SAY_AS"
+            )
+        return symbols if any(self._sounds(symbol) for symbol in symbols) else ""
+
+    def _learnt(self, ipa: str) -> str:
+        """Return IPA with the marks of a letter apart, where the model has not learnt both as one symbol."""
+        composed = unicodedata.normalize("NFC", ipa)
+        return "".join(
+            symbol if symbol in self._symbols else unicodedata.normalize("NFD", symbol) for symbol in composed
+        )
+
+    def _phonemes(self, text: str) -> list[list[str]]:
+        # The phonemiser ends a sentence at a title's full stop, and joins the words around an ellipsis.
+        text = _TITLE.sub(r"\1", text)
+        text = _ELLIPSIS.sub(lambda match: ", " if match[1] is None else FULL_STOP, text)
+        return [list(phonemes) for phonemes in self._said(text)] if text.strip() else []
+
+    def _sounds(self, symbol: str) -> bool:
+        return symbol in self._symbols and symbol not in _SILENT
+
+    def _symbols_of(self, token: Token, spoken: SpokenText) -> list[str]:
+        """Return the sounds of a token said alone; of phonemes that were given, those."""
+        symbols: list[str] = []
+        for text, is_phonemes in _runs(token, spoken):
+            symbols.extend(symbol for symbol in (text if is_phonemes else self._alone(text)))
+        return [symbol for symbol in symbols if self._sounds(symbol)]
+
+    def _said_alone(self, text: str) -> tuple[str, ...]:
+        return tuple(symbol for phonemes in self._phonemes(text) for symbol in phonemes)
+
+    def _numbered(self, sentence: _Spelled) -> Sentence:
+        """Return a sentence as numbers; one that ends without a mark ends as a statement does."""
+        symbols = sentence.phonemes
+        closed = symbols[-1] in PUNCTUATION or FULL_STOP not in self._symbols
+        ids, starts = self._ids(symbols if closed else [*symbols, FULL_STOP])
+        begins = []
+        for token, index in sentence.begins:
+            pause = _pause_before(symbols, index)
+            begins.append((token, starts[pause] if pause else 0, starts[index]))
+        return Sentence(tuple(ids), tuple(begins))
+
+
+def _parts(phonemes: list[str]) -> Iterator[list[str]]:
+    """Yield the phonemes in parts a model has room for: cut after punctuation if possible."""
+    while len(phonemes) > _LONGEST_SENTENCE:
+        spaces = [index for index in range(1, _LONGEST_SENTENCE) if phonemes[index] == " "]
+        clauses = [index for index in spaces if phonemes[index - 1] in PUNCTUATION]
+        cut = (clauses or spaces or [_LONGEST_SENTENCE])[-1]
+        yield phonemes[:cut]
+        phonemes = phonemes[cut + (phonemes[cut] == " ") :]
+    if phonemes:
+        yield phonemes
+
+
+def _runs(token: Token, spoken: SpokenText) -> Iterator[tuple[str, bool]]:
+    """Yield what is given to the phonemiser for a token, plain text and phonemes apart."""
+    given = bytearray(len(spoken.text))
+    if spoken.phoneme_input:
+        for match in _BLOCK.finditer(spoken.text):
+            given[match.start() : match.end()] = b"\1" * (match.end() - match.start())
+    run, kind = "", False
+    for character, origin, is_phoneme in zip(spoken.text, spoken.origins, given, strict=True):
+        if not token.start <= origin < token.end:
+            continue
+        if is_phoneme != kind:
+            yield run, kind
+            run, kind = "", bool(is_phoneme)
+        run += character
+    yield run, kind
+
+
+def _with_stress(phonemes: list[str], index: int) -> int:
+    while index and phonemes[index - 1] in _STRESS:
+        index -= 1
+    return index
+
+
+def _pause_before(phonemes: list[str], index: int) -> int:
+    while index and (phonemes[index - 1] == " " or phonemes[index - 1] in PUNCTUATION):
+        index -= 1
+    return index
+
+
+def _first_matches(sounds: Sequence[str], words: Sequence[Sequence[str]]) -> list[int | None]:
+    """Return for each word the index of the first sound that is its; None when there is none.
+
+    The words' sounds and those of the text are aligned with the fewest sounds
+    that differ, are missing or too many.
+    """
+    owners = [number for number, word in enumerate(words) for _ in word]
+    said = [symbol for word in words for symbol in word]
+    codes = {symbol: code for code, symbol in enumerate(dict.fromkeys((*sounds, *said)))}
+    costs = _costs([codes[symbol] for symbol in said], [codes[symbol] for symbol in sounds])
+    firsts: list[int | None] = [None] * len(words)
+    row, column = len(said), len(sounds)
+    while row and column:
+        differs = said[row - 1] != sounds[column - 1]
+        if costs[row, column] == costs[row - 1, column - 1] + differs:
+            row, column = row - 1, column - 1
+            firsts[owners[row]] = column
+        elif costs[row, column] == costs[row - 1, column] + 1:
+            row -= 1
+        else:
+            column -= 1
+    return firsts
+
+
+def _costs(rows: Sequence[int], columns: Sequence[int]) -> NDArray[np.int32]:
+    """Return the edit distance of every two beginnings."""
+    wanted = np.array(columns, np.int32)
+    steps = np.arange(len(columns) + 1, dtype=np.int32)
+    costs = np.empty((len(rows) + 1, len(columns) + 1), np.int32)
+    costs[0] = steps
+    for number, symbol in enumerate(rows):
+        above, row = costs[number], costs[number + 1]
+        row[0] = above[0] + 1
+        row[1:] = np.minimum(above[:-1] + (wanted != symbol), above[1:] + 1)
+        # A sound too many costs one from the left: the least of all that stand there, each by its distance.
+        row[:] = np.minimum.accumulate(row - steps) + steps
+    return costs

