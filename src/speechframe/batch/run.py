@@ -194,7 +194,7 @@ async def changes(
 
     def compare(is_stopped: Callable[[], bool]) -> Changes:
         found = prepare(
-            table, sources, backend, opened, options, stack, is_stopped, is_resumed=True, is_look=True
+            table, sources, backend, opened, options, stack, is_stopped, is_resumed=True, is_preview=True
         )
         places = (folder, found.manifest.table.file), (found.table_folder, found.entry.file)
         old, new = (_calls_by_row(place.source(file)) for place, file in places)
