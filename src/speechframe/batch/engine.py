@@ -31,7 +31,7 @@ from speechframe.store.reader import warning_kind
 from speechframe.store.schema import CHARGED_UNKNOWN, DONE, FAILED, NOTED, PACK, SUSPECT, Row, StopReason
 
 TICK_S = 0.25
-GONE_S = 60.0
+UNAVAILABLE_S = 60.0
 """A run stops when every lane has been unreachable for so long, or for ``patience_s`` if that is shorter."""
 FIRST_ANSWERS = 10
 """A run stops when so many answers were of no use and none has been usable."""
@@ -137,8 +137,8 @@ class Engine:
 
     def _staff(self) -> None:
         """Start as many workers for each lane as it has room for."""
-        for lane in self._lanes.usable():
-            while lane.room > 0 and not self._queue.is_over:
+        for lane in self._lanes.choose():
+            while lane.workers_to_add > 0 and not self._queue.is_over:
                 lane.workers += 1
                 self._workers.add(asyncio.create_task(self._work(lane)))
 
@@ -147,10 +147,10 @@ class Engine:
         booked = asyncio.Event()  # whether the worker's last answer is written down
         booked.set()
         try:
-            while not self._queue.is_over and (room := lane.room) >= 0:
-                if room > 0:
+            while not self._queue.is_over and (more := lane.workers_to_add) >= 0:
+                if more > 0:
                     self._staff()
-                if (slot := lane.permit(slot)) is None:
+                if (slot := lane.take_permit(slot)) is None:
                     await self._queue.changed(TICK_S)  # other processes hold all permits
                 elif (wait_s := lane.wait_s()) > 0:
                     await self._queue.changed(wait_s)
@@ -162,7 +162,7 @@ class Engine:
         finally:
             lane.workers -= 1
             if slot is not None:
-                lane.give_permit(slot)
+                lane.free_permit(slot)
 
     async def _attempt(self, call: Call, lane: Lane, slot: int) -> Answer | SpeechframeError:
         """Make one attempt, and return its answer or its error."""
@@ -467,10 +467,11 @@ class Engine:
             await asyncio.sleep(SHARE_S)
             await self._on_disk(self._journal.sync)
             for lane in self._lanes:
-                lane.share_out()
+                lane.share_learned()
             self._staff()
             self._heed_waits()
-            if time.monotonic() - self._lanes.all_gone_since() > min(GONE_S, self._options.patience_s):
+            unavailable_s = time.monotonic() - self._lanes.all_unavailable_since()
+            if unavailable_s > min(UNAVAILABLE_S, self._options.patience_s):
                 words = "the service has not answered for a while; the run stopped and keeps what it has"
                 self._queue.stop(StopReason.UNREACHABLE, ConnectionFailed(words, sent=False))
 
