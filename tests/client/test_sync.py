@@ -24,7 +24,7 @@ _TWINS = {Stream: SyncStream, StreamSession: SyncStreamSession, StreamContext: S
 
 INNER = {
     "ask", "get", "url", "headers_of", "redactor_of", "exchange", "persist", "redactor", "timeouts", "bounds", "patience",
-    "open", "owning", "send_raw", "fetch", "next_audio", "take",
+    "open", "owning", "send_raw", "fetch", "next_audio", "add_event",
 }  # fmt: skip
 """What other modules of the room call, and no user."""
 

@@ -92,23 +92,23 @@ class Run:
     def tick(self):
         while self.rows or any(lane.workers for lane in self.lanes):
             for lane in self.lanes:
-                lane.share_out()
+                lane.share_learned()
             self.staff()
             yield SHARE_S
         self.lanes.close()
 
     def staff(self):
-        for lane in self.lanes.usable():
-            while lane.room > 0 and self.rows:
+        for lane in self.lanes.choose():
+            while lane.workers_to_add > 0 and self.rows:
                 lane.workers += 1
                 self.world.start(self.work(lane))
 
     def work(self, lane):
         slot = None
-        while self.rows and (room := lane.room) >= 0:
-            if room > 0:
+        while self.rows and (more := lane.workers_to_add) >= 0:
+            if more > 0:
                 self.staff()
-            if (slot := lane.permit(slot)) is None:
+            if (slot := lane.take_permit(slot)) is None:
                 yield SHARE_S
             elif wait_s := lane.wait_s():
                 yield min(wait_s, SHARE_S)
@@ -122,4 +122,4 @@ class Run:
                 self.ended_s = self.world.now
         lane.workers -= 1
         if slot is not None:
-            lane.give_permit(slot)
+            lane.free_permit(slot)

@@ -46,7 +46,7 @@ def test_a_cap_that_nobody_tells_is_learned(tmp_path, seed):
     runs = _run(tmp_path, service, world, rows=900, most=100)
     assert service.refused <= 0.02 * 900
     assert _used(service, runs) >= 0.95
-    assert _lanes(world, tmp_path).usable()[0].room == 15, "the next run knows it"
+    assert _lanes(world, tmp_path).choose()[0].workers_to_add == 15, "the next run knows it"
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -96,9 +96,9 @@ def test_max_concurrency_is_a_ceiling_and_no_first_guess_above_16(tmp_path):
     _run(None, service := Service(world, caps=[(0, 200)]), world, rows=60, most=3)
     assert service.most_in_flight == 3
     [lane] = _lanes(world, None, most=100)
-    assert lane.room <= 16
-    assert _lanes(world, None).usable()[0].room == 2
-    assert _lanes(world, None, LaneSpec("in", "in/key", guess=7)).usable()[0].room == 7
+    assert lane.workers_to_add <= 16
+    assert _lanes(world, None).choose()[0].workers_to_add == 2
+    assert _lanes(world, None, LaneSpec("in", "in/key", guess=7)).choose()[0].workers_to_add == 7
 
 
 @pytest.mark.parametrize(
@@ -123,9 +123,9 @@ def test_a_cap_stays_between_one_and_the_most(most, events):
             ticket = in_flight.pop(number % len(in_flight))
             limit = cap.limit
             if what == "p":
-                cap.passed(ticket)
+                cap.note_pass(ticket)
             else:
-                cap.refused(ticket, len(in_flight), is_lone=False)
+                cap.note_refusal(ticket, len(in_flight), is_lone=False)
                 assert cap.limit <= limit
         assert 1 <= cap.limit <= cap.limit + cap.is_probing <= most
 
@@ -156,15 +156,15 @@ def test_a_long_wait_is_kept_and_the_next_run_says_until_when(tmp_path):
     [lane] = lanes
     for _ in range(3):
         lane.end(lane.begin(0), refused(3600.0))
-    assert (lanes.usable(), lane.wait_s()) == ([], 3600.0)
+    assert (lanes.choose(), lane.wait_s()) == ([], 3600.0)
     lanes.close()
     lanes = _lanes(world, tmp_path)
     [lane] = lanes
-    assert (lanes.usable(), lane.wait_s(), lane.waits_until) == ([], 3600.0, 3600.0)
+    assert (lanes.choose(), lane.wait_s(), lane.waits_until) == ([], 3600.0, 3600.0)
     other = _lanes(world, tmp_path, LaneSpec("us-east", "us-east/other-key"))
-    assert other.usable()
+    assert other.choose()
     world.now = 3600.0
-    assert (lanes.usable(), lane.wait_s(), lane.waits_until) == ([lane], 0.0, None)
+    assert (lanes.choose(), lane.wait_s(), lane.waits_until) == ([lane], 0.0, None)
 
 
 def test_a_service_that_refuses_everything_is_asked_ever_more_rarely(tmp_path):
@@ -220,11 +220,11 @@ def test_a_lane_that_rests_comes_back_with_one_call():
     lane.workers = 4
     for ticket in [lane.begin(slot) for slot in range(4)]:
         lane.end(ticket, UNAVAILABLE)
-    assert (lane.is_resting, lane.room, lane.wait_s()) == (True, 1 - 4, 0.25)
+    assert (lane.is_resting, lane.workers_to_add, lane.wait_s()) == (True, 1 - 4, 0.25)
     world.now = 0.25
     assert lane.wait_s() == 0.0
     lane.end(lane.begin(0), PASSED)
-    assert (lane.is_resting, lane.room >= 0, lane.wait_s()) == (False, True, 0.0)
+    assert (lane.is_resting, lane.workers_to_add >= 0, lane.wait_s()) == (False, True, 0.0)
 
 
 def test_a_single_call_that_finds_the_service_unavailable_is_no_reason_to_rest():
@@ -243,13 +243,14 @@ def test_a_fallback_is_used_only_while_no_other_lane_works():
     )
     lanes = _lanes(world, None, main, fallback)
     main, fallback = lanes
-    assert (lanes.usable(), fallback.room) == ([main], 0)
+    assert (lanes.choose(), fallback.workers_to_add) == ([main], 0)
     tickets = [main.begin(0) for _ in range(3)]
     for ticket in tickets:
         main.end(ticket, UNAVAILABLE)
-    assert (lanes.usable(), fallback.room, lanes.all_gone_since()) == ([fallback], 2, math.inf)
+    assert (lanes.choose(), fallback.workers_to_add) == ([fallback], 2)
+    assert lanes.all_unavailable_since() == math.inf
     world.now = 1.0
     fallback.end(fallback.begin(0), UNAVAILABLE)
-    assert lanes.all_gone_since() == 1.0
+    assert lanes.all_unavailable_since() == 1.0
     main.end(main.begin(0), PASSED)
-    assert (lanes.usable(), lanes.all_gone_since()) == ([main], math.inf)
+    assert (lanes.choose(), lanes.all_unavailable_since()) == ([main], math.inf)

@@ -31,7 +31,7 @@ from speechframe.store.reader import warning_kind
 from speechframe.store.schema import CHARGED_UNKNOWN, DONE, FAILED, NOTED, PACK, SUSPECT, Row, StopReason
 
 TICK_S = 0.25
-GONE_S = 60.0
+UNAVAILABLE_S = 60.0
 """A run stops when every lane has been unreachable for so long, or for ``patience_s`` if that is shorter."""
 FIRST_ANSWERS = 10
 """A run stops when so many answers were of no use and none has been usable."""
@@ -136,9 +136,9 @@ class Engine:
                 task.result()  # a call's error is returned, not raised: what a task raises ends the run
 
     def _staff(self) -> None:
-        """Start as many workers for each lane as it has room for."""
-        for lane in self._lanes.usable():
-            while lane.room > 0 and not self._queue.is_over:
+        """Start the workers that lanes lack."""
+        for lane in self._lanes.choose():
+            while lane.workers_to_add > 0 and not self._queue.is_over:
                 lane.workers += 1
                 self._workers.add(asyncio.create_task(self._work(lane)))
 
@@ -147,13 +147,13 @@ class Engine:
         booked = asyncio.Event()  # whether the worker's last answer is written down
         booked.set()
         try:
-            while not self._queue.is_over and (room := lane.room) >= 0:
-                if room > 0:
+            while not self._queue.is_over and (more := lane.workers_to_add) >= 0:
+                if more > 0:
                     self._staff()
-                if (slot := lane.permit(slot)) is None:
-                    await self._queue.changed(TICK_S)  # other processes hold all permits
+                if (slot := lane.take_permit(slot)) is None:
+                    await self._queue.wait_for_change(TICK_S)  # other processes hold all permits
                 elif (wait_s := lane.wait_s()) > 0:
-                    await self._queue.changed(wait_s)
+                    await self._queue.wait_for_change(wait_s)
                 elif call := await self._queue.take():
                     outcome = await self._attempt(call, lane, slot)
                     await booked.wait()
@@ -162,7 +162,7 @@ class Engine:
         finally:
             lane.workers -= 1
             if slot is not None:
-                lane.give_permit(slot)
+                lane.free_permit(slot)
 
     async def _attempt(self, call: Call, lane: Lane, slot: int) -> Answer | SpeechframeError:
         """Make one attempt, and return its answer or its error."""
@@ -229,13 +229,13 @@ class Engine:
                     f"there is no room for {count / 1e6:,.0f} MB more of an answer: all under way may "
                     f"have {MOST_ANSWER_BYTES / 1e6:,.0f} MB together; a lower max_concurrency helps"
                 )
-            await self._queue.changed()  # the queue changes when an answer is written down
+            await self._queue.wait_for_change()  # the queue changes when an answer is written down
         self._held_bytes[id(call)] = held + count
 
     # -- booking ---------------------------------------------------------------------
 
     async def _book(self) -> None:
-        """Judge answers as they come, and write them down."""
+        """Judge answers as they come and write them down; cut the journal into parts when it is full."""
         loop = asyncio.get_running_loop()
         while True:
             batch = [await self._answers.get()]
@@ -257,9 +257,9 @@ class Engine:
 
     def _judge_all(self, batch: list[_EndedAttempt]) -> list[_Judged | SpeechframeError]:
         """Decode and judge answers, in a thread; return an error for each that is of no use for any row."""
-        return [self._ends_of(call, lane, outcome) for call, lane, outcome, _ in batch]
+        return [self._judge_one(call, lane, outcome) for call, lane, outcome, _ in batch]
 
-    def _ends_of(
+    def _judge_one(
         self, call: Call, lane: Lane, answer: Answer | SpeechframeError
     ) -> _Judged | SpeechframeError:
         if isinstance(answer, SpeechframeError):
@@ -315,13 +315,13 @@ class Engine:
         may_retake = self._has_takes and call.retakes < self._options.max_retakes
         may_retake = may_retake and call.request.varies and not call.request.parts
         for part, end, error in judged:
-            row = self._tell(part, end, error)
+            row = self._report(part, end, error)
             if row["status"] == DONE and self._cache is not None and self._options.truth_checks:
                 self._disk_thread.submit(self._cache.put, part.key, row, end.audio)
             elif row["status"] == SUSPECT and may_retake:
                 self._progress.total += 1
                 retakes.append(Call(part.as_take(part.take + 1), retakes=call.retakes + 1))
-        self._queue.done(retakes)
+        self._queue.finish(retakes)
 
     def _react(self, call: Call, lane: Lane, error: SpeechframeError) -> None:
         """Write down a failed attempt; repeat, split or fail the call, or stop the run, by its verdict."""
@@ -342,7 +342,7 @@ class Engine:
         )
         if verdict is Verdict.STOP:
             self._settle(call, FAILED, ends, facts)
-            self._queue.back(call)
+            self._queue.put_back(call)
             is_quota = isinstance(error, errors.PaymentRequired)
             self._queue.stop(StopReason.QUOTA if is_quota else StopReason.REFUSED, error)
         elif may_repeat and call.failures < options.max_attempts and delay_s < left_s:
@@ -353,28 +353,28 @@ class Engine:
             self._settle(call, RETRIED, ends, facts)
             if self._queue.stopped is None:
                 self._progress.retried(code_of(error))
-            self._queue.back(call, delay_s)
+            self._queue.put_back(call, delay_s)
         elif verdict is Verdict.FAIL and request.parts:
             # Send a refused pack as two halves, so that only its faulty rows fail.
             middle = len(request.parts) // 2
             halves = (request.parts[:middle], request.parts[middle:])
             self._settle(call, RETRIED, ends, facts)
             smaller = [part for half in halves for part in self._backend.pack(iter(half))]
-            self._queue.done(map(Call, smaller))
+            self._queue.finish(map(Call, smaller))
         elif verdict is Verdict.UNUSABLE and was_unknown and options.on_unknown == "retry":
-            # An earlier attempt may have been billed, but its answer is lost: make the call anew, once.
+            # An earlier attempt may have been billed, but its answer is lost: make a new call for it, once.
             self._settle(call, RETRIED, ends, facts)
-            self._queue.done([Call(request)])
+            self._queue.finish([Call(request)])
         else:
             self._fail(call, lane, error, ends, facts, told_s if delay_s >= left_s else 0.0)
-        # The answer may be that of an earlier attempt, which says nothing of the service as it is now.
+        # Not counted after a lost attempt: the answer may be an old one, and the service better by now.
         self._unusable += verdict is Verdict.UNUSABLE and not was_unknown
         if self._unusable >= FIRST_ANSWERS and not self._usable:
             words = f"the first {self._unusable} answers were of no use, so the run stopped: {error}"
             self._queue.stop(StopReason.UNUSABLE, BadAnswer(words))
 
     def _costs_of(self, call: Call, verdict: Verdict) -> list[Ended]:
-        """Return what a failed attempt cost each row: nothing if an earlier one has the price already."""
+        """Return what a failed attempt cost each row, and set `is_unknown` and `is_paid` of its call."""
         rows = call.request.rows
         if verdict in {Verdict.LOST, Verdict.UNUSABLE}:
             basis = "unknown" if verdict is Verdict.LOST else "computed"
@@ -401,8 +401,8 @@ class Engine:
             end.row["error_message"] += words if waits_s else ""
         self._settle(call, status, ends, facts)
         for part, end in zip(call.request.rows, ends, strict=True):
-            self._tell(part, end, error)
-        self._queue.done()
+            self._report(part, end, error)
+        self._queue.finish()
         if self._options.on_error == "raise":
             self._queue.stop(StopReason.FAILED, error)
 
@@ -412,7 +412,7 @@ class Engine:
         self._budget.settle(call.request, call.reserved, [end.millicredits for end in ends])
         call.reserved = 0
 
-    def _tell(self, part: Request, end: Ended, error: SpeechframeError | None) -> Row:
+    def _report(self, part: Request, end: Ended, error: SpeechframeError | None) -> Row:
         """Report a row whose record has been written, and return the record."""
         row = end.row or {}
         status = row["status"]
@@ -467,10 +467,11 @@ class Engine:
             await asyncio.sleep(SHARE_S)
             await self._on_disk(self._journal.sync)
             for lane in self._lanes:
-                lane.share_out()
+                lane.share_learned()
             self._staff()
             self._heed_waits()
-            if time.monotonic() - self._lanes.all_gone_since() > min(GONE_S, self._options.patience_s):
+            unavailable_s = time.monotonic() - self._lanes.all_unavailable_since()
+            if unavailable_s > min(UNAVAILABLE_S, self._options.patience_s):
                 words = "the service has not answered for a while; the run stopped and keeps what it has"
                 self._queue.stop(StopReason.UNREACHABLE, ConnectionFailed(words, sent=False))
 

@@ -1,12 +1,12 @@
 """Lanes: where calls may go, how many of them, and when.
 
-A lane is one address that takes calls with one key. It shares its permits with the other processes of the
-machine (`slots`), and rests while its service cannot be reached. How many calls it takes, at once or per
-second, it learns from what is refused. A refusal tells the cap: it is the number of calls that were in flight
-beside the refused one. So the lane's limit grows by one with each answer until a call is refused, then stays,
-and now and then one call more is tried (a probe). Refusals that no cap explains mean that the service limits
-calls per second. From then on calls begin at even distances: the pace grows with each call that passes,
-faster and faster, and is cut by a refusal.
+A lane is one address that takes calls with one key. Each call in flight holds a permit, a slot of those that
+the processes of the machine share (`slots`). A lane rests while its service cannot be reached. How many calls
+it takes, at once or per second, it learns from what is refused. A refusal tells the cap: it is the number of
+calls that were in flight beside the refused one. So the lane's limit grows by one with each answer until a
+call is refused, then stays, and now and then one call more is tried (a probe). Refusals that no cap explains
+mean that the service limits calls per second. From then on calls begin at even distances: the pace grows with
+each call that passes, faster and faster, and is cut by a refusal.
 """
 
 import contextlib
@@ -56,12 +56,12 @@ PACE_WINDOW_S, SHORTEST_WINDOW_S = 3.0, 0.1
 """The first pace is measured on the calls that passed in the last PACE_WINDOW_S; the time since the first of
 them counts as SHORTEST_WINDOW_S at least."""
 SHARE_S = 0.25
-"""Seconds between two calls of :meth:`Lane.share_out`."""
+"""Seconds between two calls of :meth:`Lane.share_learned`."""
 FIRST_REST_S, LONGEST_REST_S, REST_AFTER = 0.25, 300.0, 3
 """A lane rests after so many unavailable calls in a row: one may be a row's trouble."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.01, 30.0
 """How long no call begins after a refusal that does not lower the limit; it doubles with each further one."""
-LONGEST_TOLD_S = 86_400.0
+LONGEST_RETRY_AFTER_S = 86_400.0
 """A Retry-After beyond a day is not believed in full."""
 SPARE_WORKERS = 2
 """Workers that wait for their turn while calls are paced."""
@@ -81,20 +81,20 @@ class Cap:
     """How many calls may be in flight, as far as it is known."""
 
     limit: int
-    most: int
+    max_limit: int
     is_growing: bool = True  # each answer raises the limit, until a call is refused
     is_probing: bool = False  # one call more than the limit may be in flight, to try
     passes: int = 0
-    cuts: int = 0
+    cuts: int = 0  # how often a refusal or another process has set the limit
     _until_probe: int = FIRST_PROBE_GAP
     _probe_gap: int = FIRST_PROBE_GAP
     _probes_passed: int = 0
     _restore_to: int = 0  # the limit to go back to if the next probe passes; 0 without one
-    _is_falling: bool = False  # a refusal in doubt lowered the limit, and no call has passed since
+    _is_falling: bool = False  # the last refusal may be a fall of the cap; False once a later call passes
     _falls: deque[int] = field(default_factory=lambda: deque([-FALLS_WITHIN], FALLS))  # `passes` at each fall
     _lone_at: int = -FALLS_WITHIN  # `passes` at the last lone refusal
 
-    def passed(self, ticket: Ticket) -> None:
+    def note_pass(self, ticket: Ticket) -> None:
         """Learn from a call that was not refused."""
         self.passes += 1
         self._until_probe -= 1
@@ -103,16 +103,16 @@ class Cap:
             if self.is_growing:
                 # Where far fewer calls run than may, their success says nothing about a higher limit.
                 if ticket.others >= self.limit // 2:
-                    self.limit = min(self.limit + 1, self.most)
+                    self.limit = min(self.limit + 1, self.max_limit)
             elif ticket.others >= self.limit and self._restore_to:
                 self.limit, self._restore_to, self._until_probe = self._restore_to, 0, self._probe_gap
             elif ticket.others >= self.limit:
                 self._until_probe = SHORTEST_PROBE_GAP
                 self._probes_passed += 1
                 self.is_growing = self._probes_passed >= ENOUGH_PROBES
-        self.is_probing = not self.is_growing and self._until_probe <= 0 and self.limit < self.most
+        self.is_probing = not self.is_growing and self._until_probe <= 0 and self.limit < self.max_limit
 
-    def refused(self, ticket: Ticket, beside: int, *, is_lone: bool) -> bool:
+    def note_refusal(self, ticket: Ticket, beside: int, *, is_lone: bool) -> bool:
         """Learn from a refusal that came while `beside` other calls were in flight.
 
         `is_lone` says that none was when the call began, either, and that the service asked for no wait.
@@ -149,8 +149,8 @@ class Cap:
         return is_limited
 
     def adopt(self, limit: int, *, is_least: bool) -> None:
-        """Take over the limit of another process; `is_least`: nothing was refused there."""
-        limit = max(1, min(limit, self.most))
+        """Take over the limit of another process; `is_least`: it can be higher, nothing was refused."""
+        limit = max(1, min(limit, self.max_limit))
         if not is_least:
             self.limit, self.is_growing, self.is_probing, self._is_falling = limit, False, False, False
             self.cuts += 1  # calls under way began before this limit, and say nothing about it
@@ -166,11 +166,11 @@ class Pace:
     per_second: float | None = None  # calls of all processes together; None while not paced
     processes: int = 1  # each begins its share of the calls
     next_s: float = -math.inf
-    pass_times: deque[float] = field(default_factory=lambda: deque(maxlen=500))  # of the last calls
+    pass_times: deque[float] = field(default_factory=lambda: deque(maxlen=500))  # when the last calls passed
     _is_used: bool = True  # the last call began as soon as the pace allowed
-    _changed_s: float = 0.0
+    _cut_s: float = 0.0  # when it was last lowered; calls that began earlier say nothing about it
     _passes: int = 0  # calls passed since the last cut
-    _lead: int = 0
+    _lead: int = 0  # LEAD from the first pace on until a refusal, else 0
     _least_useful: float = 0.0  # where the pace falls below this, spacing calls does not help
     _unpaced_until_s: float = -math.inf
 
@@ -179,12 +179,12 @@ class Pace:
         """Mean seconds between the last calls that passed."""
         return (self.pass_times[-1] - self.pass_times[0]) / len(self.pass_times) if self.pass_times else 0.0
 
-    def start(self, now_s: float) -> None:
-        """Begin with the pace of the last calls that passed."""
+    def start_pacing(self, now_s: float) -> None:
+        """Begin to pace calls at the rate at which the last ones passed, unless pacing was found useless."""
         seen = [at for at in self.pass_times if at >= now_s - PACE_WINDOW_S]
         if len(seen) > 1 and now_s >= self._unpaced_until_s:
             self._lead = LEAD
-            self.adopt(self.processes * len(seen) / max(now_s - seen[0], SHORTEST_WINDOW_S), now_s)
+            self.set(self.processes * len(seen) / max(now_s - seen[0], SHORTEST_WINDOW_S), now_s)
 
     def begin(self, now_s: float) -> None:
         """Note that a call begins at this pace."""
@@ -194,7 +194,7 @@ class Pace:
         self._is_used = now_s - self.next_s < gap_s / 4
         self.next_s = now_s + gap_s
 
-    def passed(self) -> None:
+    def note_pass(self) -> None:
         """Note a call that was not refused at this pace."""
         self._passes += 1
         if self.per_second is None or not self._is_used:
@@ -203,21 +203,21 @@ class Pace:
             self._least_useful = max(self._least_useful, USELESS_SHARE * self.per_second)
         self.per_second *= 1 + min(GROWTH * (self._passes + self._lead) ** 2, FASTEST_GROWTH)
 
-    def refused(self, now_s: float, began_s: float) -> None:
+    def note_refusal(self, now_s: float, began_s: float) -> None:
         """Note a call that was refused at this pace."""
-        if self.per_second is not None and began_s >= self._changed_s:
+        if self.per_second is not None and began_s >= self._cut_s:
             self._lead = 0
             factor = CUT_FACTOR if self._passes >= PROVEN_PASSES else GUESS_CUT_FACTOR
-            self.adopt(self.per_second * factor, now_s)
+            self.set(self.per_second * factor, now_s)
             if self.per_second < self._least_useful:
                 self.per_second, self._unpaced_until_s = None, now_s + UNPACED_S
 
-    def adopt(self, per_second: float, now_s: float) -> None:
-        """Set the pace: the first one, one lowered by a refusal, or one from another process."""
+    def set(self, per_second: float, now_s: float) -> None:
+        """Set the pace to the first one, one lowered by a refusal, or one from another process."""
         if self.per_second is None:
             self._least_useful = WORST_GUESS_SHARE * per_second
         if self.per_second is None or per_second < self.per_second:
-            self._changed_s, self._passes, self.next_s = now_s, 0, now_s + self.processes / per_second
+            self._cut_s, self._passes, self.next_s = now_s, 0, now_s + self.processes / per_second
         self.per_second = per_second
 
 
@@ -239,31 +239,32 @@ class Lane:
         self.name, self.is_fallback = spec.name, spec.is_fallback
         self.workers = self.in_flight = 0  # whoever starts and ends workers counts them here
         self.stands_by = False  # True for a fall-back while another lane works
-        self.gone_since_s = math.inf  # begin of the first call that found the service unavailable
+        self.unavailable_since_s = math.inf  # begin of the first failed call; inf once a call gets an answer
         self._clock, self._wall_clock = clock, wall_clock
         self._width = MOST_CALLS if width is None else width
         self._pace = Pace()
         self._rest_s = 0.0  # length of the last rest; 0.0 once a call has shown that the service is back
         self._pause_s = 0.0  # length of the last pause after a refusal; 0.0 once a call has passed
         self._not_before_s = self._last_began_s = -math.inf
-        self._told_until = self._refused_at = 0.0  # Unix time
+        self._retry_at = 0.0  # Unix time before which the service wants no calls
+        self._refused_at = 0.0  # Unix time of the last refusal, in whichever process
         self._unavailable_in_row = 0
         self._processes = 1
         name = blake2b(spec.identity.encode(), digest_size=16).hexdigest()
         self._slots = Slots(None if folder is None else folder / f"{name}.slots")
         self._file = None if folder is None else folder / f"{name}.json"
-        self._known: dict[str, Any] = {}  # what the file said last
+        self._in_file: dict[str, Any] = {}  # what the file held when it was last read or written
         self._is_limit_published = spec.published is not None
         first = spec.published or spec.guess or min(width or LEAST_CONCURRENCY, LARGEST_CONCURRENCY)
         self._cap = Cap(
             first, first if self._is_limit_published else MOST_CALLS, is_growing=not self._is_limit_published
         )
-        self.share_out()
+        self.share_learned()
 
     @property
-    def room(self) -> int:
+    def workers_to_add(self) -> int:
         """How many more workers this run may have here; negative when it has too many."""
-        # Each process has its share of the cap; a probe beyond it goes to the one that gets a slot for it.
+        # Each process has its share of the cap; of those that try the probe, one gets a slot for it.
         limit = -(-self._cap.limit // self._processes) + self._cap.is_probing
         if self.stands_by:
             limit = 0
@@ -273,24 +274,27 @@ class Lane:
             limit = self.in_flight + SPARE_WORKERS
         return min(limit, self._width) - self.workers
 
-    def permit(self, slot: int | None) -> int | None:
-        """Return `slot` if it is below the limit, otherwise another free one; None if there is none."""
+    def take_permit(self, slot: int | None) -> int | None:
+        """Take a free slot below the limit and return it; None if there is none.
+
+        A `slot` that is held already is kept if it is below the limit, and freed first if it is not.
+        """
         cap = self._cap
-        limit = cap.most if self._pace.per_second is not None else cap.limit + cap.is_probing
+        limit = cap.max_limit if self._pace.per_second is not None else cap.limit + cap.is_probing
         if slot is not None:
             if slot < limit:
                 return slot
             self._slots.give(slot)
         return self._slots.take(limit)
 
-    def give_permit(self, slot: int) -> None:
-        """Free a slot of :meth:`permit`."""
+    def free_permit(self, slot: int) -> None:
+        """Free a slot that :meth:`take_permit` returned."""
         self._slots.give(slot)
 
     @property
     def waits_until(self) -> float | None:
         """Unix time until which the service asked for no more calls; None when it did not."""
-        return self._told_until if self._told_until > self._wall_clock() else None
+        return self._retry_at if self._retry_at > self._wall_clock() else None
 
     @property
     def is_resting(self) -> bool:
@@ -304,7 +308,7 @@ class Lane:
             # A probe beside a single call begins some time after it: a service that limits calls per second
             # refuses the second of two at once, which looks like a cap of one.
             next_s = max(next_s, self._last_began_s + self._pace.gap_s / 2)
-        return max(0.0, next_s - self._clock(), self._told_until - self._wall_clock())
+        return max(0.0, next_s - self._clock(), self._retry_at - self._wall_clock())
 
     def begin(self, slot: int) -> Ticket:
         """Note that a call begins."""
@@ -323,42 +327,42 @@ class Lane:
         when the lane rests, or when calls are refused again and again and none passes.
         """
         self.in_flight -= 1
-        told_s = getattr(outcome, "retry_after_s", None) or 0.0
-        told_until = self._wall_clock() + min(told_s, LONGEST_TOLD_S)
+        retry_after_s = getattr(outcome, "retry_after_s", None) or 0.0
+        retry_at = self._wall_clock() + min(retry_after_s, LONGEST_RETRY_AFTER_S)
         if isinstance(outcome, (errors.Unavailable, errors.ConnectionFailed)):
-            self._unavailable(ticket, told_until)
+            self._note_unavailable(ticket, retry_at)
         elif isinstance(outcome, (Answer, errors.ServiceError, errors.BadAnswer)):
-            self.gone_since_s, self._rest_s, self._unavailable_in_row = math.inf, 0.0, 0
+            self.unavailable_since_s, self._rest_s, self._unavailable_in_row = math.inf, 0.0, 0
             if isinstance(outcome, errors.RateLimited):
-                self._refused(ticket, told_until)
+                self._note_refusal(ticket, retry_at)
             else:
                 self._pause_s = 0.0
                 self._pace.pass_times.append(self._clock())
                 if self._pace.per_second is None:
-                    self._cap.passed(ticket)
+                    self._cap.note_pass(ticket)
                 else:
-                    self._pace.passed()
+                    self._pace.note_pass()
 
-    def _refused(self, ticket: Ticket, told_until: float) -> None:
+    def _note_refusal(self, ticket: Ticket, retry_at: float) -> None:
         now, self._refused_at = self._clock(), self._wall_clock()
-        is_told, is_again = told_until > self._refused_at, self._pause_s > 0
+        has_retry_after, is_again = retry_at > self._refused_at, self._pause_s > 0
         cap, limit = self._cap, self._cap.limit
         beside = self.in_flight + self._slots.held_by_others()
         if self._pace.per_second is not None:
-            self._pace.refused(now, ticket.began_s)
-        elif cap.refused(ticket, beside, is_lone=beside == ticket.others == 0 and not is_told):
-            self._pace.start(now)
+            self._pace.note_refusal(now, ticket.began_s)
+        elif cap.note_refusal(ticket, beside, is_lone=beside == ticket.others == 0 and not has_retry_after):
+            self._pace.start_pacing(now)
         if cap.limit == limit > ticket.others:
             # This refusal did not lower the limit, so without a pause the next call would be refused too.
             self._pause_s = min(max(FIRST_PAUSE_S, 2 * self._pause_s), LONGEST_PAUSE_S)
             if self._pace.per_second is None:
                 self._not_before_s = now + self._pause_s
-            if is_told and is_again and beside == 0:
+            if has_retry_after and is_again and beside == 0:
                 # The wait holds back the lane: calls are refused one by one, and none in flight could pass.
-                self._told_until = max(self._told_until, told_until)
+                self._retry_at = max(self._retry_at, retry_at)
 
-    def _unavailable(self, ticket: Ticket, told_until: float) -> None:
-        self.gone_since_s = min(self.gone_since_s, ticket.began_s)
+    def _note_unavailable(self, ticket: Ticket, retry_at: float) -> None:
+        self.unavailable_since_s = min(self.unavailable_since_s, ticket.began_s)
         if ticket.began_s < self._not_before_s:
             return  # the call was in flight when this rest began
         self._unavailable_in_row += 1
@@ -368,9 +372,9 @@ class Lane:
             took_s = self._clock() - ticket.began_s
             self._rest_s = min(max(FIRST_REST_S, 2 * self._rest_s, took_s), LONGEST_REST_S)
             self._not_before_s = self._clock() + self._rest_s
-            self._told_until = max(self._told_until, told_until)
+            self._retry_at = max(self._retry_at, retry_at)
 
-    def share_out(self) -> None:
+    def share_learned(self) -> None:
         """Read what other processes have learned and write what this run has; called each :data:`SHARE_S`.
 
         Where the file cannot be used each process learns by itself, which is no reason to stop a run.
@@ -381,31 +385,32 @@ class Lane:
         cap, pace = self._cap, self._pace
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
             found = json.loads(self._file.read_bytes())
-            if found != self._known:
-                self._known, self._refused_at = found, float(found["refused_at"])
+            if found != self._in_file:
+                self._in_file, self._refused_at = found, float(found["refused_at"])
                 if not self._is_limit_published:
                     cap.adopt(int(found["cap"]), is_least=bool(found["is_least"]))
                 if found["per_second"]:
-                    pace.adopt(float(found["per_second"]), self._clock())
-                latest = self._wall_clock() + LONGEST_TOLD_S
-                self._told_until = max(self._told_until, min(float(found["told_until"]), latest))
+                    pace.set(float(found["per_second"]), self._clock())
+                latest = self._wall_clock() + LONGEST_RETRY_AFTER_S
+                self._retry_at = max(self._retry_at, min(float(found["told_until"]), latest))
         ours = {
             "cap": cap.limit,
             "is_least": cap.is_growing and not cap.cuts,
             "per_second": float(f"{pace.per_second or 0.0:.2g}"),
-            "told_until": self._told_until,
-            "refused_at": self._refused_at,  # a new time makes the others wait longer for their next probe
+            "told_until": self._retry_at,
+            # Changes with each refusal: then the others adopt the limit again, and probe later.
+            "refused_at": self._refused_at,
         }
-        if ours != self._known:
+        if ours != self._in_file:
             temporary = self._file.with_suffix(f".{os.getpid()}")
             with contextlib.suppress(OSError):
                 temporary.write_text(json.dumps(ours))
                 temporary.replace(self._file)
-                self._known = ours
+                self._in_file = ours
 
     def close(self) -> None:
         """Keep what was learned and free the permits."""
-        self.share_out()
+        self.share_learned()
         self._slots.close()
 
 
@@ -422,16 +427,16 @@ class Lanes(list[Lane]):
     ) -> None:
         super().__init__(Lane(spec, max_concurrency, folder, **clocks) for spec in specs)
 
-    def usable(self) -> list[Lane]:
-        """Let fall-backs stand by while another lane works, and return the lanes that may take calls now."""
+    def choose(self) -> list[Lane]:
+        """Make fall-backs stand by while another lane works, and return the lanes that may take calls now."""
         works = any(not (lane.is_fallback or lane.is_resting) for lane in self)
         for lane in self:
             lane.stands_by = lane.is_fallback and works
         return [lane for lane in self if not (lane.stands_by or (lane.is_resting and lane.wait_s()))]
 
-    def all_gone_since(self) -> float:
-        """Return since when no lane can be reached (time of `clock`); infinite while one can."""
-        return max(lane.gone_since_s for lane in self)
+    def all_unavailable_since(self) -> float:
+        """Return since when all lanes are unavailable (time of `clock`); infinite while one is not."""
+        return max(lane.unavailable_since_s for lane in self)
 
     def close(self) -> None:
         """Keep what was learned and free all permits."""

@@ -389,7 +389,7 @@ class Run(StoredRun):
         because = f" ({self.stopped_because})" if self.stopped_because else ""
         made = [counted(s["rows"], "row") + f": {states or 'none'}", result_of(s)]
         lines = [
-            f"{self.operation} run {self.place}: {self.status}{because}",
+            f"{self.operation} run {self.short_path}: {self.status}{because}",
             "; ".join(filter(None, made)),
             f"{credits_in_words(s['credits'])} in {counted(s['attempts'], 'attempt')} on {self.service}",
             self.manifest.remark or "",
@@ -432,7 +432,7 @@ class Run(StoredRun):
         # As this process has counted them: asyncio asks for the repr of whatever it returns.
         warned = warnings_in_words(p.warned, p.examples) if (p := self.progress) else self._warned()
         parts = [f"{self.operation}, {self.state_in_words()}", plan, warned]
-        return f"<Run {self.place!r}: {'; '.join(filter(None, parts))}>"
+        return f"<Run {self.short_path!r}: {'; '.join(filter(None, parts))}>"
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(self.summary())}</pre>"

@@ -1,7 +1,7 @@
 """From a caller's table to a run in its folder, under its lock, with nothing sent.
 
-A run without ``run_dir`` is planned in a folder under a temporary name, and then handed over to the one with
-the name of its calls: the same calls find the same folder.
+A run without ``run_dir`` is planned in a draft, a folder under a temporary name. A hash of the keys of its
+calls then names the run's folder, to which the table moves: so the same calls find the same folder.
 """
 
 import asyncio
@@ -57,25 +57,25 @@ from speechframe.tables.table_input import open_table
 DEFAULT_ROOT = Path("speechframe-runs")
 INPUT = "input/{:04d}.parquet"
 REDO_STATUSES = ("failed", "suspect", "done", "rejected")
-_OWN = frozenset({"lock", "holder.json", "input", "clips", "log", f".{RUN_FILE}.tmp"})
-"""What a process that was killed while it planned leaves in a folder that holds no run yet."""
+_LEFTOVERS = frozenset({"lock", "holder.json", "input", "clips", "log", f".{RUN_FILE}.tmp"})
+"""What planning puts into a folder before run.json; a process that is killed leaves it there."""
 _MOST_PROBLEMS = 1000
 _BATCH_ROWS = 4096
 
 
 @dataclass
 class Prepared:
-    """A run, and a table in which every row was checked: the run's own, or one that is only looked at."""
+    """A run, and a table of which every row was checked: the run's own, or in a preview one beside it."""
 
     folder: Folder
     manifest: Manifest
     table_folder: Folder  # where the table's file lies: the run's, or a temporary one
     entry: TableEntry
     keys: bytearray  # 16 bytes for each row's call, its take included; zeros for a row that cannot be sent
-    prices: npt.NDArray[np.int64]  # of each row's call, in thousandths of a credit
+    prices: npt.NDArray[np.int64]  # what each row's call costs, in thousandths of a credit
     identical_retakes: int = 0  # rows of which another take was asked that would be the same
     problems: list[dict[str, Any]] = field(default_factory=list)  # the first ones that were found
-    notes: list[str] = field(default_factory=list)  # rows of the source that were dropped or merged, and why
+    notes: list[str] = field(default_factory=list)  # for the user, such as how many rows were dropped
 
 
 def prepare(
@@ -88,32 +88,32 @@ def prepare(
     is_stopped: Callable[[], bool],
     *,
     is_resumed: bool = False,
-    is_look: bool = False,
+    is_preview: bool = False,
 ) -> Prepared:
     """Check what the caller gave as a table and make it the table of a run, which `stack` then keeps locked.
 
-    Where the run is resumed, rows keep the take that they had in its table, unless a column says the take. A
-    look leaves the run as it is; a dry run is a look if its run exists. `is_stopped` is asked now and then;
-    CancelledError follows a yes.
+    Rows of a run that `is_resumed` keep the take that they had in its table, unless a column says the take. A
+    preview writes the table to a temporary folder and leaves the run as it is; a dry run is a preview if its
+    run exists. CancelledError is raised once `is_stopped` returns true.
     """
     table, arguments = _open_table(given, backend, arguments, options)
     checker = _Checker(table, arguments, backend, options.tags)
-    leaves_out = options.on_invalid == "skip" or (options.dry_run and not is_look)
+    leaves_out = options.on_invalid == "skip" or (options.dry_run and not is_preview)
     folder = open_folder(options.run_dir or DEFAULT_ROOT / f".{uuid.uuid4().hex}.draft")
-    is_look = (is_look or options.dry_run) and folder.exists(RUN_FILE)
+    is_preview = (is_preview or options.dry_run) and folder.exists(RUN_FILE)
     with contextlib.ExitStack() as undo:
-        if is_look:
+        if is_preview:
             table_folder = Folder(Path(stack.enter_context(tempfile.TemporaryDirectory())))
         else:
             table_folder = folder
             _check_free(folder)
             stack.enter_context(folder.lock())
             if not folder.exists(RUN_FILE):
-                undo.callback(_remove_unplanned, folder)
+                undo.callback(_remove_leftovers, folder)
         manifest = read_manifest(folder) if folder.exists(RUN_FILE) else _manifest(backend, opened)
         check_same(folder, manifest, backend)
         if is_resumed:
-            checker.standing = _standing_takes(folder, manifest)
+            checker.current_takes = _current_takes(folder, manifest)
         backend.folder, file = table_folder.work, _next_input(manifest)
         temporary = table_folder.temporary(file)
         undo.callback(temporary.unlink, missing_ok=True)
@@ -123,15 +123,15 @@ def prepare(
         if not options.run_dir:
             name = hashlib.blake2b(keys, digest_size=5).hexdigest()
             folder = Folder((DEFAULT_ROOT / f"{backend.operation}-{name}").absolute())
-            is_look = options.dry_run and folder.exists(RUN_FILE)
-            if is_look:
+            is_preview = options.dry_run and folder.exists(RUN_FILE)
+            if is_preview:
                 manifest = read_manifest(folder)
                 check_same(folder, manifest, backend)
-                stack.callback(_remove_unplanned, table_folder)
+                stack.callback(_remove_leftovers, table_folder)
             else:
-                manifest = _handed_over(table_folder, folder, manifest, entry, backend, stack)
+                manifest = _move_draft(table_folder, folder, manifest, entry, backend, stack)
                 table_folder, backend.folder = folder, folder.work
-        if is_look:
+        if is_preview:
             table_folder.publish(file)
         else:
             entry = _adopt(folder, manifest, entry)
@@ -173,7 +173,7 @@ def reopen(
         )
     table_folder, retaken, identical = folder, None, 0
     if redo is not None:
-        retaken, identical = _retaken(folder, manifest, redo, opened)
+        retaken, identical = _with_next_takes(folder, manifest, redo, opened)
     if retaken is not None:
         entry = replace(entry, file=_next_input(manifest))
         if options.dry_run:
@@ -193,7 +193,7 @@ def reopen(
 def _open_table(
     given: Any, backend: Backend, arguments: Mapping[str, Any], options: Options
 ) -> tuple[Table, Mapping[str, Any]]:
-    """Return the caller's table (a run, its folder or a list of runs is one too), and its arguments."""
+    """Return the caller's table (a run, its folder or a list of runs too), and the arguments for its rows."""
     source = backend.source(given)
     if isinstance(source, str | os.PathLike) and open_folder(source).exists(RUN_FILE):
         source = StoredRun.open(source)
@@ -201,7 +201,8 @@ def _open_table(
         name: column_of(value, is_data=name in backend.data_arguments) for name, value in arguments.items()
     }
     carry = {column for name, column in columns.items() if column and name in backend.carried}
-    # The columns are the arguments where the caller names none, or the backend takes any.
+    # A backend that declares no arguments takes all columns of the table as arguments. Where the caller names
+    # no argument but the take, the columns with the names of the backend's arguments are taken.
     are_columns = not backend.arguments or not arguments.keys() - {"take"}
     if are_columns:
         carry |= backend.carried - arguments.keys()
@@ -225,13 +226,13 @@ def _open_table(
 def _calls_of(file: Any) -> tuple[bytearray, npt.NDArray[np.int64]]:
     """Return key and price of each row's call in an input file, as :class:`Prepared` has them."""
     keys = bytearray()
-    with pq.ParquetFile(file) as opened:
-        prices = np.empty(opened.metadata.num_rows, np.int64)
-        for batch in opened.iter_batches(_BATCH_ROWS, columns=[BASE_KEY, TAKE, PRICE]):
+    with pq.ParquetFile(file) as parquet:
+        prices = np.empty(parquet.metadata.num_rows, np.int64)
+        for batch in parquet.iter_batches(_BATCH_ROWS, columns=[BASE_KEY, TAKE, PRICE]):
             base_keys, takes, price = batch.columns
             prices[len(keys) // KEY_BYTES :][: len(price)] = price.to_numpy()
             keys += packed(of_takes(base_keys, takes.to_numpy())).tobytes()
-    pa.default_memory_pool().release_unused()  # memory that the plan needs next
+    pa.default_memory_pool().release_unused()  # Arrow keeps freed memory, which the plan needs next
     return keys, prices
 
 
@@ -248,9 +249,9 @@ class _Checker:
         self._sources = resolve(arguments, backend.data_arguments, backend.table_arguments, table)
         in_tags = resolve(dict(tags), frozenset(), frozenset(), table)
         self._tags = {name: source for name, source in in_tags.items() if source.column or source.values}
-        # One that no column or list says: it says nothing of rows that were made anew since.
+        # A constant take, or none, gives way to the take that a row has in a resumed run (`current_takes`).
         take = self._sources.get("take", Source())
-        self._has_one_take = take.column is None and take.values is None
+        self._is_take_constant = take.column is None and take.values is None
         self._expands_rows = type(backend).expand is not Backend.expand
         # How each key begins: equal calls of one operation and service have equal keys in all runs.
         self._digest = hashlib.blake2b(digest_size=KEY_BYTES, person=PERSON)
@@ -259,12 +260,12 @@ class _Checker:
             self._digest.update(len(part).to_bytes(8, "big") + part)
         self._rows = self._invalid = self.identical_retakes = self._problem_count = 0
         self.problems: list[dict[str, Any]] = []
-        self.standing: Mapping[str, int] = {}  # base key to the take its rows have had, unless the first
+        self.current_takes: Mapping[str, int] = {}  # by base key; calls in take 0 are left out
 
     def write(self, path: Path, file: str, is_stopped: Callable[[], bool], *, leaves_out: bool) -> TableEntry:
         """Write the table to `path` and return its entry for run.json, where it is called `file`.
 
-        Raise InvalidRows if rows are bad, unless `leaves_out`, some row is good and no two have one id.
+        Raise InvalidRows if a row is bad; with `leaves_out` only if all are, or if two rows have one id.
         """
         table, ours = self._table, self._backend.columns
         names = table.schema.names
@@ -277,8 +278,8 @@ class _Checker:
             for batch, ids in table.batches():
                 if is_stopped():
                     raise asyncio.CancelledError
-                writer.write_batch(self._checked(batch, ids, schema))
-        pa.default_memory_pool().release_unused()  # what writing took stays with Arrow's pool otherwise
+                writer.write_batch(self._check_batch(batch, ids, schema))
+        pa.default_memory_pool().release_unused()  # Arrow keeps the memory that writing took
         if not table.is_numbered:
             # Rows with one id could not be told apart.
             counted: Any = pq.read_table(path, columns=[ROW_ID])[ROW_ID].value_counts()
@@ -305,7 +306,7 @@ class _Checker:
             self._invalid,
         )
 
-    def _checked(self, batch: pa.RecordBatch, ids: list[str], schema: pa.Schema) -> pa.RecordBatch:
+    def _check_batch(self, batch: pa.RecordBatch, ids: list[str], schema: pa.Schema) -> pa.RecordBatch:
         """Return the rows of a batch with our columns beside them."""
         tags: list[str | None] = [None] * len(ids)
         if self._tags:
@@ -326,13 +327,13 @@ class _Checker:
             take = row.pop("take", None)
             request = self._backend.check(row)
             if isinstance(request, list):
-                ours.append((row_id, None, 0, 0, None, tag, self._refused(row_id, request)))
+                ours.append((row_id, None, 0, 0, None, tag, self._note_invalid(row_id, request)))
             else:
                 digest = self._digest.copy()
                 digest.update(request.content)
                 key = digest.hexdigest()
-                if take is None or self._has_one_take:
-                    take = self.standing.get(key, take or 0)
+                if take is None or self._is_take_constant:
+                    take = self.current_takes.get(key, take or 0)
                 take = int(take)
                 if take and not request.varies:
                     self.identical_retakes += 1
@@ -346,8 +347,8 @@ class _Checker:
         ]
         return pa.RecordBatch.from_arrays([*batch.columns, *columns], schema=schema)
 
-    def _refused(self, row_id: str, problems: list[FieldProblem]) -> str:
-        """Note what is wrong with a row, and return it in words."""
+    def _note_invalid(self, row_id: str, problems: list[FieldProblem]) -> str:
+        """Count a row as invalid, note its problems, and return them in words."""
         self._invalid += 1
         for one in problems:
             allowed, source = one.allowed, self._sources.get(one.field)
@@ -369,7 +370,7 @@ class _Checker:
 
 
 def check_same(folder: Folder, manifest: Manifest, backend: Backend) -> None:
-    """Raise RunMismatch when a run is of another operation or service than what is to be added."""
+    """Raise RunMismatch when a run is of another operation or service than the backend."""
     if manifest.operation != backend.operation:
         raise RunMismatch(
             f"{folder.path} holds a {manifest.operation} run, not {backend.operation}: choose another run_dir"
@@ -400,8 +401,8 @@ def _next_input(manifest: Manifest) -> str:
     return INPUT.format(int(Path(manifest.table.file).stem) + 1 if manifest.tables else 1)
 
 
-def _standing_takes(folder: Folder, manifest: Manifest) -> dict[str, int]:
-    """Return the take of each call of the run's table that has had another take than its first."""
+def _current_takes(folder: Folder, manifest: Manifest) -> dict[str, int]:
+    """Return the take that each call has in the run's table, by its base key; take 0 is left out."""
     if not manifest.tables or not folder.exists(manifest.table.file):
         return {}
     table = pq.read_table(folder.source(manifest.table.file), columns=[BASE_KEY, TAKE])
@@ -410,31 +411,31 @@ def _standing_takes(folder: Folder, manifest: Manifest) -> dict[str, int]:
 
 
 def _check_free(folder: Folder) -> None:
-    """Raise StoreError where something lies that is no run of ours."""
+    """Raise StoreError when the folder is a file, or holds other files and no run."""
     if folder.work != folder.path or folder.exists(RUN_FILE):
         return
     if folder.path.is_file():
         raise StoreError(f"{folder} is a file: name a folder as run_dir")
-    others = [path.name for path in folder.path.glob("*") if path.name not in _OWN]
+    others = [path.name for path in folder.path.glob("*") if path.name not in _LEFTOVERS]
     if others:
         raise StoreError(
             f"{folder} holds other files and no run ({others[0]!r}): name an empty or a new folder"
         )
 
 
-def _remove_unplanned(folder: Folder) -> None:
+def _remove_leftovers(folder: Folder) -> None:
     """Remove what planning left in a folder that holds no run."""
     if folder.exists(RUN_FILE):
         return
-    for name in _OWN:
-        shutil.rmtree(folder.work / name, ignore_errors=True)  # a file stays
+    for name in _LEFTOVERS:
+        shutil.rmtree(folder.work / name, ignore_errors=True)  # removes folders only
         with contextlib.suppress(OSError):
             folder.work.joinpath(name).unlink()
-    with contextlib.suppress(OSError):  # it may hold what is not ours
+    with contextlib.suppress(OSError):  # the folder holds other files, too
         folder.work.rmdir()
 
 
-def _handed_over(
+def _move_draft(
     draft: Folder,
     target: Folder,
     manifest: Manifest,
@@ -442,13 +443,13 @@ def _handed_over(
     backend: Backend,
     stack: contextlib.AsyncExitStack,
 ) -> Manifest:
-    """Hand the table of a draft over to the folder with the name of its calls; return the manifest there."""
+    """Move the table of a draft, which is removed, to the `target` folder, and return the manifest there."""
     stack.enter_context(target.lock())
     if target.exists(RUN_FILE):
         manifest = read_manifest(target)
         check_same(target, manifest, backend)
     mine, entry.file = entry.file, _next_input(manifest)
-    with storing(target, "handing the table over"):
+    with storing(target, "moving the table"):
         draft.temporary(mine).rename(target.temporary(entry.file))
         if (clips := draft.path / "clips").is_dir():
             shutil.copytree(clips, target.path / "clips", copy_function=os.replace, dirs_exist_ok=True)
@@ -457,7 +458,7 @@ def _handed_over(
 
 
 def _adopt(folder: Folder, manifest: Manifest, entry: TableEntry) -> TableEntry:
-    """Make the written table the one of the run, unless the run has an equal one."""
+    """Make the written table the current one of the run; keep the run's own if it is equal."""
     temporary = folder.temporary(entry.file)
     if manifest.tables and folder.work == folder.path:
         before = manifest.table
@@ -467,18 +468,18 @@ def _adopt(folder: Folder, manifest: Manifest, entry: TableEntry) -> TableEntry:
             return before
     with storing(folder, "writing the table"):
         folder.publish(entry.file)
-    # Drop lost tables from run.json: nobody shall ask for them.
+    # Tables whose file is missing are dropped from run.json, so that nothing looks for them.
     manifest.tables = [*(table for table in manifest.tables if folder.exists(table.file)), entry]
     manifest.write(folder)
     return entry
 
 
-def _retaken(
+def _with_next_takes(
     folder: Folder, manifest: Manifest, redo: str | Sequence[Any], opened: Opened
 ) -> tuple[pa.Table | None, int]:
-    """Return the run's table with the next take of each row that is to be made anew; None without such a row.
+    """Return the run's table with the next take of each row to `redo`, None if no row gets one.
 
-    With it comes how many rows keep their take because a further one would be the same.
+    Returned beside it: how many rows to `redo` keep their take because a further one would be the same.
     """
     if not opened.takes:
         words = "makes other takes, which this service does not offer: they would be the same, billed again"
@@ -502,20 +503,21 @@ def _retaken(
             words = "names no row of the run"
             raise InvalidRows([problem("redo", words, value=row_id) for row_id in unknown])
     asked = [place for place, key in enumerate(keys) if key is not None and ids[place] in wanted]
-    places = [place for place in asked if found[place] not in {DONE, CACHED} or _varies(table, place)]
+    places = [place for place in asked if found[place] not in {DONE, CACHED} or _row_varies(table, place)]
     identical = len(asked) - len(places)
     if not places:
         return None, identical
     made = set(hex_keys(stored.snapshot().index.keys))
     for place in places:
-        # A take that was asked for and never made is still the next one.
+        # The next take is the first one after take 0, from the current one on, that has no record: so a take
+        # that was asked for and never made is asked for again.
         later = itertools.count(max(1, takes[place]))
         takes[place] = next(take for take in later if call_key(keys[place], take) not in made)
     column = table.schema.get_field_index(TAKE)
     return table.set_column(column, table.schema.field(column), pa.array(takes, pa.int32())), identical
 
 
-def _varies(table: pa.Table, place: int) -> bool:
-    """Return :attr:`Request.varies` of a row of an input file."""
+def _row_varies(table: pa.Table, place: int) -> bool:
+    """Return whether another take of a row of an input file would differ: :attr:`Request.varies`."""
     known, _, _ = table[REQUEST][place].as_py().partition(b"\n")
     return bool(loads(known)[1])

@@ -27,9 +27,9 @@ class Call:
     """A call on its way."""
 
     request: Request
-    is_unknown: bool = False  # an attempt of it may have been billed, and no answer has told yet
-    is_paid: bool = False  # ... and the service bills a repeat once: the ledger has its price already
-    noted: bytes | None = None  # what an earlier attempt noted
+    is_unknown: bool = False  # an attempt may have been billed, and no answer has said whether it was
+    is_paid: bool = False  # ... further attempts cost nothing: the ledger has the price already
+    noted: bytes | None = None  # what an earlier attempt wrote down with `Attempt.note`
     reserved: int = 0  # thousandths of a credit set aside for it
     sends: int = 0  # attempts made; each stands in the ledger
     failures: int = 0  # those among them that count against max_attempts
@@ -83,7 +83,7 @@ class Alert:
     spent_credits: float
 
     def __str__(self) -> str:
-        """Return it in words."""
+        """Return the alert in words."""
         return (
             f"{100 * self.share:.0f} % of {self.budget}={self.limit_credits:.15g} are spent or set aside: "
             f"{self.spent_credits:,.15g}"
@@ -104,8 +104,8 @@ class Allowance:
         """What all runs have spent or set aside in this period, as far as is known here."""
         return self._total - self.free
 
-    def fits(self, price: int) -> bool:
-        """Return whether so much is free, after more was allotted to this run where that is needed."""
+    def allot(self, price: int) -> bool:
+        """Have more allotted to this run where that is needed, and return whether `price` is free."""
         if (period := self.rule.start(self._clock())) != self.period:
             # Calls under way count with their price in the period they were reserved in.
             self.close()
@@ -142,7 +142,7 @@ class Budget:
 
     No limit is ever passed: `limit`, of all calls of the run, with what it has `spent_before`, and those of
     budgets over many runs, in which a call counts by its tags. StoreError is raised where the file of the
-    latter cannot be used: nothing must be sent. `alert` is told once of each share of a budget that is used.
+    latter cannot be used: nothing must be sent. `alert` is called once for each used share of a budget.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class Budget:
         self.alert: Callable[[Alert], None] = lambda _: None
         self._limit, self._allowances, self._tags = limit, allowances, tags
         self._refused_by: Allowance | None = None
-        self._told: set[tuple[str, object, float]] = set()
+        self._alerted: set[tuple[str, object, float]] = set()
 
     def reserve(self, request: Request, price: int) -> bool:
         """Set `price` aside for a call, all or nothing; False where it does not fit. A free one fits."""
@@ -168,14 +168,14 @@ class Budget:
             return False
         shares = [(one, self._share(one, request, None)) for one in self._allowances]
         for allowance, share in shares:
-            if share and not allowance.fits(share):
+            if share and not allowance.allot(share):
                 self._refused_by = allowance
                 return False
         for allowance, share in shares:
             allowance.reserve(share)
         self.reserved += price
         if self._limit is not None or self._allowances:
-            self._look()
+            self._alert_used_shares()
         return True
 
     def settle(self, request: Request, reserved: int, costs: Sequence[int]) -> None:
@@ -194,8 +194,8 @@ class Budget:
                 total += row.price if costs is None else costs[place]
         return total
 
-    def _look(self) -> None:
-        """Tell of the shares of budgets that are used by now."""
+    def _alert_used_shares(self) -> None:
+        """Call `alert` for the shares of budgets that are used by now."""
         limits = [
             (one.rule.name, one.period, one.rule.alerts, one.rule.millicredits, one.used)
             for one in self._allowances
@@ -204,8 +204,8 @@ class Budget:
             limits.append(("max_credits", date.min, ALERTS, self._limit, self.spent + self.reserved))
         for name, period, shares, limit, used in limits:
             for share in shares:
-                if used >= share * limit > 0 and (name, period, share) not in self._told:
-                    self._told.add((name, period, share))
+                if used >= share * limit > 0 and (name, period, share) not in self._alerted:
+                    self._alerted.add((name, period, share))
                     self.alert(Alert(name, share, to_credits(limit), to_credits(used)))
 
     def why_not(self, price: int) -> BudgetExceeded:
@@ -240,7 +240,7 @@ class Budget:
 class Queue:
     """Hands out calls one at a time, each with its price reserved: those put back, then the plan's.
 
-    `only_free` is told once when the budget is used up: the plan then gives only calls that cost nothing.
+    `only_free` is called once when the budget is used up: the plan then gives only calls that cost nothing.
     `stopped` and `stopped_by` are why no more calls are handed out, and the error behind it.
     """
 
@@ -250,9 +250,9 @@ class Queue:
         self._later: list[tuple[float, int, Call]] = []
         self._order = itertools.count()
         self._out = 0  # calls that were taken and have not ended
-        self._is_read = False
+        self._is_plan_read = False  # whether the plan has no further call
         self._changed = asyncio.Event()
-        self._spent: SpeechframeError | None = None
+        self._budget_error: SpeechframeError | None = None  # once the budget is used up
         self.stopped: StopReason | None = None
         self.stopped_by: SpeechframeError | None = None
 
@@ -261,25 +261,25 @@ class Queue:
         """Whether no call will be handed out any more."""
         if self.stopped is not None:
             return True
-        if not self._is_read or self._out or self._front or self._later:
+        if not self._is_plan_read or self._out or self._front or self._later:
             return False
-        if self._spent is not None:
-            self.stop(StopReason.BUDGET, self._spent)
+        if self._budget_error is not None:
+            self.stop(StopReason.BUDGET, self._budget_error)
         return True
 
     async def take(self) -> Call | None:
-        """Return the next call as soon as there is one; None when there will be none, or after a change."""
+        """Return the next call; None when no more will come, or after a wait for a change: ask again then."""
         call: Call | None = None
         if self._later and self._later[0][0] <= time.monotonic():
             call = heapq.heappop(self._later)[2]
         elif self._front:
             call = self._front.popleft()
-        elif not self._is_read:
+        elif not self._is_plan_read:
             call = next(self._calls, None)
-            self._is_read = call is None
+            self._is_plan_read = call is None
         if call is None:
             if not self.is_over:
-                await self.changed(self._later[0][0] - time.monotonic() if self._later else None)
+                await self.wait_for_change(self._later[0][0] - time.monotonic() if self._later else None)
             return None
         price = 0 if call.is_paid else call.request.price
         if self._budget.reserve(call.request, price):
@@ -287,45 +287,45 @@ class Queue:
             self._out += 1
             return call
         self._front.appendleft(call)
-        if self._out and self._spent is None:
-            # A call under way may turn out to cost less than was set aside for it.
-            await self.changed()
+        if self._out and self._budget_error is None:
+            # Wait: a call under way may turn out to cost less than was set aside for it.
+            await self.wait_for_change()
             return None
         # The budget is used up: what costs something stays pending, what is paid is still sent.
-        if self._spent is None:
-            self._spent = self._budget.why_not(price)
+        if self._budget_error is None:
+            self._budget_error = self._budget.why_not(price)
             self._only_free()
         self._front = deque(call for call in self._front if call.is_paid)
         self._later = [entry for entry in self._later if entry[2].is_paid]
         heapq.heapify(self._later)
         return None
 
-    async def changed(self, timeout_s: float | None = None) -> None:
-        """Wait until a call ended or came back, or for so long."""
+    async def wait_for_change(self, timeout_s: float | None = None) -> None:
+        """Wait until a call has ended or was put back, `timeout_s` at most."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._changed.wait()
 
-    def back(self, call: Call, delay_s: float = 0.0) -> None:
+    def put_back(self, call: Call, delay_s: float = 0.0) -> None:
         """Put a call back that was taken: to the front, or for later."""
         if delay_s > 0:
             heapq.heappush(self._later, (time.monotonic() + delay_s, next(self._order), call))
         else:
             self._front.append(call)
-        self.done()
+        self.finish()
 
-    def done(self, instead: Iterable[Call] = ()) -> None:
-        """Note that a call that was taken is not under way any more; new ones may come instead."""
+    def finish(self, instead: Iterable[Call] = ()) -> None:
+        """Note that a call that was taken has ended; the calls `instead` of it are handed out next."""
         self._front.extend(instead)
         self._out -= 1
-        self._tell()
+        self._wake()
 
     def stop(self, reason: StopReason, error: SpeechframeError | None = None) -> None:
         """Hand out no more calls; what is under way ends."""
         if self.stopped is None:
             self.stopped, self.stopped_by = reason, error
-            self._tell()
+            self._wake()
 
-    def _tell(self) -> None:
+    def _wake(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()

@@ -148,7 +148,7 @@ async def resume(
     for name, words in instead.items():
         if given.get(name) is not None and not (name == "id" and table is not None):
             raise SettingsError(f"resume() takes no {name}: {words}")
-    folder, backend, sources, options = _opened_run(run, backend, given)
+    folder, backend, sources, options = _read_run(run, backend, given)
     _spending(options)
     async with contextlib.AsyncExitStack() as stack:
         opened = await _open_backend(backend, options, stack)
@@ -190,11 +190,11 @@ async def changes(
     NotARun, RunMismatch, StoreError
         When the folder holds no run, one of another service, verb or version, or cannot be read.
     """
-    folder, backend, sources, options = _opened_run(run, backend, given)
+    folder, backend, sources, options = _read_run(run, backend, given)
 
     def compare(is_stopped: Callable[[], bool]) -> Changes:
         found = prepare(
-            table, sources, backend, opened, options, stack, is_stopped, is_resumed=True, is_look=True
+            table, sources, backend, opened, options, stack, is_stopped, is_resumed=True, is_preview=True
         )
         places = (folder, found.manifest.table.file), (found.table_folder, found.entry.file)
         old, new = (_calls_by_row(place.source(file)) for place, file in places)
@@ -214,7 +214,7 @@ async def changes(
 
 
 def _calls_by_row(file: Any) -> dict[str, tuple[str | None, bytes]]:
-    """Return key and body of each row's call in an input file, by row id; None and nothing without a call."""
+    """Return key and body of each row's call in an input file, by row id; None and b"" without a call."""
     columns = pq.read_table(file, columns=[ROW_ID, BASE_KEY, REQUEST]).columns
     rows = zip(*(column.to_pylist() for column in columns), strict=True)
     return {row_id: (key, (written or b"").partition(b"\n")[2]) for row_id, key, written in rows}
@@ -232,17 +232,17 @@ async def _open_backend(backend: Backend, options: Options, stack: contextlib.As
 
 
 async def _in_thread(function: Callable[[Callable[[], bool]], T]) -> T:
-    """Return what comes of a function in a thread; it is told when this is cancelled, and its end waited for.
+    """Run `function` in a thread and return its result; its argument says whether this task was cancelled.
 
-    Before its end, the lock under which it writes must not be given back, however often this is cancelled.
+    Even then the end of the function is waited for: it writes under a lock, which must not be freed before.
     """
-    told, cancelled = threading.Event(), None
-    task = asyncio.ensure_future(asyncio.to_thread(function, told.is_set))
+    stopped, cancelled = threading.Event(), None
+    task = asyncio.ensure_future(asyncio.to_thread(function, stopped.is_set))
     while not task.done():
         try:
             await asyncio.wait({task})
         except asyncio.CancelledError as order:
-            told.set()
+            stopped.set()
             cancelled = cancelled or order
     if cancelled is not None:
         await asyncio.gather(task, return_exceptions=True)  # or asyncio would log what it raised
@@ -250,7 +250,7 @@ async def _in_thread(function: Callable[[Callable[[], bool]], T]) -> T:
     return task.result()
 
 
-def _opened_run(
+def _read_run(
     run: Run | str | PathLike[str], backend: Backend | None, given: Mapping[str, Any]
 ) -> tuple[Folder, Backend, dict[str, Source], Options]:
     """Return a run's folder, its backend (not yet opened), its arguments, and the options in force."""
@@ -293,7 +293,7 @@ async def _carry_out(
     cache = open_cache(options.cache, **cache_rules(_settings(options)))
     log, past = None, await _in_thread(lambda _: open_folder(rules.ledger))
     if not options.dry_run:
-        # Before the run is planned: then there is one way to read what has an outcome.
+        # Before the run is planned, so that the plan finds every outcome of earlier processes in parts.
         ledger = await _in_thread(lambda _: _open_ledger(rules, prepared))
         log = await _in_thread(lambda _: _recover(prepared, backend, opened, options, stack, ledger))
     found = await _in_thread(lambda _: plan(prepared, backend, opened, options, cache, limit, past))
@@ -304,7 +304,7 @@ async def _carry_out(
                 manifest.max_credits = options.max_credits
             manifest.tags = _kept(options.tags) or manifest.tags
             manifest.write(folder)
-        # In a notebook the run itself says it.
+        # A notebook shows the run, which says the same.
         shown = bool(options.progress) and not is_notebook()
         say(f"{line} (dry run: nothing was sent)", shown=shown)
         return Run(folder, estimate=found.estimate, problems=prepared.problems)
@@ -351,18 +351,18 @@ async def _carry_out(
         if ledger is not None:
             await _in_thread(lambda _: ledger.end())
 
-    # From here on the run closes what it uses, whoever waits for it.
+    # From here on the run's own task closes what it uses, even if nobody waits for it.
     live.start(_drive(run, live, queue, calls, stack.pop_all()), run.run_id)
     return await _hand_over(run, live)
 
 
-def _alert(progress: Progress, told: Callable[[Alert], None] | None, alert: Alert) -> None:
-    """Say that a share of a budget is used: in the log, beside the bar, and to who asked to be told."""
+def _alert(progress: Progress, on_alert: Callable[[Alert], None] | None, alert: Alert) -> None:
+    """Say that a share of a budget is used: in the log, beside the bar, and to `on_alert`."""
     logger.warning("%s", alert)
     progress.note(str(alert))
-    if told is not None:
+    if on_alert is not None:
         try:
-            told(alert)
+            on_alert(alert)
         except Exception:
             logger.exception("on_alert failed; the run goes on")
 
@@ -379,7 +379,7 @@ def _kept(tags: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _open_ledger(rules: SpendingRules, prepared: Prepared) -> Ledger | None:
-    """Return the ledger folder; None, with a note, where it is nobody's choice and cannot be written."""
+    """Return the ledger folder; None, with a note, if it is the default one and cannot be written."""
     found = Ledger(open_folder(rules.ledger), prepared.manifest.run_id)
     try:
         with storing(found.folder, "writing the ledger"):
@@ -424,10 +424,10 @@ def _open_budget(
 ) -> tuple[Budget, Callable[[], None]]:
     """Return what the run may spend, and what learns from the ledger how much other machines have spent.
 
-    Processes of one machine share a file, and never pass a limit together. What runs have spent that the file
-    knows nothing of is learned from the ledger: here, and where the ledger is at an address at each part,
-    too. So a limit can be passed by what other machines spend between two parts of this run, together with
-    what this run was allotted (:data:`~speechframe.store.budgets.SHARE`).
+    Processes of one machine share a file, and never pass a limit together. What runs have spent that is not
+    in the file is read from the ledger: now, and if the ledger is at an address again after each part. So a
+    limit can be passed by what other machines spend between two parts of this run, together with what this
+    run was allotted (:data:`~speechframe.store.budgets.SHARE`).
     """
     folder, manifest = prepared.folder, prepared.manifest
     over_runs = rules.over_runs(manifest.service, opened.key_fingerprint)
@@ -520,8 +520,8 @@ async def _hand_over(run: Run, live: Live) -> Run:
                 raise
             live.ended.result()
     if shown is not None:
-        # The cell must not end before: what it shows later would be shown nowhere. A page that cannot be
-        # shown ends no run.
+        # Wait for the dashboard: what is shown after the end of its cell appears nowhere. A dashboard that
+        # cannot be shown does not end the run.
         await asyncio.wait({shown})
         if (error := shown.exception()) is not None:
             live.progress.note(f"the dashboard of this run cannot be shown: {error}")
@@ -533,9 +533,9 @@ def _settings(options: Options) -> Settings:
 
 
 def _spending(options: Options) -> tuple[SpendingRules, int | None]:
-    """Return the house's rules, and the thousandths of a credit that the run may spend; None for no limit.
+    """Return the spending rules, and the thousandths of a credit that the run may spend; None for no limit.
 
-    SettingsError when it asks for more than the house allows.
+    SettingsError when the options ask for more than the rules allow.
     """
     rules = spending_rules(_settings(options))
     rules.check_tags(options.tags)
@@ -544,5 +544,5 @@ def _spending(options: Options) -> tuple[SpendingRules, int | None]:
 
 
 def _thousandths(credits: float) -> int:
-    # Never more than was allowed; but 1.001 is 1000.9999999999999 thousandths to a computer.
+    # Rounded down to allow no more than was asked, but not where floats fall short: 1.001 * 1000 < 1001.
     return math.floor(round(credits * 1000, 6))

@@ -115,12 +115,12 @@ def _happened(made: "Run", seconds: float) -> list[str]:
         f"{facts['audio_seconds'] / 60:,.1f} minutes of audio with word durations",
         f"{facts['credits']:,.10g} credits of the local service, which cost nothing",
         f"{seconds:,.1f} seconds in all{before}",
-        f"run folder: {made.place}",
+        f"run folder: {made.short_path}",
     ]
 
 
 def _tries(made: "Run", options: argparse.Namespace) -> list[Try]:
-    folder = made.place
+    folder = made.short_path
     parts = f"{folder}/parts/*.parquet"
     row_id = _first_id(made)
     shell = shlex.quote(folder)

@@ -133,7 +133,7 @@ def _report_plan(run: "Run", options: argparse.Namespace) -> int:
     print(f"{estimate.line()}: nothing was sent")
     if run.problems:
         print(show.problems_table(run.problems, len(run.problems)))
-    print(f"run folder: {run.place}")
+    print(f"run folder: {run.short_path}")
     print(f"start it with: {resume_command(run, options)}")
     return exits.OK
 
@@ -144,7 +144,7 @@ def resume_command(run: "Run", options: argparse.Namespace) -> str:
 
 
 def _resume(run: "Run", more: str, options: argparse.Namespace) -> str:
-    return f"speechframe resume {shlex.quote(run.place)}{more}{selection.again(options)}"
+    return f"speechframe resume {shlex.quote(run.short_path)}{more}{selection.again(options)}"
 
 
 def _higher_budget(run: "Run", options: argparse.Namespace) -> str:
@@ -178,7 +178,7 @@ def _higher_budget(run: "Run", options: argparse.Namespace) -> str:
 
 def _identity(run: "Run") -> dict[str, Any]:
     return {
-        "run_dir": run.place, "run_id": run.run_id, "operation": run.operation, "service": run.service,
+        "run_dir": run.short_path, "run_id": run.run_id, "operation": run.operation, "service": run.service,
         "status": run.status, "stopped_because": run.stopped_because,
         "stopped_by": None if run.stopped_by is None else str(run.stopped_by),
     }  # fmt: skip
@@ -206,7 +206,7 @@ def _lines(run: "Run", facts: Mapping[str, Any], counts: Mapping[str, int]) -> I
         p = run.progress
         left = "" if p.balance is None else f"; {p.balance:,} characters are left on the key"
         yield f"{counted(p.ended, p.unit)} in {p.seconds:,.1f} s{left}"
-    yield f"run folder: {run.place}"
+    yield f"run folder: {run.short_path}"
 
 
 def _made(facts: Mapping[str, Any]) -> str:

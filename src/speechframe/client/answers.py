@@ -56,8 +56,8 @@ class Raw:
 
 
 def explained(error: BadAnswer, raw: Raw, load: Callable[[bytes], Any] | None = None) -> BadAnswer:
-    """Return the error, without secrets and with the trace id; what `load` does not take is described."""
-    # On a connection with an answer too many, each call would get the answer of the call before.
+    """Return the error without secrets, with the trace id and a description of what `load` cannot read."""
+    # Not used again: if it held an answer too many, each call on it would get the answer of the call before.
     raw.reply.drop()
     if error.remaining_characters is None:
         error.remaining_characters = balance_in(raw.body)
@@ -190,7 +190,7 @@ def _inspected(data: bytes | None, format: Format, rate_hz: int, channels: int, 
             problem = problem or "it holds no samples"
         except AudioError as error:
             problem = problem or str(error)
-    # An error's words show how the bytes begin.
+    # The error's words quote the first bytes: they are left out if those hold a secret.
     head = data[:_HEAD_BYTES].decode("latin-1")
     raise BadAnswer(f"the audio cannot be read: {problem if clean(head) == head else 'it is text'}")
 
@@ -240,7 +240,7 @@ def translated_of(raw: Raw, request: TranslateRequest) -> Translated:
     source, target = request.source_language, request.target_language
     routes, of_texts, notes = placed_warnings(warnings_of(raw.headers), len(request.texts))
     if source is not None:
-        # Of a text that the service has something else to say, no route is known.
+        # A text without a route went directly, unless it has a warning: then its route is not known.
         routes = [
             way or (None if told else f"{source}>{target}")
             for way, told in zip(routes, of_texts, strict=True)
@@ -276,7 +276,7 @@ def placed_warnings(
         found = _PLACES.fullmatch(warning)
         if way := read_route(warning):
             routes |= dict.fromkeys(way[1], way[0])
-        # The places of any other warning are written as those of a route.
+        # Any other warning names its texts as a route does: `read_route` reads them.
         elif found and (placed := read_route(f"{ROUTE_WARNING}-; {found[2]}")):
             for place in of_texts.keys() & placed[1]:
                 of_texts[place].append(found[1])

@@ -86,7 +86,7 @@ class Patience:
         bound_s = min(self.longest_wait_s, self.first_wait_s * 2.0 ** min(attempt - 1, 30))
         drawn_s = random.uniform(0.0, bound_s)  # noqa: S311 - spreads callers, keeps no secret
         asked_s = error.retry_after_s if isinstance(error, ServiceError) else None
-        # All who were refused together were told the same number: the part drawn keeps them apart.
+        # All who were refused together got the same Retry-After: a random part keeps them apart.
         return drawn_s if asked_s is None else asked_s + min(drawn_s, self.first_wait_s)
 
 
@@ -142,7 +142,7 @@ class Caller:
 
     def __repr__(self) -> str:
         """Return the service and its regions, never the key."""
-        # The making of a client may have failed: its repr stands in the traceback.
+        # Without settings if `__init__` failed: a traceback shows the repr.
         if (settings := getattr(self, "settings", None)) is None:
             return "Client()"
         return f"Client(service={settings.identity()!r}, regions={self.regions!r})"
@@ -393,7 +393,7 @@ class Caller:
         """Return the headers that a call is sent with."""
         headers = {
             "Accept": "*/*" if call.operation == "stream" else JSON,
-            # Base64 audio does not shrink: packing it would cost both ends time.
+            # Uncompressed: Base64 audio does not shrink, and compressing would cost both ends time.
             "Accept-Encoding": "identity",
             "Content-Type": call.body.form.content_type if isinstance(call.body, Body) else JSON,
             **self.key_header,

@@ -25,7 +25,7 @@ from speechframe.errors import BadAnswer, ConnectionFailed
 from speechframe.spec.codes import Status
 
 MAX_REDIRECTS = 5
-# Before each time that it is asked for.
+# Seconds before each attempt to fetch.
 WAITS_S = (0.0, 0.2, 0.4)
 _MAX_URL_CHARACTERS = 8000
 _MAX_HOST_CHARACTERS = 253

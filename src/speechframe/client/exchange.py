@@ -55,7 +55,7 @@ _GOOD = range(200, 300)
 # After these statuses the other end may still be busy with the request: its connection is not used again.
 _NOT_REUSED_AFTER = frozenset({_SWITCHING, 408, *range(500, 600)} - {503})
 _FAILURES = (aiohttp.ClientError, HttpProcessingError, OSError)
-# The protocols of connections that had an exchange.
+# The protocols (aiohttp's) of connections that were used before: a fresh one cannot hold a stray answer.
 _USED_PROTOCOLS: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
 
@@ -319,7 +319,7 @@ class Reply:
             words = str(error)
         else:
             return
-        # Even such a body may hold the balance. The trace id goes in full: masking the error shortens it.
+        # Even such a body may hold the balance. The trace id is not shortened here, but after it is masked.
         balance = balance_in(b"".join(chunks))
         raise error_type(words, trace_id=self.headers.get(TRACE_HEADER), remaining_characters=balance)
 
@@ -398,7 +398,7 @@ def _head(
     if body is not None:
         lines += f"Content-Length: {body.size_bytes if isinstance(body, Body) else len(body)}\r\n"
     host = url.host_port_subcomponent
-    # A call that is cancelled leads to frames that hold this.
+    # Hidden, for it holds the key: tracebacks of a cancelled call show it among the variables of frames.
     return Hidden(f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: {_AGENT}\r\n{lines}\r\n")
 
 

@@ -28,8 +28,8 @@ class Redactor:
     """Masks secrets in text of others, such as an error body that echoes the request.
 
     A secret is found in any case, and with any of its characters escaped as in JSON, URLs or HTML. Text has
-    to be masked before it is shortened, because half a secret is not found. `content` is the redactor of
-    words and names, which leaves a secret as short as a word in.
+    to be masked before it is shortened, because half a secret is not found. `content` is the redactor for
+    words and names, which does not mask a secret as short as a word.
     """
 
     def __init__(self, *secrets: str) -> None:
@@ -98,10 +98,10 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes, redactor: Reda
 
 
 def without_secrets(error: E, redactor: Redactor) -> E:
-    """Return an error whose words hold no key, and that leads to no frames that do."""
+    """Return an error whose words hold no key, without the traceback and errors behind it, which may."""
     error.args = tuple(redactor.clean(arg) if isinstance(arg, str) else arg for arg in error.args)
     if isinstance(error, BadAnswer) and error.trace_id:
         error.trace_id = one_line(error.trace_id, MAX_TRACE_CHARACTERS, redactor.clean) or None
-    # The frames below hold whole answers, and so do errors that this one came from.
+    # Dropped, for the frames of this error and of those that it came from hold whole answers.
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)

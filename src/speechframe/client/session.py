@@ -49,7 +49,7 @@ from speechframe.wire.turns import Slots
 Pieces = str | Iterable[str] | AsyncIterable[str]
 """One text, or an iterable of pieces of one: a list, a generator, an async generator."""
 
-# More than a sentence of audio in one frame.
+# The audio of a sentence, which a service may send in one frame, is smaller.
 MAX_MESSAGE_BYTES = 32 * MIB
 _TICK_S = 0.05
 # The end of an iterator: StopIteration cannot come out of a thread.
@@ -91,7 +91,7 @@ class StreamSession:
         self._caller, self._slots, self._fields = caller, slots, dict(fields)
         self._sockets: dict[tuple[tuple[str, str], ...], _Socket] = {}
         self._closed = False
-        _checked(fields)
+        _messages_of(fields)
         caller.opened.add(self)
 
     async def __aenter__(self) -> Self:
@@ -167,13 +167,13 @@ class StreamSession:
             return await context.next_audio()
 
         async def stop() -> None:
-            await _stopped(writing)
+            await _stop_tasks(writing)
             await context.close()
 
         return Stream(context.heard, pull, stop)
 
     async def _learn_cap(self) -> None:
-        """Take what the service publishes for the key, else what the document says of the region."""
+        """Set how many turns may be active, unless known: as published for the key, or else as documented."""
         if not self._slots.cap:
             region, limits = self._caller.regions[0], await self._caller.limits() or {}
             documented = REGIONS[region].streaming_concurrency if region in REGIONS else None
@@ -183,7 +183,7 @@ class StreamSession:
         if self._closed:
             raise RuntimeError("the session is closed")
         fields = self._fields | {name: value for name, value in given.items() if value is not None}
-        query, frame, config = _checked(fields)
+        query, frame, config = _messages_of(fields)
         asked = ((name, fields.get(name)) for name in _FIELDS[SocketQuery])
         shape = tuple((name, str(value)) for name, value in asked if value is not None)
         if (socket := self._sockets.get(shape)) is None:
@@ -217,8 +217,8 @@ class StreamContext:
         self.failure: BaseException | None = None
         self.changed = asyncio.Event()
         self._events: deque[Event] = deque()
-        self._told: Counter[type[Event]] = Counter()
-        self._left_s = 0.0
+        self._event_counts: Counter[type[Event]] = Counter()
+        self._left_s = 0.0  # that the service has to end the turn, once its text has ended
         self._ended = False
         self._stream: Stream | None = None
 
@@ -298,7 +298,7 @@ class StreamContext:
 
     @property
     def silence_s(self) -> float:
-        """How long the service may send nothing of it."""
+        """How many seconds the service may send nothing for this turn."""
         return self._socket.caller.timeouts.attempt_s(len(self.heard.text))
 
     async def next_audio(self) -> bytes | None:
@@ -314,8 +314,8 @@ class StreamContext:
             self._stream = Stream(self.heard, self.next_audio, self.close)
         return self._stream
 
-    def take(self, event: Event) -> None:
-        """Take what has happened to the turn, for whoever listens."""
+    def add_event(self, event: Event) -> None:
+        """Add what has happened to the turn, for whoever listens."""
         heard, caller = self.heard, self._socket.caller
         heard.region = self._socket.region
         heard.trace_id = getattr(event, "trace_id", None) or heard.trace_id
@@ -323,14 +323,14 @@ class StreamContext:
             try:
                 heard.add(event.audio, caller.bounds)
             except StreamBroken as error:
-                # Its frames hold the audio, which may echo the key; detailed tracebacks show variables.
+                # Without its traceback: detailed ones show variables, here the audio, which may echo the key.
                 self._socket.drop(self._number, error.with_traceback(None), by_service=True)
                 return
         elif isinstance(event, Retried):
             heard.attempts += 1
         elif isinstance(event, Warned | Odd):
-            self._told[type(event)] += 1
-            if self._told[type(event)] > MAX_WARNINGS:
+            self._event_counts[type(event)] += 1
+            if self._event_counts[type(event)] > MAX_WARNINGS:
                 return
             if isinstance(event, Warned):
                 heard.warnings.append(f"{event.code}: {event.words}" if event.code else event.words)
@@ -339,7 +339,7 @@ class StreamContext:
 
 
 class _Socket:
-    """A WebSocket of one shape of audio: made when there is text to send, and again after it was closed."""
+    """A WebSocket for turns with one `query`: opened when there is text to send, and again after a close."""
 
     def __init__(self, caller: Caller, slots: Slots, query: Mapping[str, str]) -> None:
         self.caller, self.region, self._query = caller, caller.regions[0], query
@@ -351,14 +351,14 @@ class _Socket:
         )
         self.turns: dict[int, StreamContext] = {}  # those that are not over
         self.connection: aiohttp.ClientWebSocketResponse | None = None
-        self._heard_s = 0.0  # when something came last, or when there was nothing to wait for
+        self._received_s = 0.0  # when a message came last, or when there was none to wait for
         self._is_doubted = False  # the service has failed a turn on this connection
         self._logged: set[str] = set()
-        self.wake = asyncio.Event()  # something may be to be sent
+        self.wake = asyncio.Event()  # set when there may be something to send
         self._tasks = [asyncio.create_task(self._work())]
 
     def drop(self, number: int, error: BaseException | str, *, by_service: bool = False) -> None:
-        """Fail a turn, unless it is over, and have it ended at the service, whose fault it may be."""
+        """Fail a turn, unless it is over, and have the service end it, which is to blame if `by_service`."""
         self._is_doubted |= by_service
         if (turn := self.turns.pop(number, None)) is not None:
             self.contexts.abandon(number)
@@ -367,10 +367,10 @@ class _Socket:
             self.wake.set()
 
     def deliver(self, events: Iterable[Event], denied: SpeechframeError | None = None) -> None:
-        """Give turns what happened to them."""
+        """Give events to their turns; a turn that failed gets the error `denied`, if there is one."""
         for event in events:
             if event.turn is None:
-                # A service may say the same thousands of times a second.
+                # Logged once: a service may send the same thousands of times a second.
                 if str(event) not in self._logged and len(self._logged) < MAX_WARNINGS:
                     self._logged.add(str(event))
                     _log.warning("%s: %s", self._query, event)
@@ -381,13 +381,13 @@ class _Socket:
                     turn.failure = denied or _error_of(event, turn.heard)
                     turn.changed.set()
                 else:
-                    turn.take(event)
+                    turn.add_event(event)
         self.wake.set()
 
     async def close(self) -> None:
         for number in list(self.turns):
             self.drop(number, "the session was closed")
-        await _stopped(self._tasks)
+        await _stop_tasks(self._tasks)
         if (connection := self.connection) is not None:
             with contextlib.suppress(TimeoutError, ConnectionError, aiohttp.ClientError):
                 async with asyncio.timeout(2 * CLOSE_S):
@@ -406,7 +406,7 @@ class _Socket:
             except Exception as error:  # noqa: BLE001 - whatever it is, those who wait are to know
                 for number in list(self.turns):
                     self.drop(number, error)
-            # Nothing tells when a turn of another socket gives its slot back.
+            # With turns it looks again each tick: nothing tells when a turn of another socket frees its slot.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_TICK_S if self.turns else None):
                     await self.wake.wait()
@@ -434,10 +434,10 @@ class _Socket:
     async def _flush(self, connection: aiohttp.ClientWebSocketResponse) -> None:
         begun = [turn for number, turn in self.turns.items() if self.contexts.is_begun(number)]
         if not begun:
-            self._heard_s = time.monotonic()
-        # A doubted connection is left when it brings nothing, or no other turn needs it.
+            self._received_s = time.monotonic()
+        # A doubted connection is aborted when it brings nothing for too long, or no turn needs it.
         silence_s = max((turn.silence_s for turn in begun), default=0.0)
-        if self._is_doubted and time.monotonic() - self._heard_s >= silence_s:
+        if self._is_doubted and time.monotonic() - self._received_s >= silence_s:
             self._abort()
         for frame in self.contexts.frames(now_s=time.monotonic()):
             text = encode_frame(frame)
@@ -446,11 +446,11 @@ class _Socket:
                 async with asyncio.timeout(limit_s):
                     await connection.send_str(text)
             except TimeoutError:
-                # A service that speaks may take its time: the frame is in the connection's buffer by now.
-                if time.monotonic() - self._heard_s >= limit_s:
+                # Not aborted while messages come: the frame is in the connection's buffer and will be sent.
+                if time.monotonic() - self._received_s >= limit_s:
                     self._abort()
             except (ConnectionError, aiohttp.ClientError):
-                # The reader finds that the connection is gone, and what that means for the turns.
+                # `_read` finds that the connection is lost, and with which code.
                 return
 
     async def _read(self, connection: aiohttp.ClientWebSocketResponse) -> None:
@@ -459,13 +459,13 @@ class _Socket:
             while (message := await connection.receive()).type in {WSMsgType.TEXT, WSMsgType.BINARY}:
                 if self.connection is not connection:
                     return
-                self._heard_s = time.monotonic()
-                self.deliver(self.contexts.receive(message.data, now_s=self._heard_s))
+                self._received_s = time.monotonic()
+                self.deliver(self.contexts.receive(message.data, now_s=self._received_s))
             if message.type is WSMsgType.CLOSE:
-                # aiohttp would say 1000 also of a connection that just ended.
+                # Not aiohttp's `close_code`: it is 1000 also where a connection ended without a close frame.
                 code, reason = message.data or None, message.extra or ""
         if self.connection is connection:
-            self._lost(code, reason)
+            self._handle_loss(code, reason)
 
     def _abort(self) -> None:
         """Leave the connection as if it were lost: aiohttp closes in order, which may take for ever."""
@@ -474,15 +474,15 @@ class _Socket:
             if response.connection is not None and response.connection.transport is not None:
                 response.connection.transport.abort()
             response.close()
-            self._lost(None, "")
+            self._handle_loss(None, "")
 
-    def _lost(self, code: int | None, reason: str) -> None:
+    def _handle_loss(self, code: int | None, reason: str) -> None:
         self.connection = None
         denied: SpeechframeError | None = None
         if code == CloseCode.POLICY_VIOLATION:
             words = one_line(reason, MAX_MESSAGE_CHARACTERS, self.caller.redactor.clean)
             denied = PermissionDenied(words or CloseCode.POLICY_VIOLATION.cause, status=Status.FORBIDDEN)
-        # Nobody wants to hear half of a turn twice.
+        # A turn that was heard in part fails, and is not sent again: nobody wants to hear that part twice.
         for number in [number for number, turn in self.turns.items() if turn.heard.received]:
             self.drop(number, denied or "the connection was lost before all of the audio had come")
         self.deliver(self.contexts.disconnected(code, now_s=time.monotonic()), denied)
@@ -498,13 +498,13 @@ def _error_of(event: Failed, heard: Heard) -> SpeechframeError:
     return ConnectionFailed(words, sent=True)
 
 
-async def _stopped(tasks: Iterable[asyncio.Task[None]]) -> None:
+async def _stop_tasks(tasks: Iterable[asyncio.Task[None]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _checked(fields: Mapping[str, Any]) -> list[Any]:
+def _messages_of(fields: Mapping[str, Any]) -> list[Any]:
     """Return the messages that the fields of a turn go in; InvalidRows where one is unknown or wrong."""
     known = [name for names in _FIELDS.values() for name in names]
     problems = [
@@ -523,7 +523,7 @@ def _checked(fields: Mapping[str, Any]) -> list[Any]:
 
 
 def pieces_of(pieces: Pieces) -> AsyncIterable[str]:
-    """Return the pieces of a text; one that blocks for ever holds up nobody, nor the end of the program."""
+    """Return the pieces of a text; a sync one that blocks holds up no other task, nor the program's end."""
     if isinstance(pieces, AsyncIterable):
         return pieces
     if not isinstance(pieces, Iterable):

@@ -52,7 +52,7 @@ class Heard:
     received: bytearray = field(default_factory=bytearray, repr=False)
 
     def add(self, piece: bytes, bounds: Bounds) -> None:
-        """Take a piece of audio; StreamBroken where there is more than speech of the text can be."""
+        """Add a piece of audio; StreamBroken where there is more than speech of the text can be."""
         self.last_s = time.perf_counter()
         self.first_s = self.first_s or self.last_s
         self.received += piece
@@ -61,7 +61,7 @@ class Heard:
             raise self.broken(f"the audio is too large for its text: more than {most_bytes:,} bytes")
 
     async def complete(self) -> None:
-        """Take that there is no more audio; BadAnswer where what came is none."""
+        """Note that all audio has come; BadAnswer where what came is none."""
         if self.received and await asyncio.to_thread(self.info) is None:
             words = f"the audio cannot be read: it is no {self.format.value}"
             raise BadAnswer(words, trace_id=self.trace_id)
@@ -79,7 +79,7 @@ class Heard:
         data = bytes(self.received)
         if self.format in PLAYABLE:
             return {"data": data, "format": self.format}
-        # A sample may have come in half.
+        # Leave out a sample of which only a part has come.
         whole = len(data) - len(data) % (_SAMPLE_BYTES[self.format] * self.channels)
         shape = {"sample_rate_hz": self.sample_rate_hz, "channels": self.channels}
         return {"data": data[:whole], "format": self.format, **shape}
@@ -211,7 +211,7 @@ class Stream(StreamView):
     ) -> None:
         super().__init__(heard)
         self._pull, self._stops = pull, [stop]
-        self.first: bytes | None = None  # was asked for already, to see that audio comes
+        self.first: bytes | None = None  # the first piece, fetched already to see that audio comes
         self._failure: BaseException | None = None
         self._loop = asyncio.get_running_loop()
 
@@ -249,9 +249,9 @@ class Stream(StreamView):
             await self.heard.complete()
         except Exception as error:
             if isinstance(error, StreamBroken):
-                # The frames below hold a piece, which may echo the key: detailed tracebacks show variables.
+                # Without its traceback: detailed ones show variables, here a piece, which may echo the key.
                 error.with_traceback(None)
-            # Set already where somebody closed the stream meanwhile.
+            # `_failure` is set already if the stream was closed meanwhile: then that is raised.
             closed, self._failure = self._failure, self._failure or error
             await self.close()
             if closed is None:
@@ -263,7 +263,7 @@ class Stream(StreamView):
     async def read(self) -> bytes:
         """Return all of the audio, when the rest of it has come; errors are those of :meth:`next`."""
         try:
-            # No piece is in a variable: it may echo the key, and detailed tracebacks show variables.
+            # Keep no piece in a variable: it may echo the key, and detailed tracebacks show variables.
             while await self.next() is not None:
                 pass
         finally:
@@ -377,7 +377,7 @@ async def _begin(caller: Caller, call: Call[StreamRequest], region: str) -> Stre
             raise heard.broken(f"the stream was {limit}") from None
         except CutOffError as error:
             raise heard.broken(str(error)) from None
-        # Only waits count: a player takes its time. Between two pieces there is at most a sentence.
+        # Only waits count, not the time that a player takes. The next piece is at most a sentence away.
         silence_s, left_s = timeouts.attempt_s(0), left_s - (time.perf_counter() - began_s)
         if piece:
             heard.add(piece, caller.bounds)

@@ -52,13 +52,13 @@ def blocking(
 
 
 class _Twin:
-    """What a ``with`` block needs; what is opened in it is opened when it is needed."""
+    """The methods of a ``with`` block: its end closes the inner object; its begin opens nothing."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
 
     def __repr__(self) -> str:
-        # Also of a client whose making failed: its repr stands in the traceback.
+        # Without an inner client if `__init__` failed: a traceback shows the repr.
         return f"Sync{getattr(self, '_inner', 'Client()')}"
 
     def __enter__(self) -> Self:

@@ -59,7 +59,7 @@ class Body:
         return len(self.form.head) + self.upload.size_bytes + len(self.form.tail)
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Yield the form, but never its end where the file has changed: then nothing is done."""
+        """Yield the form; where the file has changed never its end, so that the service does nothing."""
         clip, digest, size, held = self.upload, hashlib.sha256(), 0, self.form.head
         try:
             opened = await asyncio.to_thread(clip.path.open, "rb") if clip.path else io.BytesIO(clip.data)
@@ -67,7 +67,7 @@ class Body:
                 while size <= clip.size_bytes and (piece := await asyncio.to_thread(file.read, PIECE_BYTES)):
                     digest.update(piece)
                     size += len(piece)
-                    # More than the length that was promised would count as a whole request.
+                    # Stop a longer file before the promised length is sent: it would be a whole request.
                     if size <= clip.size_bytes:
                         yield held + piece
                         held = b""
@@ -112,7 +112,7 @@ def _upload_of_file(path: Path) -> Upload:
     with path.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         with mmap.mmap(file.fileno(), size_bytes, access=mmap.ACCESS_READ) as mapped:
-            found = length_of(cast("bytes", mapped))  # it is cut and searched as bytes are
+            found = length_of(cast("bytes", mapped))  # a map is sliced and searched like bytes
     return Upload(sha256, size_bytes, found.audio_seconds, found.media_type, path)
 
 
@@ -151,7 +151,7 @@ def file_of_samples(samples: Any, sample_rate_hz: Any) -> bytes:
     if array.dtype != np.int16:
         if array.dtype.kind != "f":
             raise AudioError(f"samples are {array.dtype}; floats in [-1, 1] or int16 are needed")
-        # NaN is no number up to which samples may go either.
+        # Not `peak > _LOUDEST`, which is false for NaN.
         if not (peak := float(np.abs(array).max())) <= _LOUDEST:
             raise AudioError(f"samples go up to {peak:.4g}; floats in [-1, 1] are needed")
         array = np.rint(np.clip(array, -1.0, 1.0) * _FULL_SCALE).astype(np.int16)

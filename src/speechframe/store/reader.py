@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow.dataset as ds
 
-_VARIABLE = re.compile(r"'[^']*'|\"[^\"]*\"|\d[\d.,:]*")
+_NUMBER_OR_QUOTATION = re.compile(r"'[^']*'|\"[^\"]*\"|\d[\d.,:]*")
 _KIND_LENGTH = 60
-_ALWAYS_TOLD = {"done", "failed", PENDING}
+_ALWAYS_COUNTED = {"done", "failed", PENDING}
 
 
 class StoredRun(Rows):
@@ -43,7 +43,7 @@ class StoredRun(Rows):
         self.service = self.manifest.service
         self.record_schema = part_schema(self.manifest.schema).remove_metadata()  # the columns of its records
         self._snapshot: Snapshot | None = None
-        # By the file of a table: its columns, and the ids of its rows.
+        # Read once for each file that has been the run's table: its columns, and the ids of its rows.
         self._schemas: dict[str, pa.Schema] = {}
         self._ids: dict[str, Any] = {}
 
@@ -58,9 +58,9 @@ class StoredRun(Rows):
         return self
 
     @property
-    def place(self) -> str:
-        """The run's folder as people would type it in the folder they are in."""
-        # It is not below that one, at an address, or this process is in a folder that is gone.
+    def short_path(self) -> str:
+        """The path of the run's folder, relative to the working directory if it is below that."""
+        # The full path where the run is elsewhere or at an address, or the working directory was removed.
         with suppress(ValueError, AttributeError, OSError):
             return str(self.path.relative_to(Path.cwd()))
         return str(self.path)
@@ -161,7 +161,7 @@ class StoredRun(Rows):
             self._ids[file] = self.to_arrow([self.name_of(OUR_ROW_ID)]).column(0)
         return self._ids[file]
 
-    # -- what became of it -----------------------------------------------------------
+    # -- statuses, warnings and costs ------------------------------------------------
 
     def statuses(self) -> list[str]:
         """Return the status of every row, without reading any record."""
@@ -175,7 +175,7 @@ class StoredRun(Rows):
 
     @property
     def failed(self) -> "pd.DataFrame":
-        """The rows without an answer that were sent or refused: their ids, status and errors.
+        """The rows that failed, are invalid, or may have been billed without an answer: ids, status, errors.
 
         A suspect row has its answer: ``frame[frame["status"] == "suspect"]``.
         """
@@ -185,7 +185,7 @@ class StoredRun(Rows):
 
     @property
     def warnings(self) -> "pd.DataFrame":
-        """Every warning about an answer: ``row_id``, ``kind`` (alike for warnings alike) and ``words``."""
+        """Every warning: ``row_id``, ``kind`` (the words without numbers and quotations) and ``words``."""
         import pandas as pd
 
         rows = self._values(OUR_ROW_ID, "warnings")
@@ -207,7 +207,7 @@ class StoredRun(Rows):
     def stats(self) -> dict[str, Any]:
         """Rows by status, credits, attempts and seconds of audio, as plain values.
 
-        ``retries`` are the attempts that brought no answer, but for the last one of each call that has none.
+        ``retries`` counts the failed attempts after which a call was sent again.
         Of translations, ``translated_characters`` instead of ``audio_seconds``.
         """
         counts = Counter(self.statuses())
@@ -226,7 +226,7 @@ class StoredRun(Rows):
         lost = sum(calls[status] for status in STATUSES if status not in FINISHED)
         return {
             "rows": counts.total(),
-            **{name: counts[name] for name in STATUSES if counts[name] or name in _ALWAYS_TOLD},
+            **{name: counts[name] for name in STATUSES if counts[name] or name in _ALWAYS_COUNTED},
             **sizes,
             "credits": round(pc.sum(spent.column("credits")).as_py() or 0.0, 3),
             "attempts": attempts.total() - attempts["cached"],
@@ -272,8 +272,8 @@ class StoredRun(Rows):
         comment, corrected_text
             Words; ``""`` takes them back.
         sha256, reviewer
-            Of the audio that was heard, by default of what the row has now; who says it, by default who
-            runs this process.
+            The SHA-256 of the audio that was heard, by default of the row's audio now; who says it, by
+            default the user who runs this process.
 
         Raises
         ------
@@ -296,7 +296,7 @@ class StoredRun(Rows):
     # -- some of the rows ------------------------------------------------------------
 
     def select(self, rows: Any) -> "Selection":
-        """Return some of the rows, which go wherever the run goes.
+        """Return some of the rows, to be used wherever a run can be.
 
         Parameters
         ----------
@@ -307,7 +307,7 @@ class StoredRun(Rows):
         Raises
         ------
         KeyError, ValueError
-            When no row has one of the ids, or a frame names none; when a mask or its index is not the run's.
+            When no row has one of the ids, or a frame has no ``row_id``; when a mask does not fit the run.
 
         Examples
         --------
@@ -362,12 +362,12 @@ class StoredRun(Rows):
 
 
 def warning_kind(words: str) -> str:
-    """Return what warnings alike have in common: their words without numbers and quotations.
+    """Return the kind of a warning: its words without numbers and quotations.
 
     Examples
     --------
     >>> warning_kind("pause 'x' of 70 s was clamped to 60 s")
     'pause … of … s was clamped to … s'
     """
-    kind = _VARIABLE.sub("…", words)
+    kind = _NUMBER_OR_QUOTATION.sub("…", words)
     return kind if len(kind) <= _KIND_LENGTH else kind[: _KIND_LENGTH - 1] + "…"

@@ -48,7 +48,7 @@ _NO_RECORD: Note = np.zeros(1, _KEY), np.zeros(1, np.uint8)
 _IS_FINISHED = np.array([status in FINISHED for status in STATUSES])
 
 KEPT_BYTES = 64 << 20
-"""Of row groups that were read, for the rows that follow: they are likely to be in the same ones."""
+"""How much of the row groups that were read stays in memory: the next rows are likely to be in them."""
 
 WORDS_FOLDER = "words"
 WORDS_SCHEMA = pa.schema([("request_key", pa.string()), (WORDS, WORDS_TYPE)])
@@ -78,7 +78,7 @@ class Index:
     def _sorted(self) -> tuple[Numbers, npt.NDArray[np.bytes_]]:
         order = np.argsort(self.keys, kind="stable")
         keys = self.keys[order]
-        order[0] = -1  # the key that no call has
+        order[0] = -1  # zeros, the key that no call has, are first
         return order, keys
 
     def find(self, keys: Any) -> Numbers:
@@ -105,7 +105,7 @@ class Index:
                 found = self.find(of_takes(base_keys.take(pa.array(rows)), tried[rows]))
                 hit = self.having(found, wanted)
                 positions[rows[hit]] = found[hit]
-                # Later takes are made one after the other: behind a gap there are none.
+                # Upwards stop at a gap: takes are made one after the other, so none follows.
                 rows = rows[~hit & (tried[rows] > 0 if step < 0 else found >= 0)]
         return positions
 
@@ -116,7 +116,7 @@ class Index:
         return found
 
     def statuses(self, positions: Numbers, is_invalid: npt.NDArray[np.bool_]) -> Any:
-        """Return the status of rows with records at these positions, some of which are not to be sent."""
+        """Return the status of rows with records at these positions; `is_invalid` marks those never sent."""
         codes: Any = pa.array(np.where(is_invalid, CODES[INVALID], self.codes[positions]))
         return pa.array(STATUSES).take(codes)
 
@@ -161,10 +161,10 @@ class Snapshot:
 
     folder: Folder
     index: Index
-    notes: dict[int, Note]  # of the segments that are parts
-    live: dict[int, journal.Contents]  # of the other segments
+    notes: dict[int, Note]  # by segment, of those that are parts
+    live: dict[int, journal.Contents]  # by segment, of those that are still in the journal
     words_files: list[str]
-    state: Any  # equal where nothing has changed
+    state: Any  # of the folder: equal as long as nothing has changed
     _kept: dict[Any, pa.Table] = field(default_factory=dict)
     _starts: dict[str, Numbers] = field(default_factory=dict)
     _lock: Any = field(default_factory=threading.Lock)  # widgets read in several threads
@@ -207,9 +207,9 @@ class Snapshot:
     def _rows(
         self, segment: int, is_finished: int, rows: Numbers, schema: pa.Schema
     ) -> Iterator[tuple[pa.Table, Numbers]]:
-        """Yield some of these rows of a file, and which of them they are."""
+        """Yield these rows of a segment in pieces, each with the places in `rows` of what it holds."""
         if segment in self.live:
-            # Not there: it became a part meanwhile, whose records have the same order.
+            # Where the journal's file is gone, the segment became a part, with its records in the same order.
             with suppress(FileNotFoundError):
                 said = self.live[segment].rows
                 found = [row for row in said if (row["status"] in FINISHED) == is_finished]
@@ -236,7 +236,7 @@ class Snapshot:
                 with reading(self.folder, name), pq.ParquetFile(source, pre_buffer=True) as file:
                     table = file.read(names) if group is None else file.read_row_group(group, names)
                     table = table.select(names).cast(schema)
-            self._kept[place] = table  # the last: it was wanted last
+            self._kept[place] = table  # at the end: the first, unused for longest, is dropped first
             while len(self._kept) > 1 and sum(kept.nbytes for kept in self._kept.values()) > KEPT_BYTES:
                 del self._kept[next(iter(self._kept))]
         return table
@@ -257,9 +257,9 @@ def by_group(starts: Numbers, rows: Numbers) -> Iterator[tuple[int, Numbers, Num
 
 
 def read_snapshot(folder: Folder, before: Snapshot | None = None) -> Snapshot:
-    """Return the records of every call that has ended by now, whoever writes.
+    """Return the records of every call that has ended by now, whichever process writes them.
 
-    It is `before` where nothing has changed since, and what that has of parts is not read again.
+    Where nothing has changed since `before`, that is returned; what it has read of parts is not read again.
     """
     with storing(folder, "reading the run"):
         for _ in range(_TRIES):
@@ -361,5 +361,5 @@ def all_attempts(folder: Folder, columns: Sequence[str]) -> pa.Table:
 
 
 def spent(folder: Folder) -> int:
-    """Return what all attempts of a run have cost, in thousandths of a credit; StoreError as above."""
+    """Return the thousandths of a credit that a run has spent; errors are those of :func:`all_attempts`."""
     return round(1000 * (pc.sum(all_attempts(folder, ["time", "credits"]).column("credits")).as_py() or 0.0))

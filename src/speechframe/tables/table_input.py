@@ -34,8 +34,8 @@ from speechframe.tables.table import (
     unreadable,
 )
 
-_EXACT = frozenset({str, int, float, bool})
-"""What Arrow keeps as it is where a column holds nothing else."""
+_EXACT_TYPES = frozenset({str, int, float, bool})
+"""Types whose values Arrow gives back unchanged from a column that holds one of them alone."""
 
 
 @runtime_checkable
@@ -67,9 +67,10 @@ def open_table(
     id
         The column of row ids; by default a pandas index, the ids of a run, or the row's number.
     plain
-        What a plain list becomes as a column, and a Series whose own name is not in `named`.
+        The name of the column that a plain list becomes, or a Series whose own name is not in `named`.
     carry, named
-        Columns that are handed over with whatever they hold, and columns that arguments name.
+        Columns whose values are handed over as they are, objects that Arrow cannot store among them, and
+        columns that arguments name.
     sep, quoting
         Of a CSV or TSV file, where the caller says them.
 
@@ -84,22 +85,22 @@ def open_table(
         return _from_object(source, partial(Table, id_column=id, carry=carry), plain, carry, named)
     path = table_file(source)
     notes: list[str] = []
-    make, schema = partial(Table, id_column=id, carry=carry, notes=notes, name=path.name), None
+    make_table, schema = partial(Table, id_column=id, carry=carry, notes=notes, name=path.name), None
     try:
         if path.suffix.lower() in JSON_SUFFIXES:
-            # Read twice: a column or a kind of number may come late.
+            # JSON is read twice, first for its columns and their types: a late row may add to them.
             schema = _schema_of(contents(path, []), plain, carry)
         source = contents(path, notes, sep=sep, quoting=quoting)
     except SpeechframeError:
         raise
     except Exception as error:
         raise unreadable(path.name, error) from error
-    return _from_object(source, make, plain, carry, named, schema)
+    return _from_object(source, make_table, plain, carry, named, schema)
 
 
 def _from_object(
     source: Any,
-    make: Callable[..., Table],
+    make_table: Callable[..., Table],
     plain: str,
     carry: frozenset[str],
     named: set[str],
@@ -112,12 +113,12 @@ def _from_object(
         source = pa.Table.from_arrays([source], [plain])
     runs = [source] if isinstance(source, AsTable) else source
     if isinstance(runs, Sequence) and runs and all(isinstance(one, AsTable) for one in runs):
-        return _from_runs(runs, make, carry, named)
+        return _from_runs(runs, make_table, carry, named)
     reader = _READERS.get((library, kind))
     if reader is None and hasattr(source, "__arrow_c_stream__"):
         reader = _from_arrow
     if reader is not None:
-        return reader(source, make, carry)
+        return reader(source, make_table, carry)
     if isinstance(source, Mapping):
         chunks: Iterable[Any] = [_columns(source)]
     elif isinstance(source, Iterable) and not isinstance(source, bytes):
@@ -127,10 +128,10 @@ def _from_object(
         allowed = "a DataFrame, Arrow table, list, generator or file path"
         raise InvalidRows([problem("table", f"a {kind} is no table", allowed=allowed)])
     carried: dict[str, Iterator[Any]] = {}
-    return make(_batches_of(chunks, carry, carried, schema), carried=carried)
+    return make_table(_batches_of(chunks, carry, carried, schema), carried=carried)
 
 
-def _from_pandas(frame: Any, make: Callable[..., Table], carry: frozenset[str]) -> Table:
+def _from_pandas(frame: Any, make_table: Callable[..., Table], carry: frozenset[str]) -> Table:
     """Return a pandas frame as a table; its index comes back with it, and is its row ids."""
     import pandas as pd
 
@@ -159,29 +160,29 @@ def _from_pandas(frame: Any, make: Callable[..., Table], carry: frozenset[str]) 
         ids = map(str, index)
     # Of a frame without columns Arrow makes a table without rows.
     source = [read if read.num_columns else _without_columns(len(frame))]
-    return make(source, read.schema, ids=ids, carried=carried)
+    return make_table(source, read.schema, ids=ids, carried=carried)
 
 
-def _from_dataset(dataset: Any, make: Callable[..., Table], carry: frozenset[str]) -> Table:
+def _from_dataset(dataset: Any, make_table: Callable[..., Table], carry: frozenset[str]) -> Table:
     size = CARRIED_ROWS if carry else BATCH_ROWS
     schema = None if dataset.features is None else dataset.features.arrow_schema
-    return make(dataset.with_format("arrow").iter(size), schema)
+    return make_table(dataset.with_format("arrow").iter(size), schema)
 
 
-def _from_polars(frame: Any, make: Callable[..., Table], _: frozenset[str]) -> Table:
+def _from_polars(frame: Any, make_table: Callable[..., Table], _: frozenset[str]) -> Table:
     odd = [name for name, kind in frame.schema.items() if str(kind) in {"Object", "Int128", "UInt128"}]
-    if odd:  # Of objects Arrow would get the addresses, and it knows no such integers.
+    if odd:  # polars would give Arrow the addresses of objects, and Arrow has no integers of 128 bits.
         raise InvalidRows([not_stored(name, f"it is {frame.schema[name]}") for name in odd])
-    # Its stream has newer types, which not every Arrow version can filter.
-    return _from_arrow(frame.to_arrow(), make)
+    # Not the frame's own stream: it has newer types, which not every Arrow version can filter.
+    return _from_arrow(frame.to_arrow(), make_table)
 
 
-def _from_arrow(table: Any, make: Callable[..., Table], _: frozenset[str] = frozenset()) -> Table:
+def _from_arrow(table: Any, make_table: Callable[..., Table], _: frozenset[str] = frozenset()) -> Table:
     try:
         reader = pa.RecordBatchReader.from_stream(table)
     except pa.ArrowException as error:
         raise InvalidRows([problem("table", f"cannot be read by Arrow: {first_line(error)}")]) from None
-    return make(reader, reader.schema)
+    return make_table(reader, reader.schema)
 
 
 _READERS: dict[tuple[str, str], Callable[[Any, Callable[..., Table], frozenset[str]], Table]] = {
@@ -216,7 +217,7 @@ def _schema_of(values: Iterable[Any], plain: str, carry: frozenset[str]) -> pa.S
 
 
 def _from_runs(
-    runs: Sequence[AsTable], make: Callable[..., Table], carry: frozenset[str], named: set[str]
+    runs: Sequence[AsTable], make_table: Callable[..., Table], carry: frozenset[str], named: set[str]
 ) -> Table:
     """Return a run with its row ids, or several one after the other, numbered: two may have equal ids."""
     found = [run.as_batches(named, CARRIED_ROWS if carry else None) for run in runs]
@@ -227,7 +228,7 @@ def _from_runs(
         words = f"is several runs whose columns differ: {first_line(error)}"
         raise InvalidRows([problem("table", words)]) from None
     ids: deque[str] = deque()
-    # What the columns of a run lack of those of the others is null.
+    # Joined to each batch, it adds the columns that only other runs have, as nulls.
     empty = schema.empty_table()
 
     def tables() -> Iterator[pa.Table]:
@@ -237,7 +238,7 @@ def _from_runs(
                     ids.extend(names)
                 yield pa.concat_tables([empty, pa.Table.from_batches([batch])], promote_options="default")
 
-    return make(tables(), schema, ids=drained(ids) if len(runs) == 1 else None)
+    return make_table(tables(), schema, ids=drained(ids) if len(runs) == 1 else None)
 
 
 def _chunks_of(values: Iterable[Any], plain: str, carry: frozenset[str]) -> Iterator[Any]:
@@ -254,14 +255,14 @@ def _chunks_of(values: Iterable[Any], plain: str, carry: frozenset[str]) -> Iter
     if is_rows and plain in carry and plain not in head[0]:
         # A clip as the datasets library gives it is a dict too, and no row of a table.
         is_rows = not {"bytes", "array"} & head[0].keys()
-    # Of a list all rows at once: its types are those of all.
+    # A list is one chunk, so that all its rows decide the types of its columns.
     size = None if isinstance(values, Sequence) else CARRIED_ROWS if carry else BATCH_ROWS
     source = chain(head, source)
     while True:
         chunk: list[Any] = []
         try:
             chunk.extend(islice(source, size))
-        finally:  # also where the source breaks off: whoever counts the rows knows at which one
+        finally:  # where the source raises, the rows before that still come: whoever counts them knows where
             if chunk or not head:
                 yield _columns_of_rows(chunk) if is_rows else {plain: chunk}
         if not chunk or size is None:
@@ -281,12 +282,12 @@ def _batches_of(
     carry: frozenset[str],
     carried: dict[str, Iterator[Any]],
     schema: pa.Schema | None = None,
-    start: int = 0,  # how many rows came before
+    start: int = 0,  # the number of the first row
 ) -> Iterator[Any]:
     """Yield dicts of columns as Arrow batches; Arrow batches are yielded as they are.
 
-    Columns of `carry` are stored where the first values are paths; what other values they have gets into
-    `carried`, before the first batch is yielded. Types are those of `schema` or of the first rows.
+    A column of `carry` is part of the batches if its first values are paths; otherwise it becomes an iterator
+    in `carried`, before the first batch is yielded. Types are those of `schema` or of the first rows.
     """
     kinds = None if schema is None else {column.name: column.type for column in schema}
     queues: dict[str, deque[Any]] = {}
@@ -313,7 +314,7 @@ def _batches_of(
                 arrays.append(_array_of(name, values, None if kinds is None else kinds[name], start))
         if kinds is None:
             names = [name for name in columns if name not in queues]
-            # Of a column with nothing in it so far, texts are the likeliest.
+            # A column of which all first values are missing is taken as texts, the likeliest kind.
             arrays = [array.cast(pa.string()) if pa.types.is_null(array.type) else array for array in arrays]
             kinds = {name: array.type for name, array in zip(names, arrays, strict=True)}
         yield pa.RecordBatch.from_arrays(arrays, list(kinds)) if arrays else _without_columns(count)
@@ -345,7 +346,7 @@ def _array_of(
     )
     try:
         array: pa.Array[Any] = pa.array(values, kind, from_pandas=True)
-        if len(types) <= 1 and types <= _EXACT:
+        if len(types) <= 1 and types <= _EXACT_TYPES:
             return array
         back = array.to_pylist()
     except UNFIT as error:
@@ -374,7 +375,7 @@ def _is_same(given: Any, kept: Any) -> bool:
 
 
 def _odd_value(values: Sequence[Any]) -> tuple[int | None, str]:
-    """Return where and why values are no one column: a value that is no whole text, or of another kind."""
+    """Return the row of the first value that is half a character or of another type, and what is wrong."""
     first: Any = None
     for row, value in enumerate(values):
         if isinstance(value, str) and value != value.encode("utf-8", "ignore").decode():

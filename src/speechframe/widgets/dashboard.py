@@ -106,7 +106,7 @@ class RunDashboard(ClipWidget):
         super().__init__(
             Shelf([], [], 0),
             heading=f"{run.operation} on {run.service}",
-            folder=run.place,
+            folder=run.short_path,
             figures=started.to_page(),
             burn=started.burn.to_page(),
         )
