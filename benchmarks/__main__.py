@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import benchmarks
-from benchmarks import changing, cost, memory, pace, reading, spending, streaming, translating
+from benchmarks import changing, cost, memory, pace, reading, sound, spending, streaming, translating
 from benchmarks.lab import BrokenRowError, Lab
 from benchmarks.report import HEADER, Figure, machine, remarks, table_line
 
@@ -48,6 +48,8 @@ ORDER = (
 
 
 def main() -> int:
+    if sys.argv[1:2] == ["sound"]:
+        return sound.main(sys.argv[2:])
     options = _options()
     load, began = os.getloadavg()[0], time.monotonic()
     figures: list[Figure] = []

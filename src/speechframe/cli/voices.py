@@ -1,11 +1,15 @@
 """``speechframe voices``: who can speak."""
 
 import argparse
+from collections.abc import Hashable, Mapping
+from typing import Any
 
 from speechframe.cli import exits, selection, show
+from speechframe.spec.locales import is_within
 from speechframe.spec.speech import Model
 
-_SHOWN = ("voice_id", "gender", "locale", "styles")
+_SHOWN = ("voice_id", "gender", "locale", "styles", "engine", "kind")
+_CLEAR = "clearest voice of its locale among those that were measured"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,8 +35,25 @@ def run(options: argparse.Namespace) -> int:
         return exits.OK
     voices = found.to_dict(orient="records")
     rows = [
-        [*(v[name] for name in _SHOWN), [tag for tag in v["supported_locales"] if tag != v["locale"]]]
+        [
+            *(v[name] for name in _SHOWN),
+            _clarity(v, options.locale),
+            [tag for tag in v["supported_locales"] if tag != v["locale"]],
+        ]
         for v in voices
     ]
-    print(show.table([*_SHOWN, "speaks too"], rows, width=show.terminal_width()))
+    print(show.table([*_SHOWN, "error", "speaks too"], rows, width=show.terminal_width()))
+    if any("*" in row[-2] for row in rows):
+        print(
+            f"\nerror: share of words (in Japanese, of characters) that a recogniser hears wrong; *: {_CLEAR}"
+        )
     return exits.OK
+
+
+def _clarity(voice: Mapping[Hashable, Any], asked: str | None) -> str:
+    """Return a voice's error in the locale that is asked for, else in its own, with a mark for the least."""
+    wanted = asked or voice["locale"]
+    measured = sorted(tag for tag in voice["clarity"] if is_within(tag, wanted))
+    return " ".join(
+        f"{tag} {voice['clarity'][tag]:.2f}{'*' * (tag in voice['clearest_in'])}" for tag in measured
+    )

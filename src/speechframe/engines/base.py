@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from speechframe.spec.limits import AUDIO_DURATION, PITCH, RATE, VARIATION
-from speechframe.spec.speech import Gender, Model, Pronunciation, StyleDetails
+from speechframe.spec.speech import Gender, Model, Pronunciation, StyleDetails, VoiceKind
 
 __all__ = [
     "Capabilities",
@@ -141,6 +141,8 @@ class EngineVoice:
         Every locale it can speak, its own among them, and the styles it has there, the default first.
     models
         The catalogues it is in.
+    kind, licence
+        How it is made, and the licence of what speaks; None where nobody says.
     """
 
     voice_id: str
@@ -150,6 +152,8 @@ class EngineVoice:
     locale: str
     supported_locales: Mapping[str, StyleDetails]
     models: frozenset[Model]
+    kind: VoiceKind | None = None
+    licence: str | None = None
 
     @property
     def name(self) -> str:

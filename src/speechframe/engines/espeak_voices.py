@@ -17,7 +17,7 @@ from types import MappingProxyType
 from speechframe.engines.base import EngineVoice
 from speechframe.engines.espeak_locales import LOCALES
 from speechframe.spec.locales import display_name, language_of
-from speechframe.spec.speech import Gender, Model, StyleDetails
+from speechframe.spec.speech import Gender, Model, StyleDetails, VoiceKind
 
 __all__ = ["STYLES", "EspeakVoice", "Style", "Timbre", "engine_voices", "espeak_voices"]
 
@@ -77,6 +77,8 @@ STYLES = MappingProxyType(
     }
 )
 """Every style, the default first."""
+
+_LICENCE = "GPL-3.0-or-later"
 
 PLAIN_STYLES = ("Conversational", "Narration")
 """What a voice has in a language that is not its own, and every voice of falcon-2."""
@@ -254,6 +256,8 @@ def _shown(voice: EspeakVoice) -> EngineVoice:
             {locale: _details(locale, voice.styles(locale)) for locale in voice.supported_locales}
         ),
         models=frozenset({voice.model}),
+        kind=VoiceKind.FORMANT,
+        licence=_LICENCE,
     )
 
 

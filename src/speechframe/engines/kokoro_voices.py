@@ -25,7 +25,7 @@ from speechframe.engines.neural_prosody import STYLES
 from speechframe.engines.voice_folders import files_in, voice_folders
 from speechframe.errors import EngineError
 from speechframe.spec.locales import display_name
-from speechframe.spec.speech import Gender, Model, StyleDetails
+from speechframe.spec.speech import Gender, Model, StyleDetails, VoiceKind
 
 __all__ = [
     "INSTALL",
@@ -62,6 +62,7 @@ _OWN_LOCALES = MappingProxyType(
 _GENDERS = MappingProxyType({"f": Gender.FEMALE, "m": Gender.MALE})
 _PUBLIC_NAME = re.compile(r"(?P<language>[a-z])(?P<gender>[fm])_(?P<name>\w+)")
 _STYLE_SUFFIXES = frozenset({".npz", ".bin"})
+_LICENCE = "Apache-2.0"
 _WEIGHTS_NAME = "kokoro"
 _WEIGHTS_SUFFIX = ".onnx"
 _FLOAT_BYTES = 4
@@ -231,4 +232,6 @@ def _shown(style: KokoroStyle) -> EngineVoice:
         locale=style.locale,
         supported_locales=MappingProxyType(details),
         models=frozenset({style.model}),
+        kind=VoiceKind.NEURAL,
+        licence=_LICENCE if style.file is None else None,
     )

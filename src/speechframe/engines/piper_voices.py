@@ -24,7 +24,7 @@ from speechframe.engines.neural_prosody import STYLES
 from speechframe.engines.voice_folders import files_in, voice_folders
 from speechframe.errors import EngineError
 from speechframe.spec.locales import display_name, language_of, normalise
-from speechframe.spec.speech import Gender, Model, StyleDetails
+from speechframe.spec.speech import Gender, Model, StyleDetails, VoiceKind
 
 __all__ = [
     "INSTALL",
@@ -214,4 +214,5 @@ def _shown(voice: PiperFile) -> EngineVoice:
         locale=voice.locale,
         supported_locales=MappingProxyType({voice.locale: details}),
         models=frozenset({Model.GEN2}),
+        kind=VoiceKind.NEURAL,
     )

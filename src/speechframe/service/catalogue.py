@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from pydantic import TypeAdapter
 
-from speechframe.engines import registry
+from speechframe.engines import clarity, registry
 from speechframe.engines.base import EngineVoice
 from speechframe.service.answers import Refusal
 from speechframe.spec import locales
@@ -61,8 +61,10 @@ class Catalogue:
     def __init__(self, model: Model, engines: Collection[str]) -> None:
         self._model = model
         self._engines = engines
-        self._voices = [e.voice for e in registry.catalogue(model).values() if e.engine in engines]
-        self.listing = _LISTING.dump_json(list(map(_listed, self._voices)), by_alias=True, exclude_none=True)
+        entries = [entry for entry in registry.catalogue(model).values() if entry.engine in engines]
+        self._voices = [entry.voice for entry in entries]
+        listed = [_listed(entry.voice, entry.engine) for entry in entries]
+        self.listing = _LISTING.dump_json(listed, by_alias=True, exclude_none=True)
         """The answer of the voice listing: it never changes while the service runs."""
 
     def cast(self, request: GenerateRequest | StreamRequest | VoiceConfig | ConvertRequest) -> Casting:
@@ -115,7 +117,7 @@ class Catalogues:
         return cls({model: Catalogue(model, engines) for model in Model})
 
 
-def _listed(voice: EngineVoice) -> Voice:
+def _listed(voice: EngineVoice, engine: str) -> Voice:
     own = voice.supported_locales[voice.locale]
     return Voice(
         voice_id=voice.voice_id,
@@ -130,6 +132,10 @@ def _listed(voice: EngineVoice) -> Voice:
         accent=own.detail,
         display_language=locales.display_name(locales.language_of(voice.locale)),
         available_styles=list(own.available_styles),
+        engine=engine,
+        kind=voice.kind,
+        licence=voice.licence,
+        clarity=clarity.of_voice(voice.voice_id) or None,
     )
 
 

@@ -53,6 +53,13 @@ class Model(StrEnum):
         return {"FALCON": cls.FALCON_2, "GEN2": cls.GEN2}.get(value) if isinstance(value, str) else None
 
 
+class VoiceKind(StrEnum):
+    """How a voice is made (our addition; chosen: voice-facts)."""
+
+    NEURAL = "neural"
+    FORMANT = "formant"
+
+
 class Gender(StrEnum):
     """Gender of a voice (section 2.4)."""
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, WrapValidator
 
-from speechframe.spec._enums import ChannelType, Format, Gender, Model, ModelVersion
+from speechframe.spec._enums import ChannelType, Format, Gender, Model, ModelVersion, VoiceKind
 from speechframe.spec._model import (
     CamelModel,
     Int64,
@@ -42,6 +42,7 @@ __all__ = [
     "StreamRequest",
     "StyleDetails",
     "Voice",
+    "VoiceKind",
     "VoicesQuery",
     "WordDuration",
 ]
@@ -224,6 +225,9 @@ class StyleDetails(CamelModel):
     detail: str | None = None
 
 
+_VOICE_FACT: dict[str, Any] = {"addition": True, "chosen_point": "voice-facts"}
+
+
 class Voice(CamelModel):
     """A voice of the catalogue (section 2.4). The document says of no field whether it is always there."""
 
@@ -243,6 +247,16 @@ class Voice(CamelModel):
     )
     available_styles: list[str] | None = Field(
         None, json_schema_extra={"deprecated": True, "superseded_by": "supportedLocales.availableStyles"}
+    )
+    engine: str | None = Field(None, description="What speaks.", json_schema_extra=_VOICE_FACT)
+    kind: Open[VoiceKind] | None = Field(None, description="How it is made.", json_schema_extra=_VOICE_FACT)
+    licence: str | None = Field(
+        None, description="Licence of what speaks, not of what it says.", json_schema_extra=_VOICE_FACT
+    )
+    clarity: dict[str, float] | None = Field(
+        None,
+        description="Share of words (in Japanese, of characters) that a recogniser hears wrong, by locale.",
+        json_schema_extra=_VOICE_FACT,
     )
 
 

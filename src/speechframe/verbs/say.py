@@ -1,5 +1,6 @@
 """One line at once: `say`, `stream` and the list of voices."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from speechframe.audio.clip import Clip
@@ -8,14 +9,17 @@ from speechframe.client.session import Pieces
 from speechframe.errors import InvalidRows
 from speechframe.spec.billing import to_credits
 from speechframe.spec.locales import is_within, nearest
-from speechframe.spec.speech import Format, Model
+from speechframe.spec.speech import Format, Model, Voice
 from speechframe.tables.columns import problem
 from speechframe.verbs.generate import ARGUMENTS, GenerateBackend, model_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_COLUMNS = ["voice_id", "name", "gender", "locale", "styles", "supported_locales", "description"]
+_COLUMNS = [
+    *("voice_id", "name", "gender", "locale", "styles", "supported_locales", "description"),
+    *("engine", "kind", "licence", "clarity", "clearest_in"),
+]
 
 
 async def say(
@@ -150,8 +154,11 @@ async def voices(
     Returns
     -------
     pandas.DataFrame
-        ``voice_id name gender locale styles supported_locales description``; ``styles`` are those of the
-        voice's own locale.
+        ``voice_id name gender locale styles supported_locales description engine kind licence clarity
+        clearest_in``; ``styles`` are those of the voice's own locale. The last five are known of the local
+        service alone: ``kind`` is ``neural`` or ``formant``, ``clarity`` the share of words (in Japanese, of
+        characters) that a recogniser hears wrong, by locale, and ``clearest_in`` the locales in which no
+        other voice of the catalogue was heard better.
 
     Raises
     ------
@@ -165,6 +172,7 @@ async def voices(
         raise InvalidRows([problem("model", "is no model", value=model, allowed=", ".join(models))])
     async with Client(service) as client:
         found = await client.voices(model)
+    clearest = _clearest(found)
     if locale is not None:
         spoken = sorted({voice.locale for voice in found if voice.locale})
         found = [
@@ -183,7 +191,21 @@ async def voices(
             getattr(voice.supported_locales.get(voice.locale or ""), "available_styles", []),
             list(voice.supported_locales),
             voice.description,
+            voice.engine,
+            None if voice.kind is None else str(voice.kind),
+            voice.licence,
+            voice.clarity or {},
+            [tag for tag, voice_id in clearest.items() if voice_id == voice.voice_id],
         )
         for voice in found
     ]
     return pd.DataFrame(lines, columns=_COLUMNS)
+
+
+def _clearest(voices: Sequence[Voice]) -> dict[str, str]:
+    """Return the id of the voice with the least error in each locale that one was measured in."""
+    best: dict[str, tuple[float, str]] = {}
+    for voice in voices:
+        for tag, error in (voice.clarity or {}).items():
+            best[tag] = min(best.get(tag, (error, voice.voice_id)), (error, voice.voice_id))
+    return {tag: voice_id for tag, (_, voice_id) in best.items()}

@@ -1,7 +1,6 @@
 """The voices of a catalogue as cards: filtered, heard by a sample, chosen, compared."""
 
 import json
-import re
 from typing import TYPE_CHECKING, Any
 
 import traitlets as t
@@ -41,10 +40,6 @@ SAMPLES = {
     "hi": "सुप्रभात। आज धूप निकली है और ट्रेन सात बजे चलेगी।",
 }
 """What a voice says as a sample, by language; other languages hear the English one."""
-
-
-_ENGINE = re.compile(r"\(([^()]+)\)\W*$")
-"""The document has no field for an engine: our own service names it at the end of a description."""
 
 
 class VoiceGallery(PageWidget):
@@ -183,7 +178,6 @@ class VoiceGallery(PageWidget):
 
 
 def _card(voice: Voice) -> dict[str, Any]:
-    engine = _ENGINE.search(voice.description or "")
     own = voice.supported_locales.get(voice.locale or "")
     return {
         "id": voice.voice_id,
@@ -191,7 +185,8 @@ def _card(voice: Voice) -> dict[str, Any]:
         "gender": None if voice.gender is None else str(voice.gender),
         "locale": voice.locale or "",
         "language": (own and own.detail) or voice.locale or "",
-        "engine": engine[1] if engine else "",
+        "engine": " · ".join(filter(None, (voice.engine, voice.kind and str(voice.kind), voice.licence))),
+        "clarity": dict(voice.clarity or {}),
         "description": voice.description or "",
         "locales": {tag: details.available_styles for tag, details in voice.supported_locales.items()},
     }

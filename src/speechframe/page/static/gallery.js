@@ -34,6 +34,15 @@ export function heardIn(voice, locale) {
   return localesOf(voice).find((tag) => !locale || isIn(tag, locale)) ?? voice.locale;
 }
 
+/** A voice's error in a locale, as words; the least of all voices is marked. */
+export function clarity(voice, voices, locale) {
+  const tag = heardIn(voice, locale);
+  const errorOf = (each) => each.clarity?.[tag] ?? Infinity;
+  if (errorOf(voice) === Infinity) return "";
+  const clearest = voices.every((other) => errorOf(voice) <= errorOf(other));
+  return `${tag} error ${errorOf(voice).toFixed(2)}${clearest ? " (clearest)" : ""}`;
+}
+
 const sorted = (values) => [...new Set(values)].sort();
 
 export default makeWidget("Voices", (shell) => {
@@ -98,7 +107,8 @@ export default makeWidget("Voices", (shell) => {
       const kept = get("selection").filter((id) => id !== voice.id);
       put({ selection: chosen.checked ? [...kept, voice.id] : kept });
     } });
-    const facts = [[voice.locale, voice.language], [voice.gender], [voice.engine, "Engine"]].filter(([text]) => text);
+    const facts = [[voice.locale, voice.language], [voice.gender], [voice.engine, "Engine, kind and licence"],
+      [clarity(voice, voices, get("locale")), "Share of words that a recogniser hears wrong"]].filter(([text]) => text);
     return el("li.card", { "data-voice": voice.id },
       el("div.head", play, el("strong", voice.name), el("label", chosen, "compare")),
       el("p", voice.language),

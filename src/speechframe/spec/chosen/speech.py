@@ -152,6 +152,14 @@ POINTS: tuple[OpenPoint, ...] = (
         "ours",
     ),
     OpenPoint(
+        "voice-facts",
+        "Which voice is clear",
+        "The voice listing adds engine, kind (neural or formant), licence and clarity: the share of words "
+        "(characters in Japanese) that a recogniser hears wrong, by locale, as far as it was measured.",
+        "Who chooses among a hundred voices cannot listen to all of them.",
+        "ours",
+    ),
+    OpenPoint(
         "answer-length",
         "How long an answer may be made with audioDuration (audio_duration)",
         f"The longer of {LONGEST_ANSWER_S:g} s and {LONGEST_ANSWER_TIMES:g} times the natural length: what "
