@@ -42,6 +42,8 @@ class Raw:
         Of the answer; the body is unpacked.
     latency_ms
         Time of the attempt.
+    has_audio
+        Whether the audio is in the body; otherwise it may name a URL.
     redactor, reply
         What masks keys in the rest of the answer; what reads a stream, and closes the connection.
     """
@@ -51,6 +53,7 @@ class Raw:
     trace_id: str | None
     latency_ms: float
     region: str
+    has_audio: bool = False
     redactor: Redactor = field(default_factory=Redactor, repr=False, compare=False)
     reply: Reply = field(default_factory=Reply, repr=False, compare=False)
 

@@ -22,7 +22,10 @@ MAX_LOOKED_AT = 65_536
 """Characters of a text that are looked at to show a few of them: some services say megabytes."""
 
 Clean = Callable[[str], str]
-"""Masks what must not be shown; it is given whole texts, before they are shortened, to find no half key."""
+"""Masks what must not be shown; it is given whole texts, before they are shortened, to find no half key.
+
+``str`` leaves a text as it is, where there is nothing to hide.
+"""
 
 NO_REASON = "the service gave no reason"
 
@@ -56,12 +59,7 @@ class ErrorBody:
     text: str
 
 
-def as_it_is(text: str) -> str:
-    """Return the text: what masks where there is nothing to be hidden."""
-    return text
-
-
-def decode_error(status: int, body: bytes, headers: Mapping[str, str], clean: Clean = as_it_is) -> ErrorBody:
+def decode_error(status: int, body: bytes, headers: Mapping[str, str], clean: Clean = str) -> ErrorBody:
     """Return what an error answer says; never raises.
 
     The document leaves the shape open. Read are ``error_message``, ``message``, ``errorMessage``, ``error``
@@ -122,13 +120,13 @@ def retry_after_s(headers: Mapping[str, str], *, now: datetime | None = None) ->
     return max(0.0, (then - start).total_seconds())
 
 
-def trace_id_of(headers: Mapping[str, str], clean: Clean = as_it_is) -> str | None:
+def trace_id_of(headers: Mapping[str, str], clean: Clean = str) -> str | None:
     """Return the service's id of an answer, masked and shortened; None when it has none."""
     value = value_of(headers, TRACE_HEADER)
     return one_line(value, MAX_TRACE_CHARACTERS, clean) or None if value else None
 
 
-def warnings_of(headers: Mapping[str, str], *further: str | None, clean: Clean = as_it_is) -> tuple[str, ...]:
+def warnings_of(headers: Mapping[str, str], *further: str | None, clean: Clean = str) -> tuple[str, ...]:
     """Return `further` and every warning header, each once, on one line, shortened and bounded in number.
 
     Headers are percent-encoded UTF-8. A body that only says them all again, joined, is left out.
@@ -151,7 +149,7 @@ def _only_repeats(text: str, said: list[str]) -> bool:
     return bool(said) and not text.strip(" ;,.|\n")
 
 
-def one_line(text: str, max_characters: int, clean: Clean = as_it_is) -> str:
+def one_line(text: str, max_characters: int, clean: Clean = str) -> str:
     """Return `text` masked, on one line, without control characters, at most `max_characters` long."""
     text = clean(text[:MAX_LOOKED_AT])
     if len(text) <= max_characters and " " not in text and text.isprintable():

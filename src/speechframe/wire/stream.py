@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 
 from speechframe.spec.speech import StreamRequest
-from speechframe.wire.errors import Clean, as_it_is, one_line, values_of
+from speechframe.wire.errors import Clean, one_line, values_of
 
 __all__ = ["NO_END", "encode_stream", "tells_its_end", "words_instead"]
 
@@ -45,7 +45,7 @@ def tells_its_end(headers: Mapping[str, str]) -> bool:
     return coding == "chunked" if coding else "Content-Length" in headers
 
 
-def words_instead(headers: Mapping[str, str], clean: Clean = as_it_is) -> str | None:
+def words_instead(headers: Mapping[str, str], clean: Clean = str) -> str | None:
     """Return in words what a good answer holds that cannot be audio: of raw formats any bytes would pass.
 
     Parameters
