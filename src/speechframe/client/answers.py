@@ -130,13 +130,14 @@ def spoken_of(raw: Raw, audio: bytes | None, request: Any, clip_seconds: float |
     asked, rate_hz = forced_shape(request.format, request.channel_type, int(rate_hz))
     audio = said.audio if audio is None else audio
     found = _inspected(audio, request.format, rate_hz, asked.channels, clean)
-    channels = f"{found.channels} channel{'s' if found.channels > 1 else ''}"
-    shape = (
-        (request.format.value, found.format.value),
-        (f"{rate_hz} Hz", f"{found.sample_rate_hz} Hz"),
-        (asked.value, asked.value if found.channels == asked.channels else channels),
-    )
-    notes = [said.warning, *said.notes, *(f"asked for {a}, got {b}" for a, b in shape if a != b)]
+    notes = [said.warning, *said.notes]
+    if found.format is not request.format:
+        notes.append(f"asked for {request.format.value}, got {found.format.value}")
+    if found.sample_rate_hz != rate_hz:
+        notes.append(f"asked for {rate_hz} Hz, got {found.sample_rate_hz} Hz")
+    if found.channels != asked.channels:
+        plural = "s" if found.channels > 1 else ""
+        notes.append(f"asked for {asked.value}, got {found.channels} channel{plural}")
     seconds, said_seconds = found.audio_seconds, said.audio_seconds
     off_s = abs(seconds - said_seconds) if said_seconds is not None else 0.0
     if off_s > max(_LENGTH_TOLERANCE_S, _LENGTH_TOLERANCE * (said_seconds or 0.0)):

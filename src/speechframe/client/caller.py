@@ -8,7 +8,7 @@ import time
 import weakref
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Self, TypeVar
 
 from pydantic import SecretStr
@@ -45,6 +45,7 @@ _AUDIO_INSIDE = re.compile(rb'"encoded(?:Audio|_audio)"\s*:\s*"[^"]')
 _LARGE_BYTES = 4 * MIB
 # How long a region that could not serve is not the first choice.
 COOL_S = 30.0
+_MOST_URLS = 256
 
 _log = logging.getLogger("speechframe")
 
@@ -133,6 +134,8 @@ class Caller:
         self.redactor = Redactor(key)
         self.key_header = {API_KEY_HEADER: key}
         self.addresses = addresses
+        # Returns the address of an endpoint in a region; SettingsError where there is no such region.
+        self.url = lru_cache(_MOST_URLS)(partial(_url, addresses))
         self._down_until_s: dict[str, float] = {}  # regions that could not serve
         self.exchange = Exchange(
             connect_s=self.timeouts.connect_s,
@@ -388,12 +391,6 @@ class Caller:
         except BadAnswer as error:
             raise explained(error, raw, loaded) from None
 
-    def url(self, region: str, endpoint: str) -> URL:
-        """Return the address of an endpoint in a region; SettingsError where there is no such region."""
-        if region not in self.regions:
-            raise SettingsError(f"there is no region {region!r} here, only {', '.join(self.regions)}")
-        return _url(self.addresses[region], endpoint)
-
     def headers_of(self, call: Call[Any]) -> dict[str, str]:
         """Return the headers that a call is sent with."""
         headers = {
@@ -410,6 +407,7 @@ class Caller:
         return headers
 
 
-@lru_cache(256)
-def _url(address: str, endpoint: str) -> URL:
-    return URL(address + by_name(endpoint).path)
+def _url(addresses: Mapping[str, str], region: str, endpoint: str) -> URL:
+    if region not in addresses:
+        raise SettingsError(f"there is no region {region!r} here, only {', '.join(addresses)}")
+    return URL(addresses[region] + by_name(endpoint).path)
