@@ -1,11 +1,13 @@
 """Good answers as they came, and what is read in them: audio, words, warnings, translations."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import ceil
 from typing import Any
+
+from multidict import MultiMapping
 
 from speechframe.audio.codec import AudioInfo, forced_shape, inspect, with_length
 from speechframe.client.exchange import Reply
@@ -49,7 +51,7 @@ class Raw:
     """
 
     body: bytes = field(repr=False)
-    headers: Mapping[str, str] = field(repr=False)
+    headers: MultiMapping[str] = field(repr=False)
     trace_id: str | None
     latency_ms: float
     region: str

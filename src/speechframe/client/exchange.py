@@ -22,6 +22,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from aiohttp.http import HttpProcessingError
+from multidict import CIMultiDict, MultiMapping
 from yarl import URL
 
 from speechframe._version import __version__
@@ -208,8 +209,8 @@ def _target(session: aiohttp.ClientSession, origin: URL, proxy: URL | None = Non
 class Reply:
     """One request on a connection and the answer to it; an error's `body` may be cut short."""
 
-    def __init__(self, status: int = 0, headers: Mapping[str, str] | None = None) -> None:
-        self.status, self.headers, self.body = status, headers or {}, b""
+    def __init__(self, status: int = 0, headers: MultiMapping[str] | None = None) -> None:
+        self.status, self.headers, self.body = status, headers or CIMultiDict[str](), b""
         self.ok = status in _GOOD  # whether the status is a good one
         self.wrote = False  # whether a byte of the request may have left
         # Call it for an answer that turns out to be odd: the connection is then not used again.
