@@ -46,12 +46,12 @@ LATER = format_datetime(NOW + timedelta(seconds=90), usegmt=True)
     ],
 )  # fmt: skip
 def test_retry_after(headers, seconds):
-    assert retry_after_s(headers, now=NOW) == seconds
+    assert retry_after_s(CIMultiDict(headers), now=NOW) == seconds
 
 
 @given(st.text(max_size=80))
 def test_retry_after_never_raises(value):
-    seconds = retry_after_s({"Retry-After": value, "Date": value, "retry-after-ms": value})
+    seconds = retry_after_s({"Retry-After": value, "Date": value, "Retry-After-Ms": value})
     assert seconds is None or 0 <= seconds < float("inf")
 
 
@@ -121,8 +121,8 @@ def test_error_text_is_bounded():
 
 
 def test_the_trace_id_of_the_header_wins():
-    assert decode_error(400, b'{"trace_id": "body"}', {"x-trace-id": "head"}).trace_id == "head"
-    assert decode_error(400, b'{"trace_id": "body"}', {"x-trace-id": ""}).trace_id == "body"
+    assert decode_error(400, b'{"trace_id": "body"}', {"X-Trace-Id": "head"}).trace_id == "head"
+    assert decode_error(400, b'{"trace_id": "body"}', {"X-Trace-Id": ""}).trace_id == "body"
     assert trace_id_of({}) is None
 
 

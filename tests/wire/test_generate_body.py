@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from speechframe.errors import BadAnswer
 from speechframe.spec.speech import ChannelType, Format, GenerateRequest
 from speechframe.wire import bodies, decoding
-from speechframe.wire.answers import _whole_answer
+from speechframe.wire.answers import _REPAIRED, _whole_answer
 from speechframe.wire.bodies import decode_generate, encode_generate
 
 # Requests.
@@ -189,7 +189,7 @@ def test_cutting_the_audio_out_changes_nothing(body):
 
 def _decode_whole(body):
     fields, audio, repaired = _whole_answer(body, "encodedAudio", "remainingCharacterCount")
-    return bodies._generated(fields, audio, bodies.Notes(repaired))
+    return bodies._generated(fields, audio, [_REPAIRED] if repaired else [], None)
 
 
 @given(answers())

@@ -248,16 +248,22 @@ def _flac(data: bytes) -> Shape | None:
     block_frames = int.from_bytes(data[10:12], "big")
     if not rate_hz or not block_frames:
         return None
-    ends = _ends_of_frames(data, start, block_frames)
-    last = next(ends, None)
-    if last is None:
-        return None
-    # A stream does not know its length when its header is written.
-    if announced and last != announced and announced not in ends:
+    sync, at, is_found = data[start : start + 2], len(data), False
+    # From the last frame backwards; also looked at are places that are none and look like one.
+    for _ in range(_MAX_CANDIDATES):
+        at = data.rfind(sync, start, at)
+        if at < 0:
+            break
+        end = _end_of_frame(data[at : at + _LONGEST_FRAME_HEADER], block_frames)
+        # A stream does not know its length when its header is written.
+        if end is not None and end == (announced or end):
+            return Shape(rate_hz, channels, end)
+        is_found |= end is not None
+    if is_found:
         raise AudioError(
             f"the FLAC file is truncated: no frame ends at {announced} frames, which its header says it has"
         )
-    return Shape(rate_hz, channels, announced or last)
+    return None
 
 
 def _first_frame(data: bytes) -> int | None:
@@ -271,19 +277,6 @@ def _first_frame(data: bytes) -> int | None:
         is_last = bool(data[at] & 0x80)
         at += 4 + int.from_bytes(data[at + 1 : at + 4], "big")
     return at if is_last and data[at : at + 2] in _SYNCS else None
-
-
-def _ends_of_frames(data: bytes, start: int, block_frames: int) -> Iterator[int]:
-    """Yield at which sample frame each frame ends, from the last in the file backwards."""
-    sync = data[start : start + 2]
-    at = len(data)
-    for _ in range(_MAX_CANDIDATES):
-        at = data.rfind(sync, start, at)
-        if at < 0:
-            return
-        end = _end_of_frame(data[at : at + _LONGEST_FRAME_HEADER], block_frames)
-        if end is not None:
-            yield end
 
 
 def _end_of_frame(header: bytes, block_frames: int) -> int | None:

@@ -6,7 +6,8 @@ looked at in places, and as a whole only where these look wrong.
 """
 
 import struct
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import cache
 from math import isfinite, log10
 from typing import Any
@@ -23,10 +24,11 @@ __all__ = ["Levels", "levels"]
 
 _FULL_SCALE = 32767
 _LARGEST_OF_16_BITS = _FULL_SCALE / (_FULL_SCALE + 1)
-_LARGEST = {"PCM_U8": 127 / 128}
-"""As numbers up to 1: there is room for one more below zero than above."""
-_LOSSY_FULL = 0.99
-"""Of lossy audio: what was cut off flat comes back a little round."""
+_LOSSY = dict.fromkeys(("MPEG_LAYER_I", "MPEG_LAYER_II", "MPEG_LAYER_III", "VORBIS", "OPUS"), 0.99)
+_FULL = {"PCM_U8": 127 / 128, **_LOSSY}
+"""What counts as full scale in files that are decoded to numbers up to 1: the largest there can be, for there
+is room for one more below zero than above; of lossy audio less, as what was cut off flat comes back a little
+round. Of all others it is the largest number of 16 bits."""
 _WINDOW_FRAMES = 4096
 _WHOLE_FRAMES = 4 * _WINDOW_FRAMES
 _BLOCK_SAMPLES = 1 << 16
@@ -105,88 +107,71 @@ def levels(data: bytes, *, format: Format, channels: int = 1, most_samples: int 
     """
     if format is Format.OGG:
         _headers.refuse_truncated(data, format)
-        return _in_places(data, format, _LOSSY_FULL, most_samples)
+    if format in {Format.OGG, Format.FLAC}:
+        return _in_places(data, format, most_samples)
     if format is Format.MP3:
-        return _of_file(data, format, full=_LOSSY_FULL, most_samples=most_samples)
-    if format is Format.FLAC:
-        return _in_places(data, format, None, most_samples)
+        return _of_file(data, format, most_samples)
     if format is Format.WAV:
         found = _wav_samples(data)
         if found is None:
             codec.inspect(data, format=format)  # refuses what is not read here
             _headers.refuse_truncated(data, format)
-            return _of_file(data, format, full=None, most_samples=most_samples)
+            return _of_file(data, format, most_samples)
         samples, channels = found
     elif format is Format.PCM:
         samples = np.frombuffer(data, "<i2", count=len(data) // 2)
     else:
         samples = _g711_table(format)[np.frombuffer(data, np.uint8)]
-        return _measured(samples, channels, full=float(_g711_table(format).max()))
-    return _measured(samples, channels)
+        return _measured(_in_blocks(samples, channels), channels, full=float(_g711_table(format).max()))
+    return _measured(_in_blocks(samples, channels), channels)
 
 
-def _in_places(data: bytes, format: Format, full: float | None, most_samples: int | None) -> Levels:
+def _in_places(data: bytes, format: Format, most_samples: int | None) -> Levels:
     """Return the level of two windows of a long file; where these look wrong, or it is short, of all."""
     try:
         with codec.opened(data, format) as file:
             frames, channels = file.frames, file.channels
             if frames > _WHOLE_FRAMES:
-                windows = [_window(file, place) for place in (1 / 2, 1.0)]
+                windows = []
+                for place in (1 / 2, 1.0):
+                    file.seek(int((frames - _WINDOW_FRAMES) * place))
+                    windows.append(file.read(_WINDOW_FRAMES, dtype="float32", always_2d=True))
                 samples = np.concatenate(windows)
                 # A seek may land a block behind where it was to, and so come short of the last window: the
                 # whole tells whether something is missing.
                 if len(samples) == len(windows) * _WINDOW_FRAMES:
-                    found = _measured(samples.reshape(-1), channels, full=_full_of(file, full), unit=1.0)
-                    if not _looks_wrong(found):
-                        return replace(found, seen_fraction=len(samples) / frames)
+                    full = _FULL.get(file.subtype, _LARGEST_OF_16_BITS)
+                    seen = [samples.reshape(-1)]
+                    found = _measured(seen, channels, full=full, unit=1.0, claimed=frames * channels)
+                    if _HEARD_DB <= found.peak_db <= _FULL_DB and abs(found.correlation) >= _NOISE:
+                        return found
     except soundfile.LibsndfileError as error:
         raise AudioError("the audio is damaged or truncated") from error
-    return _of_file(data, format, full=full, most_samples=most_samples)
+    return _of_file(data, format, most_samples)
 
 
-def _full_of(file: soundfile.SoundFile, full: float | None) -> float:
-    """Return what counts as full scale; without `full` the largest number that the file's samples can be."""
-    return _LARGEST.get(file.subtype, _LARGEST_OF_16_BITS) if full is None else full
-
-
-def _window(file: soundfile.SoundFile, place: float) -> NDArray[np.float32]:
-    file.seek(int((file.frames - _WINDOW_FRAMES) * place))
-    window: NDArray[np.float32] = file.read(_WINDOW_FRAMES, dtype="float32", always_2d=True)
-    return window
-
-
-def _looks_wrong(found: Levels) -> bool:
-    return found.peak_db < _HEARD_DB or found.peak_db > _FULL_DB or abs(found.correlation) < _NOISE
-
-
-def _of_file(
-    data: bytes,
-    format: Format,
-    *,
-    full: float | None,
-    most_samples: int | None = None,
-) -> Levels:
+def _of_file(data: bytes, format: Format, most_samples: int | None) -> Levels:
     """Return the level of a file that is decoded from its beginning, to its end or as far as told."""
     try:
         with codec.opened(data, format) as file:
             claimed, channels = file.frames, file.channels
             most = claimed if most_samples is None else min(claimed, max(1, most_samples // channels))
-            meter = _Meter(channels, full=_full_of(file, full), unit=1.0)
-            at_once = max(1, _BLOCK_SAMPLES // channels)
-            left = most
-            # In pieces, because a header may claim more frames than memory holds, and a file unpack to more.
-            while left > 0:
-                wanted = min(left, at_once)
-                block = file.read(wanted, dtype="float32", always_2d=True)
-                meter.add(block.reshape(-1))
-                left = left - wanted if len(block) == wanted else 0
+            full = _FULL.get(file.subtype, _LARGEST_OF_16_BITS)
+            return _measured(_decoded(file, most), channels, full=full, unit=1.0, claimed=claimed * channels)
     except soundfile.LibsndfileError as error:
         raise AudioError("the audio is damaged, or none at all") from error
-    decoded = meter.samples // channels
-    if decoded < most:
-        raise AudioError(f"the audio is truncated: {decoded} of {claimed} frames can be decoded")
-    found = meter.levels()
-    return found if decoded == claimed else replace(found, seen_fraction=decoded / claimed)
+
+
+def _decoded(file: soundfile.SoundFile, most: int) -> Iterator[NDArray[np.float32]]:
+    """Yield samples piece by piece: a file may claim, or unpack to, more frames than memory holds."""
+    at_once = max(1, _BLOCK_SAMPLES // file.channels)
+    for first in range(0, most, at_once):
+        wanted = min(at_once, most - first)
+        block = file.read(wanted, dtype="float32", always_2d=True)
+        if len(block) < wanted:
+            decoded = first + len(block)
+            raise AudioError(f"the audio is truncated: {decoded} of {file.frames} frames can be decoded")
+        yield block.reshape(-1)
 
 
 def _wav_samples(data: bytes) -> tuple[NDArray[np.int16], int] | None:
@@ -216,62 +201,55 @@ def _g711_table(format: Format) -> NDArray[np.int16]:
     return np.asarray(np.rint(audio.samples * (_FULL_SCALE + 1)), np.int16)
 
 
-class _Meter:
-    """Adds up what blocks of samples are like, each beside the end of the one before it."""
-
-    def __init__(self, channels: int, *, full: float, unit: float) -> None:
-        self.samples = 0
-        self._channels, self._full, self._unit = channels, full, unit
-        self._peak = self._power = self._following = 0.0
-        self._flat = 0
-        self._before: NDArray[Any] | None = None
-        """The samples before the next: as many as a flat top needs to be one."""
-
-    def add(self, block: NDArray[Any]) -> None:
-        """Count a block in: whole frames, channels interleaved."""
-        if not len(block):
-            return
-        peak = max(float(block.max()), -float(block.min()))
-        if not isfinite(peak):
-            raise AudioError("samples hold NaN or infinite values")
-        self._peak = max(self._peak, peak)
-        floats = block.astype(np.float32 if peak < _LARGE else np.float64, copy=False)
-        power, following = _products(floats, self._channels)
-        self._power += power
-        self._following += following
-        joined = block
-        if self._before is not None:
-            ends = self._before[-self._channels :].astype(np.float64)
-            begins = floats[: self._channels]
-            self._following += float(begins.dot(ends[: len(begins)]))
-            if peak >= self._full:
-                joined = np.concatenate((self._before, block))
-        if peak >= self._full:
-            self._flat += _flat_tops(joined, self._channels, self._full)
-        self._before = block[-(_RUN - 1) * self._channels :]
-        self.samples += len(block)
-
-    def levels(self) -> Levels:
-        """Return the level of all blocks."""
-        if not self.samples:
-            raise AudioError("no audio: there are no samples")
-        return Levels(
-            peak_db=_decibels((self._peak / self._unit) ** 2),
-            rms_db=_decibels(self._power / self.samples / self._unit**2),
-            clipped_fraction=self._flat / self.samples,
-            correlation=self._following / self._power if self._power else 1.0,
-            seen_fraction=1.0,
-        )
+def _in_blocks(samples: NDArray[Any], channels: int) -> list[NDArray[Any]]:
+    at_once = max(1, _BLOCK_SAMPLES // channels) * channels
+    return [samples[first : first + at_once] for first in range(0, len(samples), at_once)]
 
 
 def _measured(
-    samples: NDArray[Any], channels: int, *, full: float = _FULL_SCALE, unit: float = _FULL_SCALE + 1.0
+    blocks: Iterable[NDArray[Any]],
+    channels: int,
+    *,
+    full: float = _FULL_SCALE,
+    unit: float = _FULL_SCALE + 1.0,
+    claimed: int | None = None,
 ) -> Levels:
-    meter = _Meter(channels, full=full, unit=unit)
-    at_once = max(1, _BLOCK_SAMPLES // channels) * channels
-    for start in range(0, len(samples), at_once):
-        meter.add(samples[start : start + at_once])
-    return meter.levels()
+    """Return the level of blocks of samples, each beside the end of the one before it.
+
+    Blocks are whole frames, channels interleaved. `full` is what counts as full scale, `unit` the number that
+    stands for 1, `claimed` how many samples there are in all.
+    """
+    highest = power = following = 0.0
+    flat = count = 0
+    before = None  # the samples before the next: as many as a flat top needs to be one
+    for block in blocks:
+        peak = max(float(block.max()), -float(block.min()))
+        if not isfinite(peak):
+            raise AudioError("samples hold NaN or infinite values")
+        highest = max(highest, peak)
+        floats = block.astype(np.float32 if peak < _LARGE else np.float64, copy=False)
+        block_power, block_following = _products(floats, channels)
+        power += block_power
+        following += block_following
+        joined = block
+        if before is not None:
+            ends = before[-channels:].astype(np.float64)
+            begins = floats[:channels]
+            following += float(begins.dot(ends[: len(begins)]))
+            joined = np.concatenate((before, block)) if peak >= full else block
+        if peak >= full:
+            flat += _flat_tops(joined, channels, full)
+        before = block[-(_RUN - 1) * channels :]
+        count += len(block)
+    if not count:
+        raise AudioError("no audio: there are no samples")
+    return Levels(
+        peak_db=_decibels((highest / unit) ** 2),
+        rms_db=_decibels(power / count / unit**2),
+        clipped_fraction=flat / count,
+        correlation=following / power if power else 1.0,
+        seen_fraction=count / (claimed or count),
+    )
 
 
 def _products(samples: NDArray[Any], channels: int) -> tuple[float, float]:

@@ -38,7 +38,6 @@ from speechframe.store.schema import (
     TAGS,
     TAKE,
     Row,
-    call_key,
 )
 
 if TYPE_CHECKING:
@@ -143,9 +142,10 @@ class Plan:
             for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns):
                 if not wanted[start:].any():
                     return
-                here = wanted[start : start + batch.num_rows]
-                numbers = counts[start : start + batch.num_rows][here].tolist()
-                for row, number in zip(batch.filter(pa.array(here)).to_pylist(), numbers, strict=True):
+                places = start + np.flatnonzero(wanted[start : start + batch.num_rows])
+                rows = batch.take(places - start).to_pylist()
+                keys, numbers = self.keys.take(places).to_pylist(), counts[places].tolist()
+                for row, key, number in zip(rows, keys, numbers, strict=True):
                     known, _, body = row[REQUEST].partition(b"\n")
                     characters, varies, facts = loads(known)
                     if row[TAGS] is not None:
@@ -161,7 +161,7 @@ class Plan:
                         varies,
                         base_key=row[BASE_KEY],
                         take=row[TAKE],
-                        key=call_key(row[BASE_KEY], row[TAKE]),
+                        key=key.hex(),
                         row_id=row[ROW_ID],
                     )
                 start += batch.num_rows

@@ -1,11 +1,13 @@
 """Good answers as they came, and what is read in them: audio, words, warnings, translations."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import ceil
 from typing import Any
+
+from multidict import MultiMapping
 
 from speechframe.audio.codec import AudioInfo, forced_shape, inspect, with_length
 from speechframe.client.exchange import Reply
@@ -42,15 +44,18 @@ class Raw:
         Of the answer; the body is unpacked.
     latency_ms
         Time of the attempt.
+    has_audio
+        Whether the audio is in the body; otherwise it may name a URL.
     redactor, reply
         What masks keys in the rest of the answer; what reads a stream, and closes the connection.
     """
 
     body: bytes = field(repr=False)
-    headers: Mapping[str, str] = field(repr=False)
+    headers: MultiMapping[str] = field(repr=False)
     trace_id: str | None
     latency_ms: float
     region: str
+    has_audio: bool = False
     redactor: Redactor = field(default_factory=Redactor, repr=False, compare=False)
     reply: Reply = field(default_factory=Reply, repr=False, compare=False)
 
@@ -127,13 +132,14 @@ def spoken_of(raw: Raw, audio: bytes | None, request: Any, clip_seconds: float |
     asked, rate_hz = forced_shape(request.format, request.channel_type, int(rate_hz))
     audio = said.audio if audio is None else audio
     found = _inspected(audio, request.format, rate_hz, asked.channels, clean)
-    channels = f"{found.channels} channel{'s' if found.channels > 1 else ''}"
-    shape = (
-        (request.format.value, found.format.value),
-        (f"{rate_hz} Hz", f"{found.sample_rate_hz} Hz"),
-        (asked.value, asked.value if found.channels == asked.channels else channels),
-    )
-    notes = [said.warning, *said.notes, *(f"asked for {a}, got {b}" for a, b in shape if a != b)]
+    notes = [said.warning, *said.notes]
+    if found.format is not request.format:
+        notes.append(f"asked for {request.format.value}, got {found.format.value}")
+    if found.sample_rate_hz != rate_hz:
+        notes.append(f"asked for {rate_hz} Hz, got {found.sample_rate_hz} Hz")
+    if found.channels != asked.channels:
+        plural = "s" if found.channels > 1 else ""
+        notes.append(f"asked for {asked.value}, got {found.channels} channel{plural}")
     seconds, said_seconds = found.audio_seconds, said.audio_seconds
     off_s = abs(seconds - said_seconds) if said_seconds is not None else 0.0
     if off_s > max(_LENGTH_TOLERANCE_S, _LENGTH_TOLERANCE * (said_seconds or 0.0)):

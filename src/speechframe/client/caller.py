@@ -3,17 +3,19 @@
 import asyncio
 import logging
 import random
+import re
 import time
 import weakref
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from typing import Any, Self, TypeVar
 
 from pydantic import SecretStr
 from yarl import URL
 
 from speechframe.client.answers import Raw, explained
-from speechframe.client.calls import Call, holds_audio
+from speechframe.client.calls import Call
 from speechframe.client.download import fetch
 from speechframe.client.exchange import Admit, CutOffError, Exchange
 from speechframe.client.limits import MIB, Bounds, Timeouts
@@ -38,10 +40,12 @@ from speechframe.wire.errors import trace_id_of
 T = TypeVar("T")
 
 JSON = "application/json"
+_AUDIO_INSIDE = re.compile(rb'"encoded(?:Audio|_audio)"\s*:\s*"[^"]')
 # Answers from this size on are read in a thread, while other calls go on.
 _LARGE_BYTES = 4 * MIB
 # How long a region that could not serve is not the first choice.
 COOL_S = 30.0
+_MOST_URLS = 256
 
 _log = logging.getLogger("speechframe")
 
@@ -130,6 +134,8 @@ class Caller:
         self.redactor = Redactor(key)
         self.key_header = {API_KEY_HEADER: key}
         self.addresses = addresses
+        # Returns the address of an endpoint in a region; SettingsError where there is no such region.
+        self.url = lru_cache(_MOST_URLS)(partial(_url, addresses))
         self._down_until_s: dict[str, float] = {}  # regions that could not serve
         self.exchange = Exchange(
             connect_s=self.timeouts.connect_s,
@@ -301,11 +307,13 @@ class Caller:
             reply = await self.exchange.ask(method, url, headers=headers, **how)
             if reply.ok:
                 body, masked = reply.body, redactor.clean_headers(reply.headers)
-                if endpoint != "stream" and not holds_audio(body):
+                has_audio = endpoint == "stream" or _AUDIO_INSIDE.search(body) is not None
+                if not has_audio:
                     text = body.decode("utf-8", "surrogateescape")
                     body = redactor.content.clean(text).encode("utf-8", "surrogateescape")
                 spent_ms = (time.perf_counter() - began_s) * 1000
-                return Raw(body, masked, trace_id_of(masked), spent_ms, region, redactor, reply)
+                trace_id = trace_id_of(masked)
+                return Raw(body, masked, trace_id, spent_ms, region, has_audio, redactor, reply)
             error: SpeechframeError = refusal(reply.status, reply.headers, reply.body, redactor)
         except CutOffError as cut:
             balance = cut.remaining_characters
@@ -383,12 +391,6 @@ class Caller:
         except BadAnswer as error:
             raise explained(error, raw, loaded) from None
 
-    def url(self, region: str, endpoint: str) -> URL:
-        """Return the address of an endpoint in a region; SettingsError where there is no such region."""
-        if region not in self.regions:
-            raise SettingsError(f"there is no region {region!r} here, only {', '.join(self.regions)}")
-        return URL(self.addresses[region] + by_name(endpoint).path)
-
     def headers_of(self, call: Call[Any]) -> dict[str, str]:
         """Return the headers that a call is sent with."""
         headers = {
@@ -403,3 +405,9 @@ class Caller:
         if call.take:
             headers[TAKE_HEADER] = str(call.take)
         return headers
+
+
+def _url(addresses: Mapping[str, str], region: str, endpoint: str) -> URL:
+    if region not in addresses:
+        raise SettingsError(f"there is no region {region!r} here, only {', '.join(addresses)}")
+    return URL(addresses[region] + by_name(endpoint).path)

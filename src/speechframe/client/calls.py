@@ -1,6 +1,5 @@
 """What goes into a call: a checked request, its bytes, and how the answer is read."""
 
-import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Generic, TypeVar
@@ -27,7 +26,6 @@ R = TypeVar("R", bound=DocumentModel)
 
 # Fields that have an argument of another name.
 _OTHER_NAMES = frozenset({"text", "voice_id", "model_version", "file", "file_url", "multi_native_locale"})
-_AUDIO_INSIDE = re.compile(rb'"encoded(?:Audio|_audio)"\s*:\s*"[^"]')
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +93,7 @@ class Call(Generic[R]):
 
     def audio_url(self, raw: Raw) -> str | None:
         """Return the URL that an answer names for its audio; None where it names none."""
-        # Nearly always the audio is there; then nothing is parsed.
-        if self.operation not in {"generate", "convert"} or holds_audio(raw.body):
+        if raw.has_audio or self.operation == "translate":
             return None
         try:
             url = decode_object(raw.body).get("audioFile" if self.operation == "generate" else "audio_file")
@@ -196,8 +193,3 @@ def accepted(checked: Checked[R], model: type[R]) -> R:
     if checked.problems or unknown or checked.value is None:
         raise InvalidRows([asdict(problem) for problem in (*checked.problems, *unknown)])
     return checked.value
-
-
-def holds_audio(body: bytes) -> bool:
-    """Return whether an answer has its audio in it, in Base64."""
-    return _AUDIO_INSIDE.search(body) is not None

@@ -22,6 +22,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from aiohttp.http import HttpProcessingError
+from multidict import CIMultiDict, MultiMapping
 from yarl import URL
 
 from speechframe._version import __version__
@@ -208,8 +209,8 @@ def _target(session: aiohttp.ClientSession, origin: URL, proxy: URL | None = Non
 class Reply:
     """One request on a connection and the answer to it; an error's `body` may be cut short."""
 
-    def __init__(self, status: int = 0, headers: Mapping[str, str] | None = None) -> None:
-        self.status, self.headers, self.body = status, headers or {}, b""
+    def __init__(self, status: int = 0, headers: MultiMapping[str] | None = None) -> None:
+        self.status, self.headers, self.body = status, headers or CIMultiDict[str](), b""
         self.ok = status in _GOOD  # whether the status is a good one
         self.wrote = False  # whether a byte of the request may have left
         # Call it for an answer that turns out to be odd: the connection is then not used again.
@@ -298,7 +299,8 @@ class Reply:
             if length > _UNADMITTED_BYTES:
                 await admit(min(length, max_bytes))
             admitted_bytes = max(length, _UNADMITTED_BYTES)
-            while chunk := await self._next():
+            while not self._stream.at_eof():
+                chunk = await self._stream.readany()
                 chunks.append(chunk)
                 size += len(chunk)
                 if max(size, length) > max_bytes:
@@ -306,16 +308,15 @@ class Reply:
                 if size > admitted_bytes:
                     await admit(MIB)
                     admitted_bytes += MIB
-            encoding = self.headers.get("Content-Encoding", "")
-            self.body = unpack(b"".join(chunks), encoding, max_bytes=max_bytes)
-            await admit(max(0, len(self.body) - size))
+            self.body = b"".join(chunks)
+            if encoding := self.headers.get("Content-Encoding"):
+                self.body = unpack(self.body, encoding, max_bytes=max_bytes)
+                await admit(max(0, len(self.body) - size))
         except TimeoutError:
             raise
         except (aiohttp.ClientError, OSError):
             error_type, words = CutOffError, "the answer is truncated: the connection ended within its body"
-        except TooLargeError as error:
-            words = f"the answer is too large: {error}"
-        except BadEncodingError as error:
+        except (TooLargeError, BadEncodingError) as error:
             words = str(error)
         else:
             return
@@ -328,16 +329,19 @@ class Reply:
         data = b""
         with contextlib.suppress(TimeoutError, aiohttp.ClientError, OSError):
             async with asyncio.timeout(ERROR_BODY_S):
-                while len(data) < max_bytes and (chunk := await self._next()):
-                    data += chunk
+                while len(data) < max_bytes and not self._stream.at_eof():
+                    data += await self._stream.readany()
         with contextlib.suppress(TooLargeError, BadEncodingError):
             encoding = self.headers.get("Content-Encoding", "")
             self.body = unpack(data[:max_bytes], encoding, max_bytes=max_bytes)
 
     async def read(self) -> bytes:
         """Return the next bytes of an answer that :meth:`Exchange.ask` left unread; empty at its end."""
+        data = b""
         try:
-            data = await self._next()
+            # Skip empty reads: aiohttp returns one where a chunk of a chunked body ends.
+            while not data and not self._stream.at_eof():
+                data = await self._stream.readany()
         except TimeoutError:
             raise
         except _FAILURES:
@@ -346,12 +350,6 @@ class Reply:
         if not data:
             self.close()
         return data
-
-    async def _next(self) -> bytes:
-        # Skip empty reads: aiohttp returns one where a chunk of a chunked body ends.
-        while not (data := await self._stream.readany()) and not self._stream.at_eof():
-            pass
-        return bytes(data)
 
     def close(self) -> None:
         """Give the connection back where the answer was read to its end; otherwise close it."""
@@ -428,8 +426,8 @@ def _proxy_of(scheme: str, host: str | None, port: int | None) -> URL | None:
 
 
 def _too_large(size: int, max_bytes: int) -> TooLargeError:
-    found = f"{size / 1e6:,.1f} MB, {max_bytes / 1e6:,.1f} MB are allowed for what was asked"
-    return TooLargeError(f"{found} (max_answer_mb= allows more)")
+    allowed = f"{max_bytes / 1e6:,.1f} MB are allowed for what was asked (max_answer_mb= allows more)"
+    return TooLargeError(f"the answer is too large: {size / 1e6:,.1f} MB, {allowed}")
 
 
 def _failure(

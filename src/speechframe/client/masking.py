@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import TypeVar
 
-from multidict import CIMultiDict
+from multidict import CIMultiDict, MultiMapping
 from yarl import URL
 
 from speechframe.errors import BadAnswer, ServiceError, SpeechframeError, service_error
@@ -58,7 +58,7 @@ class Redactor:
             return words
         return [(self.clean(word), start_ms, end_ms) for word, start_ms, end_ms in words]
 
-    def clean_headers(self, headers: Mapping[str, str]) -> Mapping[str, str]:
+    def clean_headers(self, headers: MultiMapping[str]) -> MultiMapping[str]:
         """Return headers with every secret masked; usually the headers themselves, after one look."""
         joined = "\n".join(headers.values())
         if self.clean(joined) is joined:

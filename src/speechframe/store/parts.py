@@ -178,8 +178,8 @@ def table_of(rows: Sequence[Row], schema: pa.Schema) -> pa.RecordBatch:
             arrays.append(microseconds.cast(pa.int64()).cast(TIME))
             continue
         if field.type == WORDS_TYPE:
-            names = [part.name for part in WORDS_TYPE.value_type]
-            values = [words and [dict(zip(names, word, strict=True)) for word in words] for words in values]
+            # A tuple becomes a struct eight times as fast as a dict; a list, as JSON has it, does not.
+            values = [words and list(map(tuple, words)) for words in values]
         arrays.append(pa.array(values, field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 

@@ -70,8 +70,8 @@ def column_of(value: Any, *, is_data: bool) -> str | None:
     return value if is_data and isinstance(value, str) else None
 
 
-def rows(batch: pa.RecordBatch, sources: Mapping[str, Source]) -> Iterator[dict[str, Any]]:
-    """Yield the arguments of each row; None and NaN count as not given.
+def rows(batch: pa.RecordBatch, sources: Mapping[str, Source]) -> list[dict[str, Any]]:
+    """Return the arguments of each row; None and NaN count as not given.
 
     Every batch of a table is handed in, in order: a list is read on from batch to batch.
     """
@@ -88,12 +88,14 @@ def rows(batch: pa.RecordBatch, sources: Mapping[str, Source]) -> Iterator[dict[
                 columns[name] = [None if is_missing(value) else value for value in columns[name]]
         else:
             constants[name] = source.constant
+    found = []
     for values_of_row in zip(*columns.values(), strict=True) if columns else [()] * batch.num_rows:
         row = constants.copy()
         for name, value in zip(columns, values_of_row, strict=True):
             if value is not None:
                 row[name] = value
-        yield row
+        found.append(row)
+    return found
 
 
 def our_names(schema: pa.Schema, ours: Iterable[str]) -> dict[str, str]:

@@ -16,9 +16,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import itemgetter
+from statistics import median
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from speechframe.audio.levels import levels
 from speechframe.batch.backend import Finding, Record
@@ -193,9 +192,8 @@ def bounds_s(load: Load, heard: Sequence[float], rate: int) -> tuple[float, floa
     """Return the least and most seconds that a text may take, by what was heard of its voice."""
     if len(heard) >= _ENOUGH:
         # By the median distance from the median, so that a few wrong answers do not count.
-        readings = np.array(heard)
-        middle = float(np.median(readings))
-        deviation = _MAD_TO_DEVIATION * float(np.median(abs(readings - middle)))
+        middle = median(heard)
+        deviation = _MAD_TO_DEVIATION * median([abs(reading - middle) for reading in heard])
         span = max(_DEVIATIONS * deviation, math.log(_LEAST_FACTOR))
         factor = math.exp(min(span, math.log(_GENERAL_FACTOR)))
         low, high = math.exp(middle) / factor, math.exp(middle) * factor

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+from multidict import CIMultiDict
 
 from speechframe.batch.backend import Answer, Attempt, Backend, Finding, LaneSpec, Opened, Record, Request
 from speechframe.client import Bounds, Call, Client, Raw, Spoken, Timeouts
@@ -104,9 +105,10 @@ class ServiceBackend(Backend):
         began = time.monotonic()
         call = self.call(request, idempotency_key=attempt.idempotency_key, take=attempt.take)
         if attempt.noted is not None:
-            body, *facts = json.loads(attempt.noted)
+            body, headers, *facts = json.loads(attempt.noted)
             try:
-                return await self._with_audio(call, Raw(body.encode(), *facts), attempt, began)
+                raw = Raw(body.encode(), CIMultiDict(headers), *facts)
+                return await self._with_audio(call, raw, attempt, began)
             except BadAnswer:
                 # The address is gone: repeat the call for a new one, where the service bills repeats once.
                 if attempt.idempotency_key is None:
@@ -120,7 +122,7 @@ class ServiceBackend(Backend):
         )
         if call.audio_url(raw) is None:
             return Answer((call, raw), raw.trace_id, raw.latency_ms)
-        headers = {name: value for name, value in raw.headers.items() if name.lower().startswith("x-")}
+        headers = [header for header in raw.headers.items() if header[0].lower().startswith("x-")]
         noted = [raw.body.decode("utf-8", "replace"), headers, raw.trace_id, raw.latency_ms, raw.region]
         await attempt.note(json.dumps(noted).encode())
         return await self._with_audio(call, raw, attempt, began)

@@ -9,7 +9,6 @@ from speechframe.errors import BadAnswer
 from speechframe.wire.decoding import MOST_VALUES, NotJsonError, TooManyValuesError, decode_base64, loads
 
 __all__ = [
-    "Notes",
     "answer_fields",
     "balance_in",
     "decode_object",
@@ -31,12 +30,13 @@ _MAX_INT64 = 2**63 - 1
 _MAX_SECONDS = 10**9
 _LARGEST_CAP = 100_000
 _MAX_SHOWN = 40
+_REPAIRED = "text in the answer was no valid Unicode and was repaired"
 
 
 def answer_fields(
     body: bytes, audio_field: str, balance_field: str, *, most_values: int = MOST_VALUES
-) -> tuple[dict[str, Any], bytes | None, bool]:
-    r"""Return an answer's fields, the audio that one of them holds in Base64, and whether text was repaired.
+) -> tuple[dict[str, Any], bytes | None, list[str]]:
+    r"""Return an answer's fields, the audio that one of them holds in Base64, and what is odd in it.
 
     Parameters
     ----------
@@ -60,14 +60,14 @@ def answer_fields(
     (b'\x00\x00', 'slow')
     """
     try:
-        return _cut(body, audio_field, most_values) or _whole_answer(
-            body, audio_field, balance_field, most_values
-        )
+        found = _cut(body, audio_field, most_values)
+        fields, audio, repaired = found or _whole_answer(body, audio_field, balance_field, most_values)
     except TooManyValuesError as error:
         raise BadAnswer(
             f"the answer holds {error} of JSON, far more than words beside the audio can be",
             remaining_characters=balance_in(body),
         ) from None
+    return fields, audio, [_REPAIRED] if repaired else []
 
 
 def _cut(body: bytes, field: str, most_values: int) -> tuple[dict[str, Any], bytes, bool] | None:
@@ -138,13 +138,6 @@ def balance_in(body: bytes) -> int | None:
         return None
     value = int(found[1])
     return value if -_MAX_INT64 <= value <= _MAX_INT64 else None
-
-
-class Notes(list[str]):
-    """What is odd about an answer though it can be used."""
-
-    def __init__(self, repaired: bool) -> None:  # noqa: FBT001
-        super().__init__(["text in the answer was no valid Unicode and was repaired"] if repaired else [])
 
 
 def decode_object(body: bytes) -> dict[str, Any]:

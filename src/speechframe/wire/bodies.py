@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
@@ -11,7 +11,6 @@ from speechframe.errors import BadAnswer
 from speechframe.spec.auth import AuthToken
 from speechframe.spec.speech import GenerateRequest, Voice
 from speechframe.wire.answers import (
-    Notes,
     answer_fields,
     balance_in,
     decode_object,
@@ -26,7 +25,6 @@ from speechframe.wire.errors import ErrorBody, decode_error, retry_after_s, warn
 __all__ = [
     "ErrorBody",
     "Generated",
-    "Notes",
     "answer_fields",
     "balance_in",
     "decode_error",
@@ -166,8 +164,8 @@ def decode_generate(body: bytes, *, characters: int | None = None) -> Generated:
     most_values = MOST_VALUES
     if characters is not None:
         most_values = min(most_values, _VALUES_AT_LEAST + _VALUES_A_CHARACTER * characters)
-    fields, audio, repaired = answer_fields(body, _AUDIO_FIELD, _BALANCE_FIELD, most_values=most_values)
-    return _bounded(_generated(fields, audio, Notes(repaired)), characters)
+    fields, audio, notes = answer_fields(body, _AUDIO_FIELD, _BALANCE_FIELD, most_values=most_values)
+    return _generated(fields, audio, notes, characters)
 
 
 def decode_voices(body: bytes) -> list[Voice]:
@@ -204,7 +202,9 @@ def decode_token(body: bytes) -> AuthToken:
         raise BadAnswer(f"the token answer holds an unusable value of {names}") from None
 
 
-def _generated(fields: Mapping[str, Any], audio: bytes | None, notes: list[str]) -> Generated:
+def _generated(
+    fields: Mapping[str, Any], audio: bytes | None, notes: list[str], characters: int | None
+) -> Generated:
     remaining = whole_number(fields, _BALANCE_FIELD)
     url = fields.get("audioFile")
     if not isinstance(url, str) or not url.strip():
@@ -220,31 +220,31 @@ def _generated(fields: Mapping[str, Any], audio: bytes | None, notes: list[str])
         audio_url=url,
         audio_seconds=seconds,
         remaining_characters=remaining,
-        words=_words(fields.get("wordDurations"), notes),
+        words=_words(fields.get("wordDurations"), notes, characters),
         warning=warning if isinstance(warning, str) and warning else None,
         notes=tuple(notes),
     )
 
 
-def _bounded(generated: Generated, characters: int | None) -> Generated:
-    # A text of one line with a million words, or one of a megabyte, is stored with the row otherwise.
-    words = generated.words
-    if characters is None or (
-        len(words) <= _WORDS_AT_LEAST + _WORDS_A_CHARACTER * characters
-        and sum([len(word) for word, _, _ in words]) <= _LETTERS_AT_LEAST + _LETTERS_A_CHARACTER * characters
-    ):
-        return generated
-    note = f"{len(words):,} wordDurations are too many or too long for {characters:,} characters of text"
-    return replace(generated, words=[], notes=(*generated.notes, f"{note} and were left out"))
-
-
-def _words(value: Any, notes: list[str]) -> list[tuple[str, int, int]]:
+def _words(value: Any, notes: list[str], characters: int | None) -> list[tuple[str, int, int]]:
     if not isinstance(value, list):
         notes.append("the answer gives no wordDurations")
         return []
     words = _plain_words(value)
-    if words is not None:
-        return words
+    if words is None:
+        words = _odd_words(value, notes)
+    # A text of one line with a million words, or one of a megabyte, is stored with the row otherwise.
+    if characters is not None and (
+        len(words) > _WORDS_AT_LEAST + _WORDS_A_CHARACTER * characters
+        or sum([len(word) for word, _, _ in words]) > _LETTERS_AT_LEAST + _LETTERS_A_CHARACTER * characters
+    ):
+        note = f"{len(words):,} wordDurations are too many or too long for {characters:,} characters of text"
+        notes.append(f"{note} and were left out")
+        return []
+    return words
+
+
+def _odd_words(value: list[Any], notes: list[str]) -> list[tuple[str, int, int]]:
     words = [word for item in value if (word := _word(item)) is not None]
     if len(words) < len(value):
         notes.append(

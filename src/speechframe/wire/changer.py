@@ -8,7 +8,7 @@ from typing import Any
 from speechframe.errors import BadAnswer
 from speechframe.spec.changer import ConvertRequest
 from speechframe.spec.chosen import MAX_TEXT_CHARACTERS
-from speechframe.wire.answers import Notes, answer_fields, said_seconds, whole_number
+from speechframe.wire.answers import answer_fields, said_seconds, whole_number
 from speechframe.wire.decoding import MOST_VALUES
 
 __all__ = ["Converted", "Form", "decode_convert", "encode_convert"]
@@ -162,8 +162,7 @@ def decode_convert(body: bytes, *, clip_seconds: float | None = None) -> Convert
     most_values = MOST_VALUES
     if clip_seconds is not None:
         most_values = min(most_values, _VALUES_AT_LEAST + int(_LETTERS_A_SECOND * clip_seconds))
-    fields, audio, repaired = answer_fields(body, _AUDIO, _BALANCE, most_values=most_values)
-    notes = Notes(repaired)
+    fields, audio, notes = answer_fields(body, _AUDIO, _BALANCE, most_values=most_values)
     remaining = whole_number(fields, _BALANCE)
     place = _text(fields.get("audio_file"))
     if audio is None and place is None:

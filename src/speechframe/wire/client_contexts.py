@@ -26,7 +26,7 @@ from speechframe.spec.codes import CloseCode, ErrorCode
 from speechframe.spec.pauses import speaks
 from speechframe.spec.socket import ClientFrame, ErrorFrame, FinalFrame, VoiceConfig, WarningFrame
 from speechframe.wire.client_turn import ClientTurn
-from speechframe.wire.errors import MAX_TRACE_CHARACTERS, Clean, as_it_is, one_line
+from speechframe.wire.errors import MAX_TRACE_CHARACTERS, Clean, one_line
 from speechframe.wire.events import Audio, Ended, Event, Failed, Odd, Retried, Warned
 from speechframe.wire.frames import AudioReceived, ServerFrame, UnknownFrame, parse_server_frame
 from speechframe.wire.turns import SlotPool
@@ -73,7 +73,7 @@ class ClientContexts:
     """
 
     def __init__(
-        self, slots: SlotPool, *, max_attempts: int = 3, patience_s: float = 60.0, clean: Clean = as_it_is
+        self, slots: SlotPool, *, max_attempts: int = 3, patience_s: float = 60.0, clean: Clean = str
     ) -> None:
         self._slots = slots
         self._clean = clean

@@ -90,7 +90,7 @@ def _inflated(body: bytes, wbits: int, max_bytes: int) -> bytes:
     stream = zlib.decompressobj(wbits)
     data = stream.decompress(body, max_bytes + 1)
     if len(data) > max_bytes:
-        raise TooLargeError(f"the body unpacks to more than {max_bytes:,} bytes")
+        raise TooLargeError(f"the answer is too large: it unpacks to more than {max_bytes:,} bytes")
     if not stream.eof:
         raise BadEncodingError("the compressed body is truncated")
     if stream.unused_data:

@@ -1,12 +1,17 @@
-"""What an error answer says: body, Retry-After, warnings and trace id, whatever shape they come in."""
+"""What an error answer says: body, Retry-After, warnings and trace id, whatever shape they come in.
+
+Headers are multidicts, which find a name in any case and may have it several times.
+"""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import unquote
+
+from multidict import MultiMapping
 
 from speechframe.spec.chosen import TRACE_HEADER, WARNING_HEADER
 from speechframe.spec.codes import Status
@@ -22,7 +27,10 @@ MAX_LOOKED_AT = 65_536
 """Characters of a text that are looked at to show a few of them: some services say megabytes."""
 
 Clean = Callable[[str], str]
-"""Masks what must not be shown; it is given whole texts, before they are shortened, to find no half key."""
+"""Masks what must not be shown; it is given whole texts, before they are shortened, to find no half key.
+
+``str`` leaves a text as it is, where there is nothing to hide.
+"""
 
 NO_REASON = "the service gave no reason"
 
@@ -56,12 +64,7 @@ class ErrorBody:
     text: str
 
 
-def as_it_is(text: str) -> str:
-    """Return the text: what masks where there is nothing to be hidden."""
-    return text
-
-
-def decode_error(status: int, body: bytes, headers: Mapping[str, str], clean: Clean = as_it_is) -> ErrorBody:
+def decode_error(status: int, body: bytes, headers: Mapping[str, str], clean: Clean = str) -> ErrorBody:
     """Return what an error answer says; never raises.
 
     The document leaves the shape open. Read are ``error_message``, ``message``, ``errorMessage``, ``error``
@@ -105,11 +108,11 @@ def retry_after_s(headers: Mapping[str, str], *, now: datetime | None = None) ->
     >>> retry_after_s({"Retry-After": "1.5"}), retry_after_s({"Retry-After": "-1"})
     (1.5, None)
     """
-    told_ms = value_of(headers, "retry-after-ms")
+    told_ms = headers.get("Retry-After-Ms")
     milliseconds = None if told_ms is None else _number(told_ms)
     if milliseconds is not None:
         return milliseconds / 1000
-    value = value_of(headers, "retry-after")
+    value = headers.get("Retry-After")
     if value is None:
         return None
     seconds = _number(value)
@@ -118,22 +121,22 @@ def retry_after_s(headers: Mapping[str, str], *, now: datetime | None = None) ->
     then = _date(value)
     if then is None:
         return None
-    start = _date(value_of(headers, "date") or "") or now or datetime.now(UTC)
+    start = _date(headers.get("Date") or "") or now or datetime.now(UTC)
     return max(0.0, (then - start).total_seconds())
 
 
-def trace_id_of(headers: Mapping[str, str], clean: Clean = as_it_is) -> str | None:
+def trace_id_of(headers: Mapping[str, str], clean: Clean = str) -> str | None:
     """Return the service's id of an answer, masked and shortened; None when it has none."""
-    value = value_of(headers, TRACE_HEADER)
+    value = headers.get(TRACE_HEADER)
     return one_line(value, MAX_TRACE_CHARACTERS, clean) or None if value else None
 
 
-def warnings_of(headers: Mapping[str, str], *further: str | None, clean: Clean = as_it_is) -> tuple[str, ...]:
+def warnings_of(headers: MultiMapping[str], *further: str | None, clean: Clean = str) -> tuple[str, ...]:
     """Return `further` and every warning header, each once, on one line, shortened and bounded in number.
 
     Headers are percent-encoded UTF-8. A body that only says them all again, joined, is left out.
     """
-    values = values_of(headers, WARNING_HEADER)
+    values = headers.getall(WARNING_HEADER, ())
     if not values and not any(further):
         return ()
     said = [unquote(value) for value in values]
@@ -151,7 +154,7 @@ def _only_repeats(text: str, said: list[str]) -> bool:
     return bool(said) and not text.strip(" ;,.|\n")
 
 
-def one_line(text: str, max_characters: int, clean: Clean = as_it_is) -> str:
+def one_line(text: str, max_characters: int, clean: Clean = str) -> str:
     """Return `text` masked, on one line, without control characters, at most `max_characters` long."""
     text = clean(text[:MAX_LOOKED_AT])
     if len(text) <= max_characters and " " not in text and text.isprintable():
@@ -159,26 +162,6 @@ def one_line(text: str, max_characters: int, clean: Clean = as_it_is) -> str:
     words = " ".join(text[: 4 * max_characters].split())
     line = words if words.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in words)
     return line if len(line) <= max_characters else line[: max_characters - 1] + "…"
-
-
-def values_of(headers: Mapping[str, str], name: str) -> Sequence[str]:
-    """Return every value of a header, in their order."""
-    # Multidicts give a repeated header once a value; plain dicts may be spelled in any case.
-    getall = getattr(headers, "getall", None)
-    if getall is not None:
-        values: Sequence[str] = getall(name, ())
-        return values
-    wanted = name.lower()
-    return [value for found, value in headers.items() if found.lower() == wanted]
-
-
-def value_of(headers: Mapping[str, str], name: str) -> str | None:
-    """Return the first value of a header, in whatever case it is spelled; None without it."""
-    value = headers.get(name)
-    if value is not None or hasattr(headers, "getall"):
-        return value
-    values = values_of(headers, name)
-    return values[0] if values else None
 
 
 def _number(value: str) -> float | None:

@@ -34,7 +34,6 @@ from speechframe.wire.errors import (
     MAX_MESSAGE_CHARACTERS,
     MAX_TRACE_CHARACTERS,
     Clean,
-    as_it_is,
     code_of,
     one_line,
 )
@@ -181,7 +180,7 @@ def audio_frame(audio: bytes, *, context_id: str | None, trace_id: str) -> Audio
     return AudioFrame(audio=text, context_id=context_id, trace_id=trace_id)
 
 
-def parse_server_frame(message: str | bytes, clean: Clean = as_it_is) -> ServerFrame:
+def parse_server_frame(message: str | bytes, clean: Clean = str) -> ServerFrame:
     r"""Return what a server's WebSocket message is; whatever is new or broken is an `UnknownFrame`.
 
     Unknown codes stay text, missing fields are None, further fields are ignored. Words, codes and trace ids

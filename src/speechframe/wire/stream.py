@@ -3,8 +3,10 @@
 import json
 from collections.abc import Mapping
 
+from multidict import MultiMapping
+
 from speechframe.spec.speech import StreamRequest
-from speechframe.wire.errors import Clean, as_it_is, one_line, values_of
+from speechframe.wire.errors import Clean, one_line
 
 __all__ = ["NO_END", "encode_stream", "tells_its_end", "words_instead"]
 
@@ -32,20 +34,21 @@ def encode_stream(request: StreamRequest) -> bytes:
     return _encoder.encode(fields).encode()
 
 
-def tells_its_end(headers: Mapping[str, str]) -> bool:
+def tells_its_end(headers: MultiMapping[str]) -> bool:
     """Return whether an early end would be noticed; what lasts until the connection ends is whole or not.
 
     Examples
     --------
-    >>> tells_its_end({"Transfer-Encoding": "chunked"}), tells_its_end({"Connection": "close"})
+    >>> from multidict import CIMultiDict
+    >>> tells_its_end(CIMultiDict({"Transfer-Encoding": "chunked"})), tells_its_end(CIMultiDict())
     (True, False)
     """
     # The last coding is what frames the body; with another one the connection's end does.
-    coding = ",".join(values_of(headers, "Transfer-Encoding")).rpartition(",")[2].strip().lower()
+    coding = ",".join(headers.getall("Transfer-Encoding", ())).rpartition(",")[2].strip().lower()
     return coding == "chunked" if coding else "Content-Length" in headers
 
 
-def words_instead(headers: Mapping[str, str], clean: Clean = as_it_is) -> str | None:
+def words_instead(headers: Mapping[str, str], clean: Clean = str) -> str | None:
     """Return in words what a good answer holds that cannot be audio: of raw formats any bytes would pass.
 
     Parameters
