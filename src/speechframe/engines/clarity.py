@@ -1,4 +1,4 @@
-"""How clear voices are: the share of words that a recogniser hears wrong, as `make bench ARGS=sound` found it.
+"""How clear voices are: what share of words a recogniser hears wrong, as ``make bench ARGS=sound`` found it.
 
 The table, ``clarity.csv``, is also ``datasets/clarity.csv``; what was spoken is
 in ``datasets/clarity_lines.csv``.
