@@ -18,6 +18,7 @@ from speechframe.engines.kokoro_phonemes import KokoroPhonemiser
 from speechframe.engines.kokoro_voices import (
     INSTALL,
     KokoroStyle,
+    check_weights,
     engine_voices,
     is_installed,
     kokoro_voices,
@@ -105,8 +106,9 @@ def _weights() -> tuple[Path, ...]:
 
 @lru_cache(maxsize=1)
 def _loaded(files: tuple[Path, ...], facts: tuple[tuple[int, int], ...]) -> KokoroModel:
-    # Files that were replaced are loaded again.
+    # Files that were replaced are checked and loaded again.
     del facts
+    check_weights(files)
     return KokoroModel(files)
 
 

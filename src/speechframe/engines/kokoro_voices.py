@@ -30,6 +30,7 @@ from speechframe.spec.speech import Gender, Model, StyleDetails, VoiceKind
 __all__ = [
     "INSTALL",
     "KokoroStyle",
+    "check_weights",
     "engine_voices",
     "is_installed",
     "is_weights",
@@ -120,21 +121,25 @@ def is_installed() -> bool:
 
 
 def weights() -> tuple[Path, ...]:
-    """Return the files that are the weights when joined; none when there are none.
+    """Return the files that are the weights when joined; none when there are none. Nothing is read.
 
-    Those of a folder of ``SPEECHFRAME_VOICES`` go before those of a package. A package's are checked.
-
-    Raises
-    ------
-    EngineError
-        A package's file is not the one that it should be.
+    Those of a folder of ``SPEECHFRAME_VOICES`` go before those of a package.
     """
     for folder in voice_folders():
         if found := [path for path in files_in(folder) if is_weights(path)]:
             return (found[0],)
-    if any(package.folder is None for package in KOKORO_WEIGHTS):
-        return ()
-    return tuple(package.file(name) for package in KOKORO_WEIGHTS for name in package.sha256)
+    folders = [package.folder for package in KOKORO_WEIGHTS]
+    parts = zip(folders, KOKORO_WEIGHTS, strict=True)
+    return tuple(folder / name for folder, package in parts if folder is not None for name in package.sha256)
+
+
+def check_weights(files: tuple[Path, ...]) -> None:
+    """Raise EngineError when the files of a package are not the ones that they should be."""
+    if files and is_weights(files[0]):
+        return
+    for package in KOKORO_WEIGHTS:
+        for name in package.sha256:
+            package.file(name)
 
 
 def is_weights(path: Path) -> bool:
