@@ -137,16 +137,24 @@ def test_money_follows_the_price_of_the_day_and_is_null_without_one(tmp_path, mo
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ('unit = "credit"\nprice = 2', "price = 2", "price 2: unit=None; allowed: credit, character"),
-        ('unit = "credit"\nprice = 2', 'unit = "word"\nprice = 2', "price 2: unit='word'; allowed"),
+        (
+            'unit = "credit"\nprice = 2',
+            "price = 2",
+            "price 2: unit=None; Input should be 'credit', 'character'",
+        ),
+        (
+            'unit = "credit"\nprice = 2',
+            'unit = "word"\nprice = 2',
+            "price 2: unit='word'; Input should be 'credit'",
+        ),
         ('currency = "EUR"', "", "says no currency"),
-        ("price = 0.0005", 'price = "cheap"', "price 3: price='cheap'; allowed: a number"),
-        ("from = 2026-11-02", 'from = "soon"', "price 2: from='soon'; allowed: a date"),
+        ("price = 0.0005", 'price = "cheap"', "price 3: price='cheap'; .* valid decimal"),
+        ("from = 2026-11-02", 'from = "soon"', "price 2: from='soon'; .* valid date"),
         ("from = 2026-11-02", "from = 2026-10-01", "two prices from 2026-10-01"),
         ("per = 1000", "pre = 1000", "no 'pre'; did you mean"),
         ("[[price]]", "[[prices]]", "no 'prices'; did you mean 'price'"),
-        ("price = 0.0005", "price = true", "price 3: price=True; allowed: a number"),
-        ('"translate"', '"translation"', "price 3: operation='translation'; did you mean 'translate'"),
+        ("price = 0.0005", "price = true", "price 3: price=True; .* should be an integer"),
+        ('"translate"', '"translation"', "price 3: operation='translation'; .*did you mean 'translate'"),
     ],
 )
 def test_a_price_file_that_is_none_is_refused(old, new, words, tmp_path):

@@ -12,7 +12,7 @@ from speechframe.settings import read
 from speechframe.settings.budgets import BudgetRule, read_budgets
 from speechframe.settings.rules import spending_rules
 from speechframe.spec.billing import to_credits
-from speechframe.store.budgets import COLUMNS, spent_in
+from speechframe.store.budgets import COLUMNS, begin_of, spent_in
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -44,19 +44,14 @@ def check_budgets(path: "str | PathLike[str] | None" = None, source: Any = None)
     if not rules:
         return [], FINE
     ledgers, now = open_ledgers(source), time.time()
-    first = min(rule.start(now) for rule in rules)
-    start = None if first == date.min else datetime.combine(first, clock_time(), UTC)
     spent: Counter[str] = Counter()
-    for batch in ledgers.batches(COLUMNS, start):
+    for batch in ledgers.batches(COLUMNS, begin_of(rules, now)):
         for rule in rules:
             for (period, _), millis in spent_in(rule, batch).items():
                 if period == rule.start(now):
                     spent[rule.name] += millis
     states = [_state(rule, spent[rule.name]) for rule in rules]
-    lines = [
-        _line(rule, rule.start(now), spent.get(rule.name), state)
-        for rule, state in zip(rules, states, strict=True)
-    ]
+    lines = [_line(rule, rule.start(now), spent, state) for rule, state in zip(rules, states, strict=True)]
     return [*lines, ledgers.completeness()], max(states, key=(FINE, ALERT, OVER).index)
 
 

@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import SecretStr
 
@@ -23,6 +23,8 @@ from speechframe.spec.check import shown
 from speechframe.spec.limits import REGIONS
 
 __all__ = ["SPENDING_LIMITS", "credit_limit", "expanded", "is_address", "toml_tables", "typed"]
+
+_T = TypeVar("_T")
 
 SPENDING_LIMITS = ("max_credits_per_run", "max_credits_per_month")
 
@@ -46,27 +48,48 @@ def typed(name: str, value: Any) -> Any:
 
 
 def toml_tables(
-    path: Path, name: str, allowed: Sequence[str], *, beside: Sequence[str] = (), parse_float: Any = float
-) -> tuple[dict[str, Any], list[tuple[str, dict[str, Any]]]]:
-    """Return what a TOML file says, and each of its tables ``[[name]]`` beside where it stands, in words.
+    path: Path,
+    name: str,
+    kind: type[_T],
+    needed: Sequence[str],
+    allowed: Sequence[str],
+    *,
+    beside: Sequence[str] = (),
+) -> tuple[dict[str, Any], list[tuple[str, _T]]]:
+    """Return what a TOML file says, and what each of its tables ``[[name]]`` makes, beside where it stands.
 
-    SettingsError where the file cannot be read, or has other names than those that are `allowed` in a table
-    and `beside` them.
+    SettingsError where the file cannot be read, has other names than those `needed` and `allowed` in a table
+    and `beside` them, or a value that is none for the dataclass `kind`.
     """
+    from pydantic import TypeAdapter, ValidationError
+
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"), parse_float=parse_float)
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise SettingsError(f"{path} cannot be read: {error}") from None
+    names, adapter, made = (*needed, *allowed), TypeAdapter(kind), []
     entries = content.get(name, [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise SettingsError(f"{path}: {name} is no list of tables [[{name}]] with {', '.join(allowed)}")
-    found = [(f"{path}, {name} {number}", entry) for number, entry in enumerate(entries, 1)]
-    for where, entry, names in ((str(path), content, (name, *beside)), *((*one, allowed) for one in found)):
-        for given in entry:
-            if given not in names:
-                words = f"{nearest(given, names)}allowed: {', '.join(names)}"
-                raise SettingsError(f"{where} has no {given!r}; {words}")
-    return content, found
+        raise SettingsError(f"{path}: {name} is no list of tables [[{name}]] with {', '.join(names)}")
+    _check_names(str(path), content, (name, *beside))
+    for number, entry in enumerate(entries, 1):
+        where = f"{path}, {name} {number}"
+        _check_names(where, entry, names)
+        try:
+            made.append((where, adapter.validate_python(dict.fromkeys(needed) | entry)))
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(map(str, first["loc"]))
+            raise SettingsError(f"{where}: {place}={shown(first['input'])}; {first['msg']}") from None
+    return content, made
+
+
+def _check_names(where: str, given: Iterable[str], allowed: Sequence[str]) -> None:
+    for name in given:
+        if name not in allowed:
+            raise SettingsError(
+                f"{where} has no {name!r}; {nearest(name, allowed)}allowed: {', '.join(allowed)}"
+            )
 
 
 def credit_limit(name: str, value: Any) -> float:
