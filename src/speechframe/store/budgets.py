@@ -25,7 +25,8 @@ SHARE, SHARE_OF_SOFT = 20, 100
 file is written some hundred times at most. Of one that is only counted it takes less, of all of it."""
 
 _PUT = (
-    "INSERT INTO allotted VALUES (?, ?, ?, ?) ON CONFLICT (budget, period, run) DO UPDATE SET millicredits = {}"
+    "INSERT INTO allotted VALUES (?, ?, ?, ?) "
+    "ON CONFLICT (budget, period, run) DO UPDATE SET millicredits = {}"
 )
 _ADD = _PUT.format("millicredits + excluded.millicredits")
 
