@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 from pydantic import ConfigDict, Field
 
 from speechframe.errors import SettingsError
-from speechframe.settings.typed import toml_tables
+from speechframe.settings.typed import read_toml
 from speechframe.spec.billing import MOST_CREDITS
 
 FILE_NAME = "budgets.toml"
@@ -54,7 +54,7 @@ class BudgetRule:
     account: tuple[str, str] | None = None
     told_by: str = ""
     # A tag is text, also where it is written as a number.
-    __pydantic_config__: ClassVar = ConfigDict(coerce_numbers_to_str=True)
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
 
     @property
     def id(self) -> str:
@@ -95,6 +95,12 @@ class BudgetRule:
         }[self.period]
 
 
+@dataclass(frozen=True)
+class _File:
+    budget: tuple[BudgetRule, ...] = ()
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+
+
 def read_budgets(path: Path) -> tuple[BudgetRule, ...]:
     """Return the budgets of a file.
 
@@ -103,11 +109,11 @@ def read_budgets(path: Path) -> tuple[BudgetRule, ...]:
     SettingsError
         When it cannot be read, or says what is not allowed.
     """
-    needed, allowed = ("name", "max_credits"), ("match", "period", "cycle_day", "alerts", "hard")
-    _, found = toml_tables(path, "budget", BudgetRule, needed, allowed)
-    taken = {*_RESERVED, ""}
-    for where, rule in found:
+    taken, found = {*_RESERVED, ""}, []
+    for number, rule in enumerate(read_toml(path, _File).budget, 1):
+        where = f"{path}, budget {number}"
         if rule.name in taken:
             raise SettingsError(f"{where}: name={rule.name!r} is taken; allowed: a name of its own")
         taken.add(rule.name)
-    return tuple(replace(rule, alerts=tuple(sorted(rule.alerts)), told_by=where) for where, rule in found)
+        found.append(replace(rule, alerts=tuple(sorted(rule.alerts)), told_by=where))
+    return tuple(found)

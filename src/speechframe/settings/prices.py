@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
 from speechframe.errors import SettingsError, nearest
 from speechframe.settings import read
-from speechframe.settings.typed import toml_tables
+from speechframe.settings.typed import read_toml
 
 FILE_NAME = "prices.toml"
 OPERATIONS = ("generate", "translate", "change_voice")
@@ -34,6 +34,7 @@ class Price:
     per: Annotated[Decimal, Field(gt=0)] = Decimal(1)
     operation: Annotated[str, AfterValidator(_operation)] = ""
     service: str = ""
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
     def amount(self, quantities: Mapping[str, Decimal]) -> Decimal | None:
         """Return what quantities cost, by unit (minutes as seconds); None where the price has another one."""
@@ -49,8 +50,9 @@ def _specificity(entry: Price) -> tuple[bool, bool, date]:
 class Prices:
     """Dated prices in one currency."""
 
-    currency: str | None = None
-    entries: tuple[Price, ...] = ()
+    currency: Annotated[str, Field(min_length=1)]
+    entries: Annotated[tuple[Price, ...], Field(alias="price")] = ()
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
     def of(self, operation: str | None, service: str | None, day: date) -> Price | None:
         """Return the price of an operation of a service on a day; None where there is none.
@@ -86,13 +88,9 @@ def prices_in_force(service: Any = None) -> Prices:
     path = Path(FILE_NAME) if named is None else named
     if named is None and not path.exists():
         return Prices("USD", (Price(date(2026, 1, 1), "credit", Decimal(0), service="local"),))
-    needed, allowed = ("from", "unit", "price"), ("per", "operation", "service")
-    content, found = toml_tables(path, "price", Price, needed, allowed, beside=("currency",))
-    currency = content.get("currency")
-    if not isinstance(currency, str) or not currency:
-        raise SettingsError(f'{path} says no currency; it begins with one, as currency = "USD"')
-    places = [(price.valid_from, price.operation, price.service) for _, price in found]
+    prices = read_toml(path, Prices)
+    places = [(price.valid_from, price.operation, price.service) for price in prices.entries]
     for place in places:
         if places.count(place) > 1:
             raise SettingsError(f"{path} has two prices from {place[0]} on for the same calls; keep one")
-    return Prices(currency, tuple(price for _, price in found))
+    return prices

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -22,7 +22,7 @@ from speechframe.spec.billing import MOST_CREDITS
 from speechframe.spec.check import shown
 from speechframe.spec.limits import REGIONS
 
-__all__ = ["SPENDING_LIMITS", "credit_limit", "expanded", "is_address", "toml_tables", "typed"]
+__all__ = ["SPENDING_LIMITS", "credit_limit", "expanded", "is_address", "read_toml", "typed"]
 
 _T = TypeVar("_T")
 
@@ -47,49 +47,30 @@ def typed(name: str, value: Any) -> Any:
     return _TYPES[name](name, value)
 
 
-def toml_tables(
-    path: Path,
-    name: str,
-    kind: type[_T],
-    needed: Sequence[str],
-    allowed: Sequence[str],
-    *,
-    beside: Sequence[str] = (),
-) -> tuple[dict[str, Any], list[tuple[str, _T]]]:
-    """Return what a TOML file says, and what each of its tables ``[[name]]`` makes, beside where it stands.
+def read_toml(path: Path, kind: type[_T]) -> _T:
+    """Return what a TOML file says as a dataclass whose fields say what is allowed.
 
-    SettingsError where the file cannot be read, has other names than those `needed` and `allowed` in a table
-    and `beside` them, or a value that is none for the dataclass `kind`.
+    SettingsError where it cannot be read, or says what is not allowed.
     """
     from pydantic import TypeAdapter, ValidationError
 
+    adapter = TypeAdapter(kind)
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        return adapter.validate_python(tomllib.loads(path.read_text(encoding="utf-8")))
+    except ValidationError as error:
+        # A mistyped name first, for what it stands for is missing too.
+        first = min(error.errors(), key=lambda one: one["type"] != "unexpected_keyword_argument")
+        problem, (*tables, name) = first["msg"], first["loc"] or ("",)
+        where = f"{path}, {tables[0]} {int(tables[1]) + 1}" if tables else str(path)
+        if first["type"] == "unexpected_keyword_argument":
+            schema = adapter.json_schema()
+            known = [name for one in (schema, *schema["$defs"].values()) for name in one["properties"]]
+            problem = f"no such name; {nearest(str(name), known)}there are {', '.join(known)}"
+        elif first["type"] != "missing":
+            problem = f"{shown(first['input'])} is not allowed: {problem}"
+        raise SettingsError(f"{where}: {name}: {problem}") from None
     except (OSError, ValueError) as error:
         raise SettingsError(f"{path} cannot be read: {error}") from None
-    names, adapter, made = (*needed, *allowed), TypeAdapter(kind), []
-    entries = content.get(name, [])
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise SettingsError(f"{path}: {name} is no list of tables [[{name}]] with {', '.join(names)}")
-    _check_names(str(path), content, (name, *beside))
-    for number, entry in enumerate(entries, 1):
-        where = f"{path}, {name} {number}"
-        _check_names(where, entry, names)
-        try:
-            made.append((where, adapter.validate_python(dict.fromkeys(needed) | entry)))
-        except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(map(str, first["loc"]))
-            raise SettingsError(f"{where}: {place}={shown(first['input'])}; {first['msg']}") from None
-    return content, made
-
-
-def _check_names(where: str, given: Iterable[str], allowed: Sequence[str]) -> None:
-    for name in given:
-        if name not in allowed:
-            raise SettingsError(
-                f"{where} has no {name!r}; {nearest(name, allowed)}allowed: {', '.join(allowed)}"
-            )
 
 
 def credit_limit(name: str, value: Any) -> float:
