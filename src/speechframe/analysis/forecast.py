@@ -62,15 +62,12 @@ class Forecast:
         if self.likely is None:
             words = f"{self.balance:,.10g} credits last for more than ten years at {mean:,.1f} a day"
         else:
-            late = "later than in ten years" if self.late is None else f"{self.late}"
-            words = (
-                f"{self.balance:,.10g} credits at {mean:,.1f} a day end about {self.likely} "
-                f"(10 %: {self.early}, 90 %: {late})"
-            )
+            late = self.late or "later than in ten years"
+            days = f"about {self.likely} (10 %: {self.early}, 90 %: {late})"
+            words = f"{self.balance:,.10g} credits at {mean:,.1f} a day end {days}"
         if self.left is not None:
-            words += f"; the planned table leaves {self.left:,.10g}" + (
-                "" if self.left >= 0 else ": it does not fit"
-            )
+            words += f"; the planned table leaves {self.left:,.10g}"
+            words += "" if self.left >= 0 else ": it does not fit"
         return f"{words}. {self.heading}"
 
 

@@ -99,7 +99,8 @@ def reconcile(
     Parameters
     ----------
     reported
-        Credits, or the path of a CSV with the columns ``date``, ``credits`` and perhaps ``operation``.
+        Credits, or the path of a CSV with the columns ``date``, ``credits`` and perhaps ``operation``. A text
+        that is a number, such as ``"1_204_331"``, is one.
     start, end
         The window, as dates or times; `end` is not in it.
     key
@@ -127,8 +128,14 @@ def reconcile(
     >>> reconcile(1_204_331, start="2026-11-01", end="2026-12-01")  # doctest: +SKIP
     """
     first, last = window(start, end, tz)
-    report = _read_report(Path(reported)) if isinstance(reported, (str, PathLike)) else None
-    total = thousandths(reported) if report is None else int(report["reported"].sum())
+    report = None
+    try:
+        total = thousandths(reported)
+    except AnalysisError:
+        if not isinstance(reported, (str, PathLike)):
+            raise
+        report = _read_report(Path(reported))
+        total = int(report["reported"].sum())
     ledgers = open_ledgers(source)
     schema = pa.schema([LEDGER.field(name) for name in _COLUMNS])
     table = pa.Table.from_batches(ledgers.batches(_COLUMNS, first, last), schema).sort_by("time")

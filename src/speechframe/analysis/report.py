@@ -10,7 +10,7 @@ from speechframe.analysis._libraries import needed
 from speechframe.analysis.budgets import check_budgets
 from speechframe.analysis.forecast import forecast, plot_burn_down
 from speechframe.analysis.ledger import open_ledgers
-from speechframe.analysis.usage import UsageTable, plot_usage, usage
+from speechframe.analysis.usage import UsageTable, filled, plot_usage, usage
 from speechframe.errors import AnalysisError
 
 if TYPE_CHECKING:
@@ -24,10 +24,6 @@ th, td { padding: .2rem .6rem; text-align: right; border-bottom: 1px solid #8886
 th:first-child, td:first-child { text-align: left; } svg { max-width: 100%; height: auto; background: #fff; }
 .dim { opacity: .7; }
 """
-_SHOWN = (
-    "attempts", "answered", "cached", "failed", "retries", "refusals", "credits", "charged_unknown", "wasted",
-    "saved", "credits_per_minute", "money", "currency",
-)  # fmt: skip
 
 
 def report(
@@ -90,12 +86,7 @@ def report(
 
 
 def _html(table: UsageTable) -> str:
-    import pandas as pd
-
-    # Columns that hold nothing are left out.
-    groups = [*table.columns[: table.columns.get_loc("attempts")]]
-    shown: Any = pd.DataFrame(table[[*groups, *_SHOWN]])
-    shown = shown[[name for name in shown if name in {*groups, "credits"} or shown[name].astype(bool).any()]]
+    shown = filled(table)
     if "period" in shown:
         shown["period"] = shown["period"].dt.strftime("%Y-%m-%d")
     return f"<div class=wide>{shown.to_html(index=False, border=0, na_rep='')}</div>"

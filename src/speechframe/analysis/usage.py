@@ -146,6 +146,13 @@ def usage(
     return table
 
 
+def filled(table: UsageTable) -> Any:
+    """Return the columns that hold something, for where there is little room; credits always."""
+    return pd.DataFrame(table)[
+        [name for name in table if name == "credits" or table[name].astype(bool).any()]
+    ]
+
+
 def _together(batches: Iterable[pa.RecordBatch], columns: Sequence[str]) -> Iterator[Any]:
     """Yield rows some ten thousand at a time: files of a ledger have few."""
     schema, held = pa.schema([LEDGER.field(name) for name in columns]), []
