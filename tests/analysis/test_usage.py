@@ -176,9 +176,12 @@ def test_what_cannot_be_asked_and_damaged_files_are_named(tmp_path):
         ({"tz": "Berlin"}, "no time zone 'Berlin'"),
         ({"start": "2026-12-01", "end": "2026-11-01"}, "is not after"),
         ({"start": "soon"}, "'soon' is no time"),
+        ({"start": "0001-01-01", "tz": "Europe/Berlin"}, "'0001-01-01' is no time"),
     ):
         with pytest.raises(spf.AnalysisError, match=words):
             spf.usage(folder, **asked)
+    with pytest.raises(spf.StoreError, match="the list of runs and ledgers is empty"):
+        spf.usage([])
     with pytest.raises(spf.StoreError, match="neither a run nor a ledger"):
         spf.usage(tmp_path / "nothing")
     file = make_ledger(tmp_path, [{"time": at(0)}], "cut-000001") / "attempts" / "cut-000001.parquet"
@@ -219,3 +222,10 @@ def test_a_ledger_of_another_layout_is_refused(tmp_path):
     pq.write_table(table.replace_schema_metadata({"speechframe:ledger": "2"}), file)
     with pytest.raises(spf.StoreError, match="its layout is 2, this version reads 1"):
         spf.usage(tmp_path)
+
+
+def test_more_rows_than_are_summed_at_once_add_up(tmp_path):
+    rows = [{"time": at(n), "tags": [("team", "ab"[n % 2])]} for n in range(50_000)]
+    folder = make_ledger(make_ledger(tmp_path, rows), rows, "run-000002")
+    found = spf.usage(folder, "tag:team", every=None)
+    assert found[["attempts", "credits"]].to_numpy().tolist() == [[50_000, 500_000]] * 2

@@ -6,10 +6,11 @@ Amounts are whole thousandths of a credit until they are shown, so the lines of 
 import csv
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import date, timedelta
 from os import PathLike
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
@@ -128,13 +129,17 @@ def reconcile(
     >>> reconcile(1_204_331, start="2026-11-01", end="2026-12-01")  # doctest: +SKIP
     """
     first, last = window(start, end, tz)
-    report = None
+    report, found = None, []
     try:
         total = thousandths(reported)
     except AnalysisError:
         if not isinstance(reported, (str, PathLike)):
             raise
         report = _read_report(Path(reported))
+        is_inside = _is_inside(report["date"], first, last, tz)
+        if others := int((~is_inside).sum()):
+            found.append(_line("report", note=f"{others} lines of it are not of the window and do not count"))
+        report = report[is_inside]
         total = int(report["reported"].sum())
     ledgers = open_ledgers(source)
     schema = pa.schema([LEDGER.field(name) for name in _COLUMNS])
@@ -145,7 +150,7 @@ def reconcile(
     calls = _calls(table, by)
     keys: Any = calls.groupby("key_fingerprint")
     lines = [*_ours(calls)]
-    found = [line for _, of_key in keys for line in _balance_lines(of_key)]
+    found += [line for _, of_key in keys for line in _balance_lines(of_key)]
     if len(keys) > 1:
         found.append(_line("keys", note=f"{len(keys)} keys count: {', '.join(keys.groups)}; key= takes one"))
     days = None if report is None else _days(calls, report, tz)
@@ -183,11 +188,11 @@ def _calls(table: Any, by: str) -> pd.DataFrame:
         "is_reported": get("reported").is_valid(),
         "team": pc.fill_null(pc.map_lookup(get("tags"), pa.scalar(by), "last"), NONE),
         "sent": get("time").cast(pa.int64()),
-        "latency_ms": pc.fill_null(get("latency_ms"), 0.0),
+        "took": millis(get("latency_ms")),
         "balance": get("balance_after").cast(pa.float64()),
     }
     calls = pa.table(columns).to_pandas()
-    calls["ended"] = calls["sent"] + (1000 * calls["latency_ms"]).astype("int64")
+    calls["ended"] = calls["sent"] + calls["took"]
     is_unknown, is_free = calls["credits_basis"] == "unknown", calls["credits"] == 0
     is_answered, is_cached = calls["status"].isin([DONE, SUSPECT]), calls["status"] == "cached"
     # A lost call whose free repeat brought the answer was billed, once.
@@ -307,7 +312,7 @@ def _read_report(path: Path) -> pd.DataFrame:
     found = []
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file)
+            reader = csv.DictReader(file, restkey="more")
             if missing := {"date", "credits"} - {*(reader.fieldnames or ())}:
                 raise AnalysisError(
                     f"{path} has no column {' and '.join(sorted(missing))}; a report has date, credits and "
@@ -316,7 +321,9 @@ def _read_report(path: Path) -> pd.DataFrame:
             for row in reader:
                 try:
                     day = date.fromisoformat((row["date"] or "").strip()[:10])
-                    found.append((day, (row.get("operation") or "").strip(), thousandths(row["credits"])))
+                    # 1,204 without quotes are two fields.
+                    credits = ",".join([str(row["credits"]), *row.get("more", [])])
+                    found.append((day, (row.get("operation") or "").strip(), thousandths(credits)))
                 except (ValueError, AnalysisError) as error:
                     raise AnalysisError(
                         f"{path}, line {reader.line_num}: {error}; a line has a date such as 2026-11-25 and "
@@ -325,6 +332,12 @@ def _read_report(path: Path) -> pd.DataFrame:
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise AnalysisError(f"{path} cannot be read: {error}") from error
     return pd.DataFrame(found, columns=["date", "operation", "reported"])
+
+
+def _is_inside(days: Any, first: Any, last: Any, tz: str) -> Any:
+    """Return which days have a part in the window."""
+    zone = ZoneInfo(tz)
+    return days.between(first.astimezone(zone).date(), (last - timedelta.resolution).astimezone(zone).date())
 
 
 def _days(calls: pd.DataFrame, report: pd.DataFrame, tz: str) -> pd.DataFrame:
