@@ -221,15 +221,12 @@ def _balance_lines(calls: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """Yield what others used, another price, resets, clocks that differ."""
     resets = _resets(calls.dropna(subset="balance"))
     for reset in resets:
-        when = pd.Timestamp(reset.sent, unit="us")
-        rise = reset.balance - reset.balance_before
-        words = (
-            f"the balance went up by {rise:,.0f} or more at {when:%Y-%m-%d %H:%M} UTC: new cycle or top-up"
-        )
-        yield _line("balance", note=words)
-    passed = sum(
-        (_is_after(reset, calls["sent"], calls["balance"]).astype(int) for reset in resets), 0 * calls["sent"]
-    )
+        when, rise = pd.Timestamp(reset.sent, unit="us"), reset.balance - reset.balance_before
+        words = f"the balance went up by {rise:,.0f} or more at {when:%Y-%m-%d %H:%M} UTC"
+        yield _line("balance", note=f"{words}: new cycle or top-up")
+    passed = 0 * calls["sent"]
+    for reset in resets:
+        passed += _is_after(reset, calls["sent"], calls["balance"])
     clocks: list[dict[str, Any]] = []
     for _, span in calls.groupby(passed):
         yield from _beyond_ours(span)
@@ -293,6 +290,7 @@ def _beyond_ours(span: pd.DataFrame) -> Iterator[dict[str, Any]]:
 def _clocks(told: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """Yield a line about hosts that disagree about the time, and by how much."""
     odd = _pairs(told)
+    odd = odd[odd["host"] != odd["host_before"]]
     if odd.empty:
         return
     # In the order of billing, the time between two hosts is what passed, more or less the difference.
@@ -300,8 +298,10 @@ def _clocks(told: pd.DataFrame) -> Iterator[dict[str, Any]]:
     passed = order["ended"].diff()[order["host"] != order["host"].shift()].groupby(order["host"]).median()
     minutes = (passed.max() - passed.min()) / 2 / 60e6
     hosts = " and ".join(sorted({*odd["host"], *odd["host_before"]}))
-    words = f"the clocks of {hosts} differ by about {minutes:,.0f} minutes"
-    yield _line("clocks", note=f"{words}: days and hours of their calls are not comparable")
+    by = f" by about {minutes:,.0f} minutes" if minutes >= 1 else ""
+    yield _line(
+        "clocks", note=f"the clocks of {hosts} differ{by}: days and hours of their calls are not comparable"
+    )
 
 
 # -- reports -------------------------------------------------------------------------------------

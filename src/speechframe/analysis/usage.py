@@ -121,7 +121,7 @@ def usage(
     --------
     >>> usage(group_by="tag:team", every="1mo", tz="Europe/Berlin")  # doctest: +SKIP
     """
-    names = [group_by] if isinstance(group_by, str) else [*dict.fromkeys(group_by)]
+    names = [group_by] if isinstance(group_by, str) else [*dict.fromkeys(group_by or ())]
     if every is not None and every not in _PERIODS:
         raise AnalysisError(f"every={every!r}; allowed: {', '.join(_PERIODS)}, or None")
     first, last = window(start, end, tz)
