@@ -131,6 +131,7 @@ def test_a_report_of_another_key_or_none_at_all_is_refused(tmp_path):
         ("day,credits\n2026-11-20,5\n", "no column date"),
         ("date,credits\n2026-11-20,many\n", "line 2.*no number of credits"),
         ("date,credits\nyesterday,5\n", "line 2.*date such as"),
+        ("date,credits\n2026-11-20,1,204\n", "line 2: '1,204' is no number"),
     ):
         report.write_text(text)
         with pytest.raises(spf.AnalysisError, match=words):
@@ -154,3 +155,32 @@ def test_calls_at_once_may_answer_in_any_order_and_a_free_repeat_makes_a_lost_on
     again = {"time": at(10), "credits": 0.0, "computed": 0.0, "balance_after": 960, "request_key": key}
     bridge = spf.reconcile(40, **NOVEMBER, source=make_ledger(tmp_path, [*overlapping, lost, again]))
     assert amounts(bridge) == {"ours": 40.0, "unexplained": 0.0}
+
+
+def test_lines_of_a_report_outside_the_window_do_not_count_and_are_named(tmp_path):
+    folder = make_ledger(tmp_path / "ledger", [{"time": at(0)}])
+    report = tmp_path / "bill.csv"
+    report.write_text("date,credits\n2026-10-31,500\n2026-11-01,10\n2026-12-01,70\n")
+    bridge = spf.reconcile(report, **NOVEMBER, source=folder)
+    assert amounts(bridge) == {"ours": 10.0, "report": 0.0, "unexplained": 0.0}
+    assert "2 lines of it are not of the window" in repr(bridge)
+
+
+def test_a_reset_is_found_where_another_machine_goes_on_after_it(tmp_path):
+    day = 86_400
+    calls = [{"time": at(n), "balance_after": 1000 - 10 * n, "host": "a"} for n in range(1, 90)]
+    calls += [{"time": at(day + n), "balance_after": 1000 - 10 * n, "host": "b"} for n in range(1, 90)]
+    said = repr(spf.reconcile(1780, **NOVEMBER, source=make_ledger(tmp_path, calls)))
+    assert "the balance went up by 880 or more at 2026-11-02 12:00 UTC" in said
+    assert "clocks" not in said
+
+
+def test_calls_under_way_at_a_reset_are_nobody_else_s(tmp_path):
+    calls = [
+        {"time": at(0), "balance_after": 100},
+        {"time": at(2), "latency_ms": 9000.0, "balance_after": 990},
+        {"time": at(3), "balance_after": 90},
+        {"time": at(12), "balance_after": 980, "latency_ms": None},
+    ]
+    found = amounts(spf.reconcile(40, **NOVEMBER, source=make_ledger(tmp_path, calls)))
+    assert found == {"ours": 40.0, "balance": 0.0, "unexplained": 0.0}

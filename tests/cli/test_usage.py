@@ -43,13 +43,13 @@ def test_budgets_are_checked_for_cron(ledger, tmp_path, capsys, limit, code, wor
 def test_only_the_period_of_today_counts_in_a_budget(tmp_path, capsys):
     now = datetime.now(UTC)
     rows = [{"time": now - timedelta(days=days), "tags": [("team", "ads")]} for days in (0, 400)]
-    budgets = (BUDGETS % 12).replace("max_credits", 'period = "year"\nmax_credits', 1)
-    (tmp_path / "budgets.toml").write_text(
-        budgets.replace("max_credits = 1\n", 'period = "total"\nmax_credits = 1\n')
-    )
+    budgets = (BUDGETS % 12).replace("max_credits", 'period = "year"\nmax_credits')
+    (tmp_path / "budgets.toml").write_text(budgets)
     ledger = make_ledger(tmp_path / "ledger", rows)
     assert main(["usage", "--check", str(tmp_path / "budgets.toml"), str(ledger)]) == 8
-    assert f"ads: 10 of 12 since {now.year}-01-01 (UTC), alert" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"ads: 10 of 12 since {now.year}-01-01 (UTC), alert" in said
+    assert f"since {now.year}-01-01 (UTC), fine, and it matches no call of the ledger since then" in said
 
 
 def test_a_bill_is_reconciled_and_a_page_written(ledger, tmp_path, capsys):

@@ -229,15 +229,27 @@ def test_a_house_that_requires_tags_refuses_a_run_without(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("max_credits = 6", 'max_credits = "six"', "budget 1: max_credits='six'"),
-        ("max_credits = 6", "", "budget 1: max_credits=None"),
+        ("max_credits = 6", 'max_credits = "six"', "budget 1: max_credits: 'six' is not allowed"),
+        ("max_credits = 6", "", "budget 1: max_credits: Field required"),
         ("max_credits = 6", "max_credit = 6", "did you mean 'max_credits'"),
-        ("hard = false", "cycle_day = 31", "budget 2: cycle_day=31; allowed: 1 to 28"),
-        ("hard = false", 'period = "fortnight"', "allowed: day, week, month, year, total"),
-        ('name = "all"', 'name = "ads"', "two budgets 'ads'"),
-        ('name = "all"', 'name = "run"', "name='run'; allowed: a text, but none of run, max_credits"),
-        ("max_credits = 6", "max_credits = inf", "budget 1: max_credits=inf; allowed: a number of credits"),
-        ('"ads"}', '["ads"]}', r"match=.*allowed: tags and their values"),
+        (
+            "hard = false",
+            "cycle_day = 31",
+            "budget 2: cycle_day: 31 is not allowed.* less than or equal to 28",
+        ),
+        (
+            "hard = false",
+            'period = "fortnight"',
+            "period: 'fortnight' is not allowed: Input should be 'day', 'week', 'month', 'year' or 'total'",
+        ),
+        ('name = "all"', 'name = "ads"', "budget 2: name='ads' is taken"),
+        ('name = "all"', 'name = "run"', "budget 2: name='run' is taken; allowed: a name of its own"),
+        (
+            "max_credits = 6",
+            "max_credits = inf",
+            "budget 1: max_credits: inf is not allowed.* less than or equal to",
+        ),
+        ('"ads"}', '["ads"]}', r"budget 1: team: \['ads'\] is not allowed: .* valid string"),
         ('"ads"\nmatch', "ads\nmatch", "cannot be read"),
     ],
 )

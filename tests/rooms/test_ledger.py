@@ -71,3 +71,17 @@ def test_a_ledger_that_cannot_be_written_stops_a_run_before_anything_is_sent_if_
     run = make(tmp_path / "run", ["a"], progress=True)
     assert run.stats["done"] == 1
     assert "what this run spends is in its own folder only" in capsys.readouterr().err
+
+
+def test_what_another_run_spends_in_the_folder_of_a_lost_one_counts_once(tmp_path):
+    lost = begun(tmp_path / "run", ["a", "slow"], 1)
+    shutil.copytree(tmp_path / "ledger", tmp_path / "as a kill leaves it")
+    lost.stop(drain=False)
+    lost.wait()
+    shutil.rmtree(tmp_path / "run")
+    shutil.rmtree(tmp_path / "ledger")
+    shutil.copytree(tmp_path / "as a kill leaves it", tmp_path / "ledger")
+    live = begun(tmp_path / "run", ["x", "y", "slow"], 2)
+    assert spf.usage(every=None)["answered"].item() == 2
+    live.stop(drain=False)
+    live.wait()

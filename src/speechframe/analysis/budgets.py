@@ -2,17 +2,16 @@
 
 import time
 from collections import Counter
-from datetime import UTC, date, datetime
-from datetime import time as clock_time
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from speechframe.analysis.ledger import open_ledgers
 from speechframe.settings import read
-from speechframe.settings.budgets import BudgetRule, read_budgets
+from speechframe.settings.budgets import read_budgets
 from speechframe.settings.rules import spending_rules
 from speechframe.spec.billing import to_credits
-from speechframe.store.budgets import COLUMNS, spent_in
+from speechframe.store.budgets import COLUMNS, begin_of, spent_in
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -44,31 +43,19 @@ def check_budgets(path: "str | PathLike[str] | None" = None, source: Any = None)
     if not rules:
         return [], FINE
     ledgers, now = open_ledgers(source), time.time()
-    first = min(rule.start(now) for rule in rules)
-    start = None if first == date.min else datetime.combine(first, clock_time(), UTC)
     spent: Counter[str] = Counter()
-    for batch in ledgers.batches(COLUMNS, start):
+    for batch in ledgers.batches(COLUMNS, begin_of(rules, now)):
         for rule in rules:
             for (period, _), millis in spent_in(rule, batch).items():
                 if period == rule.start(now):
                     spent[rule.name] += millis
-    states = [_state(rule, spent[rule.name]) for rule in rules]
-    lines = [
-        _line(rule, rule.start(now), spent.get(rule.name), state)
-        for rule, state in zip(rules, states, strict=True)
-    ]
+    lines, states = [], []
+    for rule in rules:
+        since, used = rule.start(now), spent[rule.name]
+        is_alert = rule.alerts and used >= rule.alerts[0] * rule.millicredits > 0
+        states.append(OVER if used > rule.millicredits else ALERT if is_alert else FINE)
+        when, then = ("in all", "") if since == date.min else (f"since {since} (UTC)", " since then")
+        unmatched = "" if rule.name in spent else f", and it matches no call of the ledger{then}"
+        amounts = f"{to_credits(used):,.15g} of {rule.max_credits:,.15g}"
+        lines.append(f"{rule.name}: {amounts} {when}, {states[-1]}{unmatched}")
     return [*lines, ledgers.completeness()], max(states, key=(FINE, ALERT, OVER).index)
-
-
-def _state(rule: BudgetRule, spent: int) -> str:
-    if spent > rule.millicredits:
-        return OVER
-    return ALERT if rule.alerts and spent >= rule.alerts[0] * rule.millicredits > 0 else FINE
-
-
-def _line(rule: BudgetRule, period: date, spent: int | None, state: str) -> str:
-    since = "in all" if period == date.min else f"since {period} (UTC)"
-    unmatched = ", and it matches no call of the ledger" if spent is None else ""
-    return (
-        f"{rule.name}: {to_credits(spent or 0):,.15g} of {rule.max_credits:,.15g} {since}, {state}{unmatched}"
-    )

@@ -8,13 +8,13 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from speechframe.analysis._libraries import axes
-from speechframe.analysis.ledger import open_ledgers, window
+from speechframe.analysis.ledger import Ledgers, key_among, open_ledgers, thousandths, window
+from speechframe.analysis.usage import usage
 from speechframe.errors import AnalysisError
-from speechframe.settings import fingerprint
 from speechframe.spec.billing import CREDIT, to_credits
-from speechframe.store.schema import LEDGER
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 DAYS, LEAST_DAYS = 28, 14
 """Days that tell the pace, and how many of them there must be."""
 _DRAWS, _MOST_DAYS, _SEED = 2000, 3650, 28
-_COLUMNS = ("time", "credits", "balance_after", "key_fingerprint")
 
 
 @dataclass(frozen=True)
@@ -63,15 +62,12 @@ class Forecast:
         if self.likely is None:
             words = f"{self.balance:,.10g} credits last for more than ten years at {mean:,.1f} a day"
         else:
-            late = "later than in ten years" if self.late is None else f"{self.late}"
-            words = (
-                f"{self.balance:,.10g} credits at {mean:,.1f} a day end about {self.likely} "
-                f"(10 %: {self.early}, 90 %: {late})"
-            )
+            late = self.late or "later than in ten years"
+            days = f"about {self.likely} (10 %: {self.early}, 90 %: {late})"
+            words = f"{self.balance:,.10g} credits at {mean:,.1f} a day end {days}"
         if self.left is not None:
-            words += f"; the planned table leaves {self.left:,.10g}" + (
-                "" if self.left >= 0 else ": it does not fit"
-            )
+            words += f"; the planned table leaves {self.left:,.10g}"
+            words += "" if self.left >= 0 else ": it does not fit"
         return f"{words}. {self.heading}"
 
 
@@ -116,45 +112,50 @@ def forecast(
     moment = window(now, None, tz)[0] or datetime.now(UTC)
     today = moment.astimezone(ZoneInfo(tz)).date()
     ledgers = open_ledgers(source)
-    schema = pa.schema([LEDGER.field(name) for name in _COLUMNS])
-    frame: Any = pa.Table.from_batches(ledgers.batches(_COLUMNS, None, moment), schema).to_pandas()
-    keys = sorted(frame["key_fingerprint"].dropna().unique())
+    days = usage(ledgers, "key", tz=tz, end=moment)
+    keys = [*days["key"].unique()]
     if key is not None:
-        wanted = key if key in keys else fingerprint(key)
-        frame = frame[frame["key_fingerprint"] == wanted]
+        days = days[days["key"] == key_among(pa.array(keys, pa.string()), key)]
     elif len(keys) > 1:
         raise AnalysisError(f"the ledger has calls of {len(keys)} keys, {', '.join(keys)}: give key=")
-    days = frame["time"].dt.tz_convert(tz).dt.date
-    begun = days.min() if len(frame) else today
-    known = min(DAYS, (today - begun).days)
+    sums = days.groupby(days["period"].dt.date)["credits"].sum()
+    known = min(DAYS, (today - min(sums.index, default=today)).days)
     if known < LEAST_DAYS:
         raise AnalysisError(
             f"the ledger has {known} whole days before {today} ({tz}); a pace takes {LEAST_DAYS} at least"
         )
-    if balance is None:
-        told = frame.dropna(subset="balance_after").sort_values("time")
-        if told.empty:
-            raise AnalysisError("the service never said what is left on this key: give balance=")
-        balance = float(told["balance_after"].iloc[-1])
-    millis = (frame["credits"].fillna(0.0) * CREDIT).round().astype("int64")
-    sums = millis.groupby(days).sum()
     span = [today - timedelta(days=n) for n in range(known, 0, -1)]
-    spent = np.array([int(sums.get(day, 0)) for day in span], np.int64)
-    start = round(balance * CREDIT)
+    spent = np.array([round(CREDIT * sums.get(day, 0.0)) for day in span], np.int64)
+    left = _last_balance(ledgers, moment, days["key"].iloc[0]) if balance is None else balance
+    start = thousandths(left)
     ends, paths = _draw(spent, start)
-    found = [None if n > _MOST_DAYS else today + timedelta(days=int(n)) for n in ends]
+    early, likely, late = (None if n > _MOST_DAYS else today + timedelta(days=int(n)) for n in ends)
     credits = getattr(getattr(planned, "estimate", planned), "credits", planned)
     return Forecast(
         balance=to_credits(start),
         per_day=tuple(map(to_credits, spent.tolist())),
-        early=found[0],
-        likely=found[1],
-        late=found[2],
+        early=early,
+        likely=likely,
+        late=late,
         today=today,
-        left=None if credits is None else to_credits(start - round(CREDIT * float(credits))),
+        left=None if credits is None else to_credits(start - thousandths(credits)),
         heading=f"By the days from {span[0]} to {span[-1]} ({tz}); {ledgers.completeness()}.",
         paths=paths,
     )
+
+
+def _last_balance(ledgers: Ledgers, moment: datetime, key: str) -> float:
+    """Return what the service said last that is left on a key."""
+    columns = ["time", "balance_after", "key_fingerprint"]
+    of_key: Any = pc.field("key_fingerprint") == key
+    told = of_key & pc.field("balance_after").is_valid()
+    last: tuple[Any, float] | None = None
+    for batch in ledgers.batches(columns, None, moment):
+        for row in batch.filter(told).sort_by([("time", "descending")]).slice(0, 1).to_pylist():
+            last = max(last or (row["time"], 0), (row["time"], row["balance_after"]))
+    if last is None:
+        raise AnalysisError("the service never said what is left on this key: give balance=")
+    return last[1]
 
 
 def _draw(spent: npt.NDArray[np.int64], balance: int) -> tuple[list[float], npt.NDArray[np.int64]]:

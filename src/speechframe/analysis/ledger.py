@@ -1,22 +1,29 @@
 """Any number of ledgers as one: of runs, and the ledger folder into which all of them put theirs."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
 from os import PathLike
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from speechframe.errors import AnalysisError, StoreError
-from speechframe.settings import read
+from speechframe.settings import fingerprint, read
 from speechframe.settings.rules import spending_rules
+from speechframe.spec.billing import CREDIT, MOST_CREDITS
 from speechframe.store import journal, ledger, parts
-from speechframe.store.folder import RUN_FILE, Folder
+from speechframe.store.folder import RUN_FILE, Folder, read_manifest
 from speechframe.store.reader import StoredRun
 from speechframe.store.remote import open_folder
 from speechframe.store.schema import LEDGER
+
+NONE = "(none)"
+"""What tables say of a row without a tag, or without a fact."""
 
 
 @dataclass
@@ -38,11 +45,7 @@ class Ledgers:
     recent: list[pa.RecordBatch] = field(default_factory=list)  # attempts that are still in journals
     complete_until: datetime = field(default_factory=lambda: datetime.now(UTC))
     waits_for: list[str] = field(default_factory=list)
-
-    @property
-    def places(self) -> str:
-        """Where the ledgers are."""
-        return ", ".join(str(folder.path) for folder in self.folders)
+    places: str = "all runs"
 
     def batches(
         self, columns: Sequence[str], start: datetime | None = None, end: datetime | None = None
@@ -61,44 +64,43 @@ class Ledgers:
     def add(self, folder: Folder) -> None:
         """Add a run folder or a ledger folder."""
         # First the journals: what leaves one of them later is in a file of the ledger then.
+        recent: dict[str, pa.RecordBatch] = {}
         if folder.exists(RUN_FILE):
-            recent = [(f"{number:06d}", batch) for number, batch in self._journal(folder, str(folder.path))]
+            recent = self._journal(folder, str(folder.path))
         else:
-            recent = [
-                (f"{run_id}-{number:06d}", batch)
-                for run_id, note in ledger.open_runs(folder).items()
-                for number, batch in self._open_run(note)
-            ]
+            for run_id, note in ledger.open_runs(folder).items():
+                where = f"{note.get('folder')} on {note.get('host')}"
+                if ledger.is_here(note) and _is_run(run := open_folder(str(note.get("folder"))), run_id):
+                    recent |= self._journal(run, where, f"{run_id}-")
+                else:
+                    self._waits(datetime.fromisoformat(note["since"]), where)
         files = folder.names(ledger.ATTEMPTS)
-        self.recent += [batch for name, batch in recent if f"{name}.parquet" not in files]
+        self.recent += [batch for name, batch in recent.items() if name not in files]
         self.folders.append(folder)
         self.files.append(files)
 
-    def _open_run(self, note: dict[str, Any]) -> list[tuple[int, pa.RecordBatch]]:
-        where = f"{note.get('folder')} on {note.get('host')}"
-        folder = open_folder(str(note.get("folder"))) if ledger.is_here(note) else None
-        if folder is not None and folder.exists(RUN_FILE):
-            return self._journal(folder, where)
-        self._waits(datetime.fromisoformat(note["since"]), where)
-        return []
-
-    def _journal(self, folder: Folder, where: str) -> list[tuple[int, pa.RecordBatch]]:
-        """Return the attempts that have ended of each segment in a run's journal."""
-        found = []
+    def _journal(self, folder: Folder, where: str, prefix: str = "") -> dict[str, pa.RecordBatch]:
+        """Return the attempts that have ended of each segment in a run's journal, by the file they become."""
+        found = {}
         for number in journal.segments(folder):
-            try:
+            with suppress(FileNotFoundError):  # it became a part meanwhile
                 contents = journal.read_contents(folder, number)
-            except FileNotFoundError:  # it became a part meanwhile
-                continue
-            found.append((number, parts.table_of(contents.attempts, LEDGER)))
-            for sent, _ in contents.open.values():
-                self._waits(datetime.fromtimestamp(sent["time"], UTC), where)
+                found[f"{prefix}{number:06d}.parquet"] = parts.table_of(contents.attempts, LEDGER)
+                for sent, _ in contents.open.values():
+                    self._waits(datetime.fromtimestamp(sent["time"], UTC), where)
         return found
 
     def _waits(self, since: datetime, where: str) -> None:
         self.complete_until = min(self.complete_until, since)
         if where not in self.waits_for:
             self.waits_for.append(where)
+
+
+def _is_run(folder: Folder, run_id: str) -> bool:
+    """Return whether the run is still in its folder: another one may be there now."""
+    with suppress(StoreError):
+        return read_manifest(folder).run_id == run_id
+    return False
 
 
 def window(start: Any, end: Any, tz: str) -> tuple[datetime | None, datetime | None]:
@@ -134,9 +136,35 @@ def shown_window(start: Any, end: Any, tz: str) -> str:
 def _moment(given: Any, zone: ZoneInfo) -> datetime:
     try:
         found = datetime.fromisoformat(str(given))
-    except ValueError:
+        return (found if found.tzinfo else found.replace(tzinfo=zone)).astimezone(UTC)
+    except (ValueError, OverflowError):
         raise AnalysisError(f"{given!r} is no time; one is 2026-11-25 or 2026-11-25T08:30") from None
-    return (found if found.tzinfo else found.replace(tzinfo=zone)).astimezone(UTC)
+
+
+def key_among(fingerprints: Any, key: Any) -> str:
+    """Return the fingerprint of a key, or of what is one already, among those of some calls.
+
+    AnalysisError where it is not among them.
+    """
+    keys = sorted(pc.unique(fingerprints).drop_null().to_pylist())
+    wanted = key if key in keys else fingerprint(key)
+    if wanted not in keys:
+        raise AnalysisError(
+            "the ledger has no call of this key in this window; it has calls of the keys with the "
+            f"fingerprints {', '.join(keys) or NONE}: is another key meant, or are its runs elsewhere?"
+        )
+    return str(wanted)
+
+
+def thousandths(credits: Any) -> int:
+    """Return thousandths of credits that somebody has typed; AnalysisError where they are no number."""
+    try:
+        amount = Decimal(str(credits).strip())
+    except InvalidOperation:
+        amount = Decimal("nan")
+    if not amount.is_finite() or abs(amount) > MOST_CREDITS:
+        raise AnalysisError(f"{credits!r} is no number of credits")
+    return int((amount * CREDIT).to_integral_value())
 
 
 def open_ledgers(source: Any = None) -> Ledgers:
@@ -152,6 +180,8 @@ def open_ledgers(source: Any = None) -> Ledgers:
     StoreError
         When a folder holds neither a run nor a ledger, or cannot be read.
     """
+    if isinstance(source, Ledgers):
+        return source
     found = Ledgers()
     if source is None:
         found.add(open_folder(str(spending_rules(read()).ledger)))
@@ -166,6 +196,9 @@ def open_ledgers(source: Any = None) -> Ledgers:
             )
         if str(folder.path) not in {str(known.path) for known in found.folders}:
             found.add(folder)
+    if not found.folders:
+        raise StoreError("the list of runs and ledgers is empty; leave it out to take the ledger of all runs")
+    found.places = ", ".join(str(folder.path) for folder in found.folders)
     if len({folder.exists(RUN_FILE) for folder in found.folders}) > 1:
         raise StoreError(
             "runs and ledgers were given together, and a ledger has the attempts of runs: give one kind"

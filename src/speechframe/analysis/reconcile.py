@@ -4,45 +4,38 @@ Amounts are whole thousandths of a credit until they are shown, so the lines of 
 """
 
 import csv
-import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import date
-from decimal import Decimal, InvalidOperation
+from datetime import date, timedelta
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
-import numpy.typing as npt
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from speechframe.analysis.ledger import Ledgers, open_ledgers, shown_window, window
+from speechframe.analysis.ledger import NONE, key_among, open_ledgers, shown_window, thousandths, window
 from speechframe.errors import AnalysisError
-from speechframe.settings import fingerprint
-from speechframe.spec.billing import CREDIT, to_credits
+from speechframe.spec.billing import CREDIT
+from speechframe.store.ledger import millis
 from speechframe.store.schema import DONE, LEDGER, SUSPECT
 
-if TYPE_CHECKING:
-    from os import PathLike
-
-    import pandas as pd
-
-NONE = "(none)"
 OURS, FAILED, UNKNOWN = "ours", "billed but failed", "charged_unknown"
 OTHERS, PRICE, UNEXPLAINED = "other users of the key", "billed at another price", "unexplained"
-_ANSWERED = (DONE, SUSPECT, "cached")
 _COLUMNS = (
     "time", "run_id", "request_key", "attempt", "operation", "voice_id", "locale", "status", "credits",
     "credits_basis", "computed", "reported", "balance_after", "latency_ms", "error_code", "trace_id", "user",
     "host", "key_fingerprint", "tags",
 )  # fmt: skip
+_AMOUNTS = ["computed", "reported", "credits", "low", "high"]
 _PRICED_ROWS, _PRICED_SHARE, _PRICE_MARGIN, _LEAST_COST = 10, 0.8, 0.02, 10 * CREDIT
 """A price is told by at least so many calls, of which this share agree within the margin; by those that
 cost enough, for balances are whole characters."""
-
-Millis = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
+_MOST_APART_US = 12 * 3600 * 10**6
+"""No two clocks differ by more: a balance that was lower so long before went up meanwhile."""
 
 
 @dataclass(eq=False)
@@ -62,14 +55,13 @@ class Bridge:
         The window, its time zone, and until when the ledger is complete.
     """
 
-    lines: "pd.DataFrame"
-    days: "pd.DataFrame | None"
+    lines: pd.DataFrame
+    days: pd.DataFrame | None
     heading: str
     _table: pa.Table = field(repr=False)
-    _kinds: npt.NDArray[np.str_] = field(repr=False)
-    _teams: npt.NDArray[np.object_] = field(repr=False)
+    _calls: pd.DataFrame = field(repr=False)
 
-    def rows(self, line: str, team: str | None = None) -> "pd.DataFrame":
+    def rows(self, line: str, team: str | None = None) -> pd.DataFrame:
         """Return the rows of the ledger behind a line, of one team where it is given.
 
         Raises
@@ -79,7 +71,7 @@ class Bridge:
         """
         if line not in {OURS, FAILED, UNKNOWN}:
             raise AnalysisError(f"no rows stand behind {line!r}; they do behind {OURS}, {FAILED}, {UNKNOWN}")
-        chosen = (self._kinds == line) & (True if team is None else self._teams == team)
+        chosen: Any = (self._calls["line"] == line) & (team is None or self._calls["team"] == team)
         found: pd.DataFrame = self._table.filter(pa.array(chosen)).to_pandas(maps_as_pydicts="strict")
         return found
 
@@ -108,7 +100,8 @@ def reconcile(
     Parameters
     ----------
     reported
-        Credits, or the path of a CSV with the columns ``date``, ``credits`` and perhaps ``operation``.
+        Credits, or the path of a CSV with the columns ``date``, ``credits`` and perhaps ``operation``. A text
+        that is a number, such as ``"1_204_331"``, is one.
     start, end
         The window, as dates or times; `end` is not in it.
     key
@@ -136,250 +129,190 @@ def reconcile(
     >>> reconcile(1_204_331, start="2026-11-01", end="2026-12-01")  # doctest: +SKIP
     """
     first, last = window(start, end, tz)
-    by_day = None if isinstance(reported, (int, float, Decimal)) else _read_report(Path(reported))
-    total = _millis(reported) if by_day is None else sum(by_day.values())
+    report, found = None, []
+    try:
+        total = thousandths(reported)
+    except AnalysisError:
+        if not isinstance(reported, (str, PathLike)):
+            raise
+        report = _read_report(Path(reported))
+        is_inside = _is_inside(report["date"], first, last, tz)
+        if others := int((~is_inside).sum()):
+            found.append(_line("report", note=f"{others} lines of it are not of the window and do not count"))
+        report = report[is_inside]
+        total = int(report["reported"].sum())
     ledgers = open_ledgers(source)
     schema = pa.schema([LEDGER.field(name) for name in _COLUMNS])
     table = pa.Table.from_batches(ledgers.batches(_COLUMNS, first, last), schema).sort_by("time")
-    table, keys = _of_key(table, key, f"from {start} to {end} ({tz})")
-    rows = _Rows.of(table, by)
-    lines = [*_ours(rows)]
-    unknown = int(rows.millis[rows.kinds == UNKNOWN].sum())
-    found = [line for name in keys for line in _balance_lines(rows, rows.keys == name)]
+    if key is not None:
+        column = table.column("key_fingerprint")
+        table = table.filter(pc.equal(column, pa.scalar(key_among(column, key))))
+    calls = _calls(table, by)
+    keys: Any = calls.groupby("key_fingerprint")
+    lines = [*_ours(calls)]
+    found += [line for _, of_key in keys for line in _balance_lines(of_key)]
     if len(keys) > 1:
-        words = f"{len(keys)} keys count: {', '.join(keys)}; key= takes one"
-        found.append(_Line("keys", 0, note=words))
-    known = sum(line.millis for line in (*lines, *found))
-    left = max(0, min(unknown, total - known))
-    is_unknown = rows.kinds == UNKNOWN
-    if is_unknown.any():
-        lines.append(_Line.of(UNKNOWN, rows, is_unknown, millis=left, low=0, high=unknown))
-    lines += found
-    lines.append(_Line(UNEXPLAINED, total - known - left))
-    days = None if by_day is None else _days(rows, by_day, tz)
-    if days is not None and len(rows.millis) and not (days["reported"] * days["ours"]).any():
-        lines.append(_Line("report", 0, note="no day of the report has calls of ours: is it of another key?"))
-    return Bridge(_frame(lines), days, _heading(ledgers, start, end, tz), table, rows.kinds, rows.teams)
+        found.append(_line("keys", note=f"{len(keys)} keys count: {', '.join(keys.groups)}; key= takes one"))
+    days = None if report is None else _days(calls, report, tz)
+    if days is not None and len(calls) and not (days["reported"] * days["ours"]).any():
+        found.append(_line("report", note="no day of the report has calls of ours: is it of another key?"))
+    left = total - sum(line["credits"] for line in (*lines, *found))
+    if len(unknown := calls[calls["line"] == UNKNOWN]):
+        high = int(unknown["credits"].sum())
+        billed = max(0, min(high, left))
+        lines.append(_line(UNKNOWN, unknown, credits=billed, low=0, high=high))
+        left -= billed
+    lines += [*found, _line(UNEXPLAINED, credits=left)]
+    frame = pd.DataFrame(lines, columns=["line", "team", "rows", *_AMOUNTS, "note"])
+    frame[_AMOUNTS] = frame[_AMOUNTS].astype(float) / CREDIT
+    frame = frame.astype({"rows": "Int64"})
+    return Bridge(frame, days, f"{shown_window(start, end, tz)}; {ledgers.completeness()}", table, calls)
 
 
-@dataclass
-class _Line:
-    line: str
-    millis: int
-    team: str | None = None
-    rows: int | None = None
-    computed: int | None = None
-    reported: int | None = None
-    low: int | None = None
-    high: int | None = None
-    note: str = ""
-
-    @classmethod
-    def of(cls, line: str, rows: "_Rows", chosen: Mask, **more: Any) -> "_Line":
-        sums = {name: int(getattr(rows, name)[chosen].sum()) for name in ("millis", "computed", "reported")}
-        if not rows.is_reported[chosen].any():
-            sums.pop("reported")
-        return cls(line, rows=int(chosen.sum()), **{**sums, **more})
+def _line(name: str, calls: Any = None, **more: Any) -> dict[str, Any]:
+    """Return a line of a bridge, with the sums of the calls behind it."""
+    line: dict[str, Any] = {"line": name, "team": "", "credits": 0, "note": ""}
+    if calls is not None:
+        line |= {"rows": len(calls), **{name: int(calls[name].sum()) for name in ("credits", "computed")}}
+        line["reported"] = int(calls["reported"].sum()) if calls["is_reported"].any() else None
+    return line | more
 
 
-@dataclass
-class _Rows:
-    """The columns of the ledger that a bridge needs, and the line each row belongs to."""
-
-    millis: Millis
-    computed: Millis
-    reported: Millis
-    is_reported: Mask
-    kinds: npt.NDArray[np.str_]
-    teams: npt.NDArray[np.object_]
-    keys: npt.NDArray[np.object_]
-    hosts: npt.NDArray[np.object_]
-    sent: Millis  # microseconds since 1970
-    ended: Millis
-    balance: npt.NDArray[np.float64]  # in credits; NaN where the answer told none
-    times: Any
-    operations: npt.NDArray[np.object_]
-
-    @classmethod
-    def of(cls, table: Any, by: str) -> "_Rows":
-        teams = pc.map_lookup(table.column("tags"), pa.scalar(by), "last")
-        status, basis, calls = map(table.column, ("status", "credits_basis", "request_key"))
-        millis = _column_millis(table, "credits")
-        answered = _mask(pc.is_in(status, pa.array(_ANSWERED)))
-        # A lost call whose free repeat brought the answer was billed, once.
-        is_cached = _mask(pc.equal(status, pa.scalar("cached")))
-        repeated = table.filter(pa.array(answered & (millis == 0) & ~is_cached))
-        is_repeated = _mask(pc.is_in(calls, repeated.column("request_key").combine_chunks()))
-        unknown = _mask(pc.equal(basis, pa.scalar("unknown"))) & ~is_repeated
-        ours = answered | (_mask(pc.equal(basis, pa.scalar("unknown"))) & is_repeated)
-        kinds = np.where(unknown, UNKNOWN, np.where(ours, OURS, np.where(millis != 0, FAILED, "")))
-        sent = table.column("time").cast(pa.int64()).to_numpy()
-        latency = np.nan_to_num(table.column("latency_ms").to_numpy())
-        return cls(
-            millis=millis,
-            computed=_column_millis(table, "computed"),
-            reported=_column_millis(table, "reported"),
-            is_reported=table.column("reported").is_valid().to_numpy(),
-            kinds=kinds,
-            teams=_texts(teams),
-            keys=_texts(table.column("key_fingerprint")),
-            hosts=_texts(table.column("host")),
-            sent=sent,
-            ended=sent + (1000 * latency).astype(np.int64),
-            balance=table.column("balance_after").cast(pa.float64()).to_numpy(),
-            times=table.column("time"),
-            operations=_texts(table.column("operation")),
-        )
+def _calls(table: Any, by: str) -> pd.DataFrame:
+    """Return what a bridge needs of attempts, and the line each belongs to; times in microseconds."""
+    get = table.column
+    columns: dict[str, Any] = {
+        **{name: pc.fill_null(get(name), NONE) for name in ("operation", "host", "key_fingerprint")},
+        **{name: get(name) for name in ("request_key", "status", "credits_basis")},
+        **{name: millis(get(name)) for name in ("credits", "computed", "reported")},
+        "is_reported": get("reported").is_valid(),
+        "team": pc.fill_null(pc.map_lookup(get("tags"), pa.scalar(by), "last"), NONE),
+        "sent": get("time").cast(pa.int64()),
+        "took": millis(get("latency_ms")),
+        "balance": get("balance_after").cast(pa.float64()),
+    }
+    calls = pa.table(columns).to_pandas()
+    calls["ended"] = calls["sent"] + calls["took"]
+    is_unknown, is_free = calls["credits_basis"] == "unknown", calls["credits"] == 0
+    is_answered, is_cached = calls["status"].isin([DONE, SUSPECT]), calls["status"] == "cached"
+    # A lost call whose free repeat brought the answer was billed, once.
+    is_repeated = calls["request_key"].isin(calls["request_key"][is_answered & is_free])
+    which = [is_unknown & ~is_repeated, is_answered | is_cached | is_unknown, ~is_free]
+    calls["line"] = np.select(which, [UNKNOWN, OURS, FAILED], "")
+    return calls
 
 
-def _ours(rows: _Rows) -> Iterator[_Line]:
-    for team in sorted({*rows.teams[rows.kinds == OURS]}):
-        yield _Line.of(OURS, rows, (rows.kinds == OURS) & (rows.teams == team), team=team)
-    if (failed := rows.kinds == FAILED).any():
-        yield _Line.of(FAILED, rows, failed)
-    told = rows.is_reported & (rows.computed > 0)
-    computed, reported = int(rows.computed[told].sum()), int(rows.reported[told].sum())
+def _ours(calls: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    for team, of_team in calls[calls["line"] == OURS].groupby("team"):
+        yield _line(OURS, of_team, team=team)
+    if len(failed := calls[calls["line"] == FAILED]):
+        yield _line(FAILED, failed)
+    told = calls[calls["is_reported"] & (calls["computed"] > 0)]
+    computed, reported = told["computed"].sum(), told["reported"].sum()
     if computed != reported:
         words = f"the service reported {reported / computed:.4g} times what was computed for these calls"
-        yield _Line.of("reported differs from computed", rows, told, millis=0, note=words)
+        yield _line("reported differs from computed", told, credits=0, note=words)
 
 
-# -- what the balance tells ---------------------------------------------------------------
+# -- what the balances of a key tell -----------------------------------------------------------
 
 
-def _balance_lines(rows: _Rows, of_key: Mask) -> Iterator[_Line]:
-    """Yield what the balances of a key tell: what others used, another price, resets, clocks that differ."""
-    told = of_key & ~np.isnan(rows.balance)
-    resets = _resets(rows, told)
-    for at, amount in resets:
-        when = pa.scalar(int(at), pa.timestamp("us", tz="UTC")).as_py()
-        words = (
-            f"the balance went up by {amount:,.0f} or more at {when:%Y-%m-%d %H:%M} UTC: new cycle or top-up"
-        )
-        yield _Line("balance", 0, note=words)
-    edges = [np.iinfo(np.int64).min, *(at for at, _ in resets), np.iinfo(np.int64).max]
-    others = _Line(OTHERS, 0, note="the balance fell by more than our calls cost")
-    price, clocks = _Line(PRICE, 0), ""
-    for low, high in itertools.pairwise(edges):
-        span = of_key & (rows.sent >= low) & (rows.sent < high)
-        more, ratio = _beyond_ours(rows, span)
-        (others if ratio is None else price).millis += more
-        if ratio is not None:
-            price.note = f"the balance fell by {ratio:.3g} times what was computed for each call"
-        clocks = clocks or _clocks(rows, span & told)
-    yield from (line for line in (price, others) if line.millis)
-    if clocks:
-        yield _Line("clocks", 0, note=clocks)
+def _balance_lines(calls: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Yield what others used, another price, resets, clocks that differ."""
+    resets = _resets(calls.dropna(subset="balance"))
+    for reset in resets:
+        when, rise = pd.Timestamp(reset.sent, unit="us"), reset.balance - reset.balance_before
+        words = f"the balance went up by {rise:,.0f} or more at {when:%Y-%m-%d %H:%M} UTC"
+        yield _line("balance", note=f"{words}: new cycle or top-up")
+    passed = 0 * calls["sent"]
+    for reset in resets:
+        passed += _is_after(reset, calls["sent"], calls["balance"])
+    clocks: list[dict[str, Any]] = []
+    for _, span in calls.groupby(passed):
+        yield from _beyond_ours(span)
+        clocks += _clocks(span.dropna(subset="balance"))
+    yield from clocks[:1]
 
 
-def _resets(rows: _Rows, told: Mask) -> list[tuple[int, float]]:
-    """Return when the balance went up, in microseconds, and by how much: as seen by one host at a time."""
-    found: list[tuple[int, int, float]] = []
-    for host in {*rows.hosts[told]}:
-        places = np.flatnonzero(told & (rows.hosts == host))
-        places = places[np.argsort(rows.ended[places], kind="stable")]
-        while (rise := _first_rise(rows, places)) is not None:
-            lowest, at = places[rise[0]], places[rise[1]]
-            amount = float(rows.balance[at] - rows.balance[lowest])
-            found.append((int(rows.ended[lowest]), int(rows.sent[at]), amount))
-            places = places[rows.sent[places] >= rows.sent[at]]
-    # Two hosts see one reset each at its own time, within overlapping gaps.
-    merged: list[tuple[int, int, float]] = []
-    for low, high, amount in sorted(found):
-        if merged and low <= merged[-1][1]:
-            merged[-1] = low, min(high, merged[-1][1]), max(amount, merged[-1][2])
-        else:
-            merged.append((low, high, amount))
-    return [(high, amount) for _, high, amount in merged]
+def _pairs(told: Any, by: str | None = None) -> Any:
+    """Return each answer beside the last one that came before it was sent, so was billed before it."""
+    before = told.sort_values("ended")[["ended", "sent", "balance", "host"]]
+    pairs = pd.merge_asof(
+        told.sort_values("sent"), before, left_on="sent", right_on="ended", by=by, suffixes=("", "_before")
+    )
+    return pairs[pairs["balance"] > pairs["balance_before"]]
 
 
-def _first_rise(rows: _Rows, places: Millis) -> tuple[int, int] | None:
-    """Return where the balance was lowest before it went up, and where it was first seen higher.
-
-    A call that overlaps in time with the one of the lowest balance may have been billed before it.
-    """
-    balance = rows.balance[places]
-    if len(balance) == 0:
-        return None
-    lowest = np.minimum.accumulate(balance)
-    is_new = np.r_[True, balance[1:] < lowest[:-1]]
-    where = np.maximum.accumulate(np.where(is_new, np.arange(len(balance)), 0))
-    is_rise = (balance > lowest) & (rows.sent[places] >= rows.ended[places][where])
-    at = int(np.argmax(is_rise))
-    return (int(where[at]), at) if is_rise[at] else None
+def _resets(told: pd.DataFrame) -> list[Any]:
+    """Return the first answer after each rise of the balance, beside one before it."""
+    # Clocks of hosts may differ: a host sees it by itself, or so much later that no clock explains it.
+    late = _pairs(told)
+    late = late[late["sent"] - late["ended_before"] > _MOST_APART_US]
+    found: list[Any] = []
+    for rise in pd.concat([_pairs(told, "host"), late]).sort_values("sent").itertuples():
+        # Others, under way at the same time or of other hosts, see the same one.
+        if not found or _is_after(found[-1], rise.sent_before, rise.balance_before):
+            found.append(rise)
+    return found
 
 
-def _beyond_ours(rows: _Rows, span: Mask) -> tuple[int, float | None]:
-    """Return what the balance fell by beyond our calls within a span without a reset, and why.
+def _is_after(reset: Any, sent: Any, balance: Any) -> Any:
+    """Return which calls were billed after a reset; while its first answer was under way, balances tell."""
+    return (sent >= reset.ended) | ((sent >= reset.sent) & (balance > reset.balance_before))
+
+
+def _beyond_ours(span: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Yield what the balance fell by beyond our calls, within a span without a reset.
 
     The balance only falls there, so that of two calls the one with the higher balance was billed first,
-    whatever clocks say. With a ratio the calls themselves cost so many times more than was computed; without
-    one others used the rest.
+    whatever clocks say.
     """
-    places = np.flatnonzero(span & ~np.isnan(rows.balance))
-    if len(places) < 2:  # noqa: PLR2004 - a fall needs two balances
-        return 0, None
-    places = places[np.lexsort((rows.ended[places], -rows.balance[places]))]
-    first = places[0]
-    silent = span & np.isnan(rows.balance) & (rows.sent >= rows.sent[first])
-    drop = round(CREDIT * float(rows.balance[first] - rows.balance[places[-1]]))
-    more = drop - int(rows.millis[places[1:]].sum()) - int(rows.millis[silent].sum())
+    told = span.dropna(subset="balance").sort_values(["balance", "ended"], ascending=[False, True])
+    if told.empty:
+        return
+    silent = span[span["balance"].isna() & (span["sent"] >= told["sent"].iloc[0])]
+    billed = (-CREDIT * told["balance"].diff()).iloc[1:]
+    costs, is_reported = told["credits"].iloc[1:], told["is_reported"].iloc[1:]
+    more = round(billed.sum()) - int(costs.sum() + silent["credits"].sum())
     if more < CREDIT:  # balances are whole characters
-        return 0, None
-    drops = -CREDIT * np.diff(rows.balance[places])
-    costs = rows.millis[places[1:]]
-    telling = (costs >= _LEAST_COST) & ~rows.is_reported[places[1:]]
-    ratios = drops[telling] / costs[telling]
-    if len(ratios) >= _PRICED_ROWS:
-        ratio = float(np.median(ratios))
-        agree = np.abs(ratios - ratio) <= _PRICE_MARGIN + CREDIT / costs[telling]
-        if abs(ratio - 1) > _PRICE_MARGIN and agree.mean() >= _PRICED_SHARE:
-            return more, ratio
-    return more, None
+        return
+    telling = (costs >= _LEAST_COST) & ~is_reported
+    ratios = billed[telling] / costs[telling]
+    ratio = ratios.median()
+    agree = (ratios - ratio).abs() <= _PRICE_MARGIN + CREDIT / costs[telling]
+    if len(ratios) >= _PRICED_ROWS and abs(ratio - 1) > _PRICE_MARGIN and agree.mean() >= _PRICED_SHARE:
+        words = f"the balance fell by {ratio:.3g} times what was computed for each call"
+        yield _line(PRICE, credits=more, note=words)
+    else:
+        yield _line(OTHERS, credits=more, note="the balance fell by more than our calls cost")
 
 
-def _clocks(rows: _Rows, told: Mask) -> str:
-    """Return which two hosts disagree about the time, and by how much; nothing where none do."""
-    places = np.flatnonzero(told)
-    places = places[np.argsort(rows.ended[places], kind="stable")]
-    rise = _first_rise(rows, places)
-    if rise is None:
-        return ""
-    one, other = (str(rows.hosts[places[at]]) for at in rise)
-    order = places[np.argsort(-rows.balance[places], kind="stable")]
-    # In the order of billing, the time between two neighbours is what passed, more or less the difference.
-    steps, before, after = np.diff(rows.ended[order]), rows.hosts[order[:-1]], rows.hosts[order[1:]]
-    forth = steps[(before == one) & (after == other)]
-    back = steps[(before == other) & (after == one)]
-    differ_s = abs(np.median(forth) - np.median(back)) / 2e6 if len(forth) and len(back) else 0.0
-    by = f" by about {differ_s / 60:,.0f} minutes" if differ_s else ""
-    return f"the clocks of {one} and {other} differ{by}: days and hours of their calls are not comparable"
+def _clocks(told: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Yield a line about hosts that disagree about the time, and by how much."""
+    odd = _pairs(told)
+    odd = odd[odd["host"] != odd["host_before"]]
+    if odd.empty:
+        return
+    # In the order of billing, the time between two hosts is what passed, more or less the difference.
+    order: Any = told.sort_values("balance", ascending=False, kind="stable")
+    passed = order["ended"].diff()[order["host"] != order["host"].shift()].groupby(order["host"]).median()
+    minutes = (passed.max() - passed.min()) / 2 / 60e6
+    hosts = " and ".join(sorted({*odd["host"], *odd["host_before"]}))
+    by = f" by about {minutes:,.0f} minutes" if minutes >= 1 else ""
+    yield _line(
+        "clocks", note=f"the clocks of {hosts} differ{by}: days and hours of their calls are not comparable"
+    )
 
 
-# -- reports, keys and frames -------------------------------------------------------------
+# -- reports -------------------------------------------------------------------------------------
 
 
-def _of_key(table: Any, key: Any, words: str) -> tuple[Any, list[str]]:
-    """Return the rows of a key, or all, and the fingerprints of the keys that have some."""
-    column = table.column("key_fingerprint").fill_null(NONE)
-    keys = sorted(column.unique().to_pylist())
-    if key is None:
-        return table, keys
-    wanted = key if key in keys else fingerprint(key)
-    if wanted not in keys:
-        raise AnalysisError(
-            f"the ledger has no call of this key {words}; it has calls of the keys with the fingerprints "
-            f"{', '.join(keys) or '(none)'}: is the report of another key, or are its runs elsewhere?"
-        )
-    return table.filter(pc.equal(column, pa.scalar(wanted))), [wanted]
-
-
-def _read_report(path: Path) -> dict[tuple[date, str], int]:
-    """Return thousandths of a credit by day and operation (empty where the report has none)."""
-    found: dict[tuple[date, str], int] = {}
+def _read_report(path: Path) -> pd.DataFrame:
+    """Return the thousandths that are reported, beside date and operation (empty where there is none)."""
+    found = []
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file)
+            reader = csv.DictReader(file, restkey="more")
             if missing := {"date", "credits"} - {*(reader.fieldnames or ())}:
                 raise AnalysisError(
                     f"{path} has no column {' and '.join(sorted(missing))}; a report has date, credits and "
@@ -388,78 +321,32 @@ def _read_report(path: Path) -> dict[tuple[date, str], int]:
             for row in reader:
                 try:
                     day = date.fromisoformat((row["date"] or "").strip()[:10])
-                    place = day, (row.get("operation") or "").strip()
-                    found[place] = found.get(place, 0) + _millis((row["credits"] or "").strip())
-                except ValueError as error:
+                    # 1,204 without quotes are two fields.
+                    credits = ",".join([str(row["credits"]), *row.get("more", [])])
+                    found.append((day, (row.get("operation") or "").strip(), thousandths(credits)))
+                except (ValueError, AnalysisError) as error:
                     raise AnalysisError(
                         f"{path}, line {reader.line_num}: {error}; a line has a date such as 2026-11-25 and "
                         "a number of credits"
                     ) from None
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise AnalysisError(f"{path} cannot be read: {error}") from error
-    return found
+    return pd.DataFrame(found, columns=["date", "operation", "reported"])
 
 
-def _millis(credits: Any) -> int:
-    try:
-        amount = Decimal(str(credits)) * CREDIT
-        return int(amount.to_integral_value())
-    except (InvalidOperation, ValueError, OverflowError):
-        raise ValueError(f"{credits!r} is no number of credits") from None
+def _is_inside(days: Any, first: Any, last: Any, tz: str) -> Any:
+    """Return which days have a part in the window."""
+    zone = ZoneInfo(tz)
+    return days.between(first.astimezone(zone).date(), (last - timedelta.resolution).astimezone(zone).date())
 
 
-def _days(rows: _Rows, by_day: Mapping[tuple[date, str], int], tz: str) -> "pd.DataFrame":
-    import pandas as pd
-
-    local: Any = pc.assume_timezone(pc.local_timestamp(rows.times.cast(pa.timestamp("us", tz))), "UTC")
-    days = local.cast(pa.timestamp("us")).cast(pa.date32(), safe=False).to_pylist()
-    has_operations = any(operation for _, operation in by_day)
-    ours: dict[tuple[date, str], int] = {}
-    for day, operation, amount in zip(days, rows.operations, rows.millis.tolist(), strict=True):
-        place = day, operation if has_operations else ""
-        ours[place] = ours.get(place, 0) + amount
-    lines = [
-        (*place, to_credits(by_day.get(place, 0)), to_credits(ours.get(place, 0)),
-         to_credits(by_day.get(place, 0) - ours.get(place, 0)))
-        for place in sorted({*by_day, *ours})
-    ]  # fmt: skip
-    frame = pd.DataFrame(lines, columns=["date", "operation", "reported", "ours", "difference"])
-    return frame if has_operations else frame.drop(columns="operation")
-
-
-def _frame(lines: list[_Line]) -> "pd.DataFrame":
-    import pandas as pd
-
-    amounts = ("computed", "reported", "millis", "low", "high")
-    found = [
-        {
-            "line": line.line,
-            "team": line.team,
-            "rows": line.rows,
-            **{name: None if (n := getattr(line, name)) is None else to_credits(n) for name in amounts},
-            "note": line.note,
-        }
-        for line in lines
-    ]
-    frame = pd.DataFrame(found).rename(columns={"millis": "credits"})
-    amounts_of = {"credits": float, **dict.fromkeys(("computed", "reported", "low", "high"), float)}
-    return frame.astype({"rows": "Int64", **amounts_of}).fillna({"team": ""})
-
-
-def _heading(ledgers: Ledgers, start: Any, end: Any, tz: str) -> str:
-    return f"{shown_window(start, end, tz)}; {ledgers.completeness()}"
-
-
-def _mask(values: Any) -> Mask:
-    found: Mask = pc.fill_null(values, False).to_numpy()
-    return found
-
-
-def _texts(values: Any) -> npt.NDArray[np.object_]:
-    found: npt.NDArray[np.object_] = pc.fill_null(values, NONE).to_numpy()
-    return found
-
-
-def _column_millis(table: pa.Table, name: str) -> Millis:
-    found: Millis = np.round(CREDIT * np.nan_to_num(table.column(name).to_numpy())).astype(np.int64)
-    return found
+def _days(calls: pd.DataFrame, report: pd.DataFrame, tz: str) -> pd.DataFrame:
+    days = pd.to_datetime(calls["sent"], unit="us", utc=True).dt.tz_convert(tz).dt.date
+    names = ["date", "operation"] if report["operation"].any() else ["date"]
+    amounts = {
+        "reported": report.groupby(names)["reported"].sum(),
+        "ours": calls.assign(date=days).groupby(names)["credits"].sum(),
+    }
+    frame = pd.DataFrame(amounts).fillna(0).sort_index()
+    frame["difference"] = frame["reported"] - frame["ours"]
+    return (frame / CREDIT).reset_index()

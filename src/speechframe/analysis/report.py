@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from speechframe.analysis._libraries import needed
 from speechframe.analysis.budgets import check_budgets
 from speechframe.analysis.forecast import forecast, plot_burn_down
-from speechframe.analysis.usage import UsageTable, plot_usage, usage
+from speechframe.analysis.ledger import open_ledgers
+from speechframe.analysis.usage import UsageTable, filled, plot_usage, usage
 from speechframe.errors import AnalysisError
 
 if TYPE_CHECKING:
@@ -23,10 +24,6 @@ th, td { padding: .2rem .6rem; text-align: right; border-bottom: 1px solid #8886
 th:first-child, td:first-child { text-align: left; } svg { max-width: 100%; height: auto; background: #fff; }
 .dim { opacity: .7; }
 """
-_SHOWN = (
-    "attempts", "answered", "cached", "failed", "retries", "refusals", "credits", "charged_unknown", "wasted",
-    "saved", "credits_per_minute", "money", "currency",
-)  # fmt: skip
 
 
 def report(
@@ -60,19 +57,21 @@ def report(
     """
     page = Path(path).with_suffix(".html")
     window = {"start": start, "end": end, "tz": tz}
-    days = usage(source, f"tag:{by}", **window)
+    # Opened once, so that all tables are of the same moment.
+    ledgers = open_ledgers(source)
+    days = usage(ledgers, f"tag:{by}", **window)
     pieces = [f"<h1>What was spent</h1><p class=dim>{escape(days.covers)}</p>"]
     for title, group_by in (
         ("In all", ()), (f"By {by}", f"tag:{by}"), ("By operation", "operation"), ("By status", "status"),
     ):  # fmt: skip
-        pieces.append(f"<h2>{escape(title)}</h2>{_html(usage(source, group_by, every=None, **window))}")
+        pieces.append(f"<h2>{escape(title)}</h2>{_html(usage(ledgers, group_by, every=None, **window))}")
     pieces.append(f"<h2>By day</h2>{_svg(plot_usage(days))}{_html(days)}")
     lines, _ = check_budgets()
     if lines:
         pieces.append(f"<h2>Budgets</h2><ul>{''.join(f'<li>{escape(line)}</li>' for line in lines)}</ul>")
     pieces.append("<h2>When the quota ends</h2>")
     try:
-        found = forecast(source, tz=tz)
+        found = forecast(ledgers, tz=tz)
         pieces.append(f"<p>{escape(str(found))}</p>{_svg(plot_burn_down(found))}")
     except AnalysisError as error:
         pieces.append(f"<p>No forecast: {escape(str(error))}.</p>")
@@ -87,12 +86,7 @@ def report(
 
 
 def _html(table: UsageTable) -> str:
-    import pandas as pd
-
-    # Columns that hold nothing are left out.
-    groups = [*table.columns[: table.columns.get_loc("attempts")]]
-    shown: Any = pd.DataFrame(table[[*groups, *_SHOWN]])
-    shown = shown[[name for name in shown if name in {*groups, "credits"} or shown[name].astype(bool).any()]]
+    shown = filled(table)
     if "period" in shown:
         shown["period"] = shown["period"].dt.strftime("%Y-%m-%d")
     return f"<div class=wide>{shown.to_html(index=False, border=0, na_rep='')}</div>"

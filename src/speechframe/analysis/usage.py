@@ -4,8 +4,7 @@ Batches are summed as they are read, so memory does not grow with the ledger; am
 a credit until they are shown, so every grouping adds up to the same total.
 """
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from speechframe.analysis._libraries import axes
-from speechframe.analysis.ledger import Ledgers, open_ledgers, shown_window, window
+from speechframe.analysis.ledger import NONE, Ledgers, open_ledgers, shown_window, window
 from speechframe.errors import AnalysisError, nearest
 from speechframe.settings.prices import Prices, prices_in_force
-from speechframe.spec.billing import CREDIT, MOST_CREDITS
+from speechframe.spec.billing import CREDIT
 from speechframe.spec.codes import HttpErrorCode, Status
+from speechframe.store.ledger import is_amount, millis
+from speechframe.store.schema import LEDGER
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,34 +35,21 @@ GROUPS = {
 # Okabe and Ito's colours, told apart by everyone; when they are used up, hatches do.
 _COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
 _HATCHES = ("", "//", "xx")
-TAG, NONE = "tag:", "(none)"
+TAG = "tag:"
 COUNTS = ("attempts", "answered", "cached", "retries", "refusals", "failed", "odd")
 AMOUNTS = (
     "credits", "computed", "reported", "charged_unknown", "undelivered", "suspect", "retakes", "wasted",
     "saved",
 )  # fmt: skip
 _FACTS = ("status", "credits_basis", "error_code", "operation", "service")
-_SUMS = ("rows", "odd", "credits", "computed", "reported", "saved", "characters", "audio_millis")
-_COLUMNS = (
-    "time",
-    "take",
-    "credits",
-    "computed",
-    "reported",
-    "saved",
-    "characters",
-    "audio_seconds",
-    *_FACTS,
-)
-_NO_TAKE = pa.scalar(0, pa.int32())
-_QUARTER_US = 15 * 60 * 1_000_000
-_ROWS_AT_ONCE, _SUMS_KEPT = 64_000, 50
+_BILLED = ("credits", "computed", "reported", "saved")
+_SUMS = ("rows", "odd", *_BILLED, "characters", "audio_millis")
+_COLUMNS = ("time", "take", "audio_seconds", "characters", *_BILLED, *_FACTS)
+_ROWS_AT_ONCE = 64_000
 _LIMITS = (Status.TOO_MANY_REQUESTS, Status.SERVICE_UNAVAILABLE)
-_REFUSED = tuple(
-    [code.value for code in HttpErrorCode if code.status in _LIMITS] + ["RateLimited", "Unavailable"]
-)
+_REFUSED = [code.value for code in HttpErrorCode if code.status in _LIMITS] + ["RateLimited", "Unavailable"]
 """Codes of the service for refusals because of a limit, and the errors of answers without a code."""
-_UNITS = {"h": "hour", "d": "day", "w": "week", "mo": "month", "y": "year"}
+_PERIODS = {"1h": "h", "1d": "D", "1w": "W", "1mo": "M", "1y": "Y"}
 
 
 class UsageTable(pd.DataFrame):
@@ -133,84 +121,71 @@ def usage(
     --------
     >>> usage(group_by="tag:team", every="1mo", tz="Europe/Berlin")  # doctest: +SKIP
     """
-    names = [group_by] if isinstance(group_by, str) else [*dict.fromkeys(group_by)]
-    step = _step(every)
+    names = [group_by] if isinstance(group_by, str) else [*dict.fromkeys(group_by or ())]
+    if every is not None and every not in _PERIODS:
+        raise AnalysisError(f"every={every!r}; allowed: {', '.join(_PERIODS)}, or None")
     first, last = window(start, end, tz)
-    ledgers = open_ledgers(source)
-    prices = prices_in_force()
-    wanted = [*dict.fromkeys([*_COLUMNS, *(_column_of(name, ledgers) for name in names)])]
-    sums: list[Any] = []
+    ledgers, prices = open_ledgers(source), prices_in_force()
+    for name in names:
+        if name not in GROUPS and not name.startswith(TAG):
+            _check_group(name, ledgers)
+    groups = ["tags" if name.startswith(TAG) else GROUPS[name] for name in names]
+    wanted = [*dict.fromkeys([*_COLUMNS, *groups])]
     # Equal attempts of a day are summed; what their sums mean, and cost in money, is found afterwards.
     by = ["period", "day", "is_retake", *_FACTS, *(f"by {name}" for name in names)]
-    for rows in _together(ledgers.batches(wanted, first, last)):
-        sums.append(_summed(_figures(rows, names, step, tz), by))
-        if len(sums) > _SUMS_KEPT:
-            sums = [_summed(pa.concat_tables(sums), by)]
-    found = _summed(pa.concat_tables(sums), by).to_pandas() if sums else _nothing(by)
-    table = _table(found, names, prices, has_periods=step is not None)
-    where = "all runs" if source is None else ledgers.places
+    sums: list[pa.Table] = []
+    for rows in _together(ledgers.batches(wanted, first, last), wanted):
+        figures = _figures(rows, names, every, tz).select([*by, *_SUMS])
+        sums = [_summed(pa.concat_tables([*sums, figures]), by)]
+    places = [*(["period"] if every else []), *names]
+    table = _table(sums[0].to_pandas(), names, places, prices)
     for name in names:
         if name.startswith(TAG) and len(table) and (table[name] == NONE).all():
-            _check_tag(name, ledgers)
-    table.covers = f"{shown_window(start, end, tz)}; {ledgers.completeness()}; {where}"
+            _check_group(name, ledgers)
+    table.covers = f"{shown_window(start, end, tz)}; {ledgers.completeness()}; {ledgers.places}"
     return table
 
 
-def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:
+def filled(table: UsageTable) -> Any:
+    """Return the columns that hold something, for where there is little room; credits always."""
+    return pd.DataFrame(table)[
+        [name for name in table if name == "credits" or table[name].astype(bool).any()]
+    ]
+
+
+def _together(batches: Iterable[pa.RecordBatch], columns: Sequence[str]) -> Iterator[Any]:
     """Yield rows some ten thousand at a time: files of a ledger have few."""
-    held: list[pa.RecordBatch] = []
+    schema, held = pa.schema([LEDGER.field(name) for name in columns]), []
     for batch in batches:
         held.append(batch)
         if sum(one.num_rows for one in held) >= _ROWS_AT_ONCE:
-            yield pa.Table.from_batches(held).combine_chunks()
+            yield pa.Table.from_batches(held, schema)
             held = []
-    if any(batch.num_rows for batch in held):
-        yield pa.Table.from_batches(held).combine_chunks()
+    yield pa.Table.from_batches(held, schema)
 
 
-def _step(every: str | None) -> tuple[int, str] | None:
-    if every is None:
-        return None
-    match = re.fullmatch(r"(\d*)(h|d|w|mo|y)", str(every))
-    if match is None or match[1] == "0":
-        raise AnalysisError(f"every={every!r}; allowed: 1h, 1d, 1w, 1mo, 1y, multiples of them, or None")
-    return int(match[1] or 1), _UNITS[match[2]]
+def _check_group(name: str, ledgers: Ledgers) -> None:
+    """Raise AnalysisError unless a group is known; a tag may be one that no call has, but no mistyped one."""
+    maps: Any = (batch.column(0) for batch in ledgers.batches(["tags"]))
+    tags = {f"{TAG}{tag}" for tags in maps for tag in tags.keys.unique().to_pylist()}
+    known = [*GROUPS, *sorted(tags)]
+    guess = nearest(name, known)
+    if name not in tags and (guess or not name.startswith(TAG)):
+        raise AnalysisError(f"group_by has no {name!r}; {guess}allowed: {', '.join(known)}")
 
 
-def _column_of(name: str, ledgers: Ledgers) -> str:
-    if name.startswith(TAG):
-        return "tags"
-    if name not in GROUPS:
-        tags = sorted({key for batch in ledgers.batches(["tags"]) for key in _tag_names(batch)})
-        known = [*GROUPS, *(f"{TAG}{tag}" for tag in tags)]
-        raise AnalysisError(f"group_by has no {name!r}; {nearest(name, known)}allowed: {', '.join(known)}")
-    return GROUPS[name]
-
-
-def _check_tag(name: str, ledgers: Ledgers) -> None:
-    tags = sorted({f"{TAG}{key}" for batch in ledgers.batches(["tags"]) for key in _tag_names(batch)})
-    if name not in tags and (meant := nearest(name, tags)):
-        raise AnalysisError(f"no call has {name!r}; {meant}there are {', '.join(tags)}")
-
-
-def _tag_names(batch: Any) -> list[str]:
-    names: list[str] = batch.column("tags").keys.unique().to_pylist()
-    return names
-
-
-def _figures(rows: Any, names: Iterable[str], step: tuple[int, str] | None, tz: str) -> pa.Table:
+def _figures(rows: Any, names: Iterable[str], every: str | None, tz: str) -> pa.Table:
     """Return the amounts of each attempt, beside what they are summed by."""
     get = rows.column
-    day, period = _local(get("time"), step, tz)
-    is_number = _is_amount(get("credits"))
     figures: dict[str, Any] = {
-        "period": period,
-        "day": day,
-        "is_retake": pc.greater(pc.fill_null(get("take"), _NO_TAKE), _NO_TAKE),
+        **_local(get("time"), every, tz),
+        "is_retake": pc.greater(
+            pc.fill_null(get("take"), pa.scalar(0, pa.int32())), pa.scalar(0, pa.int32())
+        ),
         "rows": np.ones(len(rows), np.int64),
-        "odd": pc.cast(pc.invert(is_number), pa.int64()),
-        "audio_millis": _millis(get("audio_seconds")),
-        **{name: _millis(get(name)) for name in ("credits", "computed", "reported", "saved")},
+        "odd": pc.cast(pc.invert(is_amount(get("credits"))), pa.int64()),
+        "audio_millis": millis(get("audio_seconds")),
+        **{name: millis(get(name)) for name in _BILLED},
         **{name: get(name) for name in ("characters", *_FACTS)},
     }
     for name in names:
@@ -220,38 +195,20 @@ def _figures(rows: Any, names: Iterable[str], step: tuple[int, str] | None, tz: 
     return pa.table(figures)
 
 
-def _local(times: Any, step: tuple[int, str] | None, tz: str) -> tuple[Any, Any]:
+def _local(times: Any, every: str | None, tz: str) -> dict[str, Any]:
     """Return the local day and period of each time; time zones change at quarters of an hour only."""
-    quarters: Any = pc.divide(pc.cast(times, pa.int64()), pa.scalar(_QUARTER_US))
-    quarters = quarters.combine_chunks().dictionary_encode()
-    moments = pc.multiply(quarters.dictionary, pa.scalar(_QUARTER_US))
-    zoned: Any = moments.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us", tz))
-    naive: Any = pc.local_timestamp(zoned)
-
-    floor: Any = pc.floor_temporal
-
-    def floored(count: int, unit: str) -> Any:
-        start = floor(naive, count, unit)
-        if unit == "hour":  # hours are told apart where the clock is put back
-            passed = pc.subtract(naive, start)
-            return pc.subtract(zoned.cast(pa.timestamp("us", "UTC")), passed).cast(zoned.type)
-        # A day may begin at one o'clock, where midnight is left out.
-        return pc.assume_timezone(start, tz, ambiguous="earliest", nonexistent="latest")
-
-    periods = floored(*step) if step else pa.nulls(len(zoned), zoned.type)
-    return floored(1, "day").take(quarters.indices), periods.take(quarters.indices)
-
-
-def _is_amount(amounts: Any) -> Any:
-    """Return which values are numbers whose thousandths fit into 64 bits."""
-    bound: Any = pc.less(pc.abs(amounts), pa.scalar(float(MOST_CREDITS)))
-    return pc.fill_null(bound, pa.scalar(False))
-
-
-def _millis(amounts: Any) -> Any:
-    """Return thousandths of what is a number, and 0 for what is none."""
-    finite: Any = pc.if_else(_is_amount(amounts), amounts, pa.scalar(0.0))
-    return pc.cast(pc.round(pc.multiply(finite, pa.scalar(float(CREDIT)))), pa.int64())
+    quarters = pc.floor_temporal(times, 15, "minute").combine_chunks().dictionary_encode()
+    moments = pd.DatetimeIndex(quarters.dictionary.to_pandas()).tz_convert(tz)
+    local = moments.tz_localize(None)
+    if every == "1h":  # hours are told apart where the clock is put back
+        periods = moments - (local - local.floor("h"))
+    else:
+        # Of two midnights the first; a day may begin at one o'clock, where midnight is left out.
+        periods = local.to_period(_PERIODS[every or "1y"]).start_time.tz_localize(
+            tz, ambiguous=np.ones(len(local), bool), nonexistent="shift_forward"
+        )
+    found = {"day": pa.array(local.normalize()), "period": pa.array(periods)}
+    return {name: values.take(quarters.indices) for name, values in found.items()}
 
 
 def _summed(figures: Any, by: Sequence[str]) -> pa.Table:
@@ -284,22 +241,18 @@ def _derived(found: Any) -> Any:
     return found.assign(wasted=found["undelivered"] + found["suspect"] + found["retakes"])
 
 
-def _nothing(by: Sequence[str]) -> Any:
-    return pd.DataFrame({name: [] for name in by} | {name: np.empty(0, np.int64) for name in _SUMS})
-
-
-def _table(found: Any, names: Sequence[str], prices: Prices, *, has_periods: bool) -> UsageTable:
+def _table(found: Any, names: Sequence[str], places: list[str], prices: Prices) -> UsageTable:
     found = _derived(found)
-    found["money"], found["price_from"] = _money(found, prices)
+    costs = [_cost(one, prices) for one in found.itertuples()]
+    found["money"], found["price_from"] = [cost for cost, _ in costs], [day for _, day in costs]
     found = found.drop(columns=[name for name in names if name in found]).rename(
         columns={f"by {name}": name for name in names}
     )
-    places = [*(["period"] if has_periods else []), *names]
     # Without a place all of it is one line.
     grouped = found.groupby(places or np.zeros(len(found)), dropna=False, sort=True)
     table: Any = grouped[[*COUNTS, *AMOUNTS, "characters", "audio_millis"]].sum()
-    table["money"] = grouped["money"].agg(_whole)
-    table["price_from"] = grouped["price_from"].agg(_dates)
+    table["money"] = grouped["money"].agg(lambda costs: None if None in [*costs] else float(sum(costs)))
+    table["price_from"] = grouped["price_from"].agg(lambda days: ", ".join(sorted({*days} - {""})) or None)
     table = table.reset_index(drop=not places)
     table[list(AMOUNTS)] /= CREDIT
     table["audio_seconds"] = seconds = table["audio_millis"] / 1000
@@ -309,34 +262,18 @@ def _table(found: Any, names: Sequence[str], prices: Prices, *, has_periods: boo
     return UsageTable(table[[*places, *COUNTS, *AMOUNTS, *order]])
 
 
-def _money(found: Any, prices: Prices) -> tuple[list[Decimal | None], list[Any]]:
-    """Return what each sum of a day, a service and an operation costs in money, and the date of the price."""
-    amounts: list[Decimal | None] = []
-    dates: list[Any] = []
-    columns = ("operation", "service", "day", "credits", "characters", "audio_millis", "answered")
-    for operation, service, day, credits, characters, audio, answered in zip(
-        *(found[name] for name in columns), strict=True
-    ):
-        price = prices.of(operation, service, day.date())
-        dates.append(None if price is None else price.valid_from)
-        quantities: Mapping[str, Decimal] = {
-            "credit": Decimal(int(credits)) / CREDIT,
-            "character": Decimal(int(characters)),
-            "second": Decimal(int(audio)) / 1000,
-            "request": Decimal(int(answered)),
-        }
-        amounts.append(None if price is None else price.amount(quantities))
-    return amounts, dates
-
-
-def _whole(amounts: Iterable[Decimal | None]) -> float | None:
-    """Return a sum of money; None where a price is missing."""
-    known = [*amounts]
-    return None if not known or None in known else float(sum(filter(None, known), Decimal()))
-
-
-def _dates(dates: Iterable[Any]) -> str | None:
-    return ", ".join(sorted({str(day) for day in dates if day is not None})) or None
+def _cost(sums: Any, prices: Prices) -> tuple[Decimal | None, str]:
+    """Return what sums of a day, a service and an operation cost in money, and the date of the price."""
+    price = prices.of(sums.operation, sums.service, sums.day.date())
+    if price is None:
+        return None, ""
+    quantities = {
+        "credit": Decimal(sums.credits) / CREDIT,
+        "character": Decimal(sums.characters),
+        "second": Decimal(sums.audio_millis) / 1000,
+        "request": Decimal(sums.answered),
+    }
+    return price.amount(quantities), str(price.valid_from)
 
 
 def plot_usage(result: UsageTable, ax: "Axes | None" = None) -> "Axes":
@@ -357,16 +294,15 @@ def plot_usage(result: UsageTable, ax: "Axes | None" = None) -> "Axes":
         raise AnalysisError("a plot over time takes a table with periods: usage(every='1d')")
     made = axes(ax, 6.4, 3.2)
     frame: Any = pd.DataFrame(result)
-    groups = frame.columns[1] if frame.columns[1] != COUNTS[0] else None
-    credits = frame.pivot_table("credits", "period", groups or "currency", "sum", dropna=False).fillna(0)
+    group = frame.columns[1] if frame.columns[1] != COUNTS[0] else "currency"
+    credits = frame.fillna({"currency": ""}).pivot_table("credits", "period", group, "sum", fill_value=0)
     days = [f"{period:%Y-%m-%d}" for period in credits.index]
     bottom = np.zeros(len(days))
-    for place, name in enumerate(credits.columns):
-        made.bar(
-            days, credits[name], bottom=bottom, label=str(name) if groups else "credits",
-            color=_COLORS[place % len(_COLORS)], hatch=_HATCHES[place // len(_COLORS) % len(_HATCHES)],
-        )  # fmt: skip
-        bottom += credits[name].to_numpy()
+    for place, (name, amounts) in enumerate(credits.items()):
+        color, hatch = _COLORS[place % len(_COLORS)], _HATCHES[place // len(_COLORS) % len(_HATCHES)]
+        label = "credits" if group == "currency" else str(name)
+        made.bar(days, amounts, bottom=bottom, label=label, color=color, hatch=hatch)
+        bottom += amounts.to_numpy()
     wasted = frame.groupby("period")["wasted"].sum()
     if wasted.any():
         made.plot(days, wasted.to_numpy(), color="black", marker="x", linestyle=":", label="wasted")

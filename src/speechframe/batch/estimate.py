@@ -59,15 +59,12 @@ class Sums:
             "character": Decimal(self.charged_characters),
             "request": Decimal(self.charged_calls),
         }
-        return None if price is None or price.unit not in quantities else float(price.amount(quantities))
+        money = None if price is None else price.amount(quantities)
+        return None if money is None else float(money)
 
 
 Breakdown = Callable[[Sequence[str]], dict[tuple[Any, ...], Sums]]
 """Returns what the calls to make come to, by the values of some columns."""
-
-
-def _nothing(_: Sequence[str]) -> dict[tuple[Any, ...], Sums]:
-    return {}
 
 
 @dataclass(frozen=True)
@@ -132,7 +129,7 @@ class Estimate:
     seconds: float | None = None
     lanes: tuple[str, ...] = ()
     price: Price | None = field(default=None, repr=False)
-    breakdown: Breakdown = field(default=_nothing, repr=False, compare=False)
+    breakdown: Breakdown = field(default=lambda _: {}, repr=False, compare=False)
 
     @property
     def characters(self) -> int:
@@ -210,21 +207,18 @@ class Estimate:
 
 def broken_down(prepared: Prepared, todo: Mask, free: Mask) -> Breakdown:
     """Return what sums up the rows to do (those `free` are paid already), whatever becomes of the masks."""
-    folder, file, todo = prepared.table_folder, prepared.entry.file, todo.copy()
+    folder, name, todo = prepared.table_folder, prepared.entry.file, todo.copy()
     # The table of a look is removed after it: an open file of Arrow's can be read until nobody needs it.
-    is_kept = folder is prepared.folder
-    held = None if is_kept else pa.OSFile(str(folder.inside(file)), "rb")
+    held = None if folder is prepared.folder else pa.OSFile(str(folder.inside(name)), "rb")
 
     def breakdown(columns: Sequence[str]) -> dict[tuple[Any, ...], Sums]:
         found: dict[tuple[Any, ...], Sums] = {}
         start = 0
-        with storing(folder, "reading the table"), pq.ParquetFile(held or folder.source(file)) as table:
+        with storing(folder, "reading the table"), pq.ParquetFile(held or folder.source(name)) as table:
             known = [name for name in table.schema_arrow.names if not name.startswith(PREFIX)]
             _check_columns(columns, known)
             read = [REQUEST, PRICE, *(name for name in known if name in columns)]
             for batch in table.iter_batches(_ROWS_AT_ONCE, columns=read):
-                if not todo[start:].any():
-                    break
                 here = slice(start, start + batch.num_rows)
                 start += batch.num_rows
                 rows = batch.filter(pa.array(todo[here])).to_pylist()
@@ -237,8 +231,8 @@ def broken_down(prepared: Prepared, todo: Mask, free: Mask) -> Breakdown:
     return breakdown
 
 
-def _check_columns(columns: Iterable[str], known: Sequence[str]) -> None:
-    known = [*_FACTS, *(name for name in known if name not in _FACTS)]
+def _check_columns(columns: Iterable[str], known: Iterable[str]) -> None:
+    known = [*dict.fromkeys([*_FACTS, *known])]
     for name in columns:
         if name not in known:
             raise SettingsError(

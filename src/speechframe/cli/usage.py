@@ -2,7 +2,6 @@
 
 import argparse
 import sys
-from typing import Any
 
 from speechframe.cli import exits
 
@@ -53,7 +52,7 @@ def _print(options: argparse.Namespace) -> int:
         from speechframe.analysis.reconcile import reconcile
 
         found = {"source": source, "key": options.fingerprint, "by": options.by, **window}
-        print(reconcile(_number(options.reported), **found))
+        print(reconcile(options.reported, **found))
     elif options.check is not None:
         from speechframe.analysis.budgets import check_budgets
 
@@ -61,7 +60,7 @@ def _print(options: argparse.Namespace) -> int:
         print("\n".join(lines))
         return {"fine": exits.OK, "alert": exits.ALERT, "over": exits.STOPPED}[state]
     else:
-        from speechframe.analysis.usage import usage
+        from speechframe.analysis.usage import filled, usage
 
         every = None if options.every == "all" else options.every
         table = usage(source, options.group_by, every=every, **window)
@@ -69,16 +68,5 @@ def _print(options: argparse.Namespace) -> int:
             table.to_csv(sys.stdout, index=False)
             print(table.covers, file=sys.stderr)
         else:
-            # A terminal is narrower than all columns: those that hold nothing are left out.
-            shown = table.loc[
-                :, [name for name in table if name == "credits" or table[name].astype(bool).any()]
-            ]
-            print(f"{shown.to_string(index=False, na_rep='')}\n{table.covers}")
+            print(f"{filled(table).to_string(index=False, na_rep='')}\n{table.covers}")
     return exits.OK
-
-
-def _number(words: str) -> Any:
-    try:
-        return float(words.replace("_", ""))
-    except ValueError:
-        return words

@@ -2,22 +2,24 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal, get_args
+
+from pydantic import ConfigDict, Field
 
 from speechframe.errors import SettingsError
-from speechframe.settings.typed import credit_limit, toml_tables
+from speechframe.settings.typed import read_toml
+from speechframe.spec.billing import MOST_CREDITS
 
 FILE_NAME = "budgets.toml"
-PERIODS = ("day", "week", "month", "year", "total")
+Period = Literal["day", "week", "month", "year", "total"]
+PERIODS: tuple[Period, ...] = get_args(Period)
 ALERTS = (0.8, 1.0)
-_LATEST_CYCLE_DAY = 28
 _RESERVED = ("run", "max_credits", "max_credits_per_month")
 """What errors and alerts call other limits."""
-_NAMES = ("name", "match", "max_credits", "period", "cycle_day", "alerts", "hard")
 
 
 @dataclass(frozen=True)
@@ -43,14 +45,16 @@ class BudgetRule:
     """
 
     name: str
-    max_credits: float
+    max_credits: Annotated[float, Field(ge=0, le=MOST_CREDITS)]
     match: Mapping[str, str] = field(default_factory=dict)
-    period: str = "month"
-    cycle_day: int = 1
-    alerts: tuple[float, ...] = ALERTS
+    period: Period = "month"
+    cycle_day: Annotated[int, Field(ge=1, le=28)] = 1
+    alerts: tuple[Annotated[float, Field(gt=0)], ...] = ALERTS
     hard: bool = True
     account: tuple[str, str] | None = None
     told_by: str = ""
+    # A tag is text, also where it is written as a number.
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
 
     @property
     def id(self) -> str:
@@ -91,6 +95,12 @@ class BudgetRule:
         }[self.period]
 
 
+@dataclass(frozen=True)
+class _File:
+    budget: tuple[BudgetRule, ...] = ()
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+
+
 def read_budgets(path: Path) -> tuple[BudgetRule, ...]:
     """Return the budgets of a file.
 
@@ -99,45 +109,11 @@ def read_budgets(path: Path) -> tuple[BudgetRule, ...]:
     SettingsError
         When it cannot be read, or says what is not allowed.
     """
-    _, tables = toml_tables(path, "budget", _NAMES)
-    found = tuple(_rule(where, entry) for where, entry in tables)
-    names = [rule.name for rule in found]
-    for name in names:
-        if names.count(name) > 1:
-            raise SettingsError(f"{path} has two budgets {name!r}; give each a name of its own")
-    return found
-
-
-def _rule(where: str, entry: Mapping[str, Any]) -> BudgetRule:
-    match, cycle_day, alerts = entry.get("match", {}), entry.get("cycle_day", 1), entry.get("alerts", ALERTS)
-    checks = {
-        "name": (
-            isinstance(entry.get("name"), str) and entry["name"] not in {"", *_RESERVED},
-            f"a text, but none of {', '.join(_RESERVED)}",
-        ),
-        "max_credits": (entry.get("max_credits", math.inf) != math.inf, "a number of credits"),
-        "match": (
-            isinstance(match, dict) and all(isinstance(one, (str, int, float)) for one in match.values()),
-            'tags and their values, as {team = "ads"}',
-        ),
-        "period": (entry.get("period", "month") in PERIODS, ", ".join(PERIODS)),
-        "cycle_day": (type(cycle_day) is int and 1 <= cycle_day <= _LATEST_CYCLE_DAY, "1 to 28"),
-        "alerts": (
-            isinstance(alerts, (list, tuple)) and all(type(n) in {int, float} and n > 0 for n in alerts),
-            "shares such as [0.5, 0.8, 1.0]",
-        ),
-        "hard": (isinstance(entry.get("hard", True), bool), "true or false"),
-    }
-    for name, (is_allowed, allowed) in checks.items():
-        if not is_allowed:
-            raise SettingsError(f"{where}: {name}={entry.get(name)!r}; allowed: {allowed}")
-    return BudgetRule(
-        name=entry["name"],
-        max_credits=credit_limit(f"{where}: max_credits", entry["max_credits"]),
-        match={name: str(value) for name, value in match.items()},
-        period=entry.get("period", "month"),
-        cycle_day=cycle_day,
-        alerts=tuple(sorted(alerts)),
-        hard=entry.get("hard", True),
-        told_by=where,
-    )
+    taken, found = {*_RESERVED, ""}, []
+    for number, rule in enumerate(read_toml(path, _File).budget, 1):
+        where = f"{path}, budget {number}"
+        if rule.name in taken:
+            raise SettingsError(f"{where}: name={rule.name!r} is taken; allowed: a name of its own")
+        taken.add(rule.name)
+        found.append(replace(rule, alerts=tuple(sorted(rule.alerts)), told_by=where))
+    return tuple(found)

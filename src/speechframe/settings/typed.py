@@ -8,10 +8,10 @@ import os
 import re
 import sys
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import SecretStr
 
@@ -22,7 +22,9 @@ from speechframe.spec.billing import MOST_CREDITS
 from speechframe.spec.check import shown
 from speechframe.spec.limits import REGIONS
 
-__all__ = ["SPENDING_LIMITS", "credit_limit", "expanded", "is_address", "toml_tables", "typed"]
+__all__ = ["SPENDING_LIMITS", "credit_limit", "expanded", "is_address", "read_toml", "typed"]
+
+_T = TypeVar("_T")
 
 SPENDING_LIMITS = ("max_credits_per_run", "max_credits_per_month")
 
@@ -45,28 +47,30 @@ def typed(name: str, value: Any) -> Any:
     return _TYPES[name](name, value)
 
 
-def toml_tables(
-    path: Path, name: str, allowed: Sequence[str], *, beside: Sequence[str] = (), parse_float: Any = float
-) -> tuple[dict[str, Any], list[tuple[str, dict[str, Any]]]]:
-    """Return what a TOML file says, and each of its tables ``[[name]]`` beside where it stands, in words.
+def read_toml(path: Path, kind: type[_T]) -> _T:
+    """Return what a TOML file says as a dataclass whose fields say what is allowed.
 
-    SettingsError where the file cannot be read, or has other names than those that are `allowed` in a table
-    and `beside` them.
+    SettingsError where it cannot be read, or says what is not allowed.
     """
+    from pydantic import TypeAdapter, ValidationError
+
+    adapter = TypeAdapter(kind)
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"), parse_float=parse_float)
+        return adapter.validate_python(tomllib.loads(path.read_text(encoding="utf-8")))
+    except ValidationError as error:
+        # A mistyped name first, for what it stands for is missing too.
+        first = min(error.errors(), key=lambda one: one["type"] != "unexpected_keyword_argument")
+        problem, (*tables, name) = first["msg"], first["loc"] or ("",)
+        where = f"{path}, {tables[0]} {int(tables[1]) + 1}" if tables else str(path)
+        if first["type"] == "unexpected_keyword_argument":
+            schema = adapter.json_schema()
+            known = [name for one in (schema, *schema["$defs"].values()) for name in one["properties"]]
+            problem = f"no such name; {nearest(str(name), known)}there are {', '.join(known)}"
+        elif first["type"] != "missing":
+            problem = f"{shown(first['input'])} is not allowed: {problem}"
+        raise SettingsError(f"{where}: {name}: {problem}") from None
     except (OSError, ValueError) as error:
         raise SettingsError(f"{path} cannot be read: {error}") from None
-    entries = content.get(name, [])
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise SettingsError(f"{path}: {name} is no list of tables [[{name}]] with {', '.join(allowed)}")
-    found = [(f"{path}, {name} {number}", entry) for number, entry in enumerate(entries, 1)]
-    for where, entry, names in ((str(path), content, (name, *beside)), *((*one, allowed) for one in found)):
-        for given in entry:
-            if given not in names:
-                words = f"{nearest(given, names)}allowed: {', '.join(names)}"
-                raise SettingsError(f"{where} has no {given!r}; {words}")
-    return content, found
 
 
 def credit_limit(name: str, value: Any) -> float:

@@ -2,20 +2,19 @@
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, date, datetime, time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from speechframe.errors import StoreError
 from speechframe.settings.budgets import BudgetRule
 from speechframe.store.folder import Folder
-from speechframe.store.ledger import ATTEMPTS, scan
+from speechframe.store.ledger import ATTEMPTS, millis, scan
 
 FILE = "budgets.sqlite3"
 BUSY_S = 10.0
@@ -24,6 +23,12 @@ BUSY_S = 10.0
 SHARE, SHARE_OF_SOFT = 20, 100
 """A run takes one part in so many of what is left of a budget at a time, instead of each call's price: the
 file is written some hundred times at most. Of one that is only counted it takes less, of all of it."""
+
+_PUT = (
+    "INSERT INTO allotted VALUES (?, ?, ?, ?) "
+    "ON CONFLICT (budget, period, run) DO UPDATE SET millicredits = {}"
+)
+_ADD = _PUT.format("millicredits + excluded.millicredits")
 
 COLUMNS = ("time", "credits", "tags", "run_id", "service", "key_fingerprint")
 """Of the ledger: what tells which budgets an attempt counts in."""
@@ -49,18 +54,14 @@ class Allotments:
 
     def learn(self, budget: str, period: date, spent: Mapping[str, int]) -> None:
         """Count what runs have spent by the ledger, where this file knows of less."""
+        others = ((budget, str(period), run, amount) for run, amount in spent.items() if run != self._run)
         with self._transaction() as file:
-            file.executemany(
-                "INSERT INTO allotted VALUES (?, ?, ?, ?) ON CONFLICT (budget, period, run) "
-                "DO UPDATE SET millicredits = MAX(millicredits, excluded.millicredits)",
-                ((budget, str(period), run, amount) for run, amount in spent.items() if run != self._run),
-            )
+            file.executemany(_PUT.format("MAX(millicredits, excluded.millicredits)"), others)
 
     def is_known(self, budget: str, period: date) -> bool:
         """Return whether any run was allotted something."""
         with self._transaction() as file:
-            wanted = "SELECT 1 FROM allotted WHERE budget = ? AND period = ? LIMIT 1"
-            return file.execute(wanted, (budget, str(period))).fetchone() is not None
+            return _sum(file, budget, period) is not None
 
     def allot(
         self, budget: str, period: date, needed: int, *, limit: int, hard: bool = True
@@ -70,34 +71,23 @@ class Allotments:
         Nothing where it would pass a limit that is `hard`.
         """
         with self._transaction() as file:
-            total = self._total(file, budget, period)
+            total = _sum(file, budget, period) or 0
             if hard and needed > limit - total:
                 return 0, total
             more = (limit - total) // SHARE if hard else max(limit, total) // SHARE_OF_SOFT
             amount = max(needed, more)
-            self._add(file, budget, period, amount)
+            file.execute(_ADD, (budget, str(period), self._run, amount))
             return amount, total + amount
 
     def give_back(self, budget: str, period: date, amount: int) -> None:
         """Take from what the run was allotted what it will not spend."""
         with self._transaction() as file:
-            self._add(file, budget, period, -amount)
+            file.execute(_ADD, (budget, str(period), self._run, -amount))
 
     def total(self, budget: str, period: date) -> int:
         """Return what all runs were allotted."""
         with self._transaction() as file:
-            return self._total(file, budget, period)
-
-    def _total(self, file: sqlite3.Connection, budget: str, period: date) -> int:
-        wanted = "SELECT COALESCE(SUM(millicredits), 0) FROM allotted WHERE budget = ? AND period = ?"
-        return int(file.execute(wanted, (budget, str(period))).fetchone()[0])
-
-    def _add(self, file: sqlite3.Connection, budget: str, period: date, amount: int) -> None:
-        file.execute(
-            "INSERT INTO allotted VALUES (?, ?, ?, ?) ON CONFLICT (budget, period, run) "
-            "DO UPDATE SET millicredits = millicredits + excluded.millicredits",
-            (budget, str(period), self._run, amount),
-        )
+            return _sum(file, budget, period) or 0
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -121,6 +111,19 @@ class Allotments:
             ) from error
 
 
+def _sum(file: sqlite3.Connection, budget: str, period: date) -> int | None:
+    """Return what all runs were allotted; None where none was."""
+    wanted = "SELECT SUM(millicredits) FROM allotted WHERE budget = ? AND period = ?"
+    found: int | None = file.execute(wanted, (budget, str(period))).fetchone()[0]
+    return found
+
+
+def begin_of(rules: Iterable[BudgetRule], unix_time: float) -> datetime | None:
+    """Return when the earliest period began that a time is in; None where one has no beginning."""
+    first = min((rule.start(unix_time) for rule in rules), default=date.min)
+    return None if first == date.min else datetime.combine(first, time(), UTC)
+
+
 class LedgerSums:
     """What runs have spent of some budgets by the ledger, from the period of today on.
 
@@ -128,11 +131,9 @@ class LedgerSums:
     """
 
     def __init__(self, ledger: Folder, rules: Sequence[BudgetRule], unix_time: float) -> None:
-        self._ledger, self._rules = ledger, rules
+        self._ledger, self._rules, self._start = ledger, rules, begin_of(rules, unix_time)
         self._read: set[str] = set()
         self._spent: list[Counter[tuple[date, str]]] = [Counter() for _ in rules]
-        first = min((rule.start(unix_time) for rule in rules), default=date.max)
-        self._start = None if first == date.min else datetime.combine(first, time(), UTC)
 
     def read(self) -> None:
         """Read the files that are new; StoreError where that cannot be done."""
@@ -148,7 +149,7 @@ class LedgerSums:
         return {run: spent for (start, run), spent in sums.items() if start == period}
 
 
-def spent_in(rule: BudgetRule, attempts: Any) -> dict[tuple[date, str], int]:
+def spent_in(rule: BudgetRule, attempts: Any) -> Counter[tuple[date, str]]:
     """Return what attempts cost a budget, in thousandths of a credit, by period and run.
 
     Parameters
@@ -158,25 +159,23 @@ def spent_in(rule: BudgetRule, attempts: Any) -> dict[tuple[date, str], int]:
     attempts
         Rows of the ledger with :data:`COLUMNS`, as a table or a batch.
     """
-    counts: Any = pc.is_finite(pc.fill_null(attempts.column("credits"), pa.scalar(np.nan)))
+    chosen: Any = attempts
     for name, value in rule.match.items():
-        tag: Any = pc.map_lookup(attempts.column("tags"), pa.scalar(name), "last")
-        counts = pc.and_(counts, pc.fill_null(pc.equal(tag, pa.scalar(value)), pa.scalar(False)))
+        tag = pc.map_lookup(chosen.column("tags"), pa.scalar(name), "last")
+        chosen = chosen.filter(pc.equal(tag, pa.scalar(value)))
     if rule.account is not None:
         for name, value in zip(("service", "key_fingerprint"), rule.account, strict=True):
-            same: Any = pc.equal(attempts.column(name), pa.scalar(value))
-            counts = pc.and_(counts, pc.fill_null(same, pa.scalar(False)))
-    chosen: Any = attempts.filter(counts)
-    chosen = pa.table(
+            chosen = chosen.filter(pc.equal(chosen.column(name), pa.scalar(value)))
+    days: Any = pc.floor_temporal(chosen.column("time"), unit="day")
+    sums = pa.table(
         {
-            "day": pc.cast(pc.floor_temporal(chosen.column("time"), unit="day"), pa.date32(), safe=False),
+            "day": pc.cast(days, pa.date32(), safe=False),
             "run": chosen.column("run_id"),
-            "millis": pc.cast(pc.round(pc.multiply(chosen.column("credits"), pa.scalar(1000.0))), pa.int64()),
+            "millis": millis(chosen.column("credits")),
         }
     )
-    found: dict[tuple[date, str], int] = {}
-    for row in chosen.group_by(["day", "run"]).aggregate([("millis", "sum")]).to_pylist():
+    found: Counter[tuple[date, str]] = Counter()
+    for row in sums.group_by(["day", "run"]).aggregate([("millis", "sum")]).to_pylist():
         noon = datetime.combine(row["day"], time(12), UTC).timestamp()
-        place = rule.start(noon), str(row["run"])
-        found[place] = found.get(place, 0) + row["millis_sum"]
+        found[rule.start(noon), str(row["run"])] += row["millis_sum"]
     return found

@@ -10,6 +10,7 @@ import socket
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -17,11 +18,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from speechframe.errors import StoreError
+from speechframe.spec.billing import CREDIT, MOST_CREDITS
 from speechframe.store.folder import Folder, this_process
 from speechframe.store.schema import LAYOUT, LAYOUT_NAME, LEDGER
 
 ATTEMPTS, OPEN = "attempts", "open"
-_ROWS_AT_ONCE, _NEWEST = 65_536, 8
+_NEWEST = 8
+"""Files of the ledger that tell how long a call takes."""
 
 
 class Ledger:
@@ -56,21 +59,19 @@ def scan(
 ) -> Iterator[pa.RecordBatch]:
     """Yield what `attempts/` of a ledger or of a run has, some thousand rows at a time, in no order.
 
-    Only rows whose ``time`` is at least `start` and before `end`, of these `files` there, or of all.
-    StoreError where a file cannot be read.
+    Only rows whose ``time`` is at least `start` and before `end`, of these `files` there, or of all. Columns
+    that were added after a file was written are null. StoreError where a file cannot be read.
     """
-    wanted = within(start, end)
+    from pyarrow.dataset import ParquetFileFormat
+
     for name in folder.names(ATTEMPTS) if files is None else files:
         try:
-            with pq.ParquetFile(folder.source(f"{ATTEMPTS}/{name}")) as file:
-                times = [file.metadata.row_group(n).column(0).statistics for n in range(file.num_row_groups)]
-                groups = [n for n, known in enumerate(times) if _may_have(known, start, end)]
-                known = {*file.schema_arrow.names}
-                _check_layout(file.schema_arrow)
-                there = [name for name in dict.fromkeys(("time", *columns)) if name in known]
-                for batch in file.iter_batches(_ROWS_AT_ONCE, groups, there):
-                    yield _with_all(batch.filter(wanted), columns)
-        except (OSError, LookupError, pa.ArrowException) as error:
+            source = folder.source(f"{ATTEMPTS}/{name}")
+            file: Any = pa.OSFile(str(source), "rb") if isinstance(source, Path) else source
+            attempts: Any = ParquetFileFormat().make_fragment(file)
+            _check_layout(attempts.physical_schema)
+            yield from attempts.to_batches(LEDGER, columns=[*columns], filter=within(start, end))
+        except (OSError, pa.ArrowException) as error:
             raise StoreError(
                 f"{folder.path}/{ATTEMPTS}/{name} of the ledger cannot be read ({error}): restore it from a "
                 "copy (the run's own folder has the same), or move it away to count without it"
@@ -81,22 +82,8 @@ def _check_layout(schema: pa.Schema) -> None:
     layout = (schema.metadata or {}).get(LAYOUT_NAME, LAYOUT)
     if layout != LAYOUT:
         raise pa.ArrowInvalid(f"its layout is {layout.decode()}, this version reads {LAYOUT.decode()}")
-
-
-def _with_all(batch: Any, columns: Sequence[str]) -> pa.RecordBatch:
-    """Return these columns; of those that were added after a file was written, nulls."""
-    arrays = [
-        batch.column(name) if name in batch.schema.names else pa.nulls(len(batch), LEDGER.field(name).type)
-        for name in columns
-    ]
-    return pa.RecordBatch.from_arrays(arrays, list(columns))
-
-
-def _may_have(times: Any, start: datetime | None, end: datetime | None) -> bool:
-    """Return whether a row group whose first column has these statistics may have rows of the window."""
-    if times is None or not times.has_min_max:
-        return True
-    return not ((start is not None and times.max < start) or (end is not None and times.min >= end))
+    if "time" not in schema.names:
+        raise pa.ArrowInvalid("it has no column time, so it is no file of a ledger")
 
 
 def within(start: datetime | None, end: datetime | None) -> Any:
@@ -105,6 +92,17 @@ def within(start: datetime | None, end: datetime | None) -> Any:
     wanted = time.is_valid()
     wanted = wanted if start is None else wanted & (time >= start)
     return wanted if end is None else wanted & (time < end)
+
+
+def is_amount(amounts: Any) -> Any:
+    """Return which values are numbers whose thousandths fit into 64 bits."""
+    return pc.fill_null(pc.less(pc.abs(amounts), pa.scalar(float(MOST_CREDITS))), pa.scalar(False))
+
+
+def millis(amounts: Any) -> Any:
+    """Return whole thousandths of what is a number, and 0 for what is none."""
+    finite: Any = pc.if_else(is_amount(amounts), amounts, pa.scalar(0.0))
+    return pc.cast(pc.round(pc.multiply(finite, pa.scalar(float(CREDIT)))), pa.int64())
 
 
 def seconds_a_call(folder: Folder, service: str, operation: str) -> float | None:
@@ -120,8 +118,8 @@ def seconds_a_call(folder: Folder, service: str, operation: str) -> float | None
     wanted &= (pc.field("status") == "done") & pc.field("latency_ms").is_valid()
     calls, busy_ms = 0, 0.0
     for path in sorted(files, key=lambda path: path.stat().st_mtime)[-_NEWEST:]:
-        with suppress(OSError, pa.ArrowException), pq.ParquetFile(path) as file:  # who sums is told of damage
-            answered = file.read([*attempt, "service", "operation", "status"]).filter(wanted)
+        with suppress(OSError, pa.ArrowException):  # who sums is told of damage
+            answered = pq.read_table(path, columns=attempt, filters=wanted)
             calls += answered.num_rows
             of_attempts = answered.group_by(attempt).aggregate([]).column("latency_ms")
             busy_ms += pc.sum(of_attempts).as_py() or 0.0
