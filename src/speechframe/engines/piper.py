@@ -43,7 +43,7 @@ from speechframe.engines.piper_voices import (
     piper_voices,
     reading_locale,
 )
-from speechframe.engines.streaming import SentenceSpeaker, level_gain
+from speechframe.engines.streaming import SentenceSpeaker, measured_gain_db
 from speechframe.errors import EngineError
 from speechframe.spec.pauses import Pause, pause_warnings
 
@@ -54,7 +54,7 @@ _SLOWEST, _FASTEST = 2.0, 0.5
 _HELD = 2
 """Loaded voices a process keeps; each takes some 150 MB."""
 
-REVISION = 2
+REVISION = 3
 """Goes up whenever an equal request sounds different: a run never mixes two ways of speaking."""
 
 
@@ -107,7 +107,7 @@ class PiperSpeaker(SentenceSpeaker):
             anything speakable; a pronunciation in unknown symbols; a length that the pauses alone exceed; a
             model that is not the file it should be, or none.
         """
-        return self._whole(utterance)
+        return self._levelled(utterance)
 
     def check(self, utterance: Utterance) -> tuple[str, ...]:
         """Return the warnings of a whole text; raises EngineError for one that is not to be spoken."""
@@ -117,8 +117,11 @@ class PiperSpeaker(SentenceSpeaker):
     def _spoken(self, utterance: Utterance) -> Speech:
         return _spoken(utterance)
 
-    def _gain(self, utterance: Utterance) -> float | None:
-        return _gain(_loaded(_found(utterance)[0]).model, utterance)
+    def _gain_db(self, utterance: Utterance) -> float:
+        model = _loaded(_found(utterance)[0]).model
+        if model not in _gains_db:
+            _gains_db[model] = measured_gain_db(utterance, _spoken)
+        return _gains_db[model]
 
 
 def _prepared(utterance: Utterance) -> tuple[_Voice, list[Piece | Pause], tuple[str, ...], str]:
@@ -140,15 +143,8 @@ def _spoken(utterance: Utterance) -> Speech:
     return Speech(samples, rate_hz, word_entries(chunks, rate_hz), tuple(warnings))
 
 
-_gains: WeakKeyDictionary[PiperModel, float | None] = WeakKeyDictionary()
+_gains_db: WeakKeyDictionary[PiperModel, float] = WeakKeyDictionary()
 """Of each loaded model; one that was replaced is measured again."""
-
-
-def _gain(model: PiperModel, utterance: Utterance) -> float | None:
-    if model not in _gains:
-        voice = Utterance("", utterance.voice_id, utterance.locale)
-        _gains[model] = level_gain(voice, _spoken)
-    return _gains[model]
 
 
 def _refuse_missing() -> None:
