@@ -1,4 +1,4 @@
-"""What is heard of the voices, over the lines of `datasets/clarity_lines.csv`: how loud they are."""
+"""What is heard of the voices, over the lines of `datasets/clarity_lines.csv`: how loud they are, when words begin."""
 
 import csv
 from functools import lru_cache
@@ -10,6 +10,7 @@ import pytest
 from speechframe.engines.base import Utterance
 from speechframe.engines.espeak import EspeakSpeaker
 from speechframe.engines.piper import PiperSpeaker
+from speechframe.engines.words import spoken_tokens
 from speechframe.listening.signals import loudness_lufs
 
 LINES_FILE = Path(__file__).parents[2] / "datasets" / "clarity_lines.csv"
@@ -50,3 +51,35 @@ def test_the_middle_of_a_voice_is_at_24_lufs(voice_id):
     ]
     assert len(found) > 50
     assert np.median(found) == pytest.approx(-24, abs=1)
+
+
+def pauses_ms(speech):
+    """Start and end of what is 35 dB below the loud parts for 80 ms or more, looked at every millisecond."""
+    samples, rate_hz = speech.samples.astype(np.float64), speech.sample_rate_hz
+    energy = np.concatenate([[0.0], np.cumsum(samples**2)])
+    starts = np.arange(0, len(samples) - 0.005 * rate_hz, rate_hz / 1000).astype(int)
+    level_db = 10 * np.log10(energy[starts + round(0.005 * rate_hz)] - energy[starts] + 1e-12)
+    loud = level_db > np.percentile(level_db, 99) - 35
+    edges = np.flatnonzero(np.diff(np.concatenate([[True], loud, [True]]).astype(int))).reshape(-1, 2)
+    return edges[edges[:, 1] - edges[:, 0] >= 80]
+
+
+@by_voice
+def test_a_word_after_a_pause_begins_when_it_is_heard(voice_id):
+    if not (lines := [line for line in LINES[locale_of(voice_id)] if locale_of(voice_id) != "ja-JP"]):
+        pytest.skip("a line without spaces is a word")
+    off_ms = []
+    for first in range(10):
+        text = [lines[(11 * first + number) % 60] for number in range(11)]
+        speech = spoken(voice_id, " ".join(text))
+        begins = np.cumsum([len(spoken_tokens(line)) for line in text])
+        assert len(speech.words) == begins[-1]
+        pauses = pauses_ms(speech)
+        for number in begins[:-1]:
+            before, word = speech.words[number - 1], speech.words[number]
+            from_ms, to_ms = ((each.start_ms + each.end_ms) / 2 for each in (before, word))
+            between = [pause for pause in pauses if pause[1] > from_ms and pause[0] < to_ms]
+            off_ms.append(word.start_ms - max(between, key=np.ptp)[1])
+    assert len(off_ms) == 100
+    assert abs(np.median(off_ms)) <= 15
+    assert np.percentile(np.abs(off_ms), 95) <= 40
