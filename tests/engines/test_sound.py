@@ -7,9 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from speechframe.engines.base import Utterance
+from speechframe.analysis.alignment import laid_upon
+from speechframe.engines.base import Recording, Utterance
 from speechframe.engines.espeak import EspeakSpeaker
 from speechframe.engines.piper import PiperSpeaker
+from speechframe.engines.whisper import WhisperRecogniser
 from speechframe.engines.words import spoken_tokens
 from speechframe.listening.signals import loudness_lufs
 
@@ -83,3 +85,20 @@ def test_a_word_after_a_pause_begins_when_it_is_heard(voice_id):
     assert len(off_ms) == 100
     assert abs(np.median(off_ms)) <= 15
     assert np.percentile(np.abs(off_ms), 95) <= 40
+
+
+@pytest.mark.slow
+def test_aligned_words_begin_and_end_when_a_voice_says_them():
+    """Piper's own times are exact."""
+    early_ms = []
+    for first in range(0, 24, 6):
+        text = " ".join(LINES["en-US"][first : first + 6])
+        speech = spoken("en-US-joe", text)
+        clip = Recording(speech.samples, speech.sample_rate_hz)
+        heard = WhisperRecogniser().recognise(clip, language="en", words=True).words
+        found = laid_upon([word.word for word in speech.words], heard, round(1000 * speech.audio_seconds))
+        early_ms += [
+            (word.start_ms - start_ms, word.end_ms - end_ms)
+            for word, (_, start_ms, end_ms) in zip(speech.words, found, strict=True)
+        ]
+    assert np.abs(np.median(early_ms, axis=0)).max() <= 40
