@@ -9,6 +9,7 @@ import time
 import av
 import numpy as np
 import pytest
+import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -194,6 +195,24 @@ def test_no_file_holds_a_date_or_a_random_number():
         data = codec.encode(np.full(4000, level, np.float32), 8000, format=Format.OGG)
         serials.add(struct.unpack_from("<I", data, 14)[0])
     assert len(serials) == 1
+
+
+@pytest.mark.quiet
+def test_mp3_takes_no_longer_than_its_encoder(speech_like):
+    def alone():
+        with soundfile.SoundFile(
+            io.BytesIO(), "w", samplerate=22050, channels=1, format="MP3", subtype="MPEG_LAYER_III"
+        ) as file:
+            file.write(speech_like)
+
+    lasted_s = {}
+    for make in (lambda: encoded(speech_like, Format.MP3, 22050), alone) * 5:
+        started = time.process_time()
+        make()
+        lasted_s.setdefault(make, []).append(time.process_time() - started)
+    ours, alone_s = map(np.median, lasted_s.values())
+    # About 1.01; resampled, 1.1. The bound is for machines that are busy.
+    assert ours < 1.5 * alone_s
 
 
 def test_minutes_of_audio_can_be_ogg():

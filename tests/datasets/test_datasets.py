@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 import soundfile
 
-from speechframe.audio.measure import clipped_fraction, f0_track, loudness_db, silences
+from speechframe.audio.measure import clipped_fraction, f0_track, loudness_lufs, silences
 
 FOLDER = Path(__file__).parents[2] / "datasets"
 KINDS = ("narration", "ui_strings", "dialogue")
@@ -347,7 +347,7 @@ def test_clips_are_small_mono_flac_files_of_a_few_seconds():
 def test_clips_are_speech_of_usual_loudness_from_end_to_end(sounds):
     for name, (samples, rate_hz) in sounds.items():
         f0_hz, _ = f0_track(samples, rate_hz)
-        assert -35 < loudness_db(samples, rate_hz) < -10, name
+        assert -35 < loudness_lufs(samples, rate_hz) < -10, name
         assert clipped_fraction(samples) == 0, name
         assert (f0_hz > 0).mean() > 0.25, name
 

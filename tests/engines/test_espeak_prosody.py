@@ -204,8 +204,7 @@ def test_a_rest_of_milliseconds_is_silence_not_stretched_speech(say):
     for milliseconds in (-8, 8):
         fitted = say(TEXT, audio_duration_s=plain.audio_seconds + milliseconds / 1000)
         shared = min(len(fitted.samples), len(plain.samples))
-        # The same samples but for the loudness, which is measured over all of them.
-        assert np.corrcoef(fitted.samples[:shared], plain.samples[:shared])[0, 1] > 0.99999
+        assert np.array_equal(fitted.samples[:shared], plain.samples[:shared])
         assert fitted.words == plain.words
 
 

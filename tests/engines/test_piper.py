@@ -239,7 +239,7 @@ def test_listing_imports_nothing_and_finds_the_packaged_voice():
         import sys
         from speechframe.engines.piper import PiperSpeaker
         speaker = PiperSpeaker()
-        print(*(voice.voice_id for voice in speaker.voices()), speaker.version.endswith("+2"))
+        print(*(voice.voice_id for voice in speaker.voices()), speaker.version.endswith("+3"))
         print([name for name in ("piper", "onnx", "onnxruntime") if name in sys.modules])
         """
     )

@@ -9,6 +9,7 @@ from speechframe.engines.base import Conversion, Recording, Utterance
 from speechframe.engines.espeak import EspeakSpeaker
 from speechframe.engines.piper import PiperSpeaker
 from speechframe.engines.world import WorldChanger
+from speechframe.listening.signals import loudness_lufs
 
 SENTENCES = (
     "The small boat sailed across the quiet bay before the storm.",
@@ -38,6 +39,10 @@ def spoken(voice_id, sentence=SENTENCES[0]):
 def change(clip, target=NORA, **fields):
     conversion = Conversion(target, locale_of(target), **{"variation": 0} | fields)
     return changer.change(clip, conversion, speak=speak)
+
+
+def lufs(audio):
+    return loudness_lufs(audio.samples, audio.sample_rate_hz)
 
 
 def f0_hz(audio):

@@ -16,7 +16,7 @@ __all__ = [
     "energy_db",
     "f0_track",
     "formants_hz",
-    "loudness_db",
+    "loudness_lufs",
     "median_f0_hz",
     "peak",
     "rms_db",
@@ -28,9 +28,19 @@ Array = NDArray[np.float64]
 FLOOR_DB = -120.0
 """What total silence is called; a logarithm has no word for it."""
 
-_LOUDNESS_BLOCK_MS = 100.0
-_LOUDNESS_GATE_DB = 20.0
+_LOUDNESS_STEP_MS, _LOUDNESS_STEPS = 100.0, 4
+"""Blocks of BS.1770 are .4 s long and begin every .1 s."""
+_LOUDNESS_GATE_LU = 10.0
+_SILENT_BELOW_LU = 60.0
+_LOUDNESS_OFFSET = -0.691
+_K_RATE_HZ = 48_000
+_K_FILTERS = (
+    ((1.53512485958697, -2.69169618940638, 1.19839281085285), (1.0, -1.69065929318241, 0.73248077421585)),
+    ((1.0, -2.0, 1.0), (1.0, -1.99004745483398, 0.99007225036621)),
+)
+"""The standard's filters, which it gives at that rate: numerator and denominator of each."""
 _POWER_FRAMES = 4096
+_MOST_FRAMES = 1 << 20
 
 
 def peak(samples: ArrayLike) -> float:
@@ -55,19 +65,40 @@ def rms_db(samples: ArrayLike) -> float:
     return round(float(_decibels(np.mean(np.square(checked(samples), dtype=np.float64)))), 6)
 
 
-def loudness_db(samples: ArrayLike, sample_rate_hz: int) -> float:
-    """Return the level of the speech alone: the mean over 100 ms blocks that are not 20 dB below the loudest.
+def loudness_lufs(samples: ArrayLike, sample_rate_hz: int) -> float:
+    """Return how loud speech is by ITU-R BS.1770, in LUFS: pauses do not count, so voices compare.
 
-    Pauses do not count, so voices compare whatever they say.
+    The gate that the standard has at -70 LUFS is as far below the loudest moment here, because clips may be
+    stored softly. What is shorter than a block of the standard (.4 s) is one block.
 
     Examples
     --------
-    >>> speech = np.full(1000, 0.1, np.float32)
-    >>> round(loudness_db(np.concatenate([speech, np.zeros(5000, np.float32)]), 1000), 1)
-    -20.0
+    >>> tone = np.sin(2 * np.pi * 997 * np.arange(48000) / 48000).astype(np.float32)
+    >>> round(loudness_lufs(tone, 48000), 1), round(loudness_lufs(np.pad(tone, (0, 96000)), 48000), 1)
+    (-3.0, -3.7)
     """
-    power = _frame_power(mono(samples), sample_rate_hz, _LOUDNESS_BLOCK_MS)
-    return float(_decibels(power[power >= power.max() * 10 ** (-_LOUDNESS_GATE_DB / 10)].mean()))
+    array = mono(samples)
+    size = _frame_length(sample_rate_hz, _LOUDNESS_STEP_MS)
+    array = np.pad(array, (0, max(0, size - len(array))))
+    weights = _k_weights(size, sample_rate_hz)
+    # In pieces, because spectra take several times the memory of the samples.
+    pieces = np.array_split(
+        array[: len(array) // size * size].reshape(-1, size), -(-len(array) // _MOST_FRAMES)
+    )
+    power = np.concatenate([np.abs(np.fft.rfft(piece, axis=1)) ** 2 @ weights for piece in pieces])
+    steps = min(_LOUDNESS_STEPS, len(power))
+    blocks = np.convolve(power, np.full(steps, 1 / steps), mode="valid")
+    heard = blocks[blocks >= blocks.max() * 10 ** (-_SILENT_BELOW_LU / 10)]
+    loud = heard[heard >= heard.mean() * 10 ** (-_LOUDNESS_GATE_LU / 10)]
+    return float(_decibels(loud.mean())) + _LOUDNESS_OFFSET
+
+
+def _k_weights(size: int, sample_rate_hz: int) -> Array:
+    """Return what each bin of a spectrum of ``size`` frames counts for, by the two filters of BS.1770."""
+    turn = np.exp(-2j * np.pi * np.fft.rfftfreq(size, 1 / sample_rate_hz) / _K_RATE_HZ)
+    answer = np.prod([np.polyval(b[::-1], turn) / np.polyval(a[::-1], turn) for b, a in _K_FILTERS], axis=0)
+    # Of a real signal each bin but the first stands for two; of the last one speech has nothing.
+    return np.asarray(2 * np.abs(answer) ** 2 / size**2, np.float64)
 
 
 def energy_db(samples: ArrayLike, sample_rate_hz: int, frame_ms: float = 10.0) -> Array:

@@ -7,7 +7,6 @@ processes; see :mod:`speechframe.engines.espeak_library`.
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from speechframe.engines.espeak_chunks import SAMPLE_RATE_HZ, speak_pieces
 from speechframe.engines.espeak_locales import LOCALES
 from speechframe.engines.espeak_phonemes import phoneme_input
 from speechframe.engines.espeak_prosody import Reading, reading
-from speechframe.engines.espeak_voices import EspeakVoice, engine_voices, espeak_voices
+from speechframe.engines.espeak_voices import EspeakVoice, engine_voices, espeak_voices, gain_db
 from speechframe.engines.pieces import (
     Chunk,
     Piece,
@@ -32,7 +31,7 @@ from speechframe.engines.pieces import (
     told_of_letters,
     word_entries,
 )
-from speechframe.engines.streaming import SentenceSpeaker, level_gain
+from speechframe.engines.streaming import SentenceSpeaker
 from speechframe.errors import EngineError
 from speechframe.spec.pauses import Pause, pause_warnings
 
@@ -41,7 +40,7 @@ __all__ = ["EspeakSpeaker"]
 _ROUNDS = 3
 _CLOSE_ENOUGH = 0.004
 
-REVISION = 2
+REVISION = 3
 """Goes up whenever an equal request sounds different: a run never mixes two ways of speaking."""
 
 
@@ -75,7 +74,7 @@ class EspeakSpeaker(SentenceSpeaker):
             A voice, locale or style that does not exist together; a text without anything speakable; a
             pronunciation in unknown symbols; a length that the pauses alone exceed.
         """
-        return self._whole(utterance)
+        return self._levelled(utterance)
 
     def check(self, utterance: Utterance) -> tuple[str, ...]:
         """Return the warnings of a whole text; raises EngineError for one that is not to be spoken."""
@@ -85,8 +84,8 @@ class EspeakSpeaker(SentenceSpeaker):
     def _spoken(self, utterance: Utterance) -> Speech:
         return _spoken(utterance)
 
-    def _gain(self, utterance: Utterance) -> float | None:
-        return _gain(utterance.voice_id, utterance.locale, utterance.style, utterance.pitch)
+    def _gain_db(self, utterance: Utterance) -> float:
+        return gain_db(_found(utterance)[0], utterance.locale)
 
 
 def _planned(utterance: Utterance) -> tuple[list[Piece | Pause], Reading, tuple[str, ...]]:
@@ -105,11 +104,6 @@ def _spoken(utterance: Utterance) -> Speech:
     chunks = _speech_and_silence(parts, utterance, read, warnings)
     samples = np.concatenate([chunk.samples for chunk in chunks])
     return Speech(samples, SAMPLE_RATE_HZ, word_entries(chunks, SAMPLE_RATE_HZ), tuple(warnings))
-
-
-@lru_cache(maxsize=1024)
-def _gain(voice_id: str, locale: str, style: str | None, pitch: int) -> float | None:
-    return level_gain(Utterance("", voice_id, locale, style, pitch), _spoken)
 
 
 def _found(utterance: Utterance) -> tuple[EspeakVoice, str]:

@@ -16,20 +16,25 @@ from types import MappingProxyType
 
 from speechframe.engines.base import EngineVoice
 from speechframe.engines.espeak_locales import LOCALES
+from speechframe.engines.pieces import LOUDNESS_LUFS
 from speechframe.spec.locales import display_name, language_of
 from speechframe.spec.speech import Gender, Model, StyleDetails, VoiceKind
 
-__all__ = ["STYLES", "EspeakVoice", "Style", "Timbre", "engine_voices", "espeak_voices"]
+__all__ = ["STYLES", "EspeakVoice", "Style", "Timbre", "engine_voices", "espeak_voices", "gain_db"]
 
 
 @dataclass(frozen=True, slots=True)
 class Timbre:
-    """How a voice sounds: espeak's variant, its pitch and liveliness (0 to 99; 50 is the variant's own)."""
+    """How a voice sounds: espeak's variant, its pitch and liveliness (0 to 99; 50 is the variant's own).
+
+    ``lufs`` is how loud espeak makes it: the median of lines of five languages, by ITU-R BS.1770.
+    """
 
     variant: str
     gender: Gender
     pitch: int
     pitch_range: int
+    lufs: float
     sounds: str
 
 
@@ -85,20 +90,40 @@ PLAIN_STYLES = ("Conversational", "Narration")
 
 _WOMAN, _MAN, _NEITHER = Gender.FEMALE, Gender.MALE, Gender.NON_BINARY
 
-_CLEAR = Timbre("steph", _WOMAN, 52, 50, "clear")
-_SOFT = Timbre("steph", _WOMAN, 40, 44, "soft, rather low")
-_FRESH = Timbre("steph", _WOMAN, 62, 56, "fresh, rather high")
-_BRIGHT = Timbre("linda", _WOMAN, 54, 52, "bright")
-_LIVELY = Timbre("Annie", _WOMAN, 50, 42, "lively, high")
-_EVEN = Timbre("", _MAN, 50, 50, "even")
-_WARM = Timbre("m3", _MAN, 58, 50, "warm")
-_LIGHT = Timbre("edward2", _MAN, 64, 48, "light, rather high")
-_DEEP = Timbre("m8", _MAN, 44, 52, "deep")
-_FULL = Timbre("Mike", _MAN, 46, 50, "full, rather low")
-_FIRM = Timbre("Denis", _MAN, 48, 54, "firm")
-_MIDDLE = Timbre("Nguyen", _NEITHER, 50, 46, "neither high nor low")
-_PLAIN_WOMAN = Timbre("belinda", _WOMAN, 47, 46, "plain")
-_PLAIN_MAN = Timbre("klatt4", _MAN, 54, 46, "plain")
+_CLEAR = Timbre("steph", _WOMAN, 52, 50, -26.5, "clear")
+_SOFT = Timbre("steph", _WOMAN, 40, 44, -27.4, "soft, rather low")
+_FRESH = Timbre("steph", _WOMAN, 62, 56, -25.7, "fresh, rather high")
+_BRIGHT = Timbre("linda", _WOMAN, 54, 52, -23.6, "bright")
+_LIVELY = Timbre("Annie", _WOMAN, 50, 42, -26.0, "lively, high")
+_EVEN = Timbre("", _MAN, 50, 50, -26.7, "even")
+_WARM = Timbre("m3", _MAN, 58, 50, -26.3, "warm")
+_LIGHT = Timbre("edward2", _MAN, 64, 48, -27.5, "light, rather high")
+_DEEP = Timbre("m8", _MAN, 44, 52, -31.9, "deep")
+_FULL = Timbre("Mike", _MAN, 46, 50, -30.1, "full, rather low")
+_FIRM = Timbre("Denis", _MAN, 48, 54, -31.7, "firm")
+_MIDDLE = Timbre("Nguyen", _NEITHER, 50, 46, -28.2, "neither high nor low")
+_PLAIN_WOMAN = Timbre("belinda", _WOMAN, 47, 46, -24.0, "plain")
+_PLAIN_MAN = Timbre("klatt4", _MAN, 54, 46, -25.3, "plain")
+
+_LOUDER_DB = MappingProxyType(
+    {
+        "be": -1.6,
+        "bg": -1.3,
+        "cy": 1.5,
+        "es": -0.5,
+        "fr": -1.4,
+        "ga": 1.6,
+        "it": -0.9,
+        "ja": 1.3,
+        "kn": 1.1,
+        "ky": 1.2,
+        "mi": 3.6,
+        "or": 1.9,
+        "ru": -1.4,
+        "te": 1.5,
+    }
+)
+"""How much louder than most languages espeak speaks some, whoever speaks."""
 
 _GEN2 = {
     "en-US": {"nora": _CLEAR, "miles": _LIGHT, "ruby": _LIVELY, "hank": _DEEP, "robin": _MIDDLE},
@@ -222,6 +247,11 @@ def espeak_voices() -> MappingProxyType[str, EspeakVoice]:
 def engine_voices() -> tuple[EngineVoice, ...]:
     """Return every voice as the catalogue shows it."""
     return tuple(_shown(voice) for voice in espeak_voices().values())
+
+
+def gain_db(voice: EspeakVoice, locale: str) -> float:
+    """Return what brings a voice to the loudness that all voices have, in one of its locales."""
+    return LOUDNESS_LUFS - voice.timbre.lufs - _LOUDER_DB.get(language_of(locale), 0.0)
 
 
 def _gen2() -> Iterator[EspeakVoice]:

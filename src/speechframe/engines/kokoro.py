@@ -6,7 +6,7 @@ the service runs this engine in worker processes. The model itself is
 Apache-2.0. See :mod:`speechframe.engines.kokoro_model`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from speechframe.engines.kokoro_voices import (
     kokoro_voices,
     weights,
 )
-from speechframe.engines.neural import NeuralSpeaker, NeuralVoice
+from speechframe.engines.neural import NeuralSpeaker, NeuralVoice, loaded
 from speechframe.engines.neural_prosody import STYLES
 from speechframe.engines.pieces import chosen_style
 from speechframe.errors import EngineError
@@ -84,12 +84,12 @@ class KokoroSpeaker(NeuralSpeaker):
         style = chosen_style(
             voice.voice_id, utterance.locale, utterance.style, voice.supported_locales, list(STYLES)
         )
-        facts = tuple((path.stat().st_size, path.stat().st_mtime_ns) for path in files)
         return NeuralVoice(
-            _voice_of(_loaded(files, facts), voice),
+            loaded(_load, files)(voice),
             _phonemiser(utterance.locale),
             LOCALES[utterance.locale],
             STYLES[style],
+            voice.lufs,
         )
 
 
@@ -104,17 +104,11 @@ def _weights() -> tuple[Path, ...]:
     return files
 
 
-@lru_cache(maxsize=1)
-def _loaded(files: tuple[Path, ...], facts: tuple[tuple[int, int], ...]) -> KokoroModel:
-    # Files that were replaced are checked and loaded again.
-    del facts
+def _load(files: tuple[Path, ...]) -> Callable[[KokoroStyle], KokoroVoice]:
+    """Return what makes voices of weights, each once."""
     check_weights(files)
-    return KokoroModel(files)
-
-
-@lru_cache(maxsize=64)
-def _voice_of(model: KokoroModel, voice: KokoroStyle) -> KokoroVoice:
-    return KokoroVoice(model, voice.vectors())
+    model = KokoroModel(files)
+    return lru_cache(maxsize=64)(lambda style: KokoroVoice(model, style.vectors()))
 
 
 @lru_cache(maxsize=16)

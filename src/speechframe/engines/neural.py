@@ -1,8 +1,10 @@
 """What neural speech engines share: a text is planned, spoken by a model, fitted to a length and timed."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -13,6 +15,7 @@ from speechframe.engines.neural_chunks import NeuralModel, PlannedPiece, plan, p
 from speechframe.engines.neural_phonemes import Phonemiser
 from speechframe.engines.neural_prosody import Reading, reading
 from speechframe.engines.pieces import (
+    LOUDNESS_LUFS,
     Chunk,
     Piece,
     filling,
@@ -25,10 +28,13 @@ from speechframe.engines.pieces import (
     told_of_letters,
     word_entries,
 )
-from speechframe.engines.streaming import SentenceSpeaker, level_gain
+from speechframe.engines.streaming import SentenceSpeaker, measured_gain_db
+from speechframe.errors import EngineError
 from speechframe.spec.pauses import Pause, pause_warnings
 
-__all__ = ["NeuralSpeaker", "NeuralVoice"]
+__all__ = ["NeuralSpeaker", "NeuralVoice", "loaded"]
+
+_Model = TypeVar("_Model")
 
 _SLOWEST, _FASTEST = 2.0, 0.5
 """How far the phonemes themselves may be lengthened to fit a length; the rest is stretched."""
@@ -38,13 +44,15 @@ _ROUNDS, _CLOSE_ENOUGH = 2, 0.03
 class NeuralVoice(NamedTuple):
     """A voice that is loaded, as one utterance asks for it.
 
-    ``locale`` says which letters can be read; ``speed`` is that of the style.
+    ``locale`` says which letters can be read; ``speed`` is that of the style; ``lufs`` is how loud the model
+    makes the voice (ITU-R BS.1770), None when that is to be measured.
     """
 
     model: NeuralModel
     phonemiser: Phonemiser
     locale: EspeakLocale
     speed: float
+    lufs: float | None = None
 
 
 class NeuralSpeaker(SentenceSpeaker):
@@ -64,7 +72,7 @@ class NeuralSpeaker(SentenceSpeaker):
             anything speakable; a pronunciation in unknown symbols; a length that the pauses alone exceed; a
             model that is not the file it should be, or none.
         """
-        return self._whole(utterance)
+        return self._levelled(utterance)
 
     def check(self, utterance: Utterance) -> tuple[str, ...]:
         """Return the warnings of a whole text; raises EngineError for one that is not to be spoken."""
@@ -80,16 +88,44 @@ class NeuralSpeaker(SentenceSpeaker):
         rate_hz = voice.model.sample_rate_hz
         return Speech(samples, rate_hz, word_entries(chunks, rate_hz), tuple(warnings))
 
-    def _gain(self, utterance: Utterance) -> float | None:
-        model = self._voice(utterance).model
-        if model not in _gains:
-            silent = Utterance("", utterance.voice_id, utterance.locale)
-            _gains[model] = level_gain(silent, self._spoken)
-        return _gains[model]
+    def _gain_db(self, utterance: Utterance) -> float:
+        voice = self._voice(utterance)
+        if voice.lufs is not None:
+            return LOUDNESS_LUFS - voice.lufs
+        gains_db = _gains_db.setdefault(voice.model, {})
+        if utterance.locale not in gains_db:
+            gains_db[utterance.locale] = measured_gain_db(utterance, self._spoken)
+        return gains_db[utterance.locale]
 
 
-_gains: WeakKeyDictionary[NeuralModel, float | None] = WeakKeyDictionary()
-"""Of each loaded model; one that was replaced is measured again."""
+_gains_db: WeakKeyDictionary[NeuralModel, dict[str, float]] = WeakKeyDictionary()
+"""Of each loaded voice by locale; one that was replaced is measured again."""
+
+
+def loaded(load: Callable[[tuple[Path, ...]], _Model], files: tuple[Path, ...]) -> _Model:
+    """Return what `load` makes of files; they are loaded again when they change.
+
+    The last alone is kept, whatever engine it is of: a worker holds one model, of several hundred MB.
+
+    Raises
+    ------
+    EngineError
+        When a file cannot be read, and whatever `load` raises.
+    """
+    try:
+        facts = tuple((path.stat().st_size, path.stat().st_mtime_ns) for path in files)
+    except OSError as error:
+        raise EngineError(f"the voice {files[0]} cannot be read: {error.strerror}") from error
+    model: _Model = _held(load, files, facts)
+    return model
+
+
+@lru_cache(maxsize=1)
+def _held(
+    load: Callable[[tuple[Path, ...]], Any], files: tuple[Path, ...], facts: tuple[tuple[int, int], ...]
+) -> Any:
+    del facts
+    return load(files)
 
 
 def _prepared(utterance: Utterance, voice: NeuralVoice) -> tuple[list[Piece | Pause], list[str]]:

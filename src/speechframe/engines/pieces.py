@@ -26,16 +26,16 @@ from speechframe.spec.locales import display_name, language_of, nearest
 from speechframe.spec.pauses import Pause, split_pauses, strip_pauses
 
 __all__ = [
-    "LOUDNESS_DB",
+    "LOUDNESS_LUFS",
     "PEAK",
     "STEP_MS",
     "Chunk",
     "Piece",
+    "at_gain",
     "chosen_style",
     "filling",
     "frames_of",
     "in_order",
-    "levelled",
     "pieces_and_pauses",
     "refuse_unspeakable",
     "room_to_speak",
@@ -50,9 +50,10 @@ __all__ = [
 
 Samples = NDArray[np.float32]
 
-LOUDNESS_DB = -23.0
+LOUDNESS_LUFS = -24.0
+"""How loud every voice is, by ITU-R BS.1770: the middle of what it says."""
 PEAK = 0.9
-"""Every text comes out equally loud, with room for what a lossy format adds."""
+"""No text is louder than that, which leaves room for what a lossy format adds."""
 
 STEP_MS = 5.0
 """How finely sound and silence are told apart."""
@@ -372,10 +373,10 @@ def timed(piece: Piece, samples: Samples, events: Sequence[tuple[int, int]], sam
     return Chunk(samples, tuple(words))
 
 
-def levelled(samples: Samples, sample_rate_hz: int) -> Samples:
-    """Return samples at the loudness all speech has here."""
-    wanted = 10 ** ((LOUDNESS_DB - measure.loudness_db(samples, sample_rate_hz)) / 20)
-    return samples * np.float32(min(wanted, PEAK / measure.peak(samples)))
+def at_gain(samples: Samples, gain_db: float) -> Samples:
+    """Return samples louder by a gain in dB, or by as much as :data:`PEAK` allows."""
+    gain, highest = 10 ** (gain_db / 20), measure.peak(samples)
+    return samples * np.float32(min(gain, PEAK / highest) if highest else gain)
 
 
 def word_entries(chunks: Sequence[Chunk], sample_rate_hz: int) -> tuple[Word, ...]:

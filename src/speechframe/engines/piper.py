@@ -8,11 +8,11 @@ comes from the utterance, see :mod:`speechframe.engines.piper_model`.
 
 import json
 from collections.abc import Sequence
-from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 from speechframe.engines.base import EngineVoice, Utterance
-from speechframe.engines.neural import NeuralSpeaker, NeuralVoice
+from speechframe.engines.neural import NeuralSpeaker, NeuralVoice, loaded
 from speechframe.engines.neural_prosody import STYLES
 from speechframe.engines.pieces import chosen_style
 from speechframe.engines.piper_model import PiperModel
@@ -29,10 +29,7 @@ from speechframe.errors import EngineError
 
 __all__ = ["PiperSpeaker"]
 
-_HELD = 2
-"""Loaded voices a process keeps; each takes some 150 MB."""
-
-REVISION = 2
+REVISION = 3
 """Goes up whenever an equal request sounds different: a run never mixes two ways of speaking."""
 
 
@@ -92,21 +89,14 @@ def _found(utterance: Utterance) -> tuple[PiperFile, str]:
 
 
 def _loaded(file: PiperFile) -> tuple[PiperModel, PiperPhonemiser]:
-    """Return a voice ready to speak; its files are looked at before every text, and loaded once."""
-    package = file.package
-    if package is not None:
+    """Return a voice ready to speak; its files are looked at before every text."""
+    if (package := file.package) is not None:
         for name in package.sha256:
             package.file(name)
-    try:
-        facts = [(path.stat().st_size, path.stat().st_mtime_ns) for path in (file.model, file.settings)]
-    except OSError as error:
-        raise EngineError(f"the voice {file.model} cannot be read: {error.strerror}") from error
-    return _load(file, tuple(facts))
+    return loaded(_load, (file.model, file.settings))
 
 
-@lru_cache(maxsize=_HELD)
-def _load(file: PiperFile, facts: tuple[tuple[int, int], ...]) -> tuple[PiperModel, PiperPhonemiser]:
-    # A file that was replaced is loaded again.
-    del facts
-    settings = json.loads(file.settings.read_text(encoding="utf-8"))
-    return PiperModel(file.model, settings), PiperPhonemiser(settings)
+def _load(files: tuple[Path, ...]) -> tuple[PiperModel, PiperPhonemiser]:
+    model, settings_file = files
+    settings = json.loads(settings_file.read_text(encoding="utf-8"))
+    return PiperModel(model, settings), PiperPhonemiser(settings)

@@ -1,9 +1,9 @@
-"""Speech before all of it is made: a text sentence by sentence, at a level that is known from the start.
+"""Speech before all of it is made: a text sentence by sentence.
 
-A stream is what the engine says of each sentence alone. It differs from the text spoken as a whole in three
-ways: the pause between two sentences has a fixed length (:func:`pause_seconds`), variation is drawn for each
-sentence, and loudness is that of the voice, measured once, where a whole text is brought to the same loudness
-whatever it says. Equal sentences are equal wherever they stand.
+A stream is what the engine says of each sentence alone. It differs from the text spoken as a whole in two
+ways: the pause between two sentences has a fixed length (:func:`pause_seconds`), and variation is drawn for
+each sentence. Equal sentences are equal wherever they stand. Streams and whole texts are equally loud: a
+voice has one gain, whatever it says.
 """
 
 from abc import ABC, abstractmethod
@@ -17,17 +17,16 @@ from numpy.typing import NDArray
 from speechframe.audio import measure
 from speechframe.audio.codec import seconds_to_frames
 from speechframe.engines.base import Capabilities, Speaker, Speech, StreamingSpeaker, Utterance, Word
-from speechframe.engines.pieces import LOUDNESS_DB, PEAK, levelled
+from speechframe.engines.pieces import LOUDNESS_LUFS, at_gain
 from speechframe.errors import EngineError
 from speechframe.spec.pauses import Pause, speaks, split_pauses
 from speechframe.wire.chunking import Chunker
 
 __all__ = [
     "SentenceSpeaker",
-    "at_gain",
     "check",
     "in_sentences",
-    "level_gain",
+    "measured_gain_db",
     "pause_seconds",
     "sentences",
     "stream",
@@ -42,8 +41,8 @@ _CLAUSE_MARKS = ",;:\u2013\u2014\uff0c\u3001\uff1b\uff1a\u060c\u061b"
 _SENTENCE_MARKS = ".!?\u2026\u3002\uff01\uff1f\uff61\u0964\u0965\u06d4\u061f\u17d4\u104b\u1362\u203c"
 _CLOSERS = "\"'\u2019\u201d\u00bb\u203a)]}\u300d\u300f\u3011\u3015\uff09\uff3d\u300b\u3009\uff63"
 _RATE_FOR_DOUBLE = 50.0
-_CALIBRATION = "1 2 3 4 5 6 7 8 9"
-"""Digits are read in every language."""
+_NUMERALS = "1 2 3 4 5 6 7 8 9 10 20 100."
+"""They are read in every language, and about as loud as sentences are in the middle."""
 
 Samples = NDArray[np.float32]
 
@@ -139,7 +138,7 @@ def stream(speaker: Speaker, utterance: Utterance) -> Iterator[Speech]:
 
 
 class SentenceSpeaker(ABC):
-    """What speech engines that speak sentence by sentence have in common: the level of what they say."""
+    """What speech engines that speak sentence by sentence have in common, such as the gain of a voice."""
 
     capabilities = Capabilities(
         variation=True, audio_duration=True, pronunciations=True, original_text=True, streaming=True
@@ -154,8 +153,8 @@ class SentenceSpeaker(ABC):
         """Return an utterance as loud as the engine speaks."""
 
     @abstractmethod
-    def _gain(self, utterance: Utterance) -> float | None:
-        """Return what brings the voice to its level; see :func:`level_gain`."""
+    def _gain_db(self, utterance: Utterance) -> float:
+        """Return what brings the utterance's voice to the loudness that all voices have, whatever it says."""
 
     def stream(self, utterance: Utterance) -> Iterator[Speech]:
         """Yield an utterance sentence by sentence; :mod:`speechframe.engines.streaming` says what differs.
@@ -165,23 +164,12 @@ class SentenceSpeaker(ABC):
         EngineError
             With the first sentence, as ``speak``.
         """
-        return in_sentences(utterance, self._streamed)
+        return in_sentences(utterance, self._levelled)
 
-    def _streamed(self, utterance: Utterance) -> Speech:
-        """Return a sentence at the level of its voice."""
+    def _levelled(self, utterance: Utterance) -> Speech:
+        """Return an utterance as loud as its voice is."""
         speech = self._spoken(utterance)
-        gain = self._gain(utterance)
-        if gain is None:
-            return _levelled(speech)
-        return replace(speech, samples=at_gain(speech.samples, gain))
-
-    def _whole(self, utterance: Utterance) -> Speech:
-        """Return a text at the level that all texts have."""
-        return _levelled(self._spoken(utterance))
-
-
-def _levelled(speech: Speech) -> Speech:
-    return replace(speech, samples=levelled(speech.samples, speech.sample_rate_hz))
+        return replace(speech, samples=at_gain(speech.samples, self._gain_db(utterance)))
 
 
 def in_sentences(utterance: Utterance, speak: Callable[[Utterance], Speech]) -> Iterator[Speech]:
@@ -225,8 +213,8 @@ def _after_silence(speech: Speech, pause_s: float) -> Speech:
     return replace(speech, samples=np.pad(speech.samples, (frames, 0)), words=words)
 
 
-def level_gain(utterance: Utterance, speak: Callable[[Utterance], Speech]) -> float | None:
-    """Return what brings a voice to the loudness all speech has here, whatever it says.
+def measured_gain_db(utterance: Utterance, speak: Callable[[Utterance], Speech]) -> float:
+    """Return what brings a voice to the loudness that all voices have, from how loud it reads numerals.
 
     Parameters
     ----------
@@ -237,18 +225,11 @@ def level_gain(utterance: Utterance, speak: Callable[[Utterance], Speech]) -> fl
 
     Returns
     -------
-    float or None
-        A factor; None for a voice that cannot read digits.
+    float
+        In dB; 0 for a voice that cannot read any.
     """
-    said = replace(utterance, text=_CALIBRATION, rate=0, variation=0, take=0, pronunciations={})
     try:
-        speech = speak(said)
+        speech = speak(Utterance(_NUMERALS, utterance.voice_id, utterance.locale, variation=0))
     except EngineError:
-        return None
-    return float(10 ** ((LOUDNESS_DB - measure.loudness_db(speech.samples, speech.sample_rate_hz)) / 20))
-
-
-def at_gain(samples: Samples, gain: float) -> Samples:
-    """Return samples a factor louder, or as much as leaves room for what a lossy format adds."""
-    highest = measure.peak(samples)
-    return samples * np.float32(min(gain, PEAK / highest) if highest else gain)
+        return 0.0
+    return LOUDNESS_LUFS - measure.loudness_lufs(speech.samples, speech.sample_rate_hz)

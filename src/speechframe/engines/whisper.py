@@ -35,9 +35,19 @@ INSTALL = "pip install 'speechframe[asr]'"
 MODEL_VARIABLE = "SPEECHFRAME_ASR_MODEL"
 """A folder with a CTranslate2 model, or the name of one on the hub, such as ``small``."""
 
+REVISION = 2
+"""Goes up whenever an equal clip is heard otherwise: a run never mixes two ways of timing words."""
+
 _RATE_HZ = 16_000
 _SILENT_BELOW_DB = -70.0
 _BEAMS = 1
+_EARLY_S = 0.06
+"""By so much Whisper ends a word too soon, and begins the next one where the two touch.
+
+The median of base is 84 ms for a Piper voice, whose own times are exact, and 60 and 36 ms for espeak's in
+English and Spanish. A word after a pause begins within 20 ms of its sound. Single words lie up to .2 s off,
+to both sides.
+"""
 _OTHER_CODES = MappingProxyType({"nb": "no", "jv": "jw"})
 """Languages that Whisper calls otherwise than everyone."""
 
@@ -56,9 +66,9 @@ class WhisperRecogniser:
 
     @property
     def version(self) -> str:
-        """Version of faster-whisper and name of the model; raises EngineError when one is not installed."""
+        """Version of faster-whisper, our :data:`REVISION` and the model; raises EngineError without one."""
         _refuse_missing()
-        return f"{version('faster-whisper')} {_model_name()}"
+        return f"{version('faster-whisper')}+{REVISION} {_model_name()}"
 
     def recognise(
         self, recording: Recording, *, language: str | None = None, words: bool = False
@@ -234,11 +244,15 @@ def _is_in(segment: Any, spans: Sequence[tuple[float, float]]) -> bool:
 
 
 def _words(segments: Iterable[Any], audio_seconds: float) -> tuple[Word, ...]:
-    """Return the words in order, none before the end of the one before or after the end of the clip."""
+    """Return the words in order, none before the end of the one before or after the end of the clip.
+
+    All ends are moved by :data:`_EARLY_S`, and with them the starts of words that touch the one before.
+    """
     found: list[Word] = []
     at_ms, end_ms = 0, round(1000 * audio_seconds)
     for word in (word for segment in segments for word in segment.words or ()):
-        start, end = (min(max(round(1000 * second), at_ms), end_ms) for second in (word.start, word.end))
+        seconds = (word.start, word.end + _EARLY_S)
+        start, end = (min(max(round(1000 * second), at_ms), end_ms) for second in seconds)
         if shown := word.word.strip():
             found.append(Word(shown, start, max(start, end)))
             at_ms = max(start, end)

@@ -13,7 +13,6 @@ import numpy as np
 from speechframe.audio import measure
 from speechframe.audio.codec import Samples
 from speechframe.engines.base import Conversion, Recording, Speech, Utterance
-from speechframe.engines.clip_levels import levels_db
 from speechframe.engines.world_change import chance, change_of
 from speechframe.engines.world_profile import Profile, profile_of
 from speechframe.engines.world_signal import RATE_HZ, clip_of
@@ -24,14 +23,11 @@ from speechframe.errors import EngineError
 
 __all__ = ["WorldChanger"]
 
-REVISION = 1
+REVISION = 2
 """Goes up whenever an equal request sounds different: a run never mixes two ways of changing."""
 
-_LOUDNESS_DB = -23.0
 _PEAK = 0.9
 """What the speech engine's voices have too."""
-_LOUDNESS_BLOCK_S = 0.1
-_LOUDNESS_GATE_DB = 20.0
 
 _UNVOICED = (
     "no voiced speech was heard in the clip: it was given the other voice's formants, "
@@ -71,7 +67,7 @@ class WorldChanger:
     def change(
         self, recording: Recording, conversion: Conversion, *, speak: Callable[[Utterance], Speech]
     ) -> Speech:
-        """Return the clip in the other voice, at 24000 Hz; equal calls give equal bytes.
+        """Return the clip in the other voice, as loud as it was, at 24000 Hz; equal calls give equal bytes.
 
         A clip without voiced speech, whispered for instance, gets the other voice's formants, and a
         warning says so.
@@ -98,6 +94,7 @@ class WorldChanger:
         source = profile_of(clip)
         target = self._profile(conversion, speak)
         warnings = [warning for warning in (timing.warning, None if source.f0_hz else _UNVOICED) if warning]
+        loudness_lufs = measure.loudness_lufs(clip.samples, RATE_HZ)
         made = spoken(
             clip,
             change_of(source, target, conversion, drawn),
@@ -107,7 +104,7 @@ class WorldChanger:
         samples = np.zeros(timing.frames, np.float32)
         samples[: timing.sounding_frames] = made[: timing.sounding_frames]
         del made
-        _level(samples)
+        _level(samples, loudness_lufs)
         return Speech(samples, RATE_HZ, (), tuple(warnings))
 
     def _profile(self, conversion: Conversion, speak: Callable[[Utterance], Speech]) -> Profile:
@@ -120,12 +117,10 @@ class WorldChanger:
         return self._profiles[key]
 
 
-def _level(samples: Samples) -> None:
-    """Bring samples to the loudness all speech has here, in place, and refuse what is no sound."""
-    level_db = levels_db(samples, RATE_HZ, _LOUDNESS_BLOCK_S)
-    loud = level_db[level_db >= level_db.max() - _LOUDNESS_GATE_DB]
-    loudness_db = 10 * np.log10(np.mean(10 ** (loud / 10)))
+def _level(samples: Samples, loudness_lufs: float) -> None:
+    """Bring samples to a loudness in place, or as near as the peak allows, and refuse what is no sound."""
     peak = measure.peak(samples)
     if not peak:
         raise EngineError("nothing is left of the clip: it holds next to no sound")
-    samples *= np.float32(min(10 ** ((_LOUDNESS_DB - loudness_db) / 20), _PEAK / peak))
+    wanted = 10 ** ((loudness_lufs - measure.loudness_lufs(samples, RATE_HZ)) / 20)
+    samples *= np.float32(min(wanted, _PEAK / peak))

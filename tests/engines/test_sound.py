@@ -1,0 +1,104 @@
+"""What is heard of the voices, over the lines of `datasets/clarity_lines.csv`: how loud they are, when words begin."""
+
+import csv
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from speechframe.analysis.alignment import laid_upon
+from speechframe.engines.base import Recording, Utterance
+from speechframe.engines.espeak import EspeakSpeaker
+from speechframe.engines.piper import PiperSpeaker
+from speechframe.engines.whisper import WhisperRecogniser
+from speechframe.engines.words import spoken_tokens
+from speechframe.listening.signals import loudness_lufs
+
+LINES_FILE = Path(__file__).parents[2] / "datasets" / "clarity_lines.csv"
+LINES: dict[str, list[str]] = {}
+with LINES_FILE.open(encoding="utf-8", newline="") as lines_file:
+    for row in csv.DictReader(lines_file):
+        LINES.setdefault(row["locale"], []).append(row["text"])
+
+ESPEAK = [voice.voice_id for voice in EspeakSpeaker().voices() if voice.locale in LINES]
+# One voice at each commit, every voice in the long run.
+by_voice = pytest.mark.parametrize(
+    "voice_id",
+    ["en-US-nora", *(pytest.param(id, marks=pytest.mark.slow) for id in ["en-US-joe", *ESPEAK[1:]])],
+)
+
+
+@lru_cache(maxsize=1)
+def speaker(engine):
+    return engine()
+
+
+def spoken(voice_id, text):
+    engine = PiperSpeaker if voice_id == "en-US-joe" else EspeakSpeaker
+    return speaker(engine).speak(Utterance(text, voice_id, locale_of(voice_id)))
+
+
+def locale_of(voice_id):
+    return voice_id.rpartition("-")[0]
+
+
+@by_voice
+def test_the_middle_of_a_voice_is_at_24_lufs(voice_id):
+    speeches = [spoken(voice_id, line) for line in LINES[locale_of(voice_id)]]
+    found = [
+        loudness_lufs(speech.samples, speech.sample_rate_hz)
+        for speech in speeches
+        if speech.audio_seconds >= 1
+    ]
+    assert len(found) > 50
+    assert np.median(found) == pytest.approx(-24, abs=1)
+
+
+def pauses_ms(speech):
+    """Start and end of what is 35 dB below the loud parts for 80 ms or more, looked at every millisecond."""
+    samples, rate_hz = speech.samples.astype(np.float64), speech.sample_rate_hz
+    energy = np.concatenate([[0.0], np.cumsum(samples**2)])
+    starts = np.arange(0, len(samples) - 0.005 * rate_hz, rate_hz / 1000).astype(int)
+    level_db = 10 * np.log10(energy[starts + round(0.005 * rate_hz)] - energy[starts] + 1e-12)
+    loud = level_db > np.percentile(level_db, 99) - 35
+    edges = np.flatnonzero(np.diff(np.concatenate([[True], loud, [True]]).astype(int))).reshape(-1, 2)
+    return edges[edges[:, 1] - edges[:, 0] >= 80]
+
+
+@by_voice
+def test_a_word_after_a_pause_begins_when_it_is_heard(voice_id):
+    if not (lines := [line for line in LINES[locale_of(voice_id)] if locale_of(voice_id) != "ja-JP"]):
+        pytest.skip("a line without spaces is a word")
+    off_ms = []
+    for first in range(10):
+        text = [lines[(11 * first + number) % 60] for number in range(11)]
+        speech = spoken(voice_id, " ".join(text))
+        begins = np.cumsum([len(spoken_tokens(line)) for line in text])
+        assert len(speech.words) == begins[-1]
+        pauses = pauses_ms(speech)
+        for number in begins[:-1]:
+            before, word = speech.words[number - 1], speech.words[number]
+            from_ms, to_ms = ((each.start_ms + each.end_ms) / 2 for each in (before, word))
+            between = [pause for pause in pauses if pause[1] > from_ms and pause[0] < to_ms]
+            off_ms.append(word.start_ms - max(between, key=np.ptp)[1])
+    assert len(off_ms) == 100
+    assert abs(np.median(off_ms)) <= 15
+    assert np.percentile(np.abs(off_ms), 95) <= 40
+
+
+@pytest.mark.slow
+def test_aligned_words_begin_and_end_when_a_voice_says_them():
+    """Piper's own times are exact."""
+    early_ms = []
+    for first in range(0, 24, 6):
+        text = " ".join(LINES["en-US"][first : first + 6])
+        speech = spoken("en-US-joe", text)
+        clip = Recording(speech.samples, speech.sample_rate_hz)
+        heard = WhisperRecogniser().recognise(clip, language="en", words=True).words
+        found = laid_upon([word.word for word in speech.words], heard, round(1000 * speech.audio_seconds))
+        early_ms += [
+            (word.start_ms - start_ms, word.end_ms - end_ms)
+            for word, (_, start_ms, end_ms) in zip(speech.words, found, strict=True)
+        ]
+    assert np.abs(np.median(early_ms, axis=0)).max() <= 40
