@@ -1,6 +1,7 @@
-"""What is heard of the voices, over the lines of `datasets/clarity_lines.csv`: how loud they are, when words begin."""
+"""What is heard of the voices, over the lines of `datasets/clarity_lines.csv`: how loud they are, when words begin, how they differ."""
 
 import csv
+import itertools
 from functools import lru_cache
 from pathlib import Path
 
@@ -102,3 +103,25 @@ def test_aligned_words_begin_and_end_when_a_voice_says_them():
             for word, (_, start_ms, end_ms) in zip(speech.words, found, strict=True)
         ]
     assert np.abs(np.median(early_ms, axis=0)).max() <= 40
+
+
+def spectrum_db(voice_id):
+    """The mean spectrum of what is loud, in third octaves from 100 to 8000 Hz."""
+    speech = spoken(voice_id, " ".join(LINES["en-US"][20:32]))
+    size, rate_hz = 2048, speech.sample_rate_hz
+    frames = np.lib.stride_tricks.sliding_window_view(speech.samples, size)[:: size // 2] * np.hanning(size)
+    power = np.abs(np.fft.rfft(frames, axis=1)) ** 2
+    mean = power[power.sum(axis=1) > power.sum(axis=1).max() / 1000].mean(axis=0)
+    bands = np.digitize(np.fft.rfftfreq(size, 1 / rate_hz), 100 * 2 ** (np.arange(20) / 3))
+    level_db = np.array([10 * np.log10(mean[bands == band].mean()) for band in range(1, 20)])
+    return level_db - level_db.mean()
+
+
+def test_no_two_voices_of_a_language_have_one_spectrum():
+    spectra = {
+        voice.voice_id: spectrum_db(voice.voice_id)
+        for voice in EspeakSpeaker().voices()
+        if voice.locale in {"en-US", "en-GB"}
+    }
+    for (one, level_db), (other, other_db) in itertools.combinations(spectra.items(), 2):
+        assert np.sqrt(np.mean((level_db - other_db) ** 2)) > 1, (one, other)

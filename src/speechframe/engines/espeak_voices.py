@@ -102,8 +102,10 @@ _DEEP = Timbre("m8", _MAN, 44, 52, -31.9, "deep")
 _FULL = Timbre("Mike", _MAN, 46, 50, -30.1, "full, rather low")
 _FIRM = Timbre("Denis", _MAN, 48, 54, -31.7, "firm")
 _MIDDLE = Timbre("Nguyen", _NEITHER, 50, 46, -28.2, "neither high nor low")
-_PLAIN_WOMAN = Timbre("belinda", _WOMAN, 47, 46, -24.0, "plain")
+_PLAIN_WOMAN = Timbre("steph3", _WOMAN, 56, 46, -20.3, "plain")
 _PLAIN_MAN = Timbre("klatt4", _MAN, 54, 46, -25.3, "plain")
+_LOWER_WOMAN = Timbre("steph2", _WOMAN, 43, 46, -22.9, "plain, rather low")
+_LOWER_MAN = Timbre("john", _MAN, 50, 46, -21.6, "plain, rather low")
 
 _LOUDER_DB = MappingProxyType(
     {
@@ -204,27 +206,27 @@ _GEN2 = {
     "yue-HK": {"waiyee": _CLEAR, "kalok": _LIGHT},
 }
 _FALCON_2 = {
-    "en-US": ("ivy", "cole"),
-    "en-GB": ("poppy", "alfie"),
-    "es-ES": ("noa", "hector"),
-    "es-MX": ("renata", "emiliano"),
-    "fr-FR": ("manon", "basile"),
-    "de-DE": ("lotte", "moritz"),
-    "pt-BR": ("yasmin", "otavio"),
-    "it-IT": ("aurora", "tommaso"),
-    "hi-IN": ("diya", "kabir"),
-    "zh-CN": ("xia", "bo"),
-    "ar-SA": ("noor", "karim"),
-    "id-ID": ("putri", "adi"),
-    "ja-JP": ("hina", "ren"),
-    "ko-KR": ("sora", "joon"),
-    "nl-NL": ("fenna", "bram"),
-    "pl-PL": ("hania", "igor"),
-    "ru-RU": ("vera", "anton"),
-    "sv-SE": ("ebba", "axel"),
-    "tr-TR": ("defne", "kaan"),
-    "uk-UA": ("solomiya", "bohdan"),
-    "vi-VN": ("mai", "khoa"),
+    "en-US": {"ivy": _PLAIN_WOMAN, "cole": _PLAIN_MAN},
+    "en-GB": {"poppy": _LOWER_WOMAN, "alfie": _LOWER_MAN},
+    "es-ES": {"noa": _PLAIN_WOMAN, "hector": _PLAIN_MAN},
+    "es-MX": {"renata": _LOWER_WOMAN, "emiliano": _LOWER_MAN},
+    "fr-FR": {"manon": _PLAIN_WOMAN, "basile": _PLAIN_MAN},
+    "de-DE": {"lotte": _PLAIN_WOMAN, "moritz": _PLAIN_MAN},
+    "pt-BR": {"yasmin": _PLAIN_WOMAN, "otavio": _PLAIN_MAN},
+    "it-IT": {"aurora": _PLAIN_WOMAN, "tommaso": _PLAIN_MAN},
+    "hi-IN": {"diya": _PLAIN_WOMAN, "kabir": _PLAIN_MAN},
+    "zh-CN": {"xia": _PLAIN_WOMAN, "bo": _PLAIN_MAN},
+    "ar-SA": {"noor": _PLAIN_WOMAN, "karim": _PLAIN_MAN},
+    "id-ID": {"putri": _PLAIN_WOMAN, "adi": _PLAIN_MAN},
+    "ja-JP": {"hina": _PLAIN_WOMAN, "ren": _PLAIN_MAN},
+    "ko-KR": {"sora": _PLAIN_WOMAN, "joon": _PLAIN_MAN},
+    "nl-NL": {"fenna": _PLAIN_WOMAN, "bram": _PLAIN_MAN},
+    "pl-PL": {"hania": _PLAIN_WOMAN, "igor": _PLAIN_MAN},
+    "ru-RU": {"vera": _PLAIN_WOMAN, "anton": _PLAIN_MAN},
+    "sv-SE": {"ebba": _PLAIN_WOMAN, "axel": _PLAIN_MAN},
+    "tr-TR": {"defne": _PLAIN_WOMAN, "kaan": _PLAIN_MAN},
+    "uk-UA": {"solomiya": _PLAIN_WOMAN, "bohdan": _PLAIN_MAN},
+    "vi-VN": {"mai": _PLAIN_WOMAN, "khoa": _PLAIN_MAN},
 }
 
 _POLYGLOT = ("en-US", "es-ES", "fr-FR", "de-DE", "pt-BR", "it-IT", "hi-IN", "zh-CN")
@@ -264,9 +266,9 @@ def _gen2() -> Iterator[EspeakVoice]:
 
 
 def _falcon_2() -> Iterator[EspeakVoice]:
-    for locale, names in _FALCON_2.items():
+    for locale, voices in _FALCON_2.items():
         supported = tuple(dict.fromkeys((locale, *_same_language(locale, _FALCON_2))))
-        for name, timbre in zip(names, (_PLAIN_WOMAN, _PLAIN_MAN), strict=True):
+        for name, timbre in voices.items():
             yield EspeakVoice(locale, name, timbre, Model.FALCON_2, supported)
 
 
