@@ -36,7 +36,7 @@ class Timeouts:
         TCP and TLS together; name lookup and waiting for a free connection count into the attempt alone.
     base_s, per_character_s
         An attempt may take ``base_s + per_character_s * characters``: speech takes about 0.07 s a
-        character, so a service that synthesises as slowly as it speaks still gets through.
+        character, so a service that synthesises three times as slowly as it speaks still gets through.
     per_clip_second_s, upload_bytes_a_second
         An attempt with a clip may take ``base_s``, so much for each second of it, and its upload at so slow
         a rate; so may a message to a WebSocket.
@@ -49,12 +49,12 @@ class Timeouts:
     Examples
     --------
     >>> round(Timeouts().attempt_s(5000))
-    380
+    1280
     """
 
     connect_s: float = 10.0
     base_s: float = 30.0
-    per_character_s: float = 0.07
+    per_character_s: float = 0.25
     per_clip_second_s: float = 2.5
     upload_bytes_a_second: float = 64 * KIB
     per_translated_character_s: float = 0.02

@@ -107,15 +107,13 @@ class KokoroStyle:
 
 _F, _M = Gender.FEMALE, Gender.MALE
 _FALCON = Model.FALCON_2
-_KUMO, _GONGITSUNE, _TEBUKURO = "jm_kumo", "jf_gongitsune", "jf_tebukuro"
+_KUMO, _GON, _TEBUKURO = "jm_kumo", "jf_gongitsune", "jf_tebukuro"
 _PACKAGED = (
     KokoroStyle("pt-BR", "joaquim", _M, "calm", ((_KUMO, 1.0),), lufs=-20.3),
-    KokoroStyle("pt-BR", "helena", _F, "clear", ((_KUMO, 0.5), (_GONGITSUNE, 0.5)), lufs=-20.2),
-    KokoroStyle("ja-JP", "chihiro", _F, "young", ((_GONGITSUNE, 1.0),), lufs=-20.5),
+    KokoroStyle("pt-BR", "helena", _F, "clear", ((_KUMO, 0.5), (_GON, 0.5)), lufs=-20.2),
+    KokoroStyle("ja-JP", "chihiro", _F, "young", ((_GON, 1.0),), lufs=-20.5),
     KokoroStyle("en-US", "abel", _M, "firm", ((_KUMO, 1.25), (_TEBUKURO, -0.25)), model=_FALCON, lufs=-21.1),
-    KokoroStyle(
-        "en-US", "june", _F, "soft", ((_GONGITSUNE, 0.6), (_TEBUKURO, 0.4)), model=_FALCON, lufs=-20.9
-    ),
+    KokoroStyle("en-US", "june", _F, "soft", ((_GON, 0.6), (_TEBUKURO, 0.4)), model=_FALCON, lufs=-20.9),
 )
 """Made of the packaged Japanese styles; the shares are those that a recogniser understands best."""
 

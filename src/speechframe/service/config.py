@@ -46,22 +46,24 @@ class WorkerLimits:
     start_s
         Seconds a worker may take until it is ready.
     base_s, per_character_s, per_audio_second_s
-        The time limit of a job grows with its text and with the length of audio asked for.
+        The time limit of a job grows with its text and with the length of audio asked for; a neural voice on
+        a busy machine takes three times as long as it speaks.
     per_changed_second_s
         What a second of audio that is changed, and listened to where that is needed, adds to it.
     jobs
         Jobs after which a worker is replaced, so that no leak of a native library adds up.
     memory_bytes
-        Resident memory after which it is replaced once its job is done.
+        Resident memory after which it is replaced once its job is done; a neural voice with a long sentence
+        takes 1 GB.
     """
 
     start_s: float = 60.0
     base_s: float = 20.0
-    per_character_s: float = 0.02
+    per_character_s: float = 0.25
     per_audio_second_s: float = 0.1
     per_changed_second_s: float = 2.0
     jobs: int = 10_000
-    memory_bytes: int = 1024 * MEBI
+    memory_bytes: int = 1536 * MEBI
 
     def job_s(self, characters: int, audio_seconds: float) -> float:
         """Return the seconds a job of this size may take.
