@@ -84,6 +84,8 @@ STYLES = MappingProxyType(
 """Every style, the default first."""
 
 _LICENCE = "GPL-3.0-or-later"
+_UNCLEAR = MappingProxyType({"pt": "pt-BR-joaquim"})
+"""Languages in which a recogniser hears most of espeak's words wrong, and who is clear there."""
 
 PLAIN_STYLES = ("Conversational", "Narration")
 """What a voice has in a language that is not its own, and every voice of falcon-2."""
@@ -277,11 +279,13 @@ def _same_language(locale: str, catalogue: Mapping[str, object]) -> list[str]:
 
 
 def _shown(voice: EspeakVoice) -> EngineVoice:
+    clearer = _UNCLEAR.get(language_of(voice.locale))
+    unclear = f" A formant voice of low clarity; {clearer} (Kokoro) is clear." if clearer else ""
     who = {_WOMAN: "female voice", _MAN: "male voice", _NEITHER: "voice"}[voice.timbre.gender]
     return EngineVoice(
         voice_id=voice.voice_id,
         display_name=voice.name.title(),
-        description=f"A {who}, {voice.timbre.sounds}, for {display_name(voice.locale)} (espeak-ng).",
+        description=f"A {who}, {voice.timbre.sounds}, for {display_name(voice.locale)} (espeak-ng).{unclear}",
         gender=voice.timbre.gender,
         locale=voice.locale,
         supported_locales=MappingProxyType(
