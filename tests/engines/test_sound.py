@@ -114,7 +114,7 @@ def test_aligned_words_begin_and_end_when_a_voice_says_them():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("voice_id", "locale"),
+    ("voice_id", "tag"),
     [
         ("pt-BR-joaquim", "pt-BR"),
         ("pt-BR-joaquim", "es-ES"),
@@ -124,9 +124,9 @@ def test_aligned_words_begin_and_end_when_a_voice_says_them():
         ("it-IT-marco", "it-IT"),
     ],
 )
-def test_a_voice_is_as_clear_as_the_table_says(voice_id, locale):
-    row = sound.measured(voice_id, locale, LINES[locale][::5])
-    assert float(row["error"]) == pytest.approx(clarity.of_voice(voice_id)[locale], abs=0.12)
+def test_a_voice_is_as_clear_as_the_table_says(voice_id, tag):
+    row = sound.measured(voice_id, tag, LINES[tag][::5])
+    assert float(row["error"]) == pytest.approx(clarity.of_voice(voice_id)[tag], abs=0.12)
 
 
 def spectrum_db(voice_id):
