@@ -52,6 +52,7 @@ async def test_a_voice_has_every_field_the_deprecated_ones_too(http):
         "accent": "English (United States)",
         "displayLanguage": "English",
         "availableStyles": ["Plain"],
+        "engine": "moody",
     }
 
 

@@ -139,7 +139,14 @@ def test_a_card_says_who_it_is_at_a_glance_and_its_styles_open(show, service):
     bridge = show(lambda: gallery(service=service, locale="en-US"))
     bridge.page.set_viewport_size({"width": 600, "height": 700})
     card = bridge.page.locator("[data-voice='en-US-nora']")
-    for said in ("Nora", "English (United States)", "Female", "espeak-ng", "8 styles: Conversational"):
+    for said in (
+        "Nora",
+        "English (United States)",
+        "Female",
+        "espeak · formant",
+        "error 0.09",
+        "8 styles: Conversational",
+    ):
         expect(card).to_contain_text(said)
     expect(card.get_by_role("button", name="Play a sample of Nora")).to_be_visible()
     heights = "(all) => all.map((node) => node.getBoundingClientRect().height)"

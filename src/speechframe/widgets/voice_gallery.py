@@ -179,15 +179,16 @@ class VoiceGallery(PageWidget):
 
 def _card(voice: Voice) -> dict[str, Any]:
     own = voice.supported_locales.get(voice.locale or "")
+    licence = f"What speaks is under {voice.licence}." if voice.licence else ""
     return {
         "id": voice.voice_id,
         "name": voice.display_name or voice.voice_id,
         "gender": None if voice.gender is None else str(voice.gender),
         "locale": voice.locale or "",
         "language": (own and own.detail) or voice.locale or "",
-        "engine": " · ".join(filter(None, (voice.engine, voice.kind and str(voice.kind), voice.licence))),
+        "engine": " · ".join(filter(None, (voice.engine, voice.kind and str(voice.kind)))),
         "clarity": dict(voice.clarity or {}),
-        "description": voice.description or "",
+        "description": " ".join(filter(None, (voice.description, licence))),
         "locales": {tag: details.available_styles for tag, details in voice.supported_locales.items()},
     }
 

@@ -40,7 +40,7 @@ export function clarity(voice, voices, locale) {
   const errorOf = (each) => each.clarity?.[tag] ?? Infinity;
   if (errorOf(voice) === Infinity) return "";
   const clearest = voices.every((other) => errorOf(voice) <= errorOf(other));
-  return `${tag} error ${errorOf(voice).toFixed(2)}${clearest ? " (clearest)" : ""}`;
+  return ` · error ${errorOf(voice).toFixed(2)}${clearest ? " (clearest)" : ""}`;
 }
 
 const sorted = (values) => [...new Set(values)].sort();
@@ -107,11 +107,12 @@ export default makeWidget("Voices", (shell) => {
       const kept = get("selection").filter((id) => id !== voice.id);
       put({ selection: chosen.checked ? [...kept, voice.id] : kept });
     } });
-    const facts = [[voice.locale, voice.language], [voice.gender], [voice.engine, "Engine, kind and licence"],
-      [clarity(voice, voices, get("locale")), "Share of words that a recogniser hears wrong"]].filter(([text]) => text);
+    const facts = [[voice.locale, voice.language], [voice.gender], [voice.engine, "Engine and kind"]].filter(([text]) => text);
+    const error = el("span", { title: `Share of words in ${heardIn(voice, get("locale"))} that a recogniser hears wrong` },
+      clarity(voice, voices, get("locale")));
     return el("li.card", { "data-voice": voice.id },
       el("div.head", play, el("strong", voice.name), el("label", chosen, "compare")),
-      el("p", voice.language),
+      el("p", voice.language, error),
       el("p", ...facts.flatMap(([text, title]) => [el("span.badge", { title }, text), " "])),
       stylesLine(voice), trouble);
   };
