@@ -47,18 +47,8 @@ Array = NDArray[np.float32]
 _MODULES = ("onnx", "onnxruntime", "espeakng_loader")
 _LOCALES = ("en-US", "en-GB", "es-ES", "es-MX", "pt-BR", "it-IT", "hi-IN", "ja-JP")
 """What every voice speaks."""
-_OWN_LOCALES = MappingProxyType(
-    {
-        "a": "en-US",
-        "b": "en-GB",
-        "e": "es-ES",
-        "f": "fr-FR",
-        "h": "hi-IN",
-        "i": "it-IT",
-        "j": "ja-JP",
-        "p": "pt-BR",
-    }
-)
+_LANGUAGES = ("en-US", "en-GB", "es-ES", "fr-FR", "hi-IN", "it-IT", "ja-JP", "pt-BR")
+_OWN_LOCALES = MappingProxyType(dict(zip("abefhijp", _LANGUAGES, strict=True)))
 """The locale of a public style by the first letter of its name; ``z``, Chinese, needs other phonemes."""
 _GENDERS = MappingProxyType({"f": Gender.FEMALE, "m": Gender.MALE})
 _PUBLIC_NAME = re.compile(r"(?P<language>[a-z])(?P<gender>[fm])_(?P<name>\w+)")
