@@ -1,8 +1,8 @@
 """How clear the voices are: ``make bench ARGS=sound`` makes the table ``clarity.csv`` anew.
 
-Every line of ``datasets/clarity_lines.csv`` is spoken, written down by Whisper base and compared: word error
-with case and punctuation left out, for Japanese character error over readings. Neural voices speak slower than
-they are heard, so most of the hour that this takes is theirs.
+The lines of ``datasets/clarity_lines.csv`` are spoken, written down by Whisper base and compared: word error
+with case and punctuation left out, for Japanese character error over readings. It takes hours, most of them
+for Kokoro's voices. What somebody wrote into the column ``note`` stays.
 """
 
 import argparse
@@ -43,6 +43,7 @@ def main(arguments: Sequence[str]) -> int:
         if options.locales and locale not in options.locales.split(","):
             continue
         row = measured(voice_id, locale, _lines(locale)[: options.lines])
+        row["note"] = table.get((voice_id, locale), row)["note"]
         print(*row.values(), flush=True)
         table[voice_id, locale] = row
         with clarity.TABLE.open("w", encoding="utf-8", newline="") as file:
@@ -72,20 +73,22 @@ def measured(voice_id: str, locale: str, lines: Sequence[str]) -> dict[str, str]
 
 def _measurable(wanted: Sequence[str] | None) -> Iterator[tuple[str, str]]:
     """Yield voices with the locales they are measured in: neural ones in all they speak, others in their own."""
-    spoken = {row["locale"] for row in _read(LINES)}
+    locales = {row["locale"] for row in _read(LINES)}
+    languages = {language_of(locale) for locale in locales}
     for model in Model:
         for voice_id, entry in registry.catalogue(model).items():
+            voice = entry.voice
             if wanted is not None and voice_id not in wanted:
                 continue
-            neural = entry.voice.kind is VoiceKind.NEURAL
-            for locale in entry.voice.supported_locales if neural else [entry.voice.locale]:
-                if locale in spoken:
-                    yield voice_id, locale
+            if voice.kind is VoiceKind.NEURAL:
+                yield from ((voice_id, locale) for locale in voice.supported_locales if locale in locales)
+            elif language_of(voice.locale) in languages:
+                yield voice_id, voice.locale
 
 
 def _lines(locale: str) -> list[str]:
-    """Return the lines of a locale, so ordered that the first few are of all kinds."""
-    lines = [row["text"] for row in _read(LINES) if row["locale"] == locale]
+    """Return the lines of a locale's language, so ordered that the first few are of all kinds."""
+    lines = [row["text"] for row in _read(LINES) if language_of(row["locale"]) == language_of(locale)]
     return [line for first in range(5) for line in lines[first::5]]
 
 
