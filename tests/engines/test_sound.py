@@ -30,10 +30,7 @@ NEURAL = {"en-US-joe": PiperSpeaker, "pt-BR-joaquim": KokoroSpeaker}
 # Kokoro speaks slower than one listens: a fifth of the lines has to do.
 SLOW = {"pt-BR-joaquim": 5}
 # One voice at each commit, every voice in the long run.
-by_voice = pytest.mark.parametrize(
-    "voice_id",
-    ["en-US-nora", *(pytest.param(id, marks=pytest.mark.slow) for id in [*NEURAL, *ESPEAK[1:]])],
-)
+VOICES = ["en-US-nora", *(pytest.param(id, marks=pytest.mark.slow) for id in [*NEURAL, *ESPEAK[1:]])]
 
 
 @lru_cache(maxsize=1)
@@ -49,7 +46,7 @@ def locale_of(voice_id):
     return voice_id.rpartition("-")[0]
 
 
-@by_voice
+@pytest.mark.parametrize("voice_id", VOICES)
 def test_the_middle_of_a_voice_is_at_24_lufs(voice_id):
     lines = LINES[locale_of(voice_id)][:: SLOW.get(voice_id, 1)]
     speeches = [spoken(voice_id, line) for line in lines]
@@ -73,10 +70,10 @@ def pauses_ms(speech):
     return edges[edges[:, 1] - edges[:, 0] >= 80]
 
 
-@by_voice
+@pytest.mark.parametrize("voice_id", [voice for voice in VOICES if "ja-JP" not in str(voice)])
 def test_a_word_after_a_pause_begins_when_it_is_heard(voice_id):
-    if not (lines := [line for line in LINES[locale_of(voice_id)] if locale_of(voice_id) != "ja-JP"]):
-        pytest.skip("a line without spaces is a word")
+    """In languages with spaces: elsewhere a line is one word."""
+    lines = LINES[locale_of(voice_id)]
     off_ms = []
     texts = 10 // SLOW.get(voice_id, 1)
     for first in range(texts):

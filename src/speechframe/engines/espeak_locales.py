@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 
-__all__ = ["LOCALES", "EspeakLocale"]
+__all__ = ["LOCALES", "READ_EVERYWHERE", "EspeakLocale", "script_of"]
 
 _KANA = frozenset({"HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA"})
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from speechframe.engines import japanese
-from speechframe.engines.espeak_locales import EspeakLocale
+from speechframe.engines.espeak_locales import EspeakLocale, script_of
 from speechframe.engines.words import SPOKEN_PUNCTUATION
 from speechframe.spec.pauses import split_pauses
 from speechframe.spec.speech import Pronunciation, PronunciationKind
@@ -211,7 +211,11 @@ def _read(text: str, offset: int, locale: EspeakLocale, left_out: list[str]) -> 
     at = 0
     for start, end, kana in japanese.readings(text) if locale.has_readings else ():
         yield from _cleaned(text[at:start], offset + at, locale, left_out)
-        said = "".join(character for character, _ in _cleaned(kana, 0, locale, left_out))
+        unread = {
+            letter for letter in kana if letter.isalpha() and script_of(letter) not in locale.own_scripts
+        }
+        left_out.extend(letter for letter in kana if letter in unread)
+        said = "".join(letter for letter in kana if letter not in unread)
         yield from _spread(said, offset + start, offset + end)
         at = end
     yield from _cleaned(text[at:], offset + at, locale, left_out)

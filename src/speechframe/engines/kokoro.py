@@ -1,9 +1,10 @@
 """Neural voices in eight locales: Kokoro-82M, one model for every voice and language.
 
-A second of speech takes most of a second of one core and 600 MB. The model
-reads phonemes, which espeak-ng has: that is GPL-3 and keeps global state, so
-the service runs this engine in worker processes. The model itself is
-Apache-2.0. See :mod:`speechframe.engines.kokoro_model`.
+A second of speech takes about a second of one core; a worker that speaks takes
+640 MB, and 200 MB more for a long sentence. The model reads phonemes, which
+espeak-ng has: that is GPL-3 and keeps global state, so the service runs this
+engine in worker processes. The model itself is Apache-2.0. See
+:mod:`speechframe.engines.kokoro_model`.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,6 +22,7 @@ from speechframe.engines.kokoro_voices import (
     check_weights,
     engine_voices,
     is_installed,
+    is_weights,
     kokoro_voices,
     weights,
 )
@@ -63,7 +65,7 @@ class KokoroSpeaker(NeuralSpeaker):
             When the engine or its weights are not installed.
         """
         files = _weights()
-        own = f".{files[0].stem}" if len(files) == 1 else ""
+        own = f".{files[0].stem}" if is_weights(files[0]) else ""
         return f"{_MODEL_VERSION}+{REVISION}{own}{japanese.version_mark()}"
 
     def voices(self) -> Sequence[EngineVoice]:

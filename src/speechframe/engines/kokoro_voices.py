@@ -18,6 +18,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
+from speechframe.engines import japanese
 from speechframe.engines.base import EngineVoice
 from speechframe.engines.kokoro_model import STYLE_SHAPE
 from speechframe.engines.models import KOKORO_STYLES, KOKORO_WEIGHTS
@@ -83,8 +84,9 @@ class KokoroStyle:
 
     @property
     def supported_locales(self) -> tuple[str, ...]:
-        """What it speaks, its own locale first."""
-        return tuple(dict.fromkeys((self.locale, *_LOCALES)))
+        """What it speaks, its own locale first; Japanese only from readings: the model knows kana alone."""
+        spoken = dict.fromkeys((self.locale, *_LOCALES))
+        return tuple(locale for locale in spoken if locale != "ja-JP" or japanese.is_installed())
 
     def vectors(self) -> Array:
         """Return its style vectors, :data:`STYLE_SHAPE`."""
@@ -121,9 +123,9 @@ def weights() -> tuple[Path, ...]:
     for folder in voice_folders():
         if found := [path for path in files_in(folder) if is_weights(path)]:
             return (found[0],)
-    folders = [package.folder for package in KOKORO_WEIGHTS]
-    parts = zip(folders, KOKORO_WEIGHTS, strict=True)
-    return tuple(folder / name for folder, package in parts if folder is not None for name in package.sha256)
+    if any(package.folder is None for package in KOKORO_WEIGHTS):
+        return ()
+    return tuple(Path(package.folder or "") / name for package in KOKORO_WEIGHTS for name in package.sha256)
 
 
 def check_weights(files: tuple[Path, ...]) -> None:
@@ -156,7 +158,8 @@ def kokoro_voices() -> dict[str, KokoroStyle]:
     packaged = _PACKAGED if KOKORO_STYLES.folder is not None else ()
     files = (path for folder in voice_folders() for path in style_files(folder))
     own = (style for path in files for style in styles_of(path))
-    return {style.voice_id: style for style in (*packaged, *own)}
+    styles = (style for style in (*packaged, *own) if style.locale in style.supported_locales)
+    return {style.voice_id: style for style in styles}
 
 
 def engine_voices() -> tuple[EngineVoice, ...]:
