@@ -211,10 +211,9 @@ def _read(text: str, offset: int, locale: EspeakLocale, left_out: list[str]) -> 
     at = 0
     for start, end, kana in japanese.readings(text) if locale.has_readings else ():
         yield from _cleaned(text[at:start], offset + at, locale, left_out)
-        unread = {
-            letter for letter in kana if letter.isalpha() and script_of(letter) not in locale.own_scripts
-        }
-        left_out.extend(letter for letter in kana if letter in unread)
+        known = locale.own_scripts
+        unread = [letter for letter in kana if letter.isalpha() and script_of(letter) not in known]
+        left_out.extend(unread)
         said = "".join(letter for letter in kana if letter not in unread)
         yield from _spread(said, offset + start, offset + end)
         at = end
