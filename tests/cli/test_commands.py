@@ -27,6 +27,16 @@ def test_voices_are_an_aligned_table(here):
     assert not any(line.startswith("sv-SE") for line in lines)
 
 
+def test_the_clearest_voice_of_a_locale_is_marked(here):
+    said = here("voices", "--locale", "pt-BR")
+    errors = {line.split()[0]: re.search(r"pt-BR (0\.\d\d)(\*?)", line) for line in said.out.splitlines()}
+    found = {voice: (float(error[1]), error[2]) for voice, error in errors.items() if error}
+    (clearest,) = (voice for voice, (_, mark) in found.items() if mark)
+    assert found[clearest][0] == min(error for error, _ in found.values()) < 0.15
+    assert found["pt-BR-larissa"][0] > 0.5
+    assert "a recogniser hears wrong; *: clearest" in said.out
+
+
 @pytest.mark.parametrize("model", [model.value for model in Model])
 def test_voices_as_json_are_one_line(here, model):
     said = here("voices", "--model", model, "--json")
