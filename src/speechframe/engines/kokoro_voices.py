@@ -33,11 +33,10 @@ __all__ = [
     "KokoroStyle",
     "check_weights",
     "engine_voices",
+    "files_of",
     "is_installed",
     "is_weights",
     "kokoro_voices",
-    "style_files",
-    "styles_of",
     "weights",
 ]
 
@@ -55,9 +54,7 @@ _GENDERS = MappingProxyType({"f": Gender.FEMALE, "m": Gender.MALE})
 _PUBLIC_NAME = re.compile(r"(?P<language>[a-z])(?P<gender>[fm])_(?P<name>\w+)")
 _STYLE_SUFFIXES = frozenset({".npz", ".bin"})
 _LICENCE = "Apache-2.0"
-_WEIGHTS_NAME = "kokoro"
-_WEIGHTS_SUFFIX = ".onnx"
-_FLOAT_BYTES = 4
+_WEIGHTS = "kokoro*.onnx"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,14 +134,21 @@ def check_weights(files: tuple[Path, ...]) -> None:
             package.file(name)
 
 
+def _is_style(path: Path) -> bool:
+    return path.suffix in _STYLE_SUFFIXES
+
+
 def is_weights(path: Path) -> bool:
     """Return whether a file is Kokoro's weights, by its name."""
-    return path.suffix == _WEIGHTS_SUFFIX and path.stem.startswith(_WEIGHTS_NAME)
+    return path.match(_WEIGHTS)
 
 
-def style_files(folder: Path) -> list[Path]:
-    """Return the files of a folder that hold styles, by their names."""
-    return [path for path in files_in(folder) if path.suffix in _STYLE_SUFFIXES]
+def files_of(folder: Path) -> list[Path]:
+    """Return the weights and style files of a folder; raises EngineError for a style file that is broken."""
+    found = files_in(folder)
+    for path in filter(_is_style, found):
+        _styles_of(path)
+    return [path for path in found if _is_style(path) or is_weights(path)]
 
 
 def kokoro_voices() -> dict[str, KokoroStyle]:
@@ -156,8 +160,8 @@ def kokoro_voices() -> dict[str, KokoroStyle]:
         When a folder of ``SPEECHFRAME_VOICES`` is missing or holds a broken style file.
     """
     packaged = _PACKAGED if KOKORO_STYLES.folder is not None else ()
-    files = (path for folder in voice_folders() for path in style_files(folder))
-    own = (style for path in files for style in styles_of(path))
+    files = (path for folder in voice_folders() for path in files_in(folder))
+    own = (style for path in filter(_is_style, files) for style in _styles_of(path))
     styles = (style for style in (*packaged, *own) if style.locale in style.supported_locales)
     return {style.voice_id: style for style in styles}
 
@@ -169,7 +173,7 @@ def engine_voices() -> tuple[EngineVoice, ...]:
     return tuple(_shown(style) for style in kokoro_voices().values())
 
 
-def styles_of(path: Path) -> tuple[KokoroStyle, ...]:
+def _styles_of(path: Path) -> tuple[KokoroStyle, ...]:
     """Return the voices of a style file: one for each name in it, called as it is called there.
 
     Raises
@@ -202,7 +206,7 @@ def _styles(path: Path, size_bytes: int, modified_ns: int) -> Mapping[str, Array
     """Return the styles of a file by name; size and time let a changed one be read again."""
     del modified_ns
     try:
-        if size_bytes == math.prod(STYLE_SHAPE) * _FLOAT_BYTES:
+        if size_bytes == math.prod(STYLE_SHAPE) * np.dtype(np.float32).itemsize:
             found = {path.stem: np.fromfile(path, "<f4")}
         else:
             with np.load(path) as stored:
@@ -219,7 +223,7 @@ def _styles(path: Path, size_bytes: int, modified_ns: int) -> Mapping[str, Array
 
 
 def _shown(style: KokoroStyle) -> EngineVoice:
-    who = {Gender.FEMALE: "female voice", Gender.MALE: "male voice"}[style.gender]
+    who = f"{style.gender.value.lower()} voice"
     details = {
         locale: StyleDetails(available_styles=list(STYLES), detail=display_name(locale))
         for locale in style.supported_locales

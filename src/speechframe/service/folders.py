@@ -27,26 +27,29 @@ def set_voices(folders: Sequence[Path]) -> None:
     from speechframe.engines import kokoro_voices, piper_voices, voice_folders
 
     whole = [folder.expanduser().absolute() for folder in folders or voice_folders.voice_folders()]
-    if not piper_voices.is_installed() and not kokoro_voices.is_installed():
+    if not (whole or piper_voices.is_installed() or kokoro_voices.is_installed()):
         installs = f"{kokoro_voices.INSTALL} or {piper_voices.INSTALL}"
-        if whole:
-            raise SettingsError(f"voices of {whole[0]} cannot be used without their engine: {installs}")
         log.info("the catalogue stands on espeak voices alone; for neural ones: %s", installs)
     for folder in whole:
         if os.pathsep in str(folder):
             raise SettingsError(f"the voice folder {folder} has a {os.pathsep} in its name; rename it")
         try:
-            found = [
-                *piper_voices.folder_voices(folder),
-                *map(kokoro_voices.styles_of, kokoro_voices.style_files(folder)),
-            ]
+            found = {
+                piper_voices: piper_voices.folder_voices(folder),
+                kokoro_voices: kokoro_voices.files_of(folder),
+            }
         except EngineError as error:
             raise SettingsError(str(error)) from error
-        if not found:
+        if not any(found.values()):
             raise SettingsError(
                 f"the voice folder {folder} holds no voice: one of Piper is a file NAME.onnx with "
                 "NAME.onnx.json beside it, those of Kokoro are style files (.npz, .bin)"
             )
+        for engine, files in found.items():
+            if files and not engine.is_installed():
+                raise SettingsError(
+                    f"voices of {folder} cannot be used without their engine: {engine.INSTALL}"
+                )
     os.environ[voice_folders.FOLDERS_VARIABLE] = os.pathsep.join(map(str, whole))
 
 
