@@ -6,9 +6,19 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from speechframe.spec._model import Int64, NotBoolean, Open, PlainText, SnakeModel, Text, refuse
+from speechframe.spec._model import (
+    Int64,
+    JsonText,
+    NotBoolean,
+    Number,
+    Open,
+    PlainText,
+    SnakeModel,
+    Text,
+    refuse,
+)
 from speechframe.spec.changer import one_source
-from speechframe.spec.chosen import PAGE_DEFAULT, PAGE_LIMIT
+from speechframe.spec.chosen import ORIGINAL_GAIN_DB, PAGE_DEFAULT, PAGE_LIMIT
 from speechframe.spec.locales import dubbing_spelling
 
 __all__ = [
@@ -16,8 +26,11 @@ __all__ = [
     "DownloadDetail",
     "DubJob",
     "DubJobStatus",
+    "DubUtterances",
+    "DubbedUtterance",
     "DubbingType",
     "FailureCode",
+    "Fit",
     "JobCreateRequest",
     "JobCreateWithProjectRequest",
     "JobStatusValue",
@@ -28,6 +41,10 @@ __all__ = [
     "ProjectPage",
     "ProjectUpdateRequest",
     "SourceLocale",
+    "UtteranceCorrection",
+    "UtterancesQuery",
+    "UtterancesUpdateRequest",
+    "is_ready",
     "is_terminal",
 ]
 
@@ -52,6 +69,7 @@ class JobStatusValue(StrEnum):
 
     QUEUED = "QUEUED"
     IN_PROGRESS = "IN_PROGRESS"
+    IN_REVIEW = "IN_REVIEW"
     COMPLETED = "COMPLETED"
     PARTIALLY_COMPLETED = "PARTIALLY_COMPLETED"
     FAILED = "FAILED"
@@ -60,6 +78,17 @@ class JobStatusValue(StrEnum):
     def terminal(self) -> bool:
         """True when nothing further happens to the job."""
         return self in {self.COMPLETED, self.PARTIALLY_COMPLETED, self.FAILED}
+
+
+def is_ready(status: str) -> bool:
+    """Return whether there is nothing to wait for: the job is over, or somebody is to review it.
+
+    Examples
+    --------
+    >>> is_ready("IN_REVIEW"), is_ready("QUEUED")
+    (True, False)
+    """
+    return is_terminal(status) or status == JobStatusValue.IN_REVIEW
 
 
 def is_terminal(status: str) -> bool:
@@ -92,6 +121,11 @@ def _one_or_many(value: Any) -> Any:
         return [part.strip() for item in items for part in item.split(",") if part.strip()]
     return items
 
+
+_SUBTITLES: dict[str, Any] = {"addition": True, "chosen_point": "dub-subtitles"}
+_PROGRESS: dict[str, Any] = {"addition": True, "chosen_point": "dub-progress"}
+_SCRIPT: dict[str, Any] = {"addition": True, "chosen_point": "dub-script"}
+_REVIEW = "addition"
 
 Required = Annotated[str, Field(min_length=1, strict=True), PlainText]
 Locale = Annotated[str, AfterValidator(dubbing_spelling)]
@@ -143,6 +177,10 @@ class DownloadDetail(SnakeModel):
     error_message: str | None = None
     download_url: str | None = None
     download_srt_url: str | None = None
+    download_vtt_url: str | None = Field(
+        None, description="The cues as WebVTT.", json_schema_extra=_SUBTITLES
+    )
+    step: str | None = Field(None, description="What is being done now.", json_schema_extra=_PROGRESS)
 
 
 class DubJobStatus(SnakeModel):
@@ -193,6 +231,20 @@ class _JobForm(SnakeModel):
         Priority.NORMAL, description="Priority in the queue.", json_schema_extra={"chosen": ["default"]}
     )
     webhook_secret: Text | None = Field(None, repr=False, description="Signs the webhook.")
+    script: Text | None = Field(
+        None,
+        description="SRT or WebVTT: who says what and when, instead of what is recognised.",
+        json_schema_extra=_SCRIPT,
+    )
+    script_locale: Locale | None = Field(
+        None, description="Locale of the script; that of the medium by default.", json_schema_extra=_SCRIPT
+    )
+    cast: Annotated[dict[str, str], JsonText] | None = Field(
+        None, description="Speaker to voice id, as JSON text.", json_schema_extra=_SCRIPT
+    )
+    original_gain_db: Annotated[Number, Field(ge=ORIGINAL_GAIN_DB.low, le=ORIGINAL_GAIN_DB.high)] | None = (
+        Field(None, description="Level of the original under the dub, in dB.", json_schema_extra=_SCRIPT)
+    )
 
     @classmethod
     def across(cls, given: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:
@@ -254,3 +306,75 @@ class ProjectListQuery(SnakeModel):
         json_schema_extra={"chosen": ["default", "minimum", "maximum"]},
     )
     next: Text | None = Field(None, description="`next` of the page before.")
+
+
+class Fit(StrEnum):
+    """How an utterance was brought into its slot (our addition; chosen: dub-review)."""
+
+    FITS = "FITS"
+    SLOWER = "SLOWER"
+    FASTER = "FASTER"
+    MOVED = "MOVED"
+    OVERRUN = "OVERRUN"
+
+
+class DubbedUtterance(SnakeModel):
+    """One sentence of one speaker in a dub (our addition; chosen: dub-review)."""
+
+    section: ClassVar[str] = _REVIEW
+
+    utterance_id: int = Field(description="From 1, in the order of their starts.")
+    start_ms: int = Field(description="When the original begins.")
+    end_ms: int = Field(description="When the original ends.")
+    speaker: str
+    source_text: str
+    text: str = Field(description="What is spoken.")
+    voice_id: str
+    dub_start_ms: int
+    dub_end_ms: int
+    speed: float = Field(description="1 is the voice's own; 1.3 is faster.")
+    fit: Open[Fit]
+
+
+class DubUtterances(SnakeModel):
+    """All utterances of a dub into one locale (our addition; chosen: dub-review)."""
+
+    section: ClassVar[str] = _REVIEW
+
+    job_id: str
+    locale: str
+    version: int = Field(description="1, and one more with each correction that was made.")
+    overlap: float = Field(
+        description="Of the time in which original or dub speak, the share in which both do."
+    )
+    cues_over: int = Field(
+        description="Cues that are read faster, or stand shorter or longer, than aimed at."
+    )
+    utterances: list[DubbedUtterance]
+
+
+class UtterancesQuery(SnakeModel):
+    """The query of GET /v1/dub/jobs/{job_id}/utterances (our addition; chosen: dub-review)."""
+
+    section: ClassVar[str] = _REVIEW
+
+    locale: Locale = Field(description="One of the job's target locales.")
+
+
+class UtteranceCorrection(SnakeModel):
+    """What is to be said instead, or by whom; what is left out stays."""
+
+    section: ClassVar[str] = _REVIEW
+
+    utterance_id: int
+    text: Required | None = None
+    voice_id: Required | None = None
+
+
+class UtterancesUpdateRequest(SnakeModel):
+    """The body of PUT /v1/dub/jobs/{job_id}/utterances (our addition; chosen: dub-review)."""
+
+    section: ClassVar[str] = _REVIEW
+
+    locale: Locale = Field(description="One of the job's target locales.")
+    utterances: Annotated[list[UtteranceCorrection], Field(min_length=1)]

@@ -11,6 +11,7 @@ from speechframe.spec.dubbing import (
     DestinationLocale,
     DubJob,
     DubJobStatus,
+    DubUtterances,
     JobCreateRequest,
     JobCreateWithProjectRequest,
     Project,
@@ -19,6 +20,8 @@ from speechframe.spec.dubbing import (
     ProjectPage,
     ProjectUpdateRequest,
     SourceLocale,
+    UtterancesQuery,
+    UtterancesUpdateRequest,
 )
 from speechframe.spec.socket import SocketQuery
 from speechframe.spec.speech import GenerateRequest, GenerateResponse, StreamRequest, Voice, VoicesQuery
@@ -278,6 +281,34 @@ ENDPOINTS: tuple[Endpoint, ...] = (
 """The document's endpoints, in its order."""
 
 ADDITIONS: tuple[Endpoint, ...] = (
+    Endpoint(
+        "utterances",
+        "GET",
+        "/v1/dub/jobs/{job_id}/utterances",
+        "dubbing",
+        "addition",
+        None,
+        DubUtterances,
+        _FREE,
+        Auth.DUBBING_KEY,
+        query_model=UtterancesQuery,
+        summary="Who says what in a dub, and when",
+        addition=True,
+    ),
+    Endpoint(
+        "update_utterances",
+        "PUT",
+        "/v1/dub/jobs/{job_id}/utterances",
+        "dubbing",
+        "addition",
+        UtterancesUpdateRequest,
+        DubJobStatus,
+        _FREE,
+        Auth.DUBBING_KEY,
+        JSON,
+        summary="Correct what is said in a dub",
+        addition=True,
+    ),
     Endpoint(
         "limits",
         "GET",

@@ -18,7 +18,12 @@ WEBHOOK_TIMESTAMP_HEADER = "X-Signature-Timestamp"
 """Unix time in milliseconds."""
 WEBHOOK_SIGNATURE_HEADER = "X-HMAC-Signature"
 """Hex HMAC-SHA256 of raw body, a dot and the timestamp."""
-
+ORIGINAL_GAIN_DB = Range(-60.0, 0.0, -18.0)
+"""Level of the original while it is dubbed, in dB."""
+DEFAULT_DUB_CREDITS = 36_000
+"""Dubbing credits of a key a billing cycle when nobody says how many: ten hours into one locale."""
+MAX_DUB_SECONDS = 4 * 3600
+"""The longest medium that is dubbed."""
 
 POINTS: tuple[OpenPoint, ...] = (
     OpenPoint(
@@ -53,8 +58,8 @@ POINTS: tuple[OpenPoint, ...] = (
     OpenPoint(
         "job-status",
         "Status values of a dubbing job",
-        "QUEUED, IN_PROGRESS, then one of COMPLETED, PARTIALLY_COMPLETED, FAILED. An unknown value is not "
-        "terminal, a partial one is.",
+        "QUEUED, IN_PROGRESS, then one of COMPLETED, PARTIALLY_COMPLETED, FAILED; IN_REVIEW, not terminal, "
+        "when the first version of a QA job is ready. An unknown value is not terminal, a partial one is.",
         "Clients that do not know the partial state poll for ever; a new value must not end a wait too "
         "early.",
         "sure (COMPLETED, FAILED, that a partial state exists), guess (its spelling)",
@@ -112,5 +117,51 @@ POINTS: tuple[OpenPoint, ...] = (
         "Running jobs keep their targets.",
         "What was asked for and billed does not change underway.",
         "ours",
+    ),
+    OpenPoint(
+        "dub-review",
+        "How a QA job is reviewed",
+        "GET and PUT /v1/dub/jobs/{job_id}/utterances: who says what, when and how fast; texts and voices "
+        "that are sent back are spoken anew, and only these. The first version is paid; corrections "
+        "are free until the links expire.",
+        "The document names a QA type and no call for it.",
+        "ours",
+    ),
+    OpenPoint(
+        "dub-script",
+        "What a job may be told beside its medium",
+        "script (SRT or WebVTT, speakers as `NAME: ` or `<v NAME>`) in script_locale, cast (speaker to voice "
+        f"id) and original_gain_db ({ORIGINAL_GAIN_DB}, default {ORIGINAL_GAIN_DB.default:g}).",
+        "Who has the script of a film need not have it guessed.",
+        "ours",
+    ),
+    OpenPoint(
+        "dub-subtitles",
+        "Subtitles as WebVTT",
+        "download_vtt_url beside download_srt_url.",
+        "Browsers show WebVTT alone.",
+        "ours",
+    ),
+    OpenPoint(
+        "dub-progress",
+        "How far a job is",
+        "Each download detail names the step its locale is at.",
+        "A film takes minutes, and a word that never changes looks like a service that hangs.",
+        "ours",
+    ),
+    OpenPoint(
+        "dub-credits",
+        "Credits of a dubbing key",
+        f"{DEFAULT_DUB_CREDITS:,} a billing cycle. They are set aside when a job is taken and used for the "
+        "locales that succeed; a started credit counts whole in credits_used.",
+        "Two jobs may not spend the same credits, and nobody pays for what failed.",
+        "ours",
+    ),
+    OpenPoint(
+        "dub-length",
+        "Longest medium",
+        f"{MAX_DUB_SECONDS // 3600} hours.",
+        "Longer than films are; what a header claims beyond it is a mistake.",
+        "guess",
     ),
 )
