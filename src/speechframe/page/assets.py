@@ -13,7 +13,9 @@ from posixpath import dirname, join, normpath
 
 __all__ = ["SCRIPTS", "script", "style"]
 
-SCRIPTS = ("browser", "clip_player", "comparison", "dashboard", "gallery", "listening", "stream_player")
+SCRIPTS = (
+    "browser", "clip_player", "comparison", "dashboard", "dub_player", "gallery", "listening", "stream_player",
+)  # fmt: skip
 """The widgets that have a script."""
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "(?P<path>\.{1,2}/[\w/]+\.js)";\n', re.MULTILINE)

@@ -1,0 +1,144 @@
+// Dubs: a video with its cues, original and dub switched in place, and what is said in it, to be corrected.
+
+import { alertLine, button, el, tell } from "./core/dom.js";
+import { counted, inWords, wordAt } from "./core/words.js";
+import { makeWidget } from "./core/widget.js";
+
+const SOUND_ONLY = "This browser does not show this video: here are its sound and its cues.";
+const SIDES = [["dub", "Dub"], ["original", "Original"]];
+
+/** The medium of a dub: loaded when it is first wanted, and exchanged for the other side at the same second. */
+function mediumOf(shell, dub, { change, fail, soundOnly }) {
+  const place = el("div");
+  let medium = null;
+  let isSound = !dub.video;
+  const state = {
+    place,
+    side: "dub",
+    get seconds() { return medium?.currentTime ?? 0; },
+    async show(side, { at = state.seconds, play = Boolean(medium && !medium.paused) } = {}) {
+      state.side = side;
+      change();
+      try {
+        const url = await shell.clips.load([dub.id, side, isSound ? "sound" : "whole", dub.version].join("/"));
+        if (state.side !== side) return;
+        put(url, at, play);
+        fail(null);
+      } catch (error) {
+        fail(error.message);
+      }
+    },
+    seek: (seconds) => (medium ? (medium.currentTime = seconds) : state.show(state.side, { at: seconds })),
+    dispose: () => medium?.pause(),
+  };
+  const withoutPicture = (at, play) => {
+    if (isSound) return fail("this sound cannot be played: the browser does not know its format");
+    isSound = true;
+    soundOnly();
+    medium = null;
+    return state.show(state.side, { at, play });
+  };
+  const put = (src, at, play) => {
+    if (!medium) {
+      medium = el(isSound ? "audio" : "video.video", { controls: true, label: `${dub.label}, ${dub.locale}` });
+      for (const name of ["timeupdate", "seeked", "pause"]) medium.addEventListener(name, change);
+      medium.addEventListener("play", () => shell.solo.begins(medium));
+      place.replaceChildren(medium);
+    }
+    // One handler each: the next source has its own second to begin at.
+    medium.onerror = () => withoutPicture(at, play);
+    medium.onloadedmetadata = () => {
+      if (!isSound && !medium.videoWidth) return withoutPicture(at, play);
+      medium.currentTime = at;
+      if (play) medium.play().catch((error) => error.name !== "AbortError" && fail(error.message));
+      return change();
+    };
+    medium.src = src;
+  };
+  return state;
+}
+
+/** What is said, a row an utterance; what was changed goes to Python by `correct(changes)`. */
+function script(dub, { seek, correct }) {
+  const fields = dub.utterances.map((one) => el("textarea", { rows: 2, label: `Text ${one.utterance_id}` }, one.text));
+  const changes = () => dub.utterances
+    .map((one, k) => ({ utterance_id: one.utterance_id, text: fields[k].value.trim(), before: one.text }))
+    .filter(({ text, before }) => text && text !== before)
+    .map(({ utterance_id, text }) => ({ utterance_id, text }));
+  const send = button("Send corrections", () => correct(changes()), { class: "spf-main", disabled: true });
+  fields.forEach((field) => field.addEventListener("input", () => {
+    const count = changes().length;
+    send.disabled = !count;
+    send.textContent = count ? `Send ${counted(count, "correction")}` : "Send corrections";
+  }));
+  const rows = dub.utterances.map((one, k) => el("tr",
+    el("td", button(inWords(one.start_ms / 1000), () => seek(one.start_ms / 1000), { label: `Go to utterance ${one.utterance_id}` })),
+    el("td", one.speaker), el("td", el("p", one.source_text)), el("td", fields[k]), el("td", one.voice_id),
+    el("td", el("span.badge", { "data-tone": one.fit === "OVERRUN" ? "bad" : false }, `${one.fit} ${one.speed.toFixed(2)}`))));
+  const head = ["start", "speaker", "original", "dub", "voice", "fit"].map((name) => el("th", { scope: "col" }, name));
+  return el("details.script", el("summary", `Correct ${counted(dub.utterances.length, "utterance")}`),
+    el("div.scroll", { tabindex: 0, role: "region", label: `Utterances of ${dub.label}` },
+      el("table.table", el("thead", el("tr", ...head)), el("tbody", ...rows))),
+    el("div.row", send));
+}
+
+function dubView(shell, dub) {
+  const trouble = alertLine();
+  const notice = el("p.dim", { role: "note", hidden: true });
+  const name = `${dub.label}, ${dub.locale}`;
+  const start = button("▶ Show", () => medium.show("dub", { play: true }), { label: `Show ${name}` });
+  const sides = SIDES.map(([side, text]) => button(text, () => medium.show(side), {
+    "aria-pressed": "false", disabled: side === "original" && !dub.original,
+    title: side === "original" && !dub.original ? "the original is not on this machine" : false,
+  }));
+  const cues = dub.cues.map(([text, startMs]) => el("span.word", { click: () => medium.seek(startMs / 1000) }, text));
+  const line = el("p.words", { tabindex: 0, label: `Cues of ${name}` }, ...cues.flatMap((cue) => [cue, " "]));
+  let lit = -1;
+  const medium = mediumOf(shell, dub, {
+    change() {
+      const now = medium.place.firstChild ? wordAt(dub.cues, medium.seconds * 1000) : -1;
+      if (now !== lit) {
+        cues[lit]?.classList.remove("spf-lit");
+        cues[now]?.classList.add("spf-lit");
+        if (cues[now]) line.scrollTop = cues[now].offsetTop - line.clientHeight / 2;
+        lit = now;
+      }
+      start.hidden = Boolean(medium.place.firstChild);
+      sides.forEach((one, k) => { one.ariaPressed = String(SIDES[k][0] === medium.side && start.hidden); });
+    },
+    fail: (problem) => tell(trouble, problem),
+    soundOnly: () => tell(notice, SOUND_ONLY),
+  });
+  const node = el("div.clip", { role: "group", label: name, "data-dub": dub.id },
+    el("div.head", el("strong", dub.label), el("span.badge", dub.locale),
+      el("span.badge", { "data-tone": dub.problem ? "bad" : "good" }, dub.status), start, ...sides),
+    notice, medium.place, line, trouble);
+  if (dub.problem) {
+    start.disabled = sides[0].disabled = line.hidden = true;
+    tell(trouble, dub.problem);
+  }
+  if (dub.utterances?.length) {
+    node.append(script(dub, { seek: medium.seek, correct: (changes) => shell.send({ kind: "correct", dub: dub.id, changes }) }));
+  }
+  return { node, dispose: medium.dispose };
+}
+
+export default makeWidget("Dubs", (shell) => {
+  const list = el("div");
+  shell.root.append(shell.status, list);
+  let views = new Map();
+  // What did not change stays as it is: somebody may be looking at it.
+  const build = () => {
+    const old = views;
+    views = new Map(shell.get("dubs").map((dub) => {
+      const known = JSON.stringify(dub);
+      const view = old.get(dub.id)?.known === known ? old.get(dub.id) : { ...dubView(shell, dub), known };
+      return [dub.id, view];
+    }));
+    for (const [id, view] of old) if (views.get(id) !== view) view.dispose();
+    list.replaceChildren(...[...views.values()].map((view) => view.node));
+  };
+  shell.follow(["dubs"], build);
+  shell.follow(["said"], () => shell.say(shell.get("said").text ?? "", shell.get("said").bad));
+  shell.onEnd(() => views.forEach((view) => view.dispose()));
+});

@@ -1,0 +1,180 @@
+"""Dubs: the video with its cues, its original in the same place, and what is said in it to be corrected."""
+
+import mimetypes
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import traitlets as t
+
+from speechframe.audio import codec, media
+from speechframe.errors import SpeechframeError, StoreError
+from speechframe.spec.chosen import MAX_DUB_SECONDS
+from speechframe.spec.dubbing import DubbedUtterance
+from speechframe.spec.speech import Format
+from speechframe.widgets.base import PageWidget, table
+
+__all__ = ["Dub", "DubPlayer"]
+
+_MEBI = 1 << 20
+_LARGEST_BYTES = 200 * _MEBI
+"""What a page is sent at once: more would fill the memory of browser and kernel."""
+_NO_VIDEO = frozenset({".mp3", ".wav", ".flac", ".m4a"})
+
+
+@dataclass(frozen=True)
+class Dub:
+    """One medium in one locale, as a page shows it.
+
+    Parameters
+    ----------
+    dub_id
+        Its name on the page.
+    label
+        What people call it.
+    locale
+        The language it was dubbed into.
+    status
+        The run's word for it.
+    path, original
+        The dubbed file, and the one it was made from; None where there is none on this machine.
+    cues
+        Text, start and end in milliseconds.
+    problem
+        Why there is nothing to see; None where there is.
+    utterances
+        Who says what, and when; empty where nothing can be corrected.
+    version
+        Grows with each correction.
+    """
+
+    dub_id: str
+    label: str
+    locale: str
+    status: str
+    path: Path | None = None
+    original: Path | None = None
+    cues: tuple[tuple[str, int, int], ...] = ()
+    problem: str | None = None
+    utterances: tuple[DubbedUtterance, ...] = field(default=(), repr=False)
+    version: int = 1
+
+    @property
+    def has_video(self) -> bool:
+        """Whether there is a picture, as far as the file's name says."""
+        return self.path is not None and self.path.suffix.casefold() not in _NO_VIDEO
+
+    def to_page(self) -> dict[str, Any]:
+        """Return what goes to the page, as plain values."""
+        return {
+            "id": self.dub_id,
+            "label": self.label,
+            "locale": self.locale,
+            "status": self.status,
+            "video": self.has_video,
+            "original": self.original is not None,
+            "cues": [list(cue) for cue in self.cues],
+            "problem": self.problem,
+            "utterances": [one.model_dump(mode="json") for one in self.utterances],
+            "version": self.version,
+        }
+
+
+class DubPlayer(PageWidget):
+    """Dubs under one another: each plays with its cues, and its original in its place at a click.
+
+    Made by :func:`play` and :func:`review`.
+
+    Parameters
+    ----------
+    dubs
+        What is shown.
+    correct
+        Makes a dub again with other texts, and returns it as it is then; None where nothing is corrected.
+
+    Attributes
+    ----------
+    loads
+        What was sent to the page, in order: ``<dub>/<dub or original>/<whole or sound>/<version>``.
+    """
+
+    script = "dub_player"
+
+    dubs = t.List(t.Dict()).tag(sync=True)
+    said = t.Dict().tag(sync=True)
+
+    def __init__(
+        self,
+        dubs: Sequence[Dub],
+        correct: "Callable[[Dub, list[dict[str, Any]]], Dub] | None" = None,
+    ) -> None:
+        self._shown = {dub.dub_id: dub for dub in dubs}
+        self._correct = correct
+        self.loads: list[str] = []
+        super().__init__(dubs=self._pages(), said={})
+
+    def _pages(self) -> list[dict[str, Any]]:
+        return [dub.to_page() for dub in self._shown.values()]
+
+    def on_load(self, message: dict[str, Any]) -> None:
+        """Send a file to the page, or its sound alone, or why there is none."""
+        asked = str(message.get("clip"))
+        try:
+            data, mime = self._playable(asked)
+        except (SpeechframeError, OSError) as error:
+            self.send({"kind": "error", "clip": asked, "message": str(error)})
+        else:
+            self.loads.append(asked)
+            self.send({"kind": "audio", "clip": asked, "mime": mime}, buffers=[data])
+
+    def _playable(self, asked: str) -> tuple[bytes, str]:
+        dub_id, side, how, _ = (*asked.rsplit("/", 3), "", "", "")[:4]
+        dub = self._shown.get(dub_id)
+        path = None if dub is None else dub.path if side == "dub" else dub.original
+        if path is None:
+            raise StoreError("there is no such medium here")
+        if how == "sound":
+            sound = media.read(path, max_seconds=MAX_DUB_SECONDS)
+            return codec.encode(sound.samples, sound.sample_rate_hz, format=Format.FLAC), "audio/flac"
+        if path.stat().st_size > _LARGEST_BYTES:
+            raise StoreError(
+                f"{path} is larger than {_LARGEST_BYTES // _MEBI} MB, which is too much for a notebook: open "
+                "it with a player"
+            )
+        return path.read_bytes(), mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+
+    def on_correct(self, message: dict[str, Any]) -> None:
+        """Have a dub made again with the texts that somebody wrote."""
+        dub, changes = self._shown.get(str(message.get("dub"))), message.get("changes")
+        if dub is None or self._correct is None or not isinstance(changes, list) or not changes:
+            return
+        self.said = {"text": f"{dub.label}, {dub.locale}: speaking {len(changes)} anew …"}
+        try:
+            made = self._correct(dub, changes)
+        except SpeechframeError as error:
+            self.said = {"text": str(error), "bad": True}
+            return
+        self._shown[dub.dub_id] = replace(made, version=dub.version + 1)
+        self.dubs = self._pages()
+        self.said = {"text": f"{dub.label}, {dub.locale}: corrected"}
+
+    def to_text(self) -> str:
+        """Return how many dubs there are, and into what."""
+        locales = sorted({dub.locale for dub in self._shown.values()})
+        count = len(self._shown)
+        return f"<DubPlayer: {count:,} dub{'' if count == 1 else 's'} ({', '.join(locales)})>"
+
+    def to_table(self) -> str:
+        """Return the dubs as a table: what can be seen without a kernel."""
+        rows = [
+            [
+                dub.label,
+                dub.locale,
+                dub.status,
+                dub.problem or (dub.path.name if dub.path else ""),
+                len(dub.cues),
+            ]
+            for dub in self._shown.values()
+        ]
+        return table(["medium", "locale", "status", "file", "cues"], rows, caption=self.to_text())

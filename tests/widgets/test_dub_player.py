@@ -1,0 +1,123 @@
+"""Dubs in a browser: seen, switched at the same second, corrected."""
+
+from dataclasses import replace
+
+import av
+import numpy as np
+import pytest
+from bridge import LIGHT_AND_LONG_DARK, until_lit
+
+from speechframe.errors import StoreError
+from speechframe.spec.dubbing import DubbedUtterance
+from speechframe.widgets.dub_player import Dub, DubPlayer
+
+CUES = (("Bom dia.", 0, 2000), ("Como vai?", 2000, 6000))
+SAID = [
+    DubbedUtterance(
+        utterance_id=k + 1, start_ms=start, end_ms=end, speaker="S1", source_text="Good.", text=text,
+        voice_id="pt-BR-joaquim", dub_start_ms=start, dub_end_ms=end, speed=1.04, fit="FASTER",
+    )
+    for k, (text, start, end) in enumerate(CUES)
+]  # fmt: skip
+
+
+def film(path, *, codec="libvpx-vp9", grey=120, seconds=6):
+    """A film of one colour and a tone."""
+    with av.open(str(path), "w") as out:
+        video, sound = out.add_stream(codec, rate=10), out.add_stream("libopus", rate=48_000)
+        video.width, video.height, video.pix_fmt = 160, 90, "yuv420p"
+        for _ in range(10 * seconds):
+            out.mux(video.encode(av.VideoFrame.from_ndarray(np.full((90, 160, 3), grey, np.uint8))))
+        out.mux(video.encode(None))
+        tone = (8000 * np.sin(np.arange(48_000 * seconds) / 20)).astype(np.int16)[None]
+        frame = av.AudioFrame.from_ndarray(tone, "s16", "mono")
+        frame.sample_rate = 48_000
+        out.mux(sound.encode(frame))
+        out.mux(sound.encode(None))
+    return path
+
+
+@pytest.fixture
+def dub(tmp_path):
+    return Dub(
+        "a.pt-BR", "a", "pt-BR", "done",
+        film(tmp_path / "dub.webm", grey=200), film(tmp_path / "original.webm", grey=40), CUES,
+    )  # fmt: skip
+
+
+def until_seen_at(page, second, low, high):
+    """Wait until the picture of that second is as light as this: the original is dark, the dub is not."""
+    page.wait_for_function(
+        """([second, low, high]) => {
+          const video = document.querySelector("video");
+          if (!video || video.seeking || video.readyState < 2) return false;
+          const canvas = document.createElement("canvas");
+          [canvas.width, canvas.height] = [1, 1];
+          const context = canvas.getContext("2d");
+          context.drawImage(video, 0, 0, 1, 1);
+          const light = context.getImageData(0, 0, 1, 1).data[0];
+          return Math.abs(video.currentTime - second) < .1 && light > low && light < high;
+        }""",
+        arg=[second, low, high],
+    )
+
+
+@pytest.mark.parametrize("light", LIGHT_AND_LONG_DARK)
+def test_a_dub_is_seen_with_its_cues_and_its_original_at_the_same_second(
+    show, accessible, picture, dub, light
+):
+    bridge = show(lambda: DubPlayer([dub]), light=light)
+    page = bridge.page
+    assert bridge.widget.loads == [], "nothing is sent before somebody wants to see it"
+    page.get_by_role("button", name="Show a, pt-BR").click()
+    until_lit(page, "Bom dia.")
+    page.evaluate("const one = document.querySelector('video'); one.pause(); one.currentTime = 3;")
+    until_lit(page, "Como vai?")
+    until_seen_at(page, 3, 150, 255)
+    picture(page.locator(".spf"), f"dub-{'light' if light else 'dark'}")
+    page.get_by_role("button", name="Original").click()
+    until_seen_at(page, 3, 0, 100)
+    assert bridge.widget.loads == ["a.pt-BR/dub/whole/1", "a.pt-BR/original/whole/1"]
+    accessible(page.locator(".spf"))
+
+
+def test_where_the_browser_knows_no_such_video_there_is_its_sound(show, tmp_path):
+    path = film(tmp_path / "dub.mkv", codec="mpeg4")
+    bridge = show(lambda: DubPlayer([Dub("a.pt-BR", "a", "pt-BR", "done", path, None, CUES)]))
+    bridge.page.get_by_role("button", name="Show a, pt-BR").click()
+    bridge.page.get_by_text("here are its sound and its cues").wait_for()
+    bridge.page.wait_for_function("() => document.querySelector('audio')?.currentTime > .2")
+    assert bridge.page.get_by_role("button", name="Original").is_disabled()
+
+
+def test_corrections_go_back_and_what_they_made_is_shown(show, accessible, picture, dub):
+    asked = []
+
+    def correct(old, changes):
+        asked.append((old.dub_id, changes))
+        if "fail" in changes[0]["text"]:
+            raise StoreError("no such text here")
+        said = [one.model_copy(update=changes[0] if one.utterance_id == 2 else {}) for one in SAID]
+        return replace(old, utterances=tuple(said))
+
+    bridge = show(lambda: DubPlayer([replace(dub, utterances=tuple(SAID))], correct))
+    page = bridge.page
+    page.get_by_text("Correct 2 utterances").click()
+    picture(page.locator(".spf"), "dub-script")
+    text = page.get_by_role("textbox", name="Text 2")
+    for words in ("Tudo bem?", "fail"):
+        text.fill(words)
+        page.get_by_role("button", name="Send 1 correction").click()
+        page.get_by_text("corrected" if words != "fail" else "no such text here").wait_for()
+        page.get_by_text("Correct 2 utterances").click() if words != "fail" else None
+    accessible(page.locator(".spf"))
+    assert asked == [("a.pt-BR", [{"utterance_id": 2, "text": words}]) for words in ("Tudo bem?", "fail")]
+    assert bridge.widget.dubs[0]["utterances"][1]["text"] == "Tudo bem?"
+
+
+def test_a_locale_that_failed_says_why(show):
+    failed = Dub("a.ja-JP", "a", "ja-JP", "failed", problem="LANGUAGE_NOT_SUPPORTED: no voice speaks it")
+    bridge = show(lambda: DubPlayer([failed]))
+    bridge.page.get_by_role("alert").get_by_text("no voice speaks it").wait_for()
+    assert bridge.page.get_by_role("button", name="Show a, ja-JP").is_disabled()
+    assert "no voice speaks it" in bridge.widget.to_table()
