@@ -14,7 +14,8 @@ from posixpath import dirname, join, normpath
 __all__ = ["SCRIPTS", "script", "style"]
 
 SCRIPTS = (
-    "browser", "clip_player", "comparison", "dashboard", "dub_player", "gallery", "listening", "stream_player",
+    "browser", "clip_player", "comparison", "dashboard", "dub_player", "gallery", "listening",
+    "stream_player",
 )  # fmt: skip
 """The widgets that have a script."""
 
