@@ -2,9 +2,10 @@
 
 import asyncio
 import contextlib
+import functools
 import logging
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from aiohttp import web
 
@@ -22,6 +23,7 @@ from speechframe.service.readers import Readers
 from speechframe.service.slots import Slots
 from speechframe.service.uploads import Uploads
 from speechframe.service.workers import WorkerPool
+from speechframe.spec import chosen
 
 log = logging.getLogger("speechframe.service")
 
@@ -42,8 +44,9 @@ class State:
         What the process was told.
     specs
         The keys in force, as they were given or found.
-    database, ring, owner, shelf, uploads
-        What is kept in the data folder; uploads only as long as their requests take.
+    database, ring, dub_ring, owner, shelf, uploads
+        What is kept in the data folder; uploads only as long as their requests take. The second ring has the
+        keys of dubbing, with balances of their own.
     slots, pool, live, readers
         What is in flight.
     catalogues
@@ -58,6 +61,7 @@ class State:
     specs: tuple[KeySpec, ...]
     database: Database
     ring: KeyRing
+    dub_ring: KeyRing
     owner: Owner
     shelf: shelf.Shelf
     uploads: Uploads
@@ -116,8 +120,10 @@ async def opened(config: ServiceConfig) -> AsyncIterator[State]:
         specs = check_keys(config.keys or (keys.own_key(config.data),))
         database = Database(config.data / FILE_NAME)
         stack.callback(database.close)
-        ring = KeyRing(await database.run(keys.salt_of), specs)
-        await database.run(lambda c: keys.record_keys(c, ring))
+        salt = await database.run(keys.salt_of)
+        ring, dub_ring = KeyRing(salt, specs), KeyRing(salt, _dub_specs(config, specs), balance="dubbing")
+        for each in (ring, dub_ring):
+            await database.run(functools.partial(keys.record_keys, ring=each))
         await database.run(owner.register)
         stack.push_async_callback(database.run, owner.leave)
         await _tidy(database, owner, folder, uploads)
@@ -140,6 +146,7 @@ async def opened(config: ServiceConfig) -> AsyncIterator[State]:
             specs,
             database,
             ring,
+            dub_ring,
             owner,
             folder,
             uploads,
@@ -150,6 +157,12 @@ async def opened(config: ServiceConfig) -> AsyncIterator[State]:
             catalogues,
             routes,
         )
+
+
+def _dub_specs(config: ServiceConfig, specs: tuple[KeySpec, ...]) -> tuple[KeySpec, ...]:
+    if config.dub_keys:
+        return check_keys(config.dub_keys)
+    return tuple(replace(spec, quota_characters=chosen.DEFAULT_DUB_CREDITS) for spec in specs)
 
 
 def _check_engines(config: ServiceConfig, pool: WorkerPool) -> None:

@@ -14,6 +14,8 @@ WEBHOOK_TRIES = 5
 """Deliveries of a webhook that is not answered with a 2xx status."""
 WEBHOOK_SECONDS = 600
 """Time over which the deliveries of a webhook are spread."""
+WEBHOOK_ID_HEADER = "X-Webhook-Id"
+"""The same in each delivery of one webhook, which may come more than once."""
 WEBHOOK_TIMESTAMP_HEADER = "X-Signature-Timestamp"
 """Unix time in milliseconds."""
 WEBHOOK_SIGNATURE_HEADER = "X-HMAC-Signature"
@@ -92,8 +94,10 @@ POINTS: tuple[OpenPoint, ...] = (
         "Webhook delivery",
         'POST {"eventName": "DUB_JOB", "data": job status} when a job ends. With a secret: '
         f"{WEBHOOK_TIMESTAMP_HEADER} (Unix ms) and {WEBHOOK_SIGNATURE_HEADER} = hex HMAC-SHA256(secret, "
-        f'raw body + "." + timestamp). {WEBHOOK_TRIES} tries over {WEBHOOK_SECONDS // 60} minutes; a '
-        "receiver that never answers does not fail the job.",
+        f'raw body + "." + timestamp). {WEBHOOK_TRIES} tries over {WEBHOOK_SECONDS // 60} minutes, each with '
+        f"the same {WEBHOOK_ID_HEADER}, until one is answered with a 2xx status; redirects are not "
+        "followed; a receiver that never answers does not fail the job. A QA job has one more each time "
+        "it goes into review.",
         "Public receivers check exactly this; the timestamp inside the signature stops replays.",
         "sure (shape, signature), guess (tries)",
     ),
