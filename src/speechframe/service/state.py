@@ -16,14 +16,18 @@ from speechframe.service import idempotency, keys, shelf
 from speechframe.service.catalogue import Catalogues
 from speechframe.service.config import KeySpec, ServiceConfig, check_keys
 from speechframe.service.database import FILE_NAME, Database
+from speechframe.service.dub_languages import Languages
+from speechframe.service.dub_queue import DubQueue
 from speechframe.service.keys import KeyRing
 from speechframe.service.live import Live
 from speechframe.service.owners import Owner
 from speechframe.service.readers import Readers
 from speechframe.service.slots import Slots
 from speechframe.service.uploads import Uploads
+from speechframe.service.webhooks import Webhooks
 from speechframe.service.workers import WorkerPool
 from speechframe.spec import chosen
+from speechframe.spec.speech import Model
 
 log = logging.getLogger("speechframe.service")
 
@@ -51,6 +55,10 @@ class State:
         What is in flight.
     catalogues
         The voices, by model.
+    languages
+        Which languages can be dubbed from and into.
+    dubs
+        The dubbing jobs under way, and their folders.
     routes
         Which languages can be translated into which, by the translators that work here.
     stopping
@@ -71,6 +79,8 @@ class State:
     readers: Readers
     catalogues: Catalogues
     routes: Routes
+    languages: Languages
+    dubs: DubQueue
     stopping: bool = field(default=False)
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -126,7 +136,9 @@ async def opened(config: ServiceConfig) -> AsyncIterator[State]:
             await database.run(functools.partial(keys.record_keys, ring=each))
         await database.run(owner.register)
         stack.push_async_callback(database.run, owner.leave)
-        await _tidy(database, owner, folder, uploads)
+        webhooks = Webhooks(config, database)
+        dubs = DubQueue(config, database, owner.name, webhooks)
+        await _tidy(database, owner, folder, uploads, dubs)
         pool = WorkerPool(config.worker_count, config.waiting_limit, config.limits)
         stack.push_async_callback(pool.close)
         await pool.start()
@@ -135,8 +147,11 @@ async def opened(config: ServiceConfig) -> AsyncIterator[State]:
         working = pool.installed.get("translator", {})
         translators = {name: engine for name, engine in registry.translators().items() if name in working}
         routes = await asyncio.to_thread(Routes, translators)
-        tidying = asyncio.create_task(_tidy_often(database, owner, folder, uploads))
+        languages = await asyncio.to_thread(_languages, routes, pool)
+        tidying = asyncio.create_task(_tidy_often(database, owner, folder, uploads, dubs))
         stack.callback(tidying.cancel)
+        for work in (webhooks.run(), dubs.run()):
+            stack.push_async_callback(_ended, asyncio.create_task(work))
         slots = Slots(config.region)
         readers = Readers(config.slow_reader_s, config.unread_bytes)
         watching = asyncio.create_task(readers.watch())
@@ -156,6 +171,8 @@ async def opened(config: ServiceConfig) -> AsyncIterator[State]:
             readers,
             catalogues,
             routes,
+            languages,
+            dubs,
         )
 
 
@@ -163,6 +180,15 @@ def _dub_specs(config: ServiceConfig, specs: tuple[KeySpec, ...]) -> tuple[KeySp
     if config.dub_keys:
         return check_keys(config.dub_keys)
     return tuple(replace(spec, quota_characters=chosen.DEFAULT_DUB_CREDITS) for spec in specs)
+
+
+def _languages(routes: Routes, pool: WorkerPool) -> Languages:
+    working = pool.installed.get("recogniser", {})
+    recognisers = {name: engine for name, engine in registry.recognisers().items() if name in working}
+    entries = registry.catalogue(Model.GEN2).values()
+    return Languages.load(
+        routes, recognisers, [entry.voice for entry in entries if entry.engine in pool.engines]
+    )
 
 
 def _check_engines(config: ServiceConfig, pool: WorkerPool) -> None:
@@ -174,16 +200,25 @@ def _check_engines(config: ServiceConfig, pool: WorkerPool) -> None:
             )
 
 
-async def _tidy_often(database: Database, owner: Owner, folder: shelf.Shelf, uploads: Uploads) -> None:
+async def _ended(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def _tidy_often(
+    database: Database, owner: Owner, folder: shelf.Shelf, uploads: Uploads, dubs: DubQueue
+) -> None:
     while True:
         await asyncio.sleep(_TIDY_S)
         try:
-            await _tidy(database, owner, folder, uploads)
+            await _tidy(database, owner, folder, uploads, dubs)
         except Exception:
             log.exception("tidying the data folder failed; it is tried again in a minute")
 
 
-async def _tidy(database: Database, owner: Owner, folder: shelf.Shelf, uploads: Uploads) -> None:
+async def _tidy(
+    database: Database, owner: Owner, folder: shelf.Shelf, uploads: Uploads, dubs: DubQueue
+) -> None:
     await asyncio.to_thread(uploads.sweep, owner.is_dead)
     if dead := await database.run(owner.reap):
         log.info("gave back what %d service process(es) that ended abruptly had reserved", dead)
@@ -191,3 +226,4 @@ async def _tidy(database: Database, owner: Owner, folder: shelf.Shelf, uploads: 
     long_there = await asyncio.to_thread(folder.long_there)
     gone = await database.run(lambda c: folder.drop_old(c, long_there))
     await asyncio.to_thread(folder.remove, gone)
+    await dubs.tidy()
