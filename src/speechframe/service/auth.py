@@ -25,6 +25,20 @@ def require_key(request: web.Request) -> Key:
     return _found(request, state.ring, state.dub_ring, "this is a dubbing key; this call wants a speech key")
 
 
+def require_any_key(request: web.Request) -> tuple[Key | None, Key | None]:
+    """Return the speech key and the dubbing key that a request's key is; at least one of them is.
+
+    Raises
+    ------
+    Refusal
+        403 for a missing or unknown key.
+    """
+    state = request.app[STATE]
+    secret = Hidden(request.headers.get(chosen.API_KEY_HEADER, ""))
+    dub_key = state.dub_ring.find(secret)
+    return (state.ring.find(secret), dub_key) if dub_key is not None else (require_key(request), None)
+
+
 def require_dub_key(request: web.Request) -> Key:
     """Return the dubbing key of a request.
 
