@@ -6,7 +6,7 @@ moved to where the sound begins and ends. Speakers are told apart by the
 register of their voices: two of one register count as one.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -19,7 +19,7 @@ from speechframe.dubbing.folder import JsonFile
 from speechframe.engines.base import Recogniser, Recording, Transcript
 from speechframe.spec.locales import language_of
 
-__all__ = ["RATE_HZ", "Heard", "HeardUtterance", "OtherLanguage", "heard", "register_hz"]
+__all__ = ["RATE_HZ", "Heard", "HeardUtterance", "OtherLanguage", "heard", "registers_hz"]
 
 Array = NDArray[np.float64]
 Samples = NDArray[np.float32]
@@ -53,7 +53,9 @@ _EDGE_SHARE = 0.3
 """Of the way from the background's level to that of the speech, in dB, where sound begins."""
 _MOST_CONTRAST_DB = 35.0
 _CLOSURE_S = 0.06
-"""Shorter silences are inside of words."""
+"""Shorter silences are inside of a word that begins."""
+_LAST_CLOSURE_S = 0.18
+"""Before the last sound of a word the recogniser may take a longer one for its end: as in "asked"."""
 _LATEST_ONSET_S = 1.5
 _EARLIEST_ONSET_S = 0.35
 
@@ -109,7 +111,13 @@ class _Word:
 _Sentence = Sequence[_Word]
 
 
-def heard(samples: Samples, recogniser: Recogniser, *, locale: str | None = None) -> Heard:
+def heard(
+    samples: Samples,
+    recogniser: Recogniser,
+    *,
+    locale: str | None = None,
+    progress: Callable[[float], None] = lambda _: None,
+) -> Heard:
     """Return what is said; no utterances where nobody speaks.
 
     Parameters
@@ -120,6 +128,8 @@ def heard(samples: Samples, recogniser: Recogniser, *, locale: str | None = None
         Who listens.
     locale
         What the medium is in; None to find out.
+    progress
+        Called with the share that is done.
 
     Raises
     ------
@@ -136,29 +146,38 @@ def heard(samples: Samples, recogniser: Recogniser, *, locale: str | None = None
         if said.words:
             language = locale or said.language
             words += _timed(said, piece, start / RATE_HZ)
+        progress(end / len(samples))
     if not words:
         return Heard(locale=locale, utterances=())
     return Heard(locale=language, utterances=tuple(_utterances(words, samples, language or "")))
 
 
-def register_hz(samples: Samples, spans_ms: Iterable[tuple[int, int]]) -> float:
-    """Return the median fundamental frequency of a speaker in Hz; 0 where no voice is heard.
+def registers_hz(samples: Samples, utterances: Iterable[HeardUtterance]) -> dict[str, float]:
+    """Return the median pitch of each speaker in Hz, in the order in which they begin; 0 where there is none.
 
     Parameters
     ----------
     samples
         As for :func:`heard`.
-    spans_ms
-        When the speaker speaks; the first half minute of it is listened to.
+    utterances
+        Who speaks when; of each speaker the first half minute is listened to.
     """
-    found: list[Array] = []
+    spans: dict[str, list[HeardUtterance]] = {}
+    for utterance in utterances:
+        spans.setdefault(utterance.speaker, []).append(utterance)
+    return {speaker: _register_hz(samples, of_one) for speaker, of_one in spans.items()}
+
+
+def _register_hz(samples: Samples, utterances: Iterable[HeardUtterance]) -> float:
+    found = [np.zeros(0)]
     listened_s = 0.0
-    for start_ms, end_ms in spans_ms:
-        if listened_s < _REGISTER_S and end_ms > start_ms:
-            piece = samples[start_ms * RATE_HZ // 1000 : end_ms * RATE_HZ // 1000]
-            found.append(_pitch(np.array(piece)) if len(piece) else np.zeros(0))
-            listened_s += (end_ms - start_ms) / 1000
-    octaves = np.concatenate([track[np.isfinite(track)] for track in found]) if found else np.zeros(0)
+    for utterance in utterances:
+        first, last = (ms * RATE_HZ // 1000 for ms in (utterance.start_ms, utterance.end_ms))
+        if listened_s < _REGISTER_S and len(piece := samples[first:last]):
+            found.append(_pitch(np.array(piece)))
+            listened_s += len(piece) / RATE_HZ
+    octaves = np.concatenate(found)
+    octaves = octaves[np.isfinite(octaves)]
     return float(2 ** np.median(octaves)) if len(octaves) else 0.0
 
 
@@ -324,20 +343,24 @@ def _edges(turn: _Sentence, samples: Samples, earliest_s: float, latest_s: float
     floor_db = max(float(np.percentile(level_db, 5)), loud_db - _MOST_CONTRAST_DB)
     is_loud = level_db > floor_db + _EDGE_SHARE * (loud_db - floor_db)
     start = _onset(
-        is_loud, _step(first_s - from_s), _step(max(earliest_s, first_s - _EARLIEST_ONSET_S) - from_s)
+        is_loud,
+        _step(first_s - from_s),
+        earliest=_step(max(earliest_s, first_s - _EARLIEST_ONSET_S) - from_s),
+        closure=_step(_CLOSURE_S),
     )
+    # The end is where the sound begins for who listens backwards.
     end = len(is_loud) - _onset(
         is_loud[::-1],
         len(is_loud) - _step(last_s - from_s),
-        len(is_loud) - _step(min(latest_s, last_s + _EARLIEST_ONSET_S) - from_s),
+        earliest=len(is_loud) - _step(min(latest_s, last_s + _EARLIEST_ONSET_S) - from_s),
+        closure=_step(_LAST_CLOSURE_S),
     )
     return from_s + start * _STEP_S, from_s + end * _STEP_S
 
 
-def _onset(is_loud: NDArray[np.bool_], near: int, earliest: int) -> int:
+def _onset(is_loud: NDArray[np.bool_], near: int, *, earliest: int, closure: int) -> int:
     """Return the step with which a sound begins: that goes on at `near`, or else the next one."""
     near = min(max(near, 0), len(is_loud) - 1)
-    closure = round(_CLOSURE_S / _STEP_S)
     if not is_loud[near : near + closure].any():
         after = np.flatnonzero(is_loud[near : near + round(_LATEST_ONSET_S / _STEP_S)])
         return near + int(after[0]) if len(after) else near
@@ -352,11 +375,3 @@ def _onset(is_loud: NDArray[np.bool_], near: int, earliest: int) -> int:
 
 def _step(seconds: float) -> int:
     return max(0, round(seconds / _STEP_S))
-
-
-def speakers(utterances: Sequence[HeardUtterance], samples: Samples) -> Mapping[str, float]:
-    """Return the register of each speaker in Hz, in the order in which they begin to speak."""
-    spans: dict[str, list[tuple[int, int]]] = {}
-    for utterance in utterances:
-        spans.setdefault(utterance.speaker, []).append((utterance.start_ms, utterance.end_ms))
-    return {speaker: register_hz(samples, of_one) for speaker, of_one in spans.items()}
