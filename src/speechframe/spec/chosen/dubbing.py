@@ -24,6 +24,20 @@ DEFAULT_DUB_CREDITS = 36_000
 """Dubbing credits of a key a billing cycle when nobody says how many: ten hours into one locale."""
 MAX_DUB_SECONDS = 4 * 3600
 """The longest medium that is dubbed."""
+DUB_SPEED = Range(0.85, 1.3)
+"""How much slower or faster than the voice's own a line is spoken."""
+DUB_SPEED_STEP = 0.15
+"""The most by which speeds of lines in a row differ: a smooth 1.2 sounds better than 1.05 beside 1.5."""
+DUB_FULL_SLOT = 0.95
+"""The share of its slot that a line fills without being slowed down."""
+DUB_EARLY_SECONDS, DUB_LATE_SECONDS = 0.045, 0.125
+"""How far from its place a start is not noticed (ITU-R BT.1359)."""
+CUE_LINES, CUE_LINE_CHARACTERS = 2, 42
+"""Lines of a cue and characters of a line, always."""
+CUE_CHARACTERS_PER_SECOND = 20
+"""The fastest that a cue is to be read."""
+CUE_SECONDS = Range(5 / 6, 7.0)
+"""How long a cue is to stand."""
 
 POINTS: tuple[OpenPoint, ...] = (
     OpenPoint(
