@@ -58,7 +58,7 @@ def cast(
     return chosen
 
 
-def is_able(voice_id: str | None, locale: str, known: Mapping[str, CatalogueEntry]) -> bool:
+def is_able(voice_id: str, locale: str, known: Mapping[str, CatalogueEntry]) -> bool:
     """Return whether there is such a voice and it speaks a locale."""
     return voice_id in known and locale in known[voice_id].voice.supported_locales
 
