@@ -1,36 +1,68 @@
-"""What the installed engines can dub from and into."""
+"""Which languages the installed engines can dub from and into."""
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
 
 from speechframe.engines.base import EngineVoice, Recogniser
+from speechframe.engines.registry import CatalogueEntry, catalogue
 from speechframe.engines.translation import Routes, is_same_language
-from speechframe.spec import locales
-from speechframe.spec.dubbing import DestinationLocale, DubbingType, SourceLocale
+from speechframe.errors import EngineError
+from speechframe.spec.locales import display_name, language_of
+from speechframe.spec.speech import Model
 
-__all__ = ["sources", "targets"]
-
-
-def sources(routes: Routes, recognisers: Mapping[str, Recogniser]) -> list[SourceLocale]:
-    """Return the locales that are recognised and can be translated from."""
-    if not recognisers:
-        return []
-    found = sorted({route.locales[0] for route in routes.supported()})
-    return [
-        SourceLocale(locale=locales.dubbing_spelling(locale), language=locales.display_name(locale))
-        for locale in found
-    ]
+__all__ = ["recogniser", "sources", "targets", "voices"]
 
 
-def targets(routes: Routes, voices: Iterable[EngineVoice]) -> list[DestinationLocale]:
-    """Return the locales that can be translated into and that some voice speaks."""
+def voices() -> dict[str, CatalogueEntry]:
+    """Return the voices of all catalogues by full id."""
+    return dict(chain.from_iterable(catalogue(model).items() for model in Model))
+
+
+def recogniser(found: Mapping[str, Recogniser]) -> Recogniser | None:
+    """Return the first recogniser that is installed with a model; None where there is none."""
+    for each in found.values():
+        try:
+            _ = each.version
+        except EngineError:
+            continue
+        return each
+    return None
+
+
+def sources(
+    routes: Routes, recognisers: Mapping[str, Recogniser], known: Iterable[EngineVoice]
+) -> dict[str, str]:
+    """Return the locales a medium can be in, and what each is called; none without a recogniser.
+
+    Parameters
+    ----------
+    routes
+        Of the installed translators: what leads nowhere is no source.
+    recognisers
+        What is installed.
+    known
+        Whose locales are looked through.
+    """
+    if recogniser(recognisers) is None:
+        return {}
+    languages = {language_of(route.locales[0]) for route in routes.supported()}
+    return _named(locale for locale in _locales(known) if language_of(locale) in languages)
+
+
+def targets(routes: Routes, known: Iterable[EngineVoice]) -> dict[str, str]:
+    """Return the locales that some voice speaks and some translation leads to, and what each is called.
+
+    A translation into another region's way of writing counts: its reader is warned.
+    """
     reached = {route.target for route in routes.supported()}
-    spoken = sorted({locale for voice in voices for locale in voice.supported_locales})
-    return [
-        DestinationLocale(
-            locale=locales.dubbing_spelling(locale),
-            language=locales.display_name(locale),
-            supports=list(DubbingType),
-        )
-        for locale in spoken
-        if any(is_same_language(locale, target) for target in reached)
-    ]
+    return _named(
+        locale for locale in _locales(known) if any(is_same_language(locale, target) for target in reached)
+    )
+
+
+def _locales(known: Iterable[EngineVoice]) -> list[str]:
+    return sorted({locale for voice in known for locale in voice.supported_locales})
+
+
+def _named(locales: Iterable[str]) -> dict[str, str]:
+    return {locale: display_name(locale) for locale in locales}
