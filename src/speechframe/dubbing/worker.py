@@ -1,4 +1,4 @@
-"""The process that does one job: ``python -m speechframe.dubbing.worker FOLDER``.
+"""The process that does one job: ``python -m speechframe.dubbing.worker FOLDER PARENT_PID``.
 
 Each step is a line of JSON on standard output (:class:`speechframe.dubbing.folder.Step`); what becomes of the
 job lies in the folder. It ends with status 0 when it is through, whatever it came to, and with its parent.
@@ -19,7 +19,8 @@ _NICE = 15
 
 def main() -> None:
     """Do the job in the folder that is named."""
-    die_with_parent(os.getppid())
+    # Told, because the parent may have died while this was imported: two at one job would disturb each other.
+    die_with_parent(int(sys.argv[2]))
     # Ctrl-C in a terminal goes to the whole group: the service decides when its workers end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(_NICE)

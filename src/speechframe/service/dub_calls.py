@@ -1,14 +1,14 @@
 """What there is to ask of dubbing beside creating (section 4.5): languages, status, files, and a review."""
 
-import json
 import sqlite3
+from collections.abc import Iterable
 from typing import NoReturn
 
 from aiohttp import web
+from pydantic import TypeAdapter
 
 from speechframe.dubbing import folder as job_folder
 from speechframe.dubbing.folder import Outcome
-from speechframe.engines import registry
 from speechframe.service import dub_jobs
 from speechframe.service.answers import JSON, Refusal, add_warnings
 from speechframe.service.audio import base_url
@@ -20,14 +20,20 @@ from speechframe.service.state import STATE, State
 from speechframe.spec.check import shown
 from speechframe.spec.codes import HttpErrorCode
 from speechframe.spec.dubbing import (
+    DestinationLocale,
+    DubbingType,
+    DubJobStatus,
     DubUtterances,
     JobStatusValue,
+    SourceLocale,
     UtteranceCorrection,
     UtterancesQuery,
     UtterancesUpdateRequest,
 )
 from speechframe.spec.locales import dubbing_spelling, normalise
-from speechframe.spec.speech import Model
+
+_LISTED_TARGETS = TypeAdapter(list[DestinationLocale])
+_LISTED_SOURCES = TypeAdapter(list[SourceLocale])
 
 PATH = FILES_PATH + "/{link:[^/]+}/{name:[^/]+}"
 
@@ -35,15 +41,29 @@ PATH = FILES_PATH + "/{link:[^/]+}/{name:[^/]+}"
 async def list_destination_languages(request: web.Request) -> web.Response:
     """Answer ``GET /v1/dub/list-destination-languages``."""
     require_dub_key(request)
-    entries = request.app[STATE].languages.targets
-    return _answer(json.dumps([entry.model_dump(mode="json") for entry in entries]))
+    return _answer(
+        _LISTED_TARGETS.dump_json(
+            [
+                DestinationLocale(
+                    locale=dubbing_spelling(locale), language=language, supports=list(DubbingType)
+                )
+                for locale, language in request.app[STATE].languages.targets.items()
+            ]
+        )
+    )
 
 
 async def list_source_languages(request: web.Request) -> web.Response:
     """Answer ``GET /v1/dub/list-source-languages``."""
     require_dub_key(request)
-    entries = request.app[STATE].languages.sources
-    return _answer(json.dumps([entry.model_dump(mode="json") for entry in entries]))
+    return _answer(
+        _LISTED_SOURCES.dump_json(
+            [
+                SourceLocale(locale=dubbing_spelling(locale), language=language)
+                for locale, language in request.app[STATE].languages.sources.items()
+            ]
+        )
+    )
 
 
 async def job_status(request: web.Request) -> web.Response:
@@ -54,16 +74,17 @@ async def job_status(request: web.Request) -> web.Response:
 async def _status(request: web.Request, key: Key, warning: str | None = None) -> web.Response:
     job_id, url = request.match_info["job_id"], base_url(request)
 
-    def read(connection: sqlite3.Connection) -> str | None:
+    def read(connection: sqlite3.Connection) -> tuple[DubJobStatus, list[str]] | None:
         job = dub_jobs.find(connection, key.key_hash, job_id)
         if job is None:
             return None
-        return dub_jobs.status_of(connection, job, url).model_dump_json(exclude_none=True)
+        return dub_jobs.status_of(connection, job, url), dub_jobs.warnings_of(connection, job)
 
-    words = await request.app[STATE].database.run(read)
-    if words is None:
+    found = await request.app[STATE].database.run(read)
+    if found is None:
         _refuse_job(job_id)
-    return _answer(words, warning)
+    told, warnings = found
+    return _answer(told.model_dump_json(exclude_none=True).encode(), [warning, *warnings])
 
 
 async def utterances(request: web.Request) -> web.Response:
@@ -81,7 +102,7 @@ async def utterances(request: web.Request) -> web.Response:
         cues_over=outcome.cues_over,
         utterances=list(outcome.utterances),
     )
-    return _answer(answer.model_dump_json(exclude_none=True))
+    return _answer(answer.model_dump_json(exclude_none=True).encode(), outcome.warnings)
 
 
 async def update_utterances(request: web.Request) -> web.Response:
@@ -137,16 +158,9 @@ def _with_voice_id(state: State, locale: str, correction: UtteranceCorrection) -
     """Return a correction with the full id of its voice, which must speak the locale."""
     if correction.voice_id is None:
         return correction
-    entries = registry.catalogue(Model.GEN2).values()
-    speaking = [
-        entry.voice.voice_id
-        for entry in entries
-        if entry.engine in state.pool.engines and locale in entry.voice.supported_locales
-    ]
-    try:
-        voice_id = registry.find_voice(correction.voice_id, Model.GEN2).voice.voice_id
-    except KeyError:
-        voice_id = ""
+    voices = state.languages.voices
+    speaking = [voice_id for voice_id, voice in voices.items() if locale in voice.supported_locales]
+    voice_id = state.languages.voice_id(correction.voice_id)
     if voice_id not in speaking:
         _refuse(
             f"utterances: no voice {shown(correction.voice_id)} speaks {locale}; "
@@ -167,9 +181,9 @@ async def file(request: web.Request) -> web.StreamResponse:
     return web.FileResponse(path, headers={"Content-Type": found[2], "Cache-Control": "private, no-cache"})
 
 
-def _answer(words: str, warning: str | None = None) -> web.Response:
-    response = web.Response(body=words.encode(), content_type=JSON, headers={"Cache-Control": "no-store"})
-    add_warnings(response, [warning] if warning else [])
+def _answer(body: bytes, warnings: Iterable[str | None] = ()) -> web.Response:
+    response = web.Response(body=body, content_type=JSON, headers={"Cache-Control": "no-store"})
+    add_warnings(response, filter(None, warnings))
     return response
 
 

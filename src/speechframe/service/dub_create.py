@@ -16,7 +16,6 @@ from urllib.parse import unquote, urlsplit
 from aiohttp import web
 
 from speechframe.dubbing.folder import Task
-from speechframe.engines import registry
 from speechframe.service import dub_jobs, dub_projects
 from speechframe.service.answers import JSON, Refusal
 from speechframe.service.audio import base_url
@@ -44,7 +43,6 @@ from speechframe.spec.dubbing import (
     JobStatusValue,
 )
 from speechframe.spec.locales import dubbing_spelling
-from speechframe.spec.speech import Model
 from speechframe.wire import cues
 
 _FILE, _TARGETS = "file", "target_locales"
@@ -199,15 +197,10 @@ def _script_locale(state: State, wanted: _Wanted) -> str | None:
 
 
 def _voice(state: State, speaker: str, name: str) -> str:
-    try:
-        voice, engine = registry.find_voice(name, Model.GEN2)
-    except KeyError:
-        engine = ""
-    if engine not in state.pool.engines:
-        near = registry.nearest_voices(name, Model.GEN2)
-        hint = f"; did you mean {' or '.join(near)}?" if near else ""
-        _refuse(f"cast: {shown(speaker)} has a voice that is not there (got {shown(name)}){hint}")
-    return voice.voice_id
+    voice_id = state.languages.voice_id(name)
+    if voice_id is None:
+        _refuse(f"cast: {shown(speaker)} has a voice that is not there (got {shown(name)})")
+    return voice_id
 
 
 async def _fetched(state: State, wanted: _Wanted, path: Path) -> Upload:

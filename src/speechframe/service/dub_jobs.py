@@ -264,7 +264,7 @@ def note_outcome(connection: sqlite3.Connection, job: Job, locale: str, outcome:
         words = f"{outcome.failure.code}: {outcome.failure.reason}"
     else:
         status = _Status.IN_REVIEW if job.is_reviewed else _Status.COMPLETED
-        files = outcome.model_dump(include={"media", "content_type", "srt", "vtt"})
+        files = outcome.model_dump(include={"media", "content_type", "srt", "vtt", "warnings"})
         if outcome.version < job.task.version:
             words = _NOT_CORRECTED
     connection.execute(
@@ -397,6 +397,15 @@ def _detail(row: Sequence[Any], base_url: str) -> DownloadDetail:
         download_vtt_url=urls["vtt"],
         step=step,
     )
+
+
+def warnings_of(connection: sqlite3.Connection, job: Job) -> list[str]:
+    """Return what was replaced or left out in the locales that are done."""
+    rows = connection.execute(
+        "SELECT locale, value FROM dub_locales, json_each(files, '$.warnings') WHERE job_id = ?",
+        (job.job_id,),
+    ).fetchall()
+    return [f"{dubbing_spelling(locale)}: {words}" for locale, words in rows]
 
 
 _TEXT_TYPES = {"srt": "application/x-subrip", "vtt": "text/vtt"}

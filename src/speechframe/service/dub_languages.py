@@ -1,18 +1,17 @@
-"""Which languages can be dubbed from and into here, and what a request means by one."""
+"""Which languages can be dubbed from and into here, which voices speak, and what a request means by one."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Self
 
 from speechframe.dubbing import languages
 from speechframe.engines.base import EngineVoice, Recogniser
-from speechframe.engines.translation import Routes, is_same_language
+from speechframe.engines.translation import Routes
 from speechframe.service.answers import Refusal
 from speechframe.spec import locales
 from speechframe.spec.check import shown
 from speechframe.spec.codes import HttpErrorCode
-from speechframe.spec.dubbing import DestinationLocale, SourceLocale
 
 
 @dataclass(frozen=True)
@@ -22,22 +21,25 @@ class Languages:
     Parameters
     ----------
     sources, targets
-        Their locales are spelled with underscores.
+        Locale, with a hyphen, to its name.
+    voices
+        The voices that speak here, by full id.
     """
 
-    sources: tuple[SourceLocale, ...] = ()
-    targets: tuple[DestinationLocale, ...] = ()
+    sources: Mapping[str, str] = field(default_factory=dict)
+    targets: Mapping[str, str] = field(default_factory=dict)
+    voices: Mapping[str, EngineVoice] = field(default_factory=dict)
 
     @classmethod
-    def load(
-        cls, routes: Routes, recognisers: Mapping[str, Recogniser], voices: Iterable[EngineVoice]
-    ) -> Self:
-        """Return what the installed engines can do."""
+    def load(cls, routes: Routes, recognisers: Mapping[str, Recogniser], speakers: Container[str]) -> Self:
+        """Return what the engines can do that work here."""
         if find_spec("av") is None:
             return cls()
-        sources = languages.sources(routes, recognisers)
-        targets = languages.targets(routes, voices)
-        return cls(tuple(sources), tuple(targets)) if sources and targets else cls()
+        entries = languages.voices()
+        voices = {voice_id: entry.voice for voice_id, entry in entries.items() if entry.engine in speakers}
+        sources = languages.sources(routes, recognisers, voices.values())
+        targets = languages.targets(routes, voices.values())
+        return cls(sources, targets, voices) if sources and targets else cls()
 
     def check_installed(self) -> None:
         """Refuse with 503 where nothing can be dubbed.
@@ -62,13 +64,13 @@ class Languages:
         Refusal
             400 for one that nothing is dubbed into, with those that are.
         """
-        known = [entry.locale for entry in self.targets]
-        for locale in wanted:
-            if locale not in known:
-                _refuse("target_locales", locale, "is not dubbed into here", known)
-        return tuple(map(locales.normalise, dict.fromkeys(wanted)))
+        found = dict.fromkeys(map(locales.normalise, wanted))
+        for locale in found:
+            if locale not in self.targets:
+                _refuse("target_locales", locale, "is not dubbed into here", self.targets)
+        return tuple(found)
 
-    def checked_source(self, field: str, wanted: str | None) -> str | None:
+    def checked_source(self, name: str, wanted: str | None) -> str | None:
         """Return a source locale with hyphens; any region of a language that is understood will do.
 
         Raises
@@ -76,14 +78,26 @@ class Languages:
         Refusal
             400 for a language that nothing is dubbed from, with those that are.
         """
-        known = [entry.locale for entry in self.sources]
-        if wanted is not None and not any(is_same_language(wanted, locale) for locale in known):
-            _refuse(field, wanted, "is not dubbed from here", known)
-        return wanted and locales.normalise(wanted)
+        if wanted is None:
+            return None
+        if locales.language_of(wanted) not in map(locales.language_of, self.sources):
+            _refuse(name, wanted, "is not dubbed from here", self.sources)
+        return locales.normalise(wanted)
+
+    def voice_id(self, asked: str) -> str | None:
+        """Return the full id of a voice, by that or by its name alone; None where there is none."""
+        folded = asked.replace("_", "-").casefold()
+        found = (
+            voice_id
+            for voice_id, voice in self.voices.items()
+            if folded in {voice_id.casefold(), voice.name.casefold()}
+        )
+        return next(found, None)
 
 
-def _refuse(field: str, wanted: str, problem: str, known: Sequence[str]) -> None:
+def _refuse(name: str, wanted: str, problem: str, known: Mapping[str, str]) -> None:
+    allowed = ", ".join(map(locales.dubbing_spelling, known))
     raise Refusal(
         HttpErrorCode.INVALID_REQUEST,
-        f"{field} {problem} (got {shown(wanted)}); allowed: {', '.join(known)}",
+        f"{name} {problem} (got {shown(locales.dubbing_spelling(wanted))}); allowed: {allowed}",
     )

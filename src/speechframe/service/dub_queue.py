@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import functools
 import logging
+import os
 import secrets
 import shutil
 import sqlite3
@@ -164,7 +165,7 @@ class DubQueue:
         try:
             await asyncio.to_thread(job.task.write, job_folder.task_path(place))
             async with asyncio.timeout(limit_s):
-                process = await spawned(_WORKER, str(place))
+                process = await spawned(_WORKER, str(place), str(os.getpid()))
                 await self._follow(job, place, process)
                 code = await process.wait()
         except TimeoutError:

@@ -27,7 +27,6 @@ from speechframe.service.uploads import Uploads
 from speechframe.service.webhooks import Webhooks
 from speechframe.service.workers import WorkerPool
 from speechframe.spec import chosen
-from speechframe.spec.speech import Model
 
 log = logging.getLogger("speechframe.service")
 
@@ -185,10 +184,7 @@ def _dub_specs(config: ServiceConfig, specs: tuple[KeySpec, ...]) -> tuple[KeySp
 def _languages(routes: Routes, pool: WorkerPool) -> Languages:
     working = pool.installed.get("recogniser", {})
     recognisers = {name: engine for name, engine in registry.recognisers().items() if name in working}
-    entries = registry.catalogue(Model.GEN2).values()
-    return Languages.load(
-        routes, recognisers, [entry.voice for entry in entries if entry.engine in pool.engines]
-    )
+    return Languages.load(routes, recognisers, pool.engines)
 
 
 def _check_engines(config: ServiceConfig, pool: WorkerPool) -> None:
