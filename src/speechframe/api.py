@@ -18,6 +18,7 @@ __all__ = [
     "change_voice",
     "changes",
     "configure",
+    "dub",
     "generate",
     "open_run",
     "resume",
@@ -47,6 +48,7 @@ def _streaming(function: Callable[P, Coroutine[Any, Any, Stream]]) -> Callable[P
 generate = sync(aio.generate)
 change_voice = sync(aio.change_voice)
 translate = sync(aio.translate)
+dub = sync(aio.dub)
 run = sync(aio.run)
 resume = sync(aio.resume)
 changes = sync(aio.changes)

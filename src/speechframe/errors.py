@@ -16,6 +16,7 @@
     ├── BadAnswer                   a 200 that cannot be used: truncated, undecodable, not audio
     │   └── StreamBroken            a stream that ended before its end; what came of it is kept
     ├── InvalidRows                 rows that must not be sent; ``problems`` lists every one
+    ├── JobFailed                   a dubbing job, or a locale of it, failed; nothing was billed for it
     ├── BudgetExceeded              the next call would pass a limit: the run's or the month's
     ├── EngineError                 an engine of the local service cannot do what it was asked
     ├── AudioError                  bytes that are no audio, or audio that cannot be encoded
@@ -270,6 +271,22 @@ class StreamBroken(BadAnswer):
     def __init__(self, message: str, *, received_bytes: int = 0, trace_id: str | None = None) -> None:
         super().__init__(message, trace_id=trace_id)
         self.received_bytes = received_bytes
+
+
+class JobFailed(SpeechframeError):
+    """A dubbing job, or a locale of it, failed; nothing was billed for it.
+
+    Parameters
+    ----------
+    message
+        What the service said.
+    code
+        The service's word for it, such as ``LANGUAGE_NOT_SUPPORTED``, if it gave one.
+    """
+
+    def __init__(self, message: str, *, code: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class InvalidRows(_OfTheUser):

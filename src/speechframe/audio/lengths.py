@@ -1,9 +1,11 @@
 """How long a clip is that somebody brings, whatever container it is in, and what that is called."""
 
+import contextlib
 import io
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import IO, Any
 
 import soundfile
 
@@ -11,7 +13,7 @@ from speechframe.audio import _headers, codec
 from speechframe.errors import AudioError
 from speechframe.spec.speech import Format
 
-__all__ = ["Length", "length_of"]
+__all__ = ["Length", "length_of", "seconds_of"]
 
 _MEDIA_TYPES = MappingProxyType(
     {Format.WAV: "audio/wav", Format.MP3: "audio/mpeg", Format.FLAC: "audio/flac", Format.OGG: "audio/ogg"}
@@ -31,6 +33,7 @@ _OPTIONS = {
     "protocol_whitelist": "none",
     "enable_drefs": "0",
 }
+_LONGEST_S = 1e8
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,37 @@ def length_of(data: bytes) -> Length:
     if not found.audio_seconds > 0:
         raise AudioError("no audio: the file holds no samples")
     return found
+
+
+def seconds_of(medium: Path | bytes) -> float | None:
+    """Return how long a medium says it is, a video too, without decoding it; None where that is not known.
+
+    That is so for a file that says nothing, for one that is no medium, and without the extra ``media`` for
+    all but audio files.
+    """
+    with contextlib.suppress(soundfile.LibsndfileError), _stream(medium) as stream:
+        seconds = (info := soundfile.info(stream)).frames / info.samplerate
+        return seconds if seconds < _LONGEST_S else None  # streams that were written without their length
+    try:
+        import av
+    except ModuleNotFoundError:
+        return None
+    return _said_to_av(av, medium)
+
+
+def _said_to_av(av: Any, medium: Path | bytes) -> float | None:
+    with (
+        contextlib.suppress(av.error.FFmpegError, ValueError),
+        _stream(medium) as stream,
+        av.open(stream, options=dict(_OPTIONS), metadata_errors="replace") as container,
+    ):
+        return None if container.duration is None else container.duration / float(av.time_base)
+    return None
+
+
+def _stream(medium: Path | bytes) -> IO[bytes]:
+    # An open file, not a name: by its name a file may be taken for raw samples, or be followed to others.
+    return io.BytesIO(medium) if isinstance(medium, bytes) else medium.open("rb")
 
 
 def _by_libsndfile(data: bytes) -> Length | None:

@@ -93,7 +93,8 @@ class Attempt:
     lane
         Name of the lane it goes to.
     deadline_s
-        Seconds it may take, download included; None for the backend's own limit. The run ends it then.
+        Seconds it may take, download included; None for the backend's own limit. The run ends it then,
+        unless the backend :attr:`~Backend.is_long`.
     idempotency_key
         The same for every attempt of this call; None where the service promises nothing for it.
     take
@@ -258,6 +259,15 @@ class Backend(ABC):
         call is sent.
     max_answer_bytes
         The largest answer that the caller allows (``max_answer_mb``), set before anything is sent.
+    is_long
+        Whether an attempt may take hours. The run then sets no end to it: ``timeout_s`` is
+        :attr:`Attempt.deadline_s` of each exchange within it, and the backend keeps to that.
+    leaves_files
+        Whether answers are files in the run's folder, which no other run can have from the cache.
+    is_budgeted
+        Whether a limit holds for what the run spends, set before rows are checked.
+    tell
+        Says something to whoever watches the run; set when it starts.
 
     Examples
     --------
@@ -275,6 +285,10 @@ class Backend(ABC):
     service: str = ""
     folder: Path | None = None
     max_answer_bytes: int | None = None
+    is_long: bool = False
+    leaves_files: bool = False
+    is_budgeted: bool = False
+    tell: Callable[[str], object] = staticmethod(str)  # says nothing
 
     @abstractmethod
     async def open(self) -> Opened:
@@ -332,6 +346,8 @@ class Backend(ABC):
     @abstractmethod
     def records(self, request: Request, answer: Answer) -> list[Record | SpeechframeError]:
         """Return what is kept for each of ``request.rows``, or why one has nothing.
+
+        A BadAnswer is of a row that was billed, any other error of one that was not.
 
         Raises
         ------

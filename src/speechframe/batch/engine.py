@@ -7,6 +7,7 @@ booker judges answers in a thread and writes one after the other; a row counts o
 
 import asyncio
 import hashlib
+import math
 import random
 import time
 from collections.abc import Callable
@@ -184,6 +185,7 @@ class Engine:
         self._journal.sent(request.key, call.sends, lane.name, time.time(), rows, idempotency=is_idempotent)
         left_s = call.began + self._options.patience_s - now
         limit_s = left_s if timeout_s is None else min(timeout_s, left_s)
+        limit_s = math.inf if self._backend.is_long else limit_s
         attempt = Attempt(
             lane=lane.name,
             deadline_s=timeout_s,
@@ -272,8 +274,10 @@ class Engine:
         for part, record in zip(call.request.rows, records, strict=True):
             paid = part.price if call.is_paid else 0
             if isinstance(record, SpeechframeError):
-                row = self._failed_row(call, part, lane, record, CHARGED_UNKNOWN)
-                judged.append((part, Ended(part.price - paid, "computed", row), record))
+                is_billed = verdict_of(record) is Verdict.UNUSABLE
+                row = self._failed_row(call, part, lane, record, CHARGED_UNKNOWN if is_billed else FAILED)
+                price = part.price if is_billed else 0
+                judged.append((part, Ended(price - paid, "computed" if is_billed else "none", row), record))
                 continue
             findings = (
                 self._backend.judge(part, record, self._judge_memory) if self._options.truth_checks else ()
@@ -297,11 +301,10 @@ class Engine:
 
     def _keep(self, call: Call, answer: Answer, judged: _Judged) -> None:
         """Write an answer down, report its rows, and queue the retakes that its findings ask for."""
-        ends, status = [], DONE
-        for _, end, _ in judged:
-            ends.append(end)
-            if end.row is not None and end.row["status"] == SUSPECT:
-                status = SUSPECT
+        ends = [end for _, end, _ in judged]
+        found = {end.row["status"] for end in ends if end.row is not None}
+        # Where no row got anything, nothing was billed either.
+        status = SUSPECT if SUSPECT in found else FAILED if found == {FAILED} else DONE
         facts = {
             "latency_ms": answer.latency_ms,
             "trace_id": answer.trace_id,

@@ -120,15 +120,16 @@ class Plan:
             )
             again = {request.key: request for request in self.requests(in_packs)}
             for pack, keys in packs.items():
+                noted = _noted(self.due[keys[0]])
                 for request in backend.pack(iter([again[key] for key in keys if key in again])):
-                    # Only the very same call is free once more; otherwise its rows stay as they are.
-                    if request.key == pack:
-                        yield Call(request, is_unknown=True, is_paid=True)
+                    # Only the very same call is free once more, or one that goes on from what was noted;
+                    # otherwise its rows stay as they are.
+                    if request.key == pack or noted is not None:
+                        yield Call(request, is_unknown=True, is_paid=True, noted=noted)
             self.todo &= ~in_packs
         for request in backend.pack(self.requests(self.todo)):
             if known := self.due.get(request.key):
-                noted = None if known[NOTED] is None else bytes.fromhex(known[NOTED])
-                yield Call(request, is_unknown=True, is_paid=True, noted=noted)
+                yield Call(request, is_unknown=True, is_paid=True, noted=_noted(known))
             else:
                 yield Call(request)
 
@@ -229,6 +230,10 @@ def plan(
         **priced(prepared.manifest, charged, breakdown, options.service),
     )
     return Plan(prepared, keys, estimate, todo, free, cached, due)
+
+
+def _noted(row: Row) -> bytes | None:
+    return None if row[NOTED] is None else bytes.fromhex(row[NOTED])
 
 
 def as_keys(packed: bytes | bytearray) -> Keys:

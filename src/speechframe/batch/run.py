@@ -226,6 +226,8 @@ def _calls_by_row(file: Any) -> dict[str, tuple[str | None, bytes]]:
 async def _open_backend(backend: Backend, options: Options, stack: contextlib.AsyncExitStack) -> Opened:
     if options.max_answer_mb is not None:
         backend.max_answer_bytes = round(1e6 * options.max_answer_mb)
+    rules, limit = _spending(options)
+    backend.is_budgeted = limit is not None or rules.max_credits_per_month is not None or bool(rules.budgets)
     opened = await backend.open()
     stack.push_async_callback(backend.close)
     return opened
@@ -291,6 +293,7 @@ async def _carry_out(
     folder, manifest = prepared.folder, prepared.manifest
     rules, limit = _spending(options)
     cache = open_cache(options.cache, **cache_rules(_settings(options)))
+    cache = None if backend.leaves_files else cache
     log, past = None, await _in_thread(lambda _: open_folder(rules.ledger))
     if not options.dry_run:
         # Before the run is planned, so that the plan finds every outcome of earlier processes in parts.
@@ -323,6 +326,7 @@ async def _carry_out(
     for note in prepared.notes:
         progress.note(note)
     budget.alert = partial(_alert, progress, options.on_alert)
+    backend.tell = progress.note
     queue = Queue(found.calls(backend), budget, found.only_free)
     live = Live(
         stop=lambda drain, reason: engine.stop(drain=drain, reason=reason), progress=progress, options=options

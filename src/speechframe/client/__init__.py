@@ -8,6 +8,7 @@ A call goes down this list:
 - `exchange`: one request over aiohttp and its answer; `download`: audio that came as a URL
 - `answers`: what is read in an answer; `masking`: errors, and keys that show nowhere
 - `limits`: time limits and sizes
+- `dubbing`: the calls of section 4.5, waiting for a job, its files; `webhooks`: a receiver of its end
 
 Speech while it is made: `stream` (over HTTP, and what all streams have in common), `session` (over the
 WebSocket).
@@ -17,15 +18,23 @@ from speechframe.client.answers import Raw, Spoken, Translated
 from speechframe.client.caller import Patience
 from speechframe.client.calls import Call
 from speechframe.client.client import Client
+from speechframe.client.dubbing import Dubbing
 from speechframe.client.limits import Bounds, Timeouts
 from speechframe.client.session import StreamContext, StreamSession
 from speechframe.client.stream import Stream, StreamSummary
-from speechframe.client.sync import SyncClient, SyncStream, SyncStreamContext, SyncStreamSession
+from speechframe.client.sync import (
+    SyncClient,
+    SyncDubbing,
+    SyncStream,
+    SyncStreamContext,
+    SyncStreamSession,
+)
 
 __all__ = [
     "Bounds",
     "Call",
     "Client",
+    "Dubbing",
     "Patience",
     "Raw",
     "Spoken",
@@ -34,6 +43,7 @@ __all__ = [
     "StreamSession",
     "StreamSummary",
     "SyncClient",
+    "SyncDubbing",
     "SyncStream",
     "SyncStreamContext",
     "SyncStreamSession",

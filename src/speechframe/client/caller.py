@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any, Self, TypeVar
+from urllib.parse import quote
 
 from pydantic import SecretStr
 from yarl import URL
@@ -129,12 +130,14 @@ class Caller:
             )
         self.settings, self.regions = settings, tuple(addresses)
         key = header_text(settings.api_key, "the api key")
+        dub_key = header_text(settings.dub_api_key or settings.api_key, "the dub api key")
         self.timeouts, self.bounds = timeouts or Timeouts(), bounds or Bounds()
         self.patience = patience or Patience()
-        self.redactor = Redactor(key)
-        self.key_header = {API_KEY_HEADER: key}
+        self.redactor = Redactor(*{key, dub_key})
+        self.key_header, self.dub_key_header = {API_KEY_HEADER: key}, {API_KEY_HEADER: dub_key}
         self.addresses = addresses
-        # Returns the address of an endpoint in a region; SettingsError where there is no such region.
+        # Returns the address of an endpoint in a region, with what its path names; SettingsError where there
+        # is no such region.
         self.url = lru_cache(_MOST_URLS)(partial(_url, addresses))
         self._down_until_s: dict[str, float] = {}  # regions that could not serve
         self.exchange = Exchange(
@@ -293,14 +296,17 @@ class Caller:
         headers: Mapping[str, str],
         *,
         query: Mapping[str, str] | None = None,
+        place: str = "",
         redactor: Redactor | None = None,
         **how: Any,
     ) -> Raw:
         """Return a good answer to one request, with no key in what may be written down of it.
 
-        Any other answer is an error without secrets. `how` are further arguments of :meth:`Exchange.ask`.
+        Any other answer is an error without secrets. `place` is the id that the endpoint's path names; `how`
+        are further arguments of :meth:`Exchange.ask`.
         """
-        began_s, redactor, url = time.perf_counter(), redactor or self.redactor, self.url(region, endpoint)
+        began_s, redactor = time.perf_counter(), redactor or self.redactor
+        url = self.url(region, endpoint, place)
         how["max_error_bytes"] = self.bounds.error_bytes
         url = url if query is None else url.with_query(query)
         try:
@@ -407,7 +413,9 @@ class Caller:
         return headers
 
 
-def _url(addresses: Mapping[str, str], region: str, endpoint: str) -> URL:
+def _url(addresses: Mapping[str, str], region: str, endpoint: str, place: str = "") -> URL:
     if region not in addresses:
         raise SettingsError(f"there is no region {region!r} here, only {', '.join(addresses)}")
-    return URL(addresses[region] + by_name(endpoint).path)
+    found = by_name(endpoint)
+    path = found.path.format(**dict.fromkeys(found.path_fields, quote(place, safe="")))
+    return URL(addresses[region] + path)

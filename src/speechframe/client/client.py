@@ -1,4 +1,4 @@
-"""The client: a method for each endpoint of the document that speaks, changes, translates or lists."""
+"""The client: a method for each endpoint of the document; those of dubbing are in `dubbing`."""
 
 import asyncio
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ from pydantic import SecretStr
 from speechframe.client.answers import Spoken, Translated
 from speechframe.client.caller import Caller
 from speechframe.client.calls import change_call, generate_call, stream_call, translate_call
+from speechframe.client.dubbing import Dubbing
 from speechframe.client.session import StreamSession
 from speechframe.client.stream import Stream, start
 from speechframe.settings.hidden import header_text, hidden_key
@@ -55,6 +56,11 @@ class Client(Caller):
     >>> asyncio.run(main())
     ('global',) False
     """
+
+    @property
+    def dubbing(self) -> Dubbing:
+        """The dubbing calls (section 4.5)."""
+        return Dubbing(self)
 
     _takes_source: bool | None = None
     """Whether the service takes the language of texts to translate; None until it was asked."""

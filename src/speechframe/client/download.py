@@ -1,4 +1,4 @@
-"""Audio that came as a URL: where it may be fetched from, and the fetching.
+"""What came as a URL: where it may be fetched from, and the fetching, into memory or into a file.
 
 The rule, for the URL and for every redirect on the way:
 
@@ -14,8 +14,11 @@ The rule, for the URL and for every redirect on the way:
 import asyncio
 import re
 import time
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
 from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, TypeVar
 
 from yarl import URL
 
@@ -23,6 +26,9 @@ from speechframe._addresses import is_public
 from speechframe.client.exchange import Admit, CutOffError, Exchange, Reply
 from speechframe.errors import BadAnswer, ConnectionFailed
 from speechframe.spec.codes import Status
+from speechframe.store.folder import sync
+
+T = TypeVar("T")
 
 MAX_REDIRECTS = 5
 # Seconds before each attempt to fetch.
@@ -41,6 +47,17 @@ _NUMBER = r"(?:0x[0-9a-f]*|[0-9]+)"
 _DISGUISED = re.compile(rf"{_NUMBER}(?:\.{_NUMBER}){{0,3}}")
 
 
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """An address that an answer from `base` named; `service` are the service's own addresses."""
+
+    exchange: Exchange
+    service: Collection[str]
+    address: str
+    base: URL
+    what: str = "audio"
+
+
 async def fetch(
     exchange: Exchange,
     service: Collection[str],
@@ -56,60 +73,121 @@ async def fetch(
     A dropped connection, a truncated body, a 5xx, a 408 and a 429 are tried again by themselves, since
     fetching costs nothing and the call was paid for. BadAnswer says why they cannot be fetched.
     """
+
+    async def body(reply: Reply) -> bytes:
+        return reply.body
+
+    source = _Source(exchange, service, address, base)
+    return await _fetched(source, body, timeout_s, max_bytes=max_bytes, admit=admit)
+
+
+async def save(
+    exchange: Exchange,
+    service: Collection[str],
+    address: str,
+    base: URL,
+    path: Path,
+    *,
+    timeout_s: float,
+    stall_s: float,
+    max_bytes: int,
+) -> None:
+    """Put what is behind an address, as of :func:`fetch`, into a file that is whole or not there.
+
+    It goes to disk piece by piece, and survives a power cut afterwards. `stall_s` is the longest wait for a
+    piece, `timeout_s` for all of them. Errors are those of :func:`fetch`, and OSError where it cannot be
+    written.
+    """
+    temporary = path.with_name(f".{path.name}.tmp")
+
+    async def write(reply: Reply) -> None:
+        if reply.headers.get("Content-Encoding", "identity") != "identity":
+            raise BadAnswer("the file could not be fetched: it comes compressed, which was not asked for")
+        size = 0
+        with temporary.open("wb") as file:
+            while piece := await asyncio.wait_for(reply.read(), stall_s):
+                size += len(piece)
+                if size > max_bytes:
+                    raise BadAnswer(f"the file is too large: more than {max_bytes / 1e6:,.0f} MB")
+                await asyncio.to_thread(file.write, piece)
+        await asyncio.to_thread(sync, temporary)
+
+    try:
+        source = _Source(exchange, service, address, base, "file")
+        await _fetched(source, write, timeout_s, max_bytes=None)
+        temporary.replace(path)
+        await asyncio.to_thread(sync, path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+async def _fetched(
+    source: _Source,
+    take: Callable[[Reply], Awaitable[T]],
+    timeout_s: float,
+    **how: Any,
+) -> T:
+    """Return what `take` makes of the answer; it is asked for again after what may pass."""
     deadline_s = time.monotonic() + timeout_s
     problem = f"no time was left of {timeout_s:g} s"
 
     async def followed(url: URL) -> Reply:
         for _ in range(MAX_REDIRECTS + 1):
-            reply = await exchange.ask(
+            reply = await source.exchange.ask(
                 "GET",
                 url,
                 headers=_HEADERS,
                 timeout_s=max(0.001, deadline_s - time.monotonic()),
-                max_bytes=max_bytes,
                 max_error_bytes=_MAX_ERROR_BYTES,
-                admit=admit,
+                **how,
             )
             target = reply.headers.get("Location")
             if reply.status not in _REDIRECTS or not target:
                 return reply
-            url = _checked(target, url, service)
-        raise BadAnswer(f"the audio could not be fetched: more than {MAX_REDIRECTS} redirects")
+            url = _checked(target, url, source)
+        raise BadAnswer(f"the {source.what} could not be fetched: more than {MAX_REDIRECTS} redirects")
 
-    url = _checked(address, base, service)
+    url = _checked(source.address, source.base, source)
     for wait_s in WAITS_S:
         await asyncio.sleep(min(wait_s, max(0.0, deadline_s - time.monotonic())))
         if time.monotonic() >= deadline_s:
             break
         try:
             reply = await followed(url)
+            if reply.status in _WHOLE:
+                try:
+                    return await asyncio.wait_for(take(reply), deadline_s - time.monotonic())
+                finally:
+                    reply.close()
         except (ConnectionFailed, CutOffError) as error:
             problem = str(error)
             continue
-        if reply.status in _WHOLE:
-            return reply.body
+        except TimeoutError:
+            problem = "no whole answer came in time"
+            continue
+        reply.close()
         problem = f"{url.host} answered {reply.status}"
         known = Status.of(reply.status)
         if not (known.retryable if known is not None else Status.is_gateways(reply.status)):
             break
     expired = " (the link may have expired)" if problem.endswith(("403", "404", "410")) else ""
-    raise BadAnswer(f"the audio could not be fetched: {problem}{expired}")
+    raise BadAnswer(f"the {source.what} could not be fetched: {problem}{expired}")
 
 
-def _checked(address: str, base: URL, service: Collection[str]) -> URL:
+def _checked(address: str, base: URL, source: _Source) -> URL:
     """Return the URL to fetch, spelled exactly as it was given: a signature covers the spelling."""
     stripped = address.strip()
     if len(stripped) > _MAX_URL_CHARACTERS or not stripped.isprintable() or " " in stripped:
-        raise BadAnswer("the audio's address is no URL")
+        raise BadAnswer(f"the {source.what}'s address is no URL")
     try:
         # Letters outside ASCII cannot go onto the wire as they are, so such a URL is not signed as it is.
         url = URL(stripped, encoded=stripped.isascii())
         url = url if url.scheme else base.join(url)
-        problem = _forbidden(url, service)
+        problem = _forbidden(url, source.service)
     except ValueError:
         problem = " is no URL"
     if problem:
-        raise BadAnswer(f"the audio's address{problem}")
+        raise BadAnswer(f"the {source.what}'s address{problem}")
     return url
 
 

@@ -88,12 +88,15 @@ class Bounds:
         The body of an error answer; a longer one is read no further, and its status counts.
     download_bytes
         Audio that is not in Base64.
+    dubbed_bytes
+        A dubbed medium; it goes to disk piece by piece.
     """
 
     answer_bytes: int = 384 * MIB
     listing_bytes: int = 16 * MIB
     error_bytes: int = 64 * KIB
     download_bytes: int = 512 * MIB
+    dubbed_bytes: int = 4096 * MIB
 
     def spoken_bytes_for(self, request: GenerateRequest | StreamRequest) -> tuple[int, int]:
         """Return the largest answer in JSON, and the most audio, that can answer a request for speech."""

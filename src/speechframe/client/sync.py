@@ -3,7 +3,7 @@
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
@@ -13,10 +13,12 @@ from speechframe._loop import run_sync, submit
 from speechframe.client.answers import Spoken
 from speechframe.client.calls import generate_call, stream_call
 from speechframe.client.client import Client
+from speechframe.client.dubbing import Dubbing, Media, hide_secret
 from speechframe.client.session import StreamContext, StreamSession
 from speechframe.client.stream import Stream, StreamView, start
 from speechframe.settings import Settings
 from speechframe.settings.hidden import hidden_key, hide
+from speechframe.spec.dubbing import DubJob
 from speechframe.spec.speech import Voice
 from speechframe.wire.events import Event
 
@@ -143,6 +145,37 @@ class SyncStreamSession(_Twin):
     speak = blocking_as(SyncStream, StreamSession.speak)
 
 
+class SyncDubbing(_Twin):
+    """The dubbing calls of a :class:`SyncClient`, as :class:`Dubbing`."""
+
+    list_destination_languages = blocking(Dubbing.list_destination_languages)
+    list_source_languages = blocking(Dubbing.list_source_languages)
+    create_project = blocking(Dubbing.create_project)
+    list_projects = blocking(Dubbing.list_projects)
+    update_project = blocking(Dubbing.update_project)
+    job_status = blocking(Dubbing.job_status)
+    utterances = blocking(Dubbing.utterances)
+    update_utterances = blocking(Dubbing.update_utterances)
+    wait = blocking(Dubbing.wait)
+    fetch = blocking(Dubbing.fetch)
+
+    # Written out, since a twin's arguments would show a secret in a detailed traceback.
+
+    def create_job(self, media: Media, *, target_locales: Iterable[str], **fields: Any) -> DubJob:
+        """Return a new job that dubs a medium; see :meth:`Dubbing.create_job`."""
+        job: DubJob = run_sync(
+            self._inner.create_job(media, target_locales=target_locales, **hide_secret(fields))
+        )
+        return job
+
+    def create_job_with_project(self, media: Media, *, project_id: str, **fields: Any) -> DubJob:
+        """Return a new job of a project; see :meth:`Dubbing.create_job_with_project`."""
+        job: DubJob = run_sync(
+            self._inner.create_job_with_project(media, project_id=project_id, **hide_secret(fields))
+        )
+        return job
+
+
 class SyncClient(_Twin):
     """:class:`Client` for scripts and notebook cells; parameters and errors are the same.
 
@@ -162,6 +195,11 @@ class SyncClient(_Twin):
         del api_key
         self._inner: Client = Client(settings, **options)
         self.regions, self.settings = self._inner.regions, self._inner.settings
+
+    @property
+    def dubbing(self) -> SyncDubbing:
+        """The dubbing calls (section 4.5)."""
+        return SyncDubbing(self._inner.dubbing)
 
     close = blocking(Client.close)
     send_once = blocking(Client.send_once)

@@ -1,14 +1,14 @@
-"""Clips to be sent: looked at once, known by their hash, and read piece by piece when they are sent."""
+"""Clips and media to be sent: looked at once, known by their hash, read piece by piece when they are sent."""
 
 import asyncio
 import hashlib
 import io
 import mmap
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Any, cast
+from typing import IO, Any, cast
 
 import numpy as np
 import soundfile
@@ -16,11 +16,18 @@ import soundfile
 from speechframe.audio.lengths import length_of
 from speechframe.errors import AudioError
 from speechframe.spec.chosen import MAX_UPLOAD_BYTES
-from speechframe.wire.changer import Form
+from speechframe.wire.dubbing import HEAD_BYTES, media_type_of
+from speechframe.wire.forms import Form
 
 # How much of a file is in memory while it is sent.
 PIECE_BYTES = 256 * 1024
-_ENDINGS = {"mpeg": "mp3", "mp4": "m4a"}
+_ENDINGS = {
+    "audio/mpeg": "mp3",
+    "audio/mp4": "m4a",
+    "video/quicktime": "mov",
+    "video/x-matroska": "mkv",
+    "application/octet-stream": "bin",
+}
 _MOST_CHANNELS = 8
 _RATES_HZ = range(4000, 192_001)
 # Resampling takes peaks a little over 1; values far beyond are on another scale.
@@ -43,7 +50,7 @@ class Upload:
     def name(self) -> str:
         """What a form calls the file: nothing of the caller's machine, and the same for equal clips."""
         kind = self.media_type.rpartition("/")[2].removeprefix("x-")
-        return f"clip.{_ENDINGS.get(kind, kind)}"
+        return f"clip.{_ENDINGS.get(self.media_type, kind)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +96,24 @@ def upload_of(audio: Any) -> Upload:
         return upload_of_bytes(file_of_samples(*audio))
     if not isinstance(audio, (str, PathLike)):
         raise TypeError(f"audio is bytes, a path or (array, rate in Hz), not {type(audio).__name__}")
-    path = Path(audio).expanduser().absolute()
+    return _of_file(audio, _with_length)
+
+
+def medium_of(media: Any) -> Upload:
+    """Return a medium given as bytes or as a path; it may be any file, and its length is left unknown."""
+    if isinstance(media, (bytes, bytearray, memoryview)):
+        data = bytes(media)
+        _refuse_size(len(data))
+        return Upload(hashlib.sha256(data).hexdigest(), len(data), 0.0, media_type_of(data), data=data)
+    if not isinstance(media, (str, PathLike)):
+        raise TypeError(f"media are bytes, a path or a URL, not {type(media).__name__}")
+    return _of_file(media, lambda _, head: (0.0, media_type_of(head)))
+
+
+def _of_file(path: str | PathLike[str], look: Callable[[IO[bytes], bytes], tuple[float, str]]) -> Upload:
+    path = Path(path).expanduser().absolute()
     try:
-        return _upload_of_file(path)
+        return _looked_at(path, look)
     except FileNotFoundError:
         raise AudioError(f"{path} does not exist") from None
     except (OSError, ValueError) as error:
@@ -100,30 +122,36 @@ def upload_of(audio: Any) -> Upload:
         raise AudioError(f"{path}: {error}") from None
 
 
-def _upload_of_file(path: Path) -> Upload:
-    """Look at a file of which only pieces are in memory at once."""
+def _looked_at(path: Path, look: Callable[[IO[bytes], bytes], tuple[float, str]]) -> Upload:
+    """Return a file of which only pieces are in memory at once; `look` tells its seconds and media type."""
     # Before it is opened: a pipe would be waited for, and /dev/zero never ends.
     if path.exists() and not path.is_file():
-        raise AudioError("a folder, not an audio file" if path.is_dir() else "no regular file")
+        raise AudioError("a folder, not a file" if path.is_dir() else "no regular file")
     size_bytes = path.stat().st_size
-    _refuse_large(size_bytes)
-    if not size_bytes:
-        raise AudioError("no audio: the file is empty")
+    _refuse_size(size_bytes)
     with path.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        with mmap.mmap(file.fileno(), size_bytes, access=mmap.ACCESS_READ) as mapped:
-            found = length_of(cast("bytes", mapped))  # a map is sliced and searched like bytes
-    return Upload(sha256, size_bytes, found.audio_seconds, found.media_type, path)
+        file.seek(0)
+        seconds, media_type = look(file, file.read(HEAD_BYTES))
+    return Upload(sha256, size_bytes, seconds, media_type, path)
+
+
+def _with_length(file: IO[bytes], _: bytes) -> tuple[float, str]:
+    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        found = length_of(cast("bytes", mapped))  # a map is sliced and searched like bytes
+    return found.audio_seconds, found.media_type
 
 
 def upload_of_bytes(data: bytes) -> Upload:
     """Return the clip of a file's bytes."""
-    _refuse_large(len(data))
+    _refuse_size(len(data))
     found, sha256 = length_of(data), hashlib.sha256(data).hexdigest()
     return Upload(sha256, len(data), found.audio_seconds, found.media_type, data=data)
 
 
-def _refuse_large(size_bytes: int) -> None:
+def _refuse_size(size_bytes: int) -> None:
+    if not size_bytes:
+        raise AudioError("no audio: the file is empty")
     if size_bytes > MAX_UPLOAD_BYTES:
         raise AudioError(
             f"a file of {size_bytes:,} bytes is too large; at most {MAX_UPLOAD_BYTES:,} bytes are taken"

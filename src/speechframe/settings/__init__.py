@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 
 from speechframe.errors import SettingsError, nearest
-from speechframe.settings.hidden import KEY_VARIABLE, hide
+from speechframe.settings.hidden import DUB_KEY_VARIABLE, KEY_VARIABLE, SECRET_VARIABLE, hide
 from speechframe.settings.typed import typed
 from speechframe.spec.limits import REGIONS
 
@@ -30,6 +30,8 @@ FILE_NAME = "speechframe.toml"
 ENVIRONMENT: Mapping[str, str] = MappingProxyType(
     {
         KEY_VARIABLE: "api_key",
+        DUB_KEY_VARIABLE: "dub_api_key",
+        SECRET_VARIABLE: "webhook_secret",
         "SPEECHFRAME_BASE_URL": "base_url",
         "SPEECHFRAME_REGIONS": "regions",
         "SPEECHFRAME_PROFILE": "profile",
@@ -72,6 +74,10 @@ class Settings:
     ----------
     api_key
         The key of the service; never shown in a repr.
+    dub_api_key
+        The key of its dubbing calls, where they have one of their own; else they are made with `api_key`.
+    webhook_secret
+        Signs the webhooks of dubbing jobs.
     base_url
         The service's address, for example ``https://api.example.com``.
     regions
@@ -110,6 +116,8 @@ class Settings:
     """
 
     api_key: SecretStr | None = None
+    dub_api_key: SecretStr | None = None
+    webhook_secret: SecretStr | None = None
     base_url: str | None = None
     regions: tuple[str, ...] = ()
     region_urls: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -329,14 +337,15 @@ def read(**arguments: Any) -> Settings:
 
 def _check_complete(settings: Settings) -> None:
     address = settings.base_url or settings.region_urls
-    if settings.api_key is not None and not address:
+    if (settings.api_key or settings.dub_api_key) is not None and not address:
         raise SettingsError(
             "a key is set but no address: set SPEECHFRAME_BASE_URL (or configure(base_url=...)) to the "
             "service's address. Without a key and an address the embedded local service is used."
         )
     if address and settings.api_key is None:
         raise SettingsError(
-            "an address is set but no key: set SPEECHFRAME_API_KEY (or configure(api_key=...)). "
+            "an address is set but no key: set SPEECHFRAME_API_KEY (or configure(api_key=...)), where there "
+            "is no other to the dubbing key. "
             "To use the embedded local service instead, unset SPEECHFRAME_BASE_URL."
         )
     for name in settings.regions:

@@ -14,8 +14,10 @@ from pydantic import SecretStr
 from speechframe.errors import SettingsError
 
 __all__ = [
+    "DUB_KEY_VARIABLE",
     "KEY_VARIABLE",
     "MASK",
+    "SECRET_VARIABLE",
     "Hidden",
     "environment_without_keys",
     "header_text",
@@ -26,6 +28,11 @@ __all__ = [
 
 MASK = "***"
 KEY_VARIABLE = "SPEECHFRAME_API_KEY"
+DUB_KEY_VARIABLE = "SPEECHFRAME_DUB_API_KEY"
+SECRET_VARIABLE = "SPEECHFRAME_WEBHOOK_SECRET"  # noqa: S105 - the name of a variable, no secret
+
+_VARIABLES = frozenset({KEY_VARIABLE, DUB_KEY_VARIABLE, SECRET_VARIABLE})
+_SECRET_NAME = re.compile("key|secret", re.IGNORECASE)
 
 # Everything before the last @, not only before a slash: a password may hold one.
 _USER = re.compile(r"^([a-z][a-z0-9+.-]*://)?.*@", re.IGNORECASE | re.DOTALL)
@@ -97,7 +104,7 @@ def hide(values: dict[str, Any]) -> dict[str, Any]:
     {'api_key': SecretStr('**********'), 'base_url': 'https://***@api.example.com'}
     """
     # A misspelt name too: the error that refuses it shows these values.
-    values |= {name: hidden_key(value) for name, value in values.items() if "key" in name.lower()}
+    values |= {name: hidden_key(value) for name, value in values.items() if _SECRET_NAME.search(name)}
     if "base_url" in values:
         values["base_url"] = without_keys(values["base_url"])
     if isinstance(values.get("region_urls"), Mapping):
@@ -107,7 +114,7 @@ def hide(values: dict[str, Any]) -> dict[str, Any]:
 
 def environment_without_keys() -> dict[str, str]:
     """Return this process's environment for a program that has no use for a key of ours."""
-    return {name: value for name, value in os.environ.items() if name != KEY_VARIABLE}
+    return {name: value for name, value in os.environ.items() if name not in _VARIABLES}
 
 
 def header_text(secret: SecretStr | None, what: str) -> Hidden:

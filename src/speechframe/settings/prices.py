@@ -14,7 +14,7 @@ from speechframe.settings import read
 from speechframe.settings.typed import read_toml
 
 FILE_NAME = "prices.toml"
-OPERATIONS = ("generate", "translate", "change_voice")
+OPERATIONS = ("generate", "translate", "change_voice", "dub")
 """Of our verbs; a run of a backend of one's own may have another."""
 
 

@@ -107,12 +107,12 @@ def expanded(path: "str | os.PathLike[str]") -> Path:
         raise ValueError("nobody of that name has a home folder here; give the path without ~") from None
 
 
-def _key(_: str, value: Any) -> SecretStr:
+def _key(name: str, value: Any) -> SecretStr:
     value = hidden_key(value)
     if not isinstance(value.get_secret_value(), str):
         kind = type(value.get_secret_value()).__name__
-        raise SettingsError(f"api_key is of type {kind}; allowed: a key as text")
-    return SecretStr(header_text(value, "the api key"))
+        raise SettingsError(f"{name} is of type {kind}; allowed: a key as text")
+    return SecretStr(header_text(value, f"the {name.replace('_', ' ')}"))
 
 
 def _address(name: str, value: Any) -> str:
@@ -202,7 +202,7 @@ def _number(name: str, value: Any, allowed: str) -> float:
 
 _TYPES: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
     {
-        "api_key": _key,
+        **dict.fromkeys(("api_key", "dub_api_key", "webhook_secret"), _key),
         "base_url": _address,
         "regions": _regions,
         "region_urls": _addresses,

@@ -6,6 +6,7 @@ segment is cut.
 """
 
 import base64
+import contextlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -136,6 +137,23 @@ def failures(folder: Folder) -> dict[str, Row]:
                 found.pop(row["request_key"], None)
                 found[row["request_key"]] = row
     return found
+
+
+def noted(folder: Folder) -> dict[str, bytes]:
+    """Return by ``request_key`` what was noted, the last time each, of calls that ended without an answer.
+
+    Of calls that are under way, too; some of the others may have got their answer since.
+    """
+    found = {key: row[NOTED] for key, row in failures(folder).items() if row[NOTED] is not None}
+    with storing(folder, "reading the journal"):
+        for number in journal.segments(folder):
+            with contextlib.suppress(FileNotFoundError):  # it has become a part meanwhile
+                contents = journal.read_contents(folder, number)
+                found |= {row["request_key"]: row[NOTED] for row in contents.rows if row.get(NOTED)}
+                for sent, data in contents.open.values():
+                    if data is not None:
+                        found |= dict.fromkeys((part["request_key"] for part in sent["parts"]), data.hex())
+    return {key: bytes.fromhex(data) for key, data in found.items()}
 
 
 def record_batches(

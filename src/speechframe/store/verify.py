@@ -16,11 +16,11 @@ from speechframe.store.folder import HOLDER, LOCK, RUN_FILE, Folder, read_manife
 from speechframe.store.records import WORDS_FOLDER, hex_keys, packed, read_note, reading
 from speechframe.store.schema import AUDIO, BASE_KEY, FINISHED, STATUSES, part_schema
 
-CLIPS_FOLDER = "clips"
+CLIPS_FOLDER, DUBS_FOLDER = "clips", "dubs"
 _TABLE_FOLDERS = ("input", parts.PARTS, parts.FAILED, parts.ATTEMPTS, WORDS_FOLDER)
 _OURS = re.compile(
     rf"({'|'.join(_TABLE_FOLDERS)})/\d+\.parquet|{journal.LOG}/\d+\.(jsonl|bytes)"
-    rf"|{CLIPS_FOLDER}/[0-9a-f]{{64}}(\.\w+)?|reviews\.(parquet|lock)|([\w/]+/)?\.[^/]+\.tmp"
+    rf"|{CLIPS_FOLDER}/[0-9a-f]{{64}}(\.\w+)?|{DUBS_FOLDER}/[^/]+|reviews\.(parquet|lock)|([\w/]+/)?\.[^/]+\.tmp"
 )
 _AGAIN = "restore it from a copy of the folder"
 _ROWS = 64  # read at once: audio may be large
@@ -148,7 +148,7 @@ def remove_run(folder: Folder) -> list[str]:
             for name in filter(_OURS.fullmatch, _files(path)):
                 if not (path / name).is_symlink():
                     (path / name).unlink()
-            for name in (*_TABLE_FOLDERS, journal.LOG, CLIPS_FOLDER):
+            for name in (*_TABLE_FOLDERS, journal.LOG, CLIPS_FOLDER, DUBS_FOLDER):
                 with suppress(OSError):  # a link, or not empty
                     (path / name).rmdir()
             # Last what makes a folder a run, and then what keeps others from writing to it.

@@ -8,7 +8,6 @@ import asyncio
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from math import ceil
 from pathlib import Path
@@ -26,15 +25,15 @@ from speechframe.batch.progress import duration
 from speechframe.batch.run import make
 from speechframe.client import Call
 from speechframe.client.upload import Body, Upload, file_of_samples, upload_of, upload_of_bytes
-from speechframe.errors import AudioError, InvalidRows
+from speechframe.errors import AudioError
 from speechframe.settings import Settings
 from speechframe.spec.billing import CREDIT, PRICES, convert_millicredits
 from speechframe.spec.changer import ConvertRequest
 from speechframe.spec.check import FieldProblem, shown
 from speechframe.spec.chosen import MAX_UPLOAD_BYTES
 from speechframe.spec.speech import Format
-from speechframe.store.folder import RUN_FILE as MANIFEST_FILE
-from speechframe.tables.columns import Column, problem
+from speechframe.tables.columns import Column
+from speechframe.verbs.files import files_or_table, kept
 from speechframe.verbs.service import SpokenBackend
 from speechframe.wire.changer import encode_convert
 
@@ -82,19 +81,8 @@ class ChangeVoiceBackend(SpokenBackend):
 
     def source(self, table: Any) -> Any:
         """Return the files of a folder of clips; clips that a table's file names are looked for beside it."""
-        if not isinstance(table, (str, os.PathLike)):
-            return table
-        path = Path(table).expanduser()
-        if path.is_dir() and not (path / MANIFEST_FILE).exists():
-            found = sorted(p for p in path.iterdir() if p.suffix.lower() in _AUDIO_SUFFIXES and p.is_file())
-            if not found:
-                allowed = f"a folder with files that end in {', '.join(sorted(_AUDIO_SUFFIXES))}"
-                raise InvalidRows([problem("table", f"{path} holds no audio files", allowed=allowed)])
-            return [str(each) for each in found]
-        if path.suffix.lower() in _AUDIO_SUFFIXES:
-            return [str(path)]
-        self._base = path.absolute().parent
-        return table
+        source, self._base = files_or_table(table, _AUDIO_SUFFIXES, "audio")
+        return source
 
     def check(self, values: Mapping[str, Any]) -> Request | list[FieldProblem]:
         """Return the call of one row, or everything that is wrong with it; its clip is read for that."""
@@ -109,12 +97,12 @@ class ChangeVoiceBackend(SpokenBackend):
         problems += found
         if problems or request is None or clip is None:
             return problems
-        kept = {"path": str(clip.path), **{name: getattr(clip, name) for name in _KEPT_OF_CLIP}}
+        known = {"path": str(clip.path), **{name: getattr(clip, name) for name in _KEPT_OF_CLIP}}
         body = request.model_dump(
             mode="json", by_alias=True, exclude_none=True, exclude_defaults=True, exclude={"file"}
         )
         content, price = _encoded(request, clip)[0], convert_millicredits(clip.audio_seconds)
-        written, varies = json.dumps({**body, _FILE: kept}).encode(), request.variation != 0
+        written, varies = json.dumps({**body, _FILE: known}).encode(), request.variation != 0
         return Request(content, written, price, ceil(price / CREDIT), facts, varies)
 
     def _clip(self, value: Any) -> Upload:
@@ -168,15 +156,7 @@ class ChangeVoiceBackend(SpokenBackend):
         return upload_of(self._base / Path(text).expanduser())
 
     def _kept(self, data: bytes) -> Upload:
-        """Keep a clip in the run's folder, once, and return it with its path relative to that."""
-        found = upload_of_bytes(data)
-        name = f"clips/{found.sha256}{Path(found.name).suffix}"
-        if self.folder is not None and not (path := self.folder / name).is_file():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_name(f".{path.name}.tmp")
-            temporary.write_bytes(data)
-            temporary.replace(path)
-        return replace(found, path=Path(name), data=b"")
+        return kept(self.folder, upload_of_bytes(data))
 
     def call(self, request: Request, **sent: Any) -> Call[Any]:
         """Return the call of a request's body; its clip is read, and checked by its hash, when it is sent."""

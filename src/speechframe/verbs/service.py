@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 from multidict import CIMultiDict
+from pydantic import SecretStr
 
 from speechframe.batch.backend import Answer, Attempt, Backend, Finding, LaneSpec, Opened, Record, Request
 from speechframe.client import Bounds, Call, Client, Raw, Spoken, Timeouts
@@ -57,6 +58,11 @@ class ServiceBackend(Backend):
         self.settings = settings
         self.limits = {}
 
+    @property
+    def key(self) -> SecretStr | None:
+        """The key that the calls are made with."""
+        return self.settings.api_key
+
     async def open(self) -> Opened:
         """Ask the service for its limits, and for what :meth:`look_up` wants."""
         addresses = self.settings.addresses()
@@ -68,7 +74,7 @@ class ServiceBackend(Backend):
         except BaseException:
             await self.client.close()
             raise
-        key = self.settings.api_key
+        key = self.key
         key_fingerprint = fingerprint(key) if key is not None else ""
         return Opened(
             lanes=self._lanes(addresses, key_fingerprint),

@@ -1,8 +1,6 @@
 """Bodies of the voice changer: a request as a multipart form, an answer as values (section 2.5)."""
 
-import json
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import Any
 
 from speechframe.errors import BadAnswer
@@ -10,8 +8,9 @@ from speechframe.spec.changer import ConvertRequest
 from speechframe.spec.chosen import MAX_TEXT_CHARACTERS
 from speechframe.wire.answers import answer_fields, said_seconds, whole_number
 from speechframe.wire.decoding import MOST_VALUES
+from speechframe.wire.forms import Form, canonical, encode_form
 
-__all__ = ["Converted", "Form", "decode_convert", "encode_convert"]
+__all__ = ["Converted", "decode_convert", "encode_convert"]
 
 _FILE = "file"
 _DELIVERY = "encode_output_as_base64"
@@ -22,25 +21,6 @@ _VALUES_AT_LEAST = 10_000
 """Of JSON; six are read. Commas of a transcription look like more of them."""
 _LETTERS_AT_LEAST, _LETTERS_A_SECOND = MAX_TEXT_CHARACTERS, 100
 """Of a transcription: one that was handed in with a clip comes back; fast speakers say 25 a second."""
-
-_encoder = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """A form around one file: what goes before its bytes and after them.
-
-    Parameters
-    ----------
-    content_type
-        The header that names the boundary.
-    head, tail
-        The bytes before and after the file's.
-    """
-
-    content_type: str
-    head: bytes
-    tail: bytes
 
 
 def encode_convert(
@@ -76,29 +56,9 @@ def encode_convert(
     fields = request.model_dump(
         mode="json", by_alias=True, exclude_none=True, exclude_defaults=True, exclude=set(_NOT_CONTENT)
     )
-    content = _encoder.encode(fields).encode() + bytes.fromhex(clip_sha256)
+    content = canonical(fields) + bytes.fromhex(clip_sha256)
     asks_base64 = as_base64 if request.encode_output_as_base64 is None else request.encode_output_as_base64
-    boundary = f"speechframe-{sha256(content).hexdigest()[:32]}"
-    parts = [
-        _part(boundary, f'name="{field}"', _written(value))
-        for field, value in sorted({**fields, _DELIVERY: asks_base64}.items())
-    ]
-    # The file last: a service knows the fields by then and may refuse them without it.
-    opening = f'name="{_FILE}"; filename="{name}"\r\nContent-Type: {media_type}'
-    head = b"".join([*parts, _part(boundary, opening, b"").removesuffix(b"\r\n")])
-    return content, Form(
-        f"multipart/form-data; boundary={boundary}", head, f"\r\n--{boundary}--\r\n".encode()
-    )
-
-
-def _part(boundary: str, disposition: str, value: bytes) -> bytes:
-    head = f"--{boundary}\r\nContent-Disposition: form-data; {disposition}\r\n\r\n"
-    return head.encode() + value + b"\r\n"
-
-
-def _written(value: Any) -> bytes:
-    # As JSON writes it: 24000.0, true, and an object as text; a text stands for itself.
-    return (value if isinstance(value, str) else _encoder.encode(value)).encode()
+    return content, encode_form({**fields, _DELIVERY: asks_base64}, content, (_FILE, name, media_type))
 
 
 @dataclass(frozen=True, slots=True)

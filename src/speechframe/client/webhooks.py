@@ -1,0 +1,98 @@
+"""Webhooks of dubbing jobs: the end of a job is told instead of asked for (chosen: webhook)."""
+
+import hashlib
+import hmac
+import inspect
+import math
+import time
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+from pydantic import SecretStr
+
+from speechframe.errors import BadAnswer
+from speechframe.settings.hidden import hidden_key
+from speechframe.spec.chosen import WEBHOOK_SIGNATURE_HEADER, WEBHOOK_TIMESTAMP_HEADER
+from speechframe.spec.dubbing import DubJobStatus
+from speechframe.wire.answers import decode_object
+from speechframe.wire.dubbing import decode_value
+
+__all__ = ["receive_webhooks"]
+
+MAX_AGE_S = 300.0
+"""How old a webhook may be, or how far ahead of this machine's clock."""
+_MOST_BYTES = 1 << 20
+_EVENT = "DUB_JOB"
+
+
+def receive_webhooks(
+    on_status: Callable[[DubJobStatus], Awaitable[None] | None],
+    *,
+    secret: str | SecretStr,
+    path: str = "/",
+    max_age_s: float = MAX_AGE_S,
+) -> web.Application:
+    """Return an aiohttp application that takes the webhooks of dubbing jobs, in place of polling.
+
+    Only what is signed with `secret` and new is handed on. It is answered with 204 when `on_status` has
+    returned. If that raises, the answer is 500, and the service delivers again; as it does so whenever it
+    did not hear the answer, the same status may come twice.
+
+    Parameters
+    ----------
+    on_status
+        A function, async or not, that gets the status of the job.
+    secret
+        The ``webhook_secret`` that the job was created with.
+    path
+        Where on this server webhooks come.
+    max_age_s
+        Seconds after which a webhook is refused: one that somebody has listened to is of no use later.
+
+    Raises
+    ------
+    ValueError
+        The secret is empty: everybody could sign with it.
+
+    Examples
+    --------
+    >>> app = receive_webhooks(print, secret="s3cret", path="/dubbed")
+    >>> aiohttp.web.run_app(app, port=8080)  # doctest: +SKIP
+    """
+    hidden = hidden_key(secret)
+    del secret
+    if hidden is None or not hidden.get_secret_value():
+        raise ValueError("the secret is empty; give the webhook_secret of the jobs")
+
+    async def receive(request: web.Request) -> web.Response:
+        body = await request.read()
+        timestamp = request.headers.get(WEBHOOK_TIMESTAMP_HEADER, "")
+        signature = request.headers.get(WEBHOOK_SIGNATURE_HEADER, "")
+        if problem := _problem(body, timestamp, signature, hidden, max_age_s):
+            return web.Response(status=401, text=problem)
+        try:
+            event = decode_object(body)
+            status = decode_value(DubJobStatus, event.get("data"))
+        except BadAnswer as error:
+            return web.Response(status=400, text=str(error))
+        if event.get("eventName") == _EVENT:
+            found = on_status(status)
+            if inspect.isawaitable(found):
+                await found
+        return web.Response(status=204)
+
+    app = web.Application(client_max_size=_MOST_BYTES)
+    app.router.add_post(path, receive)
+    return app
+
+
+def _problem(body: bytes, timestamp: str, signature: str, secret: SecretStr, max_age_s: float) -> str:
+    """Return why a webhook is not taken; empty where it is."""
+    # As it came: a header may hold bytes that are no text.
+    said, given = (text.encode("utf-8", "surrogateescape") for text in (timestamp, signature))
+    signed = hmac.new(secret.get_secret_value().encode(), b"%b.%b" % (body, said), hashlib.sha256)
+    # In constant time, and before all else: who cannot sign learns nothing.
+    if not hmac.compare_digest(signed.hexdigest().encode(), given.lower()):
+        return "the signature is wrong"
+    age_s = time.time() - int(timestamp) / 1000 if timestamp.isdecimal() else math.inf
+    return "" if abs(age_s) <= max_age_s else "the webhook is too old"

@@ -1,0 +1,501 @@
+"""The verb `dub`: rows of media in, each in every locale asked for out (sections 2.8 to 2.11 and 4.5).
+
+The rows of a medium are one job of the service. Its id is noted before it is waited for, so that whoever goes
+on with a run that was killed finds its jobs and starts none twice.
+"""
+
+import itertools
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from math import ceil
+from os import PathLike
+from pathlib import Path
+from typing import Any, Unpack
+
+import pyarrow as pa
+from pydantic import SecretStr
+
+from speechframe.audio.lengths import seconds_of
+from speechframe.batch.backend import MAKERS, Answer, Attempt, Opened, Record, Request, packed
+from speechframe.batch.live import Run
+from speechframe.batch.options import RunOptions
+from speechframe.batch.progress import duration
+from speechframe.batch.run import make
+from speechframe.client import Call
+from speechframe.client.dubbing import is_url
+from speechframe.client.upload import Upload, medium_of
+from speechframe.errors import (
+    AudioError,
+    BadAnswer,
+    BadRequest,
+    ConnectionFailed,
+    InvalidRows,
+    JobFailed,
+    PaymentRequired,
+    ServiceError,
+    SettingsError,
+    SpeechframeError,
+)
+from speechframe.settings import Settings
+from speechframe.settings.hidden import SECRET_VARIABLE, hidden_key
+from speechframe.settings.typed import is_address
+from speechframe.spec import locales
+from speechframe.spec.billing import CREDIT, PRICES, dub_millicredits
+from speechframe.spec.check import FieldProblem, check, shown
+from speechframe.spec.chosen import ORIGINAL_GAIN_DB
+from speechframe.spec.dubbing import DubbingType, JobCreateRequest, Priority, Project
+from speechframe.store.schema import columns
+from speechframe.tables.columns import Column, problem
+from speechframe.verbs.dub_job import MEDIA_SUFFIXES, Dub, JobCalls, plain
+from speechframe.verbs.files import files_or_table, kept
+from speechframe.verbs.service import ServiceBackend
+from speechframe.wire.forms import canonical
+
+COLUMNS = columns(
+    job_id=pa.string(),
+    job_status=pa.string(),
+    dub_path=pa.string(),
+    srt_path=pa.string(),
+    vtt_path=pa.string(),
+    audio_seconds=pa.float64(),
+    utterances=pa.int64(),
+    start_offset_ms_median=pa.float64(),
+    start_offset_ms_worst=pa.int64(),
+    speed_min=pa.float64(),
+    speed_max=pa.float64(),
+    overruns=pa.int64(),
+    overlap=pa.float64(),
+    cues_over=pa.int64(),
+)
+"""What is kept of a dub. Paths are below the run's folder; what our own service alone tells may be null."""
+
+# Argument of :func:`dub` to the field of the form that it fills.
+_FIELDS = {
+    "source_locale": "source_locale",
+    "scripts": "script",
+    "script_locale": "script_locale",
+    "cast": "cast",
+    "priority": "priority",
+    "webhook_url": "webhook_url",
+    "original_gain_db": "original_gain_db",
+}
+_ADDITIONS = ("scripts", "script_locale", "cast", "original_gain_db")
+_NOT_CONTENT = frozenset({"priority", "webhook_url"})
+_JOBS_AT_ONCE = 8
+"""To begin with; each is mostly waited for."""
+_PAGE = 100
+_MOST_SHOWN = 20
+_LONGEST_S = 1e6
+
+
+class DubBackend(ServiceBackend):
+    """How a medium and its locales become a job, and the job's files rows."""
+
+    operation = "dub"
+    columns = COLUMNS
+    arguments = ("media", "targets", "project", "review", "is_signed", "seconds", *_FIELDS)
+    data_arguments = frozenset({"media"})
+    table_arguments = frozenset({"targets"})
+    carried = frozenset({"media"})
+    unit = "dub"
+    is_long = leaves_files = True
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        targets: Sequence[str] = (),
+        project: str | None = None,
+        review: bool = False,
+        is_signed: bool = False,
+        **_: Any,
+    ) -> None:
+        super().__init__(settings)
+        self._targets, self._project, self._review, self._is_signed = targets, project, review, is_signed
+        self._base = Path.cwd()  # of media whose paths are relative
+        self._last: tuple[Any, Upload, float | None] | None = None  # a file is looked at once for all locales
+
+    @property
+    def key(self) -> SecretStr | None:
+        """The dubbing key, else the api key."""
+        return self.settings.dub_api_key or self.settings.api_key
+
+    async def open(self) -> Opened:
+        """Return what the service offers; there are no other takes of a dub."""
+        if self._is_signed and self.settings.webhook_secret is None:
+            raise SettingsError(
+                f"the webhooks of this run are signed, and their secret is in no file: set {SECRET_VARIABLE}"
+            )
+        opened = await super().open()
+        # A job that is waited for takes no slot from other calls of the key.
+        lanes = [
+            replace(lane, identity=f"{lane.identity} dub", published=None, guess=_JOBS_AT_ONCE)
+            for lane in opened.lanes
+        ]
+        return replace(opened, lanes=tuple(lanes), takes=False, balance=None)
+
+    async def look_up(self) -> Mapping[str, Any]:
+        """Find the locales of the project, or raise InvalidRows for targets that there are not."""
+        if self._project is not None:
+            self._targets = [plain(one) for one in (await self._find_project()).target_locales]
+            return {}
+        offered = await self.client.dubbing.list_destination_languages()
+        wanted = DubbingType.QA if self._review else DubbingType.AUTOMATED
+        known = [plain(one.locale) for one in offered if wanted in one.supports]
+        words = "is no locale that this service dubs into" + (" with a review" if self._review else "")
+        problems = []
+        for one in self._targets:
+            if one not in known:
+                near = dict.fromkeys([*locales.nearest(one, known), *known])
+                allowed = ", ".join([*near][:_MOST_SHOWN]) or "none: it dubs into no locale"
+                problems.append(problem("targets", words, value=one, allowed=allowed))
+        if problems:
+            raise InvalidRows(problems)
+        return {}
+
+    async def _find_project(self) -> Project:
+        known: list[str] = []
+        after: str | None = None
+        while True:
+            page = await self.client.dubbing.list_projects(limit=_PAGE, next=after)
+            for project in page.projects:
+                if project.project_id == self._project:
+                    return project
+            known += [project.project_id for project in page.projects]
+            if not page.next or page.next == after:
+                break
+            after = page.next
+        allowed = (
+            ", ".join(known[:_MOST_SHOWN]) or "there is none yet: Client.dubbing.create_project() makes one"
+        )
+        raise InvalidRows([problem("project", "is unknown", value=self._project, allowed=allowed)])
+
+    def source(self, table: Any) -> Any:
+        """Return the files of a folder of media; media that a table's file names are looked for beside it."""
+        source, self._base = files_or_table(table, MEDIA_SUFFIXES, "media")
+        return source
+
+    def expand(self, values: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Yield the row once for each locale."""
+        for locale in self._targets:
+            yield f"/{locale}", {**values, "locale": locale}
+
+    def check(self, values: Mapping[str, Any]) -> Request | list[FieldProblem]:
+        """Return the part of a job that is one locale, or everything that is wrong with it."""
+        medium, seconds, problems = self._medium(values)
+        fields, wrong = self._fields(values)
+        if problems or wrong:
+            return problems + wrong
+        targets = list(self._targets) if self._project is not None else []
+        dub = Dub(values["locale"], medium, fields, self._project, self._review, targets, seconds)
+        # What is made does not depend on where the file is, how soon it is dubbed and who is told.
+        made = {name: value for name, value in fields.items() if name not in _NOT_CONTENT}
+        what = medium.get("sha256") or medium["url"]
+        content = canonical([what, dub.locale, made, dub.project, dub.review])
+        price = 0 if seconds is None else dub_millicredits(seconds, 1)
+        return Request(content, canonical(asdict(dub)), price, 0, {"locale": dub.locale}, varies=False)
+
+    def _fields(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], list[FieldProblem]]:
+        """Return what a row says of its job, and what is wrong with that."""
+        given = {name: values.get(name) for name in _FIELDS}
+        problems = []
+        if given["original_gain_db"] == ORIGINAL_GAIN_DB.default:
+            given["original_gain_db"] = None
+        foreign = [name for name in _ADDITIONS if given[name] is not None and not self.limits]
+        for name in foreign:
+            words = "is an addition of speechframe's own service"
+            problems.append(FieldProblem(name, words, shown(given[name]), "nothing, for this service"))
+        script = given["scripts"]
+        if not foreign and isinstance(script, str) and "-->" not in script:
+            try:
+                path = self._base / Path(script).expanduser()
+                given["scripts"] = path.read_text(encoding="utf-8-sig")
+            except (OSError, ValueError) as error:
+                words = f"cannot be read: {getattr(error, 'strerror', None) or error}"
+                allowed = "SRT or WebVTT, as text or as the path of a file"
+                problems.append(FieldProblem("scripts", words, shown(script), allowed))
+        asked = {field: given[name] for name, field in _FIELDS.items()}
+        found = check(JobCreateRequest, {**asked, "file": b"", "target_locales": [values["locale"]]})
+        argument = {field: name for name, field in _FIELDS.items()}
+        problems += [replace(one, field=argument.get(one.field, one.field)) for one in found.problems]
+        if problems or found.value is None:
+            return {}, problems
+        left_out = {"file", "target_locales"}
+        return found.value.model_dump(
+            mode="json", exclude_none=True, exclude_defaults=True, exclude=left_out
+        ), []
+
+    def _medium(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], float | None, list[FieldProblem]]:
+        """Return what is kept of a row's medium, its length if it is known, and what is wrong with it."""
+        given, seconds = values.get("media"), values.get("seconds")
+        if isinstance(given, Mapping):
+            given = next((v for v in (given.get("bytes"), given.get("path")) if v is not None), None)
+        if seconds is not None and not (isinstance(seconds, (int, float)) and 0 < seconds < _LONGEST_S):
+            return {}, None, [FieldProblem("seconds", "is no length", shown(seconds), "a number above 0")]
+        if isinstance(given, str) and is_url(given):
+            medium: dict[str, Any] = {"url": given.strip()}
+        else:
+            try:
+                upload, said = self._looked_at(given)
+            except (AudioError, TypeError) as error:
+                allowed = "a path, an http(s) URL or the bytes of a file"
+                return {}, None, [FieldProblem("media", str(error), shown(given), allowed)]
+            seconds = said if seconds is None else seconds
+            known = {name: getattr(upload, name) for name in ("sha256", "size_bytes", "media_type")}
+            medium = {**known, "path": str(upload.path)}
+        if seconds is not None:
+            return medium, float(seconds), []
+        self.remark = "the length of some media is not known, and the price is without them"
+        if not self.is_budgeted:
+            return medium, None, []
+        words = "is of unknown length, so that its price is unknown, and there is a budget"
+        return medium, None, [FieldProblem("media", words, shown(given), "seconds= tells how long it is")]
+
+    def _looked_at(self, given: Any) -> tuple[Upload, float | None]:
+        """Return a file and how long it says it is."""
+        if self._last is None or self._last[0] is not given:
+            if isinstance(given, (str, os.PathLike)):
+                path = self._base / Path(given).expanduser()
+                self._last = given, medium_of(path), seconds_of(path)
+            else:
+                upload = medium_of(given)
+                self._last = given, kept(self.folder, upload), seconds_of(upload.data)
+        return self._last[1:]
+
+    def pack(self, requests: Iterator[Request]) -> Iterator[Request]:
+        """Yield a job for all locales of a medium; its rows come one after the other."""
+        for _, rows in itertools.groupby(requests, key=lambda row: Dub.of(row).job):
+            # In the order of their keys, so that the same rows are the same call again.
+            parts = sorted(rows, key=lambda part: part.key)
+            yield packed(parts, b"") if len(parts) > 1 else parts[0]
+
+    def call(self, request: Request, **sent: Any) -> Call[Any]:
+        """Nothing asks for it: a job is more than one call."""
+        raise NotImplementedError
+
+    def describe(self, price: int) -> str | None:
+        """Return the length of the dubs that a price is paid for."""
+        return f"{duration(price / PRICES['dub'].millicredits)} of dubs"
+
+    async def send(self, request: Request, attempt: Attempt) -> Answer:
+        """Create the job, or go on with the one that is noted; wait for it and fetch its files."""
+        if attempt.noted is None:
+            if self.is_budgeted and not request.price:
+                return Answer(
+                    JobFailed("its price is unknown, and there is a budget: seconds= tells its length")
+                )
+            secret = self.settings.webhook_secret if self._is_signed else None
+            try:
+                job = await self._calls(attempt.lane, attempt).create(
+                    request, attempt.idempotency_key, secret
+                )
+            except (AudioError, BadRequest, JobFailed) as error:
+                return Answer(error)  # of all its locales: halves of the job would be refused as well
+            noted = json.dumps([job.job_id, attempt.lane, job.warning]).encode()
+            await attempt.note(noted)
+        else:
+            noted = attempt.noted
+        job_id, lane, warning = json.loads(noted)
+        calls = self._calls(lane, attempt)
+        # From here on nothing but the job itself says that it failed: what it makes is paid.
+        try:
+            status = await calls.wait(request, job_id)
+            return Answer((status, await calls.fetch(request, status), warning))
+        except PaymentRequired:
+            raise
+        except ConnectionFailed as error:
+            raise ConnectionFailed(f"job {job_id} goes on at the service: {error}", sent=True) from None
+        except ServiceError as error:
+            raise BadAnswer(f"job {job_id} cannot be asked for: {error}") from None
+
+    def _calls(self, lane: str, attempt: Attempt) -> JobCalls:
+        return JobCalls(
+            self.client,
+            Path(self.folder or ""),
+            lane if lane in self.client.regions else None,
+            attempt.deadline_s,
+            self.max_answer_bytes,
+            bool(self.limits),
+            self.tell,
+        )
+
+    def records(self, request: Request, answer: Answer) -> list[Record | SpeechframeError]:
+        """Return the dub of each locale of a job, or why it has none."""
+        if isinstance(answer.data, SpeechframeError):
+            return [answer.data for _ in request.rows]
+        status, found, warning = answer.data
+        dubs = [found[Dub.of(row).locale] for row in request.rows]
+        made = [
+            row.price if isinstance(dub, dict) else None for row, dub in zip(request.rows, dubs, strict=True)
+        ]
+        kept_of: list[Record | SpeechframeError] = []
+        for dub, cost in zip(dubs, _costs(made, status.credits_used), strict=True):
+            if isinstance(dub, dict):
+                basis = "computed" if cost is None else "reported"
+                warnings = [warning] if warning else []
+                kept_of.append(Record(dub, warnings=warnings, millicredits=cost, basis=basis))
+            else:
+                kept_of.append(dub)
+        return kept_of
+
+
+def _costs(prices: Sequence[int | None], credits_used: int | None) -> list[int | None]:
+    """Return what each row costs where the service has used other credits than `prices`; None is no dub."""
+    total = sum(price or 0 for price in prices)
+    if credits_used is None or credits_used == ceil(total / CREDIT):
+        return [None] * len(prices)  # a started credit counts whole in what it says
+    # Cut at rounded sums: the parts add up to the whole.
+    weights = [0 if price is None else price or 1 for price in prices]
+    sums = itertools.accumulate(weights, initial=0)
+    ends = [round(credits_used * CREDIT * each / (sum(weights) or 1)) for each in sums]
+    return [end - start for start, end in itertools.pairwise(ends)]
+
+
+def _read_targets(given: Any) -> list[str]:
+    """Return the locales to dub into, each once; commas may stand between them."""
+    tags = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
+    tags = [part.strip() for tag in tags for part in (tag.split(",") if isinstance(tag, str) else [str(tag)])]
+    found, problems = [], []
+    for tag in tags:
+        try:
+            found.append(locales.normalise(tag))
+        except ValueError:
+            problems.append(problem("targets", "is no locale", value=tag, allowed="such as pt-BR"))
+    if not tags:
+        problems.append(problem("targets", "is empty", allowed="at least one locale, such as pt-BR"))
+    if problems:
+        raise InvalidRows(problems)
+    return list(dict.fromkeys(found))
+
+
+MAKERS["dub"] = lambda service, constants: DubBackend(service, **constants)
+
+
+async def dub(
+    table: Any,
+    *,
+    media: str | Column | Any = "media",
+    targets: list[str] | None = None,
+    project: str | None = None,
+    source_locale: str | Column | Any = None,
+    scripts: str | PathLike[str] | Column | Any = None,
+    script_locale: str | Column | Any = None,
+    cast: Mapping[str, str] | None = None,
+    priority: str | Column | Any = Priority.NORMAL.value,
+    webhook_url: str | None = None,
+    webhook_secret: str | None = None,
+    review: bool = False,
+    original_gain_db: float | Column | Any = ORIGINAL_GAIN_DB.default,
+    seconds: float | Column | Any = None,
+    **options: Unpack[RunOptions],
+) -> Run:
+    """Return a :class:`Run`: every medium of `table` dubbed into every locale, one row each.
+
+    A row of the run is a row of the table and a locale: its id is ``<id>/<locale>``, such as
+    ``intro/pt-BR``. ``dub_path``, ``srt_path`` and ``vtt_path`` are its files below the run's folder, such as
+    ``dubs/intro.pt-BR.mp4``. How the speech fits is told by ``utterances``, ``start_offset_ms_median`` and
+    ``_worst``, ``speed_min`` and ``_max``, ``overruns``, ``overlap`` and ``cues_over``, which are null where
+    a service does not say it. A locale that failed is a failed row; the others of its medium are there.
+
+    The locales of a medium are one job. Calling again with the same media and parameters costs nothing.
+    After a crash the run goes on with the jobs that it has started; none is started twice. Where the service
+    makes no such promise, a row whose job may have been started without an answer is ``charged_unknown``.
+
+    Parameters
+    ----------
+    table
+        A table as :func:`generate` takes it, media files (a list of paths, one path), or a folder of them.
+    media
+        The column of media (or a Series or list of them): paths, relative to the table's file; http(s) URLs,
+        which the service fetches; the bytes of files.
+    targets
+        Locales to dub into, in any spelling: ``["fr-FR", "pt_BR"]``. Either these or `project`.
+    project
+        Id of a project, which names the locales and whether its dubs are reviewed.
+    source_locale
+        Locale of the media, where it is known.
+    scripts
+        SRT or WebVTT, as text or as the path of a file: who says what, instead of what is recognised.
+        ``col("x")`` takes it from a column.
+    script_locale
+        Locale of the script, where it is translated already.
+    cast
+        Speaker to voice id.
+    priority
+        ``LOW``, ``NORMAL`` (default) or ``HIGH``.
+    webhook_url
+        Is called when a job ends; see :func:`receive_webhooks`.
+    webhook_secret
+        Signs that call (default: ``SPEECHFRAME_WEBHOOK_SECRET``). It is kept nowhere: a run that is gone on
+        with takes it from the environment.
+    review
+        True: dubs are to be reviewed; a project is made for them.
+    original_gain_db
+        Level of the original under the dub in dB, -60 to 0 (default -18).
+    seconds
+        How long the media are, where their files do not tell, as with URLs: the price follows from it.
+    **options
+        See :class:`RunOptions`: ``run_dir``, ``id``, ``max_credits``, ``dry_run``, ``wait`` and more.
+        ``timeout_s`` is for each exchange with the service, not for a job. There are no other takes of a dub.
+
+    Raises
+    ------
+    InvalidRows
+        Before anything is spent, when rows cannot be sent; a medium of unknown length under a budget too.
+    RunMismatch, RunLocked, StoreError, SettingsError, ServiceError, ConnectionFailed
+        As :func:`generate`.
+
+    Examples
+    --------
+    >>> import speechframe as spf
+    >>> run = spf.dub(["intro.mp4"], targets=["pt-BR", "fr-FR"])  # doctest: +SKIP
+    >>> run.to_pandas()[["locale", "dub_path", "overruns", "credits"]]  # doctest: +SKIP
+    """
+    secret = hidden_key(webhook_secret)
+    del webhook_secret
+    service: Any = options["service"]
+    if secret is not None:
+        service = replace(service, webhook_secret=secret)
+        options["service"] = service
+    if is_address(run_dir := options.get("run_dir") or ""):
+        raise SettingsError(f"run_dir={run_dir!r} is an address; allowed for dubs: a folder of this machine")
+    _check_arguments(targets, project, source_locale, review=review)
+    is_signed = getattr(service, "webhook_secret", None) is not None and webhook_url is not None
+    arguments = {
+        "media": media,
+        "targets": None if targets is None else _read_targets(targets),
+        "project": project,
+        "source_locale": source_locale,
+        "scripts": os.fspath(scripts) if isinstance(scripts, PathLike) else scripts,
+        "script_locale": script_locale,
+        "cast": cast,
+        "priority": priority,
+        "webhook_url": webhook_url,
+        "is_signed": is_signed or None,
+        "review": review or None,
+        "original_gain_db": original_gain_db,
+        "seconds": seconds,
+    }
+    constants = {name: value for name, value in arguments.items() if value is not None}
+    return await make(MAKERS["dub"](service, constants), table, arguments, options)
+
+
+def _check_arguments(targets: Any, project: Any, source_locale: Any, *, review: bool) -> None:
+    """Raise InvalidRows for what cannot be told together."""
+    problems = []
+    if (targets is None) is (project is None):
+        words = "is missing, and so is project" if targets is None else "is given, and so is project"
+        problems.append(problem("targets", words, allowed="exactly one of targets and project"))
+    elif project is not None:
+        if not isinstance(project, str) or not project.strip():
+            problems.append(problem("project", "is no id", value=project, allowed="the id of a project"))
+        if source_locale is not None:
+            words, allowed = "is the project's own", "nothing, where project is given"
+            problems.append(problem("source_locale", words, value=source_locale, allowed=allowed))
+        if review:
+            words, allowed = "is the project's own", "False, where project is given"
+            problems.append(problem("review", words, value=True, allowed=allowed))
+    if problems:
+        raise InvalidRows(problems)

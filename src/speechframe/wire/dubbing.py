@@ -1,0 +1,119 @@
+"""Bodies of the dubbing calls: a job as a form, answers as the document's models (sections 2.8 to 2.11)."""
+
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from speechframe.errors import BadAnswer
+from speechframe.spec._model import DocumentModel
+from speechframe.spec.dubbing import JobCreateRequest, JobCreateWithProjectRequest
+from speechframe.wire.answers import kind_of, loaded
+from speechframe.wire.forms import Form, canonical, encode_form
+
+__all__ = ["decode", "decode_list", "decode_value", "encode_job", "encode_json", "media_type_of"]
+
+M = TypeVar("M", bound=DocumentModel)
+
+_FILE = "file"
+_EBML = b"\x1a\x45\xdf\xa3"  # Matroska, and WebM, which says so further on
+# Where in a file its kind stands, and what it is called then.
+_KINDS = (
+    (4, b"ftypqt", "video/quicktime"),
+    (4, b"ftypM4A", "audio/mp4"),
+    (4, b"ftyp", "video/mp4"),
+    (0, _EBML, "video/x-matroska"),
+    (0, b"RIFF", "audio/wav"),
+    (0, b"fLaC", "audio/flac"),
+    (0, b"ID3", "audio/mpeg"),
+    (0, b"\xff\xfb", "audio/mpeg"),
+    (0, b"OggS", "audio/ogg"),
+)
+HEAD_BYTES = 64
+"""How much of a medium tells its kind."""
+
+
+def media_type_of(head: bytes) -> str:
+    r"""Return the media type of a file that begins with `head`.
+
+    Examples
+    --------
+    >>> media_type_of(b"\0\0\0\x20ftypisom")
+    'video/mp4'
+    """
+    for start, magic, media_type in _KINDS:
+        if head[start:].startswith(magic):
+            return "video/webm" if magic == _EBML and b"webm" in head[:HEAD_BYTES] else media_type
+    return "application/octet-stream"
+
+
+def encode_job(
+    request: JobCreateRequest | JobCreateWithProjectRequest,
+    medium_sha256: str = "",
+    *,
+    name: str = "",
+    media_type: str = "",
+) -> Form:
+    """Return the form that creates a job: equal requests give equal bytes.
+
+    Parameters
+    ----------
+    request
+        The request; of its ``file`` only that it is there.
+    medium_sha256, name, media_type
+        Of the file: its hash in hex digits, and what the form says of it; empty where there is only a URL.
+
+    Examples
+    --------
+    >>> form = encode_job(JobCreateRequest(target_locales=["fr-FR", "pt-BR"], file_url="https://a.example/b"))
+    >>> form.head.count(b'name="target_locales"')
+    2
+    """
+    fields = request.model_dump(mode="json", exclude_none=True, exclude_defaults=True, exclude={_FILE})
+    content = canonical(fields) + bytes.fromhex(medium_sha256)
+    return encode_form(fields, content, (_FILE, name, media_type) if medium_sha256 else None)
+
+
+def encode_json(request: DocumentModel) -> bytes:
+    """Return the JSON body of a request, what is absent or a default left out."""
+    return canonical(request.model_dump(mode="json", exclude_none=True, exclude_defaults=True))
+
+
+def decode(model: type[M], body: bytes) -> M:
+    """Return an answer as its model; unknown fields and words are taken, optional fields may be odd.
+
+    Raises
+    ------
+    BadAnswer
+        The body is no such JSON object.
+
+    Examples
+    --------
+    >>> from speechframe.spec.dubbing import DubJobStatus
+    >>> decode(DubJobStatus, b'{"job_id": "j1", "status": "REVIEWING"}').status
+    'REVIEWING'
+    """
+    return decode_value(model, loaded(body))
+
+
+def decode_list(model: type[M], body: bytes) -> list[M]:
+    """Return a listing as its models; BadAnswer where it is none."""
+    value = loaded(body)
+    if not isinstance(value, list):
+        raise BadAnswer(f"the listing is no array but {kind_of(value)}")
+    return [decode_value(model, item) for item in value]
+
+
+def decode_value(model: type[M], value: object) -> M:
+    """Return a JSON value as a model; see :func:`decode`."""
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_input=False)
+        wrong = {each["loc"][0] for each in found if each["loc"]}
+    if not isinstance(value, dict):
+        raise BadAnswer(f"the answer is no JSON object but {kind_of(value)}")
+    try:
+        # A field that is not as the document says may be one that nobody needs.
+        return model.model_validate({name: held for name, held in value.items() if name not in wrong})
+    except ValidationError:
+        raise BadAnswer(f"the answer holds an unusable {', '.join(map(str, wrong))}") from None
