@@ -40,7 +40,9 @@ def cast(
     if not able:
         return {}
     chosen = {
-        speaker: wanted[speaker] for speaker in registers if is_able(wanted.get(speaker), locale, known)
+        speaker: wanted[speaker]
+        for speaker in registers
+        if speaker in wanted and is_able(wanted[speaker], locale, known)
     }
     for speaker, pitch_hz in registers.items():
         if speaker not in chosen:
@@ -58,7 +60,7 @@ def cast(
     return chosen
 
 
-def is_able(voice_id: str | None, locale: str, known: Mapping[str, CatalogueEntry]) -> bool:
+def is_able(voice_id: str, locale: str, known: Mapping[str, CatalogueEntry]) -> bool:
     """Return whether there is such a voice and it speaks a locale."""
     return voice_id in known and locale in known[voice_id].voice.supported_locales
 
