@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         change_voice,
         changes,
         configure,
+        correct,
         dub,
         generate,
         open_run,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
         say,
         stream,
         translate,
+        utterances,
         voices,
     )
     from speechframe.audio.clip import Clip
@@ -85,7 +87,7 @@ if TYPE_CHECKING:
     from speechframe.local import LocalService, local_service
     from speechframe.settings import Settings
     from speechframe.tables.columns import col
-    from speechframe.widgets import browse, compare_voices, gallery, listening_test, play, watch
+    from speechframe.widgets import browse, compare_voices, gallery, listening_test, play, review, watch
 
 # A library writes to its log and leaves it to its user who reads that.
 logging.getLogger(__name__).addHandler(logging.NullHandler())
@@ -96,6 +98,7 @@ _MODULES = {
         "change_voice",
         "changes",
         "configure",
+        "correct",
         "dub",
         "generate",
         "open_run",
@@ -104,6 +107,7 @@ _MODULES = {
         "say",
         "stream",
         "translate",
+        "utterances",
         "voices",
     ),
     "speechframe.analysis.budgets": ("check_budgets",),
@@ -171,7 +175,15 @@ _MODULES = {
     "speechframe.listening.test": ("open_test",),
     "speechframe.local": ("LocalService", "local_service"),
     "speechframe.settings": ("Settings",),
-    "speechframe.widgets": ("browse", "compare_voices", "gallery", "listening_test", "play", "watch"),
+    "speechframe.widgets": (
+        "browse",
+        "compare_voices",
+        "gallery",
+        "listening_test",
+        "play",
+        "review",
+        "watch",
+    ),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -237,6 +249,7 @@ __all__ = [
     "col",
     "compare_voices",
     "configure",
+    "correct",
     "dub",
     "forecast",
     "gallery",
@@ -253,6 +266,7 @@ __all__ = [
     "reconcile",
     "report",
     "resume",
+    "review",
     "run",
     "say",
     "serve_test",
@@ -260,6 +274,7 @@ __all__ = [
     "translate",
     "tune_allocator",
     "usage",
+    "utterances",
     "voices",
     "watch",
 ]

@@ -18,6 +18,7 @@ from speechframe.settings import Settings
 from speechframe.settings.hidden import without_keys
 from speechframe.verbs import change_voice as _change_voice
 from speechframe.verbs import dub as _dub
+from speechframe.verbs import dub_review as _dub_review
 from speechframe.verbs import generate as _generate
 from speechframe.verbs import say as _say
 from speechframe.verbs import translate as _translate
@@ -76,6 +77,8 @@ generate = _with_service(_generate.generate)
 change_voice = _with_service(_change_voice.change_voice)
 translate = _with_service(_translate.translate)
 dub = _with_service(_dub.dub)
+utterances = _with_service(_dub_review.utterances)
+correct = _with_service(_dub_review.correct)
 resume = _with_service(_run.resume)
 changes = _with_service(_run.changes)
 say = _with_service(_say.say)

@@ -18,6 +18,7 @@ __all__ = [
     "change_voice",
     "changes",
     "configure",
+    "correct",
     "dub",
     "generate",
     "open_run",
@@ -26,6 +27,7 @@ __all__ = [
     "say",
     "stream",
     "translate",
+    "utterances",
     "voices",
 ]
 
@@ -49,6 +51,8 @@ generate = sync(aio.generate)
 change_voice = sync(aio.change_voice)
 translate = sync(aio.translate)
 dub = sync(aio.dub)
+utterances = sync(aio.utterances)
+correct = sync(aio.correct)
 run = sync(aio.run)
 resume = sync(aio.resume)
 changes = sync(aio.changes)

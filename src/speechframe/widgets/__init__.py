@@ -13,6 +13,7 @@ except ImportError as error:
 from speechframe.widgets.browser import DatasetBrowser, browse
 from speechframe.widgets.comparison import VoiceComparison, compare_voices
 from speechframe.widgets.dashboard import RunDashboard, watch
+from speechframe.widgets.dub_player import DubPlayer, review
 from speechframe.widgets.listening import ListeningTest, listening_test
 from speechframe.widgets.player import ClipPlayer, play
 from speechframe.widgets.stream_player import StreamPlayer
@@ -21,6 +22,7 @@ from speechframe.widgets.voice_gallery import VoiceGallery, gallery
 __all__ = [
     "ClipPlayer",
     "DatasetBrowser",
+    "DubPlayer",
     "ListeningTest",
     "RunDashboard",
     "StreamPlayer",
@@ -31,6 +33,7 @@ __all__ = [
     "gallery",
     "listening_test",
     "play",
+    "review",
     "watch",
 ]
 

@@ -1,21 +1,30 @@
 """Dubs: the video with its cues, its original in the same place, and what is said in it to be corrected."""
 
 import mimetypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from os import PathLike
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import traitlets as t
 
+from speechframe import api
 from speechframe.audio import codec, media
+from speechframe.batch.live import Run
 from speechframe.errors import SpeechframeError, StoreError
 from speechframe.spec.chosen import MAX_DUB_SECONDS
 from speechframe.spec.dubbing import DubbedUtterance
 from speechframe.spec.speech import Format
-from speechframe.widgets.base import PageWidget, table
+from speechframe.store.schema import FINISHED
+from speechframe.widgets.base import PageWidget, run_of, table
+from speechframe.wire.cues import parse
 
-__all__ = ["Dub", "DubPlayer"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Dub", "DubPlayer", "dubs_of", "review"]
 
 _MEBI = 1 << 20
 _LARGEST_BYTES = 200 * _MEBI
@@ -178,3 +187,93 @@ class DubPlayer(PageWidget):
             for dub in self._shown.values()
         ]
         return table(["medium", "locale", "status", "file", "cues"], rows, caption=self.to_text())
+
+
+def review(run: Run | str | PathLike[str], *, service: Any = None) -> DubPlayer:
+    """Return a player of a run's dubs in which what is said can be corrected.
+
+    What is corrected is spoken anew, and only that; the dub is then fetched into the run's folder. It costs
+    nothing.
+
+    Parameters
+    ----------
+    run
+        A run of :func:`dub` with ``review=True``, or of a QA project; or its folder.
+    service
+        As for :func:`dub`; it must be the one that made the dubs.
+
+    Raises
+    ------
+    InvalidRows, ServiceError, ConnectionFailed
+        As :func:`utterances`.
+
+    Examples
+    --------
+    >>> spf.review(run)  # doctest: +SKIP
+    """
+    run = run_of(run)
+    said = _by_row(api.utterances(run, service=service))
+
+    def correct(dub: Dub, changes: list[dict[str, Any]]) -> Dub:
+        asked = [{"row_id": dub.dub_id, **change} for change in changes]
+        now = _by_row(api.correct(run, asked, service=service))
+        return next(one for one in dubs_of(run, now) if one.dub_id == dub.dub_id)
+
+    return DubPlayer(dubs_of(run, said), correct)
+
+
+def dubs_of(run: Run, said: Mapping[str, tuple[DubbedUtterance, ...]] = MappingProxyType({})) -> list[Dub]:
+    """Return the rows of a run of :func:`dub` as a page shows them.
+
+    Parameters
+    ----------
+    run
+        The run.
+    said
+        What can be corrected, by row id.
+    """
+    ours = ("row_id", "locale", "status", "dub_path", "vtt_path", "srt_path", "error_message")
+    names = {name: run.name_of(name) for name in ours}
+    given = run.manifest.table.arguments.get("media", {}).get("column")
+    columns = [*names.values(), *([given] if given in run.columns else [])]
+    dubs = []
+    for row in run.to_arrow(columns=list(dict.fromkeys(columns))).to_pylist():
+        told = {name: row[column] for name, column in names.items()}
+        row_id, is_there = str(told["row_id"]), told["status"] in FINISHED
+        problem = None if is_there else told["error_message"] or f"there is no dub: it is {told['status']}"
+        dub = Dub(
+            row_id,
+            row_id.removesuffix(f"/{told['locale']}"),
+            told["locale"] or "",
+            told["status"],
+            run.path / told["dub_path"] if is_there else None,
+            _file(row.get(given or "")),
+            _cues(run.path, told["vtt_path"] or told["srt_path"]) if is_there else (),
+            problem,
+            said.get(row_id, ()),
+        )
+        dubs.append(dub)
+    return dubs
+
+
+def _by_row(frame: "pd.DataFrame") -> dict[str, tuple[DubbedUtterance, ...]]:
+    return {
+        str(row_id): tuple(
+            DubbedUtterance.model_validate(one)
+            for one in rows.drop(columns=["row_id", "locale"]).to_dict("records")
+        )
+        for row_id, rows in frame.groupby("row_id", sort=False)
+    }
+
+
+def _file(given: Any) -> Path | None:
+    """Return the file that a row names as its medium, if it is still there."""
+    path = Path(given).expanduser() if isinstance(given, str) else None
+    return path if path is not None and path.is_file() else None
+
+
+def _cues(folder: Path, name: str | None) -> tuple[tuple[str, int, int], ...]:
+    if name is None:
+        return ()
+    found = parse((folder / name).read_text(encoding="utf-8"))
+    return tuple((" ".join(cue.text.split()), cue.start_ms, cue.end_ms) for cue in found)

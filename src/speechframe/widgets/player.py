@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any, overload
 
 import traitlets as t
 
+from speechframe.batch.live import Run
 from speechframe.client import Stream, SyncStream
 from speechframe.page.arguments import flag, whole
 from speechframe.page.clips import Shelf, shelf_of
 from speechframe.page.html import one_file, saved
 from speechframe.widgets.base import ClipWidget, clips_of, held_clips, table
+from speechframe.widgets.dub_player import DubPlayer, dubs_of
 from speechframe.widgets.stream_player import StreamPlayer
 
 if TYPE_CHECKING:
@@ -107,14 +109,15 @@ def play(source: Any, *, label: Any = None, limit: int | None = 200, rates: bool
 
 def play(
     source: Any, *, label: Any = None, limit: int | None = 200, rates: bool = True
-) -> ClipPlayer | StreamPlayer:
-    """Return a player for the clips of a run, of some of its rows, or of several runs; or for a stream.
+) -> ClipPlayer | StreamPlayer | DubPlayer:
+    """Return a player for the clips of a run, of some of its rows, or of several runs; a stream; or dubs.
 
     Parameters
     ----------
     source
         A run, a selection of rows, a list of these, a clip, a list of clips, or a DataFrame with a column
-        ``audio``. Or what :func:`speechframe.stream` returns: it is heard while it arrives.
+        ``audio``. Or what :func:`speechframe.stream` returns: it is heard while it arrives. Or a run of
+        :func:`dub`: its videos, with their cues and originals.
     label
         ``col("name")`` of what each clip is called; the row's id by default.
     limit
@@ -138,6 +141,8 @@ def play(
     """
     if isinstance(source, Stream | SyncStream):
         return StreamPlayer(source)
+    if isinstance(source, Run) and source.operation == "dub":
+        return DubPlayer(dubs_of(source))
     if limit is not None:
         limit = whole("limit", limit)
     return ClipPlayer(shelf_of(source, label=label, limit=limit), rates=flag("rates", rates))

@@ -1,0 +1,186 @@
+"""Dubs that are reviewed: what is said in them as a table, and corrections of it (chosen: dub-review)."""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from speechframe.batch.live import Run
+from speechframe.client import Client
+from speechframe.errors import InvalidRows, JobFailed
+from speechframe.settings import Settings
+from speechframe.spec.dubbing import DubbedUtterance, JobStatusValue
+from speechframe.store.schema import FINISHED
+from speechframe.tables.columns import problem
+from speechframe.verbs.dub_job import plain
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_FILES = {"dub_path": "download_url", "srt_path": "download_srt_url", "vtt_path": "download_vtt_url"}
+_CORRECTED = ("text", "voice_id")
+
+
+@dataclass(frozen=True)
+class DubRow:
+    """A row of a run of :func:`dub` that has a dub: its files lie below the run's folder."""
+
+    row_id: str
+    locale: str
+    job_id: str
+    dub_path: str
+    srt_path: str | None
+    vtt_path: str | None
+
+
+def dub_rows(run: Run) -> list[DubRow]:
+    """Return the rows of a run that have a dub, or raise InvalidRows where it is another verb's."""
+    if run.operation != "dub":
+        words = f"is a run of {run.operation}"
+        raise InvalidRows([problem("run", words, allowed="a run of dub()")])
+    names = {name: run.name_of(name) for name in (*DubRow.__dataclass_fields__, "status")}
+    rows = run.to_arrow(columns=list(names.values())).to_pylist()
+    told = [{name: row[column] for name, column in names.items()} for row in rows]
+    return [DubRow(**row) for row in told if row.pop("status") in FINISHED]
+
+
+async def utterances(run: Run, *, service: Any = None) -> "pd.DataFrame":
+    """Return who says what in the dubs of a run, and when: a row an utterance.
+
+    Change ``text`` or ``voice_id`` and hand the table to :func:`correct`. Only speechframe's own service
+    tells utterances.
+
+    Parameters
+    ----------
+    run
+        A run of :func:`dub`.
+    service
+        As for :func:`dub`; it must be the one that made the dubs.
+
+    Returns
+    -------
+    pandas.DataFrame
+        ``row_id``, ``locale`` and the fields of :class:`speechframe.spec.dubbing.DubbedUtterance`: times in
+        milliseconds, ``speed`` (1 is the voice's own) and ``fit``.
+
+    Raises
+    ------
+    InvalidRows
+        When it is no run of :func:`dub`.
+    ServiceError, ConnectionFailed
+        When the service does not tell.
+
+    Examples
+    --------
+    >>> table = spf.utterances(run)  # doctest: +SKIP
+    >>> table.loc[table["fit"] == "OVERRUN", ["start_ms", "text", "speed"]]  # doctest: +SKIP
+    """
+    async with _client(service) as client:
+        found = [(row, await _told(client, row)) for row in dub_rows(run)]
+    return _frame(found)
+
+
+async def correct(run: Run, corrections: Any, *, service: Any = None) -> "pd.DataFrame":
+    """Have utterances of a run's dubs spoken anew, fetch the dubs that this makes, and return all utterances.
+
+    It costs nothing. Dubs keep their names in the run's folder; their columns in the run, such as
+    ``overruns``, stay those of the first version.
+
+    Parameters
+    ----------
+    run
+        A run of :func:`dub` with ``review=True``, or of a QA project.
+    corrections
+        The table of :func:`utterances` with other texts or voices in it, or a few rows of such a table, or a
+        list of mappings: ``row_id``, ``utterance_id`` and ``text``, ``voice_id`` or both. What is as it was
+        is not sent.
+    service
+        As for :func:`utterances`.
+
+    Raises
+    ------
+    InvalidRows
+        When there is no such row or utterance; nothing is sent then.
+    JobFailed
+        When a dub could not be made again; the one before stays.
+    ServiceError, ConnectionFailed
+        When the service refuses a correction (the voice does not speak the locale, the job is not reviewed),
+        or cannot be reached.
+
+    Examples
+    --------
+    >>> spf.correct(run, [{"row_id": "intro/pt-BR", "utterance_id": 3, "text": "Bom dia!"}])  # doctest: +SKIP
+    """
+    rows = {row.row_id: row for row in dub_rows(run)}
+    asked = list(_asked(corrections))
+    async with _client(service) as client:
+        changed: dict[str, list[dict[str, Any]]] = {}
+        known = {
+            row_id: await _told(client, rows[row_id]) for row_id in {*rows} & {one["row_id"] for one in asked}
+        }
+        for one in asked:
+            said = {each.utterance_id: each for each in known.get(one["row_id"], ())}
+            if one["utterance_id"] not in said:
+                words = "names no utterance of this run"
+                value = f"{one['row_id']}, {one['utterance_id']}"
+                raise InvalidRows(
+                    [problem("corrections", words, value=value, allowed="rows of utterances(run)")]
+                )
+            before = said[one["utterance_id"]]
+            new = {name: one[name] for name in _CORRECTED if one[name] not in (None, getattr(before, name))}
+            if new:
+                changed.setdefault(one["row_id"], []).append({"utterance_id": before.utterance_id, **new})
+        await asyncio.gather(*(_again(client, run, rows[row_id], new) for row_id, new in changed.items()))
+        return _frame([(row, await _told(client, row)) for row in rows.values()])
+
+
+def _client(service: Any) -> Client:
+    assert isinstance(service, Settings)  # noqa: S101 - resolved by the faces
+    return Client(service)
+
+
+async def _told(client: Client, row: DubRow) -> list[DubbedUtterance]:
+    return (await client.dubbing.utterances(row.job_id, row.locale)).utterances
+
+
+async def _again(client: Client, run: Run, row: DubRow, new: list[dict[str, Any]]) -> None:
+    """Have one dub made again and fetch its files into their places."""
+    await client.dubbing.update_utterances(row.job_id, row.locale, new)
+    status = await client.dubbing.wait(row.job_id)
+    details = {plain(detail.locale or ""): detail for detail in status.download_details or ()}
+    detail = details.get(row.locale)
+    if detail is None or detail.download_url is None or detail.status == JobStatusValue.FAILED:
+        said = None if detail is None else detail.error_message
+        words = said or status.failure_reason or "it was not made again"
+        raise JobFailed(f"{row.row_id}: {words}", code=status.failure_code)
+    for name, link in _FILES.items():
+        path, url = getattr(row, name), getattr(detail, link)
+        if path is not None and url is not None:
+            await client.dubbing.fetch(url, run.path / path)
+
+
+def _asked(corrections: Any) -> Iterator[dict[str, Any]]:
+    """Yield corrections with all their fields, None where one says nothing, or raise InvalidRows."""
+    given: Iterable[Any] = corrections
+    if hasattr(corrections, "to_dict"):
+        given = corrections.astype(object).where(corrections.notna(), None).to_dict("records")
+    for one in given:
+        if not isinstance(one, Mapping) or not {"row_id", "utterance_id"} <= {*one}:
+            allowed = "a table or mappings with row_id, utterance_id and text or voice_id"
+            raise InvalidRows([problem("corrections", "is no correction", value=one, allowed=allowed)])
+        yield {
+            "row_id": one["row_id"],
+            "utterance_id": one["utterance_id"],
+            **{n: one.get(n) for n in _CORRECTED},
+        }
+
+
+def _frame(found: Iterable[tuple[DubRow, list[DubbedUtterance]]]) -> "pd.DataFrame":
+    import pandas as pd
+
+    rows = [
+        {"row_id": row.row_id, "locale": row.locale, **one.model_dump(mode="json")}
+        for row, said in found
+        for one in said
+    ]
+    return pd.DataFrame(rows, columns=["row_id", "locale", *DubbedUtterance.model_fields])
