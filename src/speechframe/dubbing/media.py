@@ -95,12 +95,12 @@ def probe(path: Path, *, max_seconds: float) -> Probe:
         Empty, no medium, without audio, of a container that is not dubbed, longer than `max_seconds`; cut
         off, or with a header that claims more than there is.
     """
-    refuse_truncated(path)
+    claimed_s = refuse_truncated(path)
     with demuxed(path) as source:
         audio, video = source.streams.audio[0], _video(source)
         refuse_shape(audio.rate or 0, audio.channels or 0)
         container = _container(source, path, has_video=video is not None)
-        seconds = _seconds(source)
+        seconds = _seconds(source, claimed_s)
         if seconds > max_seconds:
             raise AudioError(
                 f"the medium is {seconds:.0f} seconds long; {max_seconds:g} is the longest that is taken"
@@ -142,7 +142,7 @@ def _zero_seconds(source: Any) -> float:
     return float(audio.start_time * audio.time_base)
 
 
-def _seconds(source: Any) -> float:
+def _seconds(source: Any, claimed_s: float = 0.0) -> float:
     import av
 
     audio, video = source.streams.audio[0], _video(source)
@@ -158,12 +158,13 @@ def _seconds(source: Any) -> float:
         raise AudioError("no audio: the audio stream of the file is empty")
     zero = _zero_seconds(source)
     seconds = max(ends.get(each.index, 0.0) for each in (audio, video) if each is not None) - zero
-    claimed = (source.duration or 0) / av.time_base
-    # MP3 has no header that says its length; where FFmpeg guesses it, it may be wrong.
-    if source.format.name != "mp3" and claimed > max(ends.values()) + _CLAIM_SECONDS:
+    # MP3 need not say how long it is, and what FFmpeg then guesses is far off.
+    if source.format.name != "mp3":
+        claimed_s = max(claimed_s, (source.duration or 0) / av.time_base)
+    if claimed_s > max(ends.values()) + _CLAIM_SECONDS:
         raise AudioError(
             f"the medium is truncated, or its header is wrong: it has {max(ends.values()):.1f} seconds "
-            f"where its header says {claimed:.1f}"
+            f"where its header says {claimed_s:.1f}"
         )
     if seconds <= 0:
         raise AudioError("no audio: the file holds no samples")
@@ -324,6 +325,7 @@ def mux(source: Path, mixed: Path, target: Path, *, language: str, container: st
             # Opaque: nothing is encoded, so no encoder is needed for what the video is in.
             copied = made.add_stream_from_template(video, opaque=True)
             copied.codec_context.framerate = video.average_rate
+            copied.codec_context.codec_tag = video.codec_context.codec_tag
         encoder: Any = made.add_stream(
             kind.codec, rate=RATE_HZ, layout="mono" if sound.channels == 1 else "stereo"
         )
